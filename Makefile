@@ -1,0 +1,69 @@
+# Every contributor verb. Each sets up what it needs on a fresh Debian machine and says so.
+#
+#   make demo     watch pods get a network, on this machine, in namespaces that vanish afterwards
+#   make test     everything that this machine can prove; says what it left out and why
+#   make check    the quick loop: format, lints, unit tests
+#   make build    dist/podwire, dist/podwire-cni, dist/cni/<type>
+#   make lint     format and lints only
+#   make bench    speed, interleaved with Debian's Go plugins
+#   make fuzz     coverage-guided fuzzing of the parsers; FUZZ_SECONDS=60 for each target
+#   make install  into DESTDIR (default /), plugins into /opt/cni/bin
+
+SHELL := /bin/bash
+MACHINE := $(shell uname -m)
+DESTDIR ?=
+PREFIX ?= /usr/local
+CNI_BIN ?= /opt/cni/bin
+FUZZ_SECONDS ?= 60
+PLUGINS := bandwidth bridge firewall host-local loopback portmap ptp sbr static tuning
+
+.PHONY: help demo test check build lint bench fuzz install clean
+help:
+	@sed -n '3,10s/^# *//p' Makefile
+
+build:
+	@scripts/setup build
+	@scripts/build $(PLUGINS)
+
+demo: build
+	@scripts/setup demo
+	@scripts/as-root "make demo" dist/podwire demo
+
+check: lint
+	@scripts/say "unit tests (no root needed)"
+	cargo test --workspace --lib --bins --quiet
+	cargo test --workspace --doc --quiet
+
+lint:
+	@scripts/setup build
+	@scripts/say "format and lints"
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+test:
+	@scripts/as-root "make test" true
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	@scripts/test
+
+bench: build
+	@scripts/setup bench
+	@scripts/as-root "make bench" scripts/bench $(BENCH)
+
+fuzz:
+	@scripts/setup fuzz
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+install: build
+	@scripts/say "installing into $(DESTDIR)$(PREFIX)/bin and $(DESTDIR)$(CNI_BIN)"
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(CNI_BIN)
+	install -m 0755 dist/podwire $(DESTDIR)$(PREFIX)/bin/podwire
+	ln -sf podwire $(DESTDIR)$(PREFIX)/bin/cnitool
+	@# A new file is moved over the old one, so that a plugin that runs right now is not disturbed.
+	install -m 0755 dist/podwire-cni $(DESTDIR)$(CNI_BIN)/.podwire-cni.new
+	for type in $(PLUGINS); do ln -f $(DESTDIR)$(CNI_BIN)/.podwire-cni.new $(DESTDIR)$(CNI_BIN)/.$$type.new && \
+	  mv -f $(DESTDIR)$(CNI_BIN)/.$$type.new $(DESTDIR)$(CNI_BIN)/$$type; done
+	rm -f $(DESTDIR)$(CNI_BIN)/.podwire-cni.new
+
+clean:
+	rm -rf dist target fuzz/target

@@ -1,0 +1,150 @@
+//! podwire-floor: what bridge + host-local cost at least.
+//!
+//! One program that asks of the kernel what an ADD of that chain asks, by the fewest messages there are, and
+//! does nothing else: no config is read, nothing is checked, nothing can be chosen. What a plugin takes
+//! beyond this is the plugin's own. It speaks as much of CNI as a benchmark needs (ADD, DEL, VERSION) and is
+//! no plugin to be used.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use netlink::rt::link::{self, attribute as a};
+use netlink::rt::{address, route::Route};
+use netlink::{sys, Batch, Message, Socket};
+
+const BRIDGE: &str = "bench0";
+const LEASES: &str = "/var/lib/cni/networks/podwire-bench";
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
+const LAST: Ipv4Addr = Ipv4Addr::new(10, 88, 255, 254);
+const PREFIX: u8 = 16;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    match std::env::var("CNI_COMMAND")?.as_str() {
+        "ADD" => add(),
+        "DEL" => del(),
+        _ => {
+            println!(r#"{{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}}"#);
+            Ok(())
+        }
+    }
+}
+
+fn add() -> Result<()> {
+    let (container, pod) = (std::env::var("CNI_CONTAINERID")?, std::env::var("CNI_NETNS")?);
+    let ifname = std::env::var("CNI_IFNAME")?;
+    let ip = lease(&container, &ifname)?;
+    let mut host = Socket::route()?;
+    let bridge = match link::find(&mut host, BRIDGE)? {
+        Some(bridge) => bridge.index,
+        None => create_bridge(&mut host)?,
+    };
+    let pod = File::open(pod)?;
+    host.request(cable(&host_end(&container), &ifname, bridge, &pod))?;
+    sys::enter_network_namespace(pod.as_fd())?;
+    let mut inside = Socket::route()?;
+    let end = link::by_name(&mut inside, &ifname)?;
+    let mut everywhere = Route::to(Ipv4Addr::UNSPECIFIED.into(), 0);
+    (everywhere.gateway, everywhere.link) = (Some(GATEWAY.into()), Some(end.index));
+    let mut batch = Batch::new();
+    batch.push(link::up(&end));
+    batch.push(address::add(end.index, ip.into(), PREFIX, false));
+    batch.push(everywhere.add());
+    inside.batch(batch)?;
+    let result = format!(
+        concat!(
+            r#"{{"cniVersion":"1.0.0","interfaces":[{{"name":"{}","sandbox":"{}"}}],"#,
+            r#""ips":[{{"address":"{}/{}","gateway":"{}","interface":0}}],"#,
+            r#""routes":[{{"dst":"0.0.0.0/0"}}],"dns":{{}}}}"#
+        ),
+        ifname,
+        std::env::var("CNI_NETNS")?,
+        ip,
+        PREFIX,
+        GATEWAY
+    );
+    Ok(std::io::stdout().write_all(result.as_bytes())?)
+}
+
+/// Waits for the kernel to the end, as a program without a child to leave it to must.
+fn del() -> Result<()> {
+    let mut config = String::new();
+    std::io::stdin().read_to_string(&mut config)?;
+    let message = Message::new(libc::RTM_DELLINK, 0, "delete the host's end")
+        .raw(&link::header(0, 0, 0))
+        .string(a::IFNAME, &host_end(&std::env::var("CNI_CONTAINERID")?));
+    Socket::route()?.request(message)?;
+    // The address stands in the result of ADD, which DEL is given.
+    let given = config.split(r#""address":""#).nth(1).and_then(|rest| rest.split('/').next());
+    let _lock = locked()?;
+    Ok(fs::remove_file(Path::new(LEASES).join(given.ok_or("no address to release")?))?)
+}
+
+/// The next free address behind the one given last, in host-local's layout.
+fn lease(container: &str, ifname: &str) -> Result<Ipv4Addr> {
+    let _lock = locked()?;
+    let folder = Path::new(LEASES);
+    let newest = folder.join("last_reserved_ip.0");
+    let mut ip = fs::read_to_string(&newest).ok().and_then(|text| text.parse().ok()).unwrap_or(GATEWAY);
+    loop {
+        ip = if ip >= LAST { GATEWAY } else { ip };
+        ip = Ipv4Addr::from(u32::from(ip) + 1);
+        match File::create_new(folder.join(ip.to_string())) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            other => other?.write_all(format!("{container}\r\n{ifname}").as_bytes())?,
+        }
+        fs::write(newest, ip.to_string())?;
+        return Ok(ip);
+    }
+}
+
+fn locked() -> Result<File> {
+    let path = Path::new(LEASES).join("lock");
+    let file = match File::options().read(true).write(true).create(true).truncate(false).open(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            fs::create_dir_all(LEASES)?;
+            File::create(&path)?
+        }
+        other => other?,
+    };
+    file.lock()?;
+    Ok(file)
+}
+
+fn create_bridge(host: &mut Socket) -> Result<u32> {
+    let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, "create the bridge")
+        .raw(&link::header(0, link::UP, link::UP))
+        .string(a::IFNAME, BRIDGE)
+        .nest(a::LINKINFO, |m| m.string(a::INFO_KIND, "bridge"));
+    host.request(message)?;
+    let bridge = link::by_name(host, BRIDGE)?.index;
+    host.request(address::add(bridge, IpAddr::V4(GATEWAY), PREFIX, false))?;
+    Ok(bridge)
+}
+
+/// Both ends in one message: the host's up and on the bridge, the pod's born in the pod.
+fn cable(host_end: &str, ifname: &str, bridge: u32, pod: &File) -> Message {
+    Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, "create the veth pair")
+        .raw(&link::header(0, link::UP, link::UP))
+        .string(a::IFNAME, host_end)
+        .u32(a::MASTER, bridge)
+        .nest(a::LINKINFO, |m| {
+            m.string(a::INFO_KIND, "veth").nest(a::INFO_DATA, |m| {
+                m.nest(a::VETH_INFO_PEER, |mut m| {
+                    m.push_raw(&link::header(0, 0, 0));
+                    m.string(a::IFNAME, ifname).u32(a::NET_NS_FD, pod.as_raw_fd() as u32)
+                })
+            })
+        })
+}
+
+/// The benchmark's container ids differ in their last digits.
+fn host_end(container: &str) -> String {
+    let tail = container.len().saturating_sub(11);
+    format!("veth{}", &container[tail..])
+}

@@ -1,0 +1,185 @@
+//! A plugin chain, run as libcni runs it: ADD through the list, each plugin given the result of the one
+//! before; DEL in reverse, each given the result that ADD ended with.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+use serde_json::{json, Map, Value};
+
+use crate::exec::{clean, timed, Ended};
+use crate::order::{Plan, Verb, Way};
+
+/// The pods' interface.
+pub const IFNAME: &str = "eth0";
+/// Host ports of a pod that has any.
+const PORTS: u32 = 2;
+const FIRST_PORT: u32 = 10_000;
+const CONFIGS: &str = "/run/podwire-bench/net.d";
+const CACHE: &str = "/var/lib/cni";
+
+/// The namespace file of a pod.
+pub fn namespace(pod: u32) -> PathBuf {
+    PathBuf::from(format!("/run/netns/pod{pod}"))
+}
+
+/// A container id as containerd makes them: 64 hexadecimal digits.
+pub fn container(pod: u32) -> String {
+    format!("{pod:064x}")
+}
+
+/// What an operation gave.
+#[derive(Debug)]
+pub struct Done {
+    /// Microseconds in plugins.
+    pub micros: f64,
+    /// ADD's result.
+    pub result: Option<Value>,
+    /// What went wrong.
+    pub fault: Option<String>,
+}
+
+/// A network and the way pods get into it.
+#[derive(Debug)]
+pub struct Chain {
+    way: Way,
+    name: String,
+    version: String,
+    plugins: Vec<Map<String, Value>>,
+}
+
+impl Chain {
+    /// Reads the plan; for our runtime the network is also written where it looks for networks.
+    pub fn new(plan: &Plan) -> Result<Chain> {
+        let text = |key: &str| plan.network[key].as_str().unwrap_or_default().to_owned();
+        let plugins = plan.network["plugins"].as_array().cloned().unwrap_or_default();
+        if matches!(plan.way, Way::Runtime { .. }) {
+            std::fs::create_dir_all(CONFIGS)?;
+            std::fs::write(format!("{CONFIGS}/10-bench.conflist"), plan.network.to_string())?;
+        }
+        Ok(Chain {
+            way: plan.way.clone(),
+            name: text("name"),
+            version: text("cniVersion"),
+            plugins: plugins.into_iter().filter_map(|p| p.as_object().cloned()).collect(),
+        })
+    }
+
+    /// The network's name.
+    pub fn network(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether pods need namespaces.
+    pub fn has_pods(&self) -> bool {
+        !matches!(self.way, Way::Ipam { .. })
+    }
+
+    /// Asks a plugin for its versions.
+    pub fn version_of(&self, plugin: &str) -> Result<Done> {
+        let file = match &self.way {
+            Way::Plugins { folder } | Way::Ipam { folder } | Way::Runtime { folder, .. } => {
+                folder.join(plugin)
+            }
+            Way::Program { file } => file.clone(),
+        };
+        let mut command = clean(file);
+        command.env("CNI_COMMAND", "VERSION");
+        let ended = timed(command, br#"{"cniVersion":"1.0.0"}"#)?;
+        let result: Option<Value> = serde_json::from_slice(&ended.output).ok();
+        let understood = result.as_ref().is_some_and(|r| r["supportedVersions"].is_array());
+        let fault = ended.fault.or((!understood).then(|| format!("{plugin}: VERSION without versions")));
+        Ok(Done { micros: ended.micros, result, fault })
+    }
+
+    /// Carries out a verb for a pod; `previous` is what its ADD ended with.
+    pub fn run(&self, verb: Verb, pod: u32, previous: Option<&Value>) -> Result<Done> {
+        if let Way::Runtime { file, folder } = &self.way {
+            return self.through_runtime(file, folder, verb, pod);
+        }
+        let mut done = Done { micros: 0.0, result: previous.cloned(), fault: None };
+        let mut order: Vec<&Map<String, Value>> = self.plugins.iter().collect();
+        if verb == Verb::Del {
+            order.reverse();
+        }
+        for plugin in order {
+            let ended = self.exec(verb, pod, plugin, done.result.as_ref())?;
+            done.micros += ended.micros;
+            match (ended.fault, verb) {
+                (None, Verb::Add) => match serde_json::from_slice(&ended.output) {
+                    Ok(result) => done.result = Some(result),
+                    Err(error) => done.fault = Some(format!("ADD's result is no JSON: {error}")),
+                },
+                (None, Verb::Del) => {}
+                (Some(fault), _) => done.fault = Some(fault),
+            }
+            if done.fault.is_some() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn exec(
+        &self,
+        verb: Verb,
+        pod: u32,
+        plugin: &Map<String, Value>,
+        previous: Option<&Value>,
+    ) -> Result<Ended> {
+        let mut config = plugin.clone();
+        config.insert("name".into(), self.name.clone().into());
+        config.insert("cniVersion".into(), self.version.clone().into());
+        if let Some(previous) = previous.filter(|_| self.has_pods()) {
+            config.insert("prevResult".into(), previous.clone());
+        }
+        if plugin.get("capabilities").is_some_and(|c| c["portMappings"] == json!(true)) {
+            config.insert("runtimeConfig".into(), json!({ "portMappings": ports(pod) }));
+        }
+        let kind = |value: Option<&Value>| -> Result<String> {
+            Ok(value.and_then(Value::as_str).context("a plugin without a type")?.to_owned())
+        };
+        let (file, folder) = match &self.way {
+            Way::Plugins { folder } => (folder.join(kind(plugin.get("type"))?), folder.clone()),
+            Way::Ipam { folder } => {
+                (folder.join(kind(plugin.get("ipam").and_then(|i| i.get("type")))?), folder.clone())
+            }
+            Way::Program { file } => (file.clone(), file.parent().unwrap_or(Path::new("/")).to_owned()),
+            Way::Runtime { .. } => bail!("the runtime executes plugins itself"),
+        };
+        let mut command = clean(file);
+        command
+            .env("CNI_COMMAND", verb.text())
+            .env("CNI_CONTAINERID", container(pod))
+            .env("CNI_NETNS", namespace(pod))
+            .env("CNI_IFNAME", IFNAME)
+            .env("CNI_ARGS", "IgnoreUnknown=1")
+            .env("CNI_PATH", folder);
+        timed(command, &serde_json::to_vec(&config)?)
+    }
+
+    fn through_runtime(&self, file: &Path, folder: &Path, verb: Verb, pod: u32) -> Result<Done> {
+        let mut command = clean(file);
+        command.args(["cni", &verb.text().to_lowercase(), &self.name]).arg(namespace(pod));
+        command.args(["--container", &container(pod), "--conf-dir", CONFIGS, "--cache-dir", CACHE]);
+        command.arg("--plugin-dir").arg(folder);
+        command.args(["--capability", &format!("portMappings={}", ports(pod))]);
+        if verb == Verb::Add {
+            command.arg("--json");
+        }
+        let ended = timed(command, b"")?;
+        let result = (verb == Verb::Add).then(|| serde_json::from_slice(&ended.output).ok()).flatten();
+        Ok(Done { micros: ended.micros, result, fault: ended.fault })
+    }
+}
+
+/// A pod's ports on the host.
+fn ports(pod: u32) -> Value {
+    let first = FIRST_PORT + (pod * PORTS) % 50_000;
+    (0..PORTS).map(|n| json!({"hostPort": first + n, "containerPort": 80 + n, "protocol": "tcp"})).collect()
+}
+
+/// The first address of a result, with its prefix length, and its gateway.
+pub fn address(result: &Value) -> Option<(String, Option<String>)> {
+    let first = &result["ips"][0];
+    Some((first["address"].as_str()?.to_owned(), first["gateway"].as_str().map(str::to_owned)))
+}

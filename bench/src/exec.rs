@@ -1,0 +1,67 @@
+//! One program, started and waited for, with a clock around it.
+
+use std::io::{self, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use netlink::sys;
+use std::os::fd::AsFd;
+
+/// A plugin that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What a pipe takes before its writer waits for a reader.
+const PIPE: usize = 65_536;
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Microseconds from before it was started to after it was waited for.
+    pub micros: f64,
+    /// What it printed.
+    pub output: Vec<u8>,
+    /// How it failed, in its own words.
+    pub fault: Option<String>,
+}
+
+/// Runs `command` with `input` on its standard input. Pipes are filled before the clock starts and emptied
+/// after it stopped, so that only the program itself is timed.
+pub fn timed(mut command: Command, input: &[u8]) -> Result<Ended> {
+    anyhow::ensure!(input.len() <= PIPE, "a config of {} bytes", input.len());
+    let program = command.get_program().to_string_lossy().into_owned();
+    let (stdin, mut writer) = io::pipe()?;
+    writer.write_all(input)?;
+    drop(writer);
+    let (mut output, stdout) = io::pipe()?;
+    let (mut errors, stderr) = io::pipe()?;
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+
+    let start = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("start {program}"))?;
+    let ended = sys::process_descriptor(child.id())?;
+    let in_time = sys::readable(&[ended.as_fd()], PATIENCE)?[0];
+    if !in_time {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    let micros = start.elapsed().as_secs_f64() * 1e6;
+
+    // The command holds the pipes' other ends: without it, reading comes to an end.
+    drop(command);
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    output.read_to_end(&mut out)?;
+    errors.read_to_end(&mut err)?;
+    let fault = (!status.success()).then(|| {
+        let reason = if in_time { status.to_string() } else { format!("no end after {PATIENCE:?}") };
+        let words = [&out[..], &err[..]].concat();
+        format!("{program}: {reason}: {}", String::from_utf8_lossy(&words).trim())
+    });
+    Ok(Ended { micros, output: out, fault })
+}
+
+/// A command that sees none of our environment but the search path, which plugins need for iptables.
+pub fn clean(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
+    command
+}

@@ -1,0 +1,178 @@
+//! podwire-bench: plugin folders compared op by op, against targets and the kernel's floor.
+//!
+//! It runs plugins from outside, as container runtimes do, each variant on a node of its own (namespaces
+//! that vanish with the process), the variants taking turns so that the machine's noise hits all alike.
+//! README.md tells the method and how to read the numbers.
+
+mod chain;
+mod exec;
+mod inspect;
+mod measure;
+mod node;
+mod order;
+mod report;
+mod scenario;
+mod statistics;
+mod target;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{bail, Context, Result};
+use clap::Parser;
+
+use crate::measure::Options;
+use crate::report::{proc_line, Report};
+use crate::scenario::{Scenario, SCENARIOS};
+use crate::target::TARGETS;
+
+/// The hidden command by which the program becomes a node's worker.
+const WORKER: &str = "node";
+const FULL: u32 = 1000;
+const QUICKLY_FULL: u32 = 50;
+
+/// Compares CNI plugins op by op: latency, throughput, growth, and how far they are from the kernel's floor.
+#[derive(Debug, Parser)]
+#[command(name = "podwire-bench", version)]
+struct Arguments {
+    /// Scenarios to run; all of them if none is named
+    scenarios: Vec<String>,
+    /// List the scenarios and their targets
+    #[arg(long)]
+    list: bool,
+    /// The folder with the plugins to compare with
+    #[arg(long, value_name = "DIR", default_value = "/usr/lib/cni")]
+    peer: PathBuf,
+    /// The folder with our plugins
+    #[arg(long, value_name = "DIR", default_value = "dist/cni")]
+    ours: PathBuf,
+    /// Our podwire program, for the chain through our runtime [default: podwire beside the folder of our plugins]
+    #[arg(long, value_name = "FILE")]
+    runtime: Option<PathBuf>,
+    /// The floor program [default: podwire-floor beside this program]
+    #[arg(long, value_name = "FILE")]
+    floor: Option<PathBuf>,
+    /// Operations for each verb and variant [default: the scenario's own number]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    ops: u32,
+    /// Pods on a full node, in the growth scenarios (a bridge takes 1023 at most) [default: 1000]
+    #[arg(long, value_name = "N")]
+    pods: Option<u32>,
+    /// Few operations and small nodes: shows that all works, proves no number
+    #[arg(long)]
+    quick: bool,
+    /// Real-time scheduling for all variants alike (chrt -r 1), for a machine that has other work too
+    #[arg(long)]
+    rt: bool,
+    /// Exit with status 1 if a target is missed or was not measured
+    #[arg(long)]
+    enforce: bool,
+    /// Write everything as JSON to this file
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Where the nodes' files are kept meanwhile; a disk, as /var/lib is on nodes
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    state_dir: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let done = match std::env::args().nth(1).as_deref() {
+        Some(WORKER) => worker::main().map(|()| true),
+        _ => bench(&Arguments::parse()),
+    };
+    match done {
+        Ok(well) => ExitCode::from(u8::from(!well)),
+        Err(error) => {
+            eprintln!("podwire-bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs what was asked for; says whether all was well.
+fn bench(arguments: &Arguments) -> Result<bool> {
+    let chosen = choose(&arguments.scenarios)?;
+    if arguments.list {
+        chosen.iter().for_each(|scenario| list(scenario));
+        return Ok(true);
+    }
+    require(arguments.rt)?;
+    let options = options(arguments)?;
+    let before = proc_line("/proc/loadavg");
+    let mut outcomes = Vec::new();
+    for scenario in chosen {
+        eprintln!("podwire-bench: {} …", scenario.name);
+        let outcome = measure::run(scenario, &options).with_context(|| scenario.name)?;
+        print!("{}", outcome.table(scenario));
+        outcomes.push(outcome);
+    }
+    let kept = outcomes.iter().flat_map(|o| &o.verdicts).filter(|verdict| verdict.kept).count();
+    let all = outcomes.iter().map(|o| o.verdicts.len()).sum::<usize>();
+    let sound = outcomes.iter().all(|o| o.faults.is_empty());
+    println!("\n{kept} of {all} targets kept{}", if sound { "" } else { "; there were faults" });
+    let report = Report {
+        tool: concat!("podwire-bench ", env!("CARGO_PKG_VERSION")),
+        kernel: proc_line("/proc/sys/kernel/osrelease"),
+        cpus: std::thread::available_parallelism()?.get(),
+        load: [before, proc_line("/proc/loadavg")],
+        realtime: options.realtime,
+        quick: options.quick,
+        outcomes,
+    };
+    if let Some(file) = &arguments.output {
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        std::fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(sound && (kept == all || !arguments.enforce))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {
+    if names.is_empty() {
+        return Ok(SCENARIOS.iter().collect());
+    }
+    let find = |name: &String| {
+        let found = SCENARIOS.iter().find(|scenario| scenario.name == name);
+        found.with_context(|| format!("no scenario {name}; podwire-bench --list shows them"))
+    };
+    names.iter().map(find).collect()
+}
+
+fn list(scenario: &Scenario) {
+    println!("{:18}{}", scenario.name, scenario.about);
+    for target in TARGETS.iter().filter(|target| target.scenario == scenario.name) {
+        println!("{:20}{}", "", target.words());
+    }
+}
+
+fn require(realtime: bool) -> Result<()> {
+    if netlink::sys::user_id() != 0 {
+        bail!("namespaces are made by root only");
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).exists());
+    let tools = ["unshare", "mount", "nft", "ping"].into_iter().chain(realtime.then_some("chrt"));
+    match tools.into_iter().find(|tool| !there(tool)) {
+        Some(tool) => bail!("{tool} is needed and not there"),
+        None => Ok(()),
+    }
+}
+
+fn options(arguments: &Arguments) -> Result<Options> {
+    let absolute = |path: &Path| std::path::absolute(path);
+    let ours = absolute(&arguments.ours)?;
+    let own = std::env::current_exe()?;
+    let runtime = arguments.runtime.clone().unwrap_or_else(|| ours.with_file_name("podwire"));
+    let floor = arguments.floor.clone().unwrap_or_else(|| own.with_file_name("podwire-floor"));
+    Ok(Options {
+        peer: absolute(&arguments.peer)?,
+        runtime: absolute(&runtime)?,
+        floor: absolute(&floor)?,
+        ours,
+        disk: absolute(&arguments.state_dir)?,
+        ops: arguments.ops,
+        pods: arguments.pods.unwrap_or(if arguments.quick { QUICKLY_FULL } else { FULL }),
+        realtime: arguments.rt,
+        quick: arguments.quick,
+    })
+}

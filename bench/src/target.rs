@@ -1,0 +1,133 @@
+//! The promises, as numbers. This table is the only place where they are written in code.
+
+use serde::Serialize;
+
+use crate::report::Row;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measure {
+    /// The median latency must be at most this share of the other's.
+    Latency,
+    /// Operations a second must be at least this many times the other's.
+    Rate,
+}
+
+/// A promise about one scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    verb: &'static str,
+    of: &'static str,
+    to: &'static str,
+    measure: Measure,
+    limit: f64,
+}
+
+const fn latency(scenario: &'static str, verb: &'static str, pair: [&'static str; 2], limit: f64) -> Target {
+    Target { scenario, verb, of: pair[0], to: pair[1], measure: Measure::Latency, limit }
+}
+
+const fn rate(scenario: &'static str, verb: &'static str, pair: [&'static str; 2], limit: f64) -> Target {
+    Target { scenario, verb, of: pair[0], to: pair[1], measure: Measure::Rate, limit }
+}
+
+const TO_PEER: [&str; 2] = ["ours", "peer"];
+const GROWN: [&str; 2] = ["ours-full", "ours-empty"];
+
+/// Every promise.
+pub const TARGETS: &[Target] = &[
+    latency("version", "VERSION bridge", TO_PEER, 0.20),
+    latency("version", "VERSION host-local", TO_PEER, 0.20),
+    latency("version", "VERSION portmap", TO_PEER, 0.20),
+    latency("host-local-10", "ADD", TO_PEER, 0.25),
+    latency("host-local-10", "DEL", TO_PEER, 0.25),
+    latency("host-local-10000", "ADD", TO_PEER, 0.02),
+    latency("host-local-10000", "DEL", TO_PEER, 0.02),
+    latency("bridge", "ADD", TO_PEER, 0.22),
+    latency("bridge", "DEL", TO_PEER, 0.15),
+    latency("portmap", "ADD", TO_PEER, 0.05),
+    latency("portmap", "DEL", TO_PEER, 0.04),
+    latency("portmap", "ADD", ["runtime", "peer"], 0.035),
+    rate("parallel-bridge", "ADD", TO_PEER, 4.5),
+    rate("parallel-portmap", "ADD", TO_PEER, 12.0),
+    latency("growth-ptp", "ADD", GROWN, 1.3),
+    latency("growth-ptp", "DEL", GROWN, 1.3),
+    latency("growth-portmap", "ADD", GROWN, 1.3),
+    latency("growth-portmap", "DEL", GROWN, 1.3),
+    latency("growth-bridge", "ADD", ["ours-full", "peer-full"], 0.22),
+    latency("floor", "ADD", ["ours", "floor"], 1.3),
+];
+
+/// How a promise fared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The promise in words.
+    pub target: String,
+    /// What was measured; nothing if one side was not there.
+    pub value: Option<f64>,
+    /// Whether it was kept.
+    pub kept: bool,
+}
+
+impl Target {
+    /// Judges a scenario's rows.
+    pub fn judge(&self, rows: &[Row]) -> Verdict {
+        let row = |name: &str| rows.iter().find(|row| row.verb == self.verb && row.variant == name);
+        let value = row(self.of).zip(row(self.to)).map(|(of, to)| match self.measure {
+            Measure::Latency => of.latency.p50 / to.latency.p50,
+            Measure::Rate => of.per_second / to.per_second,
+        });
+        let value = value.filter(|value| value.is_finite());
+        let kept = value.is_some_and(|value| match self.measure {
+            Measure::Latency => value <= self.limit,
+            Measure::Rate => value >= self.limit,
+        });
+        Verdict { target: self.words(), value, kept }
+    }
+
+    /// The promise in words.
+    pub fn words(&self) -> String {
+        let Target { verb, of, to, limit, .. } = self;
+        match self.measure {
+            Measure::Latency => format!("{verb} {of}: p50 ≤ {limit} × {to}'s"),
+            Measure::Rate => format!("{verb} {of}: ops/s ≥ {limit} × {to}'s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::SCENARIOS;
+    use crate::statistics::Distribution;
+
+    #[test]
+    fn every_target_names_variants_of_its_scenario() {
+        for target in TARGETS {
+            let scenario = SCENARIOS.iter().find(|s| s.name == target.scenario).unwrap();
+            for side in [target.of, target.to] {
+                assert!(scenario.variants.iter().any(|v| v.name == side), "{side} in {}", target.scenario);
+            }
+        }
+        assert!(SCENARIOS.iter().all(|s| TARGETS.iter().any(|t| t.scenario == s.name)));
+    }
+
+    #[test]
+    fn latency_is_to_be_small_and_rate_large() {
+        let row = |variant: &str, p50: f64, per_second: f64| Row {
+            verb: "ADD".into(),
+            variant: variant.into(),
+            latency: Distribution { p50, ..Distribution::default() },
+            per_second,
+        };
+        let rows = [row("peer", 100.0, 10.0), row("ours", 20.0, 50.0)];
+        assert!(latency("x", "ADD", TO_PEER, 0.2).judge(&rows).kept);
+        assert!(!latency("x", "ADD", TO_PEER, 0.19).judge(&rows).kept);
+        assert!(rate("x", "ADD", TO_PEER, 5.0).judge(&rows).kept);
+        assert!(!rate("x", "ADD", TO_PEER, 5.1).judge(&rows).kept);
+        let missing = latency("x", "ADD", ["runtime", "peer"], 1.0).judge(&rows);
+        assert_eq!((missing.kept, missing.value), (false, None));
+    }
+}

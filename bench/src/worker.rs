@@ -1,0 +1,201 @@
+//! The inside of a node: a process in namespaces of its own that does what the harness orders.
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use kernel::{rt, Host, Netns};
+use serde_json::Value;
+
+use crate::chain::{address, namespace, Chain};
+use crate::inspect;
+use crate::order::{Answer, Op, Order, Plan, Pods, Verb};
+
+/// Namespaces go asynchronously, a thousand in some seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+const NAMESPACES: &str = "/run/netns";
+/// Where `host-local` keeps its leases.
+const LEASES: &str = "/var/lib/cni/networks";
+
+/// Obeys orders from standard input until it is closed, then removes the node's files.
+pub fn main() -> Result<()> {
+    let mut lines = std::io::stdin().lock().lines();
+    let plan: Plan = serde_json::from_str(&lines.next().context("no plan")??)?;
+    drop(lines);
+    let orders = orders(plan.state.clone());
+    let worker = Worker { chain: Chain::new(&plan)?, results: Mutex::default() };
+    prepare()?;
+    for order in orders {
+        let answer = worker
+            .obey(order)
+            .unwrap_or_else(|error| Answer { faults: vec![format!("{error:#}")], ..Answer::default() });
+        let mut line = serde_json::to_vec(&answer)?;
+        line.push(b'\n');
+        std::io::stdout().lock().write_all(&line)?;
+    }
+    Ok(())
+}
+
+/// Reads orders beside the work: when the harness is gone, for whatever reason, the node goes at once.
+fn orders(state: std::path::PathBuf) -> Receiver<Order> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            match serde_json::from_str(&line) {
+                Ok(order) => drop(sender.send(order)),
+                Err(error) => eprintln!("podwire-bench: not an order: {error}: {line}"),
+            }
+        }
+        // A plugin that is still under way may write a last file.
+        for _ in 0..20 {
+            if std::fs::remove_dir_all(&state).is_ok() || !state.exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        std::process::exit(0);
+    });
+    receiver
+}
+
+/// A node as a machine has it after boot: loopback up, forwarding on.
+fn prepare() -> Result<()> {
+    std::fs::create_dir_all(NAMESPACES)?;
+    let mut host = Host::here()?;
+    let lo = host.get_link("lo")?;
+    host.route.request(rt::link::up(&lo))?;
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("switch forwarding on")?;
+    Ok(())
+}
+
+struct Worker {
+    chain: Chain,
+    /// What each attached pod's ADD ended with.
+    results: Mutex<HashMap<u32, Value>>,
+}
+
+impl Worker {
+    fn obey(&self, order: Order) -> Result<Answer> {
+        let mut answer = Answer::default();
+        match order {
+            Order::Version { plugin } => {
+                let done = self.chain.version_of(&plugin)?;
+                answer.seconds = done.micros / 1e6;
+                answer.ops = vec![Op { pod: 0, micros: done.micros, address: None, fault: done.fault }];
+            }
+            Order::Make { pods } => {
+                for pod in pods {
+                    Netns::create(namespace(pod))?;
+                }
+            }
+            Order::Remove { pods } => remove(pods)?,
+            Order::Run { verb, pods, at_once } => answer = self.run(verb, pods, at_once),
+            Order::Look { pod } => {
+                let result = self.results().get(&pod).cloned().context("the pod is not attached")?;
+                inspect::look(pod, &result).with_context(|| format!("pod {pod}"))?;
+            }
+            Order::Gone { pod } => inspect::gone(pod).with_context(|| format!("pod {pod}"))?,
+            Order::Seed { leases } => seed(self.chain.network(), leases)?,
+            Order::Count => answer.tally = Some(inspect::tally()?),
+        }
+        Ok(answer)
+    }
+
+    /// Threads take pods from a common queue.
+    fn run(&self, verb: Verb, mut pods: Pods, at_once: usize) -> Answer {
+        if at_once <= 1 {
+            let start = Instant::now();
+            let ops: Vec<Op> = pods.map(|pod| self.one(verb, pod)).collect();
+            return Answer { ops, seconds: start.elapsed().as_secs_f64(), ..Answer::default() };
+        }
+        let (queue, ops) = (Mutex::new(&mut pods), Mutex::new(Vec::new()));
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| loop {
+                    let Some(pod) = lock(&queue).next() else { break };
+                    let op = self.one(verb, pod);
+                    lock(&ops).push(op);
+                });
+            }
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        let ops = std::mem::take(&mut *lock(&ops));
+        Answer { ops, seconds, ..Answer::default() }
+    }
+
+    fn one(&self, verb: Verb, pod: u32) -> Op {
+        let previous = match verb {
+            Verb::Add => None,
+            Verb::Del => self.results().remove(&pod),
+        };
+        let mut op = Op { pod, ..Op::default() };
+        match self.chain.run(verb, pod, previous.as_ref()) {
+            Err(error) => op.fault = Some(format!("{error:#}")),
+            Ok(done) => {
+                (op.micros, op.fault) = (done.micros, done.fault);
+                if let (Verb::Add, None) = (verb, &op.fault) {
+                    match done.result.as_ref().and_then(address) {
+                        Some((given, _)) => op.address = Some(given),
+                        None => op.fault = Some(format!("a result without an address: {:?}", done.result)),
+                    }
+                    self.results().extend(done.result.map(|result| (pod, result)));
+                }
+            }
+        }
+        op.fault = op.fault.map(|fault| format!("{} pod {pod}: {fault}", verb.text()));
+        op
+    }
+
+    fn results(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Value>> {
+        lock(&self.results)
+    }
+}
+
+/// A panic ends the process, so no lock is ever poisoned.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Removes namespaces. A pod that is still attached takes its cable along, some time later.
+fn remove(pods: Pods) -> Result<()> {
+    for pod in pods {
+        Netns::remove(&namespace(pod))?;
+    }
+    let end = Instant::now() + PATIENCE;
+    let mut host = Host::here()?;
+    let cables = |host: &mut Host, rest: usize| -> Result<bool> {
+        Ok(rt::link::list(&mut host.route)?.iter().filter(|link| link.kind == "veth").count() > rest)
+    };
+    let attached = std::fs::read_dir(NAMESPACES)?.count();
+    while cables(&mut host, attached)? && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Leases as `host-local` writes them: a file named by the address, with the container's id and interface,
+/// and the address given last, so that the search for the next one begins behind it.
+fn seed(network: &str, leases: u32) -> Result<()> {
+    let folder = Path::new(LEASES).join(network);
+    std::fs::create_dir_all(&folder)?;
+    let write = |name: &str, text: &str| -> Result<()> {
+        let mut options = std::fs::File::options();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(folder.join(name))?;
+        Ok(file.write_all(text.as_bytes())?)
+    };
+    let first = u32::from(crate::scenario::FIRST_ADDRESS);
+    for lease in 0..leases {
+        let ip = std::net::Ipv4Addr::from(first + lease).to_string();
+        write(&ip, &format!("5eed{lease:060x}\r\neth0"))?;
+        if lease + 1 == leases {
+            write("last_reserved_ip.0", &ip)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! podwire-cni: every plugin in one program. The name under which it is called picks the plugin.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use cni_plugin::Registry;
+use plugins::{FINGERPRINT, PLUGINS};
+
+fn main() -> ExitCode {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
+    let registry = Registry::new(PLUGINS, FINGERPRINT);
+    match registry.find(&name) {
+        Some(plugin) => cni_plugin::main(plugin, &registry),
+        None => {
+            eprintln!("podwire-cni: CNI plugins in one program; call it by the name of one of them:");
+            PLUGINS.iter().for_each(|plugin| eprintln!("  {}", plugin.about()));
+            ExitCode::from(u8::from(name != "podwire-cni"))
+        }
+    }
+}

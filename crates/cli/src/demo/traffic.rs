@@ -1,0 +1,98 @@
+//! Packets: echoes, a web server of one sentence, and a stopwatch for bytes.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use netlink::sys;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Enough for a second or so at the demo's limit.
+const LOAD: usize = 2_000_000;
+
+/// Sends an echo request from the namespace of the calling thread and waits for its answer, in seconds.
+pub(super) fn ping(to: IpAddr) -> Result<f64> {
+    let socket = UdpSocket::from(sys::icmp_socket(to.is_ipv6())?);
+    socket.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let mut echo = *b"\x08\0\0\0\0\x2a\0\x01podwire!";
+    if to.is_ipv6() {
+        echo[0] = 128; // The kernel adds the checksum of ICMPv6 itself.
+    } else {
+        let sum = checksum(&echo).to_be_bytes();
+        echo[2..4].copy_from_slice(&sum);
+    }
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        let sent = Instant::now();
+        socket.send_to(&echo, SocketAddr::new(to, 0))?;
+        let mut buffer = [0; 256];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            if from.ip() == to && buffer[..length].ends_with(b"podwire!") {
+                return Ok(sent.elapsed().as_secs_f64());
+            }
+        }
+    }
+    bail!("no answer within {} s", PATIENCE.as_secs())
+}
+
+fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum: u32 = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+fn listen(port: u16) -> Result<TcpListener> {
+    let any = |ip: IpAddr| TcpListener::bind(SocketAddr::new(ip, port));
+    any(IpAddr::from([0u8; 16])).or_else(|_| any(IpAddr::from([0u8; 4]))).context("listen in the pod")
+}
+
+/// A web server in the namespace of the calling thread that answers everything with `body`.
+pub(super) fn serve(port: u16, body: &'static str) -> Result<JoinHandle<()>> {
+    let listener = listen(port)?;
+    Ok(std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        }
+    }))
+}
+
+/// The body of what a web server says.
+pub(super) fn get(address: &str, port: u16) -> Result<String> {
+    let to = SocketAddr::new(address.parse()?, port);
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("GET / HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let body = answer.split_once("\r\n\r\n").context("an answer without a body")?.1;
+    Ok(body.to_string())
+}
+
+/// Takes one connection and swallows what comes; says how many bytes a second came.
+pub(super) fn sink(port: u16) -> Result<JoinHandle<Result<f64>>> {
+    let listener = listen(port)?;
+    Ok(std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept()?;
+        let (start, mut total, mut buffer) = (Instant::now(), 0, vec![0; 64 * 1024]);
+        loop {
+            match stream.read(&mut buffer)? {
+                0 => return Ok(total as f64 * 8.0 / start.elapsed().as_secs_f64()),
+                length => total += length,
+            }
+        }
+    }))
+}
+
+/// Sends a load to a sink; returns the rate at which it came through, in bits a second.
+pub(super) fn measure(to: IpAddr, port: u16, sink: JoinHandle<Result<f64>>) -> Result<f64> {
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(to, port), PATIENCE)?;
+    stream.write_all(&vec![0; LOAD])?;
+    drop(stream);
+    sink.join().unwrap_or_else(|_| bail!("the receiver panicked"))
+}

@@ -1,0 +1,69 @@
+//! Calling another plugin from a plugin, mostly an IPAM plugin for an address.
+//!
+//! The other plugin gets the caller's whole request. If the file that would be executed is this program, it
+//! is called right here: a process less.
+
+use std::ffi::OsString;
+
+use cni::{json, Attachment};
+use serde_json::Value;
+
+use crate::dispatch::call;
+use crate::exec::{self, Execution};
+use crate::{Command, Context, Request, Result};
+
+/// The IPAM plugin that the config names, if it names one.
+pub fn ipam<'v>(req: &'v Request<'_>) -> Option<&'v str> {
+    let kind = json::get(json::get(&req.config, "ipam")?, "type")?.as_str()?;
+    Some(kind).filter(|kind| !kind.is_empty())
+}
+
+/// ADD by the plugin `kind`. If it fails, its DEL is run: it may have got half way.
+pub fn add(req: &Request<'_>, kind: &str) -> Result<Attachment> {
+    let answer = send(req, kind, Command::Add).inspect_err(|_| drop(send(req, kind, Command::Del)))?;
+    let answer = answer.unwrap_or(Value::Null);
+    Ok(Attachment::from_json(&answer, req.version).doing(|| format!("read the result of plugin {kind}"))?)
+}
+
+/// DEL by the plugin `kind`.
+pub fn del(req: &Request<'_>, kind: &str) -> Result<()> {
+    send(req, kind, Command::Del).map(drop)
+}
+
+/// CHECK by the plugin `kind`.
+pub fn check(req: &Request<'_>, kind: &str) -> Result<()> {
+    send(req, kind, Command::Check).map(drop)
+}
+
+/// GC by the plugin `kind`.
+pub fn gc(req: &Request<'_>, kind: &str) -> Result<()> {
+    send(req, kind, Command::Gc).map(drop)
+}
+
+/// STATUS of the plugin `kind`.
+pub fn status(req: &Request<'_>, kind: &str) -> Result<()> {
+    send(req, kind, Command::Status).map(drop)
+}
+
+fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>> {
+    let file = exec::find(kind, &req.path)?;
+    if let Some(plugin) = req.registry.in_file(kind, &file) {
+        // The own-namespace check was made for the caller.
+        return call(plugin, &Request { command, ..req.clone() }, true);
+    }
+    let path = std::env::join_paths(&req.path).unwrap_or_default();
+    let env: Vec<(&'static str, OsString)> = vec![
+        ("CNI_COMMAND", command.as_str().into()),
+        ("CNI_CONTAINERID", req.container.clone().into()),
+        ("CNI_NETNS", req.netns.clone().unwrap_or_default().into()),
+        ("CNI_IFNAME", req.ifname.clone().into()),
+        ("CNI_ARGS", req.args.to_string().into()),
+        ("CNI_PATH", path),
+    ];
+    let stdin = req.config.to_string();
+    let output = Execution { file: &file, env, stdin: stdin.as_bytes(), deadline: None }.run()?;
+    if command != Command::Add || output.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    Ok(Some(json::parse(&output).doing(|| format!("read the result of plugin {kind}"))?))
+}

@@ -1,0 +1,164 @@
+//! From an executed process to a call of the plugin, and back.
+
+use std::io::{Read, Write};
+use std::process::ExitCode;
+
+use cni::{code, json, Version};
+use kernel::Netns;
+use serde_json::Value;
+
+use crate::request::{Command, Request, Source};
+use crate::{Error, Plugin, Registry, Result};
+
+/// More than any config: a runtime that sends more is broken or hostile.
+const STDIN_LIMIT: u64 = 64 << 20;
+
+/// Which variables a verb needs.
+const REQUIRED: &[(&str, &[Command])] = &[
+    ("CNI_CONTAINERID", &[Command::Add, Command::Check, Command::Del]),
+    ("CNI_NETNS", &[Command::Add, Command::Check]),
+    ("CNI_IFNAME", &[Command::Add, Command::Check, Command::Del]),
+    ("CNI_PATH", &[Command::Add, Command::Check, Command::Del, Command::Gc, Command::Status]),
+];
+
+/// The outside: what a process gets from the one who starts it.
+#[allow(missing_debug_implementations)]
+pub struct World<'w> {
+    /// Reads an environment variable.
+    pub env: &'w dyn Fn(&str) -> Option<String>,
+    /// Standard input.
+    pub stdin: &'w mut dyn Read,
+    /// Standard output.
+    pub stdout: &'w mut dyn Write,
+    /// Standard error.
+    pub stderr: &'w mut dyn Write,
+}
+
+/// Runs `plugin` as the program that it is: the whole `main` of a plugin.
+pub fn main(plugin: &dyn Plugin, registry: &Registry<'_>) -> ExitCode {
+    let mut world = World {
+        env: &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()),
+        stdin: &mut std::io::stdin().lock(),
+        stdout: &mut std::io::stdout().lock(),
+        stderr: &mut std::io::stderr().lock(),
+    };
+    ExitCode::from(dispatch(plugin, registry, &mut world))
+}
+
+/// Serves one request from `world`; returns the exit status.
+pub fn dispatch(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>) -> u8 {
+    let verb = (world.env)("CNI_COMMAND").unwrap_or_default();
+    if verb.is_empty() {
+        let versions: Vec<_> = plugin.versions().iter().map(|version| version.as_str()).collect();
+        let about = plugin.about();
+        let _ = writeln!(world.stderr, "{about}\nCNI protocol versions supported: {}", versions.join(", "));
+        return 0;
+    }
+    match serve(plugin, registry, world, &verb) {
+        Ok(None) => 0,
+        Ok(Some(answer)) => match write(world.stdout, &answer) {
+            Ok(()) => 0,
+            Err(error) => {
+                let _ = writeln!(world.stderr, "write the answer: {error}");
+                1
+            }
+        },
+        Err(error) => {
+            let _ = write(world.stdout, &error.to_cni().to_json());
+            1
+        }
+    }
+}
+
+fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, verb: &str) -> Result<Option<Value>> {
+    let command = Command::parse(verb).ok_or_else(|| cni::Error::env(format!("unknown CNI_COMMAND: {verb}")))?;
+    if command == Command::Version {
+        return Ok(Some(cni::version::VersionInfo::new(plugin.versions()).to_json()));
+    }
+    let env = |name: &str| (world.env)(name).unwrap_or_default();
+    let missing: Vec<_> = REQUIRED
+        .iter()
+        .filter(|(name, verbs)| verbs.contains(&command) && env(name).is_empty())
+        .map(|(name, _)| *name)
+        .collect();
+    if !missing.is_empty() {
+        return Err(cni::Error::env(format!("required env variables [{}] missing", missing.join(","))).into());
+    }
+    let source = Source {
+        container: env("CNI_CONTAINERID"),
+        ifname: env("CNI_IFNAME"),
+        netns: env("CNI_NETNS"),
+        args: env("CNI_ARGS"),
+        path: env("CNI_PATH"),
+    };
+    let own_allowed = matches!(env("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
+    let mut stdin = Vec::new();
+    world
+        .stdin
+        .take(STDIN_LIMIT)
+        .read_to_end(&mut stdin)
+        .map_err(|error| cni::Error::new(code::IO, format!("error reading from stdin: {error}")))?;
+    let config = json::parse(&stdin)?;
+    call(plugin, &Request::new(command, &source, config, *registry)?, own_allowed)
+}
+
+/// Calls `plugin` with a request that was parsed: the part that a runtime in the same process shares.
+/// Returns the result in the config's version, for ADD.
+pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) -> Result<Option<Value>> {
+    if !plugin.versions().contains(&req.version) {
+        return Err(Version::incompatible(req.version.as_str(), plugin.versions()).into());
+    }
+    allow(req)?;
+    if !own_namespace_allowed {
+        refuse_own_namespace(req)?;
+    }
+    match req.command {
+        Command::Add => return Ok(Some(plugin.add(req)?.to_json(req.version)?)),
+        Command::Del => plugin.del(req)?,
+        Command::Check => plugin.check(req)?,
+        Command::Gc => plugin.gc(req)?,
+        Command::Status => plugin.status(req)?,
+        Command::Version => {}
+    }
+    Ok(None)
+}
+
+/// Verbs that came with later versions of the spec.
+fn allow(req: &Request<'_>) -> Result<()> {
+    let allowed = match req.command {
+        Command::Check => req.version.has_check(),
+        Command::Gc => req.version.has_gc(),
+        Command::Status => req.version.has_status(),
+        _ => true,
+    };
+    if allowed {
+        return Ok(());
+    }
+    let text = format!("config version does not allow {}", req.command.as_str());
+    let details = format!("config is {:?}", req.version.as_str());
+    Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(details).into())
+}
+
+/// A pod whose namespace is the node's own would have the node's network rewired: refuse before a hand is laid on.
+fn refuse_own_namespace(req: &Request<'_>) -> Result<()> {
+    let Some(path) = req.netns.as_ref().filter(|_| req.command != Command::Gc) else { return Ok(()) };
+    let identity = |netns: Netns| netns.identity();
+    let (Ok(pod), Ok(own)) = (Netns::open(path).and_then(identity), Netns::current().and_then(identity)) else {
+        return Ok(()); // A missing namespace is the verb's business: DEL is fine with it.
+    };
+    if pod != own {
+        return Ok(());
+    }
+    let text = format!("plugin's netns and netns from CNI_NETNS should not be the same: {}", path.display());
+    Err(Error::Cni(cni::Error::new(code::INVALID_NETNS, text).with_details("CNI_NETNS is the caller's own namespace")))
+}
+
+/// Pretty-printed with four spaces, as every CNI tool prints.
+pub fn write(to: &mut dyn Write, value: &Value) -> std::io::Result<()> {
+    let mut bytes = Vec::with_capacity(1024);
+    let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, format);
+    serde::Serialize::serialize(value, &mut serializer).map_err(std::io::Error::other)?;
+    to.write_all(&bytes)?;
+    to.flush()
+}

@@ -1,0 +1,117 @@
+//! Errors of plugins, and the one place where they become the spec's error object.
+
+use cni::code;
+
+/// The result of a plugin's step.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The kernel refused something (plugin specific codes begin at 100).
+pub const KERNEL: u32 = 100;
+/// A host port belongs to another pod.
+pub const PORT_TAKEN: u32 = 101;
+
+/// Why a plugin could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An error that has its code already.
+    #[error(transparent)]
+    Cni(#[from] cni::Error),
+    /// The host said no.
+    #[error(transparent)]
+    Kernel(#[from] kernel::Error),
+    /// The kernel said no.
+    #[error(transparent)]
+    Netlink(#[from] netlink::Error),
+    /// A step of something larger failed.
+    #[error("{doing}: {source}")]
+    Step {
+        /// What was being done, to which object.
+        doing: String,
+        /// Why it failed.
+        source: Box<Error>,
+    },
+    /// Several things failed, and each is worth knowing.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Several(Vec<Error>),
+}
+
+impl Error {
+    /// `Ok` if `errors` is empty, the error itself if there is one, else all of them.
+    pub fn all(mut errors: Vec<Error>) -> Result<()> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(Error::Several(errors)),
+        }
+    }
+
+    /// The spec's error object: code, what happened, and what to do next.
+    pub fn to_cni(&self) -> cni::Error {
+        let (code, hint) = self.code_and_hint();
+        match self {
+            Error::Cni(error) => error.clone(),
+            _ => cni::Error::new(code, self.to_string()).with_details(hint),
+        }
+    }
+
+    fn code_and_hint(&self) -> (u32, String) {
+        match self {
+            Error::Cni(error) => (error.code, error.details.clone()),
+            Error::Step { source, .. } => source.code_and_hint(),
+            Error::Several(all) => all.first().map_or((code::INTERNAL, String::new()), Error::code_and_hint),
+            Error::Kernel(error) => of_host(error),
+            Error::Netlink(error) => (KERNEL, of_kernel(error)),
+        }
+    }
+}
+
+fn of_host(error: &kernel::Error) -> (u32, String) {
+    use kernel::Error::*;
+    match error {
+        Netlink(error) => (KERNEL, of_kernel(error)),
+        Netns { .. } => (code::INVALID_NETNS, "check that the container is running and the path is its namespace".into()),
+        File { .. } => (code::IO, String::new()),
+        WrongKind { .. } => (code::INVALID_CONFIG, "choose another name in the config, or remove that link".into()),
+        PortTaken { .. } => {
+            (PORT_TAKEN, "stop that container or choose another host port; if it is long gone, `podwire cni gc` frees it".into())
+        }
+        Other(_) => (code::INTERNAL, String::new()),
+    }
+}
+
+fn of_kernel(error: &netlink::Error) -> String {
+    const EPERM: i32 = 1;
+    const EEXIST: i32 = 17;
+    const EXFULL: i32 = 54;
+    match error.errno() {
+        Some(EPERM) => "root (CAP_NET_ADMIN) is needed".into(),
+        Some(EEXIST) => "the container may be attached already: DEL it first".into(),
+        Some(EXFULL) => "a bridge takes 1024 ports at most".into(),
+        _ if error.is_unsupported() => "the running kernel lacks this feature".into(),
+        _ => String::new(),
+    }
+}
+
+/// Says what was being done when something failed.
+pub trait Context<T> {
+    /// Puts `doing` before the error.
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Error::Step { doing: doing(), source: Box::new(error.into()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_keeps_the_code_of_its_cause() {
+        let cause: Result<()> = Err(cni::Error::new(7, "bad subnet").into());
+        let error = cause.doing(|| "allocate an address".into()).unwrap_err().to_cni();
+        assert_eq!((error.code, error.msg.as_str()), (7, "allocate an address: bad subnet"));
+    }
+}

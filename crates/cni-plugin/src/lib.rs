@@ -1,0 +1,80 @@
+//! The SDK with which CNI plugins are written: every plugin of this project, and yours.
+//!
+//! A container runtime executes a plugin with a verb and the pod's identity in environment variables and a
+//! JSON config on standard input; the plugin answers with a JSON result, or an error object, on standard
+//! output. This crate does all of that, so that a plugin is one `impl Plugin` that tells its network's story:
+//!
+//! ```no_run
+//! use cni::Attachment;
+//! use cni_plugin::{main, Plugin, Registry, Request, Result};
+//!
+//! struct Hello;
+//!
+//! impl Plugin for Hello {
+//!     fn name(&self) -> &'static str { "hello" }
+//!     fn about(&self) -> &'static str { "hello: passes the result on and greets" }
+//!     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+//!         eprintln!("hello, {}", req.container);
+//!         Ok(req.prev.clone().unwrap_or_default())
+//!     }
+//!     fn del(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
+//!     fn check(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
+//!     fn gc(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
+//!     fn status(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
+//! }
+//!
+//! fn hello_main() -> std::process::ExitCode {
+//!     main(&Hello, &Registry::none())
+//! }
+//! ```
+//!
+//! - [`dispatch`](dispatch::dispatch) checks the variables that a verb needs, the config's version and that
+//!   the pod's namespace is not the caller's own, all before the plugin is called;
+//! - [`delegate`] calls another plugin (an IPAM plugin, mostly): in this process when the file that would be
+//!   executed is this very program, else by executing it;
+//! - [`exec`] is that execution, with a deadline that lets a plugin clean up.
+
+pub mod delegate;
+pub mod dispatch;
+mod error;
+pub mod exec;
+mod registry;
+mod request;
+
+pub use dispatch::main;
+pub use error::{Context, Error, Result};
+pub use registry::Registry;
+pub use request::{Command, Request, Source, Valid};
+
+use cni::{Attachment, Version};
+
+/// A CNI plugin.
+pub trait Plugin: Sync {
+    /// Its type: the name in configs and of its file.
+    fn name(&self) -> &'static str;
+
+    /// One line for people who run it by hand.
+    fn about(&self) -> &'static str;
+
+    /// The versions of the spec that it takes.
+    fn versions(&self) -> &'static [Version] {
+        Version::ALL
+    }
+
+    /// Attaches a container, or passes on and changes what plugins before it did (`req.prev`).
+    /// If it fails it must leave nothing behind.
+    fn add(&self, req: &Request<'_>) -> Result<Attachment>;
+
+    /// Detaches. It may come twice, without a namespace, without a previous result, after an ADD that failed
+    /// or never was: it removes what is there and succeeds.
+    fn del(&self, req: &Request<'_>) -> Result<()>;
+
+    /// Says what is not as ADD left it.
+    fn check(&self, req: &Request<'_>) -> Result<()>;
+
+    /// Removes whatever belongs to attachments of this network that are not in [`Request::valid`].
+    fn gc(&self, req: &Request<'_>) -> Result<()>;
+
+    /// Fails if an ADD could not succeed now.
+    fn status(&self, req: &Request<'_>) -> Result<()>;
+}

@@ -1,0 +1,65 @@
+//! Which plugins live in this program, and how to recognise the program's file on disk.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::Plugin;
+
+/// The plugins that can be called in this process.
+///
+/// A plugin is called in-process only when the file that a runtime would execute for it is this program (or
+/// a copy of it): the linker wrote a fingerprint of the plugins' sources into the file as its build id.
+#[derive(Clone, Copy)]
+pub struct Registry<'p> {
+    plugins: &'p [&'p dyn Plugin],
+    fingerprint: &'p str,
+}
+
+impl<'p> Registry<'p> {
+    /// These plugins, found in files whose build id is `fingerprint` (hexadecimal).
+    pub fn new(plugins: &'p [&'p dyn Plugin], fingerprint: &'p str) -> Registry<'p> {
+        Registry { plugins, fingerprint }
+    }
+
+    /// No plugin: everything is executed.
+    pub fn none() -> Registry<'static> {
+        Registry { plugins: &[], fingerprint: "" }
+    }
+
+    /// All plugins.
+    pub fn plugins(&self) -> &'p [&'p dyn Plugin] {
+        self.plugins
+    }
+
+    /// The plugin of type `kind`.
+    pub fn find(&self, kind: &str) -> Option<&'p dyn Plugin> {
+        self.plugins.iter().copied().find(|plugin| plugin.name() == kind)
+    }
+
+    /// The plugin that executing `file` as `kind` would run, if it is one of ours.
+    pub fn in_file(&self, kind: &str, file: &Path) -> Option<&'p dyn Plugin> {
+        let plugin = self.find(kind)?;
+        (!self.fingerprint.is_empty() && build_id(file)? == self.fingerprint).then_some(plugin)
+    }
+}
+
+impl std::fmt::Debug for Registry<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.plugins.iter().map(|plugin| plugin.name())).finish()
+    }
+}
+
+/// The build id of an ELF program, in hexadecimal. It stands in a note in the file's first page.
+fn build_id(file: &Path) -> Option<String> {
+    let mut page = Vec::with_capacity(4096);
+    File::open(file).ok()?.take(4096).read_to_end(&mut page).ok()?;
+    if page.get(..4)? != b"\x7fELF" {
+        return None;
+    }
+    // struct elf_note: name length 4, description length, type 3 (NT_GNU_BUILD_ID), then "GNU\0".
+    let at = page.windows(8).position(|window| window == b"\x03\0\0\0GNU\0")?;
+    let length = u32::from_ne_bytes(page.get(at - 4..at)?.try_into().ok()?) as usize;
+    let id = page.get(at + 8..at + 8 + length.min(64))?;
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+}

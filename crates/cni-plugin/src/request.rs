@@ -1,0 +1,220 @@
+//! What a plugin is asked to do, parsed and checked once.
+
+use std::path::PathBuf;
+
+use cni::{json, Args, Attachment, ContainerId, IfName, NetworkName, Version};
+use kernel::{Host, Netns, Owner};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{Context, Registry, Result};
+
+/// The verbs of the spec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Command {
+    Add,
+    Del,
+    Check,
+    Gc,
+    Status,
+    Version,
+}
+
+impl Command {
+    /// All of them.
+    pub const ALL: [Command; 6] =
+        [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status, Command::Version];
+
+    /// As in `CNI_COMMAND`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Command::Add => "ADD",
+            Command::Del => "DEL",
+            Command::Check => "CHECK",
+            Command::Gc => "GC",
+            Command::Status => "STATUS",
+            Command::Version => "VERSION",
+        }
+    }
+
+    /// Reads `CNI_COMMAND`.
+    pub fn parse(text: &str) -> Option<Command> {
+        Command::ALL.into_iter().find(|command| command.as_str() == text)
+    }
+}
+
+/// A request to a plugin. For GC and STATUS, which concern no attachment, `container` and `ifname` are empty.
+#[derive(Clone, Debug)]
+pub struct Request<'p> {
+    /// The verb.
+    pub command: Command,
+    /// The container's id.
+    pub container: String,
+    /// The interface's name in the pod.
+    pub ifname: String,
+    /// The pod's namespace; `None` when the runtime says that it is gone.
+    pub netns: Option<PathBuf>,
+    /// `CNI_ARGS`.
+    pub args: Args,
+    /// `CNI_PATH`: where plugins are.
+    pub path: Vec<PathBuf>,
+    /// The network's name.
+    pub network: NetworkName,
+    /// The config's version.
+    pub version: Version,
+    /// The whole config, as it came.
+    pub config: Value,
+    /// What plugins before this one made (ADD), or the whole chain (CHECK, DEL).
+    pub prev: Option<Attachment>,
+    /// The plugins of this program.
+    pub registry: Registry<'p>,
+}
+
+/// The attachments that a GC must leave alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Valid(std::collections::HashSet<(String, String)>);
+
+impl Valid {
+    /// Whether the attachment of `container` as `ifname` is to be kept.
+    pub fn contains(&self, container: &str, ifname: &str) -> bool {
+        self.0.contains(&(container.to_string(), ifname.to_string()))
+    }
+
+    /// All of them: (container, ifname).
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(container, ifname)| (container.as_str(), ifname.as_str()))
+    }
+}
+
+/// Where a request comes from: the environment of a process, or a runtime in the same process.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    /// `CNI_CONTAINERID`.
+    pub container: String,
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+    /// `CNI_NETNS`.
+    pub netns: String,
+    /// `CNI_ARGS`.
+    pub args: String,
+    /// `CNI_PATH`.
+    pub path: String,
+}
+
+impl<'p> Request<'p> {
+    /// Checks and parses a request. `config` is the plugin's standard input.
+    pub fn new(command: Command, source: &Source, config: Value, registry: Registry<'p>) -> Result<Request<'p>> {
+        let attachment = matches!(command, Command::Add | Command::Del | Command::Check);
+        if attachment {
+            ContainerId::parse(&source.container)?;
+            IfName::parse(&source.ifname)?;
+        }
+        if !config.is_object() {
+            return Err(cni::Error::decode("error unmarshall network config: it is not a JSON object").into());
+        }
+        let text = |key: &str| json::get(&config, key).and_then(Value::as_str).unwrap_or_default();
+        if json::get(&config, "name").is_some_and(|name| !name.is_string()) {
+            return Err(cni::Error::invalid_config("name: the network's name must be a string").into());
+        }
+        let network = NetworkName::parse(text("name"))?;
+        let version = Version::parse(text("cniVersion"))
+            .ok_or_else(|| Version::incompatible(text("cniVersion"), Version::ALL))?;
+        let prev = match json::get(&config, "prevResult").map(|prev| Attachment::from_json(prev, version)) {
+            None => None,
+            Some(Ok(prev)) => Some(prev),
+            // A broken record must not keep a dead pod's network alive.
+            Some(Err(_)) if command == Command::Del => None,
+            Some(Err(error)) => {
+                let text = format!("could not parse prevResult: {}", error.msg);
+                return Err(cni::Error { msg: text, ..error }.into());
+            }
+        };
+        Ok(Request {
+            command,
+            container: source.container.clone(),
+            ifname: source.ifname.clone(),
+            netns: Some(&source.netns).filter(|netns| !netns.is_empty()).map(PathBuf::from),
+            args: Args::parse(&source.args)?,
+            path: std::env::split_paths(&source.path).filter(|path| !path.as_os_str().is_empty()).collect(),
+            network,
+            version,
+            prev,
+            config,
+            registry,
+        })
+    }
+
+    /// The config as the plugin's own type. Keys are matched as Go matches them.
+    pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
+        Ok(json::decode(&self.config)?)
+    }
+
+    /// Whose the things are that this request makes or removes.
+    pub fn owner(&self) -> Owner {
+        Owner {
+            network: self.network.to_string(),
+            container: self.container.clone(),
+            ifname: self.ifname.clone(),
+        }
+    }
+
+    /// The pod's namespace, which must be there.
+    pub fn netns(&self) -> Result<Netns> {
+        let path = self.netns.clone().unwrap_or_default();
+        Ok(Netns::open(path)?)
+    }
+
+    /// The pod, which must be there.
+    pub fn pod(&self) -> Result<Host> {
+        Ok(Host::within(self.netns()?)?)
+    }
+
+    /// The pod, if it is still there.
+    pub fn find_pod(&self) -> Result<Option<Host>> {
+        let Some(path) = &self.netns else { return Ok(None) };
+        match Netns::find(path).doing(|| "look for the pod's namespace".into())? {
+            None => Ok(None),
+            Some(netns) => Ok(Some(Host::within(netns)?)),
+        }
+    }
+
+    /// What plugins before this one made; an error if this one was not chained behind another.
+    pub fn chained(&self) -> Result<&Attachment> {
+        self.prev.as_ref().ok_or_else(|| {
+            cni::Error::invalid_config("must be called as chained plugin: prevResult is missing").into()
+        })
+    }
+
+    /// The recorded result, which CHECK needs.
+    pub fn recorded(&self) -> Result<&Attachment> {
+        let missing = || cni::Error::invalid_config("Required prevResult missing").into();
+        self.prev.as_ref().ok_or_else(missing)
+    }
+
+    /// What a GC must leave alone. A Go runtime without pods sends `null`: nothing is valid. A request without
+    /// the key does not say what may be removed: an error.
+    pub fn valid(&self) -> Result<Valid> {
+        let all = match cni::config::valid_attachments(&self.config)? {
+            Some(all) => all,
+            None if self.has_null_attachments() => Vec::new(),
+            None => {
+                let text = "cni.dev/valid-attachments is missing: what may be removed is not known";
+                return Err(cni::Error::invalid_config(text).into());
+            }
+        };
+        Ok(Valid(all.into_iter().map(|one| (one.container_id, one.ifname)).collect()))
+    }
+
+    /// The owners of what a GC must leave alone.
+    pub fn kept_owners(&self) -> Result<Vec<Owner>> {
+        let valid = self.valid()?;
+        Ok(valid.iter().map(|(container, ifname)| Owner::new(self.network.as_str(), container, ifname)).collect())
+    }
+
+    fn has_null_attachments(&self) -> bool {
+        let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+        let is_one = |key: &String| keys.iter().any(|known| known.eq_ignore_ascii_case(key));
+        self.config.as_object().is_some_and(|config| config.iter().any(|(key, value)| is_one(key) && value.is_null()))
+    }
+}

@@ -1,0 +1,226 @@
+//! One record: libcni's `cniCacheV1`.
+
+use std::path::{Path, PathBuf};
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
+use cni::{json, Args, Attachment, NetworkList, Version};
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Map, Value};
+
+use crate::{Error, Identity, Result};
+
+const KIND: &str = "cniCacheV1";
+
+/// What is remembered of one attachment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Its file.
+    pub path: PathBuf,
+    /// The network.
+    pub network: String,
+    /// The container.
+    pub container: String,
+    /// The interface in the container.
+    pub ifname: String,
+    /// The container's namespace at the time of ADD.
+    pub netns: Option<PathBuf>,
+    /// `CNI_ARGS` of the ADD.
+    pub arg_pairs: Vec<(String, String)>,
+    /// Capability arguments of the ADD.
+    pub capabilities: Map<String, Value>,
+    /// The network's config at the time of ADD.
+    pub config: Vec<u8>,
+    /// What ADD returned; `None` if it did not finish.
+    pub result: Option<Value>,
+}
+
+/// The file, its keys in libcni's order.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Document {
+    kind: String,
+    container_id: String,
+    config: String,
+    if_name: String,
+    network_name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    netns: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cni_args: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    capability_args: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
+}
+
+impl Record {
+    /// The record of an ADD that begins.
+    pub(crate) fn new(path: PathBuf, list: &NetworkList, identity: &Identity) -> Record {
+        Record {
+            path,
+            network: list.name.to_string(),
+            container: identity.container.to_string(),
+            ifname: identity.ifname.to_string(),
+            netns: identity.netns.clone(),
+            arg_pairs: identity.args.iter().map(|(key, value)| (key.into(), value.into())).collect(),
+            capabilities: identity.capabilities.clone(),
+            config: list.bytes.clone(),
+            result: None,
+        }
+    }
+
+    /// Reads a file; `None` if it is JSON but no record.
+    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Record>> {
+        let value = json::parse(bytes)?;
+        if json::get(&value, "kind").and_then(Value::as_str) != Some(KIND) {
+            return Ok(None);
+        }
+        let document: Document = json::decode(&value).map_err(|error| cni::Error { code: cni::code::DECODE, ..error })?;
+        let config = STANDARD
+            .decode(&document.config)
+            .map_err(|error| cni::Error::decode(format!("config: invalid base64: {error}")))?;
+        if document.container_id.is_empty() || document.if_name.is_empty() || document.network_name.is_empty() {
+            return Err(cni::Error::decode("containerId, ifName or networkName is missing").into());
+        }
+        Ok(Some(Record {
+            path: path.to_owned(),
+            network: document.network_name,
+            container: document.container_id,
+            ifname: document.if_name,
+            netns: Some(document.netns).filter(|netns| !netns.is_empty()).map(PathBuf::from),
+            arg_pairs: document.cni_args,
+            capabilities: document.capability_args,
+            config,
+            result: document.result,
+        }))
+    }
+
+    /// The record of runtimes from before 2020: the bare result, in the file of an attachment that is known.
+    pub(crate) fn legacy(path: &Path, bytes: &[u8], network: &str, identity: &Identity) -> Result<Record> {
+        let result = json::parse(bytes)?;
+        Attachment::from_json(&result, Version::V0_1_0)?;
+        Ok(Record {
+            path: path.to_owned(),
+            network: network.to_owned(),
+            container: identity.container.to_string(),
+            ifname: identity.ifname.to_string(),
+            netns: None,
+            arg_pairs: Vec::new(),
+            capabilities: Map::new(),
+            config: Vec::new(),
+            result: Some(result),
+        })
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!(Document {
+            kind: KIND.to_owned(),
+            container_id: self.container.clone(),
+            config: STANDARD.encode(&self.config),
+            if_name: self.ifname.clone(),
+            network_name: self.network.clone(),
+            netns: self.netns.as_deref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
+            cni_args: self.arg_pairs.clone(),
+            capability_args: self.capabilities.clone(),
+            result: self.result.clone(),
+        })
+    }
+
+    /// Who was attached.
+    pub fn identity(&self) -> Result<Identity> {
+        let identity = Identity::new(&self.container, &self.ifname)?.args(self.args());
+        Ok(Identity { netns: self.netns.clone(), capabilities: self.capabilities.clone(), ..identity })
+    }
+
+    /// `CNI_ARGS` of the ADD, without what no plugin could read.
+    pub fn args(&self) -> Args {
+        let readable = self.arg_pairs.iter().filter(|(key, value)| Args::from_pairs([(key.as_str(), value.as_str())]).is_ok());
+        Args::from_pairs(readable.cloned()).unwrap_or_default()
+    }
+
+    /// The network as it was at the time of ADD.
+    pub fn network_list(&self) -> Result<NetworkList> {
+        let list = match NetworkList::parse(&self.config) {
+            Ok(list) if !list.plugins.is_empty() => list,
+            // Runtimes that attach by a single plugin remember that one's config.
+            _ => NetworkList::from_single(&self.config)?,
+        };
+        if list.name.as_str() != self.network {
+            let text = format!("the config in {} is of network {:?}", self.path.display(), list.name.as_str());
+            return Err(cni::Error::invalid_config(text).into());
+        }
+        Ok(list)
+    }
+
+    /// What ADD returned, if it finished and the record can be understood.
+    pub fn attachment(&self) -> Option<Attachment> {
+        Attachment::from_json(self.result.as_ref()?, Version::V0_1_0).ok()
+    }
+
+    /// What ADD returned, in a version of the spec.
+    pub(crate) fn result_in(&self, version: Version) -> Result<Option<Value>> {
+        let Some(result) = &self.result else { return Ok(None) };
+        Ok(Some(in_version(result.clone(), version, Version::V0_1_0)?.1))
+    }
+}
+
+/// A result as it was printed if it is of this version, else converted. One without a version is of `unstated`.
+pub(crate) fn in_version(result: Value, wanted: Version, unstated: Version) -> Result<(Attachment, Value), Error> {
+    let attachment = Attachment::from_json(&result, unstated)?;
+    let stated = match json::get(&result, "cniVersion").and_then(Value::as_str).unwrap_or_default() {
+        "" => Some(unstated),
+        text => Version::parse(text),
+    };
+    let value = match result {
+        Value::Null => json!({ "cniVersion": wanted }),
+        Value::Object(mut object) if stated == Some(wanted) => {
+            json::set(&mut object, "cniVersion", json!(wanted));
+            Value::Object(object)
+        }
+        _ => attachment.to_json(wanted)?,
+    };
+    Ok((attachment, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        let args = Args::parse("K8S_POD_NAME=web;IgnoreUnknown=1").unwrap();
+        let identity = Identity::new("c0ffee", "eth0").unwrap().netns("/run/netns/blue").args(args);
+        identity.capability("portMappings", json!([{"hostPort": 8080}]))
+    }
+
+    #[test]
+    fn a_record_reads_as_libcni_writes_it() {
+        let list = NetworkList::parse(br#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"x"}]}"#).unwrap();
+        let mut record = Record::new("/r/n-c0ffee-eth0".into(), &list, &identity());
+        record.result = Some(json!({"cniVersion": "1.0.0"}));
+        let text = concat!(
+            r#"{"kind":"cniCacheV1","containerId":"c0ffee","#,
+            r#""config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibiIsInBsdWdpbnMiOlt7InR5cGUiOiJ4In1dfQ==","#,
+            r#""ifName":"eth0","networkName":"n","netns":"/run/netns/blue","#,
+            r#""cniArgs":[["K8S_POD_NAME","web"],["IgnoreUnknown","1"]],"#,
+            r#""capabilityArgs":{"portMappings":[{"hostPort":8080}]},"result":{"cniVersion":"1.0.0"}}"#
+        );
+        assert_eq!(record.to_json().to_string(), text);
+        assert_eq!(Record::parse(&record.path, text.as_bytes()).unwrap(), Some(record.clone()));
+        assert_eq!(record.identity().unwrap(), identity());
+        assert_eq!(record.network_list().unwrap(), list);
+        record.result = None;
+        assert!(!record.to_json().to_string().contains("result"));
+    }
+
+    #[test]
+    fn results_are_converted_only_if_they_must_be() {
+        let raw = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}], "x": 1});
+        assert_eq!(in_version(raw.clone(), Version::V1_0_0, Version::V1_0_0).unwrap().1, raw, "unknown keys stay");
+        let old = in_version(raw, Version::V0_4_0, Version::V0_4_0).unwrap().1;
+        assert_eq!(old["ips"][0]["version"], "4");
+        let stamped = in_version(json!({"cniVersion": ""}), Version::V0_2_0, Version::V0_2_0).unwrap().1;
+        assert_eq!(stamped, json!({"cniVersion": "0.2.0"}));
+        assert_eq!(in_version(Value::Null, Version::V0_4_0, Version::V0_4_0).unwrap().1, json!({"cniVersion": "0.4.0"}));
+    }
+}

@@ -1,0 +1,166 @@
+//! The folder in which an administrator keeps networks, mostly `/etc/cni/net.d`.
+//!
+//! A network is a `.conflist` file, or a `.conf` or `.json` file with a single plugin from before lists. More
+//! plugins of a list may stand in the sub-folder that has the network's name. A file that cannot be read is
+//! reported, and hides no other.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cni::{json, NetworkList, PluginConfig};
+use serde_json::Value;
+
+use crate::{Error, Problem, Result};
+
+/// A folder of networks.
+///
+/// ```
+/// # use podwire_cni_runtime as cni_runtime;
+/// # let dir = std::env::temp_dir().join(format!("podwire-folder-example-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// std::fs::write(dir.join("10-pods.conflist"), r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "ptp"}]}"#)?;
+/// std::fs::write(dir.join("20-torn.conflist"), r#"{"cniVers"#)?;
+///
+/// let folder = cni_runtime::ConfigFolder::new(&dir);
+/// assert_eq!(folder.find("pods")?.list.plugins[0].kind, "ptp");
+/// assert_eq!(folder.load().problems.len(), 1);
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConfigFolder {
+    path: PathBuf,
+}
+
+/// A network, and the file that it was read from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// The file.
+    pub path: PathBuf,
+    /// What it says, with the plugins of the sub-folder.
+    pub list: NetworkList,
+}
+
+/// Everything in a folder.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The networks, in the order of their files' names.
+    pub networks: Vec<Network>,
+    /// The files that are no networks though they should be, and why.
+    pub problems: Vec<Problem>,
+}
+
+impl ConfigFolder {
+    /// The folder at `path`. It need not exist.
+    pub fn new(path: impl Into<PathBuf>) -> ConfigFolder {
+        ConfigFolder { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads every file. A folder that does not exist is empty.
+    pub fn load(&self) -> Loaded {
+        let mut loaded = Loaded::default();
+        let files = match files(&self.path, &["conflist", "conf", "json"]) {
+            Ok(files) => files,
+            Err(error) => {
+                loaded.problems.push(Problem { path: self.path.clone(), error });
+                return loaded;
+            }
+        };
+        for path in files {
+            match self.read(&path) {
+                Ok(list) => loaded.networks.push(Network { path, list }),
+                Err(error) => loaded.problems.push(Problem { path, error }),
+            }
+        }
+        loaded
+    }
+
+    /// The network `name`. If several files have it the first `.conflist` wins, then the first of the others.
+    pub fn find(&self, name: &str) -> Result<Network> {
+        let Loaded { mut networks, problems } = self.load();
+        // A stable sort: within each kind the order of the names stays.
+        networks.sort_by_key(|network| !is_list(&network.path));
+        match networks.iter().position(|network| network.list.name.as_str() == name) {
+            Some(at) => Ok(networks.swap_remove(at)),
+            None => Err(self.missing(Some(name), &networks, problems)),
+        }
+    }
+
+    /// The network that kubelet's runtimes attach pods to: the first file, by name, that can be used.
+    pub fn default_network(&self) -> Result<Network> {
+        let Loaded { mut networks, problems } = self.load();
+        match networks.is_empty() {
+            true => Err(self.missing(None, &networks, problems)),
+            false => Ok(networks.swap_remove(0)),
+        }
+    }
+
+    fn missing(&self, name: Option<&str>, networks: &[Network], problems: Vec<Problem>) -> Error {
+        Error::NotFound {
+            folder: self.path.clone(),
+            name: name.map(str::to_owned),
+            present: networks.iter().map(|network| network.list.name.to_string()).collect(),
+            problems,
+        }
+    }
+
+    fn read(&self, path: &Path) -> Result<NetworkList> {
+        let bytes = fs::read(path).map_err(Error::file("read", path))?;
+        let list = match is_list(path) {
+            true => NetworkList::parse(&bytes)?,
+            false => return Ok(NetworkList::from_single(&bytes)?),
+        };
+        let list = match list.load_only_inlined_plugins {
+            true => list,
+            false => with_plugins(list, &self.path)?,
+        };
+        match list.plugins.is_empty() {
+            true => Err(cni::Error::invalid_config("error parsing configuration list: no plugin configs found").into()),
+            false => Ok(list),
+        }
+    }
+}
+
+fn is_list(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "conflist")
+}
+
+/// The files in `folder` with one of these endings, by name. Folders are skipped.
+fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::file("read folder", folder))?,
+    };
+    let wanted = |path: &PathBuf| path.extension().is_some_and(|end| endings.iter().any(|ending| end == *ending));
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(wanted).collect();
+    files.retain(|path| !path.is_dir());
+    files.sort();
+    Ok(files)
+}
+
+/// The list with the plugins of its sub-folder at the end. They are written into its bytes too: those are what
+/// a runtime remembers for DEL, and libcni, which leaves them out, forgets to run those plugins then.
+fn with_plugins(list: NetworkList, folder: &Path) -> Result<NetworkList> {
+    let files = files(&folder.join(list.name.as_str()), &["conf"])?;
+    if files.is_empty() {
+        return Ok(list);
+    }
+    let mut document = json::parse(&list.bytes)?;
+    let mut all = json::get(&document, "plugins").and_then(Value::as_array).cloned().unwrap_or_default();
+    for path in files {
+        let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
+        let plugin = PluginConfig::from_bytes(&bytes)
+            .map_err(|error| cni::Error { msg: format!("{}: {}", path.display(), error.msg), ..error })?;
+        all.push(Value::Object(plugin.raw));
+    }
+    if let Some(object) = document.as_object_mut() {
+        json::set(object, "plugins", Value::Array(all));
+    }
+    Ok(NetworkList::parse(document.to_string().as_bytes())?)
+}

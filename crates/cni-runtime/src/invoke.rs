@@ -1,0 +1,142 @@
+//! One call of one plugin: in this process if it is one of ours, else by executing its file.
+
+use std::ffi::OsString;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use cni::{code, json, NetworkList, PluginConfig};
+use cni_plugin::exec::{self, Execution};
+use cni_plugin::{dispatch, Command, Context, Plugin, Request, Source};
+use serde_json::Value;
+
+use crate::{Error, Identity, Result, Runtime};
+
+/// A plugin of a list, found.
+pub(crate) struct Step<'l, 'p> {
+    pub(crate) config: &'l PluginConfig,
+    place: Place<'p>,
+}
+
+impl Step<'_, '_> {
+    /// The error of a result that cannot be understood.
+    pub(crate) fn misread(&self, list: &NetworkList, error: cni::Error) -> Error {
+        let source = cni_plugin::Error::Step { doing: "read its result".into(), source: Box::new(error.into()) };
+        failed(list, &self.config.kind, Command::Add)(source)
+    }
+}
+
+/// Where a plugin is.
+pub(crate) enum Place<'p> {
+    Here(&'p dyn Plugin),
+    File(PathBuf),
+}
+
+/// What a plugin is asked. GC and STATUS concern no container.
+pub(crate) struct Call<'a> {
+    pub(crate) command: Command,
+    pub(crate) identity: Option<&'a Identity>,
+    pub(crate) config: Value,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl<'p> Runtime<'p> {
+    /// Finds a plugin of the list.
+    pub(crate) fn step<'l>(&self, list: &NetworkList, config: &'l PluginConfig, verb: Command) -> Result<Step<'l, 'p>> {
+        let place = self.place(&config.kind).map_err(failed(list, &config.kind, verb))?;
+        Ok(Step { config, place })
+    }
+
+    /// Finds every plugin of the list, so that a missing one is noticed before another has made anything.
+    pub(crate) fn chain<'l>(&self, list: &'l NetworkList, verb: Command) -> Result<Vec<Step<'l, 'p>>> {
+        if list.plugins.is_empty() {
+            let text = format!("no plugin configs found in network {:?}", list.name.as_str());
+            return Err(cni::Error::invalid_config(text).into());
+        }
+        list.plugins.iter().map(|config| self.step(list, config, verb)).collect()
+    }
+
+    /// Finds the plugin `kind`.
+    pub(crate) fn place(&self, kind: &str) -> cni_plugin::Result<Place<'p>> {
+        let file = exec::find(kind, &self.path)?;
+        Ok(self.registry.in_file(kind, &file).map_or(Place::File(file), Place::Here))
+    }
+
+    /// Calls a plugin. Returns what ADD printed.
+    pub(crate) fn call(&self, list: &NetworkList, step: &Step<'_, '_>, call: Call<'_>) -> Result<Option<Value>> {
+        let verb = call.command;
+        self.place_call(&step.place, call).map_err(failed(list, &step.config.kind, verb))
+    }
+
+    fn place_call(&self, place: &Place<'_>, call: Call<'_>) -> cni_plugin::Result<Option<Value>> {
+        if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Err(cni::Error::new(code::TRY_AGAIN, "the time was up before it could be started").into());
+        }
+        match place {
+            Place::Here(plugin) => self.in_process(*plugin, call),
+            Place::File(file) => {
+                let env = self.environment(&call);
+                let stdin = call.config.to_string();
+                let output = Execution { file, env, stdin: stdin.as_bytes(), deadline: call.deadline }.run()?;
+                match call.command {
+                    Command::Add => Ok(Some(json::parse(&output).doing(|| "read its result".into())?)),
+                    _ => Ok(None),
+                }
+            }
+        }
+    }
+
+    fn in_process(&self, plugin: &dyn Plugin, call: Call<'_>) -> cni_plugin::Result<Option<Value>> {
+        let source = self.source(&call);
+        let own = std::env::var("CNI_NETNS_OVERRIDE").unwrap_or_default().to_ascii_lowercase();
+        let own_namespace_allowed = matches!(own.as_str(), "1" | "true");
+        let request = Request::new(call.command, &source, call.config, self.registry)?;
+        // A plugin that panics has failed like any other: what was done so far can still be taken back.
+        let called = catch_unwind(AssertUnwindSafe(|| dispatch::call(plugin, &request, own_namespace_allowed)));
+        called.unwrap_or_else(|_| Err(cni::Error::internal("the plugin panicked: this is a bug in it").into()))
+    }
+
+    fn source(&self, call: &Call<'_>) -> Source {
+        let (container, ifname, netns, args) = match call.identity {
+            Some(id) => (id.container.to_string(), id.ifname.to_string(), id.netns_text(), id.args.to_string()),
+            None => Default::default(),
+        };
+        let folders: Vec<_> = self.path.iter().map(|folder| folder.to_string_lossy()).collect();
+        Source { container, ifname, netns, args, path: folders.join(":") }
+    }
+
+    fn environment(&self, call: &Call<'_>) -> Vec<(&'static str, OsString)> {
+        let source = self.source(call);
+        let cni = [
+            ("CNI_COMMAND", call.command.as_str().to_owned()),
+            ("CNI_CONTAINERID", source.container),
+            ("CNI_NETNS", source.netns),
+            ("CNI_IFNAME", source.ifname),
+            ("CNI_ARGS", source.args),
+            ("CNI_PATH", source.path),
+        ];
+        let trace = [
+            ("TRACEPARENT", self.trace.parent.clone()),
+            ("TRACESTATE", self.trace.state.clone()),
+            ("BAGGAGE", self.trace.baggage.clone()),
+        ];
+        let given = trace.into_iter().filter(|(_, value)| !value.is_empty());
+        cni.into_iter().chain(given).map(|(name, value)| (name, value.into())).collect()
+    }
+}
+
+/// Says which plugin of which network it was.
+pub(crate) fn failed<'a>(list: &'a NetworkList, kind: &'a str, command: Command) -> impl FnOnce(cni_plugin::Error) -> Error + 'a {
+    let verb = match command {
+        Command::Add => "add",
+        Command::Del => "delete",
+        Command::Check => "check",
+        Command::Gc => "gc",
+        Command::Status => "status",
+        Command::Version => "version",
+    };
+    move |source| {
+        let (kind, network) = (kind.to_owned(), list.name.to_string());
+        Error::Plugin { kind, network, verb, source: Box::new(source) }
+    }
+}

@@ -1,0 +1,141 @@
+//! GC, STATUS and VERSION.
+
+mod bench;
+
+use std::fs;
+
+use bench::{list, pod, Bench};
+use cni::{code, ContainerId, IfName};
+use podwire_cni_runtime::Identity;
+use serde_json::json;
+
+fn id(container: &str) -> Identity {
+    Identity::new(container, "eth0").unwrap().netns(format!("/run/netns/{container}"))
+}
+
+fn valid(container: &str) -> Vec<(ContainerId, IfName)> {
+    vec![(ContainerId::parse(container).unwrap(), IfName::parse("eth0").unwrap())]
+}
+
+#[test]
+fn what_is_not_valid_goes_and_plugins_hear_of_it_under_both_keys() {
+    let bench = Bench::new(&["a", "b"]);
+    let (runtime, list) = (bench.runtime(), list("1.1.0", &["a", "b"]));
+    for container in ["keep", "stale"] {
+        runtime.add(&list, &id(container)).unwrap();
+    }
+    fs::write(bench.record("net-torn-eth0"), "").unwrap();
+    bench.calls();
+    let removed = runtime.gc(&list, &valid("keep")).done().unwrap();
+    assert_eq!(removed.iter().map(|record| record.container.as_str()).collect::<Vec<_>>(), ["stale"]);
+    assert_eq!(bench.calls(), ["DEL b stale", "DEL a stale", "GC a", "GC b"]);
+    assert_eq!(bench.env("a", "DEL", "CNI_NETNS"), "/run/netns/stale");
+    let request = bench.stdin("b", "GC");
+    for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+        assert_eq!(request[key], json!([{"containerID": "keep", "ifname": "eth0"}]), "{key}");
+    }
+    assert_eq!(bench.records(), ["net-keep-eth0", "net-torn-eth0"]);
+}
+
+#[test]
+fn older_networks_are_swept_by_del_alone_and_some_not_at_all() {
+    let bench = Bench::new(&["a"]);
+    let mut list = list("1.0.0", &["a"]);
+    bench.runtime().add(&list, &pod()).unwrap();
+    bench.calls();
+    list.disable_gc = true;
+    assert!(bench.runtime().gc(&list, &[]).done().unwrap().is_empty());
+    assert!(bench.calls().is_empty());
+    list.disable_gc = false;
+    assert_eq!(bench.runtime().gc(&list, &[]).done().unwrap().len(), 1);
+    assert_eq!(bench.calls(), ["DEL a pod1"]);
+}
+
+#[test]
+fn gc_goes_on_past_every_error_and_reports_them_all() {
+    let bench = Bench::new(&["a", "b"]);
+    let (runtime, list) = (bench.runtime(), list("1.1.0", &["a", "b"]));
+    for container in ["one", "two"] {
+        runtime.add(&list, &id(container)).unwrap();
+    }
+    bench.fails("a", "DEL", 100, "busy").fails("a", "GC", 100, "lost").calls();
+    let sweep = runtime.gc(&list, &[]);
+    assert_eq!((sweep.removed.len(), sweep.errors.len()), (0, 3));
+    assert_eq!(bench.calls(), ["DEL b one", "DEL a one", "DEL b two", "DEL a two", "GC a", "GC b"]);
+    bench.works_again("a", "DEL").works_again("a", "GC");
+    assert_eq!(runtime.gc(&list, &[]).done().unwrap().len(), 2);
+}
+
+#[test]
+fn a_plugin_that_the_network_has_lost_since_is_told_too() {
+    let bench = Bench::new(&["a", "b"]);
+    bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
+    bench.calls();
+    bench.runtime().gc(&list("1.0.0", &["a"]), &[]).done().unwrap();
+    assert_eq!(bench.calls(), ["DEL b pod1", "DEL a pod1"]);
+}
+
+#[test]
+fn if_the_old_config_does_not_work_any_more_the_new_one_does() {
+    let bench = Bench::new(&["a", "b"]);
+    bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
+    fs::remove_file(bench.plugin("b")).unwrap();
+    assert_eq!(bench.runtime().gc(&list("1.0.0", &["a"]), &[]).done().unwrap().len(), 1);
+    assert!(bench.records().is_empty());
+}
+
+#[test]
+fn other_networks_are_left_alone() {
+    let bench = Bench::new(&["a"]);
+    bench.runtime().add(&list("1.1.0", &["a"]), &pod()).unwrap();
+    let other = json!({"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": "a"}]});
+    let other = cni::NetworkList::parse(other.to_string().as_bytes()).unwrap();
+    assert!(bench.runtime().gc(&other, &[]).done().unwrap().is_empty());
+    assert_eq!(bench.records(), ["net-pod1-eth0"]);
+}
+
+#[test]
+fn an_add_that_was_killed_half_way_is_swept_up() {
+    let bench = Bench::new(&["a"]);
+    let list = list("1.0.0", &["a"]);
+    bench.fails("a", "ADD", 1, "x").fails("a", "DEL", 1, "x").runtime().add(&list, &pod()).unwrap_err();
+    bench.works_again("a", "DEL").calls();
+    let removed = bench.runtime().gc(&list, &[]).done().unwrap();
+    assert_eq!(removed[0].result, None);
+    assert_eq!(bench.calls(), ["DEL a pod1"]);
+    assert_eq!(bench.stdin("a", "DEL").get("prevResult"), None);
+    assert!(bench.records().is_empty());
+}
+
+#[test]
+fn status_stops_at_the_first_no_and_keeps_its_code() {
+    let bench = Bench::new(&["a", "b"]);
+    bench.runtime().status(&list("1.1.0", &["a", "b"])).unwrap();
+    assert_eq!(bench.calls(), ["STATUS a", "STATUS b"]);
+    bench.fails("a", "STATUS", code::LIMITED_CONNECTIVITY, "no uplink");
+    let error = bench.runtime().status(&list("1.1.0", &["a", "b"])).unwrap_err();
+    assert_eq!(error.code(), code::LIMITED_CONNECTIVITY);
+    assert_eq!(bench.calls(), ["STATUS a"]);
+    bench.runtime().status(&list("1.0.0", &["a"])).unwrap();
+    assert!(bench.calls().is_empty());
+}
+
+#[test]
+fn validation_asks_every_plugin_for_its_versions() {
+    let bench = Bench::new(&["a", "b", "old"]);
+    for kind in ["a", "b"] {
+        bench.says(kind, "VERSION", r#"{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}"#);
+    }
+    bench.fails("old", "VERSION", 4, "unknown CNI_COMMAND: VERSION");
+    let runtime = bench.runtime();
+    assert_eq!(runtime.version_info("old").unwrap().supported, ["0.1.0"]);
+    let config = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [
+        {"type": "b", "capabilities": {"portMappings": true}},
+        {"type": "a", "capabilities": {"mac": true, "portMappings": true, "dns": false}}]});
+    let fit = cni::NetworkList::parse(config.to_string().as_bytes()).unwrap();
+    assert_eq!(runtime.validate(&fit).unwrap(), ["mac", "portMappings"]);
+    let error = runtime.validate(&list("0.4.0", &["a", "old"])).unwrap_err().to_string();
+    assert!(error.contains(r#"plugin a does not support config version "0.4.0""#), "{error}");
+    assert!(error.contains(r#"plugin old does not support config version "0.4.0""#), "{error}");
+    assert!(runtime.validate(&list("1.0.0", &["absent"])).is_err());
+}

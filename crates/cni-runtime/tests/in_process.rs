@@ -1,0 +1,121 @@
+//! Plugins of this program are called without a process, and behave as if they had one.
+
+mod bench;
+
+use std::fs;
+use std::sync::Mutex;
+
+use bench::{list, pod, Bench};
+use cni::{addr, code, Attachment, Ip};
+use cni_plugin::{Command, Plugin, Registry, Request, Result};
+
+static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The tests share `CALLS`.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Ours;
+
+impl Ours {
+    fn note(&self, req: &Request<'_>) {
+        let prev = req.prev.as_ref().map_or(0, |prev| prev.ips.len());
+        CALLS.lock().unwrap().push(format!("{} {} {prev}", req.command.as_str(), req.container));
+    }
+}
+
+impl Plugin for Ours {
+    fn name(&self) -> &'static str {
+        "ours"
+    }
+    fn about(&self) -> &'static str {
+        "ours: one address"
+    }
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        assert_eq!(req.command, Command::Add);
+        self.note(req);
+        assert!(req.container != "panic", "as it was told");
+        let mut attachment = req.prev.clone().unwrap_or_default();
+        attachment.ips.push(Ip::new(addr::parse_net("10.1.0.5/16")?));
+        Ok(attachment)
+    }
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        self.note(req);
+        Ok(())
+    }
+    fn check(&self, req: &Request<'_>) -> Result<()> {
+        self.note(req);
+        Ok(())
+    }
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        assert!(req.valid()?.contains("keep", "eth0"));
+        self.note(req);
+        Ok(())
+    }
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        self.note(req);
+        Ok(())
+    }
+}
+
+const PLUGINS: &[&dyn Plugin] = &[&Ours];
+
+/// A file that nobody could execute, with our build id in it.
+fn bench() -> Bench {
+    let bench = Bench::new(&["theirs"]);
+    let mut program = b"\x7fELF".to_vec();
+    program.extend(2_u32.to_ne_bytes());
+    program.extend(b"\x03\0\0\0GNU\0\xab\xcd");
+    fs::write(bench.plugin("ours"), program).unwrap();
+    bench.says("theirs", "ADD", r#"{"cniVersion": "1.1.0", "ips": [{"address": "10.9.0.9/16"}]}"#);
+    bench
+}
+
+#[test]
+fn ours_and_theirs_work_together() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = bench();
+    let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
+    let list = list("1.1.0", &["theirs", "ours", "ours"]);
+    let attachment = runtime.add(&list, &pod()).unwrap();
+    assert_eq!(attachment.ips.len(), 3);
+    runtime.check(&list, &pod()).unwrap();
+    runtime.status(&list).unwrap();
+    let keep = (cni::ContainerId::parse("keep").unwrap(), cni::IfName::parse("eth0").unwrap());
+    runtime.gc(&list, &[keep]).done().unwrap();
+    assert!(runtime.version_info("ours").unwrap().supports(cni::Version::V1_1_0));
+    let calls = std::mem::take(&mut *CALLS.lock().unwrap());
+    let expected = "ADD pod1 1,ADD pod1 2,CHECK pod1 3,CHECK pod1 3,STATUS  0,STATUS  0,DEL pod1 3,DEL pod1 3,GC  0,GC  0";
+    assert_eq!(calls.join(","), expected);
+}
+
+#[test]
+fn a_file_with_another_build_id_is_executed() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = bench();
+    let runtime = bench.runtime().registry(Registry::new(PLUGINS, "dcba"));
+    let error = runtime.add(&list("1.1.0", &["ours"]), &pod()).unwrap_err();
+    assert!(error.to_string().contains("execute plugin "), "{error}");
+    assert!(CALLS.lock().unwrap().is_empty());
+}
+
+#[test]
+fn the_nodes_own_namespace_is_refused() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = bench();
+    let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
+    let error = runtime.add(&list("1.1.0", &["ours"]), &pod().netns("/proc/self/ns/net")).unwrap_err();
+    assert_eq!(error.code(), code::INVALID_NETNS);
+    assert!(CALLS.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_panic_is_a_failure_and_is_taken_back() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = bench();
+    let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
+    let pod = podwire_cni_runtime::Identity::new("panic", "eth0").unwrap().netns("/x");
+    let error = runtime.add(&list("1.1.0", &["theirs", "ours"]), &pod).unwrap_err();
+    assert!(error.to_string().contains("the plugin panicked"), "{error}");
+    assert_eq!(std::mem::take(&mut *CALLS.lock().unwrap()), ["ADD panic 1", "DEL panic 1"]);
+    assert_eq!(bench.calls(), ["ADD theirs panic", "DEL theirs panic"]);
+    assert!(bench.records().is_empty());
+}

@@ -1,0 +1,66 @@
+//! The attachments that a GC request declares valid.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{json, Error};
+
+/// The key of the current specification, and the one that the release of 1.1.0 had.
+pub(super) const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+
+/// A container's interface whose resources must survive GC.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+pub struct ValidAttachment {
+    /// The container.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// Its interface.
+    pub ifname: String,
+}
+
+/// The valid attachments of a GC request, under either of the two keys (code 7 if they make no sense, because
+/// guessing here deletes what pods still use).
+///
+/// `None` if neither key is there or both are null. Beware of taking that for an empty list: a runtime that means
+/// "nothing is valid" says `[]`, though the reference runtime has also been seen to say it with null.
+pub fn valid_attachments(config: &Value) -> Result<Option<Vec<ValidAttachment>>, Error> {
+    let Some((key, list)) = KEYS.iter().find_map(|key| json::get(config, key).map(|list| (key, list))) else {
+        return Ok(None);
+    };
+    json::decode_under(&[key], list).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::code;
+
+    #[test]
+    fn either_key_is_read_and_the_current_one_wins() {
+        let old = json!([{"containerID": "old", "ifname": "eth0"}]);
+        let new = json!([{"containerID": "new", "ifname": "eth0"}]);
+        let first = |v: Value| valid_attachments(&v).unwrap().unwrap()[0].container_id.clone();
+        assert_eq!(first(json!({"cni.dev/attachments": old})), "old");
+        assert_eq!(first(json!({"cni.dev/attachments": old, "cni.dev/valid-attachments": new})), "new");
+        assert_eq!(first(json!({"cni.dev/attachments": old, "cni.dev/valid-attachments": null})), "old");
+    }
+
+    #[test]
+    fn absent_is_not_empty() {
+        assert_eq!(valid_attachments(&json!({"name": "x"})), Ok(None));
+        assert_eq!(valid_attachments(&json!({"cni.dev/valid-attachments": null})), Ok(None));
+        assert_eq!(valid_attachments(&json!({"cni.dev/valid-attachments": []})), Ok(Some(vec![])));
+    }
+
+    #[test]
+    fn half_an_attachment_is_an_error() {
+        let error = valid_attachments(&json!({"cni.dev/attachments": [{"containerID": "a"}]})).unwrap_err();
+        assert_eq!(error.code, code::INVALID_CONFIG);
+        assert_eq!(error.msg, "cni.dev/attachments[0]: missing field `ifname`");
+        for bad in [json!({}), json!("x"), json!([null]), json!([1])] {
+            assert!(valid_attachments(&json!({"cni.dev/attachments": bad})).is_err());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Ranges that stand in for each other.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::{Error, Range, RangeSpec};
+
+/// Ranges of one family without an address in common: a pod gets one address from all of them together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeSet(Vec<Range>);
+
+/// Checks all ranges of a config: each by itself, within its set and against the other sets.
+pub fn range_sets(specs: Vec<Vec<RangeSpec>>) -> Result<Vec<RangeSet>, Error> {
+    let set = |(set, specs)| RangeSet::new(specs).map_err(|why| Error::InSet { set, why: Box::new(why) });
+    let sets = specs.into_iter().enumerate().map(set).collect::<Result<Vec<_>, _>>()?;
+    for (i, first) in sets.iter().enumerate() {
+        for (j, second) in sets.iter().enumerate().skip(i + 1) {
+            if let Some((one, other)) = first.common(second) {
+                return Err(Error::SetsOverlap { sets: (i, j), keys: (one.key.clone(), other.key.clone()) });
+            }
+        }
+    }
+    Ok(sets)
+}
+
+impl RangeSet {
+    /// Checks the ranges of one set.
+    pub fn new(specs: Vec<RangeSpec>) -> Result<RangeSet, Error> {
+        let ranges = specs.into_iter().map(Range::new).collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = ranges.first() else { return Err(Error::Empty) };
+        if let Some(other) = ranges.iter().find(|range| range.is_ipv4() != first.is_ipv4()) {
+            return Err(Error::MixedFamilies { first: first.key.clone(), second: other.key.clone() });
+        }
+        for (i, one) in ranges.iter().enumerate() {
+            if let Some(other) = ranges[i + 1..].iter().find(|other| one.overlaps(other)) {
+                return Err(Error::RangesOverlap {
+                    first: one.to_string(),
+                    second: other.to_string(),
+                    keys: (one.key.clone(), other.key.clone()),
+                });
+            }
+        }
+        Ok(RangeSet(ranges))
+    }
+
+    /// Its ranges, at least one.
+    pub fn ranges(&self) -> &[Range] {
+        &self.0
+    }
+
+    /// The range that `ip` is in.
+    pub fn find(&self, ip: IpAddr) -> Option<&Range> {
+        self.0.iter().find(|range| range.contains(ip))
+    }
+
+    /// Whether `ip` is in one of the ranges, be it a gateway or not.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        self.find(ip).is_some()
+    }
+
+    /// Whether `ip` is the gateway of any of the ranges. No pod gets it, whichever range it lies in.
+    pub fn is_gateway(&self, ip: IpAddr) -> bool {
+        self.0.iter().any(|range| range.gateway() == ip)
+    }
+
+    /// Whether it is IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.0.iter().all(Range::is_ipv4)
+    }
+
+    /// How many pods can have an address at the same time. Ranges beyond that of a `u128` count as its maximum.
+    pub fn size(&self) -> u128 {
+        let all = self.0.iter().fold(0u128, |sum, range| sum.saturating_add(range.size()));
+        let gateways: HashSet<IpAddr> =
+            self.0.iter().map(Range::gateway).filter(|ip| self.contains(*ip)).collect();
+        all.saturating_sub(gateways.len() as u128)
+    }
+
+    fn common<'s>(&'s self, other: &'s RangeSet) -> Option<(&'s Range, &'s Range)> {
+        self.0.iter().find_map(|one| Some((one, other.0.iter().find(|other| one.overlaps(other))?)))
+    }
+}
+
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, range) in self.0.iter().enumerate() {
+            write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs(sets: &[&[&str]]) -> Vec<Vec<RangeSpec>> {
+        let spec = |i: usize, j: usize, text: &str| {
+            let mut parts = text.split(' ');
+            let subnet = parts.next().unwrap().parse().unwrap();
+            let mut ip = || parts.next().map(|text| text.parse().unwrap());
+            RangeSpec { key: format!("ipam.ranges[{i}][{j}]"), subnet, start: ip(), end: ip(), gateway: ip() }
+        };
+        let set =
+            |(i, set): (usize, &&[&str])| set.iter().enumerate().map(|(j, text)| spec(i, j, text)).collect();
+        sets.iter().enumerate().map(set).collect()
+    }
+
+    fn refusal(sets: &[&[&str]]) -> String {
+        range_sets(specs(sets)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_set_reads_as_its_ranges() {
+        let sets = range_sets(specs(&[&["10.1.0.0/30", "10.2.0.0/24"], &["fd00::/64"]])).unwrap();
+        assert_eq!(sets[0].to_string(), "10.1.0.1-10.1.0.2,10.2.0.1-10.2.0.254");
+        assert_eq!((sets[0].size(), sets[0].is_ipv4(), sets[1].is_ipv4()), (254, true, false));
+        assert_eq!(sets[1].size(), u128::from(u64::MAX) - 1);
+    }
+
+    #[test]
+    fn sets_that_make_no_sense_are_named() {
+        assert_eq!(refusal(&[&["10.1.0.0/24"], &[]]), "invalid range set 1: empty range set");
+        assert_eq!(
+            refusal(&[&["10.1.0.0/24", "fd00::/64"]]),
+            "invalid range set 0: mixed address families (ipam.ranges[0][0].subnet and ipam.ranges[0][1].subnet)"
+        );
+        assert_eq!(
+            refusal(&[&["10.2.0.0/24", "10.2.0.0/25"]]),
+            "invalid range set 0: subnets 10.2.0.1-10.2.0.254 and 10.2.0.1-10.2.0.126 overlap \
+             (ipam.ranges[0][0] and ipam.ranges[0][1])"
+        );
+        assert_eq!(
+            refusal(&[&["10.1.0.0/24"], &["10.3.0.0/24", "10.1.0.0/16"]]),
+            "range set 0 overlaps with 1 (ipam.ranges[0][0] and ipam.ranges[1][1])"
+        );
+        assert_eq!(
+            refusal(&[&["10.1.0.0/24 10.9.0.1"]]),
+            "invalid range set 0: RangeStart 10.9.0.1 not in network 10.1.0.0/24 (ipam.ranges[0][0].rangeStart)"
+        );
+    }
+
+    #[test]
+    fn a_subnet_may_be_split_between_sets() {
+        let halves: &[&[&str]] = &[&["10.1.0.0/24 10.1.0.2 10.1.0.99"], &["10.1.0.0/24 10.1.0.100"]];
+        assert!(range_sets(specs(halves)).is_ok());
+    }
+
+    #[test]
+    fn every_gateway_of_a_set_is_kept_from_pods() {
+        let one = &["10.1.0.0/24 10.1.0.1 10.1.0.99", "10.1.0.0/24 10.1.0.100 10.1.0.200 10.1.0.50"];
+        let set = range_sets(specs(&[one])).unwrap().remove(0);
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert!(
+            set.is_gateway(ip("10.1.0.50"))
+                && set.is_gateway(ip("10.1.0.1"))
+                && !set.is_gateway(ip("10.1.0.100"))
+        );
+        assert_eq!(set.size(), 198);
+        let away = specs(&[&["10.1.0.0/30 10.1.0.1 10.1.0.2 10.9.0.1"]]);
+        assert_eq!(range_sets(away).unwrap()[0].size(), 2, "a gateway outside takes no address away");
+    }
+}

@@ -1,0 +1,137 @@
+//! Bridges: a switch inside the host.
+
+use netlink::rt::link::{self, attribute as a, Link};
+use netlink::{Batch, Message};
+
+use crate::{Error, Host, Mac, Result};
+
+const BRIDGE_VLAN_INFO_PVID: u16 = 2; // linux/if_bridge.h
+const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 4;
+const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 8;
+const BRIDGE_VLAN_INFO_RANGE_END: u16 = 16;
+const RTEXT_FILTER_BRVLAN: u32 = 2;
+
+/// What a bridge is to be like when it has to be made.
+#[derive(Clone, Debug)]
+pub struct Bridge<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its MTU; 0 is the kernel's choice, the smallest of its ports.
+    pub mtu: u32,
+    /// Takes every frame.
+    pub promiscuous: bool,
+    /// Keeps VLANs apart.
+    pub vlan_filtering: bool,
+}
+
+impl Bridge<'_> {
+    /// The bridge, made if it is not there.
+    pub fn ensure(&self, host: &mut Host) -> Result<Link> {
+        let found = match host.find_link(self.name)? {
+            Some(found) => found,
+            None => self.create(host)?,
+        };
+        if found.kind != "bridge" {
+            let (name, found) = (self.name.to_string(), found.kind);
+            return Err(Error::WrongKind { name, wanted: "bridge", found });
+        }
+        let mut batch = Batch::new();
+        if self.promiscuous && found.flags & link::PROMISC == 0 {
+            let doing = format!("set bridge {} promiscuous", self.name);
+            batch.push(link::set_flags(found.index, link::PROMISC, link::PROMISC, doing));
+        }
+        if !found.is_up() {
+            batch.push(link::up(&found));
+        }
+        if !batch.is_empty() {
+            host.route.batch(batch)?;
+        }
+        Ok(found)
+    }
+
+    /// Makes it, up, with a hardware address of its own: a bridge that borrows its ports' smallest changes
+    /// it as pods come and go, and every neighbour forgets it.
+    fn create(&self, host: &mut Host) -> Result<Link> {
+        let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, format!("create bridge {}", self.name))
+            .raw(&link::header(0, link::UP, link::UP))
+            .string(a::IFNAME, self.name)
+            .bytes(a::ADDRESS, &Mac::random()?.0)
+            .maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu))
+            .nest(a::LINKINFO, |m| {
+                m.string(a::INFO_KIND, "bridge").nest(a::INFO_DATA, |m| match self.vlan_filtering {
+                    true => m.u8(a::BR_VLAN_FILTERING, 1),
+                    false => m,
+                })
+            });
+        match host.route.request(message) {
+            // Another pod's plugin was faster.
+            Err(error) if error.is_exists() => {}
+            other => {
+                other?;
+                // The bridge is a router's leg, not a host that listens to routers.
+                let key = format!("net/ipv6/conf/{}/accept_ra", self.name);
+                host.run(|| crate::sysctl::ensure_if_there(&key, "0"))??;
+            }
+        }
+        host.get_link(self.name)
+    }
+}
+
+/// VLANs of a bridge port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vlans {
+    /// First id.
+    pub first: u16,
+    /// Last id, the same for one.
+    pub last: u16,
+    /// Frames without a tag belong to it, and leave without one.
+    pub native: bool,
+}
+
+fn vlan_message(kind: u16, port: &Link, vlans: Vlans, verb: &str) -> Message {
+    let mut head = link::header(port.index, 0, 0);
+    head[0] = libc::AF_BRIDGE as u8;
+    let flags = if vlans.native { BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED } else { 0 };
+    let info = |flags: u16, id: u16| [flags.to_ne_bytes(), id.to_ne_bytes()].concat();
+    let doing = format!("{verb} VLANs {}-{} of bridge port {}", vlans.first, vlans.last, port.name);
+    Message::new(kind, 0, doing).raw(&head).nest(a::AF_SPEC, |m| match vlans.first == vlans.last {
+        true => m.bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags, vlans.first)),
+        false => m
+            .bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags | BRIDGE_VLAN_INFO_RANGE_BEGIN, vlans.first))
+            .bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags | BRIDGE_VLAN_INFO_RANGE_END, vlans.last)),
+    })
+}
+
+/// A message that lets VLANs through a port.
+pub fn add_vlans(port: &Link, vlans: Vlans) -> Message {
+    vlan_message(libc::RTM_SETLINK, port, vlans, "add")
+}
+
+/// A message that keeps VLANs from a port.
+pub fn delete_vlans(port: &Link, vlans: Vlans) -> Message {
+    vlan_message(libc::RTM_DELLINK, port, vlans, "remove")
+}
+
+/// The VLANs of a port, ranges joined by the kernel.
+pub fn vlans(host: &mut Host, port: u32) -> Result<Vec<Vlans>> {
+    let mut head = link::header(0, 0, 0);
+    head[0] = libc::AF_BRIDGE as u8;
+    let message = Message::new(libc::RTM_GETLINK, 0, format!("list VLANs of port number {port}"))
+        .raw(&head)
+        .u32(a::EXT_MASK, RTEXT_FILTER_BRVLAN);
+    let ports = host.route.list(message, |frame| {
+        let index = frame.body.get(4..8).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))?;
+        let spec = frame.attrs(16).find(|attr| attr.kind == a::AF_SPEC).filter(|_| index == port)?;
+        let infos = spec.nested().filter(|attr| attr.kind == a::AF_SPEC_BRIDGE_VLAN_INFO);
+        Some(
+            infos
+                .filter_map(|attr| {
+                    let half = |at: usize| Some(u16::from_ne_bytes(attr.value.get(at..at + 2)?.try_into().ok()?));
+                    let (flags, id) = (half(0)?, half(2)?);
+                    Some(Vlans { first: id, last: id, native: flags & BRIDGE_VLAN_INFO_PVID != 0 })
+                })
+                .collect::<Vec<_>>(),
+        )
+    })?;
+    Ok(ports.into_iter().flatten().collect())
+}

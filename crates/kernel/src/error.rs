@@ -1,0 +1,74 @@
+//! What can go wrong on a host, as an operator can act on it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// The result of working on a host.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A step on a host that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused a request.
+    #[error(transparent)]
+    Netlink(#[from] netlink::Error),
+    /// A namespace file is missing or is no network namespace.
+    #[error("failed to open netns {path:?}: {source}")]
+    Netns {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file under /proc or /run could not be read or written.
+    #[error("{doing} {path:?}: {source}")]
+    File {
+        /// What was being done: `read`, `write`…
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A link has the name that is needed, but is something else.
+    #[error("{name:?} already exists but is not a {wanted}: it is a {found}")]
+    WrongKind {
+        /// The link's name.
+        name: String,
+        /// What it should be.
+        wanted: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// A host port belongs to another pod.
+    #[error("host port {port}/{protocol}{} is taken by {holder}", address.map(|a| format!(" on {a}")).unwrap_or_default())]
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// `tcp`, `udp` or `sctp`.
+        protocol: &'static str,
+        /// The host address, if the map is for one only.
+        address: Option<std::net::IpAddr>,
+        /// Whose it is: network/container/interface.
+        holder: String,
+    },
+    /// Something else, in words.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Error {
+    /// Whether the object was there already.
+    pub fn is_exists(&self) -> bool {
+        matches!(self, Error::Netlink(error) if error.is_exists())
+    }
+
+    /// Whether the object is not there.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Error::Netlink(error) => error.is_gone(),
+            Error::Netns { source, .. } | Error::File { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+}

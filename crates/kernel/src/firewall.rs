@@ -1,0 +1,84 @@
+//! Firewall idioms in nf_tables: masquerading, host ports, forwarding, spoof guards.
+//!
+//! Each feature has a table of its own. Its skeleton (chains, rules, empty sets and maps) is made once, in one
+//! transaction; after that a pod is elements and nothing but elements: an address in a set, a port in a map. So
+//! a packet's cost does not grow with the number of pods, and neither does an ADD's.
+//!
+//! Every element says in its comment whose it is ([`Owner`]): network/container/interface. A pod's own elements
+//! are deleted by their keys when these are known ([`remove`](masquerade::remove)), by their comments when they
+//! are not (`remove_all`), and those of pods that no longer exist are collected (`collect`). `nft list ruleset`
+//! shows it all.
+//!
+//! | table | what it does |
+//! |---|---|
+//! | `inet podwire_masq` | pods reach the world with the node's address |
+//! | `inet podwire_ports` | ports of the node lead to pods |
+//! | `inet podwire_firewall` | pods' packets pass, and bridges are kept apart |
+//! | `bridge podwire_spoof` | a pod sends with its own hardware address only |
+
+mod elements;
+pub mod forward;
+pub mod hostports;
+pub mod legacy;
+pub mod masquerade;
+pub mod owner;
+pub mod spoof;
+
+use ipnet::IpNet;
+use netlink::nft::{self, Family, Table, Transaction};
+use netlink::Socket;
+
+pub use owner::Owner;
+
+use crate::Result;
+
+/// Deletes the tables of this module that hold no element any more; says how many. A table that anybody is
+/// changing at this moment stays for the next time.
+pub fn drop_empty_tables(nft: &mut Socket) -> Result<usize> {
+    let mut dropped = 0;
+    for table in nft::list_tables(nft, None)?.iter().filter(|table| is_ours(table)) {
+        let mut change = Transaction::at_generation(nft::generation(nft)?);
+        if !is_empty(nft, table)? {
+            continue;
+        }
+        change.delete_table(table);
+        if *table == forward::TABLE {
+            forward::withdraw(nft, &mut change)?;
+        }
+        match change.commit(nft) {
+            Ok(()) => dropped += 1,
+            Err(error) if nft::changed_meanwhile(&error) || error.is_gone() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(dropped)
+}
+
+fn is_ours(table: &Table) -> bool {
+    [masquerade::TABLE, forward::TABLE, spoof::TABLE].contains(table) || hostports::is_table(table)
+}
+
+fn is_empty(nft: &mut Socket, table: &Table) -> Result<bool> {
+    if *table == forward::TABLE {
+        return forward::is_unused(nft);
+    }
+    for set in nft::list_sets(nft, table)? {
+        if !nft::list_elements(nft, table, &set)?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The family of an address's packets.
+fn family(net: &IpNet) -> Family {
+    match net {
+        IpNet::V4(_) => Family::Ip,
+        IpNet::V6(_) => Family::Ip6,
+    }
+}
+
+/// The name of the chain for one pod network: `net_10.1.0.0_16`. Colons are not for chain names.
+fn chain_of(kind: &str, net: &IpNet) -> String {
+    format!("{kind}_{}_{}", net.network().to_string().replace(':', "_"), net.prefix_len())
+}

@@ -1,0 +1,254 @@
+//! What the Go plugins left for a pod: found by the names and comments that they give, and removed.
+//!
+//! A node changes plugins while pods are running; a pod that was attached by one is detached by the other. Those
+//! plugins make, for each container, chains in iptables whose names are hashes of network and container id, or
+//! rules in tables of their own whose comments name the container. iptables itself is built on nf_tables here,
+//! so all of it is seen and deleted by netlink. (Rules of the older iptables, which is not, stay.)
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use netlink::nft::{self, Family, RuleInfo, Table, Transaction, Verdict};
+use netlink::Socket;
+
+use super::owner::{hash, Owner};
+use crate::Result;
+
+const NATS: [Table; 2] = [Table::named(Family::Ip, "nat"), Table::named(Family::Ip6, "nat")];
+const FILTERS: [Table; 2] = [Table::named(Family::Ip, "filter"), Table::named(Family::Ip6, "filter")];
+const PASSES: &str = "CNI-FORWARD";
+/// Where iptables rules jump to a container's chain from.
+const ENTRANCES: [&str; 5] = ["POSTROUTING", "CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SNAT", "PREROUTING", "OUTPUT"];
+
+const MASQUERADES: Table = Table::named(Family::Inet, "cni_plugins_masquerade");
+const MASQUERADE_CHAIN: &str = "masq_checks";
+const PORTS: [Table; 2] = [Table::named(Family::Ip, "cni_hostport"), Table::named(Family::Ip6, "cni_hostport")];
+const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
+const SPOOFS: Table = Table::named(Family::Bridge, "nat");
+
+/// How often it is tried again because a Go plugin deleted something at the same time.
+const ATTEMPTS: usize = 10;
+
+/// The chain of a container that masquerades what it sends.
+fn masquerade_chain(owner: &Owner) -> String {
+    format!("CNI-{}", hash(&format!("{}{}", owner.network, owner.container), 24))
+}
+
+/// The chain of a container that holds its port maps (`DN-`), or did in old versions (`SN-`).
+fn port_chain(owner: &Owner, kind: &str) -> String {
+    format!("CNI-{kind}{}", hash(&format!("{}{}", owner.network, owner.container), 21))
+}
+
+/// The beginning of the comment on a container's rules in the table of masquerades.
+fn masquerade_comment(owner: &Owner) -> String {
+    format!("{}{}", network_prefix(&owner.network), instance(owner))
+}
+
+fn network_prefix(network: &str) -> String {
+    format!("{}-", hash(network, 16))
+}
+
+fn instance(owner: &Owner) -> String {
+    hash(&format!("{}:{}", owner.ifname, owner.container), 16)
+}
+
+/// Removes what a Go plugin left for this owner; says whether there was anything. Where such plugins never ran it
+/// costs a dozen questions that the kernel answers at once.
+pub fn remove(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> Result<bool> {
+    attempt(nft, |nft, change| {
+        for table in &NATS {
+            for chain in [masquerade_chain(owner), port_chain(owner, "DN-"), port_chain(owner, "SN-")] {
+                drop_chain(nft, change, table, &chain)?;
+            }
+        }
+        for table in &FILTERS {
+            drop_passes(nft, change, table, addrs)?;
+        }
+        let begins = masquerade_comment(owner);
+        drop_rules(nft, change, (&MASQUERADES, MASQUERADE_CHAIN), |comment| comment.starts_with(&begins))?;
+        for table in &PORTS {
+            if !nft::has_table(nft, table)? {
+                continue;
+            }
+            for chain in PORT_CHAINS {
+                drop_rules(nft, change, (table, chain), |comment| comment == owner.container)?;
+            }
+        }
+        let port = format!("cni-br-iface-{}-{}", owner.container, owner.ifname);
+        drop_chain(nft, change, &SPOOFS, &port)?;
+        drop_chain(nft, change, &SPOOFS, &format!("{port}-mac"))
+    })
+    .map(|deleted| deleted > 0)
+}
+
+/// Whether a Go plugin masquerades this owner's container.
+pub fn masquerades(nft: &mut Socket, owner: &Owner) -> Result<bool> {
+    if any_chain(nft, &masquerade_chain(owner))? {
+        return Ok(true);
+    }
+    let begins = masquerade_comment(owner);
+    let rules = rules(nft, &MASQUERADES, MASQUERADE_CHAIN)?;
+    Ok(rules.iter().any(|rule| rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&begins))))
+}
+
+/// Whether a Go plugin maps ports to this owner's container.
+pub fn maps_ports(nft: &mut Socket, owner: &Owner) -> Result<bool> {
+    if any_chain(nft, &port_chain(owner, "DN-"))? {
+        return Ok(true);
+    }
+    for table in &PORTS {
+        for chain in &PORT_CHAINS[..2] {
+            let rules = rules(nft, table, chain)?;
+            if rules.iter().any(|rule| rule.comment.as_deref() == Some(&owner.container)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Removes what Go plugins left for containers of this network that are not among those to `keep`; says how many
+/// rules and chains that were. Only what names its network is found: masquerades, and port maps in iptables.
+pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
+    let containers: HashSet<&str> = keep.iter().map(|owner| owner.container.as_str()).collect();
+    let instances: HashSet<String> = keep.iter().map(instance).collect();
+    let prefix = network_prefix(network);
+    attempt(nft, |nft, change| {
+        for table in &NATS {
+            for chain in stray_chains(nft, table, network, &containers)? {
+                drop_chain(nft, change, table, &chain)?;
+            }
+        }
+        drop_rules(nft, change, (&MASQUERADES, MASQUERADE_CHAIN), |comment| {
+            let of = comment.strip_prefix(&prefix).and_then(|rest| rest.get(..16));
+            of.is_some_and(|instance| !instances.contains(instance))
+        })
+    })
+}
+
+/// Gathers deletions and carries them out; says how many there were.
+fn attempt(
+    nft: &mut Socket,
+    gather: impl Fn(&mut Socket, &mut Transaction) -> Result<()>,
+) -> Result<usize> {
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        let mut change = Transaction::new();
+        gather(nft, &mut change)?;
+        let deleted = change.len();
+        match change.commit(nft) {
+            Ok(()) => return Ok(deleted),
+            Err(error) if error.is_gone() => last = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    last.map_or(Ok(0), |error| Err(error.into()))
+}
+
+/// The rules of a chain. Asking for one chain that is not there is cheaper than listing it.
+fn rules(nft: &mut Socket, table: &Table, chain: &str) -> Result<Vec<RuleInfo>> {
+    match nft::get_chain(nft, table, chain)? {
+        Some(_) => Ok(nft::list_rules(nft, table, chain)?),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn any_chain(nft: &mut Socket, chain: &str) -> Result<bool> {
+    for table in &NATS {
+        if nft::get_chain(nft, table, chain)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A chain with its rules, and the rules that jump to it.
+fn drop_chain(nft: &mut Socket, change: &mut Transaction, table: &Table, chain: &str) -> Result<()> {
+    if nft::get_chain(nft, table, chain)?.is_none() {
+        return Ok(());
+    }
+    for entrance in ENTRANCES {
+        for rule in nft::list_rules(nft, table, entrance)?.iter().filter(|rule| rule.jumps_to(chain)) {
+            change.delete_rule(table, entrance, rule.handle);
+        }
+    }
+    change.flush_chain(table, chain);
+    change.delete_chain(table, chain);
+    Ok(())
+}
+
+/// The rules that let the pod's packets pass: they accept, and compare something with its address.
+fn drop_passes(nft: &mut Socket, change: &mut Transaction, table: &Table, addrs: &[IpAddr]) -> Result<()> {
+    let wanted = |addr: &&IpAddr| addr.is_ipv4() == (table.family == Family::Ip);
+    let addrs: Vec<&IpAddr> = addrs.iter().filter(wanted).collect();
+    if addrs.is_empty() {
+        return Ok(());
+    }
+    for rule in rules(nft, table, PASSES)? {
+        let concerns = |addr: &&IpAddr| match addr {
+            IpAddr::V4(v4) => rule.compares_with(&v4.octets()),
+            IpAddr::V6(v6) => rule.compares_with(&v6.octets()),
+        };
+        if addrs.iter().any(concerns) && rule.verdicts().any(|verdict| verdict == Verdict::Accept) {
+            change.delete_rule(table, PASSES, rule.handle);
+        }
+    }
+    Ok(())
+}
+
+fn drop_rules(
+    nft: &mut Socket,
+    change: &mut Transaction,
+    (table, chain): (&Table, &str),
+    doomed: impl Fn(&str) -> bool,
+) -> Result<()> {
+    for rule in rules(nft, table, chain)? {
+        if rule.comment.as_deref().is_some_and(&doomed) {
+            change.delete_rule(table, chain, rule.handle);
+        }
+    }
+    Ok(())
+}
+
+/// The containers' chains in a table of iptables whose entrance names the network and a container not to keep.
+fn stray_chains(nft: &mut Socket, table: &Table, network: &str, keep: &HashSet<&str>) -> Result<HashSet<String>> {
+    let mut chains = HashSet::new();
+    for entrance in &ENTRANCES[..3] {
+        for rule in rules(nft, table, entrance)? {
+            let named = rule.comment.as_deref().and_then(named);
+            if named.is_some_and(|(of, container)| of == network && !keep.contains(container)) {
+                let jumps = rule.verdicts().filter_map(|verdict| verdict.chain().map(str::to_owned));
+                chains.extend(jumps.filter(|chain| chain.starts_with("CNI-")));
+            }
+        }
+    }
+    Ok(chains)
+}
+
+/// Network and container in a comment such as `dnat name: "net" id: "0a1b"`. One that was cut names nobody.
+fn named(comment: &str) -> Option<(&str, &str)> {
+    let (_, rest) = comment.split_once("name: \"")?;
+    let (network, rest) = rest.split_once("\" id: \"")?;
+    Some((network, rest.strip_suffix('"')?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_have_the_names_that_iptables_allows() {
+        let owner = Owner::new("test", "1234", "eth0");
+        assert_eq!(masquerade_chain(&owner), "CNI-2bbe0c48b91a7d1b8a6753a8");
+        assert_eq!(port_chain(&owner, "DN-"), "CNI-DN-2bbe0c48b91a7d1b8a675");
+        assert_eq!(masquerade_chain(&owner).len(), 28);
+    }
+
+    #[test]
+    fn comments_name_network_and_container() {
+        assert_eq!(named("name: \"a\" id: \"b\""), Some(("a", "b")));
+        assert_eq!(named("dnat name: \"a\" id: \"b\""), Some(("a", "b")));
+        assert_eq!(named("dnat name: \"a\" id: \"b"), None);
+        assert_eq!(named("CNI portfwd requiring masquerade"), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! One network namespace as a place to work in: a socket for links and routes, one for the firewall when
+//! it is needed, and a way inside for the files under /proc/sys.
+
+use netlink::Socket;
+
+use crate::netns::Netns;
+use crate::Result;
+
+/// The sockets of one namespace. They stay in it wherever the thread goes.
+#[derive(Debug)]
+pub struct Host {
+    /// For links, addresses, routes, rules and traffic control.
+    pub route: Socket,
+    netfilter: Option<Socket>,
+    /// Where it is; `None` is the thread's own namespace.
+    netns: Option<Netns>,
+}
+
+impl Host {
+    /// The calling thread's namespace: the node.
+    pub fn here() -> Result<Host> {
+        Ok(Host { route: Socket::route()?, netfilter: None, netns: None })
+    }
+
+    /// The inside of `netns`: a pod.
+    pub fn within(netns: Netns) -> Result<Host> {
+        let route = netns.run(Socket::route)??;
+        Ok(Host { route, netfilter: None, netns: Some(netns) })
+    }
+
+    /// The socket for nf_tables and connection tracking, opened at its first use.
+    pub fn nft(&mut self) -> Result<&mut Socket> {
+        if self.netfilter.is_none() {
+            self.netfilter = Some(self.run(Socket::netfilter)??);
+        }
+        match &mut self.netfilter {
+            Some(socket) => Ok(socket),
+            None => unreachable!("it was opened above"),
+        }
+    }
+
+    /// The firewall socket, if it was ever used.
+    pub fn used_nft(&self) -> Option<&Socket> {
+        self.netfilter.as_ref()
+    }
+
+    /// The namespace, unless it is the thread's own.
+    pub fn netns(&self) -> Option<&Netns> {
+        self.netns.as_ref()
+    }
+
+    /// Calls `work` inside the namespace.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        match &self.netns {
+            None => Ok(work()),
+            Some(netns) => netns.run(work),
+        }
+    }
+
+    /// The link named `name`, if there is one.
+    pub fn find_link(&mut self, name: &str) -> Result<Option<crate::Link>> {
+        Ok(netlink::rt::link::find(&mut self.route, name)?)
+    }
+
+    /// The link named `name`.
+    pub fn get_link(&mut self, name: &str) -> Result<crate::Link> {
+        Ok(netlink::rt::link::by_name(&mut self.route, name)?)
+    }
+}

@@ -1,0 +1,66 @@
+//! Hardware addresses.
+
+use std::fmt;
+use std::str::FromStr;
+
+use netlink::sys;
+
+use crate::{Error, Result};
+
+/// A hardware address of six bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// A random address that no vendor has given out: locally administered, for one station.
+    pub fn random() -> Result<Mac> {
+        let mut bytes = sys::random::<6>().map_err(|error| Error::Other(format!("random bytes: {error}")))?;
+        bytes[0] = (bytes[0] & 0xfe) | 0x02;
+        Ok(Mac(bytes))
+    }
+
+    /// Whether a device may have it: not all zero, not a group's.
+    pub fn is_usable(&self) -> bool {
+        self.0 != [0; 6] && self.0[0] & 1 == 0
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&netlink::rt::link::mac_text(&self.0))
+    }
+}
+
+impl FromStr for Mac {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Mac> {
+        let wrong = || Error::Other(format!("address {text:?}: invalid MAC address, write it like 02:00:5e:10:00:01"));
+        let mut bytes = [0; 6];
+        let mut parts = text.split([':', '-']);
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| part.len() == 2).ok_or_else(wrong)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+        }
+        match parts.next() {
+            None => Ok(Mac(bytes)),
+            Some(_) => Err(wrong()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_and_print() {
+        let mac: Mac = "02:00:5E:10:00:01".parse().unwrap();
+        assert_eq!(mac.to_string(), "02:00:5e:10:00:01");
+        assert!(mac.is_usable());
+        for bad in ["", "02:00", "02:00:5e:10:00:01:02", "zz:00:5e:10:00:01", "2:0:5e:10:0:1", "+2:00:5e:10:00:01"] {
+            assert!(bad.parse::<Mac>().is_err(), "{bad}");
+        }
+        assert!(Mac::random().unwrap().is_usable());
+    }
+}

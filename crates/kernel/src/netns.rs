@@ -1,0 +1,146 @@
+//! Network namespaces. A thread enters one only inside [`Netns::run`], and is back when that returns:
+//! there is no way to be left in the wrong namespace.
+
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use netlink::sys;
+
+use crate::{Error, Result};
+
+/// `/proc/self` would be the main thread's; namespaces belong to threads.
+const OWN: &str = "/proc/thread-self/ns/net";
+const NSFS_MAGIC: i64 = 0x6e73_6673; // linux/magic.h
+const ENOTDIR: i32 = 20;
+const PROC_MAGIC: i64 = 0x9fa0; // linux/magic.h; namespace files on old kernels
+
+/// An open network namespace: it lives at least as long as this does.
+#[derive(Debug)]
+pub struct Netns {
+    file: File,
+    path: PathBuf,
+}
+
+/// A namespace's identity: two files with the same one are the same namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Netns {
+    /// Opens the namespace behind a file such as `/var/run/netns/blue` or `/proc/123/ns/net`.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Netns> {
+        let path = path.into();
+        let open = || -> io::Result<File> {
+            let file = File::open(&path)?;
+            match sys::file_system_type(file.as_fd())? {
+                NSFS_MAGIC | PROC_MAGIC => Ok(file),
+                _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "unknown FS magic: not a network namespace")),
+            }
+        };
+        match open() {
+            Ok(file) => Ok(Netns { file, path }),
+            Err(source) => Err(Error::Netns { path, source }),
+        }
+    }
+
+    /// Opens a namespace that may be gone: `None` if its file is, or is no namespace any more (after the
+    /// namespace was unmounted an empty file may stay behind).
+    pub fn find(path: impl Into<PathBuf>) -> Result<Option<Netns>> {
+        match Netns::open(path) {
+            Ok(netns) => Ok(Some(netns)),
+            Err(Error::Netns { source, .. })
+                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+                    || source.raw_os_error() == Some(ENOTDIR) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The namespace that the calling thread is in.
+    pub fn current() -> Result<Netns> {
+        Netns::open(OWN)
+    }
+
+    /// Makes a new namespace and keeps it alive by binding it to `path`, a file that must not exist.
+    pub fn create(path: impl Into<PathBuf>) -> Result<Netns> {
+        let path = path.into();
+        let make = || -> io::Result<()> {
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            File::create_new(&path)?;
+            // The new namespace is made by a thread that ends here: nobody else ever was in it.
+            let made = std::thread::scope(|scope| {
+                let bind = || sys::new_network_namespace().and_then(|()| sys::bind_mount(Path::new(OWN), &path));
+                scope.spawn(bind).join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+            });
+            made.inspect_err(|_| drop(std::fs::remove_file(&path)))
+        };
+        make().map_err(|source| Error::Netns { path: path.clone(), source })?;
+        Netns::open(path)
+    }
+
+    /// Takes away what [`create`](Self::create) made; the namespace ends with its last user.
+    pub fn remove(path: &Path) -> Result<()> {
+        let failed = |source| Error::Netns { path: path.to_owned(), source };
+        match sys::unmount(path) {
+            Err(error) if !matches!(error.raw_os_error(), Some(2 | 22)) => return Err(failed(error)),
+            _ => {}
+        }
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The file by which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which namespace it is.
+    pub fn identity(&self) -> Result<Identity> {
+        let found = self.file.metadata().map_err(|source| Error::Netns { path: self.path.clone(), source })?;
+        Ok(Identity { device: found.dev(), inode: found.ino() })
+    }
+
+    /// Calls `work` with the calling thread inside this namespace.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let home = Netns::current()?;
+        sys::enter_network_namespace(self.as_fd())
+            .map_err(|source| Error::Netns { path: self.path.clone(), source })?;
+        let _guard = Guard { home, stays_in_its_thread: PhantomData };
+        Ok(work())
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Goes home when dropped. It is not `Send`, so it cannot be dropped by another thread.
+struct Guard {
+    home: Netns,
+    stays_in_its_thread: PhantomData<*mut ()>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.stays_in_its_thread;
+        if let Err(error) = sys::enter_network_namespace(self.home.as_fd()) {
+            // Going on in a pod's namespace would do the node's work to the pod.
+            eprintln!("podwire: cannot return to the own network namespace: {error}");
+            std::process::abort();
+        }
+    }
+}

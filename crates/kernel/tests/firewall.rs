@@ -1,0 +1,610 @@
+//! Firewall idioms against the running kernel: real namespaces, real packets. They need root, and `ip`, `nft`,
+//! `iptables` and `conntrack` to set the stage and to read back.
+
+use podwire_kernel as kernel;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use kernel::firewall::hostports::{self, Condition, Options, Part, PortMap, Protocol, Snat};
+use kernel::firewall::{drop_empty_tables, forward, legacy, masquerade, spoof};
+use kernel::{Error, Mac, Owner};
+use netlink::{sys, Socket};
+
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// IPv6 addresses are good at once.
+const NO_DAD: &str = "sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0";
+
+/// Runs a command line in the calling thread's namespace.
+fn run(line: &str) -> String {
+    let output = Command::new("sh").arg("-c").arg(line).output().expect("sh runs");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn ruleset() -> String {
+    run("nft list ruleset").replace('\t', "")
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn net(text: &str) -> IpNet {
+    text.parse().expect("an address with its prefix")
+}
+
+fn owner(container: &str) -> Owner {
+    Owner::new("pods", container, "eth0")
+}
+
+/// Runs `test` in a thread with a fresh network namespace: the node.
+fn on_a_node(test: impl FnOnce(&mut Socket) + Send + 'static) {
+    assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
+    let inside = move || {
+        sys::new_network_namespace().expect("a new network namespace");
+        run(NO_DAD);
+        run("ip link set lo up; sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+        test(&mut Socket::netfilter().expect("a netfilter socket"));
+    };
+    if let Err(panic) = thread::spawn(inside).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Another network namespace, wired to the node; it lives as long as its process.
+struct Place {
+    process: Child,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Place {
+    /// A namespace with a device `eth0` whose other end, `host`, is in the calling thread's.
+    fn wired(host: &str) -> Place {
+        let process = Command::new("unshare").args(["-n", "sleep", "1000"]).stdin(Stdio::null()).spawn();
+        let process = process.expect("unshare runs");
+        let place = Place { process };
+        let link = |path: String| std::fs::read_link(path).expect("a namespace");
+        while link(place.path()) == link("/proc/thread-self/ns/net".into()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        place.sh(NO_DAD);
+        run(&format!("ip link add {host} type veth peer name eth0 netns {}", place.process.id()));
+        run(&format!("ip link set {host} up"));
+        place.sh("ip link set eth0 up; ip link set lo up");
+        place
+    }
+
+    /// A pod on a bridge, which has the first address of its network.
+    fn pod(host: &str, bridge: &str, addr: &str, gateway: &str) -> Place {
+        let pod = Place::wired(host);
+        run(&format!("ip link set {host} master {bridge}; bridge link set dev {host} hairpin on"));
+        pod.sh(&format!("ip addr add {addr} dev eth0 nodad; ip route add default via {gateway}"));
+        pod
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/{}/ns/net", self.process.id())
+    }
+
+    fn sh(&self, line: &str) -> String {
+        run(&format!("nsenter -t {} -n sh -c '{line}'", self.process.id()))
+    }
+
+    fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let file = File::open(self.path()).expect("a namespace");
+        let inside = || {
+            sys::enter_network_namespace(file.as_fd()).expect("inside");
+            work()
+        };
+        thread::scope(|scope| scope.spawn(inside).join().expect("no panic"))
+    }
+
+    /// Answers every TCP connection to the port with `name` and whom it sees.
+    fn serves(&self, port: u16, name: &'static str) {
+        self.within(move || serve(port, name));
+    }
+
+    fn asks(&self, to: &str) -> Option<String> {
+        self.within(|| ask(to))
+    }
+}
+
+fn serve(port: u16, name: &'static str) {
+    let listener = TcpListener::bind(("::", port)).expect("a free port");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical().to_string()).unwrap_or_default();
+            let _ = write!(stream, "{name} sees {peer}");
+        }
+    });
+}
+
+/// What a server says, if it is reached.
+fn ask(to: &str) -> Option<String> {
+    let to: SocketAddr = to.parse().expect("an address with a port");
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// A world behind the node's uplink (192.0.2.2, fd00:2::2), and a bridge `br0` for pods (10.1.0.1/16).
+fn world() -> Place {
+    let world = Place::wired("uplink");
+    run("ip addr add 192.0.2.1/24 dev uplink; ip addr add fd00:2::1/64 dev uplink nodad");
+    world.sh("ip addr add 192.0.2.2/24 dev eth0; ip addr add fd00:2::2/64 dev eth0 nodad");
+    world.sh("ip route add 10.0.0.0/8 via 192.0.2.1; ip route add fd00:1::/64 via fd00:2::1");
+    run("ip link add br0 type bridge; ip link set br0 up; ip addr add 10.1.0.1/16 dev br0");
+    world
+}
+
+fn tcp(host_port: u16, pod: &str, pod_port: u16) -> PortMap {
+    PortMap { protocol: Protocol::Tcp, host_ip: None, host_port, pod: net(pod), pod_port }
+}
+
+#[test]
+fn a_pod_is_masqueraded_outside_its_network_and_not_inside() {
+    on_a_node(|nft| {
+        let world = world();
+        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        // Of the same network, but not on the bridge: packets to it are routed through the node.
+        let far = Place::wired("pod2");
+        run("ip route add 10.1.9.9 dev pod2; ip addr add 10.1.0.1/32 dev pod2");
+        far.sh("ip addr add 10.1.9.9/32 dev eth0; ip route add 10.1.0.1 dev eth0; ip route add default via 10.1.0.1");
+        pod.sh("ip route add 10.1.9.9 via 10.1.0.1");
+        world.serves(9000, "world");
+        far.serves(9000, "far");
+        assert_eq!(pod.asks("192.0.2.2:9000").as_deref(), Some("world sees 10.1.0.5"));
+
+        masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16")]).unwrap();
+        assert_eq!(pod.asks("192.0.2.2:9000").as_deref(), Some("world sees 192.0.2.1"));
+        assert_eq!(pod.asks("10.1.9.9:9000").as_deref(), Some("far sees 10.1.0.5"));
+        assert!(masquerade::is_present(nft, &owner("c1"), ip("10.1.0.5")).unwrap());
+        assert!(!masquerade::is_present(nft, &owner("c2"), ip("10.1.0.5")).unwrap());
+
+        assert!(!masquerade::remove(nft, &owner("c2"), &[ip("10.1.0.5")]).unwrap());
+        assert!(masquerade::remove(nft, &owner("c1"), &[ip("10.1.0.5")]).unwrap());
+        assert_eq!(pod.asks("192.0.2.2:9000").as_deref(), Some("world sees 10.1.0.5"));
+    });
+}
+
+#[test]
+fn masquerades_are_listed_replaced_collected_and_swept() {
+    on_a_node(|nft| {
+        assert!(!masquerade::remove(nft, &owner("c1"), &[ip("10.1.0.5")]).unwrap());
+        assert!(!masquerade::remove_all(nft, &owner("c1")).unwrap());
+        assert_eq!(masquerade::collect(nft, "pods", &[]).unwrap(), 0);
+        masquerade::add(nft, &owner("dead"), &[net("10.1.0.5/16"), net("fd00:1::5/64")]).unwrap();
+        masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16"), net("fd00:1::5/64")]).unwrap();
+        masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16"), net("fd00:1::5/64")]).unwrap();
+        masquerade::add(nft, &owner("c2"), &[net("10.2.0.5/16")]).unwrap();
+        masquerade::add(nft, &Owner::new("other", "c3", "eth0"), &[net("10.3.0.5/16")]).unwrap();
+        let listed = ruleset();
+        for line in [
+            "10.1.0.5 comment \"pods/c1/eth0\" : jump net_10.1.0.0_16",
+            "fd00:1::5 comment \"pods/c1/eth0\" : jump net_fd00_1___64",
+            "ip saddr vmap @sources4\nip6 saddr vmap @sources6\n}",
+            "chain net_10.1.0.0_16 {\nip daddr 10.1.0.0/16 return\nip daddr 224.0.0.0/4 return\nmasquerade\n}",
+            "chain net_fd00_1___64 {\nip6 daddr fd00:1::/64 return\nip6 daddr ff00::/8 return\nmasquerade\n}",
+        ] {
+            assert!(listed.contains(line), "no {line:?} in {listed}");
+        }
+        assert!(!listed.contains("dead"));
+        assert_eq!(masquerade::collect(nft, "pods", &[owner("c1")]).unwrap(), 1);
+        assert!(masquerade::is_present(nft, &owner("c1"), ip("fd00:1::5")).unwrap());
+        assert!(masquerade::remove_all(nft, &owner("c1")).unwrap());
+        assert_eq!(drop_empty_tables(nft).unwrap(), 0, "the other network's pod is still there");
+        assert_eq!(masquerade::collect(nft, "other", &[]).unwrap(), 1);
+        assert_eq!(drop_empty_tables(nft).unwrap(), 1);
+        assert_eq!(ruleset(), "");
+    });
+}
+
+#[test]
+fn pods_that_come_all_at_once_make_the_skeleton_once() {
+    on_a_node(|nft| {
+        thread::scope(|scope| {
+            for n in 0..16 {
+                scope.spawn(move || {
+                    let nft = &mut Socket::netfilter().unwrap();
+                    for m in 0..20 {
+                        let addr = net(&format!("10.{}.{n}.{m}/16", n % 4));
+                        masquerade::add(nft, &owner(&format!("c{n}-{m}")), &[addr]).unwrap();
+                        if m % 2 == 0 {
+                            assert!(masquerade::remove(nft, &owner(&format!("c{n}-{m}")), &[addr.addr()]).unwrap());
+                        }
+                    }
+                });
+            }
+        });
+        let listed = ruleset();
+        assert_eq!(listed.matches("vmap @sources4").count(), 1, "{listed}");
+        assert_eq!(listed.matches("masquerade\n").count(), 4, "{listed}");
+        assert_eq!(masquerade::collect(nft, "pods", &[]).unwrap(), 160);
+    });
+}
+
+#[test]
+fn a_skeleton_that_was_damaged_is_mended() {
+    on_a_node(|nft| {
+        masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16")]).unwrap();
+        run("nft flush chain inet podwire_masq postrouting; nft delete set inet podwire_masq sources6");
+        masquerade::add(nft, &owner("c2"), &[net("fd00:1::5/64")]).unwrap();
+        let listed = ruleset();
+        assert!(listed.contains("ip saddr vmap @sources4\nip6 saddr vmap @sources6\n}"), "{listed}");
+        assert!(listed.contains("pods/c1/eth0"), "{listed}");
+    });
+}
+
+#[test]
+fn a_host_port_leads_to_the_pod_from_everywhere() {
+    on_a_node(|nft| {
+        let world = world();
+        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let neighbour = Place::pod("pod2", "br0", "10.1.0.6/16", "10.1.0.1");
+        run("sysctl -qw net.ipv4.conf.br0.route_localnet=1");
+        pod.serves(80, "pod");
+        world.serves(8080, "world");
+        assert_eq!(world.asks("192.0.2.1:8080"), None);
+        hostports::add(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default()).unwrap();
+
+        assert_eq!(world.asks("192.0.2.1:8080").as_deref(), Some("pod sees 192.0.2.2"));
+        assert_eq!(ask("192.0.2.1:8080").as_deref(), Some("pod sees 192.0.2.1"));
+        assert_eq!(ask("127.0.0.1:8080").as_deref(), Some("pod sees 10.1.0.1"));
+        assert_eq!(neighbour.asks("192.0.2.1:8080").as_deref(), Some("pod sees 10.1.0.1"));
+        assert_eq!(pod.asks("192.0.2.1:8080").as_deref(), Some("pod sees 10.1.0.1"));
+        // What only passes through, to the same port of another machine, is left alone.
+        assert_eq!(pod.asks("192.0.2.2:8080").as_deref(), Some("world sees 10.1.0.5"));
+        assert_eq!(ask("192.0.2.2:8080").as_deref(), Some("world sees 192.0.2.1"));
+        // Who asks the pod itself is seen as he is.
+        assert_eq!(neighbour.asks("10.1.0.5:80").as_deref(), Some("pod sees 10.1.0.6"));
+
+        assert!(hostports::remove(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default()).unwrap());
+        assert_eq!(world.asks("192.0.2.1:8080"), None);
+    });
+}
+
+#[test]
+fn a_host_port_may_be_of_one_address_hide_its_clients_or_have_conditions() {
+    on_a_node(|nft| {
+        let world = world();
+        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        run("ip addr add 192.0.2.9/24 dev uplink; sysctl -qw net.ipv4.conf.br0.route_localnet=1");
+        pod.serves(80, "any");
+        pod.serves(81, "one");
+        let one = PortMap { host_ip: Some(ip("192.0.2.9")), ..tcp(8080, "10.1.0.5/16", 81) };
+        let wrong = PortMap { host_ip: Some(ip("fd00:2::1")), ..tcp(8080, "10.1.0.5/16", 81) };
+        let any = PortMap { host_ip: Some(ip("0.0.0.0")), ..tcp(8080, "10.1.0.5/16", 80) };
+        hostports::add(nft, &owner("c1"), &[one, any, wrong], &Options::default()).unwrap();
+        assert_eq!(world.asks("192.0.2.9:8080").as_deref(), Some("one sees 192.0.2.2"));
+        assert_eq!(world.asks("192.0.2.1:8080").as_deref(), Some("any sees 192.0.2.2"));
+
+        let all = Options { snat: Snat::All, ..Options::default() };
+        hostports::add(nft, &owner("c1"), &[tcp(8082, "10.1.0.5/16", 82)], &all).unwrap();
+        pod.serves(82, "all");
+        assert_eq!(world.asks("192.0.2.1:8082").as_deref(), Some("all sees 10.1.0.1"));
+        let off = Options { snat: Snat::Off, ..Options::default() };
+        hostports::add(nft, &owner("c2"), &[tcp(8083, "10.1.0.5/16", 83)], &off).unwrap();
+        pod.serves(83, "off");
+        assert_eq!(world.asks("192.0.2.1:8083").as_deref(), Some("off sees 192.0.2.2"));
+        assert_eq!(ask("127.0.0.1:8083"), None);
+
+        let not_from = |net: &str| Condition { part: Part::Source(net.parse().unwrap()), negated: true };
+        let not_world = Options { conditions_v4: vec![not_from("192.0.2.2/32")], ..Options::default() };
+        hostports::add(nft, &owner("c3"), &[tcp(8084, "10.1.0.5/16", 80)], &not_world).unwrap();
+        assert_eq!(world.asks("192.0.2.1:8084"), None);
+        assert_eq!(ask("192.0.2.1:8084").as_deref(), Some("any sees 192.0.2.1"));
+        let by = Condition { part: Part::Interface("uplink".into()), negated: false };
+        let by_uplink = Options { conditions_v4: vec![by], ..Options::default() };
+        hostports::add(nft, &owner("c3"), &[tcp(8085, "10.1.0.5/16", 80)], &by_uplink).unwrap();
+        assert_eq!(world.asks("192.0.2.1:8085").as_deref(), Some("any sees 192.0.2.2"));
+        assert_eq!(ask("192.0.2.1:8085"), None);
+
+        let mut ports: Vec<u16> = hostports::list(nft).unwrap().iter().map(|(map, _)| map.host_port).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [8080, 8080, 8082, 8083, 8084, 8085]);
+        assert!(hostports::remove_all(nft, &owner("c3")).unwrap());
+        assert_eq!(drop_empty_tables(nft).unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_port_has_one_holder_and_a_dead_one_gives_it_up() {
+    on_a_node(|nft| {
+        let options = Options::default();
+        let udp = |port| PortMap { protocol: Protocol::Udp, ..tcp(port, "10.1.0.6/16", 53) };
+        let mine = [tcp(8080, "10.1.0.5/16", 80), tcp(8081, "10.1.0.5/16", 80)];
+        hostports::add(nft, &owner("c1"), &mine, &options).unwrap();
+        hostports::add(nft, &owner("c1"), &mine, &options).unwrap();
+        let rival = [udp(53), tcp(8081, "10.1.0.6/16", 80)];
+        let error = hostports::add(nft, &owner("c2"), &rival, &options).unwrap_err();
+        assert_eq!(error.to_string(), "host port 8081/tcp is taken by pods/c1/eth0");
+        assert!(matches!(error, Error::PortTaken { port: 8081, .. }));
+        assert_eq!(hostports::list(nft).unwrap().len(), 2, "all or none");
+        hostports::add(nft, &owner("c2"), &[udp(53), udp(8081)], &options).unwrap();
+        assert_eq!(hostports::missing(nft, &owner("c2"), &[udp(53), udp(54)], &options).unwrap(), [udp(54)]);
+
+        // c1 died without a DEL, and its address went to c3.
+        hostports::add(nft, &owner("c3"), &mine, &options).unwrap();
+        assert!(!hostports::remove(nft, &owner("c1"), &mine, &options).unwrap());
+        assert_eq!(hostports::missing(nft, &owner("c3"), &mine, &options).unwrap(), []);
+        assert_eq!(hostports::collect(nft, "pods", &[owner("c3")]).unwrap(), 3);
+        assert_eq!(hostports::list(nft).unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_host_port_leads_to_a_pod_by_ipv6_too() {
+    on_a_node(|nft| {
+        let world = world();
+        run("ip addr add fd00:1::1/64 dev br0 nodad");
+        let pod = Place::pod("pod1", "br0", "fd00:1::5/64", "fd00:1::1");
+        pod.serves(80, "pod");
+        world.serves(9000, "world");
+        let maps = [tcp(8080, "fd00:1::5/64", 80)];
+        hostports::add(nft, &owner("c1"), &maps, &Options::default()).unwrap();
+        masquerade::add(nft, &owner("c1"), &[net("fd00:1::5/64")]).unwrap();
+        assert_eq!(world.asks("[fd00:2::1]:8080").as_deref(), Some("pod sees fd00:2::2"));
+        assert_eq!(pod.asks("[fd00:2::1]:8080").as_deref(), Some("pod sees fd00:1::1"));
+        assert_eq!(pod.asks("[fd00:2::2]:9000").as_deref(), Some("world sees fd00:2::1"));
+    });
+}
+
+#[test]
+fn the_nodes_loopback_cannot_be_reached_from_outside() {
+    on_a_node(|nft| {
+        let world = world();
+        run("sysctl -qw net.ipv4.conf.uplink.route_localnet=1 net.ipv4.conf.all.rp_filter=0");
+        world.sh("ip link set lo down; ip addr flush dev lo; sysctl -qw net.ipv4.conf.eth0.route_localnet=1");
+        world.sh("ip route add 127.0.0.1/32 via 192.0.2.1 src 192.0.2.2");
+        let listener = TcpListener::bind("127.0.0.1:7000").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let reached = |to: &str| world.within(|| TcpStream::connect_timeout(&to.parse().unwrap(), PATIENCE).is_ok());
+        assert!(reached("127.0.0.1:7000"), "route_localnet alone opens the loopback to the wire");
+        hostports::add(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default()).unwrap();
+        assert!(!reached("127.0.0.1:7000"));
+    });
+}
+
+#[test]
+fn a_udp_client_that_never_stops_follows_the_port_to_its_new_pod() {
+    on_a_node(|nft| {
+        let world = world();
+        let first = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let second = Place::pod("pod2", "br0", "10.1.0.6/16", "10.1.0.1");
+        let listen = |pod: &Place| {
+            let socket = pod.within(|| UdpSocket::bind("0.0.0.0:53").unwrap());
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        let (first, second) = (listen(&first), listen(&second));
+        let client = world.within(|| UdpSocket::bind("0.0.0.0:4000").unwrap());
+        let reaches = |socket: &UdpSocket| {
+            client.send_to(b"hello", "192.0.2.1:5300").unwrap();
+            socket.recv(&mut [0; 16]).is_ok()
+        };
+        let map = |pod| PortMap { protocol: Protocol::Udp, ..tcp(5300, pod, 53) };
+        let (to_first, to_second) = ([map("10.1.0.5/16")], [map("10.1.0.6/16")]);
+        let options = Options::default();
+
+        assert!(!reaches(&first));
+        hostports::add(nft, &owner("c1"), &to_first, &options).unwrap();
+        hostports::forget_earlier_connections(nft, &to_first).unwrap();
+        assert!(reaches(&first));
+        hostports::remove(nft, &owner("c1"), &to_first, &options).unwrap();
+        hostports::add(nft, &owner("c2"), &to_second, &options).unwrap();
+        assert!(!reaches(&second), "the old entry lives on");
+        hostports::forget_connections_to_pod(nft, &to_first).unwrap();
+        assert!(reaches(&second));
+    });
+}
+
+#[test]
+fn bridges_are_kept_apart_but_for_published_ports() {
+    on_a_node(|nft| {
+        let world = world();
+        run("ip link add br1 type bridge; ip link set br1 up; ip addr add 10.2.0.1/16 dev br1");
+        let one = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let two = Place::pod("pod2", "br1", "10.2.0.5/16", "10.2.0.1");
+        one.serves(80, "one");
+        two.serves(80, "two");
+        world.serves(80, "world");
+        let rules = |bridge: &str, policy| forward::Rules {
+            admin_chain: "CNI-ADMIN".into(),
+            policy,
+            bridge: Some(bridge.into()),
+        };
+        let apart = |nft: &mut Socket, policy| {
+            forward::add(nft, &owner("c1"), &[ip("10.1.0.5")], &rules("br0", policy)).unwrap();
+            forward::add(nft, &owner("c2"), &[ip("10.2.0.5")], &rules("br1", policy)).unwrap();
+        };
+        apart(nft, forward::Policy::Open);
+        assert!(one.asks("10.2.0.5:80").is_some() && two.asks("10.1.0.5:80").is_some());
+        apart(nft, forward::Policy::SameBridge);
+        assert!(one.asks("10.2.0.5:80").is_none() && two.asks("10.1.0.5:80").is_none());
+        assert!(world.asks("10.1.0.5:80").is_some() && one.asks("192.0.2.2:80").is_some());
+        assert!(ruleset().contains("\"br0\" . \"br0\""));
+        hostports::add(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default()).unwrap();
+        assert_eq!(two.asks("192.0.2.1:8080").as_deref(), Some("one sees 10.2.0.5"));
+        apart(nft, forward::Policy::Isolated);
+        assert!(!ruleset().contains("\"br0\" . \"br0\""));
+        assert!(one.asks("10.2.0.5:80").is_none());
+        apart(nft, forward::Policy::Open);
+        assert!(one.asks("10.2.0.5:80").is_some());
+    });
+}
+
+#[test]
+fn pods_pass_where_iptables_drops_what_is_forwarded() {
+    on_a_node(|nft| {
+        let world = world();
+        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        world.serves(80, "world");
+        pod.serves(80, "pod");
+        run("iptables -P FORWARD DROP; iptables -N DOCKER-USER; iptables -A FORWARD -j DOCKER-USER");
+        // Behind our second chain nobody sees the mark.
+        run("nft add table inet watch; nft 'add chain inet watch f { type filter hook forward priority 10; }'; \
+             nft add rule inet watch f meta mark != 0 counter drop");
+        assert_eq!(pod.asks("192.0.2.2:80"), None);
+        let rules =
+            forward::Rules { admin_chain: "CNI-ADMIN".into(), policy: forward::Policy::Open, bridge: None };
+        forward::add(nft, &owner("c1"), &[ip("10.1.0.5")], &rules).unwrap();
+        forward::add(nft, &owner("c2"), &[ip("10.1.0.6"), ip("fd00:1::6")], &rules).unwrap();
+        assert_eq!(pod.asks("192.0.2.2:80").as_deref(), Some("world sees 10.1.0.5"));
+        assert_eq!(world.asks("10.1.0.5:80"), None, "only answers reach a pod");
+        let listed = run("iptables -S FORWARD");
+        let ours = "-A FORWARD -m mark --mark 0x1000000/0x1000000 -m comment --comment \"podwire: pods may pass\" -j ACCEPT";
+        assert_eq!(listed, format!("-P FORWARD DROP\n{ours}\n-A FORWARD -j DOCKER-USER\n"));
+
+        // It survives a save and restore, which writes it anew in the words of iptables.
+        run("iptables-save > /tmp/podwire-test-$$ && iptables-restore < /tmp/podwire-test-$$; rm /tmp/podwire-test-$$");
+        forward::add(nft, &owner("c1"), &[ip("10.1.0.5")], &rules).unwrap();
+        assert_eq!(run("iptables -S FORWARD").matches("podwire").count(), 1);
+        run("nft add rule inet podwire_firewall CNI-ADMIN tcp dport 80 drop");
+        assert_eq!(pod.asks("192.0.2.2:80"), None, "the administrator has the first word");
+
+        assert!(forward::is_present(nft, &owner("c1"), ip("10.1.0.5")).unwrap());
+        assert!(forward::remove(nft, &owner("c1"), &[ip("10.1.0.5")]).unwrap());
+        assert_eq!(forward::collect(nft, "pods", &[]).unwrap(), 2);
+        assert_eq!(drop_empty_tables(nft).unwrap(), 0, "the administrator's rules stay");
+        run("nft flush chain inet podwire_firewall CNI-ADMIN");
+        assert_eq!(drop_empty_tables(nft).unwrap(), 1);
+        assert!(!run("iptables -S FORWARD").contains("podwire"));
+    });
+}
+
+#[test]
+fn a_pod_cannot_send_with_anothers_hardware_address() {
+    on_a_node(|nft| {
+        let _world = world();
+        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        serve(80, "node");
+        let mac: Mac = pod.sh("ip -br link show eth0").split_whitespace().nth(2).unwrap().parse().unwrap();
+        spoof::add(nft, &owner("c1"), "pod1", mac).unwrap();
+        assert!(pod.asks("10.1.0.1:80").is_some());
+        assert!(spoof::is_present(nft, &owner("c1"), "pod1", mac).unwrap());
+        pod.sh("ip link set eth0 address 02:00:00:00:00:99; ip neigh flush dev eth0");
+        assert!(pod.asks("10.1.0.1:80").is_none());
+        assert!(ruleset().contains("iifname @guarded iifname . ether saddr != @allowed drop"), "{}", ruleset());
+        assert!(!spoof::remove(nft, &owner("c2"), "pod1").unwrap());
+        assert!(spoof::remove(nft, &owner("c1"), "pod1").unwrap());
+        pod.sh("ip neigh flush dev eth0");
+        assert!(pod.asks("10.1.0.1:80").is_some());
+        spoof::add(nft, &owner("c1"), "pod1", mac).unwrap();
+        spoof::add(nft, &owner("c2"), "pod1", mac).unwrap();
+        assert_eq!(spoof::collect(nft, "pods", &[owner("c1")]).unwrap(), 3);
+        assert!(!spoof::remove_all(nft, &owner("c2")).unwrap());
+        assert_eq!(drop_empty_tables(nft).unwrap(), 1);
+    });
+}
+
+/// What the Go plugins do for container `1234` of network `test`, whose chains are named `CNI-2bbe0c48…`.
+const GO_IPTABLES: &str = r#"
+for i in iptables ip6tables; do
+    addr=10.1.0.5/32; net=10.1.0.0/16; to=10.1.0.5:80
+    [ $i = ip6tables ] && addr=fd00:1::5/128 && net=fd00:1::/64 && to=[fd00:1::5]:80
+    $i -t nat -N CNI-2bbe0c48b91a7d1b8a6753a8
+    $i -t nat -A CNI-2bbe0c48b91a7d1b8a6753a8 -d $net -m comment --comment 'name: "test" id: "1234"' -j ACCEPT
+    $i -t nat -A CNI-2bbe0c48b91a7d1b8a6753a8 -j MASQUERADE
+    $i -t nat -A POSTROUTING -s $addr -m comment --comment 'name: "test" id: "1234"' -j CNI-2bbe0c48b91a7d1b8a6753a8
+    $i -t nat -N CNI-HOSTPORT-DNAT
+    $i -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+    $i -t nat -N CNI-DN-2bbe0c48b91a7d1b8a675
+    $i -t nat -A CNI-DN-2bbe0c48b91a7d1b8a675 -p tcp --dport 8080 -j DNAT --to-destination $to
+    $i -t nat -A CNI-HOSTPORT-DNAT -p tcp -m comment --comment 'dnat name: "test" id: "1234"' -m multiport --dports 8080 -j CNI-DN-2bbe0c48b91a7d1b8a675
+    $i -N CNI-FORWARD
+    $i -A CNI-FORWARD -d $addr -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+    $i -A CNI-FORWARD -s $addr -j ACCEPT
+done
+iptables -t nat -A POSTROUTING -s 10.1.0.6/32 -m comment --comment 'name: "test" id: "5678"' -j MASQUERADE
+iptables -A CNI-FORWARD -s 10.1.0.6/32 -j ACCEPT
+"#;
+
+/// `printf test | sha512sum` and `printf eth0:1234 | sha512sum` begin the comment of the masquerade.
+const GO_NFTABLES: &str = r#"
+hash() { printf %s "$1" | sha512sum | cut -c1-16; }
+nft -f - <<END
+table inet cni_plugins_masquerade {
+    chain masq_checks {
+        ip saddr 10.1.0.5 ip daddr != 10.1.0.0/16 masquerade comment "$(hash test)-$(hash eth0:1234), net: test, if: eth0, id: 1234"
+        ip saddr 10.1.0.6 ip daddr != 10.1.0.0/16 masquerade comment "$(hash test)-$(hash eth0:5678), net: test, if: eth0, id: 5678"
+    }
+    chain postrouting { type nat hook postrouting priority srcnat; goto masq_checks; }
+}
+table ip cni_hostport {
+    chain hostports {
+        tcp dport 8080 dnat to 10.1.0.5:80 comment "1234"
+        tcp dport 8081 dnat to 10.1.0.6:80 comment "5678"
+    }
+    chain masquerading { type nat hook postrouting priority srcnat
+        ip saddr 10.1.0.5 ip daddr 10.1.0.5 masquerade comment "1234"
+    }
+}
+table bridge nat {
+    chain cni-br-iface-1234-eth0-mac {
+        ether saddr 02:00:00:00:00:01 return comment "macspoofchk-1234-eth0"
+        drop comment "macspoofchk-1234-eth0"
+    }
+    chain cni-br-iface-1234-eth0 { jump cni-br-iface-1234-eth0-mac comment "macspoofchk-1234-eth0"; }
+    chain PREROUTING { type filter hook prerouting priority -300
+        iifname "veth1" jump cni-br-iface-1234-eth0 comment "macspoofchk-1234-eth0"
+    }
+}
+END
+"#;
+
+#[test]
+fn what_go_plugins_left_is_removed() {
+    on_a_node(|nft| {
+        let gone = Owner::new("test", "1234", "eth0");
+        assert!(!legacy::remove(nft, &gone, &[ip("10.1.0.5")]).unwrap());
+        run(GO_IPTABLES);
+        assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
+        assert!(legacy::remove(nft, &gone, &[ip("10.1.0.5"), ip("fd00:1::5")]).unwrap());
+        assert!(!legacy::masquerades(nft, &gone).unwrap() && !legacy::maps_ports(nft, &gone).unwrap());
+        let left = run("iptables-save; ip6tables-save");
+        for word in ["2bbe0c48", "1234", "10.1.0.5", "fd00:1::5"] {
+            assert!(!left.contains(word), "{word} in {left}");
+        }
+        assert!(left.contains("-s 10.1.0.6/32 -j ACCEPT") && left.contains("id: \\\"5678\\\""), "{left}");
+        assert!(left.contains("-j CNI-HOSTPORT-DNAT"));
+        assert!(!legacy::remove(nft, &gone, &[ip("10.1.0.5")]).unwrap());
+
+        run(GO_NFTABLES);
+        assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
+        assert!(legacy::remove(nft, &gone, &[ip("10.1.0.5")]).unwrap());
+        assert!(!legacy::masquerades(nft, &gone).unwrap() && !legacy::maps_ports(nft, &gone).unwrap());
+        let left = run("nft list ruleset 2>/dev/null");
+        assert!(!left.contains("1234") && left.matches("5678").count() >= 2, "{left}");
+    });
+}
+
+#[test]
+fn what_go_plugins_left_is_collected_but_for_those_to_keep() {
+    on_a_node(|nft| {
+        run(GO_IPTABLES);
+        run(GO_NFTABLES);
+        let (gone, kept) = (Owner::new("test", "1234", "eth0"), Owner::new("test", "5678", "eth0"));
+        assert_eq!(legacy::collect(nft, "other", &[]).unwrap(), 0);
+        assert_eq!(legacy::collect(nft, "test", &[gone.clone(), kept.clone()]).unwrap(), 0);
+        assert!(legacy::collect(nft, "test", std::slice::from_ref(&kept)).unwrap() > 0);
+        assert!(!legacy::masquerades(nft, &gone).unwrap() && legacy::masquerades(nft, &kept).unwrap());
+        assert!(!run("iptables-save; ip6tables-save").contains("2bbe0c48"));
+    });
+}

@@ -1,0 +1,157 @@
+//! Chains: base chains hang on a hook of the packet's way, the others are jumped to.
+
+use super::abi::*;
+use super::{message, Family, Table, HEADER};
+use crate::attr;
+use crate::error::{found, Result};
+use crate::message::{Frame, Message};
+use crate::socket::Socket;
+
+/// What a base chain is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainKind {
+    /// Lets packets pass or drops them.
+    Filter,
+    /// Decides, on a connection's first packet, which addresses all of it gets.
+    Nat,
+    /// Packets whose mark or header changes here are routed again.
+    Route,
+}
+
+impl ChainKind {
+    fn name(self) -> &'static str {
+        match self {
+            ChainKind::Filter => "filter",
+            ChainKind::Nat => "nat",
+            ChainKind::Route => "route",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<ChainKind> {
+        [ChainKind::Filter, ChainKind::Nat, ChainKind::Route].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// The places on a packet's way, in the order in which it passes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// It came in; where it goes is not decided.
+    Prerouting,
+    /// It is for this host.
+    Input,
+    /// It passes through.
+    Forward,
+    /// It was made here.
+    Output,
+    /// It is about to leave.
+    Postrouting,
+}
+
+impl Hook {
+    fn number(self) -> u32 {
+        match self {
+            Hook::Prerouting => NF_INET_PRE_ROUTING,
+            Hook::Input => NF_INET_LOCAL_IN,
+            Hook::Forward => NF_INET_FORWARD,
+            Hook::Output => NF_INET_LOCAL_OUT,
+            Hook::Postrouting => NF_INET_POST_ROUTING,
+        }
+    }
+
+    fn from_number(number: u32) -> Option<Hook> {
+        use Hook::*;
+        [Prerouting, Input, Forward, Output, Postrouting].into_iter().find(|hook| hook.number() == number)
+    }
+}
+
+/// What happens to a packet that no rule of a base chain decided about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// It goes on.
+    #[default]
+    Accept,
+    /// It is dropped.
+    Drop,
+}
+
+/// Where and how a base chain hangs. The lower its priority, the earlier it sees a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// What it is for.
+    pub kind: ChainKind,
+    /// On which hook.
+    pub hook: Hook,
+    /// Its place among the chains of that hook.
+    pub priority: i32,
+    /// For packets that no rule decided about.
+    pub policy: Policy,
+}
+
+impl Base {
+    /// A base chain that accepts what its rules do not drop.
+    pub const fn new(kind: ChainKind, hook: Hook, priority: i32) -> Base {
+        Base { kind, hook, priority, policy: Policy::Accept }
+    }
+
+    pub(super) fn encode(&self, message: Message) -> Message {
+        message
+            .nest(NFTA_CHAIN_HOOK, |m| {
+                m.be32(NFTA_HOOK_HOOKNUM, self.hook.number()).be32(NFTA_HOOK_PRIORITY, self.priority as u32)
+            })
+            .be32(NFTA_CHAIN_POLICY, (self.policy == Policy::Accept).into())
+            .string(NFTA_CHAIN_TYPE, self.kind.name())
+    }
+}
+
+/// A chain, as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainInfo {
+    /// Where it is.
+    pub table: Table,
+    /// Its name.
+    pub name: String,
+    /// Its number in the table.
+    pub handle: u64,
+    /// How it hangs, if it is a base chain of a kind and hook that this crate knows.
+    pub base: Option<Base>,
+}
+
+impl ChainInfo {
+    fn decode(frame: &Frame<'_>) -> Option<ChainInfo> {
+        let family = Family::from_number(*frame.body.first()?)?;
+        let body = frame.body.get(HEADER..)?;
+        let text = |kind| attr::find(body, kind).map(|a| a.string());
+        let base = attr::find(body, NFTA_CHAIN_HOOK).and_then(|hook| {
+            let number = |kind| attr::find(hook.value, kind)?.be32();
+            let policy = attr::find(body, NFTA_CHAIN_POLICY).and_then(|a| a.be32());
+            Some(Base {
+                kind: ChainKind::from_name(&text(NFTA_CHAIN_TYPE)?)?,
+                hook: Hook::from_number(number(NFTA_HOOK_HOOKNUM)?)?,
+                priority: number(NFTA_HOOK_PRIORITY)? as i32,
+                policy: if policy == Some(0) { Policy::Drop } else { Policy::Accept },
+            })
+        });
+        Some(ChainInfo {
+            table: Table::new(family, text(NFTA_CHAIN_TABLE)?),
+            name: text(NFTA_CHAIN_NAME)?,
+            handle: attr::find(body, NFTA_CHAIN_HANDLE)?.be64()?,
+            base,
+        })
+    }
+}
+
+/// The chain of this name, if the table and the chain exist.
+pub fn get_chain(socket: &mut Socket, table: &Table, name: &str) -> Result<Option<ChainInfo>> {
+    let doing = format!("look for chain {name} of table {table}");
+    let asked = message(NFT_MSG_GETCHAIN, 0, table.family.number(), doing)
+        .string(NFTA_CHAIN_TABLE, &table.name)
+        .string(NFTA_CHAIN_NAME, name);
+    found(socket.query(asked, |frame| ChainInfo::decode(&frame)))
+}
+
+/// All chains, of one family or of all.
+pub fn list_chains(socket: &mut Socket, family: Option<Family>) -> Result<Vec<ChainInfo>> {
+    let number = family.map_or(0, Family::number);
+    let asked = message(NFT_MSG_GETCHAIN, 0, number, "list the chains of nf_tables");
+    socket.list(asked, |frame| ChainInfo::decode(&frame))
+}

@@ -1,0 +1,343 @@
+//! Rules: sentences about a packet that end in what becomes of it.
+
+use std::net::IpAddr;
+
+use super::abi::*;
+use super::expr::{Ct, Expr, Fib, Header, Meta};
+use super::value::{ifname_bytes, Verdict};
+use super::{message, userdata, Family, Table, HEADER};
+use crate::attr::{self, Attr};
+use crate::error::{found, Result};
+use crate::message::{Frame, Message};
+use crate::socket::Socket;
+
+/// A part of a packet, or something that is known about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Field {
+    Mark,
+    InterfaceIn,
+    InterfaceOut,
+    Family,
+    Protocol,
+    /// The IPv4 source; say [`Rule::family`] first in a table that sees IPv6 too.
+    Ip4Source,
+    Ip4Destination,
+    Ip6Source,
+    Ip6Destination,
+    PortDestination,
+    MacSource,
+    CtState,
+    CtStatus,
+    /// Whether the routing table holds the source for a local, a unicast … address.
+    TypeOfSource,
+    TypeOfDestination,
+}
+
+impl Field {
+    /// The source address field of an address's family.
+    pub fn source(of: &IpAddr) -> Field {
+        if of.is_ipv4() { Field::Ip4Source } else { Field::Ip6Source }
+    }
+
+    /// The destination address field of an address's family.
+    pub fn destination(of: &IpAddr) -> Field {
+        if of.is_ipv4() { Field::Ip4Destination } else { Field::Ip6Destination }
+    }
+
+    fn length(self) -> u32 {
+        match self {
+            Field::Family | Field::Protocol => 1,
+            Field::PortDestination => 2,
+            Field::MacSource => 6,
+            Field::InterfaceIn | Field::InterfaceOut | Field::Ip6Source | Field::Ip6Destination => 16,
+            _ => 4,
+        }
+    }
+
+    fn load(self, to: u8) -> Expr {
+        let payload = |header, offset| Expr::Payload { header, offset, length: self.length(), to };
+        match self {
+            Field::Mark => Expr::Meta(Meta::Mark, to),
+            Field::InterfaceIn => Expr::Meta(Meta::InterfaceIn, to),
+            Field::InterfaceOut => Expr::Meta(Meta::InterfaceOut, to),
+            Field::Family => Expr::Meta(Meta::Family, to),
+            Field::Protocol => Expr::Meta(Meta::Protocol, to),
+            Field::Ip4Source => payload(Header::Network, 12),
+            Field::Ip4Destination => payload(Header::Network, 16),
+            Field::Ip6Source => payload(Header::Network, 8),
+            Field::Ip6Destination => payload(Header::Network, 24),
+            Field::PortDestination => payload(Header::Transport, 2),
+            Field::MacSource => payload(Header::Link, 6),
+            Field::CtState => Expr::Ct(Ct::State, to),
+            Field::CtStatus => Expr::Ct(Ct::Status, to),
+            Field::TypeOfSource => Expr::FibType(Fib::Source, to),
+            Field::TypeOfDestination => Expr::FibType(Fib::Destination, to),
+        }
+    }
+}
+
+/// A rule to be made. Conditions hold from left to right; the last word says what happens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    exprs: Vec<Expr>,
+    comment: Option<String>,
+}
+
+impl Rule {
+    /// `ct state` bit of an established connection.
+    pub const ESTABLISHED: u32 = 1 << 1;
+    /// `ct state` bit of a connection that another one announced.
+    pub const RELATED: u32 = 1 << 2;
+    /// `ct status` bit of a connection whose destination is rewritten.
+    pub const DNAT: u32 = 1 << 5;
+
+    /// A rule for every packet.
+    pub fn new() -> Rule {
+        Rule::default()
+    }
+
+    /// Appends an instruction.
+    pub fn expr(mut self, expr: Expr) -> Rule {
+        self.exprs.push(expr);
+        self
+    }
+
+    /// A remark that `nft list` prints.
+    pub fn comment(self, text: impl Into<String>) -> Rule {
+        Rule { comment: Some(text.into()), ..self }
+    }
+
+    /// Packets of IPv4 ([`Family::Ip`]) or IPv6 ([`Family::Ip6`]).
+    pub fn family(self, family: Family) -> Rule {
+        self.is(Field::Family, &[family.number()])
+    }
+
+    /// Whose field has this value.
+    pub fn is(self, field: Field, value: &[u8]) -> Rule {
+        self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: false, value: value.to_vec() })
+    }
+
+    /// Whose field has another value.
+    pub fn is_not(self, field: Field, value: &[u8]) -> Rule {
+        self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: true, value: value.to_vec() })
+    }
+
+    /// Whose device (a field of names) is this one, or any other.
+    pub fn interface(self, field: Field, name: &str, is: bool) -> Rule {
+        let value = ifname_bytes(name).to_vec();
+        self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: !is, value })
+    }
+
+    /// Whose address lies inside the prefix, or outside.
+    pub fn prefix(self, field: Field, addr: IpAddr, length: u8, inside: bool) -> Rule {
+        let octets = match addr {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        let mask = mask(length, octets.len());
+        let value = octets.iter().zip(&mask).map(|(octet, mask)| octet & mask).collect();
+        let whole = usize::from(length) >= mask.len() * 8;
+        let xor = vec![0; mask.len()];
+        let loaded = self.expr(field.load(0));
+        let masked = if whole { loaded } else { loaded.expr(Expr::Bitwise { register: 0, mask, xor }) };
+        masked.expr(Expr::Cmp { from: 0, inverted: !inside, value })
+    }
+
+    /// Whose field has one of these bits.
+    pub fn any_bit(self, field: Field, bits: u32) -> Rule {
+        self.bits(field, bits, true, 0)
+    }
+
+    /// Whose field has all of these bits.
+    pub fn all_bits(self, field: Field, bits: u32) -> Rule {
+        self.bits(field, bits, false, bits)
+    }
+
+    /// Whose field has none of these bits.
+    pub fn no_bit(self, field: Field, bits: u32) -> Rule {
+        self.bits(field, bits, false, 0)
+    }
+
+    fn bits(self, field: Field, bits: u32, inverted: bool, value: u32) -> Rule {
+        let (mask, xor) = (bits.to_ne_bytes().to_vec(), vec![0; 4]);
+        self.expr(field.load(0))
+            .expr(Expr::Bitwise { register: 0, mask, xor })
+            .expr(Expr::Cmp { from: 0, inverted, value: value.to_ne_bytes().to_vec() })
+    }
+
+    /// Whose destination is an address of this host (`fib daddr type local`).
+    pub fn to_this_host(self) -> Rule {
+        self.is(Field::TypeOfDestination, &u32::from(libc::RTN_LOCAL).to_ne_bytes())
+    }
+
+    /// Whose fields, together, are in the set.
+    pub fn in_set(self, fields: &[Field], set: &str) -> Rule {
+        self.load(fields).expr(Expr::Lookup { set: set.into(), from: 0, inverted: false })
+    }
+
+    /// Whose fields, together, are not in the set.
+    pub fn not_in_set(self, fields: &[Field], set: &str) -> Rule {
+        self.load(fields).expr(Expr::Lookup { set: set.into(), from: 0, inverted: true })
+    }
+
+    /// The map says what happens.
+    pub fn verdict_map(self, fields: &[Field], map: &str) -> Rule {
+        self.load(fields).expr(Expr::VerdictMap { map: map.into(), from: 0 })
+    }
+
+    /// The map says to which address and port the connection goes, if it knows.
+    pub fn dnat_map(self, family: Family, fields: &[Field], map: &str) -> Rule {
+        let port = if family == Family::Ip { 1 } else { 4 };
+        self.load(fields)
+            .expr(Expr::Map { map: map.into(), from: 0, to: 0 })
+            .expr(Expr::Dnat { family, addr: 0, port })
+    }
+
+    /// Reads the fields into registers, one behind the other.
+    fn load(mut self, fields: &[Field]) -> Rule {
+        let mut register = 0;
+        for field in fields {
+            self.exprs.push(field.load(register));
+            register += field.length().div_ceil(4) as u8;
+        }
+        self
+    }
+
+    /// Sets these bits of the packet's mark.
+    pub fn set_mark_bits(self, bits: u32) -> Rule {
+        self.change_mark(!bits, bits)
+    }
+
+    /// Clears these bits of the packet's mark.
+    pub fn clear_mark_bits(self, bits: u32) -> Rule {
+        self.change_mark(!bits, 0)
+    }
+
+    fn change_mark(self, mask: u32, xor: u32) -> Rule {
+        let (mask, xor) = (mask.to_ne_bytes().to_vec(), xor.to_ne_bytes().to_vec());
+        self.expr(Field::Mark.load(0)).expr(Expr::Bitwise { register: 0, mask, xor }).expr(Expr::SetMark(0))
+    }
+
+    /// Counts.
+    pub fn counter(self) -> Rule {
+        self.expr(Expr::Counter)
+    }
+
+    /// The source becomes this host's address on the device through which the connection leaves.
+    pub fn masquerade(self) -> Rule {
+        self.expr(Expr::Masquerade(0))
+    }
+
+    /// Passes.
+    pub fn accept(self) -> Rule {
+        self.expr(Expr::Verdict(Verdict::Accept))
+    }
+
+    /// Is dropped.
+    pub fn drop(self) -> Rule {
+        self.expr(Expr::Verdict(Verdict::Drop))
+    }
+
+    /// Goes back to the chain it came from; in a base chain, to its policy.
+    pub fn leave(self) -> Rule {
+        self.expr(Expr::Verdict(Verdict::Return))
+    }
+
+    /// Goes through that chain, and comes back if it has no verdict.
+    pub fn jump(self, chain: impl Into<String>) -> Rule {
+        self.expr(Expr::Verdict(Verdict::Jump(chain.into())))
+    }
+
+    pub(super) fn encode(&self, message: Message) -> Message {
+        message
+            .nest(NFTA_RULE_EXPRESSIONS, |m| self.exprs.iter().fold(m, |m, expr| expr.encode(m)))
+            .maybe(self.comment.as_ref(), |m, text| m.bytes(NFTA_RULE_USERDATA, &userdata::encode(text)))
+    }
+}
+
+/// The first `length` bits of `octets` bytes.
+fn mask(length: u8, octets: usize) -> Vec<u8> {
+    (0..octets).map(|n| !(0xffu16 >> usize::from(length).saturating_sub(n * 8).min(8)) as u8).collect()
+}
+
+/// A rule, as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleInfo {
+    /// Its number in the table: what it is deleted by.
+    pub handle: u64,
+    /// Its remark, made by nft or by iptables.
+    pub comment: Option<String>,
+    /// The instructions: name and content, as the kernel writes them.
+    pub exprs: Vec<(String, Vec<u8>)>,
+}
+
+impl RuleInfo {
+    fn decode(frame: &Frame<'_>) -> Option<RuleInfo> {
+        let body = frame.body.get(HEADER..)?;
+        let expr = |attr: Attr<'_>| {
+            let name = attr::find(attr.value, NFTA_EXPR_NAME)?.string();
+            let data = attr::find(attr.value, NFTA_EXPR_DATA).map_or(&[][..], |a| a.value);
+            Some((name, data.to_vec()))
+        };
+        let exprs: Vec<_> = attr::find(body, NFTA_RULE_EXPRESSIONS)
+            .map(|list| list.nested().filter_map(expr).collect())
+            .unwrap_or_default();
+        let comment = attr::find(body, NFTA_RULE_USERDATA).and_then(|a| userdata::decode(a.value));
+        Some(RuleInfo {
+            handle: attr::find(body, NFTA_RULE_HANDLE)?.be64()?,
+            comment: comment.or_else(|| exprs.iter().find_map(xt_comment)),
+            exprs,
+        })
+    }
+
+    /// The verdicts that the rule can end in by itself.
+    pub fn verdicts(&self) -> impl Iterator<Item = Verdict> + '_ {
+        self.exprs.iter().filter(|(name, _)| name == "immediate").filter_map(|(_, data)| {
+            let data = attr::find(data, NFTA_IMMEDIATE_DATA)?;
+            Verdict::decode(&attr::find(data.value, NFTA_DATA_VERDICT)?)
+        })
+    }
+
+    /// Whether it leads to this chain.
+    pub fn jumps_to(&self, chain: &str) -> bool {
+        self.verdicts().any(|verdict| verdict.chain() == Some(chain))
+    }
+
+    /// Whether it compares something with exactly this value.
+    pub fn compares_with(&self, value: &[u8]) -> bool {
+        self.exprs.iter().filter(|(name, _)| name == "cmp").any(|(_, data)| {
+            let data = attr::find(data, NFTA_CMP_DATA).and_then(|d| attr::find(d.value, NFTA_DATA_VALUE));
+            data.is_some_and(|d| d.value == value)
+        })
+    }
+}
+
+/// The remark of a rule that iptables made: a match of its own, which matches always.
+fn xt_comment((name, data): &(String, Vec<u8>)) -> Option<String> {
+    let is_comment = name == "match" && attr::find(data, NFTA_MATCH_NAME)?.string() == "comment";
+    is_comment.then(|| attr::find(data, NFTA_MATCH_INFO).map(|a| a.string()))?
+}
+
+/// The rules of a chain, in their order; none if there is no such chain or table.
+pub fn list_rules(socket: &mut Socket, table: &Table, chain: &str) -> Result<Vec<RuleInfo>> {
+    let doing = format!("list the rules of chain {chain} of table {table}");
+    let asked = message(NFT_MSG_GETRULE, 0, table.family.number(), doing)
+        .string(NFTA_RULE_TABLE, &table.name)
+        .string(NFTA_RULE_CHAIN, chain);
+    Ok(found(socket.list(asked, |frame| RuleInfo::decode(&frame)))?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_as_many_bits_as_the_prefix_is_long() {
+        assert_eq!(mask(0, 4), [0; 4]);
+        assert_eq!(mask(8, 4), [255, 0, 0, 0]);
+        assert_eq!(mask(20, 4), [255, 255, 240, 0]);
+        assert_eq!(mask(32, 4), [255; 4]);
+        assert_eq!(mask(128, 16), [255; 16]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Sets and maps: what rules look keys up in.
+
+use super::abi::*;
+use super::{message, userdata, Table, HEADER};
+use crate::error::Result;
+use crate::message::Message;
+use crate::socket::Socket;
+
+/// What a field of a key or of a map's data is. The kernel knows lengths only; nft prints by these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `ipv4_addr`
+    Ipv4,
+    /// `ipv6_addr`
+    Ipv6,
+    /// `ether_addr`
+    Mac,
+    /// `inet_proto`
+    Protocol,
+    /// `inet_service`
+    Port,
+    /// `mark`
+    Mark,
+    /// `ifname`
+    IfName,
+}
+
+impl Type {
+    fn number(self) -> u32 {
+        match self {
+            Type::Ipv4 => TYPE_IPADDR,
+            Type::Ipv6 => TYPE_IP6ADDR,
+            Type::Mac => TYPE_ETHERADDR,
+            Type::Protocol => TYPE_INET_PROTOCOL,
+            Type::Port => TYPE_INET_SERVICE,
+            Type::Mark => TYPE_MARK,
+            Type::IfName => TYPE_IFNAME,
+        }
+    }
+
+    fn length(self) -> u32 {
+        match self {
+            Type::Protocol => 1,
+            Type::Port => 2,
+            Type::Ipv4 | Type::Mark => 4,
+            Type::Mac => 6,
+            Type::Ipv6 | Type::IfName => 16,
+        }
+    }
+}
+
+/// Number and length of a field, or of a concatenation of several.
+fn described(types: &[Type]) -> (u32, u32) {
+    match types {
+        [one] => (one.number(), one.length()),
+        many => many.iter().fold((0, 0), |(number, length), field| {
+            (number << TYPE_BITS | field.number(), length + field.length().next_multiple_of(4))
+        }),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds<'a> {
+    Keys,
+    Verdicts,
+    Values(&'a [Type]),
+}
+
+/// A set, a map or a verdict map, to be made. It grows with its elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set<'a> {
+    pub(super) name: &'a str,
+    key: &'a [Type],
+    holds: Holds<'a>,
+}
+
+impl<'a> Set<'a> {
+    /// A set of keys.
+    pub const fn of(name: &'a str, key: &'a [Type]) -> Set<'a> {
+        Set { name, key, holds: Holds::Keys }
+    }
+
+    /// A map from keys to values.
+    pub const fn map(name: &'a str, key: &'a [Type], data: &'a [Type]) -> Set<'a> {
+        Set { name, key, holds: Holds::Values(data) }
+    }
+
+    /// A map from keys to verdicts.
+    pub const fn verdicts(name: &'a str, key: &'a [Type]) -> Set<'a> {
+        Set { name, key, holds: Holds::Verdicts }
+    }
+
+    /// `id` tells the sets of one transaction apart.
+    pub(super) fn encode(&self, message: Message, id: u32) -> Message {
+        let (key_type, key_length) = described(self.key);
+        let flags = if self.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
+        let host_order = matches!(self.key, [Type::IfName | Type::Mark]);
+        let message = message
+            .string(NFTA_SET_NAME, self.name)
+            .be32(NFTA_SET_FLAGS, flags)
+            .be32(NFTA_SET_KEY_TYPE, key_type)
+            .be32(NFTA_SET_KEY_LEN, key_length)
+            .be32(NFTA_SET_ID, id)
+            .maybe(host_order.then(userdata::host_order), |m, bytes| m.bytes(NFTA_SET_USERDATA, &bytes));
+        match self.holds {
+            Holds::Keys => message,
+            Holds::Verdicts => message.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT).be32(NFTA_SET_DATA_LEN, 0),
+            Holds::Values(types) => {
+                let (data_type, data_length) = described(types);
+                message.be32(NFTA_SET_DATA_TYPE, data_type).be32(NFTA_SET_DATA_LEN, data_length)
+            }
+        }
+    }
+}
+
+/// The names of the table's sets and maps; none if there is no such table.
+pub fn list_sets(socket: &mut Socket, table: &Table) -> Result<Vec<String>> {
+    let asked = message(NFT_MSG_GETSET, 0, table.family.number(), format!("list the sets of table {table}"))
+        .string(NFTA_SET_TABLE, &table.name);
+    let listed = socket.list(asked, |frame| frame.attrs(HEADER).find(|a| a.kind == NFTA_SET_NAME).map(|a| a.string()));
+    match listed {
+        Err(error) if error.is_gone() => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_concatenation_has_the_number_that_nft_gives_it() {
+        assert_eq!(described(&[Type::Mac]), (9, 6));
+        assert_eq!(described(&[Type::Protocol, Type::Port]), (12 << 6 | 13, 8));
+        assert_eq!(described(&[Type::IfName, Type::Mac]), (41 << 6 | 9, 24));
+    }
+}

@@ -1,0 +1,27 @@
+//! rtnetlink: links, addresses, routes, rules and traffic control of one namespace.
+
+pub mod address;
+pub mod link;
+pub mod route;
+pub mod rule;
+pub mod tc;
+
+use std::net::IpAddr;
+
+/// Group of link notices (`RTNLGRP_LINK`).
+pub const GROUP_LINK: u32 = 1;
+
+/// Flags of a request that makes a new object and fails if it is there.
+pub const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+/// Flags of a request that makes an object or takes over the one that is there.
+pub const REPLACE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+/// Flags of a request that adds an object behind others of its kind (equal routes become one of many paths).
+pub const APPEND: u16 = (libc::NLM_F_CREATE | libc::NLM_F_APPEND) as u16;
+
+/// `AF_INET` or `AF_INET6`.
+pub fn family(ip: &IpAddr) -> u8 {
+    match ip {
+        IpAddr::V4(_) => libc::AF_INET as u8,
+        IpAddr::V6(_) => libc::AF_INET6 as u8,
+    }
+}

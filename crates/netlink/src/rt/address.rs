@@ -1,0 +1,106 @@
+//! Addresses of links (`linux/if_addr.h`).
+
+use std::net::IpAddr;
+
+use super::family;
+use crate::error::Result;
+use crate::message::{Frame, Message};
+use crate::Socket;
+
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_BROADCAST: u16 = 4;
+const IFA_FLAGS: u16 = 8;
+/// No duplicate address detection: the address may be used at once.
+const IFA_F_NODAD: u32 = 0x02;
+/// Duplicate address detection found a duplicate.
+const IFA_F_DADFAILED: u32 = 0x08;
+/// Duplicate address detection is under way.
+const IFA_F_TENTATIVE: u32 = 0x40;
+
+/// An address on a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The link's index.
+    pub link: u32,
+    /// The address.
+    pub ip: IpAddr,
+    /// The length of its prefix.
+    pub prefix: u8,
+    /// `RT_SCOPE_…`.
+    pub scope: u8,
+    /// `IFA_F_…`.
+    pub flags: u32,
+}
+
+impl Address {
+    /// Whether it waits for duplicate address detection.
+    pub fn is_tentative(&self) -> bool {
+        self.flags & IFA_F_TENTATIVE != 0
+    }
+
+    /// Whether duplicate address detection found it elsewhere.
+    pub fn is_duplicate(&self) -> bool {
+        self.flags & IFA_F_DADFAILED != 0
+    }
+
+    /// Reads an address from `RTM_NEWADDR`.
+    pub fn read(frame: Frame<'_>) -> Option<Address> {
+        if frame.kind != libc::RTM_NEWADDR {
+            return None;
+        }
+        let head = frame.body.get(..8)?;
+        let link = u32::from_ne_bytes([head[4], head[5], head[6], head[7]]);
+        let (mut local, mut address, mut flags) = (None, None, u32::from(head[2]));
+        for attr in frame.attrs(8) {
+            match attr.kind {
+                IFA_LOCAL => local = attr.ip(),
+                IFA_ADDRESS => address = attr.ip(),
+                IFA_FLAGS => flags = attr.u32()?,
+                _ => {}
+            }
+        }
+        // On a point-to-point link IFA_ADDRESS is the other side's; IFA_LOCAL is always ours.
+        Some(Address { link, ip: local.or(address)?, prefix: head[1], scope: head[3], flags })
+    }
+}
+
+fn header(ip: &IpAddr, prefix: u8, link: u32) -> [u8; 8] {
+    let mut head = [family(ip), prefix, 0, 0, 0, 0, 0, 0];
+    head[4..].copy_from_slice(&link.to_ne_bytes());
+    head
+}
+
+/// A message that gives a link an address. With `dad` the kernel first asks the network whether somebody
+/// has it, which takes a second or two; on a link with one peer of our own making nobody can.
+pub fn add(link: u32, ip: IpAddr, prefix: u8, dad: bool) -> Message {
+    let message = Message::new(libc::RTM_NEWADDR, super::CREATE, format!("add address {ip}/{prefix}"))
+        .raw(&header(&ip, prefix, link))
+        .ip(IFA_LOCAL, ip)
+        .ip(IFA_ADDRESS, ip);
+    match ip {
+        IpAddr::V4(v4) if prefix < 31 => {
+            let broadcast = u32::from(v4) | (u32::MAX >> prefix);
+            message.bytes(IFA_BROADCAST, &broadcast.to_be_bytes())
+        }
+        IpAddr::V6(_) if !dad => message.u32(IFA_FLAGS, IFA_F_NODAD),
+        _ => message,
+    }
+}
+
+/// A message that takes an address from a link.
+pub fn delete(link: u32, ip: IpAddr, prefix: u8) -> Message {
+    Message::new(libc::RTM_DELADDR, 0, format!("remove address {ip}/{prefix}"))
+        .raw(&header(&ip, prefix, link))
+        .ip(IFA_LOCAL, ip)
+}
+
+/// The addresses of a link (of all links with index 0), of both families.
+pub fn list(route: &mut Socket, link: u32) -> Result<Vec<Address>> {
+    let mut head = [0; 8];
+    head[4..].copy_from_slice(&link.to_ne_bytes());
+    let message = Message::new(libc::RTM_GETADDR, 0, format!("list addresses of link number {link}")).raw(&head);
+    let mut all = route.list(message, Address::read)?;
+    all.retain(|address| link == 0 || address.link == link);
+    Ok(all)
+}

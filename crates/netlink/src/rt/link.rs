@@ -1,0 +1,220 @@
+//! Links: what `ip link` shows and changes (`linux/if_link.h`).
+
+use crate::attr::Attr;
+use crate::error::{found, Result};
+use crate::message::{Frame, Message};
+use crate::Socket;
+
+#[allow(missing_docs)]
+pub mod attribute {
+    //! `IFLA_…` and their nested kin, from `linux/if_link.h`.
+    pub const ADDRESS: u16 = 1;
+    pub const IFNAME: u16 = 3;
+    pub const MTU: u16 = 4;
+    pub const LINK: u16 = 5;
+    pub const MASTER: u16 = 10;
+    pub const TXQLEN: u16 = 13;
+    pub const OPERSTATE: u16 = 16;
+    pub const LINKINFO: u16 = 18;
+    pub const IFALIAS: u16 = 20;
+    pub const AF_SPEC: u16 = 26;
+    pub const GROUP: u16 = 27;
+    pub const NET_NS_FD: u16 = 28;
+    pub const EXT_MASK: u16 = 29;
+    pub const PROMISCUITY: u16 = 30;
+    pub const NUM_TX_QUEUES: u16 = 31;
+    pub const NUM_RX_QUEUES: u16 = 32;
+    pub const LINK_NETNSID: u16 = 37;
+    pub const ALLMULTI: u16 = 61;
+    pub const INFO_KIND: u16 = 1;
+    pub const INFO_DATA: u16 = 2;
+    pub const INFO_SLAVE_KIND: u16 = 4;
+    pub const INFO_SLAVE_DATA: u16 = 5;
+    pub const VETH_INFO_PEER: u16 = 1;
+    pub const BR_VLAN_FILTERING: u16 = 7;
+    pub const BRPORT_MODE: u16 = 4;
+    pub const BRPORT_ISOLATED: u16 = 33;
+    pub const INET_CONF: u16 = 1;
+    pub const INET6_ADDR_GEN_MODE: u16 = 8;
+    pub const AF_SPEC_BRIDGE_FLAGS: u16 = 0;
+    pub const AF_SPEC_BRIDGE_VLAN_INFO: u16 = 2;
+}
+use attribute as a;
+
+/// The device is administratively up (`IFF_UP`).
+pub const UP: u32 = libc::IFF_UP as u32;
+/// The device is a loopback.
+pub const LOOPBACK: u32 = libc::IFF_LOOPBACK as u32;
+/// The device takes every frame.
+pub const PROMISC: u32 = libc::IFF_PROMISC as u32;
+/// The device takes every multicast frame.
+pub const ALLMULTI: u32 = libc::IFF_ALLMULTI as u32;
+/// `IF_OPER_UP` of RFC 2863: packets pass.
+pub const OPER_UP: u8 = 6;
+
+/// Leave statistics out of a link's description (`RTEXT_FILTER_SKIP_STATS`).
+const SKIP_STATS: u32 = 1 << 3;
+
+/// A link as the kernel describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// `IFF_…` flags.
+    pub flags: u32,
+    /// Its hardware address.
+    pub mac: Vec<u8>,
+    /// Its MTU.
+    pub mtu: u32,
+    /// Its transmit queue length.
+    pub tx_queue: u32,
+    /// RFC 2863 state; see [`OPER_UP`].
+    pub operstate: u8,
+    /// The bridge (or other master) that it is a port of.
+    pub master: Option<u32>,
+    /// The index of the other end or of the parent, perhaps in another namespace.
+    pub link: Option<u32>,
+    /// The driver: `veth`, `bridge`, `ifb`…
+    pub kind: String,
+    /// A note that someone wrote on it.
+    pub alias: String,
+    /// How many asked for promiscuous mode.
+    pub promiscuity: u32,
+    /// For a bridge: whether it filters VLANs.
+    pub vlan_filtering: bool,
+    /// For a bridge port: whether a frame may leave where it came from.
+    pub hairpin: bool,
+    /// For a bridge port: whether it is kept apart from other isolated ports.
+    pub isolated: bool,
+}
+
+impl Link {
+    /// Whether it is administratively up.
+    pub fn is_up(&self) -> bool {
+        self.flags & UP != 0
+    }
+
+    /// Its hardware address as people write it, empty if it has none.
+    pub fn mac_text(&self) -> String {
+        mac_text(&self.mac)
+    }
+
+    /// Reads a link from `RTM_NEWLINK` (or `RTM_DELLINK`).
+    pub fn read(frame: Frame<'_>) -> Option<Link> {
+        if frame.kind != libc::RTM_NEWLINK && frame.kind != libc::RTM_DELLINK {
+            return None;
+        }
+        let head = frame.body.get(..16)?;
+        let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let mut link = Link { index: word(4), flags: word(8), ..Link::default() };
+        for attr in frame.attrs(16) {
+            match attr.kind {
+                a::IFNAME => link.name = attr.string(),
+                a::ADDRESS => link.mac = attr.value.to_vec(),
+                a::MTU => link.mtu = attr.u32().unwrap_or(0),
+                a::TXQLEN => link.tx_queue = attr.u32().unwrap_or(0),
+                a::OPERSTATE => link.operstate = attr.u8().unwrap_or(0),
+                a::MASTER => link.master = attr.u32(),
+                a::LINK => link.link = attr.u32(),
+                a::IFALIAS => link.alias = attr.string(),
+                a::PROMISCUITY => link.promiscuity = attr.u32().unwrap_or(0),
+                a::LINKINFO => link.read_info(attr),
+                _ => {}
+            }
+        }
+        Some(link)
+    }
+
+    fn read_info(&mut self, info: Attr<'_>) {
+        let byte = |data: Attr<'_>, kind| data.nested().find(|a| a.kind == kind).and_then(|a| a.u8());
+        for attr in info.nested() {
+            match attr.kind {
+                a::INFO_KIND => self.kind = attr.string(),
+                a::INFO_DATA if self.kind == "bridge" => {
+                    self.vlan_filtering = byte(attr, a::BR_VLAN_FILTERING) == Some(1);
+                }
+                a::INFO_SLAVE_DATA => {
+                    self.hairpin = byte(attr, a::BRPORT_MODE) == Some(1);
+                    self.isolated = byte(attr, a::BRPORT_ISOLATED) == Some(1);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A hardware address as people write it.
+pub fn mac_text(mac: &[u8]) -> String {
+    mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
+
+/// `struct ifinfomsg` for the link with this index (0 where a name attribute says which).
+pub fn header(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut head = [0; 16];
+    head[4..8].copy_from_slice(&index.to_ne_bytes());
+    head[8..12].copy_from_slice(&flags.to_ne_bytes());
+    head[12..16].copy_from_slice(&change.to_ne_bytes());
+    head
+}
+
+/// The link named `name`.
+pub fn by_name(route: &mut Socket, name: &str) -> Result<Link> {
+    let message = Message::new(libc::RTM_GETLINK, 0, format!("look up link {name}"))
+        .raw(&header(0, 0, 0))
+        .string(a::IFNAME, name)
+        .u32(a::EXT_MASK, SKIP_STATS);
+    route.query(message, Link::read)
+}
+
+/// The link with index `index`.
+pub fn by_index(route: &mut Socket, index: u32) -> Result<Link> {
+    let message = Message::new(libc::RTM_GETLINK, 0, format!("look up link number {index}"))
+        .raw(&header(index, 0, 0))
+        .u32(a::EXT_MASK, SKIP_STATS);
+    route.query(message, Link::read)
+}
+
+/// The link named `name`, if there is one.
+pub fn find(route: &mut Socket, name: &str) -> Result<Option<Link>> {
+    found(by_name(route, name))
+}
+
+/// The link with index `index`, if there is one.
+pub fn find_index(route: &mut Socket, index: u32) -> Result<Option<Link>> {
+    found(by_index(route, index))
+}
+
+/// Every link of the namespace.
+pub fn list(route: &mut Socket) -> Result<Vec<Link>> {
+    let message = Message::new(libc::RTM_GETLINK, 0, "list links")
+        .raw(&header(0, 0, 0))
+        .u32(a::EXT_MASK, SKIP_STATS);
+    route.list(message, Link::read)
+}
+
+/// A message that changes the link with this index; attributes may be added.
+pub fn change(index: u32, doing: impl Into<String>) -> Message {
+    Message::new(libc::RTM_SETLINK, 0, doing).raw(&header(index, 0, 0))
+}
+
+/// A message that switches flags (`mask`) of a link to `flags`.
+pub fn set_flags(index: u32, flags: u32, mask: u32, doing: impl Into<String>) -> Message {
+    Message::new(libc::RTM_SETLINK, 0, doing).raw(&header(index, flags, mask))
+}
+
+/// A message that brings a link up.
+pub fn up(link: &Link) -> Message {
+    set_flags(link.index, UP, UP, format!("bring link {} up", link.name))
+}
+
+/// A message that takes a link down.
+pub fn down(link: &Link) -> Message {
+    set_flags(link.index, 0, UP, format!("take link {} down", link.name))
+}
+
+/// A message that deletes a link. The caller waits for the kernel's RCU barrier, about 15 ms.
+pub fn delete(link: &Link) -> Message {
+    Message::new(libc::RTM_DELLINK, 0, format!("delete link {}", link.name)).raw(&header(link.index, 0, 0))
+}

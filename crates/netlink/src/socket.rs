@@ -1,0 +1,264 @@
+//! A netlink socket: requests, batches, dumps and notices, all blocking.
+//!
+//! A socket belongs to the network namespace in which it was opened, for good: it may be used from any
+//! thread and any namespace afterwards.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::message::{Batch, Frame, Frames, Message, HEADER};
+use crate::sys;
+
+/// The kernel never sends a datagram of a dump longer than this.
+const BUFFER: usize = 32 * 1024;
+/// How many acknowledgements are let pile up in the socket before they are read.
+const ACKS_AT_ONCE: usize = 96;
+
+const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
+const NLMSG_DONE: u16 = libc::NLMSG_DONE as u16;
+const F_ACK: u16 = libc::NLM_F_ACK as u16;
+const F_DUMP: u16 = libc::NLM_F_DUMP as u16;
+const F_DUMP_INTR: u16 = libc::NLM_F_DUMP_INTR as u16;
+const F_CAPPED: u16 = 0x100; // linux/netlink.h NLM_F_CAPPED
+const F_ACK_TLVS: u16 = 0x200; // linux/netlink.h NLM_F_ACK_TLVS
+const NLMSGERR_ATTR_MSG: u16 = 1;
+
+/// A blocking netlink socket.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    seq: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// A socket for links, addresses, routes and traffic control of the current namespace.
+    pub fn route() -> Result<Socket> {
+        Socket::open(libc::NETLINK_ROUTE)
+    }
+
+    /// A socket for nf_tables and connection tracking of the current namespace.
+    pub fn netfilter() -> Result<Socket> {
+        Socket::open(libc::NETLINK_NETFILTER)
+    }
+
+    fn open(protocol: i32) -> Result<Socket> {
+        let opened = || -> io::Result<OwnedFd> {
+            let fd = sys::netlink_socket(protocol)?;
+            // Extended acks carry the kernel's own words; capped acks do not repeat the request;
+            // strict checks let dumps be filtered by the kernel. Kernels that lack one do without.
+            for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK, libc::NETLINK_GET_STRICT_CHK] {
+                let _ = sys::set_netlink_option(fd.as_fd(), option, 1);
+            }
+            Ok(fd)
+        };
+        let fd = opened().map_err(|source| Error::Io { doing: "open a netlink socket".into(), source })?;
+        Ok(Socket { fd, seq: 0, buffer: vec![0; BUFFER] })
+    }
+
+    /// Joins a group of notices (`RTNLGRP_…`).
+    pub fn subscribe(&mut self, group: u32) -> Result<()> {
+        sys::set_netlink_option(self.fd.as_fd(), libc::NETLINK_ADD_MEMBERSHIP, group as i32)
+            .map_err(|source| Error::Io { doing: format!("subscribe to netlink group {group}"), source })
+    }
+
+    /// Sends a request and waits for its acknowledgement.
+    pub fn request(&mut self, message: Message) -> Result<()> {
+        let doing = message.doing.clone();
+        let seq = self.send(message, F_ACK)?;
+        self.receive(seq, &doing, |_| {})
+    }
+
+    /// Sends a request that is answered by one message (`RTM_GET…` of one object).
+    pub fn query<T>(&mut self, message: Message, read: impl Fn(Frame<'_>) -> Option<T>) -> Result<T> {
+        let doing = message.doing.clone();
+        let seq = self.send(message, 0)?;
+        loop {
+            let length = self.read(&doing)?;
+            for frame in Frames::new(&self.buffer[..length]).filter(|frame| frame.seq == seq) {
+                if frame.kind == NLMSG_ERROR {
+                    acknowledged(&frame, &doing)?;
+                }
+                let unreadable = || Error::Malformed { doing: doing.clone(), reason: "not the object".into() };
+                return read(frame).ok_or_else(unreadable);
+            }
+        }
+    }
+
+    /// Asks for all objects of a kind. A list that changed while it was read is read again.
+    pub fn dump(&mut self, message: Message, mut each: impl FnMut(Frame<'_>)) -> Result<()> {
+        let doing = message.doing.clone();
+        let seq = self.send(message, F_DUMP)?;
+        self.receive(seq, &doing, |frame| each(frame))
+    }
+
+    /// As [`dump`](Self::dump), collected. Read again, up to five times, when it changed meanwhile.
+    pub fn list<T>(&mut self, message: Message, mut read: impl FnMut(Frame<'_>) -> Option<T>) -> Result<Vec<T>> {
+        for attempt in 0.. {
+            let (mut all, mut torn) = (Vec::new(), false);
+            self.dump(message.clone(), |frame| {
+                torn |= frame.flags & F_DUMP_INTR != 0;
+                all.extend(read(frame));
+            })?;
+            if !torn || attempt == 4 {
+                return Ok(all);
+            }
+        }
+        unreachable!("the loop returns on its fifth turn")
+    }
+
+    /// Sends all messages in one write and reads their acknowledgements. Every message is carried out,
+    /// also behind one that failed; the first failure is returned.
+    pub fn batch(&mut self, batch: Batch) -> Result<()> {
+        let mut first_error = None;
+        for chunk in batch.messages.chunks(ACKS_AT_ONCE) {
+            let base = self.seq;
+            let mut bytes = Vec::with_capacity(chunk.len() * 128);
+            for message in chunk {
+                self.seq += 1;
+                let mut message = message.clone();
+                message.seal(F_ACK, self.seq);
+                bytes.extend_from_slice(&message.bytes);
+            }
+            self.write(&bytes, &chunk[0].doing)?;
+            for (n, message) in chunk.iter().enumerate() {
+                let result = self.receive(base + 1 + n as u32, &message.doing, |_| {});
+                if let Err(error) = result {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Sends an nf_tables transaction: all of it happens, or nothing. The first and the last message are
+    /// the batch's brackets, which are answered only when something is wrong with the batch itself.
+    pub fn transaction(&mut self, messages: Vec<Message>) -> Result<()> {
+        let base = self.seq + 1;
+        let last = messages.len().saturating_sub(2);
+        let mut bytes = Vec::with_capacity(messages.len() * 160);
+        let mut doing = Vec::with_capacity(messages.len());
+        for (n, mut message) in messages.into_iter().enumerate() {
+            self.seq += 1;
+            message.seal(if n == last { F_ACK } else { 0 }, self.seq);
+            bytes.extend_from_slice(&message.bytes);
+            doing.push(message.doing);
+        }
+        self.write(&bytes, doing.get(1).map_or("nf_tables transaction", String::as_str))?;
+        let mut first_error = None;
+        loop {
+            let length = self.read(&doing[0])?;
+            for frame in Frames::new(&self.buffer[..length]) {
+                let at = frame.seq.wrapping_sub(base) as usize;
+                let (Some(doing), NLMSG_ERROR) = (doing.get(at), frame.kind) else { continue };
+                if let Err(error) = acknowledged(&frame, doing) {
+                    first_error.get_or_insert(error);
+                }
+                if at == last || (at == 0 && first_error.is_some()) {
+                    return first_error.map_or(Ok(()), Err);
+                }
+            }
+        }
+    }
+
+    /// Waits for notices of the groups that were joined, until `wanted` returns a value.
+    /// `None` when the time is over or notices were lost: look at the state itself then.
+    pub fn notice<T>(
+        &mut self,
+        patience: Duration,
+        mut wanted: impl FnMut(Frame<'_>) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let end = Instant::now() + patience;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if !sys::readable(&[self.fd.as_fd()], left).map_err(|source| self.lost(source))?[0] {
+                return Ok(None);
+            }
+            let length = match sys::receive(self.fd.as_fd(), &mut self.buffer) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(None),
+                other => other.map_err(|source| self.lost(source))?,
+            };
+            for frame in Frames::new(&self.buffer[..length]) {
+                if let Some(value) = wanted(frame) {
+                    return Ok(Some(value));
+                }
+            }
+        }
+    }
+
+    /// Sends one message without waiting for the answer; returns its sequence number.
+    fn send(&mut self, mut message: Message, flags: u16) -> Result<u32> {
+        self.seq += 1;
+        message.seal(flags, self.seq);
+        self.write(&message.bytes, &message.doing)?;
+        Ok(self.seq)
+    }
+
+    fn write(&mut self, bytes: &[u8], doing: &str) -> Result<()> {
+        sys::send(self.fd.as_fd(), bytes).map_err(|source| Error::Io { doing: doing.into(), source })
+    }
+
+    fn read(&mut self, doing: &str) -> Result<usize> {
+        sys::receive(self.fd.as_fd(), &mut self.buffer)
+            .map_err(|source| Error::Io { doing: doing.into(), source })
+    }
+
+    fn lost(&self, source: io::Error) -> Error {
+        Error::Io { doing: "wait for the kernel's notice".into(), source }
+    }
+
+    /// Reads answers until request `seq` is finished.
+    fn receive(&mut self, seq: u32, doing: &str, mut each: impl FnMut(Frame<'_>)) -> Result<()> {
+        loop {
+            let length = self.read(doing)?;
+            for frame in Frames::new(&self.buffer[..length]) {
+                if frame.seq != seq {
+                    continue;
+                }
+                match frame.kind {
+                    NLMSG_ERROR => return acknowledged(&frame, doing),
+                    NLMSG_DONE => return finished(&frame, doing),
+                    _ => each(frame),
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// `struct nlmsgerr`: an error number (0 is success), the request's header, attributes.
+fn acknowledged(frame: &Frame<'_>, doing: &str) -> Result<()> {
+    let Some(head) = frame.body.get(..4) else {
+        return Err(Error::Malformed { doing: doing.into(), reason: "a cut acknowledgement".into() });
+    };
+    let errno = -i32::from_ne_bytes([head[0], head[1], head[2], head[3]]);
+    if errno == 0 {
+        return Ok(());
+    }
+    // The request's header follows, and its body too unless the ack is capped.
+    let request = frame.body.get(4..8).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]) as usize);
+    let skip = 4 + if frame.flags & F_CAPPED != 0 { HEADER } else { request.max(HEADER) };
+    let note = (frame.flags & F_ACK_TLVS != 0)
+        .then(|| frame.attrs(skip).find(|a| a.kind == NLMSGERR_ATTR_MSG).map(|a| a.string()))
+        .flatten();
+    Err(Error::Refused { doing: doing.into(), errno, note })
+}
+
+/// The end of a dump carries an error number too.
+fn finished(frame: &Frame<'_>, doing: &str) -> Result<()> {
+    let Some(head) = frame.body.get(..4) else { return Ok(()) };
+    match i32::from_ne_bytes([head[0], head[1], head[2], head[3]]) {
+        0.. => Ok(()),
+        negative => {
+            let note = frame.attrs(4).find(|a| a.kind == NLMSGERR_ATTR_MSG).map(|a| a.string());
+            Err(Error::Refused { doing: doing.into(), errno: -negative, note })
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The system calls that neither `std` nor a safe crate of our few dependencies offers. This is the only
+//! file of the project with `unsafe` in it; each function is a safe wrapper that checks its own arguments.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+/// Repeats a call that a signal interrupted.
+fn uninterrupted(mut call: impl FnMut() -> libc::c_long) -> io::Result<libc::c_long> {
+    loop {
+        match check(call()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => return other,
+        }
+    }
+}
+
+/// A raw netlink socket, closed on exec.
+pub fn netlink_socket(protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: socket(2) takes numbers only.
+    let fd = check(unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) }.into())?;
+    // SAFETY: the descriptor was just returned to us and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Sets an option of level `SOL_NETLINK`.
+pub fn set_netlink_option(fd: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
+    let size = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the pointer and the length describe `value`, which lives through the call.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const value).cast(), size)
+    };
+    check(result.into()).map(drop)
+}
+
+/// Sends one datagram to the kernel.
+pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `bytes`.
+    let call = || unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) as libc::c_long };
+    match uninterrupted(call)? as usize {
+        sent if sent == bytes.len() => Ok(()),
+        sent => Err(io::Error::other(format!("only {sent} of {} bytes were taken", bytes.len()))),
+    }
+}
+
+/// Receives one datagram. One that does not fit is an error, never a cut message.
+pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let (at, room) = (buffer.as_mut_ptr(), buffer.len());
+    // SAFETY: the pointer and the length describe `buffer`, which is borrowed mutably.
+    let call = || unsafe { libc::recv(fd.as_raw_fd(), at.cast(), room, libc::MSG_TRUNC) as libc::c_long };
+    match uninterrupted(call)? as usize {
+        length if length <= room => Ok(length),
+        length => Err(io::Error::other(format!("a datagram of {length} bytes"))),
+    }
+}
+
+/// Waits until one of the descriptors can be read (or has an error to tell); says which.
+pub fn readable(fds: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+        .collect();
+    let millis = patience.as_millis().min(i32::MAX as u128) as i32;
+    // SAFETY: the pointer and the count describe `polled`, which is borrowed mutably.
+    uninterrupted(|| unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis).into() })?;
+    Ok(polled.iter().map(|p| p.revents != 0).collect())
+}
+
+/// Moves the calling thread into a network namespace.
+pub fn enter_network_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: setns(2) takes numbers only; it changes the calling thread's namespace, no memory.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }.into()).map(drop)
+}
+
+/// Gives the calling thread a new, empty network namespace.
+pub fn new_network_namespace() -> io::Result<()> {
+    // SAFETY: unshare(2) takes a number only; a thread's network namespace is no memory of ours.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNET) }.into()).map(drop)
+}
+
+/// Binds `source` (a namespace file) over the existing file `target`.
+pub fn bind_mount(source: &Path, target: &Path) -> io::Result<()> {
+    let (source, target) = (path(source)?, path(target)?);
+    // SAFETY: both are NUL-ended strings that live through the call; type and data may be null for MS_BIND.
+    let result = unsafe {
+        libc::mount(source.as_ptr(), target.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null())
+    };
+    check(result.into()).map(drop)
+}
+
+/// Gives the calling thread (and those that it starts) mounts of its own: what is mounted from now on is seen
+/// by nobody else and ends with them.
+pub fn private_mounts() -> io::Result<()> {
+    // SAFETY: unshare(2) takes a number only.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())?;
+    // SAFETY: the target is a NUL-ended constant; source, type and data may be null for a change of propagation.
+    let result = unsafe {
+        let (null, data) = (std::ptr::null(), std::ptr::null());
+        libc::mount(null, c"/".as_ptr(), null, libc::MS_REC | libc::MS_PRIVATE, data)
+    };
+    check(result.into()).map(drop)
+}
+
+/// Mounts an empty file system in memory over the folder `target`.
+pub fn mount_memory(target: &Path) -> io::Result<()> {
+    let target = path(target)?;
+    let (kind, data) = (c"tmpfs".as_ptr(), std::ptr::null());
+    // SAFETY: source, target and type are NUL-ended strings that live through the call; data may be null.
+    check(unsafe { libc::mount(kind, target.as_ptr(), kind, 0, data) }.into()).map(drop)
+}
+
+/// A socket for ICMP echoes (IPv6 if `v6`); the standard library's UDP socket can send and receive on it.
+pub fn icmp_socket(v6: bool) -> io::Result<OwnedFd> {
+    let (family, protocol) = if v6 { (libc::AF_INET6, libc::IPPROTO_ICMPV6) } else { (libc::AF_INET, libc::IPPROTO_ICMP) };
+    // SAFETY: socket(2) takes numbers only.
+    let fd = check(unsafe { libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) }.into())?;
+    // SAFETY: the descriptor was just returned to us and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Takes a mount away; it goes when its last user does.
+pub fn unmount(target: &Path) -> io::Result<()> {
+    let target = path(target)?;
+    // SAFETY: the string is NUL-ended and lives through the call.
+    check(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) }.into()).map(drop)
+}
+
+/// The number of the file system's type (`f_type` of statfs(2)).
+pub fn file_system_type(of: BorrowedFd<'_>) -> io::Result<i64> {
+    // SAFETY: an all-zero statfs is a valid value of a plain C struct.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to `stat`, which is borrowed mutably.
+    check(unsafe { libc::fstatfs(of.as_raw_fd(), &mut stat) }.into())?;
+    Ok(stat.f_type as i64)
+}
+
+/// Random bytes from the kernel.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    // SAFETY: the pointer and the length describe `bytes`, which is borrowed mutably.
+    uninterrupted(|| unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) as libc::c_long })?;
+    Ok(bytes)
+}
+
+/// The effective user id.
+pub fn user_id() -> u32 {
+    // SAFETY: geteuid(2) takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// A descriptor that can be read when the process has ended.
+pub fn process_descriptor(process: u32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open(2) takes numbers only.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(process as i32), 0) })?;
+    // SAFETY: the descriptor was just returned to us and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Asks a process to end (SIGTERM): it may clean up first.
+pub fn terminate(process: u32) -> io::Result<()> {
+    let process = i32::try_from(process).map_err(io::Error::other)?;
+    if process <= 1 {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    // SAFETY: kill(2) takes numbers only; the number is one process, never a group or all.
+    check(unsafe { libc::kill(process, libc::SIGTERM) }.into()).map(drop)
+}
+
+/// What a detached child does: sends a request if there is one, tells how it went, and holds the sockets
+/// until the kernel has put its house in order. Everything is prepared before the fork, since the child of
+/// a threaded program may do nothing but plain system calls.
+#[derive(Debug)]
+pub struct Detached<'a> {
+    /// The datagram to send, and the socket for it. The answer's error number is written to `report`.
+    pub request: Option<(BorrowedFd<'a>, &'a [u8])>,
+    /// Written four bytes: the kernel's (negative) error number or 0.
+    pub report: Option<BorrowedFd<'a>>,
+    /// Kept open until the end, besides the above.
+    pub hold: Option<BorrowedFd<'a>>,
+}
+
+/// Starts a child that carries out `work` and is waited for by nobody (init reaps it). It has no standard
+/// streams, no other descriptors and no signals of the caller's terminal.
+pub fn detach(work: &Detached<'_>) -> io::Result<()> {
+    let raw = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
+    let (socket, bytes) = work.request.map_or((-1, &[][..]), |(fd, bytes)| (fd.as_raw_fd(), bytes));
+    let mut kept = [socket, raw(work.report), raw(work.hold)];
+    kept.sort_unstable();
+    // SAFETY: the child runs `detached_child` only, which makes plain system calls on values prepared here
+    // and ends with _exit: no allocation, no lock, no destructor runs in it.
+    match check(unsafe { libc::fork() }.into())? {
+        0 => detached_child(socket, bytes, raw(work.report), &kept),
+        _ => Ok(()),
+    }
+}
+
+fn detached_child(socket: i32, bytes: &[u8], report: i32, kept: &[i32; 3]) -> ! {
+    // SAFETY: plain system calls on descriptors and buffers that the fork copied; the answer's buffer is on
+    // this stack; _exit never returns.
+    unsafe {
+        libc::setsid();
+        // Whoever reads the plugin's output waits for its end: leave nothing open but what is needed.
+        let mut from = 0;
+        for &fd in kept.iter().filter(|fd| **fd >= 0) {
+            if fd > from {
+                libc::syscall(libc::SYS_close_range, from, fd - 1, 0);
+            }
+            from = from.max(fd + 1);
+        }
+        libc::syscall(libc::SYS_close_range, from, i32::MAX, 0);
+        if socket >= 0 {
+            let mut errno: i32 = 0;
+            if libc::send(socket, bytes.as_ptr().cast(), bytes.len(), 0) < 0 {
+                errno = -libc::EIO;
+            } else {
+                let mut answer = [0u8; 256];
+                let length = libc::recv(socket, answer.as_mut_ptr().cast(), answer.len(), 0);
+                if length >= 20 {
+                    errno = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
+                }
+            }
+            if report >= 0 {
+                libc::write(report, (&raw const errno).cast(), 4);
+            }
+        }
+        // nf_tables frees what was deleted after an RCU grace period, and closing a netfilter socket before
+        // that waits with the table lock held. Wait for grace periods here, with nothing held.
+        for _ in 0..2 {
+            libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0);
+        }
+        libc::_exit(0)
+    }
+}
+
+/// A pipe, closed on exec: (to read from, to write to).
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the pointer is to an array of two descriptors, borrowed mutably.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }.into())?;
+    // SAFETY: both descriptors were just returned to us and have no other owner.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+fn path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::other("a path with a NUL byte in it"))
+}

@@ -1,0 +1,252 @@
+//! nf_tables transactions against the running kernel, read back with `nft`. Each test has a network namespace of
+//! its own; they need root.
+
+use std::net::IpAddr;
+use std::process::Command;
+
+use podwire_netlink as netlink;
+
+use netlink::nft::{
+    self, Base, ChainKind, Data, Element, Family, Field, Hook, Policy, Rule, Set, Table, Transaction, Type, Value,
+    Verdict, MAX_COMMENT,
+};
+use netlink::{sys, Socket};
+
+const TABLE: Table = Table::named(Family::Inet, "example");
+
+/// Runs `test` in a thread with a fresh network namespace.
+fn in_namespace(test: impl FnOnce(&mut Socket) + Send + 'static) {
+    assert_eq!(sys::user_id(), 0, "this test needs root: it makes a network namespace");
+    let inside = move || {
+        sys::new_network_namespace().expect("a new network namespace");
+        test(&mut Socket::netfilter().expect("a netfilter socket"));
+    };
+    if let Err(panic) = std::thread::spawn(inside).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// What `nft list ruleset` prints, without indentation and empty lines.
+fn listed() -> Vec<String> {
+    let output = Command::new("nft").args(["list", "ruleset"]).output().expect("nft runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().map(|line| line.trim().to_string()).filter(|line| !line.is_empty()).collect()
+}
+
+fn lists(wanted: &str) {
+    let listed = listed();
+    assert!(listed.iter().any(|line| line == wanted), "no line {wanted:?} in {listed:#?}");
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn pods(change: &mut Transaction) {
+    change.add_table(&TABLE);
+    change.add_set(&TABLE, &Set::of("pods", &[Type::Ipv4]));
+}
+
+#[test]
+fn sets_and_maps_print_with_their_types_elements_and_comments() {
+    in_namespace(|socket| {
+        let mut change = Transaction::new();
+        change.create_table(&TABLE);
+        change.create_chain(&TABLE, "web");
+        change.create_set(&TABLE, &Set::of("macs", &[Type::IfName, Type::Mac]));
+        change.create_set(&TABLE, &Set::of("devices", &[Type::IfName]));
+        change.create_set(&TABLE, &Set::map("ports", &[Type::Protocol, Type::Port], &[Type::Ipv4, Type::Port]));
+        let at_host = [Type::Ipv6, Type::Protocol, Type::Port];
+        change.create_set(&TABLE, &Set::map("ports6", &at_host, &[Type::Ipv6, Type::Port]));
+        change.create_set(&TABLE, &Set::verdicts("sources", &[Type::Ipv4]));
+        let mac = Value::ifname("veth0").and_mac([2, 0, 0, 0, 0, 0x1f]);
+        change.create_element(&TABLE, "macs", &Element::key(mac));
+        change.create_element(&TABLE, "devices", &Element::key(Value::ifname("br0")).comment("a/b/c"));
+        let port = Element::key(Value::protocol(6).and_port(8080)).to(Value::ip(ip("10.0.0.2")).and_port(80));
+        change.create_element(&TABLE, "ports", &port.comment("net/pod/eth0"));
+        let port = Element::key(Value::ip(ip("fd00::1")).and_protocol(17).and_port(53));
+        change.create_element(&TABLE, "ports6", &port.to(Value::ip(ip("fd00::2")).and_port(5353)));
+        let source = Element::key(Value::ip(ip("10.0.0.2"))).verdict(Verdict::Jump("web".into()));
+        change.create_element(&TABLE, "sources", &source);
+        change.commit(socket).expect("committed");
+        for line in [
+            "type ifname . ether_addr",
+            "elements = { \"veth0\" . 02:00:00:00:00:1f }",
+            "type ifname",
+            "elements = { \"br0\" comment \"a/b/c\" }",
+            "type inet_proto . inet_service : ipv4_addr . inet_service",
+            "elements = { tcp . 8080 comment \"net/pod/eth0\" : 10.0.0.2 . 80 }",
+            "type ipv6_addr . inet_proto . inet_service : ipv6_addr . inet_service",
+            "elements = { fd00::1 . udp . 53 : fd00::2 . 5353 }",
+            "type ipv4_addr : verdict",
+            "elements = { 10.0.0.2 : jump web }",
+        ] {
+            lists(line);
+        }
+        let json = Command::new("nft").args(["-j", "list", "ruleset"]).output().expect("nft runs");
+        assert!(json.status.success() && String::from_utf8_lossy(&json.stdout).contains("8080"));
+    });
+}
+
+#[test]
+fn rules_print_as_nft_itself_would_write_them() {
+    in_namespace(|socket| {
+        let mut change = Transaction::new();
+        change.create_table(&TABLE);
+        change.create_set(&TABLE, &Set::verdicts("sources", &[Type::Ipv4]));
+        change.create_set(&TABLE, &Set::of("devices", &[Type::IfName, Type::IfName]));
+        change.create_set(&TABLE, &Set::map("ports", &[Type::Protocol, Type::Port], &[Type::Ipv4, Type::Port]));
+        let at_host = [Type::Ipv6, Type::Protocol, Type::Port];
+        change.create_set(&TABLE, &Set::map("ports6", &at_host, &[Type::Ipv6, Type::Port]));
+        change.create_chain(&TABLE, "other");
+        change.create_base_chain(&TABLE, "out", &Base::new(ChainKind::Nat, Hook::Postrouting, 100));
+        change.create_base_chain(&TABLE, "in", &Base::new(ChainKind::Nat, Hook::Prerouting, -100));
+        let drop = Base { policy: Policy::Drop, ..Base::new(ChainKind::Filter, Hook::Forward, -1) };
+        change.create_base_chain(&TABLE, "through", &drop);
+
+        let v4 = || Rule::new().family(Family::Ip);
+        change.add_rule(&TABLE, "out", &v4().verdict_map(&[Field::Ip4Source], "sources"));
+        change.add_rule(&TABLE, "out", &v4().prefix(Field::Ip4Source, ip("10.1.2.3"), 20, true).leave());
+        let v6 = Rule::new().family(Family::Ip6).prefix(Field::Ip6Destination, ip("ff00::"), 8, false);
+        change.add_rule(&TABLE, "out", &v6.masquerade().comment("ours"));
+        change.add_rule(&TABLE, "out", &Rule::new().any_bit(Field::CtStatus, Rule::DNAT).jump("other"));
+        let local = || Rule::new().to_this_host();
+        let port = [Field::Protocol, Field::PortDestination];
+        change.add_rule(&TABLE, "in", &local().dnat_map(Family::Ip, &port, "ports"));
+        let port6 = [Field::Ip6Destination, Field::Protocol, Field::PortDestination];
+        let v6 = local().family(Family::Ip6);
+        change.add_rule(&TABLE, "in", &v6.dnat_map(Family::Ip6, &port6, "ports6"));
+        let known = Rule::new().any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED);
+        change.add_rule(&TABLE, "through", &known.accept());
+        let pair = [Field::InterfaceIn, Field::InterfaceOut];
+        change.add_rule(&TABLE, "through", &Rule::new().not_in_set(&pair, "devices").drop());
+        change.add_rule(&TABLE, "through", &Rule::new().interface(Field::InterfaceIn, "lo", false).set_mark_bits(1 << 24));
+        change.insert_rule(&TABLE, "through", &Rule::new().all_bits(Field::Mark, 1 << 24).counter().accept());
+        change.add_rule(&TABLE, "through", &v4().prefix(Field::Ip4Source, ip("10.1.2.3"), 32, true).drop());
+        change.commit(socket).expect("committed");
+        for line in [
+            "type nat hook postrouting priority srcnat; policy accept;",
+            "type filter hook forward priority filter - 1; policy drop;",
+            "ip saddr vmap @sources",
+            "ip saddr 10.1.0.0/20 return",
+            "ip6 daddr != ff00::/8 masquerade comment \"ours\"",
+            "ct status dnat jump other",
+            "fib daddr type local dnat ip to meta l4proto . th dport map @ports",
+            "fib daddr type local dnat ip6 to ip6 daddr . meta l4proto . th dport map @ports6",
+            "ct state established,related accept",
+            "iifname . oifname != @devices drop",
+            "iifname != \"lo\" meta mark set meta mark | 0x01000000",
+            "meta mark & 0x01000000 == 0x01000000 counter packets 0 bytes 0 accept",
+            "ip saddr 10.1.2.3 drop",
+        ] {
+            lists(line);
+        }
+    });
+}
+
+#[test]
+fn elements_are_found_by_their_key_and_listed_whole() {
+    in_namespace(|socket| {
+        let key = |n: u8| Value::ip(ip(&format!("10.0.{}.{}", n / 200, n % 200)));
+        assert_eq!(nft::get_element(socket, &TABLE, "pods", &key(1)).unwrap(), None);
+        assert_eq!(nft::list_elements(socket, &TABLE, "pods").unwrap(), []);
+        let mut change = Transaction::new();
+        pods(&mut change);
+        for n in 0..=255 {
+            let text = format!("{n}{}", "x".repeat(usize::from(n)));
+            change.create_element(&TABLE, "pods", &Element::key(key(n)).comment(text));
+        }
+        change.commit(socket).expect("committed");
+        let found = nft::get_element(socket, &TABLE, "pods", &key(7)).unwrap().expect("an element");
+        assert_eq!(found, Element::key(key(7)).comment("7xxxxxxx"));
+        assert_eq!(nft::get_element(socket, &TABLE, "pods", &Value::ip(ip("10.9.9.9"))).unwrap(), None);
+        let all = nft::list_elements(socket, &TABLE, "pods").unwrap();
+        assert_eq!(all.len(), 256);
+        assert!(all.iter().all(|e| e.data == Data::None && e.comment.is_some()));
+        let longest = all.iter().filter_map(|e| e.comment.as_ref()).map(String::len).max();
+        assert_eq!(longest, Some(MAX_COMMENT));
+    });
+}
+
+#[test]
+fn what_fails_undoes_all_and_says_which_change_it_was() {
+    in_namespace(|socket| {
+        let mut first = Transaction::new();
+        pods(&mut first);
+        let web = Element::key(Value::ip(ip("10.0.0.5"))).comment("web");
+        first.create_element(&TABLE, "pods", &web);
+        first.commit(socket).expect("committed");
+
+        let mut again = Transaction::new();
+        let other = Element::key(Value::ip(ip("10.0.0.6")));
+        again.create_element(&TABLE, "pods", &other);
+        again.create_element(&TABLE, "pods", &web);
+        let error = again.commit(socket).expect_err("the key is there");
+        assert!(error.is_exists());
+        assert_eq!(error.to_string(), "add 10.0.0.5 to set pods of table inet example: file exists");
+        assert_eq!(nft::list_elements(socket, &TABLE, "pods").unwrap().len(), 1);
+
+        let mut missing = Transaction::new();
+        missing.create_element(&Table::named(Family::Ip, "none"), "pods", &other);
+        assert!(missing.commit(socket).expect_err("no such table").is_gone());
+
+        let mut replace = Transaction::new();
+        replace.delete_element(&TABLE, "pods", &web);
+        replace.create_element(&TABLE, "pods", &Element::key(web.key.clone()).comment("new"));
+        replace.commit(socket).expect("replaced in one transaction");
+        lists("elements = { 10.0.0.5 comment \"new\" }");
+    });
+}
+
+#[test]
+fn a_change_of_the_rules_stops_a_transaction_at_an_older_generation() {
+    in_namespace(|socket| {
+        let before = nft::generation(socket).expect("a generation");
+        let mut change = Transaction::at_generation(before);
+        pods(&mut change);
+        change.commit(socket).expect("nobody else changed the rules");
+        let mut late = Transaction::at_generation(before);
+        late.delete_table(&TABLE);
+        let error = late.commit(socket).expect_err("the rules changed");
+        assert!(nft::changed_meanwhile(&error), "{error}");
+        assert!(nft::has_table(socket, &TABLE).unwrap());
+        let mut now = Transaction::at_generation(nft::generation(socket).unwrap());
+        now.delete_table(&TABLE);
+        now.commit(socket).expect("deleted");
+        assert!(!nft::has_table(socket, &TABLE).unwrap());
+        Transaction::new().commit(socket).expect("nothing to do");
+    });
+}
+
+#[test]
+fn chains_and_rules_of_others_are_read_and_deleted() {
+    in_namespace(|socket| {
+        let script = "table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; chain PODS { }; }; \
+             add rule ip filter FORWARD ip saddr 10.0.0.5 jump PODS comment \"one\"; add rule ip filter FORWARD accept";
+        let status = Command::new("nft").arg(script).status().expect("nft runs");
+        assert!(status.success());
+        let table = Table::named(Family::Ip, "filter");
+        assert_eq!(nft::list_tables(socket, None).unwrap(), std::slice::from_ref(&table));
+        assert_eq!(nft::list_tables(socket, Some(Family::Bridge)).unwrap(), []);
+        let chain = nft::get_chain(socket, &table, "FORWARD").unwrap().expect("a chain");
+        let base = chain.base.expect("a base chain");
+        assert_eq!((base.hook, base.policy, base.priority), (Hook::Forward, Policy::Drop, 0));
+        assert_eq!(nft::get_chain(socket, &table, "NONE").unwrap(), None);
+        assert_eq!(nft::list_chains(socket, Some(Family::Ip)).unwrap().len(), 2);
+
+        let rules = nft::list_rules(socket, &table, "FORWARD").unwrap();
+        assert_eq!(rules.len(), 2);
+        assert!(rules[0].jumps_to("PODS") && rules[0].compares_with(&[10, 0, 0, 5]));
+        assert_eq!(rules[0].comment.as_deref(), Some("one"));
+        assert_eq!(rules[1].verdicts().collect::<Vec<_>>(), [Verdict::Accept]);
+        let mut change = Transaction::new();
+        change.delete_rule(&table, "FORWARD", rules[0].handle);
+        change.delete_chain(&table, "PODS");
+        change.flush_chain(&table, "FORWARD");
+        change.commit(socket).expect("deleted");
+        assert_eq!(nft::list_rules(socket, &table, "FORWARD").unwrap(), []);
+        assert_eq!(nft::list_rules(socket, &table, "NONE").unwrap(), []);
+        assert_eq!(nft::list_sets(socket, &table).unwrap(), Vec::<String>::new());
+    });
+}

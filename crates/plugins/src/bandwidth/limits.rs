@@ -1,0 +1,110 @@
+//! The limits that a config asks for: keys of the network's config, or the runtime's `bandwidth` capability
+//! (Kubernetes' `kubernetes.io/ingress-bandwidth` annotations). The config wins.
+
+use cni::{capability, json, Error};
+use kernel::rt::tc::TokenBucket;
+use kernel::shaping;
+use serde_json::Value;
+
+const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+
+/// How much may pass: `rate` bits a second, and `burst` bits at once after a silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    rate: u64,
+    burst: u64,
+}
+
+impl Limit {
+    /// The bucket that keeps to it.
+    pub fn bucket(&self) -> TokenBucket {
+        shaping::bucket(self.rate, self.burst)
+    }
+}
+
+/// The limits of one pod. The config's words are the pod's: ingress is what it receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// On what the pod receives.
+    pub into_pod: Option<Limit>,
+    /// On what the pod sends.
+    pub out_of_pod: Option<Limit>,
+}
+
+impl Limits {
+    /// Reads and checks the limits of a plugin's config.
+    pub fn read(config: &Value) -> Result<Limits, Error> {
+        let own = KEYS.iter().any(|key| json::get(config, key).is_some());
+        let wanted: capability::Bandwidth = match own {
+            true => json::decode(config)?,
+            false => capability::bandwidth(config)?.unwrap_or_default(),
+        };
+        Ok(Limits {
+            into_pod: limit("ingress", wanted.ingress_rate, wanted.ingress_burst)?,
+            out_of_pod: limit("egress", wanted.egress_rate, wanted.egress_burst)?,
+        })
+    }
+
+    /// Whether there is nothing to limit.
+    pub fn is_none(&self) -> bool {
+        *self == Limits::default()
+    }
+}
+
+fn limit(side: &str, rate: u64, burst: u64) -> Result<Option<Limit>, Error> {
+    let wrong = |text: String| Err(Error::invalid_config(text));
+    match (rate, burst) {
+        (0, 0) => Ok(None),
+        (_, 0) => wrong(format!("if rate is set, burst must also be set: {side}Rate is {rate} but {side}Burst is not set")),
+        (0, _) => wrong(format!("if burst is set, rate must also be set: {side}Burst is {burst} but {side}Rate is not set")),
+        // The kernel counts in bytes.
+        (..8, _) => wrong(format!("{side}Rate is {rate} bits a second: at least 8 are needed")),
+        (_, ..8) => wrong(format!("{side}Burst is {burst} bits: at least 8 are needed")),
+        _ if burst / 8 >= u64::from(u32::MAX) => {
+            wrong(format!("burst cannot be more than 4GB: {side}Burst is {burst} bits"))
+        }
+        _ => Ok(Some(Limit { rate, burst })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_config_wins_over_the_runtime() {
+        let runtime = json!({"runtimeConfig": {"bandwidth": {"IngressRate": 800, "IngressBurst": 1600}}});
+        let limits = Limits::read(&runtime).unwrap();
+        assert_eq!(limits, Limits { into_pod: Some(Limit { rate: 800, burst: 1600 }), out_of_pod: None });
+        let mut both = runtime;
+        both["egressRate"] = json!(80);
+        both["EgressBurst"] = json!(160);
+        let limits = Limits::read(&both).unwrap();
+        assert_eq!(limits, Limits { into_pod: None, out_of_pod: Some(Limit { rate: 80, burst: 160 }) });
+        assert!(Limits::read(&json!({"ingressRate": null})).unwrap().is_none());
+    }
+
+    #[test]
+    fn half_a_limit_is_refused_by_its_keys() {
+        let error = |v: Value| Limits::read(&v).unwrap_err().msg;
+        assert_eq!(
+            error(json!({"egressRate": 800})),
+            "if rate is set, burst must also be set: egressRate is 800 but egressBurst is not set"
+        );
+        assert!(error(json!({"ingressBurst": 800})).starts_with("if burst is set, rate must also be set: ingress"));
+        assert!(error(json!({"ingressRate": 7, "ingressBurst": 800})).contains("ingressRate is 7"));
+        let burst = u64::from(u32::MAX) * 8;
+        let text = error(json!({"ingressRate": 8, "ingressBurst": burst}));
+        assert!(text.starts_with("burst cannot be more than 4GB: ingressBurst"), "{text}");
+        assert!(error(json!({"ingressRate": -1, "ingressBurst": 1})).starts_with("ingressRate: "));
+    }
+
+    #[test]
+    fn the_burst_that_containerd_sends_fits() {
+        let burst = u32::MAX; // bits, whatever the rate
+        let limits = Limits::read(&json!({"ingressRate": 1_000_000, "ingressBurst": burst})).unwrap();
+        assert_eq!(limits.into_pod.unwrap().bucket().burst, burst / 8);
+    }
+}

@@ -1,0 +1,169 @@
+//! bridge: a switch on the node, and a cable from it into each pod.
+//!
+//! The pod's end of the cable gets an address and routes; the bridge gets the gateway's address, if the node
+//! is to be the pods' router. With a VLAN the gateway's address is on a leg of its own, `<bridge>.<vlan>`.
+
+mod check;
+mod config;
+mod gateway;
+mod port;
+
+use cni::{Attachment, Interface, Version};
+use cni_plugin::{Context, Error, Plugin, Request, Result};
+use kernel::rt::link;
+use kernel::veth::{self, Pair, Veth};
+use kernel::{sysctl, Host, Link, Undo};
+
+use crate::{cable, lease, masquerade, plumbing};
+use config::Conf;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Bridge;
+
+impl Plugin for Bridge {
+    fn name(&self) -> &'static str {
+        "bridge"
+    }
+
+    fn about(&self) -> &'static str {
+        "bridge: connects pods to a bridge on the node"
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        let conf = Conf::read(req)?;
+        let mut undo = Undo::new();
+        let mut node = Host::here()?;
+        let mut pod = req.pod()?;
+        let bridge = conf.bridge().ensure(&mut node).doing(|| format!("set up bridge {:?}", conf.bridge))?;
+        port::require_vlan_filtering(&conf, &bridge)?;
+
+        let pair = connect(req, &conf, (&mut node, &mut pod), &bridge)?;
+        let end = pair.host.clone();
+        undo.push(move || veth::remove(&end));
+        port::restrict(&conf, &mut node, &pair)?;
+        if conf.macspoofchk {
+            port::guard(req, &mut node, &pair, &mut undo)?;
+        }
+
+        let mut result = Attachment { interfaces: interfaces(req, &conf, &bridge, &pair), ..Attachment::default() };
+        if conf.has_ipam() {
+            // Later plugins and the IPAM daemon find the link in the pod; the address comes last.
+            obtain(req, &conf, &mut result, &mut undo)?;
+            let inside = pod.get_link(&req.ifname)?;
+            plumbing::configure(&mut pod, &inside, &result, conf.plumbing())?;
+            route(req, &conf, &mut node, (&bridge, &mut result), &mut undo)?;
+        } else if !conf.disable_container_interface {
+            let inside = pod.get_link(&req.ifname)?;
+            pod.route.request(link::up(&inside))?;
+        }
+        if !conf.disable_container_interface {
+            port::wait_until_it_forwards(&mut node, &pair.host)?;
+        }
+        result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+        undo.keep();
+        Ok(result)
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        let mut node = Host::here()?;
+        let mut errors = Vec::new();
+        // Rules first: nothing may lead to an address that is free for the next pod.
+        errors.extend(masquerade::remove(req, &mut node).err());
+        errors.extend(port::unguard(req, &mut node).err());
+        let mut links = Host::here()?;
+        errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
+        errors.extend(lease::release(req).err());
+        Error::all(errors)
+    }
+
+    fn check(&self, req: &Request<'_>) -> Result<()> {
+        lease::check(req)?;
+        check::check(req, &Conf::read(req)?)
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        let mut node = Host::here()?;
+        let mut errors = Vec::new();
+        errors.extend(masquerade::collect(req, &mut node).err());
+        errors.extend(port::collect_guards(req, &mut node).err());
+        errors.extend(cable::collect(req, &mut node).err());
+        errors.extend(lease::collect(req).err());
+        Error::all(errors)
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        Conf::read(req)?;
+        lease::status(req)
+    }
+}
+
+/// Makes the cable, the node's end on the bridge.
+fn connect(req: &Request<'_>, conf: &Conf, (node, pod): (&mut Host, &mut Host), bridge: &Link) -> Result<Pair> {
+    let owner = req.owner();
+    let port = veth::Port { bridge: bridge.index, hairpin: conf.hairpin_mode, isolated: conf.port_isolation };
+    let cable = Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac: conf.mac(req)?, port: Some(port) };
+    let made = cable.create(node, &req.netns()?);
+    made.or_else(|error| match veth::name_taken(pod, &req.ifname, &error) {
+        true => Err(crate::ptp::veth_taken(&req.ifname)),
+        false => Err(error).doing(|| format!("connect the pod to bridge {:?}", bridge.name)),
+    })
+}
+
+/// [bridge, the cable's end on the node, its end in the pod].
+fn interfaces(req: &Request<'_>, conf: &Conf, bridge: &Link, pair: &Pair) -> Vec<Interface> {
+    let sandbox = req.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    // Older versions of the spec know no MTU in a result.
+    let mtu = if req.version >= Version::V1_1_0 { conf.mtu } else { 0 };
+    let interface = |name: &str, mac: String| Interface { name: name.into(), mac, ..Interface::default() };
+    vec![
+        interface(&bridge.name, bridge.mac_text()),
+        Interface { mtu, ..interface(&pair.host, pair.host_mac.to_string()) },
+        Interface { sandbox, mtu, ..interface(&req.ifname, pair.pod_mac.to_string()) },
+    ]
+}
+
+/// The place of the pod's interface in the result.
+const INSIDE: usize = 2;
+
+/// Addresses and routes for the result: the IPAM's, completed by the gateway that the config asks for.
+fn obtain<'a>(req: &'a Request<'a>, conf: &Conf, result: &mut Attachment, undo: &mut Undo<'a>) -> Result<()> {
+    let mut leased = lease::obtain(req, undo)?;
+    (result.ips, result.routes, result.dns) = (leased.ips, leased.routes, std::mem::take(&mut leased.dns));
+    for ip in &mut result.ips {
+        ip.interface = Some(INSIDE);
+        if conf.is_gateway {
+            ip.gateway.get_or_insert_with(|| lease::first_host(&ip.address));
+        }
+    }
+    if conf.is_default_gateway {
+        gateway::add_default_routes(result);
+    }
+    Ok(())
+}
+
+/// Makes the node the pods' router, as far as the config asks for it.
+fn route<'a>(
+    req: &'a Request<'a>,
+    conf: &Conf,
+    node: &mut Host,
+    (bridge, result): (&Link, &mut Attachment),
+    undo: &mut Undo<'a>,
+) -> Result<()> {
+    let nets: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
+    let (v4, v6) = (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
+    if conf.is_gateway {
+        let leg = gateway::leg(conf, node, bridge)?;
+        gateway::assign(conf, node, &leg, result)?;
+        if leg.index != bridge.index {
+            let mac = leg.mac_text();
+            result.interfaces.push(Interface { name: leg.name, mac, ..Interface::default() });
+        }
+        sysctl::forward(v4, v6).doing(|| "failed to enable forwarding".into())?;
+    }
+    if conf.ip_masq {
+        masquerade::add(req, node, &nets)?;
+        undo.push(|| drop(Host::here().map(|mut node| masquerade::remove(req, &mut node))));
+    }
+    Ok(())
+}

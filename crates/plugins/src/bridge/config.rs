@@ -1,0 +1,156 @@
+//! The bridge plugin's config.
+
+use cni::{capability, Dns};
+use cni_plugin::{Request, Result};
+use kernel::bridge::{Bridge, Vlans};
+use kernel::Mac;
+use serde::Deserialize;
+
+use crate::{masquerade, plumbing};
+
+const MAX_VLAN: i64 = 4094;
+
+/// What a user wrote.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Conf {
+    pub bridge: String,
+    pub is_gateway: bool,
+    pub is_default_gateway: bool,
+    pub force_address: bool,
+    pub ip_masq: bool,
+    pub ip_masq_backend: Option<String>,
+    pub mtu: u32,
+    pub hairpin_mode: bool,
+    pub promisc_mode: bool,
+    pub vlan: i64,
+    pub vlan_trunk: Vec<Trunk>,
+    pub preserve_default_vlan: bool,
+    pub macspoofchk: bool,
+    pub enabledad: bool,
+    pub disable_container_interface: bool,
+    pub port_isolation: bool,
+    pub dns: Dns,
+    pub ipam: Option<Ipam>,
+    args: Option<Args>,
+    /// The VLANs of `vlanTrunk`, checked.
+    #[serde(skip)]
+    pub trunk: Vec<Vlans>,
+}
+
+/// One entry of `vlanTrunk`: an id, or a range.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Trunk {
+    id: Option<i64>,
+    #[serde(rename = "minID")]
+    min_id: Option<i64>,
+    #[serde(rename = "maxID")]
+    max_id: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Ipam {
+    r#type: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Args {
+    cni: Option<ArgsCni>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ArgsCni {
+    mac: String,
+}
+
+fn invalid<T>(text: impl Into<String>) -> Result<T> {
+    Err(cni::Error::invalid_config(text).into())
+}
+
+impl Conf {
+    /// Reads and checks the config.
+    pub fn read(req: &Request<'_>) -> Result<Conf> {
+        let mut conf: Conf = req.config()?;
+        if conf.bridge.is_empty() {
+            conf.bridge = "cni0".into();
+        }
+        cni::IfName::parse(&conf.bridge)
+            .map_err(|error| cni::Error::invalid_config(format!("bridge: {}", error.msg)))?;
+        conf.is_gateway |= conf.is_default_gateway;
+        masquerade::check_backend(&conf.ip_masq_backend)?;
+        if conf.hairpin_mode && conf.promisc_mode {
+            return invalid("cannot set hairpin mode and promiscuous mode at the same time: hairpinMode, promiscMode");
+        }
+        if !(0..=MAX_VLAN).contains(&conf.vlan) {
+            return invalid(format!("invalid VLAN ID {} (must be between 0 and {MAX_VLAN} inclusive): vlan", conf.vlan));
+        }
+        if conf.disable_container_interface && conf.has_ipam() {
+            return invalid("cannot use IPAM when DisableContainerInterface flag is set: ipam, disableContainerInterface");
+        }
+        conf.trunk = conf.vlan_trunk.iter().enumerate().map(|(n, trunk)| trunk.vlans(n)).collect::<Result<_>>()?;
+        conf.mac(req)?;
+        Ok(conf)
+    }
+
+    pub fn has_ipam(&self) -> bool {
+        self.ipam.as_ref().is_some_and(|ipam| !ipam.r#type.is_empty())
+    }
+
+    pub fn uses_vlans(&self) -> bool {
+        self.vlan != 0 || !self.trunk.is_empty()
+    }
+
+    /// The bridge that is wanted.
+    pub fn bridge(&self) -> Bridge<'_> {
+        Bridge {
+            name: &self.bridge,
+            mtu: self.mtu,
+            promiscuous: self.promisc_mode,
+            vlan_filtering: self.uses_vlans(),
+        }
+    }
+
+    /// The hardware address that was asked for: by the runtime, by `args`, by `CNI_ARGS`, in this order.
+    pub fn mac(&self, req: &Request<'_>) -> Result<Option<Mac>> {
+        let by_runtime = capability::mac(&req.config)?.filter(|mac| !mac.is_empty());
+        let by_args = self.args.as_ref().and_then(|args| args.cni.as_ref()).map(|cni| cni.mac.clone());
+        let wanted = by_runtime
+            .or(by_args.filter(|mac| !mac.is_empty()))
+            .or_else(|| req.args.get("MAC").map(str::to_string))
+            .filter(|mac| !mac.is_empty());
+        let Some(text) = wanted else { return Ok(None) };
+        match text.parse::<Mac>() {
+            Ok(mac) if mac.is_usable() => Ok(Some(mac)),
+            Ok(mac) => invalid(format!("mac: {mac} is a group's address, an interface cannot have it")),
+            Err(error) => invalid(format!("mac: {error}")),
+        }
+    }
+
+    pub fn plumbing(&self) -> plumbing::Options {
+        plumbing::Options { detect_duplicates: self.enabledad, announce: true }
+    }
+}
+
+impl Trunk {
+    fn vlans(&self, n: usize) -> Result<Vlans> {
+        let key = format!("vlanTrunk[{n}]");
+        let (first, last) = match (self.id, self.min_id, self.max_id) {
+            (Some(id), None, None) => (id, id),
+            (None, Some(min), Some(max)) if min <= max => (min, max),
+            (None, Some(min), Some(max)) => {
+                return invalid(format!("{key}: minID {min} is greater than maxID {max}"));
+            }
+            _ => return invalid(format!("{key}: give either id, or minID and maxID")),
+        };
+        for id in [first, last] {
+            if !(1..=MAX_VLAN).contains(&id) {
+                return invalid(format!("{key}: incorrect trunk id {id}, must be 1 to {MAX_VLAN}"));
+            }
+        }
+        Ok(Vlans { first: first as u16, last: last as u16, native: false })
+    }
+}

@@ -1,0 +1,102 @@
+//! The node as the pods' gateway: which link has the gateway's address, and how it gets it.
+
+use std::net::IpAddr;
+
+use cni::{Attachment, Route};
+use cni_plugin::{Context, Result};
+use ipnet::IpNet;
+use kernel::bridge::{add_vlans, delete_vlans, Vlans};
+use kernel::rt::{address, link};
+use kernel::veth::{Port, Veth};
+use kernel::{Host, Link, Netns, Owner};
+use netlink::Batch;
+
+use super::config::Conf;
+use super::port::DEFAULT_VLAN;
+
+/// Default routes through the gateways, for families that have none with a gateway yet.
+pub(super) fn add_default_routes(result: &mut Attachment) {
+    for (default, v4) in [("0.0.0.0/0", true), ("::/0", false)] {
+        let Ok(dst) = default.parse::<IpNet>() else { continue };
+        let gateway = result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv4() == v4);
+        let there = result.routes.iter().any(|route| route.dst == dst && route.gw.is_some());
+        if let Some(gateway) = gateway.filter(|_| !there) {
+            result.routes.push(Route::new(dst, Some(gateway)));
+        }
+    }
+}
+
+/// The link that has the gateway's address: the bridge, or with a VLAN a leg into it.
+pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
+    if conf.vlan == 0 {
+        return Ok(bridge.clone());
+    }
+    let name = format!("{}.{}", bridge.name, conf.vlan);
+    cni::IfName::parse(&name)
+        .map_err(|error| cni::Error::invalid_config(format!("bridge: the VLAN's gateway would be {name:?}: {}", error.msg)))?;
+    if let Some(found) = node.find_link(&name)? {
+        return Ok(found);
+    }
+    // No network has a colon in its name, so no GC takes this cable for a pod's.
+    let owner = Owner { network: "vlan:gateway".into(), container: bridge.name.clone(), ifname: name.clone() };
+    let port = Port { bridge: bridge.index, hairpin: false, isolated: false };
+    let cable = Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(port) };
+    let made = match cable.create(node, &Netns::current()?) {
+        Ok(pair) => pair,
+        // Another pod's plugin was faster.
+        Err(error) if error.is_exists() => return Ok(node.get_link(&name)?),
+        Err(error) => return Err(error).doing(|| format!("make the gateway's leg {name}")),
+    };
+    let outer = node.get_link(&made.host)?;
+    let inner = node.get_link(&name)?;
+    let id = conf.vlan as u16;
+    let mut batch = Batch::new();
+    if !conf.preserve_default_vlan {
+        batch.push(delete_vlans(&outer, Vlans { first: DEFAULT_VLAN, last: DEFAULT_VLAN, native: false }));
+    }
+    batch.push(add_vlans(&outer, Vlans { first: id, last: id, native: true }));
+    batch.push(link::up(&inner));
+    node.route.batch(batch)?;
+    Ok(inner)
+}
+
+/// Gives the leg the gateways' addresses.
+pub(super) fn assign(conf: &Conf, node: &mut Host, leg: &Link, result: &Attachment) -> Result<()> {
+    let found = address::list(&mut node.route, leg.index)?;
+    for ip in &result.ips {
+        let Some(gateway) = ip.gateway else { continue };
+        let prefix = ip.address.prefix_len();
+        if found.iter().any(|address| address.ip == gateway && address.prefix == prefix) {
+            continue;
+        }
+        let strangers: Vec<_> = found.iter().filter(|there| in_the_way(there, gateway, prefix)).collect();
+        if !strangers.is_empty() && !conf.force_address {
+            let (there, name) = (strangers[0], &leg.name);
+            let text = format!("{name:?} already has an IP address different from {gateway}/{prefix}: {}/{}", there.ip, there.prefix);
+            let hint = "set forceAddress to replace it, or choose another bridge or subnet";
+            return Err(cni::Error::invalid_config(text).with_details(hint).into());
+        }
+        let mut batch = Batch::new();
+        batch.extend(strangers.iter().map(|there| address::delete(leg.index, there.ip, there.prefix)));
+        batch.push(address::add(leg.index, gateway, prefix, false));
+        match node.route.batch(batch) {
+            // Another pod's plugin was faster.
+            Err(error) if error.is_exists() => {}
+            other => other.doing(|| format!("give the gateway's address to {:?}", leg.name))?,
+        }
+    }
+    Ok(())
+}
+
+/// Any other IPv4 address is in the way of a gateway; of IPv6 only one whose subnet overlaps.
+fn in_the_way(there: &address::Address, gateway: IpAddr, prefix: u8) -> bool {
+    let net = |ip: IpAddr, prefix: u8| IpNet::new(ip, prefix).map(|net| net.trunc());
+    match (there.ip, gateway) {
+        (IpAddr::V4(_), IpAddr::V4(_)) => true,
+        (IpAddr::V6(v6), IpAddr::V6(_)) if !v6.is_unicast_link_local() => {
+            let (Ok(a), Ok(b)) = (net(there.ip, there.prefix), net(gateway, prefix)) else { return false };
+            a.contains(&b) || b.contains(&a)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,93 @@
+//! The pod's port on the bridge: its VLANs, its guard against borrowed hardware addresses, and the moment
+//! from which it forwards.
+
+use std::time::{Duration, Instant};
+
+use cni_plugin::{Request, Result};
+use kernel::firewall::spoof;
+use kernel::bridge::{add_vlans, delete_vlans, Vlans};
+use kernel::rt::{self, link};
+use kernel::veth::Pair;
+use kernel::{Host, Link, Undo};
+use netlink::{Batch, Socket};
+
+use super::config::Conf;
+
+/// What the kernel gives to every new port of a bridge that filters.
+pub(super) const DEFAULT_VLAN: u16 = 1;
+/// A port forwards within a millisecond of its cable being up at both ends.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// VLANs need a bridge that filters them: switching that on under the feet of other ports would cut them off.
+pub(super) fn require_vlan_filtering(conf: &Conf, bridge: &Link) -> Result<()> {
+    if !conf.uses_vlans() || bridge.vlan_filtering {
+        return Ok(());
+    }
+    let text = format!("bridge {:?} exists and does not filter VLANs, but vlan or vlanTrunk is set", bridge.name);
+    let hint = "use another bridge, or switch vlan_filtering on yourself when nothing else uses this one";
+    Err(cni::Error::invalid_config(text).with_details(hint).into())
+}
+
+/// The VLANs that a port of this config has.
+pub(super) fn wanted_vlans(conf: &Conf) -> Vec<Vlans> {
+    let id = conf.vlan as u16;
+    let access = (id != 0).then_some(Vlans { first: id, last: id, native: true });
+    access.into_iter().chain(conf.trunk.iter().copied()).collect()
+}
+
+/// Gives the port its VLANs.
+pub(super) fn restrict(conf: &Conf, node: &mut Host, pair: &Pair) -> Result<()> {
+    if !conf.uses_vlans() {
+        return Ok(());
+    }
+    let port = node.get_link(&pair.host)?;
+    let mut batch = Batch::new();
+    if !conf.preserve_default_vlan {
+        batch.push(delete_vlans(&port, Vlans { first: DEFAULT_VLAN, last: DEFAULT_VLAN, native: false }));
+    }
+    batch.extend(wanted_vlans(conf).into_iter().map(|vlans| add_vlans(&port, vlans)));
+    Ok(node.route.batch(batch)?)
+}
+
+/// Waits until the port forwards, so that the pod's first packet is not its first lost one.
+pub(super) fn wait_until_it_forwards(node: &mut Host, name: &str) -> Result<()> {
+    if node.get_link(name)?.operstate == link::OPER_UP {
+        return Ok(());
+    }
+    let mut notices = Socket::route()?;
+    notices.subscribe(rt::GROUP_LINK)?;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        // Asked again after the subscription, and whenever notices were lost.
+        let state = node.get_link(name)?.operstate;
+        let left = end.saturating_duration_since(Instant::now());
+        if state == link::OPER_UP {
+            return Ok(());
+        }
+        if left.is_zero() {
+            let text = format!("bridge port {name} in error state: it did not come up (operational state {state})");
+            return Err(cni::Error::internal(text).into());
+        }
+        notices.notice(left, |frame| Link::read(frame).filter(|link| link.name == name))?;
+    }
+}
+
+/// Drops what the pod sends from a hardware address that is not its own.
+pub(super) fn guard<'a>(req: &'a Request<'a>, node: &mut Host, pair: &Pair, undo: &mut Undo<'a>) -> Result<()> {
+    spoof::add(node.nft()?, &req.owner(), &pair.host, pair.pod_mac)?;
+    undo.push(|| drop(Host::here().map(|mut node| unguard(req, &mut node))));
+    Ok(())
+}
+
+/// Takes the guard away.
+pub(super) fn unguard(req: &Request<'_>, node: &mut Host) -> Result<()> {
+    let owner = req.owner();
+    spoof::remove(node.nft()?, &owner, &kernel::veth::host_name(&owner))?;
+    Ok(())
+}
+
+/// Takes the guards of attachments away that are not valid any more.
+pub(super) fn collect_guards(req: &Request<'_>, node: &mut Host) -> Result<()> {
+    spoof::collect(node.nft()?, &req.network, &req.kept_owners()?)?;
+    Ok(())
+}

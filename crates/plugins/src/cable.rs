@@ -1,0 +1,87 @@
+//! The veth cable between a pod and its node, from its end to its end: finding it again whatever was lost
+//! meanwhile, deleting it without waiting, sweeping up those of pods that are gone.
+
+use std::collections::HashSet;
+
+use cni_plugin::{Error, Request, Result};
+use kernel::rt::link;
+use kernel::{detached, veth, Host, Link, Owner};
+use netlink::Socket;
+
+/// The cable of a request, and from which end it is to be deleted.
+enum Found {
+    FromPod(Host, Link),
+    FromNode(Link),
+}
+
+/// Deletes the pod's cable, if it is there. `hold` is a firewall socket that has just deleted something.
+pub fn remove(req: &Request<'_>, node: &mut Host, hold: Option<&Socket>) -> Result<()> {
+    match find(req, node)? {
+        None => Ok(()),
+        Some(Found::FromPod(mut pod, link)) => Ok(detached::delete_link(&mut pod, &link, hold)?),
+        Some(Found::FromNode(link)) => {
+            let mut place = Host::here()?;
+            Ok(detached::delete_link(&mut place, &link, hold)?)
+        }
+    }
+}
+
+/// Our own cables are known by the name of their end on the node. One that a Go plugin made has a random name
+/// there, and is known by its end in the pod, or by the recorded result.
+fn find(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
+    let own = node.find_link(&veth::host_name(&req.owner()))?.filter(|link| link.kind == "veth");
+    let in_pod = match req.find_pod()? {
+        None => None,
+        Some(mut pod) => pod.find_link(&req.ifname)?.map(|link| (pod, link)),
+    };
+    // Few others live in a pod: its notices are quiet, the node's are not. So begin there where possible.
+    match (own, in_pod) {
+        (Some(own), Some((pod, link))) if link.link == Some(own.index) => Ok(Some(Found::FromPod(pod, link))),
+        (Some(own), _) => Ok(Some(Found::FromNode(own))),
+        (None, Some((pod, link))) if link.kind == "veth" && !is_foreign(node, &link)? => {
+            Ok(Some(Found::FromPod(pod, link)))
+        }
+        (None, _) => recorded(req, node),
+    }
+}
+
+/// Whether the cable is another attachment's: an ADD that failed since the pod had an interface of that name
+/// is followed by a DEL, which must not take that interface.
+fn is_foreign(node: &mut Host, in_pod: &Link) -> Result<bool> {
+    let Some(index) = in_pod.link else { return Ok(false) };
+    let other_end = link::find_index(&mut node.route, index)?;
+    Ok(other_end.is_some_and(|end| !end.alias.is_empty()))
+}
+
+/// The end on the node that the recorded result names, if the pod's end cannot be reached any more.
+fn recorded(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
+    if req.find_pod()?.is_some() {
+        return Ok(None);
+    }
+    for interface in req.prev.iter().flat_map(|prev| &prev.interfaces).filter(|one| one.sandbox.is_empty()) {
+        let end = node.find_link(&interface.name)?;
+        if let Some(end) = end.filter(|end| end.kind == "veth" && end.alias.is_empty() && end.mac_text() == interface.mac) {
+            return Ok(Some(Found::FromNode(end)));
+        }
+    }
+    Ok(None)
+}
+
+/// Deletes the network's cables that belong to no valid attachment.
+pub fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
+    let kept: HashSet<String> = req.kept_owners()?.iter().map(veth::host_name).collect();
+    let prefix = veth::network_prefix(&req.network);
+    let mut errors = Vec::new();
+    for cable in link::list(&mut node.route)? {
+        let ours = cable.kind == "veth" && cable.name.len() == 15 && cable.name.starts_with(&prefix);
+        // The owner noted on a cable saves it from a network whose name has the same letters.
+        if !ours || kept.contains(&cable.name) || !(cable.alias.is_empty() || Owner::is_in(&cable.alias, &req.network)) {
+            continue;
+        }
+        match node.route.request(link::delete(&cable)) {
+            Err(error) if !error.is_gone() => errors.push(error.into()),
+            _ => {}
+        }
+    }
+    Error::all(errors)
+}

@@ -1,0 +1,257 @@
+//! host-local: addresses from ranges on this node, with a record on disk for each.
+//!
+//! No daemon and no datastore: a folder for each network, `/var/lib/cni/networks/<network>`, has a file for each
+//! address that is taken. Making a file that must not be there yet is the allocation, and a lock on the folder
+//! keeps plugins from stepping on each other. The layout is that of the reference plugin, so that both can serve
+//! one node at the same time. What ours adds: it finds an owner's addresses without reading every file, frees
+//! what crashes left behind, needs no valid ranges to let go of an address, and knows GC and STATUS.
+
+mod config;
+mod entry;
+mod index;
+mod resolv;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::Path;
+
+use cni::{code, Attachment, Error, Ip};
+use cni_plugin::{Plugin, Request, Result};
+use ipam::{Candidate, RangeSet};
+
+use config::Config;
+use entry::{Holder, Owner};
+use store::Store;
+
+/// Where indexes are. They need not outlive the node's boot: they are made anew from the folders.
+const INDEX_ROOT: &str = "/run/podwire/host-local";
+
+/// How many addresses in a row may be taken before the folder is listed.
+const PATIENCE: usize = 32;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct HostLocal;
+
+impl Plugin for HostLocal {
+    fn name(&self) -> &'static str {
+        "host-local"
+    }
+
+    fn about(&self) -> &'static str {
+        "host-local: hands out addresses from ranges on this node"
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        add(req, Path::new(INDEX_ROOT))
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        del(req, Path::new(INDEX_ROOT))
+    }
+
+    fn check(&self, req: &Request<'_>) -> Result<()> {
+        check(req, Path::new(INDEX_ROOT))
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        gc(req, Path::new(INDEX_ROOT))
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        status(req)
+    }
+}
+
+/// One address from each set, or none at all.
+fn add(req: &Request<'_>, index_root: &Path) -> Result<Attachment> {
+    let config = Config::read(req)?;
+    let dns = config.dns()?;
+    let owner = Owner::new(&req.container, &req.ifname);
+    let mut store = Store::create(&config.folder, index_root)?;
+    let held: Vec<IpAddr> = store.held(&owner)?.into_iter().map(|entry| entry.ip).collect();
+
+    let mut claimed = Vec::with_capacity(config.sets.len());
+    let mut ips = Vec::with_capacity(config.sets.len());
+    for (i, set) in config.sets.iter().enumerate() {
+        let last = store.last(i);
+        let given = duplicate(set, &held, &owner).and_then(|()| match config.requested[i] {
+            Some(ip) => claim_requested(&store, set, ip, &owner),
+            None => claim_next(&store, set, last.ip, &owner),
+        });
+        let recorded = given.and_then(|given| {
+            claimed.push(given.ip);
+            last.set(given.ip)?;
+            Ok(given)
+        });
+        match recorded {
+            Ok(Candidate { ip, range }) => {
+                ips.push(Ip { gateway: Some(range.gateway()), ..Ip::new(range.assign(ip)) });
+            }
+            Err(error) => {
+                let error = in_set(i, error);
+                withdraw(&store, &claimed, &error);
+                return Err(error.into());
+            }
+        }
+    }
+    store.keep(&owner, &[held, claimed].concat());
+    Ok(Attachment { ips, routes: config.routes, dns, ..Attachment::default() })
+}
+
+/// The spec allows no second ADD of an attachment. An address of it in the set says that there was one.
+fn duplicate(set: &RangeSet, held: &[IpAddr], owner: &Owner) -> Result<()> {
+    let Some(ip) = held.iter().find(|ip| set.contains(**ip)) else { return Ok(()) };
+    let id = &owner.container;
+    let text = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
+    Err(Error::internal(text).with_details("an ADD before this one got it: run DEL first").into())
+}
+
+fn claim_requested<'s>(store: &Store, set: &'s RangeSet, ip: IpAddr, owner: &Owner) -> Result<Candidate<'s>> {
+    if let (Some(range), true) = (set.find(ip), store.claim(ip, owner)?) {
+        return Ok(Candidate { ip, range });
+    }
+    let holder = store.holder(ip)?.unwrap_or(Holder::Stranger);
+    let text = format!("requested IP address {ip} is not available in range set {set}");
+    let hint = format!("it belongs to {holder} ({})", store.file(ip).display());
+    Err(Error::internal(text).with_details(hint).into())
+}
+
+/// The first free address behind the one that was given last.
+fn claim_next<'s>(
+    store: &Store,
+    set: &'s RangeSet,
+    last: Option<IpAddr>,
+    owner: &Owner,
+) -> Result<Candidate<'s>> {
+    let mut taken: Option<HashSet<IpAddr>> = None;
+    for (tried, candidate) in set.after(last).enumerate() {
+        if tried == PATIENCE {
+            taken = Some(store.taken()?);
+        }
+        let is_taken = taken.as_ref().is_some_and(|taken| taken.contains(&candidate.ip));
+        if !is_taken && store.claim(candidate.ip, owner)? {
+            return Ok(candidate);
+        }
+    }
+    Err(exhausted(set, code::TRY_AGAIN).into())
+}
+
+fn exhausted(set: &RangeSet, code: u32) -> Error {
+    Error::new(code, format!("no IP addresses available in range set: {set}")).with_details(format!(
+        "all {} are taken: remove containers, have the runtime run GC if they are gone already, or add a range",
+        set.size()
+    ))
+}
+
+/// Undoes this call's claims, and only those. After a failure of the disk nothing is sure: the next call reads
+/// the folder again.
+fn withdraw(store: &Store, claimed: &[IpAddr], error: &Error) {
+    let all = claimed.iter().fold(true, |all, ip| store.release(*ip).is_ok() && all);
+    if all && error.code != code::IO && (store.was_read() || !claimed.is_empty()) {
+        store.seal();
+    }
+}
+
+/// Says which set an error is about, in the words of the reference plugin.
+fn in_set(set: usize, error: cni_plugin::Error) -> Error {
+    let error = error.to_cni();
+    Error { msg: format!("failed to allocate for range {set}: {}", error.msg), ..error }
+}
+
+/// Gives back whatever the attachment has. What is missing is as good as given back.
+fn del(req: &Request<'_>, index_root: &Path) -> Result<()> {
+    let Some(mut store) = Store::find(&config::folder(req), index_root)? else { return Ok(()) };
+    let owner = Owner::new(&req.container, &req.ifname);
+    let mut held = store.held(&owner)?;
+    if held.iter().any(|entry| matches!(entry.holder, Holder::Interface(_))) {
+        // An old entry of the container is another interface's then.
+        held.retain(|entry| matches!(entry.holder, Holder::Interface(_)));
+    }
+    let released: Vec<Result<()>> = held.iter().map(|entry| store.release(entry.ip)).collect();
+    let errors: Vec<_> = released.into_iter().filter_map(Result::err).collect();
+    if errors.is_empty() && (store.was_read() || !held.is_empty()) {
+        store.keep(&owner, &[]);
+    }
+    cni_plugin::Error::all(errors)
+}
+
+/// The attachment must have an address, and each that the runtime remembers and that is from our ranges.
+fn check(req: &Request<'_>, index_root: &Path) -> Result<()> {
+    let config = Config::read(req)?;
+    let owner = Owner::new(&req.container, &req.ifname);
+    let lost = |what: String| {
+        let text = format!("host-local: Failed to find address added by container {}{what}", owner.container);
+        Err(Error::internal(text).with_details("another pod may get its address: recreate the pod").into())
+    };
+    let Some(mut store) = Store::find(&config.folder, index_root)? else {
+        return lost(format!(": there is no folder {}", config.folder.display()));
+    };
+    let held = store.held(&owner)?;
+    if store.was_read() {
+        store.seal();
+    }
+    if held.is_empty() {
+        return lost(format!(" as {} in {}", owner.ifname, config.folder.display()));
+    }
+    let recorded = req.prev.iter().flat_map(|prev| &prev.ips).map(|ip| ip.address.addr());
+    for ip in recorded.filter(|ip| config.sets.iter().any(|set| set.contains(*ip))) {
+        if held.iter().all(|entry| entry.ip != ip) {
+            let file = store.file(ip);
+            return lost(match store.holder(ip)? {
+                Some(holder) => format!(": {ip} belongs to {holder} ({})", file.display()),
+                None => format!(": {} is missing", file.display()),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Gives back everything whose owner is not among the valid ones.
+fn gc(req: &Request<'_>, index_root: &Path) -> Result<()> {
+    let valid = req.valid()?;
+    let Some(mut store) = Store::find(&config::folder(req), index_root)? else { return Ok(()) };
+    let containers: HashSet<&str> = valid.iter().map(|(container, _)| container).collect();
+    let is_valid = |holder: &Holder| match holder {
+        Holder::Interface(owner) => valid.contains(&owner.container, &owner.ifname),
+        Holder::Container(id) => containers.contains(id.as_str()),
+        Holder::Nobody => false,
+        Holder::Stranger => true,
+    };
+    let (mut entries, mut errors) = (store.read()?.to_vec(), Vec::new());
+    entries.retain(|entry| {
+        is_valid(&entry.holder) || store.release(entry.ip).map_err(|error| errors.push(error)).is_err()
+    });
+    store.keep_all(&entries);
+    cni_plugin::Error::all(errors)
+}
+
+/// Whether an ADD would find an address in each set.
+fn status(req: &Request<'_>) -> Result<()> {
+    if config::leaves_ranges_to_runtime(req) {
+        return Ok(());
+    }
+    let config = Config::read(req)?;
+    config.dns().map_err(|error| Error { code: code::NOT_AVAILABLE, ..error.to_cni() })?;
+    let taken = match store::taken(&config.folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => HashSet::new(),
+        taken => taken.map_err(store::failed("read", &config.folder))?,
+    };
+    for set in &config.sets {
+        // Most sets have more addresses than there are files: nothing to count.
+        let full = set.size() <= taken.len() as u128
+            && set.after(None).all(|candidate| taken.contains(&candidate.ip));
+        let left_by_crash = |ip: &IpAddr| {
+            let file = config.folder.join(ip.to_string());
+            set.contains(*ip) && file.metadata().is_ok_and(|metadata| metadata.len() == 0)
+        };
+        if full && !taken.iter().any(left_by_crash) {
+            return Err(exhausted(set, code::NOT_AVAILABLE).into());
+        }
+    }
+    Ok(())
+}

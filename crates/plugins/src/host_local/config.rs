@@ -1,0 +1,223 @@
+//! The config of host-local: ranges, requested addresses, and where records are.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use cni::capability::{self, IpRange};
+use cni::{addr, code, json, Dns, Error, Route, Version};
+use cni_plugin::{Request, Result};
+use ipam::{range_sets, RangeSet, RangeSpec};
+use ipnet::IpNet;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{resolv, store};
+
+/// Where the reference plugin keeps its records.
+const DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// What the config means.
+#[derive(Debug)]
+pub(super) struct Config {
+    /// `<dataDir>/<network>`.
+    pub(super) folder: PathBuf,
+    /// A pod gets one address from each.
+    pub(super) sets: Vec<RangeSet>,
+    /// For each set the address that was asked for.
+    pub(super) requested: Vec<Option<IpAddr>>,
+    /// The pod's routes.
+    pub(super) routes: Vec<Route>,
+    resolv_conf: PathBuf,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Document {
+    ipam: Option<Section>,
+    args: Option<Arguments>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Section {
+    #[serde(with = "addr::optional_net")]
+    subnet: Option<IpNet>,
+    #[serde(with = "addr::optional_ip")]
+    range_start: Option<IpAddr>,
+    #[serde(with = "addr::optional_ip")]
+    range_end: Option<IpAddr>,
+    #[serde(with = "addr::optional_ip")]
+    gateway: Option<IpAddr>,
+    ranges: Vec<Vec<IpRange>>,
+    range_from_file: String,
+    routes: Vec<Route>,
+    resolv_conf: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Arguments {
+    cni: ForCni,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ForCni {
+    ips: Vec<String>,
+}
+
+impl Config {
+    /// Reads and checks the whole config.
+    pub(super) fn read(req: &Request<'_>) -> Result<Config> {
+        let document: Document = req.config()?;
+        let missing = || Error::invalid_config("IPAM config missing 'ipam' key");
+        let section = document.ipam.ok_or_else(missing)?;
+        let asked = asked(req, &document.args.unwrap_or_default().cni.ips)?;
+        let sets = range_sets(specs(req, &section)?)
+            .map_err(|error| Error::invalid_config(error.to_string()).with_details(error.hint()))?;
+        one_of_each_family(req.version, &sets)?;
+        Ok(Config {
+            folder: folder(req),
+            requested: distribute(asked, &sets)?,
+            sets,
+            routes: section.routes,
+            resolv_conf: section.resolv_conf.into(),
+        })
+    }
+
+    /// The name servers in the file that the config names.
+    pub(super) fn dns(&self) -> Result<Dns> {
+        if self.resolv_conf.as_os_str().is_empty() {
+            return Ok(Dns::default());
+        }
+        match fs::read(&self.resolv_conf) {
+            Ok(bytes) => Ok(resolv::parse(&String::from_utf8_lossy(&bytes))),
+            Err(error) => Err(store::failed("ipam.resolvConf: open", &self.resolv_conf)(error)),
+        }
+    }
+}
+
+/// The network's folder. Nothing else of the config needs to make sense: DEL must find what a better one left.
+pub(super) fn folder(req: &Request<'_>) -> PathBuf {
+    let data_dir =
+        json::get(&req.config, "ipam").and_then(|ipam| json::get(ipam, "dataDir")).and_then(Value::as_str);
+    Path::new(data_dir.filter(|text| !text.is_empty()).unwrap_or(DATA_DIR)).join(req.network.as_str())
+}
+
+/// Whether the runtime will say at ADD which ranges a pod may use.
+pub(super) fn leaves_ranges_to_runtime(req: &Request<'_>) -> bool {
+    let capability = json::get(&req.config, "capabilities").and_then(|all| json::get(all, "ipRanges"));
+    let section = json::get(&req.config, "ipam");
+    let has = |key: &str| section.is_some_and(|section| json::get(section, key).is_some());
+    capability == Some(&Value::Bool(true)) && !has("subnet") && !has("ranges") && !has("rangeFromFile")
+}
+
+/// The ranges of the runtime come first, then the one that stands in `ipam` itself, then `ipam.ranges`.
+fn specs(req: &Request<'_>, section: &Section) -> Result<Vec<Vec<RangeSpec>>> {
+    let sets = |key: &str, sets: &[Vec<IpRange>]| -> Vec<Vec<RangeSpec>> {
+        let set = |(i, set): (usize, &Vec<IpRange>)| {
+            set.iter().enumerate().map(|(j, range)| spec(format!("{key}[{i}][{j}]"), range)).collect()
+        };
+        sets.iter().enumerate().map(set).collect()
+    };
+    let mut specs = sets("runtimeConfig.ipRanges", &capability::ip_ranges(&req.config)?);
+    if let Some(subnet) = section.subnet {
+        let Section { range_start: start, range_end: end, gateway, .. } = *section;
+        specs.push(vec![RangeSpec { key: "ipam".into(), subnet, start, end, gateway }]);
+    }
+    specs.extend(sets("ipam.ranges", &section.ranges));
+    if specs.is_empty() && !section.range_from_file.is_empty() {
+        specs.push(vec![from_file(&section.range_from_file)?]);
+    }
+    if specs.is_empty() {
+        let hint = "set ipam.subnet, ipam.ranges or ipam.rangeFromFile";
+        return Err(Error::invalid_config("no IP ranges specified").with_details(hint).into());
+    }
+    Ok(specs)
+}
+
+fn spec(key: String, range: &IpRange) -> RangeSpec {
+    RangeSpec {
+        key,
+        subnet: range.subnet,
+        start: range.range_start,
+        end: range.range_end,
+        gateway: range.gateway,
+    }
+}
+
+/// A range that something else on the node (an agent that knows the node's subnet) wrote into a file.
+fn from_file(path: &str) -> Result<RangeSpec> {
+    let bytes = fs::read(path)
+        .map_err(|error| Error::new(code::IO, format!("failed to read rangeFromFile {path:?}: {error}")))?;
+    let range = json::parse(&bytes).and_then(|value| json::decode::<IpRange>(&value));
+    let range = range.map_err(|error| {
+        let text = format!("failed to parse rangeFromFile {path:?} as a Range: {}", error.msg);
+        Error::invalid_config(text).with_details("it must hold an object like {\"subnet\": \"10.1.0.0/24\"}")
+    })?;
+    Ok(spec(format!("ipam.rangeFromFile {path:?}"), &range))
+}
+
+fn one_of_each_family(version: Version, sets: &[RangeSet]) -> Result<()> {
+    let v4 = sets.iter().filter(|set| set.is_ipv4()).count();
+    if version >= Version::V0_3_0 || (v4 <= 1 && sets.len() - v4 <= 1) {
+        return Ok(());
+    }
+    let text = format!("CNI version {version} does not support more than 1 address per family");
+    Err(Error::invalid_config(text).with_details("raise cniVersion to 0.3.0 or later").into())
+}
+
+/// The addresses that somebody asked for: the caller, the author of the config, the runtime.
+fn asked(req: &Request<'_>, args: &[String]) -> Result<Vec<IpAddr>> {
+    req.args.check_known(&["IP"])?;
+    let mut asked = Vec::new();
+    if let Some(text) = req.args.get("IP").filter(|text| !text.is_empty()) {
+        let refused = |_| {
+            Error::env(format!("ARGS: error parsing value of pair \"IP={text}\": invalid IP address {text}"))
+                .with_details("CNI_ARGS takes one address, with or without a prefix length")
+        };
+        asked.push(parse(text).map_err(refused)?);
+    }
+    let runtime = capability::ips(&req.config)?;
+    for (key, list) in [("args.cni.ips", args), ("runtimeConfig.ips", &runtime)] {
+        for (i, text) in list.iter().enumerate() {
+            let refused = |error: Error| Error { msg: format!("{key}[{i}]: {}", error.msg), ..error };
+            asked.push(parse(text).map_err(refused)?);
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    asked.retain(|ip| seen.insert(*ip));
+    Ok(asked)
+}
+
+/// An address with or without prefix length. The length does not matter: the subnet has its own.
+fn parse(text: &str) -> std::result::Result<IpAddr, Error> {
+    if text.contains('/') {
+        addr::parse_net(text).map(|net| net.addr())
+    } else {
+        addr::parse_ip(text)
+    }
+}
+
+/// Which set is to give which address. All must be given.
+fn distribute(mut asked: Vec<IpAddr>, sets: &[RangeSet]) -> Result<Vec<Option<IpAddr>>> {
+    let mut requested = Vec::with_capacity(sets.len());
+    for (i, set) in sets.iter().enumerate() {
+        let ip = asked.iter().position(|ip| set.contains(*ip)).map(|at| asked.remove(at));
+        if let Some(ip) = ip.filter(|ip| set.is_gateway(*ip)) {
+            let text = format!("failed to allocate for range {i}: requested ip {ip} is subnet's gateway");
+            return Err(Error::invalid_config(text).with_details("ask for another address").into());
+        }
+        requested.push(ip);
+    }
+    if asked.is_empty() {
+        return Ok(requested);
+    }
+    let list: Vec<String> = asked.iter().map(IpAddr::to_string).collect();
+    let all: Vec<String> = sets.iter().map(RangeSet::to_string).collect();
+    let text = format!("failed to allocate all requested IPs: {}", list.join(" "));
+    let hint =
+        format!("each range set gives one address of its own; the range sets are {}", all.join(" and "));
+    Err(Error::invalid_config(text).with_details(hint).into())
+}

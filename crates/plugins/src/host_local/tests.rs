@@ -1,0 +1,158 @@
+//! A node's folders for a test, and a short language to say what happens on it.
+
+mod allocation;
+mod config;
+mod crashes;
+mod maintenance;
+mod scale;
+mod sharing;
+
+use std::cell::Cell;
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cni::{Args, Attachment, NetworkName, Version};
+use cni_plugin::{Command, Registry, Request, Result};
+use serde_json::{json, Value};
+
+thread_local! {
+    static SCANS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Called for each time that this thread reads a whole folder.
+pub(super) fn count_a_scan() {
+    SCANS.set(SCANS.get() + 1);
+}
+
+/// How often `action` makes this thread read a whole folder.
+fn scans(action: impl FnOnce()) -> usize {
+    let before = SCANS.get();
+    action();
+    SCANS.get() - before
+}
+
+/// A node with folders of its own, removed at the end.
+struct Node {
+    home: PathBuf,
+    config: Value,
+    args: String,
+    prev: Option<Attachment>,
+}
+
+impl Node {
+    /// A network `pods` with this `ipam` section.
+    fn new(ipam: Value) -> Node {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name =
+            format!("podwire-host-local-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let home = std::env::temp_dir().join(name);
+        fs::create_dir_all(&home).unwrap();
+        let config = json!({"cniVersion": "1.1.0", "name": "pods", "type": "bridge", "ipam": ipam});
+        let mut node = Node { home, config, args: String::new(), prev: None };
+        node.config["ipam"]["dataDir"] = json!(node.home.join("networks"));
+        node
+    }
+
+    fn subnet(subnet: &str) -> Node {
+        Node::new(json!({"type": "host-local", "subnet": subnet}))
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.home.join("networks/pods")
+    }
+
+    fn index_root(&self) -> PathBuf {
+        self.home.join("run/host-local")
+    }
+
+    fn request(&self, command: Command, container: &str, ifname: &str) -> Request<'static> {
+        let version = self.config["cniVersion"].as_str().unwrap();
+        Request {
+            command,
+            container: container.into(),
+            ifname: ifname.into(),
+            netns: None,
+            args: Args::parse(&self.args).unwrap(),
+            path: Vec::new(),
+            network: NetworkName::parse("pods").unwrap(),
+            version: Version::parse(version).unwrap(),
+            config: self.config.clone(),
+            prev: self.prev.clone(),
+            registry: Registry::none(),
+        }
+    }
+
+    fn try_add(&self, container: &str) -> Result<Attachment> {
+        super::add(&self.request(Command::Add, container, "eth0"), &self.index_root())
+    }
+
+    /// ADD; the addresses with their prefix lengths.
+    fn add(&self, container: &str) -> Vec<String> {
+        self.try_add(container).unwrap().ips.iter().map(|ip| ip.address.to_string()).collect()
+    }
+
+    /// An ADD that fails: the code and the text.
+    fn refused(&self, container: &str) -> (u32, String) {
+        let error = self.try_add(container).unwrap_err().to_cni();
+        (error.code, error.msg)
+    }
+
+    fn del(&self, container: &str) {
+        super::del(&self.request(Command::Del, container, "eth0"), &self.index_root()).unwrap();
+    }
+
+    fn check(&self, container: &str) -> Result<()> {
+        super::check(&self.request(Command::Check, container, "eth0"), &self.index_root())
+    }
+
+    /// GC that keeps `valid`.
+    fn gc(&mut self, valid: &[(&str, &str)]) {
+        let valid = valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname}));
+        self.config["cni.dev/valid-attachments"] = valid.collect();
+        super::gc(&self.request(Command::Gc, "", ""), &self.index_root()).unwrap();
+    }
+
+    fn status(&self) -> Result<(), (u32, String)> {
+        super::status(&self.request(Command::Status, "", "")).map_err(|error| {
+            let error = error.to_cni();
+            (error.code, error.msg)
+        })
+    }
+
+    /// A file in the network's folder, as another plugin would write it.
+    fn write(&self, name: &str, content: &str) {
+        fs::create_dir_all(self.folder()).unwrap();
+        fs::write(self.folder().join(name), content).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder().join(name)).unwrap()
+    }
+
+    /// The addresses that have files, in order.
+    fn taken(&self) -> Vec<String> {
+        let mut ips: Vec<IpAddr> = super::store::taken(&self.folder()).unwrap().into_iter().collect();
+        ips.sort_unstable();
+        ips.iter().map(IpAddr::to_string).collect()
+    }
+
+    /// How many owners have a file in the index.
+    fn owners(&self) -> usize {
+        let folder = fs::read_dir(self.index_root()).unwrap().next().unwrap().unwrap();
+        let files = fs::read_dir(folder.path()).unwrap();
+        files.filter(|file| file.as_ref().unwrap().file_name().len() == 32).count()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o7777
+}

@@ -1,0 +1,104 @@
+//! What is left when something dies half way, and what becomes of it.
+
+use super::super::entry::Owner;
+use super::super::store::Store;
+use super::*;
+
+#[test]
+fn files_without_an_owner_are_freed() {
+    let node = Node::new(json!({"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.3"}));
+    node.write("10.1.0.2", "");
+    node.write("10.1.0.3", "\0\0\0\0");
+    assert_eq!([node.add("a"), node.add("b")].concat(), ["10.1.0.2/24", "10.1.0.3/24"]);
+    node.write("10.1.0.9", "");
+    node.del("unknown");
+    assert_eq!(node.taken(), ["10.1.0.2", "10.1.0.3"], "even by the DEL of somebody else");
+}
+
+#[test]
+fn an_empty_file_can_be_asked_for() {
+    let mut node = Node::subnet("10.1.0.0/24");
+    node.add("a");
+    // In place, so that the folder's time does not tell.
+    fs::write(node.folder().join("10.1.0.2"), "").unwrap();
+    node.args = "IP=10.1.0.2".into();
+    assert_eq!(scans(|| assert_eq!(node.add("b"), ["10.1.0.2/24"])), 0);
+    assert_eq!(node.read("10.1.0.2"), "b\r\neth0");
+}
+
+/// An ADD that dies after each of its steps, followed by the DEL that the runtime sends.
+#[test]
+fn del_cleans_up_after_an_add_that_died_anywhere() {
+    for step in 0..5 {
+        let node = Node::subnet("10.1.0.0/24");
+        node.add("before");
+        let owner = Owner::new("died", "eth0");
+        let ip = "10.1.0.3".parse().unwrap();
+        {
+            let mut store = Store::create(&node.folder(), &node.index_root()).unwrap();
+            store.held(&owner).unwrap();
+            match step {
+                0 => {}
+                1 => node.write("10.1.0.3", ""),
+                _ => assert!(store.claim(ip, &owner).unwrap()),
+            }
+            if step >= 3 {
+                store.last(0).set(ip).unwrap();
+            }
+            if step == 4 {
+                // Recorded, and no token.
+                store.keep(&owner, &[ip]);
+                node.write("token", "");
+                fs::remove_file(node.folder().join("token")).unwrap();
+            }
+        }
+        node.del("died");
+        assert_eq!(node.taken(), ["10.1.0.2"], "step {step}");
+        assert_eq!(node.add("died").len(), 1, "step {step}");
+        node.del("died");
+        node.del("before");
+        assert!(node.taken().is_empty());
+        assert_eq!(node.owners(), 0, "step {step}");
+    }
+}
+
+#[test]
+fn del_needs_nothing_but_the_folder() {
+    let mut node = Node::subnet("10.1.0.0/24");
+    node.del("never-was");
+    assert!(!node.folder().exists(), "and makes none");
+    node.add("a");
+    fs::remove_file(node.folder().join("lock")).unwrap();
+    let data_dir = node.config["ipam"]["dataDir"].clone();
+    node.config["ipam"] = json!({"subnet": 5, "ranges": "?", "routes": {}, "dataDir": data_dir});
+    node.args = "NONSENSE=1".into();
+    node.del("a");
+    assert!(node.taken().is_empty());
+    node.del("a");
+    node.config["ipam"]["dataDir"] = json!(node.folder().join("lock"));
+    node.del("a");
+}
+
+#[test]
+fn a_disk_that_fails_is_named_and_nothing_is_half_made() {
+    let node = Node::new(json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}));
+    // The second set's record cannot be written.
+    fs::create_dir_all(node.folder().join("last_reserved_ip.1")).unwrap();
+    let (code, text) = node.refused("c");
+    let file = node.folder().join("last_reserved_ip.1");
+    assert_eq!(code, 5);
+    assert!(
+        text.starts_with(&format!("failed to allocate for range 1: write {}: ", file.display())),
+        "{text}"
+    );
+    assert!(node.taken().is_empty());
+}
+
+#[test]
+fn a_data_dir_that_is_a_file_is_named() {
+    let node = Node::subnet("10.1.0.0/24");
+    fs::write(node.home.join("networks"), "").unwrap();
+    let (code, text) = node.refused("c");
+    assert!(code == 5 && text.contains(&*node.folder().to_string_lossy()), "{text}");
+    node.del("c");
+}

@@ -1,0 +1,73 @@
+//! Addresses from the IPAM plugin that the config names.
+
+use std::net::IpAddr;
+
+use cni::{Attachment, Dns};
+use cni_plugin::{delegate, Error, Request, Result};
+use ipnet::IpNet;
+use kernel::Undo;
+
+/// Asks the IPAM plugin for addresses; they are given back if the ADD does not come to its end.
+pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
+    let kind = delegate::ipam(req).ok_or_else(missing)?;
+    let lease = delegate::add(req, kind)?;
+    undo.push(move || drop(delegate::del(req, kind)));
+    if lease.ips.is_empty() {
+        return Err(cni::Error::internal(format!("IPAM plugin {kind} returned missing IP config")).into());
+    }
+    Ok(lease)
+}
+
+fn missing() -> Error {
+    cni::Error::invalid_config("ipam.type: an IPAM plugin is required, such as host-local").into()
+}
+
+/// Gives the addresses back. A network without IPAM has none.
+pub fn release(req: &Request<'_>) -> Result<()> {
+    delegate::ipam(req).map_or(Ok(()), |kind| delegate::del(req, kind))
+}
+
+/// CHECK of the IPAM plugin.
+pub fn check(req: &Request<'_>) -> Result<()> {
+    delegate::ipam(req).map_or(Ok(()), |kind| delegate::check(req, kind))
+}
+
+/// GC of the IPAM plugin.
+pub fn collect(req: &Request<'_>) -> Result<()> {
+    delegate::ipam(req).map_or(Ok(()), |kind| delegate::gc(req, kind))
+}
+
+/// STATUS of the IPAM plugin.
+pub fn status(req: &Request<'_>) -> Result<()> {
+    delegate::ipam(req).map_or(Ok(()), |kind| delegate::status(req, kind))
+}
+
+/// The name servers of the config, if it has any, else those that came with the lease.
+pub fn choose_dns(configured: &Dns, leased: Dns) -> Dns {
+    if configured.is_empty() {
+        return leased;
+    }
+    configured.clone()
+}
+
+/// The first address of a subnet that a host can have: where a gateway is expected.
+pub fn first_host(net: &IpNet) -> IpAddr {
+    match net.network() {
+        IpAddr::V4(v4) => IpAddr::from((u32::from(v4).wrapping_add(1)).to_be_bytes()),
+        IpAddr::V6(v6) => IpAddr::from((u128::from(v6).wrapping_add(1)).to_be_bytes()),
+    }
+}
+
+/// The addresses that `ifname` in the pod got, as recorded: those that name no interface count as its own.
+pub fn addresses_of(recorded: &Attachment, ifname: &str) -> Vec<IpNet> {
+    let own = |index: Option<usize>| match index.and_then(|index| recorded.interfaces.get(index)) {
+        Some(interface) => interface.name == ifname && !interface.sandbox.is_empty(),
+        None => true,
+    };
+    recorded.ips.iter().filter(|ip| own(ip.interface)).map(|ip| ip.address).collect()
+}
+
+/// The addresses without their prefixes.
+pub fn hosts(nets: &[IpNet]) -> Vec<IpAddr> {
+    nets.iter().map(IpNet::addr).collect()
+}

@@ -1,0 +1,60 @@
+//! `ipMasq`: what leaves the pod's network gets the node's address. Shared by the plugins that offer it.
+//!
+//! The rules stand once; a pod adds an element to a map. What the Go plugins made for a pod, chains and all, is
+//! removed with it.
+
+use cni_plugin::{Context, Request, Result};
+use ipnet::IpNet;
+use kernel::firewall::{legacy, masquerade};
+use kernel::Host;
+
+use crate::lease::{addresses_of, hosts};
+use crate::plumbing::differs;
+
+/// Checks `ipMasqBackend`. Either value is served by nftables: the effect is the same.
+pub fn check_backend(backend: &Option<String>) -> Result<()> {
+    match backend.as_deref() {
+        None | Some("" | "iptables" | "nftables") => Ok(()),
+        Some(other) => {
+            let text = format!("ipMasqBackend: unknown backend {other:?}, choose nftables or iptables");
+            Err(cni::Error::invalid_config(text).into())
+        }
+    }
+}
+
+/// Lets the pod's traffic to the outside leave with the node's address.
+pub fn add(req: &Request<'_>, node: &mut Host, nets: &[IpNet]) -> Result<()> {
+    masquerade::add(node.nft()?, &req.owner(), nets).doing(|| "masquerade the pod's addresses (ipMasq)".into())
+}
+
+/// Takes it back, and what a Go plugin may have left for this container. Without a recorded result the pod's
+/// elements are looked for.
+pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
+    let (owner, nft) = (req.owner(), node.nft()?);
+    let addresses = req.prev.as_ref().map(|prev| hosts(&addresses_of(prev, &req.ifname)));
+    match &addresses {
+        Some(addresses) => masquerade::remove(nft, &owner, addresses)?,
+        None => masquerade::remove_all(nft, &owner)?,
+    };
+    legacy::remove(nft, &owner, &addresses.unwrap_or_default())?;
+    Ok(())
+}
+
+/// Whether the pod is masqueraded, by us or by a Go plugin.
+pub fn check(req: &Request<'_>, node: &mut Host) -> Result<()> {
+    let (owner, nft) = (req.owner(), node.nft()?);
+    for address in hosts(&addresses_of(req.recorded()?, &req.ifname)) {
+        if !masquerade::is_present(nft, &owner, address)? && !legacy::masquerades(nft, &owner)? {
+            return Err(differs(format!("{address} is not masqueraded any more (ipMasq)")));
+        }
+    }
+    Ok(())
+}
+
+/// Takes back what belongs to attachments that are not valid any more.
+pub fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
+    let kept = req.kept_owners()?;
+    masquerade::collect(node.nft()?, &req.network, &kept)?;
+    legacy::collect(node.nft()?, &req.network, &kept)?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Addresses and routes on a pod's interface: putting them there, and comparing them again.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use cni::{Attachment, Route};
+use cni_plugin::{Context, Error, Request, Result};
+use kernel::rt::{self, address, link, link::attribute, route};
+use kernel::{sysctl, Host, Link};
+use netlink::Batch;
+
+use crate::lease::addresses_of;
+
+const ARP_NOTIFY: u16 = 22; // IPV4_DEVCONF_ARP_NOTIFY, linux/ip.h
+const GROUP_IPV6_ADDRESS: u32 = 9; // RTNLGRP_IPV6_IFADDR, linux/rtnetlink.h
+/// Duplicate address detection takes a second or two.
+const DAD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How an interface gets its addresses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Ask the network whether somebody has an IPv6 address already, and wait for the answer.
+    pub detect_duplicates: bool,
+    /// Tell the neighbours about an IPv4 address when the link comes up.
+    pub announce: bool,
+}
+
+/// Gives `link` the addresses of `result`, brings it up and adds the routes, all in one batch.
+pub fn configure(pod: &mut Host, link: &Link, result: &Attachment, options: Options) -> Result<()> {
+    let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    if has_v6 {
+        pod.run(|| allow_ipv6(&link.name, options.detect_duplicates))??;
+    }
+    let mut batch = Batch::new();
+    if options.announce {
+        // Sysctls ride in a link message for a tenth of what a write to /proc/sys costs.
+        batch.push(link::change(link.index, format!("set arp_notify of {}", link.name)).nest(attribute::AF_SPEC, |m| {
+            m.nest(libc_inet(), |m| m.nest(attribute::INET_CONF, |m| m.u32(ARP_NOTIFY, 1)))
+        }));
+    }
+    for ip in &result.ips {
+        let (addr, prefix) = (ip.address.addr(), ip.address.prefix_len());
+        batch.push(address::add(link.index, addr, prefix, options.detect_duplicates));
+    }
+    batch.push(link::up(link));
+    batch.extend(result.routes.iter().map(|wanted| wire_route(wanted, link, result).add()));
+    pod.route.batch(batch).doing(|| format!("configure interface {} in the pod", link.name))?;
+    if has_v6 && options.detect_duplicates {
+        settle(pod, link)?;
+    }
+    Ok(())
+}
+
+fn libc_inet() -> u16 {
+    u16::from(rt::family(&IpAddr::from([0u8; 4])))
+}
+
+/// IPv6 may be off for new interfaces; and addresses should survive the link going down.
+fn allow_ipv6(name: &str, detect_duplicates: bool) -> kernel::Result<()> {
+    for interface in ["lo", name] {
+        sysctl::ensure_if_there(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
+    }
+    sysctl::ensure_if_there(&format!("net/ipv6/conf/{name}/keep_addr_on_down"), "1")?;
+    match detect_duplicates {
+        // The link-local address too may be used at once.
+        false => sysctl::ensure_if_there(&format!("net/ipv6/conf/{name}/accept_dad"), "0"),
+        true => {
+            sysctl::ensure_if_there(&format!("net/ipv6/conf/{name}/enhanced_dad"), "1")?;
+            sysctl::ensure_if_there(&format!("net/ipv6/conf/{name}/accept_dad"), "1")
+        }
+    }
+}
+
+/// The kernel's form of a route. Without a gateway of its own it goes through that of the first address of
+/// its family.
+pub(crate) fn wire_route(wanted: &Route, link: &Link, result: &Attachment) -> route::Route {
+    let v4 = wanted.dst.addr().is_ipv4();
+    let via = || result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv4() == v4);
+    route::Route {
+        gateway: wanted.gw.or_else(via),
+        link: Some(link.index),
+        table: wanted.table.unwrap_or(route::MAIN),
+        priority: wanted.priority,
+        scope: wanted.scope.map_or(route::UNIVERSE, |scope| scope as u8),
+        mtu: wanted.mtu,
+        advmss: wanted.advmss,
+        ..route::Route::to(wanted.dst.network(), wanted.dst.prefix_len())
+    }
+}
+
+/// Waits until no IPv6 address of `link` is tentative. The kernel tells when one has changed.
+fn settle(pod: &mut Host, link: &Link) -> Result<()> {
+    let mut notices = pod.run(netlink::Socket::route)??;
+    notices.subscribe(GROUP_IPV6_ADDRESS)?;
+    let end = Instant::now() + DAD_PATIENCE;
+    loop {
+        let all = address::list(&mut pod.route, link.index)?;
+        if let Some(taken) = all.iter().find(|address| address.is_duplicate()) {
+            let text = format!("{}: address {} is used by somebody else on this network", link.name, taken.ip);
+            return Err(cni::Error::internal(text).into());
+        }
+        if !all.iter().any(address::Address::is_tentative) {
+            return Ok(());
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let text = format!("{}: duplicate address detection did not end", link.name);
+            return Err(cni::Error::internal(text).into());
+        }
+        notices.notice(left, |_| Some(()))?;
+    }
+}
+
+/// The pod's interface, as CHECK finds it: it must be up and have the recorded hardware address.
+pub fn check_interface(req: &Request<'_>, pod: &mut Host) -> Result<Link> {
+    let recorded = req.recorded()?;
+    let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
+    let expected = recorded.interfaces.iter().find(|one| one.name == req.ifname && !one.sandbox.is_empty());
+    if let Some(expected) = expected.filter(|one| !one.mac.is_empty() && one.mac != found.mac_text()) {
+        let (name, is, was) = (&req.ifname, found.mac_text(), &expected.mac);
+        return Err(differs(format!("interface {name} has hardware address {is}, recorded was {was}")));
+    }
+    if !found.is_up() {
+        return Err(differs(format!("interface {} is down", req.ifname)));
+    }
+    Ok(found)
+}
+
+/// Whether every recorded address is on `link` and every recorded route is there, in whichever table.
+pub fn check(req: &Request<'_>, pod: &mut Host, link: &Link) -> Result<()> {
+    let recorded = req.recorded()?;
+    let addresses = address::list(&mut pod.route, link.index)?;
+    for net in addresses_of(recorded, &req.ifname) {
+        if !addresses.iter().any(|found| found.ip == net.addr() && found.prefix == net.prefix_len()) {
+            return Err(differs(format!("interface {} lacks address {net}", link.name)));
+        }
+    }
+    let routes = route::list(&mut pod.route)?;
+    for wanted in &recorded.routes {
+        let there = routes.iter().any(|found| {
+            found.dst == wanted.dst.network()
+                && found.prefix == wanted.dst.prefix_len()
+                && (wanted.gw.is_none() || found.gateway == wanted.gw || wanted.dst.prefix_len() == 0)
+        });
+        if !there {
+            let via = wanted.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
+            return Err(differs(format!("route to {}{via} is missing", wanted.dst)));
+        }
+    }
+    Ok(())
+}
+
+/// What CHECK says of a difference.
+pub fn differs(text: String) -> Error {
+    let hint = "something changed the pod's network since ADD; attach it anew to repair it";
+    cni::Error::internal(text).with_details(hint).into()
+}

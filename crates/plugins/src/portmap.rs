@@ -1,0 +1,136 @@
+//! portmap: ports of the node that lead into the pod.
+//!
+//! A packet to a mapped port of the node gets the pod's address as its destination. The map is one for the
+//! whole node, so a port has one owner, and an ADD that wants a taken one is told whose it is.
+
+mod conditions;
+mod config;
+
+use cni::Attachment;
+use cni_plugin::{Context, Error, Plugin, Request, Result};
+use ipnet::IpNet;
+use kernel::firewall::hostports::{self, PortMap, Snat};
+use kernel::firewall::legacy;
+use kernel::rt::{link, route};
+use kernel::{detached, sysctl, Host, Undo};
+
+use crate::lease::{addresses_of, hosts};
+use crate::plumbing::differs;
+use config::Conf;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Portmap;
+
+impl Plugin for Portmap {
+    fn name(&self) -> &'static str {
+        "portmap"
+    }
+
+    fn about(&self) -> &'static str {
+        "portmap: leads ports of the node into the pod"
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        let conf = Conf::read(req)?;
+        let prev = req.chained()?;
+        let maps = conf.maps(&pod_addresses(prev, req));
+        if maps.is_empty() {
+            return Ok(prev.clone());
+        }
+        let mut node = Host::here()?;
+        let mut undo = Undo::new();
+        if conf.options.snat != Snat::Off {
+            open_loopback(&mut node, &maps)?;
+        }
+        let nft = node.nft()?;
+        hostports::add(nft, &req.owner(), &maps, &conf.options).doing(|| "map the pod's ports".into())?;
+        undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node, &conf))));
+        // Datagrams of a flow that began before the map would go on to wherever they went.
+        hostports::forget_earlier_connections(nft, &maps).doing(|| "forget connections to the mapped ports".into())?;
+        undo.keep();
+        Ok(prev.clone())
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        let conf = Conf::read(req)?;
+        let mut node = Host::here()?;
+        let removed = remove(req, &mut node, &conf)?;
+        if removed {
+            detached::linger(&node);
+        }
+        Ok(())
+    }
+
+    fn check(&self, req: &Request<'_>) -> Result<()> {
+        let conf = Conf::read(req)?;
+        let maps = conf.maps(&pod_addresses(req.recorded()?, req));
+        let mut node = Host::here()?;
+        let (owner, nft) = (req.owner(), node.nft()?);
+        let missing = hostports::missing(nft, &owner, &maps, &conf.options)?;
+        if missing.is_empty() || legacy::maps_ports(nft, &owner)? {
+            return Ok(());
+        }
+        let ports: Vec<_> = missing.iter().map(|map| format!("{}/{}", map.host_port, map.protocol.name())).collect();
+        Err(differs(format!("host ports are not mapped any more: {}", ports.join(", "))))
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        let (kept, mut node) = (req.kept_owners()?, Host::here()?);
+        let nft = node.nft()?;
+        let mut errors: Vec<Error> = Vec::new();
+        errors.extend(hostports::collect(nft, &req.network, &kept).err().map(Error::from));
+        errors.extend(legacy::collect(nft, &req.network, &kept).err().map(Error::from));
+        Error::all(errors)
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        Conf::read(req).map(drop)
+    }
+}
+
+/// The pod's first address of each family: where its ports lead.
+fn pod_addresses(result: &Attachment, req: &Request<'_>) -> Vec<IpNet> {
+    let all = addresses_of(result, &req.ifname);
+    let first = |v4: bool| all.iter().copied().find(|net| net.addr().is_ipv4() == v4);
+    first(true).into_iter().chain(first(false)).collect()
+}
+
+/// A packet from the node's own loopback to a mapped port leaves by the pod's device with a loopback source,
+/// which the kernel takes for a forgery unless route_localnet is on. (The port maps' table drops those that
+/// come from outside, which the kernel would have dropped else.)
+fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
+    let Some(map) = maps.iter().find(|map| map.pod.addr().is_ipv4()) else { return Ok(()) };
+    let index = route::lookup(&mut node.route, map.pod.addr())?;
+    let device = link::by_index(&mut node.route, index)?.name;
+    let key = format!("net/ipv4/conf/{device}/route_localnet");
+    sysctl::ensure(&key, "1").doing(|| "let the node's loopback reach mapped ports (snat)".into())
+}
+
+/// Takes the pod's port maps away, ours and a Go plugin's. Says whether there were any.
+fn remove(req: &Request<'_>, node: &mut Host, conf: &Conf) -> Result<bool> {
+    let (owner, nft) = (req.owner(), node.nft()?);
+    let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req));
+    let removed = match &addresses {
+        Some(addresses) if conf.ports_are_known => {
+            let maps = conf.maps(addresses);
+            let removed = hostports::remove(nft, &owner, &maps, &conf.options)?;
+            // A client that goes on sending must find the port's next owner, or nobody.
+            hostports::forget_connections_to_pod(nft, &maps)?;
+            removed
+        }
+        // Without a record of what was mapped: whatever has this owner.
+        _ => remove_unknown(req, nft)?,
+    };
+    let left_by_go = legacy::remove(nft, &owner, &hosts(&addresses.unwrap_or_default()))?;
+    Ok(removed || left_by_go)
+}
+
+fn remove_unknown(req: &Request<'_>, nft: &mut netlink::Socket) -> Result<bool> {
+    let owner = req.owner();
+    let mapped = hostports::list(nft)?.into_iter().filter(|(_, comment)| owner.matches(comment));
+    let maps: Vec<PortMap> = mapped.map(|(map, _)| map).collect();
+    let removed = hostports::remove_all(nft, &owner)?;
+    hostports::forget_connections_to_pod(nft, &maps)?;
+    Ok(removed)
+}

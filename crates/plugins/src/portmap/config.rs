@@ -1,0 +1,128 @@
+//! The portmap plugin's config.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use cni::{capability, json};
+use cni_plugin::{Request, Result};
+use ipnet::IpNet;
+use kernel::firewall::hostports::{Options, PortMap, Protocol, Snat};
+use serde::Deserialize;
+
+use super::conditions;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    backend: Option<String>,
+    snat: Option<bool>,
+    masq_all: bool,
+    mark_masq_bit: Option<i64>,
+    external_set_mark_chain: Option<String>,
+    conditions_v4: Option<Vec<String>>,
+    conditions_v6: Option<Vec<String>>,
+}
+
+/// What a user and the runtime asked for.
+#[derive(Debug)]
+pub(super) struct Conf {
+    pub options: Options,
+    ports: Vec<Port>,
+    /// Whether the runtime said which ports the pod has, be it none.
+    pub ports_are_known: bool,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Port {
+    protocol: Protocol,
+    host_ip: Option<IpAddr>,
+    host_port: u16,
+    container_port: u16,
+}
+
+fn invalid<T>(text: String) -> Result<T> {
+    Err(cni::Error::invalid_config(text).into())
+}
+
+impl Conf {
+    pub fn read(req: &Request<'_>) -> Result<Conf> {
+        let keys: Keys = req.config()?;
+        keys.check()?;
+        let snat = match (keys.snat.unwrap_or(true), keys.masq_all) {
+            (false, _) => Snat::Off,
+            (true, false) => Snat::Local,
+            (true, true) => Snat::All,
+        };
+        let options = Options {
+            snat,
+            conditions_v4: conditions::parse("conditionsV4", &keys.conditions_v4.unwrap_or_default())?,
+            conditions_v6: conditions::parse("conditionsV6", &keys.conditions_v6.unwrap_or_default())?,
+        };
+        let runtime = json::get(&req.config, "runtimeConfig").and_then(|value| value.as_object());
+        let ports_are_known =
+            runtime.is_some_and(|all| all.keys().any(|key| key.eq_ignore_ascii_case("portMappings")));
+        Ok(Conf { options, ports: ports(req)?, ports_are_known })
+    }
+
+    /// The maps to a pod that has these addresses.
+    pub fn maps(&self, addresses: &[IpNet]) -> Vec<PortMap> {
+        let map = |port: &Port, pod: IpNet| PortMap {
+            protocol: port.protocol,
+            host_ip: port.host_ip,
+            host_port: port.host_port,
+            pod,
+            pod_port: port.container_port,
+        };
+        // An address of the node of one family cannot lead to the pod's address of the other.
+        let fits = |port: &Port, pod: &IpNet| port.host_ip.is_none_or(|ip| ip.is_ipv4() == pod.addr().is_ipv4());
+        let to_all = |port| addresses.iter().filter(move |pod| fits(port, pod)).map(move |pod| map(port, *pod));
+        self.ports.iter().flat_map(to_all).collect()
+    }
+}
+
+impl Keys {
+    /// `markMasqBit` and `externalSetMarkChain` say how packets that need a rewritten source are marked for
+    /// iptables. Here they are known without a mark, so both are checked as ever and need no effect.
+    fn check(&self) -> Result<()> {
+        if !matches!(self.backend.as_deref(), None | Some("" | "iptables" | "nftables")) {
+            return invalid(format!("backend: unrecognized backend {:?}, choose nftables or iptables", self.backend));
+        }
+        if self.mark_masq_bit.is_some() && self.external_set_mark_chain.is_some() {
+            return invalid("Cannot specify externalSetMarkChain and markMasqBit".into());
+        }
+        match self.mark_masq_bit {
+            Some(bit) if !(0..=31).contains(&bit) => {
+                invalid(format!("MasqMarkBit must be between 0 and 31: markMasqBit is {bit}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
+    let mut seen = HashSet::new();
+    let mut all = Vec::new();
+    for (n, mapping) in capability::port_mappings(&req.config)?.into_iter().enumerate() {
+        let key = format!("runtimeConfig.portMappings[{n}]");
+        let protocol = match mapping.protocol.to_ascii_lowercase().as_str() {
+            "" => Protocol::Tcp,
+            name => match Protocol::from_name(name) {
+                Some(protocol) => protocol,
+                None => return invalid(format!("{key}.protocol: unknown protocol {name:?}, choose tcp, udp or sctp")),
+            },
+        };
+        let host_ip = match mapping.host_ip.as_str() {
+            "" => None,
+            text => match cni::addr::parse_ip(text) {
+                Ok(ip) => Some(ip),
+                Err(error) => return invalid(format!("{key}.hostIP: {}", error.msg)),
+            },
+        };
+        let port = Port { protocol, host_ip, host_port: mapping.host_port, container_port: mapping.container_port };
+        if !seen.insert((protocol, host_ip, port.host_port)) {
+            return invalid(format!("{key}: host port {}/{} is asked for twice", port.host_port, protocol.name()));
+        }
+        all.push(port);
+    }
+    Ok(all)
+}

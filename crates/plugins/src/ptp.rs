@@ -1,0 +1,205 @@
+//! ptp: a cable between the pod and the node, no bridge.
+//!
+//! The pod's only neighbour is the node. It gets its address with the subnet's prefix, as if it shared a wire
+//! with the other pods, but a route that sends all of the subnet through the gateway, which is the node's end
+//! of the cable; the node knows each pod by a route to its one address.
+
+use cni::{Attachment, Dns, Interface, Version};
+use cni_plugin::{Context, Error, Plugin, Request, Result};
+use ipnet::IpNet;
+use kernel::rt::{address, link, route, route::Route};
+use kernel::veth::{self, Pair, Veth};
+use kernel::{sysctl, Host, Undo};
+use netlink::Batch;
+use serde::Deserialize;
+
+use crate::{cable, lease, masquerade, plumbing};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Ptp;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Conf {
+    ip_masq: bool,
+    ip_masq_backend: Option<String>,
+    mtu: u32,
+    dns: Dns,
+}
+
+impl Plugin for Ptp {
+    fn name(&self) -> &'static str {
+        "ptp"
+    }
+
+    fn about(&self) -> &'static str {
+        "ptp: connects a pod to the node by a cable of its own, routed"
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        let conf = read(req)?;
+        let mut undo = Undo::new();
+        let mut result = lease::obtain(req, &mut undo)?;
+        check_lease(&result)?;
+        let mut node = Host::here()?;
+        let mut pod = req.pod()?;
+        let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
+        let (v4, v6) = (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
+        sysctl::forward(v4, v6).doing(|| "could not enable IP forwarding".into())?;
+
+        let pair = connect(req, &conf, &mut node, &mut pod)?;
+        let end = pair.host.clone();
+        undo.push(move || veth::remove(&end));
+        result.interfaces = interfaces(req, &conf, &pair);
+        result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
+
+        wire_pod(req, &mut pod, &result)?;
+        wire_node(&mut node, &pair, &result, v6)?;
+        if conf.ip_masq {
+            masquerade::add(req, &mut node, &nets)?;
+            undo.push(|| drop(Host::here().map(|mut node| masquerade::remove(req, &mut node))));
+        }
+        result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+        undo.keep();
+        Ok(result)
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        let mut node = Host::here()?;
+        let mut errors = Vec::new();
+        // Rules first: nothing may lead to an address that is free for the next pod.
+        errors.extend(masquerade::remove(req, &mut node).err());
+        let mut links = Host::here()?;
+        errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
+        errors.extend(lease::release(req).err());
+        Error::all(errors)
+    }
+
+    fn check(&self, req: &Request<'_>) -> Result<()> {
+        let conf = read(req)?;
+        lease::check(req)?;
+        let mut pod = req.pod()?;
+        let mut node = Host::here()?;
+        let inside = plumbing::check_interface(req, &mut pod)?;
+        plumbing::check(req, &mut pod, &inside)?;
+        check_node(req, &mut node, inside.link)?;
+        if conf.ip_masq {
+            masquerade::check(req, &mut node)?;
+        }
+        Ok(())
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        let mut node = Host::here()?;
+        let mut errors = Vec::new();
+        errors.extend(masquerade::collect(req, &mut node).err());
+        errors.extend(cable::collect(req, &mut node).err());
+        errors.extend(lease::collect(req).err());
+        Error::all(errors)
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        read(req)?;
+        lease::status(req)
+    }
+}
+
+fn read(req: &Request<'_>) -> Result<Conf> {
+    let conf: Conf = req.config()?;
+    masquerade::check_backend(&conf.ip_masq_backend)?;
+    Ok(conf)
+}
+
+/// Every address needs a gateway: it is the address of the node's end.
+fn check_lease(lease: &Attachment) -> Result<()> {
+    match lease.ips.iter().find(|ip| ip.gateway.is_none()) {
+        None => Ok(()),
+        Some(ip) => {
+            let text = format!("ipam: address {} has no gateway, and ptp needs one", ip.address);
+            Err(cni::Error::invalid_config(text).with_details("give the IPAM plugin a gateway").into())
+        }
+    }
+}
+
+fn connect(req: &Request<'_>, conf: &Conf, node: &mut Host, pod: &mut Host) -> Result<Pair> {
+    let owner = req.owner();
+    let cable = Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac: None, port: None };
+    let made = cable.create(node, &req.netns()?);
+    made.or_else(|error| match veth::name_taken(pod, &req.ifname, &error) {
+        true => Err(veth_taken(&req.ifname)),
+        false => Err(error).doing(|| "connect the pod to the node".into()),
+    })
+}
+
+/// What an ADD says when the pod has an interface of that name.
+pub(crate) fn veth_taken(ifname: &str) -> Error {
+    let text = format!("failed to make veth pair: container veth name provided ({ifname}) already exists");
+    cni::Error::internal(text).with_details("the container is attached under that name: DEL it first").into()
+}
+
+/// [the node's end, the pod's end].
+fn interfaces(req: &Request<'_>, conf: &Conf, pair: &Pair) -> Vec<Interface> {
+    let sandbox = req.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let mtu = if req.version >= Version::V1_1_0 { conf.mtu } else { 0 };
+    let interface = |name: &str, mac: String| Interface { name: name.into(), mac, mtu, ..Interface::default() };
+    vec![
+        interface(&pair.host, pair.host_mac.to_string()),
+        Interface { sandbox, ..interface(&req.ifname, pair.pod_mac.to_string()) },
+    ]
+}
+
+/// The subnet's own route would make the pod look for its neighbours on the wire, where nobody but the node is.
+/// It goes; instead the gateway is on the wire, and the subnet is behind the gateway.
+fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()> {
+    let inside = pod.get_link(&req.ifname)?;
+    let options = plumbing::Options::default();
+    // The routes of the lease may lead through the gateway: they come when it can be reached.
+    plumbing::configure(pod, &inside, &Attachment { routes: Vec::new(), ..result.clone() }, options)?;
+    let mut batch = Batch::new();
+    for ip in &result.ips {
+        let (addr, gateway) = (ip.address.addr(), ip.gateway.unwrap_or(ip.address.addr()));
+        let (subnet, prefix) = (ip.address.network(), ip.address.prefix_len());
+        let on = |route: Route| Route { link: Some(inside.index), source: Some(addr), ..route };
+        let connected = Route { scope: route::NOWHERE, link: Some(inside.index), protocol: 0, ..Route::to(subnet, prefix) };
+        let full = if addr.is_ipv4() { 32 } else { 128 };
+        batch.push(connected.delete());
+        batch.push(on(Route { scope: route::LINK, ..Route::to(gateway, full) }).add());
+        batch.push(on(Route { gateway: Some(gateway), ..Route::to(subnet, prefix) }).add());
+    }
+    batch.extend(result.routes.iter().map(|wanted| plumbing::wire_route(wanted, &inside, result).add()));
+    pod.route.batch(batch).doing(|| format!("route {} in the pod", inside.name))
+}
+
+/// The node's end has the gateways' addresses and a route to each address of the pod.
+fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment, v6: bool) -> Result<()> {
+    let end = node.get_link(&pair.host)?;
+    if v6 {
+        // A pod must not be able to make itself the node's router.
+        sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", end.name), "0")?;
+    }
+    let mut batch = Batch::new();
+    for ip in &result.ips {
+        let (addr, gateway) = (ip.address.addr(), ip.gateway.unwrap_or(ip.address.addr()));
+        let full = if addr.is_ipv4() { 32 } else { 128 };
+        batch.push(address::add(end.index, gateway, full, false));
+        batch.push(Route { link: Some(end.index), scope: route::LINK, ..Route::to(addr, full) }.add());
+    }
+    node.route.batch(batch).doing(|| format!("route {} on the node", end.name))
+}
+
+/// The node's side: the cable's end is up and the pod's addresses lead to it.
+fn check_node(req: &Request<'_>, node: &mut Host, end: Option<u32>) -> Result<()> {
+    let end = link::find_index(&mut node.route, end.unwrap_or(0))?
+        .ok_or_else(|| plumbing::differs(format!("the other end of {} is not on this node", req.ifname)))?;
+    if !end.is_up() {
+        return Err(plumbing::differs(format!("{} on the node is down", end.name)));
+    }
+    let routes = route::list(&mut node.route)?;
+    for net in lease::addresses_of(req.recorded()?, &req.ifname) {
+        if !routes.iter().any(|route| route.dst == net.addr() && route.link == Some(end.index)) {
+            return Err(plumbing::differs(format!("the node has no route to {} through {}", net.addr(), end.name)));
+        }
+    }
+    Ok(())
+}

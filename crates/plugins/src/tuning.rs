@@ -1,0 +1,149 @@
+//! tuning: sysctls of the pod's namespace, and the hardware address, MTU, queue and listening modes of its
+//! interface.
+//!
+//! The interface was made by the plugin before this one, and may outlive the pod: a host's card that was lent
+//! to it goes back to the host. So what was there before is written down before anything is changed, and DEL
+//! puts it back.
+
+mod allowlist;
+mod backup;
+mod interface;
+mod settings;
+
+use cni::Attachment;
+use cni_plugin::{Context, Error, Plugin, Request, Result};
+use kernel::{sysctl, Host, Undo};
+
+use crate::plumbing::differs;
+use allowlist::Allowlist;
+use backup::Backup;
+use settings::Settings;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Tuning;
+
+impl Plugin for Tuning {
+    fn name(&self) -> &'static str {
+        "tuning"
+    }
+
+    fn about(&self) -> &'static str {
+        "tuning: sets sysctls, MAC, MTU and modes of a pod's interface"
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        let settings = Settings::read(req)?;
+        Allowlist::load()?.check(&settings)?;
+        let mut result = req.recorded()?.clone();
+        if settings.is_empty() {
+            return Ok(result);
+        }
+        let mut pod = req.pod()?;
+        let mut undo = Undo::new();
+        let before = Backup::of(req, &mut pod, &settings)?;
+        undo.push(|| drop(self.del(req)));
+        before.save(req)?;
+        for (key, value) in &settings.sysctl {
+            pod.run(|| sysctl::write(key, value))?.doing(|| format!("set sysctl to {value:?}"))?;
+        }
+        interface::change(&mut pod, &req.ifname, &settings.link)?;
+        tell(&mut result, req, &settings);
+        undo.keep();
+        Ok(result)
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        let Some(before) = Backup::find(req)? else { return Ok(()) };
+        let restored = match req.find_pod()? {
+            None => Ok(()),
+            Some(mut pod) => restore(&before, &mut pod, &req.ifname),
+        };
+        // What could not be put back now will not be later: the next DEL has nothing to stumble over.
+        Backup::remove(req)?;
+        restored
+    }
+
+    fn check(&self, req: &Request<'_>) -> Result<()> {
+        let settings = Settings::read(req)?;
+        req.recorded()?;
+        let mut pod = req.pod()?;
+        let mut wrong = Vec::new();
+        for (key, wanted) in &settings.sysctl {
+            let found = pod.run(|| sysctl::read(key))?.doing(|| "compare a sysctl".into())?;
+            if !same_value(wanted, &found) {
+                wrong.push(format!("value of /proc/sys/{key} is {wanted}, current value is {found}"));
+            }
+        }
+        if !settings.link.is_empty() {
+            let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
+            wrong.extend(interface::differences(&settings.link, &found));
+        }
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(differs(format!("Error: Tuning configured {}", wrong.join("; ")))),
+        }
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        backup::collect(req)
+    }
+
+    /// Whether the sysctls that every pod of the network gets are allowed on this node.
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        Allowlist::load()?.check(&Settings::read(req)?)
+    }
+}
+
+/// The kernel separates the numbers of one sysctl with tabs, people with blanks.
+fn same_value(a: &str, b: &str) -> bool {
+    a.split_whitespace().eq(b.split_whitespace())
+}
+
+/// Puts back what differs. A knob or an interface that is gone needs nothing.
+fn restore(before: &Backup, pod: &mut Host, ifname: &str) -> Result<()> {
+    let mut errors = Vec::new();
+    for (key, value) in &before.sysctl {
+        let put_back = || match sysctl::read(key) {
+            Ok(found) if same_value(&found, value) => Ok(()),
+            Err(error) if error.is_gone() => Ok(()),
+            _ => sysctl::write(key, value),
+        };
+        errors.extend(pod.run(put_back)?.doing(|| format!("restore sysctl to {value:?}")).err());
+    }
+    if pod.find_link(ifname)?.is_some() {
+        let restored = interface::change(pod, ifname, &before.link());
+        errors.extend(restored.doing(|| format!("restore {ifname}")).err());
+    }
+    Error::all(errors)
+}
+
+/// Later plugins and the runtime read the hardware address and MTU from the result.
+fn tell(result: &mut Attachment, req: &Request<'_>, settings: &Settings) {
+    let of_name = |one: &&mut cni::Interface| one.name == req.ifname;
+    // The node may have an interface of the same name; ours is in a sandbox, if the result says so at all.
+    let sandboxed = result.interfaces.iter().any(|one| one.name == req.ifname && !one.sandbox.is_empty());
+    for one in result.interfaces.iter_mut().filter(of_name) {
+        if sandboxed && one.sandbox.is_empty() {
+            continue;
+        }
+        if let Some(mac) = settings.link.mac {
+            one.mac = mac.to_string();
+        }
+        if let Some(mtu) = settings.link.mtu {
+            one.mtu = mtu;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same_value;
+
+    #[test]
+    fn values_are_compared_by_their_fields() {
+        assert!(same_value("4096 87380 6291456", "4096\t87380\t6291456\n"));
+        assert!(!same_value("1", "10"));
+        assert!(!same_value("1 2", "12"));
+    }
+}

@@ -1,0 +1,217 @@
+//! What was before: one file for each attachment, in the folder and the format of the Go plugin, which can
+//! thus put back what we changed, and we what it changed. Keys of our own say what Go does not remember: the
+//! old sysctls, and whose the file is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni::json;
+use cni_plugin::{Context, Error, Request, Result};
+use kernel::{rt::link, sysctl, Host};
+use serde::{Deserialize, Serialize};
+
+use super::settings::{data_dir, LinkSettings, Settings};
+
+const SUFFIX: &str = ".json";
+/// A file that is being written; it gets its name when it is whole.
+const UNFINISHED: &str = ".json.new";
+/// Writing takes less than a thousandth of a second: what is older was given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The values before the first change; what is absent was not changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Backup {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    mac: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promisc: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allmulti: Option<bool>,
+    #[serde(rename = "txQLen", skip_serializing_if = "Option::is_none")]
+    tx_queue: Option<u32>,
+    /// Old values by the knob's path under `/proc/sys`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctl: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    network: String,
+    #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
+    container: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    ifname: String,
+}
+
+impl Backup {
+    /// What `settings` are about to change. When there is a file already (an ADD that was cut off, or another
+    /// tuning plugin in the same chain) what it remembers is older, and stays.
+    pub fn of(req: &Request<'_>, pod: &mut Host, settings: &Settings) -> Result<Backup> {
+        let mut before = Backup {
+            network: req.network.to_string(),
+            container: req.container.clone(),
+            ifname: req.ifname.clone(),
+            ..Backup::default()
+        };
+        if !settings.link.is_empty() {
+            let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
+            let wanted = &settings.link;
+            let flag = |mask: u32| found.flags & mask != 0;
+            before.mac = wanted.mac.map(|_| found.mac_text()).unwrap_or_default();
+            before.mtu = wanted.mtu.map(|_| found.mtu);
+            before.promisc = wanted.promisc.map(|_| flag(link::PROMISC));
+            before.allmulti = wanted.allmulti.map(|_| flag(link::ALLMULTI));
+            before.tx_queue = wanted.tx_queue.map(|_| found.tx_queue);
+        }
+        for key in settings.sysctl.keys() {
+            // Some knobs can only be written; nothing is remembered of those.
+            if let Ok(value) = pod.run(|| sysctl::read(key))? {
+                before.sysctl.insert(key.clone(), value);
+            }
+        }
+        Ok(match Backup::find(req)? {
+            Some(older) => before.under(older),
+            None => before,
+        })
+    }
+
+    fn under(mut self, older: Backup) -> Backup {
+        self.sysctl.extend(older.sysctl);
+        Backup {
+            mac: if older.mac.is_empty() { self.mac } else { older.mac },
+            mtu: older.mtu.or(self.mtu),
+            promisc: older.promisc.or(self.promisc),
+            allmulti: older.allmulti.or(self.allmulti),
+            tx_queue: older.tx_queue.or(self.tx_queue),
+            ..self
+        }
+    }
+
+    /// The interface as it was.
+    pub fn link(&self) -> LinkSettings {
+        LinkSettings {
+            mac: self.mac.parse().ok(),
+            mtu: self.mtu.filter(|mtu| *mtu > 0),
+            promisc: self.promisc,
+            allmulti: self.allmulti,
+            tx_queue: self.tx_queue,
+        }
+    }
+
+    /// Writes the file of the request's attachment.
+    pub fn save(&self, req: &Request<'_>) -> Result<()> {
+        let folder = data_dir(req);
+        let write = || -> io::Result<()> {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            let unfinished = file(req, UNFINISHED);
+            let mut options = fs::OpenOptions::new();
+            let mut to = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+            to.write_all(&serde_json::to_vec_pretty(self)?)?;
+            fs::rename(unfinished, file(req, SUFFIX))
+        };
+        write().map_err(|source| failed("write backup", &file(req, SUFFIX), source))
+    }
+
+    /// The file of the request's attachment. One that makes no sense is as good as none, and one of another
+    /// network is not ours to act on.
+    pub fn find(req: &Request<'_>) -> Result<Option<Backup>> {
+        let found = read(&file(req, SUFFIX))?;
+        Ok(found.filter(|backup| backup.network.is_empty() || backup.network == req.network.as_str()))
+    }
+
+    /// Removes the file of the request's attachment.
+    pub fn remove(req: &Request<'_>) -> Result<()> {
+        remove(&file(req, UNFINISHED))?;
+        remove(&file(req, SUFFIX))
+    }
+}
+
+fn file(req: &Request<'_>, suffix: &str) -> PathBuf {
+    data_dir(req).join(format!("{}_{}{suffix}", req.container, req.ifname))
+}
+
+fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
+    kernel::Error::File { doing, path: path.to_owned(), source }.into()
+}
+
+/// A file that cannot be understood reads as an empty one: it is there, and there is nothing to put back.
+fn read(path: &Path) -> Result<Option<Backup>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(json::parse(&bytes).and_then(|value| json::decode(&value)).unwrap_or_default())),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(source) => Err(failed("read backup", path, source)),
+    }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove backup", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the network's files of attachments that are not valid. Their interfaces went with their pods.
+pub fn collect(req: &Request<'_>) -> Result<()> {
+    let valid = req.valid()?;
+    let folder = data_dir(req);
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(failed("read", &folder, source)),
+    };
+    let is_stale = |path: &Path| -> Result<bool> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.ends_with(UNFINISHED) {
+            let age = path.metadata().and_then(|found| found.modified()).map(|time| time.elapsed());
+            return Ok(matches!(age, Ok(Ok(age)) if age > PATIENCE));
+        }
+        let backup = if name.ends_with(SUFFIX) { read(path)? } else { None };
+        // The name alone does not say whose it is: both parts may have an underscore in them.
+        Ok(backup.is_some_and(|one| {
+            one.network == req.network.as_str() && !valid.contains(&one.container, &one.ifname)
+        }))
+    };
+    let mut errors = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        match is_stale(&path) {
+            Ok(true) => errors.extend(remove(&path).err()),
+            Ok(false) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+    Error::all(errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_gos() {
+        let written = br#"{"mac": "02:00:00:00:00:01", "promisc": false, "mtu": 1500, "allmulti": true, "txQLen": 0}"#;
+        let backup: Backup = serde_json::from_slice(written).unwrap();
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(written).unwrap(), serde_json::to_value(&backup).unwrap());
+        let link = backup.link();
+        assert_eq!((link.mtu, link.promisc, link.allmulti, link.tx_queue), (Some(1500), Some(false), Some(true), Some(0)));
+        assert_eq!(link.mac.unwrap().to_string(), "02:00:00:00:00:01");
+        assert_eq!(serde_json::to_string(&Backup::default()).unwrap(), "{}");
+    }
+
+    #[test]
+    fn what_was_remembered_first_stays() {
+        let older = Backup { mtu: Some(1500), sysctl: [("a".into(), "0".into())].into(), ..Backup::default() };
+        let newer = Backup {
+            mtu: Some(1400),
+            promisc: Some(true),
+            sysctl: [("a".into(), "1".into()), ("b".into(), "2".into())].into(),
+            ..Backup::default()
+        };
+        let both = newer.under(older);
+        assert_eq!((both.mtu, both.promisc), (Some(1500), Some(true)));
+        assert_eq!(both.sysctl, [("a".into(), "0".into()), ("b".into(), "2".into())].into());
+    }
+}

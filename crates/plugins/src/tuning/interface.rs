@@ -1,0 +1,103 @@
+//! Changing the pod's interface, and comparing it again.
+
+use cni_plugin::{Context, Result};
+use kernel::rt::link::{self, attribute as a};
+use kernel::rt::{address, route};
+use kernel::{Host, Link, Mac};
+use netlink::Batch;
+
+use super::settings::LinkSettings;
+
+const EBUSY: i32 = 16;
+
+/// Gives the interface `name` what it does not have yet.
+pub fn change(pod: &mut Host, name: &str, wanted: &LinkSettings) -> Result<()> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let link = pod.get_link(name).doing(|| "interface in the pod".into())?;
+    if let Some(mac) = wanted.mac.filter(|mac| mac.0[..] != link.mac[..]) {
+        change_mac(pod, &link, mac)?;
+    }
+    let mut batch = Batch::new();
+    let mut flag = |on: Option<bool>, mask: u32, what: &str| {
+        if let Some(on) = on.filter(|on| *on != (link.flags & mask != 0)) {
+            let doing = format!("switch {what} of {name} {}", if on { "on" } else { "off" });
+            batch.push(link::set_flags(link.index, if on { mask } else { 0 }, mask, doing));
+        }
+    };
+    flag(wanted.promisc, link::PROMISC, "promiscuous mode");
+    flag(wanted.allmulti, link::ALLMULTI, "all-multicast mode");
+    if let Some(mtu) = wanted.mtu.filter(|mtu| *mtu != link.mtu) {
+        batch.push(link::change(link.index, format!("set MTU of {name} to {mtu}")).u32(a::MTU, mtu));
+    }
+    if let Some(length) = wanted.tx_queue.filter(|length| *length != link.tx_queue) {
+        let doing = format!("set transmit queue length of {name} to {length}");
+        batch.push(link::change(link.index, doing).u32(a::TXQLEN, length));
+    }
+    match batch.is_empty() {
+        true => Ok(()),
+        false => Ok(pod.route.batch(batch)?),
+    }
+}
+
+/// Most drivers, veth among them, take a new hardware address while they run. One that is busy is taken down
+/// for it, which costs the interface its routes and IPv6 addresses: they are put back.
+fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
+    let set = || link::change(link.index, format!("set MAC of {} to {mac}", link.name)).bytes(a::ADDRESS, &mac.0);
+    match pod.route.request(set()) {
+        Err(error) if error.errno() == Some(EBUSY) && link.is_up() => {}
+        other => return Ok(other?),
+    }
+    let on_link = |all: Vec<route::Route>| all.into_iter().filter(|route| route.link == Some(link.index));
+    let addresses = address::list(&mut pod.route, link.index)?;
+    let routes: Vec<_> = on_link(route::list(&mut pod.route)?).collect();
+    pod.route.request(link::down(link))?;
+    let result = pod.route.request(set());
+    pod.route.request(link::up(link))?;
+    let left = address::list(&mut pod.route, link.index)?;
+    let mut batch = Batch::new();
+    // The kernel itself gives back the link-local address, which depends on the hardware's.
+    let is_lost = |old: &&address::Address| old.scope != route::LINK && !left.iter().any(|one| one.ip == old.ip);
+    batch.extend(addresses.iter().filter(is_lost).map(|old| address::add(link.index, old.ip, old.prefix, false)));
+    pod.route.batch(batch)?;
+    let left: Vec<_> = on_link(route::list(&mut pod.route)?).collect();
+    let mut batch = Batch::new();
+    batch.extend(routes.iter().filter(|old| !left.contains(old)).map(route::Route::replace));
+    pod.route.batch(batch)?;
+    Ok(result?)
+}
+
+/// What is not as wanted, in words that follow "configured".
+pub fn differences(wanted: &LinkSettings, found: &Link) -> Vec<String> {
+    let name = &found.name;
+    let mut all = Vec::new();
+    let mut compare = |what: &str, wanted: Option<String>, found: String| {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
+            all.push(format!("{what} of {name} is {wanted}, current value is {found}"));
+        }
+    };
+    let has = |mask: u32| (found.flags & mask != 0).to_string();
+    compare("Ethernet", wanted.mac.map(|mac| mac.to_string()), found.mac_text());
+    compare("promisc", wanted.promisc.map(|on| on.to_string()), has(link::PROMISC));
+    compare("MTU", wanted.mtu.map(|mtu| mtu.to_string()), found.mtu.to_string());
+    compare("all-multicast mode", wanted.allmulti.map(|on| on.to_string()), has(link::ALLMULTI));
+    compare("TxQLen", wanted.tx_queue.map(|length| length.to_string()), found.tx_queue.to_string());
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_asked_for_is_compared() {
+        let found = Link { name: "eth0".into(), mtu: 1500, mac: vec![2, 0, 0, 0, 0, 1], ..Link::default() };
+        assert!(differences(&LinkSettings::default(), &found).is_empty());
+        let wanted = LinkSettings { mtu: Some(1400), promisc: Some(true), mac: Some(Mac([2, 0, 0, 0, 0, 1])), ..LinkSettings::default() };
+        assert_eq!(
+            differences(&wanted, &found),
+            ["promisc of eth0 is true, current value is false", "MTU of eth0 is 1400, current value is 1500"]
+        );
+    }
+}

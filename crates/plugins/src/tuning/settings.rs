@@ -1,0 +1,210 @@
+//! What a config asks for, after everyone who may overrule it has spoken: the config itself, `CNI_ARGS`, the
+//! runtime's `mac` capability, and `args.cni`, each stronger than the one before.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cni::{capability, Error};
+use cni_plugin::{Request, Result};
+use kernel::Mac;
+use serde::Deserialize;
+
+const DATA_DIR: &str = "/run/cni/tuning";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Conf {
+    sysctl: BTreeMap<String, String>,
+    mac: String,
+    mtu: u32,
+    promisc: bool,
+    allmulti: Option<bool>,
+    #[serde(rename = "txQLen")]
+    tx_queue: Option<u32>,
+    args: Args,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Args {
+    cni: Overrides,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Overrides {
+    sysctl: BTreeMap<String, String>,
+    mac: Option<String>,
+    mtu: Option<u32>,
+    promisc: Option<bool>,
+    allmulti: Option<bool>,
+    #[serde(rename = "txQLen")]
+    tx_queue: Option<u32>,
+}
+
+/// What an interface is to be like; what is `None` is left alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// Its hardware address.
+    pub mac: Option<Mac>,
+    /// Its MTU.
+    pub mtu: Option<u32>,
+    /// Whether it takes every frame.
+    pub promisc: Option<bool>,
+    /// Whether it takes every multicast frame.
+    pub allmulti: Option<bool>,
+    /// How many packets may wait to be sent.
+    pub tx_queue: Option<u32>,
+}
+
+impl LinkSettings {
+    /// Whether everything is left alone.
+    pub fn is_empty(&self) -> bool {
+        *self == LinkSettings::default()
+    }
+}
+
+/// Everything that is to be set.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Values by the knob's path under `/proc/sys`.
+    pub sysctl: BTreeMap<String, String>,
+    /// The knobs' names as they were written.
+    pub written_keys: Vec<String>,
+    /// The interface.
+    pub link: LinkSettings,
+}
+
+impl Settings {
+    /// Reads the settings of a request.
+    pub fn read(req: &Request<'_>) -> Result<Settings> {
+        let conf: Conf = req.config()?;
+        req.args.check_known(&["MAC"])?;
+        let over = conf.args.cni;
+        let from_env = req.args.get("MAC").filter(|mac| !mac.is_empty()).map(str::to_string);
+        let mac = over.mac.or(capability::mac(&req.config)?).or(from_env).unwrap_or(conf.mac);
+        let link = LinkSettings {
+            mac: Some(mac).filter(|mac| !mac.is_empty()).map(|mac| usable(&mac)).transpose()?,
+            mtu: Some(over.mtu.unwrap_or(conf.mtu)).filter(|mtu| *mtu > 0),
+            promisc: over.promisc.or(Some(conf.promisc)).filter(|on| *on),
+            allmulti: over.allmulti.or(conf.allmulti),
+            tx_queue: over.tx_queue.or(conf.tx_queue),
+        };
+        let mut sysctl = knobs(&conf.sysctl, &req.ifname)?;
+        sysctl.extend(knobs(&over.sysctl, &req.ifname)?);
+        let written_keys = conf.sysctl.into_keys().chain(over.sysctl.into_keys()).collect();
+        Ok(Settings { sysctl, written_keys, link })
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.sysctl.is_empty() && self.link.is_empty()
+    }
+}
+
+/// The folder of the backups. DEL and GC need nothing else from a config that may have become nonsense.
+pub fn data_dir(req: &Request<'_>) -> PathBuf {
+    let configured = cni::json::get(&req.config, "dataDir").and_then(|value| value.as_str());
+    PathBuf::from(configured.filter(|path| !path.is_empty()).unwrap_or(DATA_DIR))
+}
+
+fn usable(text: &str) -> Result<Mac> {
+    let wrong = |why: String| Error::invalid_config(format!("invalid args {text} for MAC addr: {why}"));
+    let mac: Mac = text.parse().map_err(|error: kernel::Error| wrong(error.to_string()))?;
+    match mac.is_usable() {
+        true => Ok(mac),
+        false => Err(wrong("it is all zero or the address of a group".into()).into()),
+    }
+}
+
+/// The knobs by their paths; the same one in two spellings would get whichever value comes last.
+fn knobs(written: &BTreeMap<String, String>, ifname: &str) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    for (key, value) in written {
+        if all.insert(knob(key, ifname)?, value.clone()).is_some() {
+            let text = format!("duplicated sysctl keys are not allowed: {key:?} stands there in another spelling");
+            return Err(Error::invalid_config(text).into());
+        }
+    }
+    Ok(all)
+}
+
+/// `net.ipv4.conf.IFNAME.arp_notify` → `net/ipv4/conf/eth0/arp_notify`. Every dot becomes a slash before the
+/// interface's name is put in, so no path can climb, and an interface may have dots in its name.
+fn knob(key: &str, ifname: &str) -> Result<String> {
+    let path: Vec<&str> = key.split(['.', '/']).filter(|part| !part.is_empty()).collect();
+    // Only /proc/sys/net belongs to the namespace; the rest is the node's.
+    if path.len() < 2 || path[0] != "net" {
+        let text = format!("invalid net sysctl key: {key:?}");
+        return Err(Error::invalid_config(text).with_details("only sysctls under net. belong to a pod").into());
+    }
+    Ok(path.join("/").replacen("IFNAME", ifname, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use cni_plugin::{Command, Registry};
+    use serde_json::{json, Value};
+
+    use super::*;
+
+    fn read(mut config: Value, args: &str) -> Result<Settings> {
+        config["name"] = json!("net");
+        config["cniVersion"] = json!("1.0.0");
+        let mut req = Request::new(Command::Gc, &Default::default(), config, Registry::none())?;
+        req.ifname = "eth0.7".into();
+        req.args = cni::Args::parse(args)?;
+        Settings::read(&req)
+    }
+
+    #[test]
+    fn keys_become_paths_that_stay_under_net() {
+        assert_eq!(knob("net.ipv4.conf.IFNAME.arp_notify", "eth0.7").unwrap(), "net/ipv4/conf/eth0.7/arp_notify");
+        assert_eq!(knob("/net/core/somaxconn", "eth0").unwrap(), "net/core/somaxconn");
+        assert_eq!(knob("net.core.IFNAME.IFNAME", "eth0").unwrap(), "net/core/eth0/IFNAME");
+        // There is no way up: dots are slashes, and empty parts are nothing.
+        assert_eq!(knob("net/../kernel/panic", "eth0").unwrap(), "net/kernel/panic");
+        for bad in ["", "net", "kernel.panic", "network.x", "../../etc/passwd", "IFNAME.x"] {
+            let text = knob(bad, "net").unwrap_err().to_string();
+            assert!(text.starts_with("invalid net sysctl key: "), "{bad}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_strongest_word_on_the_hardware_address_is_args_cni() {
+        let mac = |config: Value, args: &str| read(config, args).unwrap().link.mac.map(|mac| mac.0[5]);
+        let mut config = json!({"mac": "02:00:00:00:00:01"});
+        assert_eq!(mac(config.clone(), ""), Some(1));
+        assert_eq!(mac(config.clone(), "MAC=02:00:00:00:00:02"), Some(2));
+        config["runtimeConfig"] = json!({"mac": "02:00:00:00:00:03"});
+        assert_eq!(mac(config.clone(), "MAC=02:00:00:00:00:02"), Some(3));
+        config["args"] = json!({"cni": {"mac": "02:00:00:00:00:04"}});
+        assert_eq!(mac(config, "MAC=02:00:00:00:00:02"), Some(4));
+    }
+
+    #[test]
+    fn args_cni_overrules_the_rest_too() {
+        let config = json!({
+            "sysctl": {"net.core.somaxconn": "1"}, "promisc": true, "mtu": 1500, "allmulti": true, "txQLen": 1,
+            "args": {"cni": {"sysctl": {"net/core/somaxconn": "2", "net.a.b": "3"},
+                "promisc": false, "mtu": 1400, "allmulti": false, "txQLen": 0}},
+        });
+        let settings = read(config, "").unwrap();
+        let values: Vec<_> = settings.sysctl.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(values, [("net/a/b", "3"), ("net/core/somaxconn", "2")]);
+        let link = LinkSettings { mtu: Some(1400), allmulti: Some(false), tx_queue: Some(0), ..Default::default() };
+        assert_eq!(settings.link, link);
+        assert!(read(json!({"promisc": false, "mac": "", "args": null}), "").unwrap().is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let error = |config: Value, args: &str| read(config, args).unwrap_err().to_string();
+        assert!(error(json!({"mac": "xx"}), "").starts_with("invalid args xx for MAC addr: "));
+        assert!(error(json!({"mac": "01:00:00:00:00:00"}), "").contains("address of a group"));
+        let twice = json!({"sysctl": {"net.core.somaxconn": "1", "net/core/somaxconn": "2"}});
+        assert!(error(twice, "").starts_with("duplicated sysctl keys are not allowed"));
+        assert!(error(json!({}), "FOO=1").contains("unknown args"));
+        assert!(read(json!({}), "FOO=1;IgnoreUnknown=1").is_ok());
+    }
+}

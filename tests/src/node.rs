@@ -1,0 +1,132 @@
+//! Nodes and pods in namespaces.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const SETUP: &str = "set -e
+mount -t tmpfs none /run
+mount -t tmpfs none /var/lib
+mkdir -p /run/netns /var/lib/cni
+ip link set lo up
+echo ready
+exec cat >/dev/null";
+
+/// A machine in namespaces.
+#[derive(Debug)]
+pub struct Node {
+    holder: Child,
+    /// Closed when the node goes, which ends the holder.
+    stdin: Option<ChildStdin>,
+}
+
+/// A pod's namespace on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name, used as the container id too.
+    pub name: String,
+    /// The path of its namespace, on the node.
+    pub netns: String,
+}
+
+impl Node {
+    /// A fresh machine.
+    pub fn new() -> Node {
+        let mut holder = Command::new("unshare")
+            .args(["--net", "--mount", "--propagation", "private", "--", "sh", "-c", SETUP])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare (are you root?)");
+        let stdin = holder.stdin.take();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().expect("stdout")).read_line(&mut line).expect("the holder's word");
+        assert_eq!(line, "ready\n", "a node needs root: network and mount namespaces");
+        Node { holder, stdin }
+    }
+
+    /// A command that will run on the node.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--net", "--mount", "--target", &self.holder.id().to_string(), "--", program]);
+        command
+    }
+
+    /// Runs a shell script on the node; panics if it fails. Returns what it printed.
+    pub fn sh(&self, script: &str) -> String {
+        let output = self.try_sh(script);
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{script}\n{}\n{stdout}{stderr}", output.status);
+        stdout
+    }
+
+    /// Runs a shell script on the node.
+    pub fn try_sh(&self, script: &str) -> Output {
+        self.command("sh").args(["-c", script]).stdin(Stdio::null()).output().expect("nsenter")
+    }
+
+    /// Whether a shell script succeeds on the node.
+    pub fn can(&self, script: &str) -> bool {
+        self.try_sh(script).status.success()
+    }
+
+    /// The JSON that a shell script prints on the node.
+    pub fn json(&self, script: &str) -> Value {
+        let printed = self.sh(script);
+        if printed.trim().is_empty() {
+            return Value::Array(Vec::new());
+        }
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{script}: {error}\n{printed}"))
+    }
+
+    /// Writes a file on the node.
+    pub fn write(&self, path: &str, content: &str) {
+        let script = format!("mkdir -p \"$(dirname {path})\" && cat > {path}");
+        let mut child = self.command("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().expect("nsenter");
+        child.stdin.take().expect("stdin").write_all(content.as_bytes()).expect("write");
+        assert!(child.wait().expect("wait").success(), "write {path}");
+    }
+
+    /// A new pod.
+    pub fn pod(&self, name: &str) -> Pod {
+        self.sh(&format!("ip netns add {name}"));
+        Pod { name: name.into(), netns: format!("/run/netns/{name}") }
+    }
+
+    /// Ends a pod.
+    pub fn remove(&self, pod: &Pod) {
+        self.sh(&format!("ip netns delete {}", pod.name));
+    }
+
+    /// Everything that a plugin could leave behind, as text: links, addresses, routes, rules, firewall, files.
+    /// Empty firewall skeletons of ours (tables without elements) are not counted, nor are a network's
+    /// `lock` and `last_reserved_ip` files, which stay by design.
+    pub fn leftovers(&self) -> String {
+        self.sh(
+            "ip -br link | grep -v '^lo ' | sed 's/@.*//;s/ .*//' | sort
+             ip rule | grep -v 'lookup \\(local\\|main\\|default\\)' || true
+             nft list ruleset | grep 'elements = ' || true
+             iptables-save 2>/dev/null | grep -E '^-A' | grep -i cni || true
+             find /var/lib/cni /run/podwire /run/cni -type f 2>/dev/null \
+               | grep -v -e '/lock$' -e '/last_reserved_ip' -e '\\.lock$' -e '/token$' || true",
+        )
+    }
+}
+
+impl Default for Node {
+    fn default() -> Node {
+        Node::new()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
