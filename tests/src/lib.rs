@@ -7,12 +7,20 @@
 //! Programs under test are those that `make build` left in `dist/`.
 
 mod chain;
+mod facts;
+mod leftovers;
 mod node;
 mod plugin;
+pub mod strace;
+mod talk;
+mod twins;
 
 pub use chain::Chain;
+pub use facts::{Facts, Roles};
 pub use node::{Node, Pod};
 pub use plugin::{Invocation, Output};
+pub use talk::Listener;
+pub use twins::{Case, Difference};
 
 use std::path::PathBuf;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 const SETUP: &str = "set -e
 mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
-mkdir -p /run/netns /var/lib/cni
+mkdir -p /run/netns /run/test /var/lib/cni
 ip link set lo up
 echo ready
 exec cat >/dev/null";
@@ -97,20 +97,6 @@ impl Node {
     /// Ends a pod.
     pub fn remove(&self, pod: &Pod) {
         self.sh(&format!("ip netns delete {}", pod.name));
-    }
-
-    /// Everything that a plugin could leave behind, as text: links, addresses, routes, rules, firewall, files.
-    /// Empty firewall skeletons of ours (tables without elements) are not counted, nor are a network's
-    /// `lock` and `last_reserved_ip` files, which stay by design.
-    pub fn leftovers(&self) -> String {
-        self.sh(
-            "ip -br link | grep -v '^lo ' | sed 's/@.*//;s/ .*//' | sort
-             ip rule | grep -v 'lookup \\(local\\|main\\|default\\)' || true
-             nft list ruleset | grep 'elements = ' || true
-             iptables-save 2>/dev/null | grep -E '^-A' | grep -i cni || true
-             find /var/lib/cni /run/podwire /run/cni -type f 2>/dev/null \
-               | grep -v -e '/lock$' -e '/last_reserved_ip' -e '\\.lock$' -e '/token$' || true",
-        )
     }
 }
 

@@ -59,6 +59,11 @@ impl<'a> Invocation<'a> {
         self.run_with(&self.config.to_string(), &[])
     }
 
+    /// Runs it behind a wrapper such as `strace`.
+    pub fn run_behind(&self, wrapper: &[&str]) -> Output {
+        self.run_with(&self.config.to_string(), wrapper)
+    }
+
     /// Runs it with this standard input, behind a wrapper such as `strace`.
     pub fn run_with(&self, stdin: &str, wrapper: &[&str]) -> Output {
         let kind = self.config["type"].as_str().unwrap_or("bridge");

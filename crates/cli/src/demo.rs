@@ -36,7 +36,7 @@ struct Pod {
 /// Runs the demo.
 pub fn run() -> Result<()> {
     if netlink::sys::user_id() != 0 {
-        bail!("the demo makes network namespaces and needs root: sudo podwire demo");
+        bail!("it makes network namespaces and needs root: sudo podwire demo");
     }
     place::private_machine().context("make a private machine")?;
     let screen = Screen::new();
@@ -54,7 +54,10 @@ pub fn run() -> Result<()> {
     stage.talk(&pods, &world)?;
     stage.check_all(&pods)?;
     stage.detach_all(&pods)?;
-    stage.screen.title(&format!("Done in {:.1} s. The namespaces vanish with this program.", start.elapsed().as_secs_f32()));
+    stage.screen.title(&format!(
+        "Done in {:.1} s. The namespaces vanish with this program.",
+        start.elapsed().as_secs_f32()
+    ));
     Ok(())
 }
 
@@ -114,14 +117,15 @@ impl Stage {
             let start = Instant::now();
             let result = self.node.run(|| self.runtime.add(&self.list, &identity))?;
             let result = result.with_context(|| format!("attach {name}"))?;
-            self.screen.done(&format!("ADD {name}"), &format!("{:.2} ms", start.elapsed().as_secs_f64() * 1e3));
+            self.screen
+                .done(&format!("ADD {name}"), &format!("{:.2} ms", start.elapsed().as_secs_f64() * 1e3));
             pods.push((Pod { name, what, place, identity }, result));
         }
         Ok(pods)
     }
 
     fn show_table(&self, pods: &[(Pod, Attachment)]) {
-        let mut rows = vec![["pod", "IPv4", "IPv6", "hardware address", ""].map(String::from)];
+        let mut rows = Vec::new();
         for (pod, result) in pods {
             let address = |v4: bool| {
                 let mut all = result.ips.iter().map(|ip| ip.address).filter(|net| net.addr().is_ipv4() == v4);
@@ -129,34 +133,43 @@ impl Stage {
             };
             let inside = result.interfaces.iter().find(|one| !one.sandbox.is_empty());
             let mac = inside.map(|one| one.mac.clone()).unwrap_or_default();
-            rows.push([pod.name.into(), address(true), address(false), mac, pod.what.into()]);
+            rows.push(vec![pod.name.into(), address(true), address(false), mac, pod.what.into()]);
         }
         self.screen.title("Who got which address");
-        self.screen.table(&rows);
+        self.screen.table(&["POD", "IPV4", "IPV6", "HARDWARE ADDRESS", "SPECIAL"], &rows);
     }
 
     fn talk(&self, pods: &[(Pod, Attachment)], world: &Place) -> Result<()> {
-        let [(web, at_web), (client, at_client), (slow, at_slow)] = pods else { bail!("three pods were wanted") };
+        let [(web, at_web), (client, _), (slow, at_slow)] = pods else { bail!("three pods were wanted") };
         self.screen.title("They talk");
         for ip in &at_web.ips {
             let address = ip.address.addr();
-            let time = client.place.run(|| traffic::ping(address))?.with_context(|| format!("ping {address}"))?;
+            let time =
+                client.place.run(|| traffic::ping(address))?.with_context(|| format!("ping {address}"))?;
             self.screen.done(&format!("client pings web at {address}"), &format!("{:.3} ms", time * 1e3));
         }
         let outside = WORLD_ADDRESS.parse()?;
         client.place.run(|| traffic::ping(outside))?.context("ping the world")?;
-        self.screen.done("client pings the world", &format!("which sees the node's address, {NODE_ADDRESS} (ipMasq)"));
+        self.screen.done(
+            "client pings the world",
+            &format!("which sees the node's address, {NODE_ADDRESS} (ipMasq)"),
+        );
 
         let _server = web.place.run(|| traffic::serve(80, "hello from web"))??;
-        for (who, place, address) in [("the world", world, NODE_ADDRESS), ("the node itself", &self.node, "127.0.0.1")] {
-            let answer = place.run(|| traffic::get(address, HOST_PORT))?.with_context(|| format!("HTTP by {who}"))?;
+        for (who, place, address) in
+            [("the world", world, NODE_ADDRESS), ("the node itself", &self.node, "127.0.0.1")]
+        {
+            let answer =
+                place.run(|| traffic::get(address, HOST_PORT))?.with_context(|| format!("HTTP by {who}"))?;
             self.screen.done(&format!("{who} asks http://{address}:{HOST_PORT}/"), &format!("{answer:?}"));
         }
         let to = at_slow.ips.first().context("slow has no address")?.address.addr();
         let sink = slow.place.run(|| traffic::sink(9))??;
         let rate = client.place.run(|| traffic::measure(to, 9, sink))??;
-        self.screen.done("client sends to slow", &format!("{:.1} Mbit/s (the limit is {})", rate / 1e6, LIMIT / 1_000_000));
-        let _ = at_client;
+        self.screen.done(
+            "client sends to slow",
+            &format!("{:.1} Mbit/s (the limit is {})", rate / 1e6, LIMIT / 1_000_000),
+        );
         Ok(())
     }
 
@@ -175,7 +188,10 @@ impl Stage {
             let start = Instant::now();
             let left = self.node.run(|| self.runtime.del(&self.list, &pod.identity))?;
             left.with_context(|| format!("detach {}", pod.name))?;
-            self.screen.done(&format!("DEL {}", pod.name), &format!("{:.2} ms", start.elapsed().as_secs_f64() * 1e3));
+            self.screen.done(
+                &format!("DEL {}", pod.name),
+                &format!("{:.2} ms", start.elapsed().as_secs_f64() * 1e3),
+            );
         }
         self.node.run(|| self.runtime.gc(&self.list, &[]).done())??;
         let left = self.node.run(|| place::leftovers(Path::new("/run/podwire/demo")))??;

@@ -1,1 +1,90 @@
-//! The commands of the podwire program.
+//! The commands of the `podwire` program.
+//!
+//! A command is a type that clap fills from the command line and a function that turns it into an [`Answer`]
+//! (what people read, and the same as JSON) or a [`Failure`] (what failed, because of what, and what to do next).
+//! Printing happens in one place, [`main`]. Called as `cnitool` the program is a drop-in for that tool.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod catalogue;
+mod cnitool;
+mod demo;
+mod duration;
+mod failure;
+mod paint;
+mod publish;
+mod table;
+mod verbs;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use answer::Answer;
+pub use failure::Failure;
+
+/// Plugs containers into networks, and shows what is plugged in.
+#[derive(Debug, Parser)]
+#[command(name = "podwire", version, disable_help_subcommand = true)]
+#[command(after_help = "Examples:
+  podwire cni list                      networks, attachments, and what is wrong with them
+  podwire cni add pods blue             attach the namespace `blue` to the network `pods`
+  podwire cni status                    could another container be attached?
+
+`podwire COMMAND --help` tells more.")]
+struct Podwire {
+    /// Print JSON instead of text; errors too.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Attach, detach and look at containers, as a container runtime does.
+    #[command(subcommand)]
+    Cni(Box<verbs::Verb>),
+    /// Watch three pods get a network on this machine, in namespaces that vanish afterwards.
+    Demo,
+    /// The network plugins that this program knows.
+    Plugins,
+    /// The version of this program, and of the specification that it speaks.
+    Version,
+}
+
+/// Runs the program: `args` are those of the process, its own name first.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<_> = args.into_iter().collect();
+    let called = args.first().map(|name| Path::new(name).file_name().unwrap_or_default().to_owned());
+    if called.is_some_and(|name| name == "cnitool") {
+        return cnitool::main(args);
+    }
+    let podwire = Podwire::parse_from(args);
+    let answer = match podwire.command {
+        Command::Cni(verb) => verb.run(),
+        Command::Demo => match demo::run() {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => Err(Failure::new("the demo failed", cni::Error::internal(format!("{error:#}")))),
+        },
+        Command::Plugins => Ok(catalogue::plugins()),
+        Command::Version => Ok(catalogue::version()),
+    };
+    match answer {
+        Ok(answer) => answer.print(podwire.json),
+        Err(failure) => failure.print(podwire.json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        super::Podwire::command().debug_assert();
+    }
+}

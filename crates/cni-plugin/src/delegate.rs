@@ -18,9 +18,16 @@ pub fn ipam<'v>(req: &'v Request<'_>) -> Option<&'v str> {
     Some(kind).filter(|kind| !kind.is_empty())
 }
 
-/// ADD by the plugin `kind`. If it fails, its DEL is run: it may have got half way.
+/// ADD by the plugin `kind`. If a foreign one fails, its DEL is run: it may have got half way. Ours leaves
+/// nothing when it fails, and a DEL after "this container has an address already" would take that address.
 pub fn add(req: &Request<'_>, kind: &str) -> Result<Attachment> {
-    let answer = send(req, kind, Command::Add).inspect_err(|_| drop(send(req, kind, Command::Del)))?;
+    let undo = |_: &crate::Error| {
+        let ours = exec::find(kind, &req.path).is_ok_and(|file| req.registry.in_file(kind, &file).is_some());
+        if !ours {
+            let _ = send(req, kind, Command::Del);
+        }
+    };
+    let answer = send(req, kind, Command::Add).inspect_err(undo)?;
     let answer = answer.unwrap_or(Value::Null);
     Ok(Attachment::from_json(&answer, req.version).doing(|| format!("read the result of plugin {kind}"))?)
 }

@@ -80,9 +80,11 @@ impl Runtime<'_> {
             let call = Call { command: Command::Add, identity: Some(identity), config, deadline };
             let answer = self.call(list, step, call);
             let read = answer.and_then(|answer| {
-                in_version(answer.unwrap_or(Value::Null), list.version, list.version).map_err(|error| match error {
-                    Error::Cni(error) => step.misread(list, error),
-                    other => other,
+                in_version(answer.unwrap_or(Value::Null), list.version, list.version).map_err(|error| {
+                    match error {
+                        Error::Cni(error) => step.misread(list, error),
+                        other => other,
+                    }
                 })
             });
             match read {
@@ -93,7 +95,8 @@ impl Runtime<'_> {
                 }
             }
         }
-        let none = || Failure { started: 0, result: None, error: cni::Error::internal("no plugin ran").into() };
+        let none =
+            || Failure { started: 0, result: None, error: cni::Error::internal("no plugin ran").into() };
         last.ok_or_else(|| Box::new(none()))
     }
 

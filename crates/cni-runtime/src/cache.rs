@@ -64,8 +64,13 @@ impl Cache {
         if name.len() <= NAME_MAX {
             return Ok(self.results().join(name));
         }
-        let text = format!("the names of network {network:?}, container {container:?} and interface {ifname:?} are too long");
-        let hint = format!("together they may have {} bytes: the record of the attachment is named after them", NAME_MAX - 2);
+        let text = format!(
+            "the names of network {network:?}, container {container:?} and interface {ifname:?} are too long"
+        );
+        let hint = format!(
+            "together they may have {} bytes: the record of the attachment is named after them",
+            NAME_MAX - 2
+        );
         Err(cni::Error::env(text).with_details(hint).into())
     }
 
@@ -101,7 +106,8 @@ impl Cache {
                 return listing;
             }
         };
-        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| !path.is_dir()).collect();
+        let mut paths: Vec<_> =
+            entries.flatten().map(|entry| entry.path()).filter(|path| !path.is_dir()).collect();
         paths.sort();
         for path in paths {
             match read(&path) {
@@ -118,8 +124,13 @@ impl Cache {
         let failed = || Error::file("write record", &record.path);
         let new = self.draft(&record.path);
         DirBuilder::new().recursive(true).mode(0o700).create(self.results().join(NEW)).map_err(failed())?;
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).map_err(failed())?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .map_err(failed())?;
         file.write_all(record.to_json().to_string().as_bytes()).map_err(failed())?;
         fs::rename(&new, &record.path).map_err(failed())
     }
@@ -150,8 +161,10 @@ fn read(path: &Path) -> Result<Option<Record>> {
         bytes => bytes.map_err(Error::file("read", path))?,
     };
     let unknown = || {
-        cni::Error::decode("a bare result as runtimes wrote it before 2020: whose it is cannot be told from it")
-            .with_details("DEL of its container removes it")
+        cni::Error::decode(
+            "a bare result as runtimes wrote it before 2020: whose it is cannot be told from it",
+        )
+        .with_details("DEL of its container removes it")
     };
     Ok(Some(Record::parse(path, &bytes)?.ok_or_else(unknown)?))
 }

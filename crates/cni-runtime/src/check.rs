@@ -14,8 +14,13 @@ impl Runtime<'_> {
     /// networks it is an error (code 1).
     pub fn check(&self, list: &NetworkList, identity: &Identity) -> Result<()> {
         if !list.version.has_check() {
-            let text = format!("configuration version {:?} does not support the CHECK command", list.version.as_str());
-            return Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text).with_details("0.4.0 was the first to have it").into());
+            let text = format!(
+                "configuration version {:?} does not support the CHECK command",
+                list.version.as_str()
+            );
+            return Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text)
+                .with_details("0.4.0 was the first to have it")
+                .into());
         }
         if list.disable_check {
             return Ok(());
@@ -26,7 +31,11 @@ impl Runtime<'_> {
         let deadline = self.deadline();
         for step in self.chain(list, Command::Check)? {
             let config = step.config.request(list, result.as_ref(), &identity.capabilities);
-            self.call(list, &step, Call { command: Command::Check, identity: Some(&identity), config, deadline })?;
+            self.call(
+                list,
+                &step,
+                Call { command: Command::Check, identity: Some(&identity), config, deadline },
+            )?;
         }
         Ok(())
     }

@@ -64,7 +64,8 @@ impl Runtime<'_> {
             let step = self.step(list, plugin, Command::Del)?;
             let config = plugin.request(list, prev, &identity.capabilities);
             let deadline = self.deadline();
-            self.call(list, &step, Call { command: Command::Del, identity: Some(identity), config, deadline }).map(drop)
+            self.call(list, &step, Call { command: Command::Del, identity: Some(identity), config, deadline })
+                .map(drop)
         };
         plugins.iter().rev().filter_map(|plugin| del(plugin).err()).collect()
     }

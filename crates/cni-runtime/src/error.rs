@@ -79,7 +79,7 @@ pub enum Error {
 
 /// A file that was skipped, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", .path.display())]
+#[error("{}{error}", place(.path, .error))]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
@@ -118,12 +118,16 @@ impl Error {
                 let inner = source.to_cni();
                 (format!("{}: {}", whose(kind, network, verb), inner.msg), inner.details)
             }
-            Error::Undo { .. } => (self.to_string(), "DEL the container, or GC the network, until it succeeds".into()),
+            Error::Undo { .. } => {
+                (self.to_string(), "DEL the container, or GC the network, until it succeeds".into())
+            }
             Error::Attached { .. } => (self.to_string(), "DEL it first".into()),
             Error::NotFound { present, problems, .. } => (self.to_string(), nearby(present, problems)),
             Error::Foreign { .. } => (self.to_string(), "choose another container id or network name".into()),
             Error::File { source, .. } => (self.to_string(), of_file(source)),
-            Error::Several(all) => (self.to_string(), all.first().map(|e| e.to_cni().details).unwrap_or_default()),
+            Error::Several(all) => {
+                (self.to_string(), all.first().map(|e| e.to_cni().details).unwrap_or_default())
+            }
         };
         cni::Error::new(self.code(), msg).with_details(hint)
     }
@@ -131,6 +135,14 @@ impl Error {
     pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();
         move |source| Error::File { doing, path, source }
+    }
+}
+
+/// Where the problem is, unless its error says so itself.
+fn place(path: &Path, error: &Error) -> String {
+    match error {
+        Error::File { path: named, .. } if named == path => String::new(),
+        _ => format!("{}: ", path.display()),
     }
 }
 
@@ -179,7 +191,10 @@ mod tests {
     fn a_plugins_code_and_hint_survive_every_wrapping() {
         let source = Box::new(cni::Error::new(11, "pool is full").with_details("add a range").into());
         let plugin = Error::Plugin { kind: "bridge".into(), network: "pods".into(), verb: "add", source };
-        assert_eq!(plugin.to_string(), r#"plugin type="bridge" name="pods" failed (add): pool is full; add a range"#);
+        assert_eq!(
+            plugin.to_string(),
+            r#"plugin type="bridge" name="pods" failed (add): pool is full; add a range"#
+        );
         let cni = plugin.to_cni();
         assert_eq!((cni.code, cni.details.as_str()), (11, "add a range"));
         let undo = Error::Undo { source: Box::new(plugin), undo: vec![cni::Error::internal("stuck").into()] };

@@ -16,7 +16,6 @@ use crate::{Error, Problem, Result};
 /// A folder of networks.
 ///
 /// ```
-/// # use podwire_cni_runtime as cni_runtime;
 /// # let dir = std::env::temp_dir().join(format!("podwire-folder-example-{}", std::process::id()));
 /// # std::fs::create_dir_all(&dir)?;
 /// std::fs::write(dir.join("10-pods.conflist"), r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "ptp"}]}"#)?;
@@ -121,7 +120,10 @@ impl ConfigFolder {
             false => with_plugins(list, &self.path)?,
         };
         match list.plugins.is_empty() {
-            true => Err(cni::Error::invalid_config("error parsing configuration list: no plugin configs found").into()),
+            true => {
+                Err(cni::Error::invalid_config("error parsing configuration list: no plugin configs found")
+                    .into())
+            }
             false => Ok(list),
         }
     }
@@ -137,7 +139,8 @@ fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(Error::file("read folder", folder))?,
     };
-    let wanted = |path: &PathBuf| path.extension().is_some_and(|end| endings.iter().any(|ending| end == *ending));
+    let wanted =
+        |path: &PathBuf| path.extension().is_some_and(|end| endings.iter().any(|ending| end == *ending));
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(wanted).collect();
     files.retain(|path| !path.is_dir());
     files.sort();

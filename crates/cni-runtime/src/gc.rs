@@ -35,7 +35,8 @@ impl Runtime<'_> {
         if list.disable_gc {
             return sweep;
         }
-        let kept: HashSet<_> = valid.iter().map(|(container, ifname)| (container.as_str(), ifname.as_str())).collect();
+        let kept: HashSet<_> =
+            valid.iter().map(|(container, ifname)| (container.as_str(), ifname.as_str())).collect();
         for record in self.cache.list().records {
             if record.network != list.name.as_str() || kept.contains(&(&*record.container, &*record.ifname)) {
                 continue;
@@ -52,7 +53,12 @@ impl Runtime<'_> {
         sweep
     }
 
-    fn gc_plugin(&self, list: &NetworkList, plugin: &PluginConfig, valid: &[(ContainerId, IfName)]) -> Result<()> {
+    fn gc_plugin(
+        &self,
+        list: &NetworkList,
+        plugin: &PluginConfig,
+        valid: &[(ContainerId, IfName)],
+    ) -> Result<()> {
         let step = self.step(list, plugin, Command::Gc)?;
         let config = plugin.gc_request(list, valid);
         let call = Call { command: Command::Gc, identity: None, config, deadline: self.deadline() };

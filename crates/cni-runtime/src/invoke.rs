@@ -21,7 +21,8 @@ pub(crate) struct Step<'l, 'p> {
 impl Step<'_, '_> {
     /// The error of a result that cannot be understood.
     pub(crate) fn misread(&self, list: &NetworkList, error: cni::Error) -> Error {
-        let source = cni_plugin::Error::Step { doing: "read its result".into(), source: Box::new(error.into()) };
+        let source =
+            cni_plugin::Error::Step { doing: "read its result".into(), source: Box::new(error.into()) };
         failed(list, &self.config.kind, Command::Add)(source)
     }
 }
@@ -42,7 +43,12 @@ pub(crate) struct Call<'a> {
 
 impl<'p> Runtime<'p> {
     /// Finds a plugin of the list.
-    pub(crate) fn step<'l>(&self, list: &NetworkList, config: &'l PluginConfig, verb: Command) -> Result<Step<'l, 'p>> {
+    pub(crate) fn step<'l>(
+        &self,
+        list: &NetworkList,
+        config: &'l PluginConfig,
+        verb: Command,
+    ) -> Result<Step<'l, 'p>> {
         let place = self.place(&config.kind).map_err(failed(list, &config.kind, verb))?;
         Ok(Step { config, place })
     }
@@ -63,7 +69,12 @@ impl<'p> Runtime<'p> {
     }
 
     /// Calls a plugin. Returns what ADD printed.
-    pub(crate) fn call(&self, list: &NetworkList, step: &Step<'_, '_>, call: Call<'_>) -> Result<Option<Value>> {
+    pub(crate) fn call(
+        &self,
+        list: &NetworkList,
+        step: &Step<'_, '_>,
+        call: Call<'_>,
+    ) -> Result<Option<Value>> {
         let verb = call.command;
         self.place_call(&step.place, call).map_err(failed(list, &step.config.kind, verb))
     }
@@ -77,7 +88,8 @@ impl<'p> Runtime<'p> {
             Place::File(file) => {
                 let env = self.environment(&call);
                 let stdin = call.config.to_string();
-                let output = Execution { file, env, stdin: stdin.as_bytes(), deadline: call.deadline }.run()?;
+                let output =
+                    Execution { file, env, stdin: stdin.as_bytes(), deadline: call.deadline }.run()?;
                 match call.command {
                     Command::Add => Ok(Some(json::parse(&output).doing(|| "read its result".into())?)),
                     _ => Ok(None),
@@ -92,13 +104,17 @@ impl<'p> Runtime<'p> {
         let own_namespace_allowed = matches!(own.as_str(), "1" | "true");
         let request = Request::new(call.command, &source, call.config, self.registry)?;
         // A plugin that panics has failed like any other: what was done so far can still be taken back.
-        let called = catch_unwind(AssertUnwindSafe(|| dispatch::call(plugin, &request, own_namespace_allowed)));
-        called.unwrap_or_else(|_| Err(cni::Error::internal("the plugin panicked: this is a bug in it").into()))
+        let called =
+            catch_unwind(AssertUnwindSafe(|| dispatch::call(plugin, &request, own_namespace_allowed)));
+        called
+            .unwrap_or_else(|_| Err(cni::Error::internal("the plugin panicked: this is a bug in it").into()))
     }
 
     fn source(&self, call: &Call<'_>) -> Source {
         let (container, ifname, netns, args) = match call.identity {
-            Some(id) => (id.container.to_string(), id.ifname.to_string(), id.netns_text(), id.args.to_string()),
+            Some(id) => {
+                (id.container.to_string(), id.ifname.to_string(), id.netns_text(), id.args.to_string())
+            }
             None => Default::default(),
         };
         let folders: Vec<_> = self.path.iter().map(|folder| folder.to_string_lossy()).collect();
@@ -126,7 +142,11 @@ impl<'p> Runtime<'p> {
 }
 
 /// Says which plugin of which network it was.
-pub(crate) fn failed<'a>(list: &'a NetworkList, kind: &'a str, command: Command) -> impl FnOnce(cni_plugin::Error) -> Error + 'a {
+pub(crate) fn failed<'a>(
+    list: &'a NetworkList,
+    kind: &'a str,
+    command: Command,
+) -> impl FnOnce(cni_plugin::Error) -> Error + 'a {
     let verb = match command {
         Command::Add => "add",
         Command::Del => "delete",

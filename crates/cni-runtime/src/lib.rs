@@ -8,7 +8,6 @@
 //!
 //! ```no_run
 //! use cni_runtime::{ConfigFolder, Identity, Runtime};
-//! # use podwire_cni_runtime as cni_runtime;
 //!
 //! let network = ConfigFolder::new("/etc/cni/net.d").find("pods")?;
 //! let runtime = Runtime::new(["/opt/cni/bin"]);

@@ -27,7 +27,8 @@ impl Runtime<'_> {
             match self.ask_version(kind)?.supports(list.version) {
                 true => Ok(()),
                 false => {
-                    let text = format!("plugin {kind} does not support config version {:?}", list.version.as_str());
+                    let text =
+                        format!("plugin {kind} does not support config version {:?}", list.version.as_str());
                     Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text).into())
                 }
             }
@@ -35,7 +36,8 @@ impl Runtime<'_> {
         let kinds = list.plugins.iter().map(|plugin| plugin.kind.as_str());
         let check = |kind: &str| unfit(kind).map_err(failed(list, kind, Command::Version)).err();
         Error::all(kinds.filter_map(check).collect())?;
-        let capabilities: BTreeSet<_> = list.plugins.iter().flat_map(|plugin| plugin.capabilities.clone()).collect();
+        let capabilities: BTreeSet<_> =
+            list.plugins.iter().flat_map(|plugin| plugin.capabilities.clone()).collect();
         Ok(capabilities.into_iter().collect())
     }
 
@@ -45,7 +47,12 @@ impl Runtime<'_> {
             Place::File(file) => file,
         };
         // Plugins built with the oldest libraries insist on these variables even for VERSION.
-        let env = [("CNI_COMMAND", "VERSION"), ("CNI_NETNS", "dummy"), ("CNI_IFNAME", "dummy"), ("CNI_PATH", "dummy")];
+        let env = [
+            ("CNI_COMMAND", "VERSION"),
+            ("CNI_NETNS", "dummy"),
+            ("CNI_IFNAME", "dummy"),
+            ("CNI_PATH", "dummy"),
+        ];
         let env = env.into_iter().map(|(name, value)| (name, value.into())).collect();
         let stdin = json!({ "cniVersion": Version::CURRENT }).to_string();
         match (Execution { file: &file, env, stdin: stdin.as_bytes(), deadline: self.deadline() }).run() {

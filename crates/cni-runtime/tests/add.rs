@@ -1,5 +1,7 @@
 //! ADD: what each plugin is told, and what is left when one fails.
 
+#![allow(clippy::unwrap_used)]
+
 mod bench;
 
 use std::fs::{self, OpenOptions};
@@ -7,13 +9,17 @@ use std::time::{Duration, Instant};
 
 use bench::{list, pod, Bench};
 use cni::{code, Args, NetworkList};
-use podwire_cni_runtime::{Error, Identity, Trace};
+use cni_runtime::{Error, Identity, Trace};
 use serde_json::{json, Value};
 
 #[test]
 fn each_plugin_gets_the_result_of_the_one_before() {
     let bench = Bench::new(&["a", "b"]);
-    bench.says("a", "ADD", r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/16"}], "extra": {"x": 1}}"#);
+    bench.says(
+        "a",
+        "ADD",
+        r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/16"}], "extra": {"x": 1}}"#,
+    );
     bench.says("b", "ADD", r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.2.0.5/16"}]}"#);
     let attachment = bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
     assert_eq!(attachment.ips[0].address.to_string(), "10.2.0.5/16");
@@ -53,7 +59,8 @@ fn runtime_config_has_only_what_a_plugin_asks_for() {
 #[test]
 fn the_highest_common_version_is_spoken() {
     let bench = Bench::new(&["a"]);
-    let config = json!({"cniVersions": ["0.4.0", "1.0.0", "7.0.0"], "name": "net", "plugins": [{"type": "a"}]});
+    let config =
+        json!({"cniVersions": ["0.4.0", "1.0.0", "7.0.0"], "name": "net", "plugins": [{"type": "a"}]});
     bench.runtime().add(&NetworkList::parse(config.to_string().as_bytes()).unwrap(), &pod()).unwrap();
     assert_eq!(bench.stdin("a", "ADD")["cniVersion"], "1.0.0");
 }
@@ -66,7 +73,11 @@ fn a_result_without_a_version_or_of_another_one_is_put_right() {
     bench.runtime().add(&list("0.4.0", &["a", "b", "c"]), &pod()).unwrap();
     for kind in ["b", "c"] {
         let prev = &bench.stdin(kind, "ADD")["prevResult"];
-        assert_eq!((&prev["cniVersion"], &prev["ips"][0]["version"]), (&json!("0.4.0"), &json!("4")), "{kind}");
+        assert_eq!(
+            (&prev["cniVersion"], &prev["ips"][0]["version"]),
+            (&json!("0.4.0"), &json!("4")),
+            "{kind}"
+        );
     }
 }
 
@@ -104,7 +115,10 @@ fn what_could_not_be_taken_back_is_told_and_remembered() {
     assert!(matches!(error, Error::Undo { .. }));
     assert_eq!(error.code(), 7);
     assert!(error.to_string().contains("bad config; taking back what was done failed too: "), "{error}");
-    assert!(error.to_string().ends_with(r#"plugin type="b" name="net" failed (delete): device busy"#), "{error}");
+    assert!(
+        error.to_string().ends_with(r#"plugin type="b" name="net" failed (delete): device busy"#),
+        "{error}"
+    );
     assert_eq!(bench.calls(), ["ADD a pod1", "ADD b pod1", "DEL b pod1", "DEL a pod1"]);
     assert_eq!(bench.records(), ["net-pod1-eth0"]);
 }
@@ -124,7 +138,8 @@ fn there_is_a_record_before_the_first_plugin_runs() {
 fn an_interrupted_add_is_cleaned_up_by_the_next() {
     let bench = Bench::new(&["a"]);
     bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();
-    let mut record: Value = serde_json::from_slice(&fs::read(bench.record("net-pod1-eth0")).unwrap()).unwrap();
+    let mut record: Value =
+        serde_json::from_slice(&fs::read(bench.record("net-pod1-eth0")).unwrap()).unwrap();
     record.as_object_mut().unwrap().remove("result");
     fs::write(bench.record("net-pod1-eth0"), record.to_string()).unwrap();
     bench.calls();

@@ -1,12 +1,14 @@
 //! DEL and CHECK: what plugins are told again, and that nothing keeps a dead container's network alive.
 
+#![allow(clippy::unwrap_used)]
+
 mod bench;
 
 use std::fs;
 
 use bench::{list, pod, Bench};
 use cni::{code, Args};
-use podwire_cni_runtime::Identity;
+use cni_runtime::Identity;
 use serde_json::{json, Value};
 
 const RESULT: &str = r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/16"}]}"#;
@@ -48,7 +50,9 @@ fn a_failing_plugin_does_not_keep_the_others_from_being_told() {
     fs::write(bench.record("net-pod1-eth0"), RESULT).unwrap();
     let error = runtime.del(&list, &pod()).unwrap_err();
     assert_eq!(bench.calls(), ["DEL c pod1", "DEL b pod1", "DEL a pod1"]);
-    for part in [r#"type="c" name="net" failed (delete): no disk"#, "failed to find plugin \"absent\"", "busy"] {
+    for part in
+        [r#"type="c" name="net" failed (delete): no disk"#, "failed to find plugin \"absent\"", "busy"]
+    {
         assert!(error.to_string().contains(part), "{error}");
     }
     assert_eq!(bench.records(), ["net-pod1-eth0"], "what is remembered stays for the next try");
@@ -59,7 +63,9 @@ fn no_broken_record_blocks_del() {
     let bench = Bench::new(&["a"]);
     let (runtime, list) = (bench.runtime(), list("1.0.0", &["a"]));
     fs::create_dir_all(bench.root.join("cache/results")).unwrap();
-    for torn in ["", "{\"kind\":\"cniCacheV1\",\"conta", "[]", "\0\0\0\0", r#"{"kind":"cniCacheV1","config":"!"}"#] {
+    for torn in
+        ["", "{\"kind\":\"cniCacheV1\",\"conta", "[]", "\0\0\0\0", r#"{"kind":"cniCacheV1","config":"!"}"#]
+    {
         fs::write(bench.record("net-pod1-eth0"), torn).unwrap();
         assert_eq!(runtime.cache().list().problems.len(), 1, "{torn:?}");
         runtime.del(&list, &pod()).unwrap_or_else(|error| panic!("{torn:?}: {error}"));
@@ -107,7 +113,10 @@ fn what_the_caller_leaves_out_is_as_it_was_at_add() {
     let gone = Identity::new("pod1", "eth0").unwrap();
     bench.runtime().del(&list, &gone).unwrap();
     assert_eq!(bench.stdin("a", "DEL")["runtimeConfig"]["portMappings"], json!([1]));
-    assert_eq!((bench.env("a", "DEL", "CNI_ARGS"), bench.env("a", "DEL", "CNI_NETNS")), ("K=V".into(), "".into()));
+    assert_eq!(
+        (bench.env("a", "DEL", "CNI_ARGS"), bench.env("a", "DEL", "CNI_NETNS")),
+        ("K=V".into(), "".into())
+    );
 }
 
 #[test]
@@ -137,7 +146,9 @@ fn check_sends_the_remembered_result_forward_and_stops_at_the_first_no() {
 
     let error = runtime.check(&list("0.3.1", &["a"]), &pod()).unwrap_err();
     assert_eq!(error.code(), code::INCOMPATIBLE_VERSION);
-    assert!(error.to_string().starts_with(r#"configuration version "0.3.1" does not support the CHECK command"#));
+    assert!(error
+        .to_string()
+        .starts_with(r#"configuration version "0.3.1" does not support the CHECK command"#));
     let mut off = config;
     off.disable_check = true;
     runtime.check(&off, &pod()).unwrap();

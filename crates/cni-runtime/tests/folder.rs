@@ -1,11 +1,13 @@
 //! The folder of networks.
 
+#![allow(clippy::unwrap_used)]
+
 mod bench;
 
 use std::fs;
 
 use bench::Bench;
-use podwire_cni_runtime::{ConfigFolder, Error};
+use cni_runtime::{ConfigFolder, Error};
 use serde_json::json;
 
 struct Folder(Bench);
@@ -54,7 +56,10 @@ fn a_bad_file_hides_no_network_and_is_told_of() {
     assert_eq!(error.to_string(), text);
     let details = error.to_cni().details;
     assert!(details.starts_with("there are: good; could not read "), "{details}");
-    assert!(details.contains("10-torn.conflist: error parsing configuration list: invalid JSON"), "{details}");
+    assert!(
+        details.contains("10-torn.conflist: error parsing configuration list: invalid JSON"),
+        "{details}"
+    );
 }
 
 #[test]

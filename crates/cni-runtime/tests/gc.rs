@@ -1,12 +1,14 @@
 //! GC, STATUS and VERSION.
 
+#![allow(clippy::unwrap_used)]
+
 mod bench;
 
 use std::fs;
 
 use bench::{list, pod, Bench};
 use cni::{code, ContainerId, IfName};
-use podwire_cni_runtime::Identity;
+use cni_runtime::Identity;
 use serde_json::json;
 
 fn id(container: &str) -> Identity {

@@ -1,5 +1,7 @@
 //! Plugins of this program are called without a process, and behave as if they had one.
 
+#![allow(clippy::unwrap_used)]
+
 mod bench;
 
 use std::fs;
@@ -112,7 +114,7 @@ fn a_panic_is_a_failure_and_is_taken_back() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = bench();
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
-    let pod = podwire_cni_runtime::Identity::new("panic", "eth0").unwrap().netns("/x");
+    let pod = cni_runtime::Identity::new("panic", "eth0").unwrap().netns("/x");
     let error = runtime.add(&list("1.1.0", &["theirs", "ours"]), &pod).unwrap_err();
     assert!(error.to_string().contains("the plugin panicked"), "{error}");
     assert_eq!(std::mem::take(&mut *CALLS.lock().unwrap()), ["ADD panic 1", "DEL panic 1"]);

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use podwire_cni::NetworkList;
+use cni::NetworkList;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut bytes = Vec::new();

@@ -9,7 +9,7 @@
 //! environment, and [`json`] reads all of it with the habits of Go that the field relies on.
 //!
 //! ```
-//! use podwire_cni::{Attachment, NetworkList, Version};
+//! use cni::{Attachment, NetworkList, Version};
 //!
 //! // The runtime's side: a list, and the request for its first plugin.
 //! let list = NetworkList::parse(
@@ -20,14 +20,14 @@
 //!
 //! // The plugin's side: a result that the plugin made, in the version that the runtime speaks.
 //! let mut attachment = Attachment::default();
-//! attachment.ips.push(podwire_cni::Ip::new(podwire_cni::addr::parse_net("10.1.0.5/16")?));
+//! attachment.ips.push(cni::Ip::new(cni::addr::parse_net("10.1.0.5/16")?));
 //! let printed = attachment.to_json(list.version)?;
 //! assert_eq!(printed["ips"][0]["version"], "4");
 //!
 //! // And back, whatever version it was.
 //! assert_eq!(Attachment::from_json(&printed, list.version)?, attachment);
 //! assert_eq!(list.version, Version::V0_4_0);
-//! # Ok::<(), podwire_cni::Error>(())
+//! # Ok::<(), cni::Error>(())
 //! ```
 
 #![forbid(unsafe_code)]

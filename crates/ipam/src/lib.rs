@@ -7,7 +7,7 @@
 //! address of the one before it, which neighbours may still have in their caches.
 //!
 //! ```
-//! use podwire_ipam::{range_sets, RangeSpec};
+//! use ipam::{range_sets, RangeSpec};
 //!
 //! let pods = RangeSpec::new("ipam.ranges[0][0]", "10.1.0.0/24".parse()?);
 //! let sets = range_sets(vec![vec![pods]])?;

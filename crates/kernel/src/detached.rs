@@ -1,9 +1,10 @@
 //! Deleting without waiting for the kernel's dust to settle.
 //!
 //! A deleted link is gone, and its name free, after about a millisecond; but whoever asked for it is kept
-//! for 15 to 20 ms more in an RCU barrier. Likewise, closing a netfilter socket that deleted something waits
-//! for a grace period, with the firewall's lock held. A detached child does that waiting: it sends the
-//! deletion and keeps the sockets, the plugin returns when the kernel gives notice that the link is gone.
+//! for 15 to 20 ms more in an RCU barrier. Likewise, closing a netfilter socket while anything that anybody
+//! deleted from the firewall is not yet freed waits for a grace period, with the firewall's lock held. A detached
+//! child does that waiting: it sends the deletion and keeps the sockets, the plugin returns when the kernel gives
+//! notice that the link is gone.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -56,7 +57,7 @@ pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Resu
     }
 }
 
-/// Lets a firewall socket that deleted something be closed later, by nobody who is waited for.
+/// Lets the firewall socket of `place`, if it was used, be closed later, by nobody who is waited for.
 pub fn linger(place: &Host) {
     if let Some(socket) = place.used_nft() {
         let hold: Option<BorrowedFd<'_>> = Some(socket.as_fd());

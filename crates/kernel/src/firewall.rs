@@ -1,13 +1,15 @@
 //! Firewall idioms in nf_tables: masquerading, host ports, forwarding, spoof guards.
 //!
-//! Each feature has a table of its own. Its skeleton (chains, rules, empty sets and maps) is made once, in one
-//! transaction; after that a pod is elements and nothing but elements: an address in a set, a port in a map. So
-//! a packet's cost does not grow with the number of pods, and neither does an ADD's.
+//! Each feature has a table of its own. Its skeleton (chains, rules, empty sets and maps) is made once, in
+//! one transaction; after that a pod is elements and nothing but elements: an address in a set, a port in a
+//! map. So a packet's cost does not grow with the number of pods, and neither does an ADD's. (No element
+//! jumps to a chain: for each such one the kernel walks the whole table, with all its elements, to see that
+//! no jump leads in a circle. What differs from network to network is a set and a chain a network.)
 //!
-//! Every element says in its comment whose it is ([`Owner`]): network/container/interface. A pod's own elements
-//! are deleted by their keys when these are known ([`remove`](masquerade::remove)), by their comments when they
-//! are not (`remove_all`), and those of pods that no longer exist are collected (`collect`). `nft list ruleset`
-//! shows it all.
+//! Every element says in its comment whose it is ([`Owner`]): network/container/interface. A pod's own
+//! elements are deleted by their keys when these are known ([`remove`](masquerade::remove)), by their
+//! comments when they are not (`remove_all`), and those of pods that no longer exist are collected
+//! (`collect`). `nft list ruleset` shows it all.
 //!
 //! | table | what it does |
 //! |---|---|
@@ -78,7 +80,9 @@ fn family(net: &IpNet) -> Family {
     }
 }
 
-/// The name of the chain for one pod network: `net_10.1.0.0_16`. Colons are not for chain names.
-fn chain_of(kind: &str, net: &IpNet) -> String {
-    format!("{kind}_{}_{}", net.network().to_string().replace(':', "_"), net.prefix_len())
+/// The name of the set, and of the chain, for one pod network: `net4_10.1.0.0_16`. Colons are not for such
+/// names.
+fn named_for(kind: &str, net: &IpNet) -> String {
+    let version = if net.addr().is_ipv4() { 4 } else { 6 };
+    format!("{kind}{version}_{}_{}", net.network().to_string().replace(':', "_"), net.prefix_len())
 }

@@ -1,7 +1,6 @@
-//! Firewall idioms against the running kernel: real namespaces, real packets. They need root, and `ip`, `nft`,
-//! `iptables` and `conntrack` to set the stage and to read back.
+//! Firewall idioms against the running kernel: real namespaces, real packets. They need root, and `ip`,
+//! `nft`, `iptables` and `conntrack` to set the stage and to read back.
 
-use podwire_kernel as kernel;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -128,7 +127,8 @@ fn serve(port: u16, name: &'static str) {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
-            let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical().to_string()).unwrap_or_default();
+            let peer =
+                stream.peer_addr().map(|peer| peer.ip().to_canonical().to_string()).unwrap_or_default();
             let _ = write!(stream, "{name} sees {peer}");
         }
     });
@@ -166,7 +166,8 @@ fn a_pod_is_masqueraded_outside_its_network_and_not_inside() {
         // Of the same network, but not on the bridge: packets to it are routed through the node.
         let far = Place::wired("pod2");
         run("ip route add 10.1.9.9 dev pod2; ip addr add 10.1.0.1/32 dev pod2");
-        far.sh("ip addr add 10.1.9.9/32 dev eth0; ip route add 10.1.0.1 dev eth0; ip route add default via 10.1.0.1");
+        far.sh("ip addr add 10.1.9.9/32 dev eth0; ip route add 10.1.0.1 dev eth0");
+        far.sh("ip route add default via 10.1.0.1");
         pod.sh("ip route add 10.1.9.9 via 10.1.0.1");
         world.serves(9000, "world");
         far.serves(9000, "far");
@@ -190,18 +191,18 @@ fn masquerades_are_listed_replaced_collected_and_swept() {
         assert!(!masquerade::remove(nft, &owner("c1"), &[ip("10.1.0.5")]).unwrap());
         assert!(!masquerade::remove_all(nft, &owner("c1")).unwrap());
         assert_eq!(masquerade::collect(nft, "pods", &[]).unwrap(), 0);
-        masquerade::add(nft, &owner("dead"), &[net("10.1.0.5/16"), net("fd00:1::5/64")]).unwrap();
+        masquerade::add(nft, &owner("dead"), &[net("10.1.0.5/16")]).unwrap();
         masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16"), net("fd00:1::5/64")]).unwrap();
         masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16"), net("fd00:1::5/64")]).unwrap();
         masquerade::add(nft, &owner("c2"), &[net("10.2.0.5/16")]).unwrap();
         masquerade::add(nft, &Owner::new("other", "c3", "eth0"), &[net("10.3.0.5/16")]).unwrap();
         let listed = ruleset();
         for line in [
-            "10.1.0.5 comment \"pods/c1/eth0\" : jump net_10.1.0.0_16",
-            "fd00:1::5 comment \"pods/c1/eth0\" : jump net_fd00_1___64",
-            "ip saddr vmap @sources4\nip6 saddr vmap @sources6\n}",
-            "chain net_10.1.0.0_16 {\nip daddr 10.1.0.0/16 return\nip daddr 224.0.0.0/4 return\nmasquerade\n}",
-            "chain net_fd00_1___64 {\nip6 daddr fd00:1::/64 return\nip6 daddr ff00::/8 return\nmasquerade\n}",
+            "set net4_10.1.0.0_16 {\ntype ipv4_addr\nelements = { 10.1.0.5 comment \"pods/c1/eth0\" }",
+            "set net6_fd00_1___64 {\ntype ipv6_addr\nelements = { fd00:1::5 comment \"pods/c1/eth0\" }",
+            "chain net4_10.1.0.0_16 {\ntype nat hook postrouting priority srcnat; policy accept;\n\
+             ip saddr @net4_10.1.0.0_16 ip daddr != 10.1.0.0/16 ip daddr != 224.0.0.0/4 masquerade\n}",
+            "ip6 saddr @net6_fd00_1___64 ip6 daddr != fd00:1::/64 ip6 daddr != ff00::/8 masquerade\n}",
         ] {
             assert!(listed.contains(line), "no {line:?} in {listed}");
         }
@@ -227,14 +228,15 @@ fn pods_that_come_all_at_once_make_the_skeleton_once() {
                         let addr = net(&format!("10.{}.{n}.{m}/16", n % 4));
                         masquerade::add(nft, &owner(&format!("c{n}-{m}")), &[addr]).unwrap();
                         if m % 2 == 0 {
-                            assert!(masquerade::remove(nft, &owner(&format!("c{n}-{m}")), &[addr.addr()]).unwrap());
+                            assert!(masquerade::remove(nft, &owner(&format!("c{n}-{m}")), &[addr.addr()])
+                                .unwrap());
                         }
                     }
                 });
             }
         });
         let listed = ruleset();
-        assert_eq!(listed.matches("vmap @sources4").count(), 1, "{listed}");
+        assert_eq!(listed.matches("hook postrouting").count(), 4, "{listed}");
         assert_eq!(listed.matches("masquerade\n").count(), 4, "{listed}");
         assert_eq!(masquerade::collect(nft, "pods", &[]).unwrap(), 160);
     });
@@ -244,11 +246,15 @@ fn pods_that_come_all_at_once_make_the_skeleton_once() {
 fn a_skeleton_that_was_damaged_is_mended() {
     on_a_node(|nft| {
         masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16")]).unwrap();
-        run("nft flush chain inet podwire_masq postrouting; nft delete set inet podwire_masq sources6");
         masquerade::add(nft, &owner("c2"), &[net("fd00:1::5/64")]).unwrap();
+        run("nft flush chain inet podwire_masq net6_fd00_1___64; nft delete set inet podwire_masq net6_fd00_1___64");
+        masquerade::add(nft, &owner("c3"), &[net("fd00:1::6/64")]).unwrap();
         let listed = ruleset();
-        assert!(listed.contains("ip saddr vmap @sources4\nip6 saddr vmap @sources6\n}"), "{listed}");
-        assert!(listed.contains("pods/c1/eth0"), "{listed}");
+        assert_eq!(listed.matches("masquerade\n").count(), 2, "{listed}");
+        assert!(listed.contains("pods/c1/eth0") && listed.contains("pods/c3/eth0"), "{listed}");
+        run("nft flush ruleset");
+        masquerade::add(nft, &owner("c4"), &[net("10.1.0.6/16")]).unwrap();
+        assert!(masquerade::is_present(nft, &owner("c4"), ip("10.1.0.6")).unwrap());
     });
 }
 
@@ -275,7 +281,8 @@ fn a_host_port_leads_to_the_pod_from_everywhere() {
         // Who asks the pod itself is seen as he is.
         assert_eq!(neighbour.asks("10.1.0.5:80").as_deref(), Some("pod sees 10.1.0.6"));
 
-        assert!(hostports::remove(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default()).unwrap());
+        assert!(hostports::remove(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default())
+            .unwrap());
         assert_eq!(world.asks("192.0.2.1:8080"), None);
     });
 }
@@ -316,7 +323,8 @@ fn a_host_port_may_be_of_one_address_hide_its_clients_or_have_conditions() {
         assert_eq!(world.asks("192.0.2.1:8085").as_deref(), Some("any sees 192.0.2.2"));
         assert_eq!(ask("192.0.2.1:8085"), None);
 
-        let mut ports: Vec<u16> = hostports::list(nft).unwrap().iter().map(|(map, _)| map.host_port).collect();
+        let mut ports: Vec<u16> =
+            hostports::list(nft).unwrap().iter().map(|(map, _)| map.host_port).collect();
         ports.sort_unstable();
         assert_eq!(ports, [8080, 8080, 8082, 8083, 8084, 8085]);
         assert!(hostports::remove_all(nft, &owner("c3")).unwrap());
@@ -375,7 +383,8 @@ fn the_nodes_loopback_cannot_be_reached_from_outside() {
         world.sh("ip route add 127.0.0.1/32 via 192.0.2.1 src 192.0.2.2");
         let listener = TcpListener::bind("127.0.0.1:7000").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let reached = |to: &str| world.within(|| TcpStream::connect_timeout(&to.parse().unwrap(), PATIENCE).is_ok());
+        let reached =
+            |to: &str| world.within(|| TcpStream::connect_timeout(&to.parse().unwrap(), PATIENCE).is_ok());
         assert!(reached("127.0.0.1:7000"), "route_localnet alone opens the loopback to the wire");
         hostports::add(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default()).unwrap();
         assert!(!reached("127.0.0.1:7000"));
@@ -501,7 +510,11 @@ fn a_pod_cannot_send_with_anothers_hardware_address() {
         assert!(spoof::is_present(nft, &owner("c1"), "pod1", mac).unwrap());
         pod.sh("ip link set eth0 address 02:00:00:00:00:99; ip neigh flush dev eth0");
         assert!(pod.asks("10.1.0.1:80").is_none());
-        assert!(ruleset().contains("iifname @guarded iifname . ether saddr != @allowed drop"), "{}", ruleset());
+        assert!(
+            ruleset().contains("iifname @guarded iifname . ether saddr != @allowed drop"),
+            "{}",
+            ruleset()
+        );
         assert!(!spoof::remove(nft, &owner("c2"), "pod1").unwrap());
         assert!(spoof::remove(nft, &owner("c1"), "pod1").unwrap());
         pod.sh("ip neigh flush dev eth0");
@@ -606,5 +619,42 @@ fn what_go_plugins_left_is_collected_but_for_those_to_keep() {
         assert!(legacy::collect(nft, "test", std::slice::from_ref(&kept)).unwrap() > 0);
         assert!(!legacy::masquerades(nft, &gone).unwrap() && legacy::masquerades(nft, &kept).unwrap());
         assert!(!run("iptables-save; ip6tables-save").contains("2bbe0c48"));
+    });
+}
+
+/// ADD by the Go plugins that Debian installs, with all they do to a firewall.
+const GO_ADD: &str = r#"
+export CNI_COMMAND=ADD CNI_CONTAINERID=1234 CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni CNI_NETNS=$NETNS
+base='"cniVersion":"1.0.0","name":"test"'
+ipam='"ipam":{"type":"static","addresses":[{"address":"10.1.0.5/16","gateway":"10.1.0.1"}]}'
+result=$(echo "{$base,\"type\":\"bridge\",\"bridge\":\"go0\",\"isGateway\":true,\"ipMasq\":true,\"macspoofchk\":true,$ipam}" |
+    /usr/lib/cni/bridge) || { echo "$result" >&2; exit 1; }
+ports='"runtimeConfig":{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}'
+echo "{$base,\"type\":\"portmap\",\"capabilities\":{\"portMappings\":true},$ports,\"prevResult\":$result}" | /usr/lib/cni/portmap >&2
+echo "{$base,\"type\":\"firewall\",\"backend\":\"iptables\",\"prevResult\":$result}" | /usr/lib/cni/firewall >&2
+"#;
+
+#[test]
+fn what_the_real_go_plugins_left_is_removed() {
+    if !std::path::Path::new("/usr/lib/cni/bridge").exists() {
+        eprintln!("not tested: Debian's containernetworking-plugins are not installed");
+        return;
+    }
+    on_a_node(|nft| {
+        let pod = Place::wired("spare");
+        pod.sh("ip link delete eth0");
+        run(&format!("NETNS={}; {GO_ADD}", pod.path()));
+        let made = run("nft list ruleset 2>/dev/null; iptables-save; ip6tables-save");
+        for word in ["CNI-2bbe0c48", "CNI-DN-2bbe0c48", "cni-br-iface-1234-eth0", "-s 10.1.0.5/32 -j ACCEPT"]
+        {
+            assert!(made.contains(word), "the plugins made no {word}: {made}");
+        }
+        let gone = Owner::new("test", "1234", "eth0");
+        assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
+        assert!(legacy::remove(nft, &gone, &[ip("10.1.0.5")]).unwrap());
+        let left = run("nft list ruleset 2>/dev/null; iptables-save; ip6tables-save");
+        for word in ["2bbe0c48", "1234", "10.1.0.5"] {
+            assert!(!left.contains(word), "{word} in {left}");
+        }
     });
 }

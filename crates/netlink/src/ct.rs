@@ -1,9 +1,9 @@
 //! Connection tracking: forgetting connections.
 //!
 //! The kernel decides about address translation on the first packet of a connection and keeps to it. A client
-//! that has been sending UDP to a port before a pod took that port, or after its pod has gone, would never reach
-//! the new one: the old entry lives as long as packets come. So entries are deleted when port maps change.
-//! Numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
+//! that has been sending UDP to a port before a pod took that port, or after its pod has gone, would never
+//! reach the new one: the old entry lives as long as packets come. So entries are deleted when port maps
+//! change. Numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
 
 use std::net::IpAddr;
 
@@ -146,7 +146,8 @@ impl Entry {
 
     fn matches(&self, filter: &Filter) -> bool {
         let proto = |kind| part(&self.original, CTA_TUPLE_PROTO, kind);
-        let addr = |tuple, v4, v6| part(tuple, CTA_TUPLE_IP, v4).or_else(|| part(tuple, CTA_TUPLE_IP, v6))?.ip();
+        let addr =
+            |tuple, v4, v6| part(tuple, CTA_TUPLE_IP, v4).or_else(|| part(tuple, CTA_TUPLE_IP, v6))?.ip();
         proto(CTA_PROTO_NUM).and_then(|a| a.u8()) == Some(filter.protocol)
             && proto(CTA_PROTO_DST_PORT).and_then(|a| a.be16()) == Some(filter.port)
             && (filter.destination.is_none()
@@ -247,12 +248,16 @@ mod tests {
 
     #[test]
     fn forgets_by_a_filtered_list() {
-        forgets_what_the_filter_says_and_nothing_else(|socket, filter| delete_one_by_one(socket, filter, true));
+        forgets_what_the_filter_says_and_nothing_else(|socket, filter| {
+            delete_one_by_one(socket, filter, true)
+        });
     }
 
     #[test]
     fn forgets_by_a_whole_list() {
-        forgets_what_the_filter_says_and_nothing_else(|socket, filter| delete_one_by_one(socket, filter, false));
+        forgets_what_the_filter_says_and_nothing_else(|socket, filter| {
+            delete_one_by_one(socket, filter, false)
+        });
     }
 
     #[test]

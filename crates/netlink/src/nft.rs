@@ -1,12 +1,11 @@
 //! nf_tables: the kernel's firewall, changed by transactions.
 //!
-//! A *table* holds *chains* of *rules* and *sets*; a base chain hangs on a hook of the packet's way. Rules look
-//! addresses, ports and devices up in sets and maps, whose elements are found in constant time however many
-//! there are. A [`Transaction`] gathers changes and commits them as one: all happen, or none, and a packet
-//! sees the old rules or the new ones and never a mixture.
+//! A *table* holds *chains* of *rules* and *sets*; a base chain hangs on a hook of the packet's way. Rules
+//! look addresses, ports and devices up in sets and maps, whose elements are found in constant time however
+//! many there are. A [`Transaction`] gathers changes and commits them as one: all happen, or none, and a
+//! packet sees the old rules or the new ones and never a mixture.
 //!
 //! ```no_run
-//! # use podwire_netlink as netlink;
 //! use netlink::nft::{self, Element, Family, Set, Table, Transaction, Type, Value};
 //! let mut nft = netlink::Socket::netfilter()?;
 //! let table = Table::named(Family::Inet, "example");
@@ -37,7 +36,7 @@ use std::fmt;
 pub use chain::{get_chain, list_chains, Base, ChainInfo, ChainKind, Hook, Policy};
 pub use element::{get_element, list_elements, Data, Element};
 pub use rule::{list_rules, Field, Rule, RuleInfo};
-pub use set::{list_sets, Set, Type};
+pub use set::{has_set, list_sets, Set, Type};
 pub use transaction::Transaction;
 pub use userdata::MAX_COMMENT;
 pub use value::{Value, Verdict};
@@ -132,7 +131,8 @@ pub fn generation(socket: &mut Socket) -> Result<u32> {
     socket.query(message, |frame| frame.attrs(HEADER).find(|a| a.kind == NFTA_GEN_ID)?.be32())
 }
 
-/// Whether a transaction [at a generation](Transaction::at_generation) failed because the rules have changed since.
+/// Whether a transaction [at a generation](Transaction::at_generation) failed because the rules have changed
+/// since.
 pub fn changed_meanwhile(error: &Error) -> bool {
     error.errno() == Some(libc::ERESTART)
 }

@@ -1,14 +1,13 @@
-//! nf_tables transactions against the running kernel, read back with `nft`. Each test has a network namespace of
-//! its own; they need root.
+//! nf_tables transactions against the running kernel, read back with `nft`. Each test has a network namespace
+//! of its own; they need root.
 
 use std::net::IpAddr;
 use std::process::Command;
 
-use podwire_netlink as netlink;
 
 use netlink::nft::{
-    self, Base, ChainKind, Data, Element, Family, Field, Hook, Policy, Rule, Set, Table, Transaction, Type, Value,
-    Verdict, MAX_COMMENT,
+    self, Base, ChainKind, Data, Element, Family, Field, Hook, Policy, Rule, Set, Table, Transaction, Type,
+    Value, Verdict, MAX_COMMENT,
 };
 use netlink::{sys, Socket};
 
@@ -56,7 +55,8 @@ fn sets_and_maps_print_with_their_types_elements_and_comments() {
         change.create_chain(&TABLE, "web");
         change.create_set(&TABLE, &Set::of("macs", &[Type::IfName, Type::Mac]));
         change.create_set(&TABLE, &Set::of("devices", &[Type::IfName]));
-        change.create_set(&TABLE, &Set::map("ports", &[Type::Protocol, Type::Port], &[Type::Ipv4, Type::Port]));
+        change
+            .create_set(&TABLE, &Set::map("ports", &[Type::Protocol, Type::Port], &[Type::Ipv4, Type::Port]));
         let at_host = [Type::Ipv6, Type::Protocol, Type::Port];
         change.create_set(&TABLE, &Set::map("ports6", &at_host, &[Type::Ipv6, Type::Port]));
         change.create_set(&TABLE, &Set::verdicts("sources", &[Type::Ipv4]));
@@ -96,7 +96,8 @@ fn rules_print_as_nft_itself_would_write_them() {
         change.create_table(&TABLE);
         change.create_set(&TABLE, &Set::verdicts("sources", &[Type::Ipv4]));
         change.create_set(&TABLE, &Set::of("devices", &[Type::IfName, Type::IfName]));
-        change.create_set(&TABLE, &Set::map("ports", &[Type::Protocol, Type::Port], &[Type::Ipv4, Type::Port]));
+        change
+            .create_set(&TABLE, &Set::map("ports", &[Type::Protocol, Type::Port], &[Type::Ipv4, Type::Port]));
         let at_host = [Type::Ipv6, Type::Protocol, Type::Port];
         change.create_set(&TABLE, &Set::map("ports6", &at_host, &[Type::Ipv6, Type::Port]));
         change.create_chain(&TABLE, "other");
@@ -121,7 +122,11 @@ fn rules_print_as_nft_itself_would_write_them() {
         change.add_rule(&TABLE, "through", &known.accept());
         let pair = [Field::InterfaceIn, Field::InterfaceOut];
         change.add_rule(&TABLE, "through", &Rule::new().not_in_set(&pair, "devices").drop());
-        change.add_rule(&TABLE, "through", &Rule::new().interface(Field::InterfaceIn, "lo", false).set_mark_bits(1 << 24));
+        change.add_rule(
+            &TABLE,
+            "through",
+            &Rule::new().interface(Field::InterfaceIn, "lo", false).set_mark_bits(1 << 24),
+        );
         change.insert_rule(&TABLE, "through", &Rule::new().all_bits(Field::Mark, 1 << 24).counter().accept());
         change.add_rule(&TABLE, "through", &v4().prefix(Field::Ip4Source, ip("10.1.2.3"), 32, true).drop());
         change.commit(socket).expect("committed");

@@ -12,7 +12,7 @@ use cni::{Attachment, Interface, Version};
 use cni_plugin::{Context, Error, Plugin, Request, Result};
 use kernel::rt::link;
 use kernel::veth::{self, Pair, Veth};
-use kernel::{sysctl, Host, Link, Undo};
+use kernel::{detached, sysctl, Host, Link, Undo};
 
 use crate::{cable, lease, masquerade, plumbing};
 use config::Conf;
@@ -62,6 +62,7 @@ impl Plugin for Bridge {
         }
         result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
+        detached::linger(&node);
         Ok(result)
     }
 

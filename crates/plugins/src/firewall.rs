@@ -47,6 +47,7 @@ impl Plugin for Firewall {
         let mut node = Host::here()?;
         forward::add(node.nft()?, &req.owner(), &addresses(prev), &rules)
             .doing(|| "let the pod's packets pass".into())?;
+        detached::linger(&node);
         Ok(prev.clone())
     }
 
@@ -54,14 +55,12 @@ impl Plugin for Firewall {
         let mut node = Host::here()?;
         let (owner, nft) = (req.owner(), node.nft()?);
         let known = req.prev.as_ref().map(addresses);
-        let removed = match &known {
+        match &known {
             Some(addresses) => forward::remove(nft, &owner, addresses)?,
             None => forward::remove_all(nft, &owner)?,
         };
-        let left_by_go = legacy::remove(nft, &owner, &known.unwrap_or_default())?;
-        if removed || left_by_go {
-            detached::linger(&node);
-        }
+        legacy::remove(nft, &owner, &known.unwrap_or_default())?;
+        detached::linger(&node);
         Ok(())
     }
 

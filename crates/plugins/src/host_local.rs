@@ -245,10 +245,8 @@ fn status(req: &Request<'_>) -> Result<()> {
         // Most sets have more addresses than there are files: nothing to count.
         let full = set.size() <= taken.len() as u128
             && set.after(None).all(|candidate| taken.contains(&candidate.ip));
-        let left_by_crash = |ip: &IpAddr| {
-            let file = config.folder.join(ip.to_string());
-            set.contains(*ip) && file.metadata().is_ok_and(|metadata| metadata.len() == 0)
-        };
+        let left_by_crash =
+            |ip: &IpAddr| set.contains(*ip) && store::is_empty(&config.folder.join(ip.to_string()));
         if full && !taken.iter().any(left_by_crash) {
             return Err(exhausted(set, code::NOT_AVAILABLE).into());
         }

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use kernel::firewall::hostports::{self, PortMap, Snat};
 use kernel::firewall::legacy;
 use kernel::rt::{link, route};
-use kernel::{detached, sysctl, Host, Undo};
+use kernel::{detached, sysctl, Host, Owner, Undo};
 
 use crate::lease::{addresses_of, hosts};
 use crate::plumbing::differs;
@@ -49,16 +49,15 @@ impl Plugin for Portmap {
         // Datagrams of a flow that began before the map would go on to wherever they went.
         hostports::forget_earlier_connections(nft, &maps).doing(|| "forget connections to the mapped ports".into())?;
         undo.keep();
+        detached::linger(&node);
         Ok(prev.clone())
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let conf = Conf::read(req)?;
         let mut node = Host::here()?;
-        let removed = remove(req, &mut node, &conf)?;
-        if removed {
-            detached::linger(&node);
-        }
+        remove(req, &mut node, &conf)?;
+        detached::linger(&node);
         Ok(())
     }
 
@@ -107,30 +106,27 @@ fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
     sysctl::ensure(&key, "1").doing(|| "let the node's loopback reach mapped ports (snat)".into())
 }
 
-/// Takes the pod's port maps away, ours and a Go plugin's. Says whether there were any.
-fn remove(req: &Request<'_>, node: &mut Host, conf: &Conf) -> Result<bool> {
+/// Takes the pod's port maps away, ours and a Go plugin's.
+fn remove(req: &Request<'_>, node: &mut Host, conf: &Conf) -> Result<()> {
     let (owner, nft) = (req.owner(), node.nft()?);
     let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req));
-    let removed = match &addresses {
+    match &addresses {
         Some(addresses) if conf.ports_are_known => {
             let maps = conf.maps(addresses);
-            let removed = hostports::remove(nft, &owner, &maps, &conf.options)?;
+            hostports::remove(nft, &owner, &maps, &conf.options)?;
             // A client that goes on sending must find the port's next owner, or nobody.
             hostports::forget_connections_to_pod(nft, &maps)?;
-            removed
         }
         // Without a record of what was mapped: whatever has this owner.
-        _ => remove_unknown(req, nft)?,
-    };
-    let left_by_go = legacy::remove(nft, &owner, &hosts(&addresses.unwrap_or_default()))?;
-    Ok(removed || left_by_go)
+        _ => remove_unknown(&owner, nft)?,
+    }
+    legacy::remove(nft, &owner, &hosts(&addresses.unwrap_or_default()))?;
+    Ok(())
 }
 
-fn remove_unknown(req: &Request<'_>, nft: &mut netlink::Socket) -> Result<bool> {
-    let owner = req.owner();
+fn remove_unknown(owner: &Owner, nft: &mut netlink::Socket) -> Result<()> {
     let mapped = hostports::list(nft)?.into_iter().filter(|(_, comment)| owner.matches(comment));
     let maps: Vec<PortMap> = mapped.map(|(map, _)| map).collect();
-    let removed = hostports::remove_all(nft, &owner)?;
-    hostports::forget_connections_to_pod(nft, &maps)?;
-    Ok(removed)
+    hostports::remove_all(nft, owner)?;
+    Ok(hostports::forget_connections_to_pod(nft, &maps)?)
 }

@@ -9,7 +9,7 @@ use cni_plugin::{Context, Error, Plugin, Request, Result};
 use ipnet::IpNet;
 use kernel::rt::{address, link, route, route::Route};
 use kernel::veth::{self, Pair, Veth};
-use kernel::{sysctl, Host, Undo};
+use kernel::{detached, sysctl, Host, Undo};
 use netlink::Batch;
 use serde::Deserialize;
 
@@ -62,6 +62,7 @@ impl Plugin for Ptp {
         }
         result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
+        detached::linger(&node);
         Ok(result)
     }
 

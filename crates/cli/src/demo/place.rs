@@ -89,5 +89,6 @@ pub(super) fn is_leak(what: &str, found: &str) -> bool {
 
 fn files(folder: &Path) -> impl Iterator<Item = String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }

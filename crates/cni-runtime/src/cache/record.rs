@@ -76,11 +76,13 @@ impl Record {
         if json::get(&value, "kind").and_then(Value::as_str) != Some(KIND) {
             return Ok(None);
         }
-        let document: Document = json::decode(&value).map_err(|error| cni::Error { code: cni::code::DECODE, ..error })?;
+        let document: Document =
+            json::decode(&value).map_err(|error| cni::Error { code: cni::code::DECODE, ..error })?;
         let config = STANDARD
             .decode(&document.config)
             .map_err(|error| cni::Error::decode(format!("config: invalid base64: {error}")))?;
-        if document.container_id.is_empty() || document.if_name.is_empty() || document.network_name.is_empty() {
+        if document.container_id.is_empty() || document.if_name.is_empty() || document.network_name.is_empty()
+        {
             return Err(cni::Error::decode("containerId, ifName or networkName is missing").into());
         }
         Ok(Some(Record {
@@ -135,7 +137,10 @@ impl Record {
 
     /// `CNI_ARGS` of the ADD, without what no plugin could read.
     pub fn args(&self) -> Args {
-        let readable = self.arg_pairs.iter().filter(|(key, value)| Args::from_pairs([(key.as_str(), value.as_str())]).is_ok());
+        let readable = self
+            .arg_pairs
+            .iter()
+            .filter(|(key, value)| Args::from_pairs([(key.as_str(), value.as_str())]).is_ok());
         Args::from_pairs(readable.cloned()).unwrap_or_default()
     }
 
@@ -147,7 +152,8 @@ impl Record {
             _ => NetworkList::from_single(&self.config)?,
         };
         if list.name.as_str() != self.network {
-            let text = format!("the config in {} is of network {:?}", self.path.display(), list.name.as_str());
+            let text =
+                format!("the config in {} is of network {:?}", self.path.display(), list.name.as_str());
             return Err(cni::Error::invalid_config(text).into());
         }
         Ok(list)
@@ -166,7 +172,11 @@ impl Record {
 }
 
 /// A result as it was printed if it is of this version, else converted. One without a version is of `unstated`.
-pub(crate) fn in_version(result: Value, wanted: Version, unstated: Version) -> Result<(Attachment, Value), Error> {
+pub(crate) fn in_version(
+    result: Value,
+    wanted: Version,
+    unstated: Version,
+) -> Result<(Attachment, Value), Error> {
     let attachment = Attachment::from_json(&result, unstated)?;
     let stated = match json::get(&result, "cniVersion").and_then(Value::as_str).unwrap_or_default() {
         "" => Some(unstated),
@@ -195,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_record_reads_as_libcni_writes_it() {
-        let list = NetworkList::parse(br#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"x"}]}"#).unwrap();
+        let list =
+            NetworkList::parse(br#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"x"}]}"#).unwrap();
         let mut record = Record::new("/r/n-c0ffee-eth0".into(), &list, &identity());
         record.result = Some(json!({"cniVersion": "1.0.0"}));
         let text = concat!(
@@ -216,11 +227,18 @@ mod tests {
     #[test]
     fn results_are_converted_only_if_they_must_be() {
         let raw = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}], "x": 1});
-        assert_eq!(in_version(raw.clone(), Version::V1_0_0, Version::V1_0_0).unwrap().1, raw, "unknown keys stay");
+        assert_eq!(
+            in_version(raw.clone(), Version::V1_0_0, Version::V1_0_0).unwrap().1,
+            raw,
+            "unknown keys stay"
+        );
         let old = in_version(raw, Version::V0_4_0, Version::V0_4_0).unwrap().1;
         assert_eq!(old["ips"][0]["version"], "4");
         let stamped = in_version(json!({"cniVersion": ""}), Version::V0_2_0, Version::V0_2_0).unwrap().1;
         assert_eq!(stamped, json!({"cniVersion": "0.2.0"}));
-        assert_eq!(in_version(Value::Null, Version::V0_4_0, Version::V0_4_0).unwrap().1, json!({"cniVersion": "0.4.0"}));
+        assert_eq!(
+            in_version(Value::Null, Version::V0_4_0, Version::V0_4_0).unwrap().1,
+            json!({"cniVersion": "0.4.0"})
+        );
     }
 }

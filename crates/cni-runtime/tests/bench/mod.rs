@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cni::NetworkList;
-use podwire_cni_runtime::{Identity, Runtime};
+use cni_runtime::{Identity, Runtime};
 use serde_json::{json, Value};
 
 const SCRIPT: &str = r#"#!/bin/sh

@@ -26,9 +26,9 @@ use crate::Error;
 /// struct Port {
 ///     host_port: u16,
 /// }
-/// let port: Port = podwire_cni::json::decode(&serde_json::json!({"HostPort": 8080, "HostIP": null}))?;
+/// let port: Port = cni::json::decode(&serde_json::json!({"HostPort": 8080, "HostIP": null}))?;
 /// assert_eq!(port.host_port, 8080);
-/// # Ok::<(), podwire_cni::Error>(())
+/// # Ok::<(), cni::Error>(())
 /// ```
 pub fn decode<T: DeserializeOwned>(v: &Value) -> Result<T, Error> {
     decode_under(&[], v)

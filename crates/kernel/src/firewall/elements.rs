@@ -1,5 +1,6 @@
 //! Elements with an owner: added in one transaction, deleted only by whose they are.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use netlink::nft::{self, Element, Table, Transaction, Value};
@@ -17,7 +18,7 @@ const AT_ONCE: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// The set or map.
-    pub set: &'static str,
+    pub set: Cow<'static, str>,
     /// The element.
     pub element: Element,
     /// Whether it is of several pods together, and may be there already.
@@ -26,13 +27,13 @@ pub(super) struct Entry {
 
 impl Entry {
     /// An element of one owner.
-    pub fn own(set: &'static str, element: Element) -> Entry {
-        Entry { set, element, shared: false }
+    pub fn own(set: impl Into<Cow<'static, str>>, element: Element) -> Entry {
+        Entry { set: set.into(), element, shared: false }
     }
 
     /// An element that pods have in common.
-    pub fn shared(set: &'static str, element: Element) -> Entry {
-        Entry { set, element, shared: true }
+    pub fn shared(set: impl Into<Cow<'static, str>>, element: Element) -> Entry {
+        Entry { set: set.into(), element, shared: true }
     }
 }
 
@@ -61,11 +62,12 @@ pub(super) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Adds the elements. In the usual case that is one message each, in one transaction; only when the kernel
-    /// says that something is missing, or there already, it is looked at what.
+    /// Adds the elements. In the usual case that is one message each, in one transaction; only when the
+    /// kernel says that something is missing, or there already, it is looked at what.
     pub fn carry_out(&self, nft: &mut Socket) -> Result<()> {
         let mut found = vec![Found::Missing; self.entries.len()];
-        let mut stage = 0;
+        // A transaction that fails costs the kernel a grace period: look first whether there is what it needs.
+        let mut stage = if self.is_prepared(nft)? { 0 } else { self.skeletons.len() };
         let mut last_error = None;
         for _ in 0..ATTEMPTS {
             let change = self.change(stage, &found);
@@ -73,18 +75,28 @@ impl Plan<'_> {
                 return Ok(());
             }
             let Err(error) = change.commit(nft) else { return Ok(()) };
-            if error.is_exists() {
-                (stage, found) = (0, self.look(nft)?);
-            } else if error.is_gone() && found.contains(&Found::Stale) {
-                found = self.look(nft)?;
+            let there = if error.is_exists() || error.is_gone() { self.look(nft)? } else { found.clone() };
+            if error.is_exists() || there != found {
+                found = there;
             } else if error.is_gone() && stage < self.skeletons.len() {
-                stage += 1;
+                // Without the table nothing less than the whole will do.
+                stage = if nft::has_table(nft, self.table)? { stage + 1 } else { self.skeletons.len() };
             } else {
                 return Err(error.into());
             }
             last_error = Some(error);
         }
         Err(last_error.map_or_else(busy, Error::from))
+    }
+
+    fn is_prepared(&self, nft: &mut Socket) -> Result<bool> {
+        let sets: HashSet<&str> = self.entries.iter().map(|entry| entry.set.as_ref()).collect();
+        for set in sets {
+            if !nft::has_set(nft, self.table, set)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn change(&self, stage: usize, found: &[Found]) -> Transaction {
@@ -112,7 +124,7 @@ impl Plan<'_> {
 
     /// What is there instead of our elements.
     fn look(&self, nft: &mut Socket) -> Result<Vec<Found>> {
-        let look = |entry: &Entry| match nft::get_element(nft, self.table, entry.set, &entry.element.key)? {
+        let look = |entry: &Entry| match nft::get_element(nft, self.table, &entry.set, &entry.element.key)? {
             None => Ok(Found::Missing),
             Some(_) if entry.shared => Ok(Found::Good),
             Some(there) if there == entry.element => Ok(Found::Good),
@@ -138,19 +150,19 @@ pub(super) fn strays<'a>(network: &'a str, keep: &[Owner]) -> impl Fn(&str) -> b
     move |comment| Owner::is_in(comment, network) && !keep.contains(comment)
 }
 
-/// Deletes those of the elements with these keys that are `ours`; says whether there were any. An element that
-/// changes hands while it is looked at is looked at again.
+/// Deletes those of the elements with these keys that are `ours`; says whether there were any. An element
+/// that changes hands while it is looked at is looked at again.
 pub(super) fn remove(
     nft: &mut Socket,
     table: &Table,
-    keys: &[(&'static str, Value)],
+    keys: &[(impl AsRef<str>, Value)],
     ours: &dyn Fn(&Element) -> bool,
 ) -> Result<bool> {
     for _ in 0..ATTEMPTS {
         let mut change = Transaction::at_generation(nft::generation(nft)?);
         for (set, key) in keys {
-            if let Some(element) = nft::get_element(nft, table, set, key)?.filter(|element| ours(element)) {
-                change.delete_element(table, set, &element);
+            if let Some(element) = nft::get_element(nft, table, set.as_ref(), key)?.filter(ours) {
+                change.delete_element(table, set.as_ref(), &element);
             }
         }
         if change.is_empty() {
@@ -169,14 +181,14 @@ pub(super) fn remove(
 pub(super) fn sweep(
     nft: &mut Socket,
     table: &Table,
-    sets: &[&'static str],
+    sets: &[impl AsRef<str>],
     doomed: &dyn Fn(&str) -> bool,
 ) -> Result<usize> {
     let ours = |element: &Element| element.comment.as_deref().is_some_and(doomed);
     let mut keys = Vec::new();
     for set in sets {
-        let elements = nft::list_elements(nft, table, set)?;
-        keys.extend(elements.into_iter().filter(&ours).map(|element| (*set, element.key)));
+        let elements = nft::list_elements(nft, table, set.as_ref())?;
+        keys.extend(elements.into_iter().filter(&ours).map(|element| (set.as_ref(), element.key)));
     }
     for some in keys.chunks(AT_ONCE) {
         remove(nft, table, some, &ours)?;

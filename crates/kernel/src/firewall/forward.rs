@@ -2,9 +2,9 @@
 //! bridges are kept apart.
 //!
 //! In nf_tables an `accept` ends a base chain but not the packet's way: another table whose policy is to drop
-//! (Docker and many administrators set one on `FORWARD` of iptables) still drops it. So a packet that may pass
-//! gets a bit of its mark set before such a chain, one rule at the head of iptables' `FORWARD` lets packets with
-//! the bit pass, and after it the bit is cleared, so that nobody else ever sees it.
+//! (Docker and many administrators set one on `FORWARD` of iptables) still drops it. So a packet that may
+//! pass gets a bit of its mark set before such a chain, one rule at the head of iptables' `FORWARD` lets
+//! packets with the bit pass, and after it the bit is cleared, so that nobody else ever sees it.
 
 mod iptables;
 mod skeleton;
@@ -60,9 +60,8 @@ fn set_of(addr: &IpAddr) -> &'static str {
 
 /// Lets the packets of these addresses pass, both ways, and keeps the bridge apart as the rules say.
 pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr], rules: &Rules) -> Result<()> {
-    let entry = |addr: &IpAddr| {
-        Entry::own(set_of(addr), Element::key(Value::ip(*addr)).comment(owner.comment()))
-    };
+    let entry =
+        |addr: &IpAddr| Entry::own(set_of(addr), Element::key(Value::ip(*addr)).comment(owner.comment()));
     let mut entries: Vec<Entry> = addrs.iter().map(entry).collect();
     if let Some(bridge) = &rules.bridge {
         loosen(nft, bridge, rules.policy)?;

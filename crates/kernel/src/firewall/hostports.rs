@@ -1,20 +1,22 @@
 //! Host ports: a port of the node leads to a port of a pod.
 //!
 //! The destination of a connection to one of the node's own addresses is looked up in a map by protocol and
-//! port (and by address, for maps of one address only) and rewritten. A second map says for which of those the
-//! source must be rewritten too, so that the answers come back through the node.
+//! port (and by address, for maps of one address only) and rewritten. Sets say for which of those the source
+//! must be rewritten too, so that the answers come back through the node.
 
 mod condition;
 mod skeleton;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink::nft::{self, Data, Element, Family, Table, Transaction, Value, Verdict};
+use netlink::nft::{self, Data, Element, Family, Table, Transaction, Value};
 use netlink::{attr, ct, Socket};
 
 use super::elements::{self, is_of, Entry, Found, Plan};
+use super::named_for;
 use super::owner::Owner;
 use crate::{Error, Result};
 
@@ -26,9 +28,8 @@ pub(super) use condition::is_table;
 const ANY: [&str; 2] = ["ports4", "ports6"];
 /// Maps from address, protocol and port.
 const HOST: [&str; 2] = ["hostports4", "hostports6"];
-/// From a pod's address, protocol and port to what happens with the source.
-const SNAT: [&str; 2] = ["sources4", "sources6"];
-const SETS: [&str; 6] = [ANY[0], HOST[0], SNAT[0], ANY[1], HOST[1], SNAT[1]];
+/// Pods' addresses, protocols and ports whose clients all look like the node.
+const SNAT_ALL: [&str; 2] = ["masquerade4", "masquerade6"];
 
 /// A transport protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,20 +145,32 @@ impl PortMap {
         Value::ip(self.pod.addr()).and_port(self.pod_port)
     }
 
-    fn snat_key(&self) -> (&'static str, Value) {
-        let key = Value::ip(self.pod.addr()).and_protocol(self.protocol.number()).and_port(self.pod_port);
-        (SNAT[self.half()], key)
+    /// What the pod's port is found by in the sets of those whose clients look like the node.
+    fn pod_key(&self) -> Value {
+        Value::ip(self.pod.addr()).and_protocol(self.protocol.number()).and_port(self.pod_port)
+    }
+
+    fn snat_set(&self, snat: Snat) -> Option<Cow<'static, str>> {
+        match snat {
+            Snat::Off => None,
+            Snat::Local => Some(named_for("local", &self.pod).into()),
+            Snat::All => Some(SNAT_ALL[self.half()].into()),
+        }
     }
 
     fn entries(&self, owner: &str, snat: Snat) -> Vec<Entry> {
         let (set, key) = self.key();
         let mut entries = vec![Entry::own(set, Element::key(key).to(self.data()).comment(owner))];
-        if let Some(chain) = skeleton::snat_chain(&self.pod, snat) {
-            let (set, key) = self.snat_key();
-            let element = Element::key(key).verdict(Verdict::Jump(chain)).comment(owner);
-            entries.push(Entry::own(set, element));
-        }
+        let hidden = || Element::key(self.pod_key()).comment(owner);
+        entries.extend(self.snat_set(snat).map(|set| Entry::own(set, hidden())));
         entries
+    }
+
+    /// Where it can be, however the sources were treated.
+    fn keys(&self) -> Vec<(Cow<'static, str>, Value)> {
+        let (set, key) = self.key();
+        let sources = [Snat::Local, Snat::All].into_iter().filter_map(|snat| self.snat_set(snat));
+        [(set.into(), key)].into_iter().chain(sources.map(|set| (set, self.pod_key()))).collect()
     }
 
     /// Reads a map's element back. The prefix of the pod's network is not in it: the address stands alone.
@@ -190,18 +203,28 @@ pub fn add(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options)
             entries.push(entry);
         }
     }
-    let networks = |change: &mut Transaction| skeleton::networks(change, &table, &maps);
+    let networks = |change: &mut Transaction| {
+        if options.snat == Snat::Local {
+            skeleton::networks(change, &table, &maps);
+        }
+    };
     let whole = |change: &mut Transaction| {
         skeleton::whole(change, &table, options);
-        skeleton::networks(change, &table, &maps);
+        networks(change);
     };
-    Plan { table: &table, entries, skeletons: &[&networks, &whole], rival: &|entry, there| rival(owner, entry, there) }
-        .carry_out(nft)
+    Plan {
+        table: &table,
+        entries,
+        skeletons: &[&networks, &whole],
+        rival: &|entry, there| rival(owner, entry, there),
+    }
+    .carry_out(nft)
 }
 
 /// Decides about somebody else's element with the key of ours.
 fn rival(owner: &Owner, entry: &Entry, there: &Element) -> Result<Found> {
-    let (Some(wanted), Some(held)) = (PortMap::from_element(&entry.element), PortMap::from_element(there)) else {
+    let (Some(wanted), Some(held)) = (PortMap::from_element(&entry.element), PortMap::from_element(there))
+    else {
         // Keyed by the pod's own address: it was another's before.
         return Ok(Found::Stale);
     };
@@ -219,12 +242,10 @@ fn rival(owner: &Owner, entry: &Entry, there: &Element) -> Result<Found> {
 /// Takes these maps back, as far as they are this owner's; says whether there were any.
 pub fn remove(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options) -> Result<bool> {
     let table = condition::table(options);
-    let mut keys: Vec<(&'static str, Value)> = Vec::with_capacity(maps.len() * 2);
-    for map in maps.iter().filter(|map| map.maps_something()) {
-        for key in [map.key(), map.snat_key()] {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
+    let mut keys: Vec<(Cow<'static, str>, Value)> = Vec::with_capacity(maps.len() * 3);
+    for key in maps.iter().filter(|map| map.maps_something()).flat_map(PortMap::keys) {
+        if !keys.contains(&key) {
+            keys.push(key);
         }
     }
     elements::remove(nft, &table, &keys, &|element| is_of(element, owner))
@@ -242,7 +263,10 @@ pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize>
 }
 
 fn sweep(nft: &mut Socket, doomed: &dyn Fn(&str) -> bool) -> Result<usize> {
-    tables(nft)?.iter().try_fold(0, |sum, table| Ok(sum + elements::sweep(nft, table, &SETS, doomed)?))
+    tables(nft)?.iter().try_fold(0, |sum, table| {
+        let sets = nft::list_sets(nft, table)?;
+        Ok(sum + elements::sweep(nft, table, &sets, doomed)?)
+    })
 }
 
 fn tables(nft: &mut Socket) -> Result<Vec<Table>> {
@@ -257,7 +281,7 @@ pub fn missing(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Opti
     let mut missing = Vec::new();
     for map in maps.iter().filter(|map| map.maps_something()) {
         for Entry { set, element, .. } in map.entries(&comment, options.snat) {
-            if nft::get_element(nft, &table, set, &element.key)?.as_ref() != Some(&element) {
+            if nft::get_element(nft, &table, &set, &element.key)?.as_ref() != Some(&element) {
                 missing.push(*map);
                 break;
             }
@@ -280,8 +304,8 @@ pub fn list(nft: &mut Socket) -> Result<Vec<(PortMap, String)>> {
     Ok(maps)
 }
 
-/// Forgets connections to these ports whoever answers them: after [`add`], so that a client who has been sending
-/// all the time reaches the new pod. TCP clients notice by themselves.
+/// Forgets connections to these ports whoever answers them: after [`add`], so that a client who has been
+/// sending all the time reaches the new pod. TCP clients notice by themselves.
 pub fn forget_earlier_connections(nft: &mut Socket, maps: &[PortMap]) -> Result<()> {
     forget(nft, maps, |_| None)
 }
@@ -291,7 +315,11 @@ pub fn forget_connections_to_pod(nft: &mut Socket, maps: &[PortMap]) -> Result<(
     forget(nft, maps, |map| Some(map.pod.addr()))
 }
 
-fn forget(nft: &mut Socket, maps: &[PortMap], answers_from: impl Fn(&PortMap) -> Option<IpAddr>) -> Result<()> {
+fn forget(
+    nft: &mut Socket,
+    maps: &[PortMap],
+    answers_from: impl Fn(&PortMap) -> Option<IpAddr>,
+) -> Result<()> {
     for map in maps.iter().filter(|map| map.protocol != Protocol::Tcp && map.maps_something()) {
         let filter = ct::Filter {
             family: super::family(&map.pod),

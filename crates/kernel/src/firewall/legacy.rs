@@ -1,9 +1,10 @@
 //! What the Go plugins left for a pod: found by the names and comments that they give, and removed.
 //!
-//! A node changes plugins while pods are running; a pod that was attached by one is detached by the other. Those
-//! plugins make, for each container, chains in iptables whose names are hashes of network and container id, or
-//! rules in tables of their own whose comments name the container. iptables itself is built on nf_tables here,
-//! so all of it is seen and deleted by netlink. (Rules of the older iptables, which is not, stay.)
+//! A node changes plugins while pods are running; a pod that was attached by one is detached by the other.
+//! Those plugins make, for each container, chains in iptables whose names are hashes of network and container
+//! id, or rules in tables of their own whose comments name the container. iptables itself is built on
+//! nf_tables here, so all of it is seen and deleted by netlink. (Rules of the older iptables, which is not,
+//! stay.)
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -18,11 +19,13 @@ const NATS: [Table; 2] = [Table::named(Family::Ip, "nat"), Table::named(Family::
 const FILTERS: [Table; 2] = [Table::named(Family::Ip, "filter"), Table::named(Family::Ip6, "filter")];
 const PASSES: &str = "CNI-FORWARD";
 /// Where iptables rules jump to a container's chain from.
-const ENTRANCES: [&str; 5] = ["POSTROUTING", "CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SNAT", "PREROUTING", "OUTPUT"];
+const ENTRANCES: [&str; 5] =
+    ["POSTROUTING", "CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SNAT", "PREROUTING", "OUTPUT"];
 
 const MASQUERADES: Table = Table::named(Family::Inet, "cni_plugins_masquerade");
 const MASQUERADE_CHAIN: &str = "masq_checks";
-const PORTS: [Table; 2] = [Table::named(Family::Ip, "cni_hostport"), Table::named(Family::Ip6, "cni_hostport")];
+const PORTS: [Table; 2] =
+    [Table::named(Family::Ip, "cni_hostport"), Table::named(Family::Ip6, "cni_hostport")];
 const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
 const SPOOFS: Table = Table::named(Family::Bridge, "nat");
 
@@ -52,8 +55,8 @@ fn instance(owner: &Owner) -> String {
     hash(&format!("{}:{}", owner.ifname, owner.container), 16)
 }
 
-/// Removes what a Go plugin left for this owner; says whether there was anything. Where such plugins never ran it
-/// costs a dozen questions that the kernel answers at once.
+/// Removes what a Go plugin left for this owner; says whether there was anything. Where such plugins never
+/// ran it costs a dozen questions that the kernel answers at once.
 pub fn remove(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> Result<bool> {
     attempt(nft, |nft, change| {
         for table in &NATS {
@@ -107,8 +110,9 @@ pub fn maps_ports(nft: &mut Socket, owner: &Owner) -> Result<bool> {
     Ok(false)
 }
 
-/// Removes what Go plugins left for containers of this network that are not among those to `keep`; says how many
-/// rules and chains that were. Only what names its network is found: masquerades, and port maps in iptables.
+/// Removes what Go plugins left for containers of this network that are not among those to `keep`; says how
+/// many rules and chains that were. Only what names its network is found: masquerades, and port maps in
+/// iptables.
 pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
     let containers: HashSet<&str> = keep.iter().map(|owner| owner.container.as_str()).collect();
     let instances: HashSet<String> = keep.iter().map(instance).collect();
@@ -127,10 +131,7 @@ pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize>
 }
 
 /// Gathers deletions and carries them out; says how many there were.
-fn attempt(
-    nft: &mut Socket,
-    gather: impl Fn(&mut Socket, &mut Transaction) -> Result<()>,
-) -> Result<usize> {
+fn attempt(nft: &mut Socket, gather: impl Fn(&mut Socket, &mut Transaction) -> Result<()>) -> Result<usize> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
         let mut change = Transaction::new();
@@ -210,8 +211,14 @@ fn drop_rules(
     Ok(())
 }
 
-/// The containers' chains in a table of iptables whose entrance names the network and a container not to keep.
-fn stray_chains(nft: &mut Socket, table: &Table, network: &str, keep: &HashSet<&str>) -> Result<HashSet<String>> {
+/// The containers' chains in a table of iptables whose entrance names the network and a container not to
+/// keep.
+fn stray_chains(
+    nft: &mut Socket,
+    table: &Table,
+    network: &str,
+    keep: &HashSet<&str>,
+) -> Result<HashSet<String>> {
     let mut chains = HashSet::new();
     for entrance in &ENTRANCES[..3] {
         for rule in rules(nft, table, entrance)? {

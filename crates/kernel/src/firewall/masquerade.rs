@@ -7,34 +7,28 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink::nft::{
-    self, Base, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type, Value, Verdict,
+    self, Base, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type, Value,
 };
 use netlink::Socket;
 
 use super::elements::{self, is_of, Entry, Plan};
 use super::owner::Owner;
-use super::{chain_of, family};
+use super::{family, named_for};
 use crate::Result;
 
 pub(super) const TABLE: Table = Table::named(Family::Inet, "podwire_masq");
-const SOURCES: [&str; 2] = ["sources4", "sources6"];
 const POSTROUTING: Base = Base::new(ChainKind::Nat, Hook::Postrouting, 100); // srcnat
-
-fn set_of(addr: &IpAddr) -> &'static str {
-    SOURCES[usize::from(addr.is_ipv6())]
-}
 
 /// Lets what these addresses send outside their networks leave with the node's address. An address that is
 /// there already was left by a pod that has gone, for no two pods have the same: it changes hands.
 pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpNet]) -> Result<()> {
     let entry = |net: &IpNet| {
-        let element = Element::key(Value::ip(net.addr())).verdict(Verdict::Jump(chain_of("net", net)));
-        Entry::own(set_of(&net.addr()), element.comment(owner.comment()))
+        Entry::own(named_for("net", net), Element::key(Value::ip(net.addr())).comment(owner.comment()))
     };
     let plan = Plan {
         table: &TABLE,
         entries: addrs.iter().map(entry).collect(),
-        skeletons: &[&|change| networks(change, addrs), &|change| skeleton(change, addrs)],
+        skeletons: &[&|change| skeleton(change, addrs)],
         rival: &elements::replace,
     };
     plan.carry_out(nft)
@@ -42,60 +36,65 @@ pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpNet]) -> Result<()> {
 
 /// Takes back what [`add`] did for these addresses, if it is this owner's; says whether there was anything.
 pub fn remove(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> Result<bool> {
-    let keys: Vec<_> = addrs.iter().map(|addr| (set_of(addr), Value::ip(*addr))).collect();
+    let keys = keys(nft, addrs)?;
     elements::remove(nft, &TABLE, &keys, &|element| is_of(element, owner))
 }
 
 /// Takes back all that [`add`] did for this owner, whatever its addresses were.
 pub fn remove_all(nft: &mut Socket, owner: &Owner) -> Result<bool> {
-    Ok(elements::sweep(nft, &TABLE, &SOURCES, &|comment| owner.matches(comment))? > 0)
+    let sets = nft::list_sets(nft, &TABLE)?;
+    Ok(elements::sweep(nft, &TABLE, &sets, &|comment| owner.matches(comment))? > 0)
 }
 
 /// Takes back what was done for owners in this network that are not among those to `keep`; says how many
 /// addresses that were.
 pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
-    elements::sweep(nft, &TABLE, &SOURCES, &elements::strays(network, keep))
+    let sets = nft::list_sets(nft, &TABLE)?;
+    elements::sweep(nft, &TABLE, &sets, &elements::strays(network, keep))
 }
 
 /// Whether this owner's address is masqueraded.
 pub fn is_present(nft: &mut Socket, owner: &Owner, addr: IpAddr) -> Result<bool> {
-    let element = nft::get_element(nft, &TABLE, set_of(&addr), &Value::ip(addr))?;
-    Ok(element.is_some_and(|element| is_of(&element, owner)))
+    for (set, key) in keys(nft, &[addr])? {
+        if nft::get_element(nft, &TABLE, &set, &key)?.is_some_and(|element| is_of(&element, owner)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
-/// The chains of the pods' networks.
-fn networks(change: &mut Transaction, addrs: &[IpNet]) {
+/// Where the addresses can be. An address does not tell its network, but a node has few of them.
+fn keys(nft: &mut Socket, addrs: &[IpAddr]) -> Result<Vec<(String, Value)>> {
+    let sets = nft::list_sets(nft, &TABLE)?;
+    let of = |addr: &IpAddr| if addr.is_ipv4() { "net4_" } else { "net6_" };
+    let places = |addr: &IpAddr| {
+        let (kind, key) = (of(addr), Value::ip(*addr));
+        sets.iter().filter(move |set| set.starts_with(kind)).map(move |set| (set.clone(), key.clone()))
+    };
+    Ok(addrs.iter().flat_map(places).collect())
+}
+
+/// A set and a chain for each of the pods' networks: the same whether or not parts of it are there.
+fn skeleton(change: &mut Transaction, addrs: &[IpNet]) {
+    change.add_table(&TABLE);
     let mut nets: Vec<IpNet> = addrs.iter().map(IpNet::trunc).collect();
     nets.sort();
     nets.dedup();
-    for net in nets {
-        let chain = chain_of("net", &net);
-        let groups: IpNet = match net {
-            IpNet::V4(_) => IpNet::new_assert([224, 0, 0, 0].into(), 4),
-            IpNet::V6(_) => IpNet::new_assert([0xff00, 0, 0, 0, 0, 0, 0, 0].into(), 8),
+    for net in &nets {
+        let name = named_for("net", net);
+        let (kind, groups): (Type, IpNet) = match net {
+            IpNet::V4(_) => (Type::Ipv4, IpNet::new_assert([224, 0, 0, 0].into(), 4)),
+            IpNet::V6(_) => (Type::Ipv6, IpNet::new_assert([0xff00, 0, 0, 0, 0, 0, 0, 0].into(), 8)),
         };
-        change.add_chain(&TABLE, &chain);
-        change.flush_chain(&TABLE, &chain);
-        for inside in [net, groups] {
-            let to = Field::destination(&inside.addr());
-            let rule = Rule::new().family(family(&net)).prefix(to, inside.addr(), inside.prefix_len(), true);
-            change.add_rule(&TABLE, &chain, &rule.leave());
-        }
-        change.add_rule(&TABLE, &chain, &Rule::new().masquerade());
+        change.add_set(&TABLE, &Set::of(&name, &[kind]));
+        change.add_base_chain(&TABLE, &name, &POSTROUTING);
+        change.flush_chain(&TABLE, &name);
+        let to = Field::destination(&net.addr());
+        let leaves = Rule::new()
+            .family(family(net))
+            .in_set(&[Field::source(&net.addr())], &name)
+            .prefix(to, net.addr(), net.prefix_len(), false)
+            .prefix(to, groups.addr(), groups.prefix_len(), false);
+        change.add_rule(&TABLE, &name, &leaves.masquerade());
     }
-}
-
-fn skeleton(change: &mut Transaction, addrs: &[IpNet]) {
-    change.add_table(&TABLE);
-    change.add_set(&TABLE, &Set::verdicts(SOURCES[0], &[Type::Ipv4]));
-    change.add_set(&TABLE, &Set::verdicts(SOURCES[1], &[Type::Ipv6]));
-    change.add_base_chain(&TABLE, "postrouting", &POSTROUTING);
-    change.flush_chain(&TABLE, "postrouting");
-    for (family, source, set) in
-        [(Family::Ip, Field::Ip4Source, SOURCES[0]), (Family::Ip6, Field::Ip6Source, SOURCES[1])]
-    {
-        let rule = Rule::new().family(family).verdict_map(&[source], set);
-        change.add_rule(&TABLE, "postrouting", &rule);
-    }
-    networks(change, addrs);
 }

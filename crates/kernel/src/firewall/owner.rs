@@ -95,7 +95,9 @@ mod tests {
         let (one, other) = (long("1"), long("2"));
         assert!(one.comment().len() <= MAX_COMMENT, "{}", one.comment().len());
         assert!(one.matches(&one.comment()) && !one.matches(&other.comment()));
-        assert!(Owner::is_in(&one.comment(), &one.network) && !Owner::is_in(&one.comment(), &"n".repeat(121)));
+        assert!(
+            Owner::is_in(&one.comment(), &one.network) && !Owner::is_in(&one.comment(), &"n".repeat(121))
+        );
     }
 
     #[test]

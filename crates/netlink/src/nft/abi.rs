@@ -1,6 +1,6 @@
-//! Numbers of `linux/netfilter/nfnetlink.h`, `linux/netfilter/nf_tables.h`, `linux/netfilter/nf_tables_compat.h`
-//! and `linux/netfilter.h`. The data types of sets are numbered by nft (`include/datatype.h`): the kernel only
-//! keeps them for it.
+//! Numbers of `linux/netfilter/nfnetlink.h`, `linux/netfilter/nf_tables.h`,
+//! `linux/netfilter/nf_tables_compat.h` and `linux/netfilter.h`. The data types of sets are numbered by nft
+//! (`include/datatype.h`): the kernel only keeps them for it.
 #![allow(missing_docs)]
 
 pub const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;

@@ -96,16 +96,22 @@ fn decode(frame: &Frame<'_>) -> Option<Vec<Element>> {
 /// The element with this key, found by the kernel without reading the others. `None` also when there is no
 /// such set or table.
 pub fn get_element(socket: &mut Socket, table: &Table, set: &str, key: &Value) -> Result<Option<Element>> {
-    let asked = message(NFT_MSG_GETSETELEM, 0, table.family.number(), format!("look for {key} in set {set} of table {table}"));
+    let asked = message(
+        NFT_MSG_GETSETELEM,
+        0,
+        table.family.number(),
+        format!("look for {key} in set {set} of table {table}"),
+    );
     let asked = encode(asked, table, set, &Element::key(key.clone()));
     found(socket.query(asked, |frame| decode(&frame)?.into_iter().next()))
 }
 
 /// All elements of a set; none if there is no such set or table.
 pub fn list_elements(socket: &mut Socket, table: &Table, set: &str) -> Result<Vec<Element>> {
-    let asked = message(NFT_MSG_GETSETELEM, 0, table.family.number(), format!("read set {set} of table {table}"))
-        .string(NFTA_SET_ELEM_LIST_TABLE, &table.name)
-        .string(NFTA_SET_ELEM_LIST_SET, set);
+    let asked =
+        message(NFT_MSG_GETSETELEM, 0, table.family.number(), format!("read set {set} of table {table}"))
+            .string(NFTA_SET_ELEM_LIST_TABLE, &table.name)
+            .string(NFTA_SET_ELEM_LIST_SET, set);
     let parts = found(socket.list(asked, |frame| decode(&frame)))?;
     Ok(parts.unwrap_or_default().into_iter().flatten().collect())
 }

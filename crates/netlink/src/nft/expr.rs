@@ -1,6 +1,6 @@
 //! Expressions: the instructions of which a rule is made. They read parts of the packet into registers,
-//! compare registers or look them up, and end in a verdict or an action. `nft --debug=netlink` prints rules in
-//! the same terms.
+//! compare registers or look them up, and end in a verdict or an action. `nft --debug=netlink` prints rules
+//! in the same terms.
 
 use super::abi::*;
 use super::value::Verdict;
@@ -171,12 +171,8 @@ impl Expr {
                 .be32(NFTA_PAYLOAD_BASE, header.number())
                 .be32(NFTA_PAYLOAD_OFFSET, *offset)
                 .be32(NFTA_PAYLOAD_LEN, *length),
-            Expr::Meta(meta, to) => {
-                m.be32(NFTA_META_DREG, register(*to)).be32(NFTA_META_KEY, meta.number())
-            }
-            Expr::SetMark(from) => {
-                m.be32(NFTA_META_KEY, NFT_META_MARK).be32(NFTA_META_SREG, register(*from))
-            }
+            Expr::Meta(meta, to) => m.be32(NFTA_META_DREG, register(*to)).be32(NFTA_META_KEY, meta.number()),
+            Expr::SetMark(from) => m.be32(NFTA_META_KEY, NFT_META_MARK).be32(NFTA_META_SREG, register(*from)),
             Expr::Ct(key, to) => m.be32(NFTA_CT_DREG, register(*to)).be32(NFTA_CT_KEY, key.number()),
             Expr::FibType(of, to) => m
                 .be32(NFTA_FIB_DREG, register(*to))
@@ -204,9 +200,9 @@ impl Expr {
                 .string(NFTA_LOOKUP_SET, map)
                 .be32(NFTA_LOOKUP_SREG, register(*from))
                 .be32(NFTA_LOOKUP_DREG, NFT_REG_VERDICT),
-            Expr::Verdict(verdict) => m
-                .be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT)
-                .nest(NFTA_IMMEDIATE_DATA, |m| verdict.encode(m)),
+            Expr::Verdict(verdict) => {
+                m.be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT).nest(NFTA_IMMEDIATE_DATA, |m| verdict.encode(m))
+            }
             Expr::Dnat { family, addr, port } => m
                 .be32(NFTA_NAT_TYPE, NFT_NAT_DNAT)
                 .be32(NFTA_NAT_FAMILY, family.number().into())

@@ -37,12 +37,20 @@ pub enum Field {
 impl Field {
     /// The source address field of an address's family.
     pub fn source(of: &IpAddr) -> Field {
-        if of.is_ipv4() { Field::Ip4Source } else { Field::Ip6Source }
+        if of.is_ipv4() {
+            Field::Ip4Source
+        } else {
+            Field::Ip6Source
+        }
     }
 
     /// The destination address field of an address's family.
     pub fn destination(of: &IpAddr) -> Field {
-        if of.is_ipv4() { Field::Ip4Destination } else { Field::Ip6Destination }
+        if of.is_ipv4() {
+            Field::Ip4Destination
+        } else {
+            Field::Ip6Destination
+        }
     }
 
     fn length(self) -> u32 {
@@ -161,9 +169,11 @@ impl Rule {
 
     fn bits(self, field: Field, bits: u32, inverted: bool, value: u32) -> Rule {
         let (mask, xor) = (bits.to_ne_bytes().to_vec(), vec![0; 4]);
-        self.expr(field.load(0))
-            .expr(Expr::Bitwise { register: 0, mask, xor })
-            .expr(Expr::Cmp { from: 0, inverted, value: value.to_ne_bytes().to_vec() })
+        self.expr(field.load(0)).expr(Expr::Bitwise { register: 0, mask, xor }).expr(Expr::Cmp {
+            from: 0,
+            inverted,
+            value: value.to_ne_bytes().to_vec(),
+        })
     }
 
     /// Whose destination is an address of this host (`fib daddr type local`).
@@ -189,9 +199,11 @@ impl Rule {
     /// The map says to which address and port the connection goes, if it knows.
     pub fn dnat_map(self, family: Family, fields: &[Field], map: &str) -> Rule {
         let port = if family == Family::Ip { 1 } else { 4 };
-        self.load(fields)
-            .expr(Expr::Map { map: map.into(), from: 0, to: 0 })
-            .expr(Expr::Dnat { family, addr: 0, port })
+        self.load(fields).expr(Expr::Map { map: map.into(), from: 0, to: 0 }).expr(Expr::Dnat {
+            family,
+            addr: 0,
+            port,
+        })
     }
 
     /// Reads the fields into registers, one behind the other.

@@ -2,7 +2,7 @@
 
 use super::abi::*;
 use super::{message, userdata, Table, HEADER};
-use crate::error::Result;
+use crate::error::{found, Result};
 use crate::message::Message;
 use crate::socket::Socket;
 
@@ -113,11 +113,21 @@ impl<'a> Set<'a> {
     }
 }
 
+/// Whether the table has the set or map.
+pub fn has_set(socket: &mut Socket, table: &Table, name: &str) -> Result<bool> {
+    let doing = format!("look for set {name} of table {table}");
+    let asked = message(NFT_MSG_GETSET, 0, table.family.number(), doing)
+        .string(NFTA_SET_TABLE, &table.name)
+        .string(NFTA_SET_NAME, name);
+    Ok(found(socket.query(asked, |_| Some(())))?.is_some())
+}
+
 /// The names of the table's sets and maps; none if there is no such table.
 pub fn list_sets(socket: &mut Socket, table: &Table) -> Result<Vec<String>> {
     let asked = message(NFT_MSG_GETSET, 0, table.family.number(), format!("list the sets of table {table}"))
         .string(NFTA_SET_TABLE, &table.name);
-    let listed = socket.list(asked, |frame| frame.attrs(HEADER).find(|a| a.kind == NFTA_SET_NAME).map(|a| a.string()));
+    let listed =
+        socket.list(asked, |frame| frame.attrs(HEADER).find(|a| a.kind == NFTA_SET_NAME).map(|a| a.string()));
     match listed {
         Err(error) if error.is_gone() => Ok(Vec::new()),
         other => other,

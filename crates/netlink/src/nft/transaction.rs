@@ -32,7 +32,8 @@ impl Transaction {
     }
 
     /// No changes yet, and none at all if the rules are no longer those of this
-    /// [generation](super::generation): the commit fails then, see [`changed_meanwhile`](super::changed_meanwhile).
+    /// [generation](super::generation): the commit fails then, see
+    /// [`changed_meanwhile`](super::changed_meanwhile).
     pub fn at_generation(generation: u32) -> Transaction {
         Transaction { generation: Some(generation), ..Transaction::default() }
     }
@@ -64,7 +65,8 @@ impl Transaction {
 
     fn table(&mut self, kind: u16, flags: u16, table: &Table, verb: &str) {
         let doing = format!("{verb} table {table}");
-        self.messages.push(message(kind, flags, table.family.number(), doing).string(NFTA_TABLE_NAME, &table.name));
+        self.messages
+            .push(message(kind, flags, table.family.number(), doing).string(NFTA_TABLE_NAME, &table.name));
     }
 
     /// Makes a chain that is jumped to, unless it is there.
@@ -157,8 +159,8 @@ impl Transaction {
         self.messages.push(message.string(NFTA_SET_TABLE, &table.name).string(NFTA_SET_NAME, name));
     }
 
-    /// Adds an element. One with the same key and the same data stays as it is, with its own comment; one with
-    /// other data is an error.
+    /// Adds an element. One with the same key and the same data stays as it is, with its own comment; one
+    /// with other data is an error.
     pub fn add_element(&mut self, table: &Table, set: &str, element: &Element) {
         self.elements(NFT_MSG_NEWSETELEM, ADD, (table, set), element);
     }

@@ -1,5 +1,5 @@
-//! Comments. The kernel keeps some bytes with a rule or an element and does not look into them; nft writes and
-//! prints a comment there as type, length and text with a final NUL (libnftnl's `udata`).
+//! Comments. The kernel keeps some bytes with a rule or an element and does not look into them; nft writes
+//! and prints a comment there as type, length and text with a final NUL (libnftnl's `udata`).
 
 const COMMENT: u8 = 0; // NFTNL_UDATA_RULE_COMMENT and NFTNL_UDATA_SET_ELEM_COMMENT
 

@@ -1,7 +1,7 @@
 //! Values as registers and sets hold them, and verdicts.
 //!
-//! A value of several fields (a concatenation, `tcp . 80`) has each of them padded to four bytes, since that is
-//! what a register holds; a value of one field is not padded.
+//! A value of several fields (a concatenation, `tcp . 80`) has each of them padded to four bytes, since that
+//! is what a register holds; a value of one field is not padded.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;

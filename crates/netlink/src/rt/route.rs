@@ -209,7 +209,7 @@ fn read_paths(mut bytes: &[u8], route: &Route, all: &mut Vec<Route>) {
 /// The index of the link by which a packet to `ip` would leave.
 pub fn lookup(route: &mut Socket, ip: IpAddr) -> Result<u32> {
     let full = if ip.is_ipv4() { 32 } else { 128 };
-    let message = Route { protocol: 0, kind: 0, ..Route::to(ip, full) }.encode(
+    let message = Route { table: 0, protocol: 0, kind: 0, ..Route::to(ip, full) }.encode(
         libc::RTM_GETROUTE,
         0,
         format!("look up the route to {ip}"),

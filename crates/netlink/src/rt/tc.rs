@@ -152,8 +152,8 @@ pub fn redirect_ingress(from: u32, to: u32, name: &str) -> Message {
 /// The devices into which incoming packets of a device are redirected; 0 is one that is gone since, and
 /// swallows them.
 pub fn redirects(route: &mut Socket, link: u32) -> Result<Vec<u32>> {
-    let message = Message::new(libc::RTM_GETTFILTER, 0, format!("list ingress filters of link number {link}"))
-        .raw(&header(link, 0, INGRESS_HANDLE, 0));
+    let doing = format!("list ingress filters of link number {link}");
+    let message = Message::new(libc::RTM_GETTFILTER, 0, doing).raw(&header(link, 0, INGRESS_HANDLE, 0));
     let all = route.list(message, |frame| Some(read_redirects(frame)))?;
     Ok(all.into_iter().flatten().collect())
 }
@@ -165,7 +165,8 @@ fn read_redirects(frame: Frame<'_>) -> Vec<u32> {
     let target = |action: crate::attr::Attr<'_>| {
         let kind = action.nested().find(of_kind(ACT_KIND))?;
         let options = action.nested().find(of_kind(ACT_OPTIONS))?;
-        let mirred = options.nested().find(of_kind(MIRRED_PARMS)).filter(|_| kind.string() == "mirred")?.value;
+        let parameters = options.nested().find(of_kind(MIRRED_PARMS));
+        let mirred = parameters.filter(|_| kind.string() == "mirred")?.value;
         let word = |at: usize| Some(u32::from_ne_bytes(mirred.get(at..at + 4)?.try_into().ok()?));
         (word(20)? == EGRESS_REDIRECT as u32).then_some(word(24)?)
     };

@@ -29,12 +29,14 @@ pub fn ensure(node: &mut Host, owner: &Owner, mtu: u32) -> Result<Link> {
     let [go, own] = names(owner);
     let free = match node.find_link(&go)? {
         None => true,
-        Some(found) => found.kind == "ifb" && found.alias == owner.comment(),
+        Some(found) => found.kind == "ifb" && owner.matches(&found.alias),
     };
     let name = if free { go } else { own };
     ifb::ensure(node, &name, mtu, owner).map_err(|error| {
         // Without a signature nobody would ever find it again.
-        if let Ok(Some(unsigned)) = node.find_link(&name).map(|link| link.filter(|link| link.alias.is_empty())) {
+        if let Ok(Some(unsigned)) =
+            node.find_link(&name).map(|link| link.filter(|link| link.alias.is_empty()))
+        {
             let _ = node.route.request(link::delete(&unsigned));
         }
         error.into()
@@ -52,7 +54,7 @@ pub fn all_of(node: &mut Host, req: &Request<'_>) -> Result<Vec<Link>> {
         let recorded = |name: &str| {
             req.prev.as_ref().is_none_or(|prev| prev.interfaces.iter().any(|one| one.name == name))
         };
-        if found.alias == owner.comment() || (found.alias.is_empty() && recorded(&name)) {
+        if owner.matches(&found.alias) || (found.alias.is_empty() && recorded(&name)) {
             all.push(found);
         }
     }
@@ -66,11 +68,10 @@ pub fn stale(node: &mut Host, req: &Request<'_>) -> Result<Vec<Link>> {
         Owner { container: container.into(), ifname: ifname.into(), ..req.owner() }.comment()
     };
     let kept: Vec<String> = valid.iter().map(signature).collect();
-    let network = format!("{}/", req.network);
     let mut all = link::list(&mut node.route)?;
     all.retain(|link| {
-        let ours = link.kind == "ifb" && link.name.starts_with(PREFIX) && link.alias.starts_with(&network);
-        ours && !kept.contains(&link.alias)
+        let ours = link.kind == "ifb" && link.name.starts_with(PREFIX);
+        ours && Owner::is_in(&link.alias, &req.network) && !kept.contains(&link.alias)
     });
     Ok(all)
 }
@@ -81,7 +82,8 @@ mod tests {
 
     #[test]
     fn names_fit_and_the_first_is_gos() {
-        let owner = |ifname: &str| Owner { network: "net".into(), container: "id".into(), ifname: ifname.into() };
+        let owner =
+            |ifname: &str| Owner { network: "net".into(), container: "id".into(), ifname: ifname.into() };
         let [go, own] = names(&owner("eth0"));
         // echo -n netid | sha512sum
         assert_eq!(go, GO_NAME);

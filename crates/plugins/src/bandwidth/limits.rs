@@ -55,8 +55,12 @@ fn limit(side: &str, rate: u64, burst: u64) -> Result<Option<Limit>, Error> {
     let wrong = |text: String| Err(Error::invalid_config(text));
     match (rate, burst) {
         (0, 0) => Ok(None),
-        (_, 0) => wrong(format!("if rate is set, burst must also be set: {side}Rate is {rate} but {side}Burst is not set")),
-        (0, _) => wrong(format!("if burst is set, rate must also be set: {side}Burst is {burst} but {side}Rate is not set")),
+        (_, 0) => wrong(format!(
+            "if rate is set, burst must also be set: {side}Rate is {rate} but {side}Burst is not set"
+        )),
+        (0, _) => wrong(format!(
+            "if burst is set, rate must also be set: {side}Burst is {burst} but {side}Rate is not set"
+        )),
         // The kernel counts in bytes.
         (..8, _) => wrong(format!("{side}Rate is {rate} bits a second: at least 8 are needed")),
         (_, ..8) => wrong(format!("{side}Burst is {burst} bits: at least 8 are needed")),
@@ -93,7 +97,8 @@ mod tests {
             error(json!({"egressRate": 800})),
             "if rate is set, burst must also be set: egressRate is 800 but egressBurst is not set"
         );
-        assert!(error(json!({"ingressBurst": 800})).starts_with("if burst is set, rate must also be set: ingress"));
+        assert!(error(json!({"ingressBurst": 800}))
+            .starts_with("if burst is set, rate must also be set: ingress"));
         assert!(error(json!({"ingressRate": 7, "ingressBurst": 800})).contains("ingressRate is 7"));
         let burst = u64::from(u32::MAX) * 8;
         let text = error(json!({"ingressRate": 8, "ingressBurst": burst}));

@@ -139,8 +139,11 @@ fn token(folder: &Metadata) -> String {
     format!("{FORMAT} {:020}.{:09}\n", folder.mtime(), folder.mtime_nsec())
 }
 
+/// Half of a SHA-256, in hexadecimal.
 fn hash(content: &str) -> String {
-    Sha256::digest(content).iter().take(HASH / 2).map(|byte| format!("{byte:02x}")).collect()
+    let digest = Sha256::digest(content);
+    let half = digest.iter().take(HASH / 2).fold(0u128, |half, byte| half << 8 | u128::from(*byte));
+    format!("{half:032x}")
 }
 
 /// IPv4 as mapped IPv6, which no file is named after.

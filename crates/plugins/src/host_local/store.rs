@@ -157,7 +157,7 @@ impl Store {
         let create = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let mut created = create();
         if created.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists) {
-            if !matches!(self.holder(ip), Ok(Some(Holder::Nobody))) {
+            if !is_empty(&path) {
                 return Ok(false);
             }
             // Not written to as it is: the folder's time must change, lest this be unseen if we die.
@@ -254,6 +254,11 @@ impl Last {
         });
         written.map_err(failed("write", &path))
     }
+}
+
+/// Whether this is an address file that a crash left without content.
+pub(super) fn is_empty(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
 }
 
 /// The addresses that have a file in a network's folder.

@@ -22,7 +22,9 @@ impl Allowlist {
         match std::fs::read_to_string(FILE) {
             Ok(text) => Allowlist::parse(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Allowlist(None)),
-            Err(source) => Err(kernel::Error::File { doing: "read allowlist", path: PathBuf::from(FILE), source }.into()),
+            Err(source) => {
+                Err(kernel::Error::File { doing: "read allowlist", path: PathBuf::from(FILE), source }.into())
+            }
         }
     }
 
@@ -49,7 +51,9 @@ impl Allowlist {
                     "Sysctl {key} is not allowed. Only the following sysctls are allowed: [{}]",
                     all.join(" ")
                 );
-                Err(Error::invalid_config(text).with_details(format!("{FILE} decides what is allowed")).into())
+                Err(Error::invalid_config(text)
+                    .with_details(format!("{FILE} decides what is allowed"))
+                    .into())
             }
         }
     }
@@ -70,7 +74,10 @@ mod tests {
         assert_eq!(check(&list, "net.ipv4.conf.IFNAME.arp_notify"), Ok(()));
         assert_eq!(check(&list, "net.core.somaxconn"), Ok(()));
         let text = check(&list, "net.ipv4.conf.all.arp_notify").unwrap_err();
-        assert!(text.starts_with("Sysctl net.ipv4.conf.all.arp_notify is not allowed. Only the following"), "{text}");
+        assert!(
+            text.starts_with("Sysctl net.ipv4.conf.all.arp_notify is not allowed. Only the following"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -142,7 +142,9 @@ fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
 fn read(path: &Path) -> Result<Option<Backup>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(json::parse(&bytes).and_then(|value| json::decode(&value)).unwrap_or_default())),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(source) => Err(failed("read backup", path, source)),
     }
 }
@@ -192,18 +194,26 @@ mod tests {
 
     #[test]
     fn the_format_is_gos() {
-        let written = br#"{"mac": "02:00:00:00:00:01", "promisc": false, "mtu": 1500, "allmulti": true, "txQLen": 0}"#;
+        let written =
+            br#"{"mac": "02:00:00:00:00:01", "promisc": false, "mtu": 1500, "allmulti": true, "txQLen": 0}"#;
         let backup: Backup = serde_json::from_slice(written).unwrap();
-        assert_eq!(serde_json::from_slice::<serde_json::Value>(written).unwrap(), serde_json::to_value(&backup).unwrap());
+        assert_eq!(
+            serde_json::from_slice::<serde_json::Value>(written).unwrap(),
+            serde_json::to_value(&backup).unwrap()
+        );
         let link = backup.link();
-        assert_eq!((link.mtu, link.promisc, link.allmulti, link.tx_queue), (Some(1500), Some(false), Some(true), Some(0)));
+        assert_eq!(
+            (link.mtu, link.promisc, link.allmulti, link.tx_queue),
+            (Some(1500), Some(false), Some(true), Some(0))
+        );
         assert_eq!(link.mac.unwrap().to_string(), "02:00:00:00:00:01");
         assert_eq!(serde_json::to_string(&Backup::default()).unwrap(), "{}");
     }
 
     #[test]
     fn what_was_remembered_first_stays() {
-        let older = Backup { mtu: Some(1500), sysctl: [("a".into(), "0".into())].into(), ..Backup::default() };
+        let older =
+            Backup { mtu: Some(1500), sysctl: [("a".into(), "0".into())].into(), ..Backup::default() };
         let newer = Backup {
             mtu: Some(1400),
             promisc: Some(true),

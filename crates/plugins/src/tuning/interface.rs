@@ -44,7 +44,8 @@ pub fn change(pod: &mut Host, name: &str, wanted: &LinkSettings) -> Result<()> {
 /// Most drivers, veth among them, take a new hardware address while they run. One that is busy is taken down
 /// for it, which costs the interface its routes and IPv6 addresses: they are put back.
 fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
-    let set = || link::change(link.index, format!("set MAC of {} to {mac}", link.name)).bytes(a::ADDRESS, &mac.0);
+    let set =
+        || link::change(link.index, format!("set MAC of {} to {mac}", link.name)).bytes(a::ADDRESS, &mac.0);
     match pod.route.request(set()) {
         Err(error) if error.errno() == Some(EBUSY) && link.is_up() => {}
         other => return Ok(other?),
@@ -58,8 +59,11 @@ fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     let left = address::list(&mut pod.route, link.index)?;
     let mut batch = Batch::new();
     // The kernel itself gives back the link-local address, which depends on the hardware's.
-    let is_lost = |old: &&address::Address| old.scope != route::LINK && !left.iter().any(|one| one.ip == old.ip);
-    batch.extend(addresses.iter().filter(is_lost).map(|old| address::add(link.index, old.ip, old.prefix, false)));
+    let is_lost =
+        |old: &&address::Address| old.scope != route::LINK && !left.iter().any(|one| one.ip == old.ip);
+    batch.extend(
+        addresses.iter().filter(is_lost).map(|old| address::add(link.index, old.ip, old.prefix, false)),
+    );
     pod.route.batch(batch)?;
     let left: Vec<_> = on_link(route::list(&mut pod.route)?).collect();
     let mut batch = Batch::new();
@@ -94,7 +98,12 @@ mod tests {
     fn only_what_was_asked_for_is_compared() {
         let found = Link { name: "eth0".into(), mtu: 1500, mac: vec![2, 0, 0, 0, 0, 1], ..Link::default() };
         assert!(differences(&LinkSettings::default(), &found).is_empty());
-        let wanted = LinkSettings { mtu: Some(1400), promisc: Some(true), mac: Some(Mac([2, 0, 0, 0, 0, 1])), ..LinkSettings::default() };
+        let wanted = LinkSettings {
+            mtu: Some(1400),
+            promisc: Some(true),
+            mac: Some(Mac([2, 0, 0, 0, 0, 1])),
+            ..LinkSettings::default()
+        };
         assert_eq!(
             differences(&wanted, &found),
             ["promisc of eth0 is true, current value is false", "MTU of eth0 is 1400, current value is 1500"]

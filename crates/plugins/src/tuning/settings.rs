@@ -122,7 +122,8 @@ fn knobs(written: &BTreeMap<String, String>, ifname: &str) -> Result<BTreeMap<St
     let mut all = BTreeMap::new();
     for (key, value) in written {
         if all.insert(knob(key, ifname)?, value.clone()).is_some() {
-            let text = format!("duplicated sysctl keys are not allowed: {key:?} stands there in another spelling");
+            let text =
+                format!("duplicated sysctl keys are not allowed: {key:?} stands there in another spelling");
             return Err(Error::invalid_config(text).into());
         }
     }
@@ -136,7 +137,9 @@ fn knob(key: &str, ifname: &str) -> Result<String> {
     // Only /proc/sys/net belongs to the namespace; the rest is the node's.
     if path.len() < 2 || path[0] != "net" {
         let text = format!("invalid net sysctl key: {key:?}");
-        return Err(Error::invalid_config(text).with_details("only sysctls under net. belong to a pod").into());
+        return Err(Error::invalid_config(text)
+            .with_details("only sysctls under net. belong to a pod")
+            .into());
     }
     Ok(path.join("/").replacen("IFNAME", ifname, 1))
 }
@@ -159,7 +162,10 @@ mod tests {
 
     #[test]
     fn keys_become_paths_that_stay_under_net() {
-        assert_eq!(knob("net.ipv4.conf.IFNAME.arp_notify", "eth0.7").unwrap(), "net/ipv4/conf/eth0.7/arp_notify");
+        assert_eq!(
+            knob("net.ipv4.conf.IFNAME.arp_notify", "eth0.7").unwrap(),
+            "net/ipv4/conf/eth0.7/arp_notify"
+        );
         assert_eq!(knob("/net/core/somaxconn", "eth0").unwrap(), "net/core/somaxconn");
         assert_eq!(knob("net.core.IFNAME.IFNAME", "eth0").unwrap(), "net/core/eth0/IFNAME");
         // There is no way up: dots are slashes, and empty parts are nothing.
@@ -192,7 +198,8 @@ mod tests {
         let settings = read(config, "").unwrap();
         let values: Vec<_> = settings.sysctl.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(values, [("net/a/b", "3"), ("net/core/somaxconn", "2")]);
-        let link = LinkSettings { mtu: Some(1400), allmulti: Some(false), tx_queue: Some(0), ..Default::default() };
+        let link =
+            LinkSettings { mtu: Some(1400), allmulti: Some(false), tx_queue: Some(0), ..Default::default() };
         assert_eq!(settings.link, link);
         assert!(read(json!({"promisc": false, "mac": "", "args": null}), "").unwrap().is_empty());
     }

@@ -11,8 +11,8 @@ const FORWARD: &str = "FORWARD";
 const COMMENT: &str = "podwire: pods may pass";
 const ATTEMPTS: usize = 100;
 
-/// Makes sure of the rule wherever iptables filters what is forwarded. Once made it is found here each time, since
-/// a restart of somebody's firewall may have taken it away.
+/// Makes sure of the rule wherever iptables filters what is forwarded. Once made it is found here each time,
+/// since a restart of somebody's firewall may have taken it away.
 pub(super) fn ensure_pass(nft: &mut Socket) -> Result<()> {
     for table in &FILTERS {
         ensure_in(nft, table)?;
@@ -36,7 +36,9 @@ fn ensure_in(nft: &mut Socket, table: &Table) -> Result<()> {
             other => return Ok(other?),
         }
     }
-    Err(Error::Other(format!("chain {FORWARD} of table {table} was changed by others {ATTEMPTS} times in a row")))
+    Err(Error::Other(format!(
+        "chain {FORWARD} of table {table} was changed by others {ATTEMPTS} times in a row"
+    )))
 }
 
 fn find(nft: &mut Socket, table: &Table) -> Result<Option<u64>> {

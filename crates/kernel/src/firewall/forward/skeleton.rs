@@ -32,8 +32,8 @@ pub(super) fn whole(change: &mut Transaction) {
     change.add_rule(&TABLE, "forwarded", &marked.clear_mark_bits(MAY_PASS));
 }
 
-/// From one bridge to another, or within one that is not its own friend, nothing new passes; but a port that a
-/// pod published is meant for everybody, so what was mapped to it does.
+/// From one bridge to another, or within one that is not its own friend, nothing new passes; but a port that
+/// a pod published is meant for everybody, so what was mapped to it does.
 fn apart() -> Rule {
     Rule::new()
         .in_set(&[Field::InterfaceIn], BRIDGES)

@@ -69,9 +69,13 @@ impl fmt::Display for Condition {
 
 /// Fails for an IPv6 prefix among the conditions for IPv4, and the other way round.
 pub(super) fn check(options: &Options) -> Result<()> {
-    for (family, conditions) in [(Family::Ip, &options.conditions_v4), (Family::Ip6, &options.conditions_v6)] {
+    for (family, conditions) in [(Family::Ip, &options.conditions_v4), (Family::Ip6, &options.conditions_v6)]
+    {
         if let Some(wrong) = conditions.iter().find(|condition| !condition.fits(family)) {
-            return Err(Error::Other(format!("condition {wrong:?} can never be true of {family} packets", wrong = wrong.to_string())));
+            return Err(Error::Other(format!(
+                "condition {wrong:?} can never be true of {family} packets",
+                wrong = wrong.to_string()
+            )));
         }
     }
     Ok(())

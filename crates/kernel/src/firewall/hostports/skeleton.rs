@@ -3,11 +3,8 @@
 use ipnet::IpNet;
 use netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule, Set, Table, Transaction, Type};
 
-use super::super::{chain_of, family};
-use super::{Options, PortMap, Snat, ANY, HOST, SNAT};
-
-/// Name of the chain that masquerades whatever comes.
-pub(super) const ALL: &str = "masquerade_all";
+use super::super::{family, named_for};
+use super::{Options, PortMap, ANY, HOST, SNAT_ALL};
 
 const GUARD: Base = Base::new(ChainKind::Filter, Hook::Prerouting, -300); // raw
 const PREROUTING: Base = Base::new(ChainKind::Nat, Hook::Prerouting, -100); // dstnat
@@ -17,7 +14,7 @@ const POSTROUTING: Base = Base::new(ChainKind::Nat, Hook::Postrouting, 100); // 
 /// One half of each table: IPv4 or IPv6.
 struct Half {
     family: Family,
-    /// Index into ANY, HOST and SNAT.
+    /// Index into ANY, HOST and SNAT_ALL.
     at: usize,
     address: Type,
     destination: Field,
@@ -25,11 +22,29 @@ struct Half {
 }
 
 const HALVES: [Half; 2] = [
-    Half { family: Family::Ip, at: 0, address: Type::Ipv4, destination: Field::Ip4Destination, chain: "ports4" },
-    Half { family: Family::Ip6, at: 1, address: Type::Ipv6, destination: Field::Ip6Destination, chain: "ports6" },
+    Half {
+        family: Family::Ip,
+        at: 0,
+        address: Type::Ipv4,
+        destination: Field::Ip4Destination,
+        chain: "ports4",
+    },
+    Half {
+        family: Family::Ip6,
+        at: 1,
+        address: Type::Ipv6,
+        destination: Field::Ip6Destination,
+        chain: "ports6",
+    },
 ];
 
-/// All of a table: the same whether or not parts of it are there.
+impl Half {
+    fn at_address(&self) -> [Field; 3] {
+        [self.destination, Field::Protocol, Field::PortDestination]
+    }
+}
+
+/// All of a table but for its networks: the same whether or not parts of it are there.
 pub(super) fn whole(change: &mut Transaction, table: &Table, options: &Options) {
     change.add_table(table);
     for half in &HALVES {
@@ -47,13 +62,10 @@ pub(super) fn whole(change: &mut Transaction, table: &Table, options: &Options) 
     change.add_base_chain(table, "postrouting", &POSTROUTING);
     change.flush_chain(table, "postrouting");
     for half in &HALVES {
-        let key = [half.destination, Field::Protocol, Field::PortDestination];
         let mapped = Rule::new().any_bit(Field::CtStatus, Rule::DNAT).family(half.family);
-        change.add_rule(table, "postrouting", &mapped.verdict_map(&key, SNAT[half.at]));
+        let hidden = mapped.in_set(&half.at_address(), SNAT_ALL[half.at]);
+        change.add_rule(table, "postrouting", &hidden.masquerade());
     }
-    change.add_chain(table, ALL);
-    change.flush_chain(table, ALL);
-    change.add_rule(table, ALL, &Rule::new().masquerade());
 }
 
 fn sets(change: &mut Transaction, table: &Table, half: &Half) {
@@ -62,14 +74,14 @@ fn sets(change: &mut Transaction, table: &Table, half: &Half) {
     let pod = [half.address, Type::Port];
     change.add_set(table, &Set::map(ANY[half.at], &port, &pod));
     change.add_set(table, &Set::map(HOST[half.at], &at_address, &pod));
-    change.add_set(table, &Set::verdicts(SNAT[half.at], &at_address));
+    change.add_set(table, &Set::of(SNAT_ALL[half.at], &at_address));
 }
 
 /// Where a port leads: what was mapped for the one address comes before what was mapped for any.
 fn ports(change: &mut Transaction, table: &Table, half: &Half) {
     change.add_chain(table, half.chain);
     change.flush_chain(table, half.chain);
-    let at_address = [half.destination, Field::Protocol, Field::PortDestination];
+    let at_address = half.at_address();
     for (key, map) in [(&at_address[..], HOST[half.at]), (&at_address[1..], ANY[half.at])] {
         let rule = Rule::new().family(half.family).dnat_map(half.family, key, map);
         change.add_rule(table, half.chain, &rule);
@@ -80,12 +92,13 @@ fn ports(change: &mut Transaction, table: &Table, half: &Half) {
 /// none of ours, also when a pod sends it.
 fn entrance(half: &Half, options: &Options) -> Rule {
     let conditions = if half.at == 0 { &options.conditions_v4 } else { &options.conditions_v6 };
-    let rule = conditions.iter().fold(Rule::new().family(half.family), |rule, condition| condition.narrow(rule));
+    let rule =
+        conditions.iter().fold(Rule::new().family(half.family), |rule, condition| condition.narrow(rule));
     rule.to_this_host().jump(half.chain)
 }
 
-/// Maps for 127.0.0.1 need `route_localnet` on the pods' device. With it the kernel would take packets for, and
-/// from, its loopback addresses off the wire; here they end.
+/// Maps for 127.0.0.1 need `route_localnet` on the pods' device. With it the kernel would take packets for,
+/// and from, its loopback addresses off the wire; here they end.
 fn guard(change: &mut Transaction, table: &Table) {
     change.add_base_chain(table, "guard", &GUARD);
     change.flush_chain(table, "guard");
@@ -95,30 +108,24 @@ fn guard(change: &mut Transaction, table: &Table) {
     }
 }
 
-/// The chain that decides about the sources of what is mapped to pods of one network.
-pub(super) fn snat_chain(pod: &IpNet, snat: Snat) -> Option<String> {
-    match snat {
-        Snat::Off => None,
-        Snat::Local => Some(chain_of("local", pod)),
-        Snat::All => Some(ALL.to_string()),
-    }
-}
-
-/// The chains of the pods' networks. A pod that answers a neighbour answers it directly, past the translation:
-/// so to a mapped pod its neighbours, and itself, must look like the node. So must the node's loopback.
+/// A set and a chain for each of the pods' networks. A pod that answers a neighbour answers it directly, past
+/// the translation: so to a mapped pod its neighbours, and itself, must look like the node. So must the
+/// node's loopback.
 pub(super) fn networks(change: &mut Transaction, table: &Table, maps: &[PortMap]) {
     let mut nets: Vec<IpNet> = maps.iter().map(|map| map.pod.trunc()).collect();
     nets.sort();
     nets.dedup();
     for net in nets {
-        let chain = chain_of("local", &net);
-        change.add_chain(table, &chain);
-        change.flush_chain(table, &chain);
+        let (half, name) = (&HALVES[usize::from(net.addr().is_ipv6())], named_for("local", &net));
+        change.add_set(table, &Set::of(&name, &[half.address, Type::Protocol, Type::Port]));
+        change.add_base_chain(table, &name, &POSTROUTING);
+        change.flush_chain(table, &name);
         let loopback = net.addr().is_ipv4().then(|| IpNet::new_assert([127, 0, 0, 0].into(), 8));
         for inside in [Some(net), loopback].into_iter().flatten() {
+            let mapped = Rule::new().any_bit(Field::CtStatus, Rule::DNAT).family(family(&net));
             let from = Field::source(&inside.addr());
-            let rule = Rule::new().family(family(&net)).prefix(from, inside.addr(), inside.prefix_len(), true);
-            change.add_rule(table, &chain, &rule.masquerade());
+            let near = mapped.prefix(from, inside.addr(), inside.prefix_len(), true);
+            change.add_rule(table, &name, &near.in_set(&half.at_address(), &name).masquerade());
         }
     }
 }

@@ -174,7 +174,7 @@ fn many_at_once_never_share_an_address_and_lose_none() {
                     }
                     if round % 2 == 0 {
                         let mut live = live.lock().unwrap();
-                        ips.iter().for_each(|ip| drop(live.remove(ip)));
+                        live.retain(|ip| !ips.contains(ip));
                         node.del(&pod);
                     }
                 }

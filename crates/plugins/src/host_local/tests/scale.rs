@@ -63,7 +63,7 @@ fn timing() {
             super::super::del(&del, &node.index_root()).unwrap();
             dels.push(start.elapsed());
         }
-        let mut quantiles = |times: &mut Vec<std::time::Duration>| {
+        let quantiles = |times: &mut Vec<std::time::Duration>| {
             times.sort_unstable();
             format!("p50 {:?} p99 {:?}", times[500], times[990])
         };

@@ -1,0 +1,257 @@
+//! The program as people and scripts meet it, with plugins that are shell scripts.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{json, Value};
+
+/// Prints a result for ADD, and fails as the file `fail` says.
+const PLUGIN: &str = r#"#!/bin/sh
+dir=${0%/*}
+cat > "$dir/$CNI_COMMAND.stdin"
+env > "$dir/$CNI_COMMAND.env"
+if [ -f "$dir/fail" ]; then cat "$dir/fail"; exit 1; fi
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion": "1.1.0", "interfaces": [{"name": "nosuchveth"}, {"name": "eth0", "sandbox": "/x"}],
+  "ips": [{"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 1}], "routes": [{"dst": "0.0.0.0/0"}]}' ;;
+VERSION) echo '{"cniVersion": "1.1.0", "supportedVersions": ["0.4.0", "1.1.0"]}' ;;
+esac
+"#;
+
+struct Node {
+    root: PathBuf,
+}
+
+struct Outcome {
+    stdout: String,
+    stderr: String,
+    code: i32,
+}
+
+impl Node {
+    fn new() -> Node {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("podwire-program-{}-{number}", std::process::id()));
+        for folder in ["bin", "net.d", "cache"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let node = Node { root };
+        fs::write(node.root.join("bin/wire"), PLUGIN).unwrap();
+        fs::set_permissions(node.root.join("bin/wire"), fs::Permissions::from_mode(0o755)).unwrap();
+        let plugin =
+            json!({"type": "wire", "ipam": {"type": "pool"}, "capabilities": {"portMappings": true}});
+        let pods = json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [plugin]});
+        fs::write(node.root.join("net.d/10-pods.conflist"), pods.to_string()).unwrap();
+        node
+    }
+
+    fn run(&self, line: &str) -> Outcome {
+        self.call("podwire", line)
+    }
+
+    /// Runs the program under a name.
+    fn call(&self, name: &str, line: &str) -> Outcome {
+        let program = self.root.join(name);
+        if !program.exists() {
+            symlink(env!("CARGO_BIN_EXE_podwire"), &program).unwrap();
+        }
+        let mut command = Command::new(program);
+        command.args(line.split_whitespace()).env("NETCONFPATH", self.root.join("net.d"));
+        command.env("CNI_PATH", self.root.join("bin")).env_remove("CNI_IFNAME");
+        if line.starts_with("cni") {
+            command.arg("--cache-dir").arg(self.root.join("cache"));
+        }
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Outcome {
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+            code: output.status.code().unwrap(),
+        }
+    }
+
+    fn fail(&self, msg: &str) {
+        let error = json!({"code": 50, "msg": msg, "details": "try later"});
+        fs::write(self.root.join("bin/fail"), error.to_string()).unwrap();
+    }
+
+    fn stdin(&self, verb: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.root.join(format!("bin/{verb}.stdin"))).unwrap()).unwrap()
+    }
+
+    fn records(&self) -> usize {
+        let entries = fs::read_dir(self.root.join("cache/results")).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.path().is_file()).count()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+/// A namespace that is always there; the plugins here never touch it.
+const NETNS: &str = "/proc/self/ns/net";
+
+#[test]
+fn a_container_is_attached_listed_checked_and_detached() {
+    let node = Node::new();
+    let added = node.run(&format!("cni add pods {NETNS} --publish 8080:80"));
+    let text = "attached /proc/self/ns/net to pods as eth0\n  address  10.1.0.5/16  gateway 10.1.0.1\n  \
+                route    0.0.0.0/0\n  on host  nosuchveth\n  in pod   eth0\n";
+    assert_eq!((added.stdout.as_str(), added.stderr.as_str(), added.code), (text, "", 0));
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    assert_eq!(node.stdin("ADD")["runtimeConfig"]["portMappings"], ports);
+
+    let list: Value = serde_json::from_str(&node.run("cni list --json").stdout).unwrap();
+    assert_eq!(list["networks"][0]["plugins"], json!(["wire"]));
+    let attachment = &list["attachments"][0];
+    assert_eq!(
+        (&attachment["addresses"], &attachment["namespaceExists"]),
+        (&json!(["10.1.0.5/16"]), &json!(true))
+    );
+    assert_eq!(
+        attachment["hostInterfaces"],
+        json!([{"name": "nosuchveth", "exists": false, "madeBy": null}])
+    );
+    let table = node.run("cni list").stdout;
+    assert!(table.contains("wire(pool)") && table.contains("nosuchveth (gone)"), "{table}");
+
+    let checked = node.run(&format!("cni check pods {NETNS}"));
+    assert_eq!(checked.stdout, "/proc/self/ns/net is attached to pods as it should be\n");
+    let deleted = node.run(&format!("cni del pods {NETNS}"));
+    assert_eq!((deleted.stdout.as_str(), deleted.code), ("detached /proc/self/ns/net from pods\n", 0));
+    assert_eq!(node.stdin("DEL")["runtimeConfig"]["portMappings"], ports, "remembered from the add");
+    assert_eq!(node.records(), 0);
+}
+
+#[test]
+fn a_failure_is_told_once_with_cause_and_hint() {
+    let node = Node::new();
+    node.fail("no address left");
+    let added = node.run(&format!("cni add pods {NETNS}"));
+    assert_eq!((added.stdout.as_str(), added.code), ("", 1));
+    let head = "podwire: cannot attach /proc/self/ns/net to pods\n  \
+                because: plugin type=\"wire\" name=\"pods\" failed (add): no address left; try later;";
+    assert!(added.stderr.starts_with(head), "{}", added.stderr);
+    let json: Value =
+        serde_json::from_str(&node.run(&format!("cni check pods {NETNS} --json")).stderr).unwrap();
+    assert_eq!((&json["code"], &json["details"]), (&json!(50), &json!("try later")));
+    let absent = node.run("cni add nets /proc/self/ns/net");
+    assert!(absent.stderr.contains("no net configuration with name \"nets\" in"), "{}", absent.stderr);
+    assert!(absent.stderr.ends_with("  hint: there are: pods\n"), "{}", absent.stderr);
+    assert_eq!(node.run("cni add pods no-such-namespace").code, 1);
+    assert_eq!(node.run("cni frobnicate").code, 2);
+}
+
+#[test]
+fn ports_need_a_plugin_that_hears_of_them() {
+    let node = Node::new();
+    let deaf = json!({"cniVersion": "1.1.0", "name": "deaf", "plugins": [{"type": "wire"}]});
+    fs::write(node.root.join("net.d/20-deaf.conflist"), deaf.to_string()).unwrap();
+    let added = node.run(&format!("cni add deaf {NETNS} -p 80:80"));
+    assert!(added.stderr.contains("none of its plugins has the capability portMappings"), "{}", added.stderr);
+}
+
+#[test]
+fn sweeping_spares_what_lives_unless_told_otherwise() {
+    let node = Node::new();
+    node.run(&format!("cni add pods {NETNS} --container alive"));
+    node.run(&format!("cni add pods {NETNS} --container other"));
+    let record = node.root.join("cache/results/pods-other-eth0");
+    let gone = fs::read_to_string(&record).unwrap().replace(NETNS, "/run/netns/long-gone");
+    fs::write(&record, gone).unwrap();
+    fs::write(node.root.join("cache/results/pods-torn-x-eth0"), "").unwrap();
+
+    assert_eq!(node.run("cni gc pods --dry-run").stdout, "would remove other eth0 10.1.0.5/16\n");
+    assert_eq!(node.run("cni gc pods").stdout, "removed other eth0 10.1.0.5/16\n");
+    let valid = &node.stdin("GC")["cni.dev/valid-attachments"];
+    for kept in [("alive", "eth0"), ("torn-x", "eth0"), ("torn", "x-eth0")] {
+        assert!(
+            valid.as_array().unwrap().contains(&json!({"containerID": kept.0, "ifname": kept.1})),
+            "{valid}"
+        );
+    }
+    assert_eq!(node.run("cni gc pods").stdout, "nothing is stale\n");
+    assert_eq!(node.run("cni gc pods --all --keep alive/eth0").stdout, "nothing is stale\n");
+    assert_eq!(node.run("cni gc pods --all").stdout, "removed alive eth0 10.1.0.5/16\n");
+}
+
+#[test]
+fn status_tells_which_network_is_ready() {
+    let node = Node::new();
+    let old = json!({"cniVersion": "0.4.0", "name": "old", "plugins": [{"type": "absent"}]});
+    fs::write(node.root.join("net.d/20-old.conflist"), old.to_string()).unwrap();
+    let status = node.run("cni status");
+    assert_eq!(status.code, 1);
+    assert!(status.stdout.contains("pods     1.1.0    ready\n"), "{}", status.stdout);
+    assert!(status.stdout.contains("not ready (7)  plugin type=\"absent\""), "{}", status.stdout);
+    assert_eq!(node.run("cni status pods").code, 0);
+}
+
+#[test]
+fn a_container_is_detached_though_its_network_and_namespace_are_gone() {
+    let node = Node::new();
+    node.run(&format!("cni add pods {NETNS} --container web-1"));
+    fs::remove_file(node.root.join("net.d/10-pods.conflist")).unwrap();
+    let deleted = node.run("cni del pods --container web-1");
+    assert_eq!((deleted.stdout.as_str(), deleted.stderr.as_str()), ("detached web-1 from pods\n", ""));
+    assert_eq!(node.run("cni del pods --container web-1").code, 1);
+}
+
+#[test]
+fn a_runtime_that_is_killed_half_way_leaves_what_the_sweep_needs() {
+    let node = Node::new();
+    let slow =
+        PLUGIN.replace("ADD) ", "ADD) touch \"$dir/begun\"; while [ -d \"$dir\" ]; do sleep 0.05; done; ");
+    fs::write(node.root.join("bin/wire"), slow).unwrap();
+    node.run("version");
+    let mut runtime = Command::new(node.root.join("podwire"))
+        .args(["cni", "add", "pods", NETNS, "--container", "half", "--conf-dir"])
+        .arg(node.root.join("net.d"))
+        .arg("--plugin-dir")
+        .arg(node.root.join("bin"))
+        .arg("--cache-dir")
+        .arg(node.root.join("cache"))
+        .spawn()
+        .unwrap();
+    while !node.root.join("bin/begun").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    runtime.kill().unwrap();
+    runtime.wait().unwrap();
+    fs::remove_file(node.root.join("bin/wire")).unwrap();
+    fs::write(node.root.join("bin/wire"), PLUGIN).unwrap();
+    fs::set_permissions(node.root.join("bin/wire"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(node.run("cni list").stdout.contains("not finished"));
+    assert_eq!(node.run("cni gc pods --all").stdout, "removed half eth0\n");
+    assert_eq!((node.stdin("DEL").get("prevResult"), node.records()), (None, 0));
+}
+
+#[test]
+fn called_as_cnitool_it_is_cnitool() {
+    let node = Node::new();
+    let status = node.call("cnitool", "status pods /var/run/netns/testing");
+    assert_eq!((status.stdout.as_str(), status.stderr.as_str(), status.code), ("", "", 0));
+    node.fail("no uplink");
+    let status = node.call("cnitool", "status pods /var/run/netns/testing");
+    assert_eq!((status.stderr.as_str(), status.code), ("no uplink; try later\n", 1));
+    let absent = node.call("cnitool", "add nets /var/run/netns/testing");
+    assert!(absent.stderr.starts_with("no net configuration with name \"nets\" in "), "{}", absent.stderr);
+    assert_eq!(node.call("cnitool", "add pods").code, 1);
+}
+
+#[test]
+fn it_tells_what_it_is() {
+    let node = Node::new();
+    assert!(node.run("version").stdout.starts_with("podwire 0."));
+    let plugins: Value = serde_json::from_str(&node.run("plugins --json").stdout).unwrap();
+    assert!(plugins.as_array().unwrap().iter().any(|plugin| plugin["type"] == "bridge"));
+}

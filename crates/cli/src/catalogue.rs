@@ -1,0 +1,34 @@
+//! What this program is, and the plugins that it knows.
+
+use cni::Version;
+use plugins::{FINGERPRINT, PLUGINS};
+use serde_json::{json, Value};
+
+use crate::paint::Paint;
+use crate::table::table;
+use crate::Answer;
+
+/// `podwire plugins`.
+pub(crate) fn plugins() -> Answer {
+    let mut sorted = PLUGINS.to_vec();
+    sorted.sort_by_key(|plugin| plugin.name());
+    // Their about line begins with their name, for people who run them.
+    let about = |name: &str, about: &'static str| {
+        let rest = about.strip_prefix(name).map(|rest| rest.trim_start_matches([':', ' '])).unwrap_or(about);
+        rest.to_owned()
+    };
+    let rows: Vec<_> = sorted.iter().map(|p| vec![p.name().to_owned(), about(p.name(), p.about())]).collect();
+    let json: Vec<Value> = sorted
+        .iter()
+        .map(|p| json!({ "type": p.name(), "about": about(p.name(), p.about()), "versions": p.versions() }))
+        .collect();
+    Answer::new(table(&["TYPE", "WHAT IT DOES"], &rows, Paint::stdout()), json.into())
+}
+
+/// `podwire version`.
+pub(crate) fn version() -> Answer {
+    let number = env!("CARGO_PKG_VERSION");
+    let spec: Vec<_> = Version::ALL.iter().map(|version| version.as_str()).collect();
+    let text = format!("podwire {number}\nCNI     {}\nplugins {FINGERPRINT}\n", spec.join(" "));
+    Answer::new(text, json!({ "podwire": number, "cniVersions": spec, "plugins": FINGERPRINT }))
+}

@@ -1,0 +1,127 @@
+//! Called as `cnitool`, this program takes the arguments and the environment of the reference tool.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use cni_plugin::Registry;
+use cni_runtime::{ConfigFolder, Error, Identity, Runtime};
+
+use crate::verbs::{absolute, container_id, split};
+
+/// Adds, checks, removes, sweeps or asks for the status of an interface in a network namespace.
+#[derive(Debug, Parser)]
+#[command(name = "cnitool", version, disable_help_subcommand = true)]
+#[command(after_help = "Environment:
+  NETCONFPATH  where networks are configured [/etc/cni/net.d]
+  CNI_PATH     where plugins are, with colons between folders
+  CNI_ARGS     KEY=VALUE;KEY=VALUE
+  CAP_ARGS     a JSON object of capability arguments
+  CNI_IFNAME   the interface's name in the container [eth0]")]
+struct Cnitool {
+    /// The interface's name in the container.
+    #[arg(long, short, global = true)]
+    ifname: Option<String>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Attach a namespace to a network.
+    Add(Target),
+    /// Check that the attachment is as it was made.
+    Check(Target),
+    /// Detach a namespace from a network.
+    Del(Target),
+    /// Remove all attachments of a network.
+    Gc(Target),
+    /// Ask whether another container could be attached.
+    Status(Target),
+}
+
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The network.
+    net: String,
+    /// The path of the namespace.
+    netns: PathBuf,
+}
+
+/// Runs the tool; errors go to standard error, and the exit status is 1.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    let tool = match Cnitool::try_parse_from(args) {
+        Ok(tool) => tool,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    match tool.run() {
+        Ok(text) => {
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Cnitool {
+    fn run(&self) -> Result<String, Error> {
+        let env = |name: &str| std::env::var(name).unwrap_or_default();
+        let (Verb::Add(target)
+        | Verb::Check(target)
+        | Verb::Del(target)
+        | Verb::Gc(target)
+        | Verb::Status(target)) = &self.verb;
+        let folder =
+            Some(env("NETCONFPATH")).filter(|path| !path.is_empty()).unwrap_or("/etc/cni/net.d".into());
+        let list = ConfigFolder::new(folder).find(&target.net)?.list;
+        let path = split(env("CNI_PATH").as_ref());
+        let runtime = Runtime::new(path).registry(Registry::new(plugins::PLUGINS, plugins::FINGERPRINT));
+        let identity = self.identity(target, &env)?;
+        match self.verb {
+            Verb::Add(_) => {
+                let json = runtime.add(&list, &identity)?.to_json(list.version)?;
+                return Ok(cni::json::pretty(&json));
+            }
+            Verb::Del(_) => runtime.del(&list, &identity)?,
+            Verb::Check(_) => runtime.check(&list, &identity).map_err(bare)?,
+            Verb::Status(_) => runtime.status(&list).map_err(bare)?,
+            Verb::Gc(_) => drop(runtime.gc(&list, &[]).done()?),
+        }
+        Ok(String::new())
+    }
+
+    fn identity(&self, target: &Target, env: &dyn Fn(&str) -> String) -> Result<Identity, Error> {
+        let netns = absolute(&target.netns);
+        let given = [self.ifname.clone().unwrap_or_default(), env("CNI_IFNAME"), "eth0".to_owned()];
+        let ifname = given.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        let args = cni::Args::parse(&env("CNI_ARGS"))?;
+        if let Some((key, value)) = args.iter().find(|(key, value)| key.is_empty() || value.is_empty()) {
+            return Err(
+                cni::Error::env(format!("invalid CNI_ARGS pair {:?}", format!("{key}={value}"))).into()
+            );
+        }
+        let mut identity = Identity::new(&container_id(&netns), &ifname)?.netns(netns).args(args);
+        let capabilities = env("CAP_ARGS");
+        if !capabilities.is_empty() {
+            let failed = |error| cni::Error::env(format!("CAP_ARGS must be a JSON object: {error}"));
+            identity.capabilities = serde_json::from_str(&capabilities).map_err(failed)?;
+        }
+        Ok(identity)
+    }
+}
+
+/// What the plugin said, without the name of the plugin: so the reference tool prints these two.
+fn bare(error: Error) -> Error {
+    match error {
+        Error::Plugin { source, .. } => Error::Cni(source.to_cni()),
+        other => other,
+    }
+}

@@ -1,0 +1,58 @@
+//! `podwire cni …`: the verbs of a container runtime, by hand.
+
+mod attach;
+mod gc;
+mod list;
+mod namespace;
+mod place;
+mod status;
+mod target;
+
+use clap::Subcommand;
+use cni_runtime::Record;
+
+pub(crate) use namespace::{absolute, container_id};
+pub(crate) use place::split;
+
+use crate::{Answer, Failure};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Attach a container to a network.
+    #[command(after_help = attach::ADD_EXAMPLES)]
+    Add(attach::Add),
+    /// Detach a container from a network.
+    #[command(after_help = attach::DEL_EXAMPLES)]
+    Del(attach::Del),
+    /// Check that a container's attachment is as it was made.
+    #[command(after_help = attach::CHECK_EXAMPLES)]
+    Check(attach::Check),
+    /// Remove what belongs to containers that are gone.
+    #[command(after_help = gc::EXAMPLES)]
+    Gc(gc::Gc),
+    /// Ask networks whether another container could be attached.
+    #[command(after_help = status::EXAMPLES)]
+    Status(status::Status),
+    /// Show networks and attachments, and what is wrong with them.
+    #[command(after_help = list::EXAMPLES)]
+    List(list::List),
+}
+
+impl Verb {
+    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+        match self {
+            Verb::Add(verb) => verb.run(),
+            Verb::Del(verb) => verb.run(),
+            Verb::Check(verb) => verb.run(),
+            Verb::Gc(verb) => verb.run(),
+            Verb::Status(verb) => verb.run(),
+            Verb::List(verb) => verb.run(),
+        }
+    }
+}
+
+/// The addresses that an attachment got.
+fn addresses(record: &Record) -> Vec<String> {
+    let ips = record.attachment().map(|attachment| attachment.ips).unwrap_or_default();
+    ips.iter().map(|ip| ip.address.to_string()).collect()
+}

@@ -1,0 +1,169 @@
+//! `podwire cni add`, `del` and `check`.
+
+use std::fmt::Write;
+
+use clap::Args;
+use cni::{Attachment, Route};
+use serde_json::json;
+
+use super::place::Place;
+use super::target::{Publish, Target};
+use crate::{Answer, Failure};
+
+pub(super) const ADD_EXAMPLES: &str = "Examples:
+  ip netns add blue
+  podwire cni add pods blue
+  podwire cni add pods blue --publish 8080:80 --publish 127.0.0.1:53:53/udp
+  podwire cni add pods /proc/4711/ns/net --container web-1 --ifname net1
+  podwire cni add pods blue --arg IP=10.1.0.7 --capability mac=c2:11:22:33:44:55 --json
+
+If a plugin fails, what the others did is taken back.";
+
+pub(super) const DEL_EXAMPLES: &str = "Examples:
+  podwire cni del pods blue
+  podwire cni del pods --container web-1       the namespace is gone already
+
+It may be repeated, and works when the network's config is gone: that of the add is remembered.";
+
+pub(super) const CHECK_EXAMPLES: &str = "Examples:
+  podwire cni check pods blue && echo fine";
+
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    publish: Publish,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Del {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Add {
+    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+        let (container, network) = (self.target.name(), &self.target.network);
+        let what = format!("cannot attach {container} to {network}");
+        self.namespace().map_err(Failure::to(&what))?;
+        let list = self.place.folder().find(network).map_err(Failure::to(&what))?.list;
+        let identity = self.target.identity().map_err(Failure::to(&what))?;
+        let identity = self.publish.add_to(identity, &list).map_err(Failure::to(&what))?;
+        let attachment = self.place.runtime().add(&list, &identity).map_err(Failure::to(&what))?;
+        // A result of the first versions cannot be empty, but a plugin's may.
+        let json = attachment.to_json(list.version).unwrap_or_else(|_| json!({ "cniVersion": list.version }));
+        let head = format!("attached {container} to {network} as {}\n", self.target.ifname());
+        Ok(Answer::new(head + &describe(&attachment), json))
+    }
+}
+
+impl Add {
+    /// A namespace must be there; plugins would say so in many different ways.
+    fn namespace(&self) -> Result<(), cni::Error> {
+        let fail = |text: String| cni::Error::new(cni::code::INVALID_NETNS, text);
+        let netns =
+            self.target.netns().ok_or_else(|| fail("its network namespace (NETNS) is not given".into()))?;
+        let opened = kernel::Netns::open(netns).map_err(|error| fail(error.to_string()));
+        opened.map(drop).map_err(|error| error.with_details("`ip netns add NAME` makes one"))
+    }
+}
+
+impl Del {
+    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+        let (container, network, ifname) = (self.target.name(), &self.target.network, self.target.ifname());
+        let what = || format!("cannot detach {container} from {network}");
+        let identity = self.target.existing(&self.place.cache()).map_err(Failure::to(what()))?;
+        let runtime = self.place.runtime();
+        match self.place.folder().find(network) {
+            Ok(found) => runtime.del(&found.list, &identity).map_err(Failure::to(what()))?,
+            Err(missing) => {
+                let known =
+                    runtime.del_cached(network, &identity.container, ifname).map_err(Failure::to(what()))?;
+                if !known {
+                    return Err(Failure::to(what())(missing));
+                }
+            }
+        }
+        let json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": true });
+        Ok(Answer::new(format!("detached {container} from {network}\n"), json))
+    }
+}
+
+impl Check {
+    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+        let (container, network) = (self.target.name(), &self.target.network);
+        let what = || format!("{container} is not attached to {network} as it should be");
+        let list = self.place.folder().find(network).map_err(Failure::to(what()))?.list;
+        let identity = self.target.existing(&self.place.cache()).map_err(Failure::to(what()))?;
+        self.place.runtime().check(&list, &identity).map_err(Failure::to(what()))?;
+        let ifname = self.target.ifname();
+        let json =
+            json!({ "network": network, "container": identity.container, "ifname": ifname, "ok": true });
+        let (text, json) = match list.disable_check {
+            true => (format!("{network} switches checks off\n"), json),
+            false => (format!("{container} is attached to {network} as it should be\n"), json),
+        };
+        Ok(Answer::new(text, json))
+    }
+}
+
+/// An attachment in short lines.
+fn describe(attachment: &Attachment) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| text += &format!("  {key:<9}{value}\n");
+    for ip in &attachment.ips {
+        let gateway = ip.gateway.map(|gateway| format!("  gateway {gateway}")).unwrap_or_default();
+        line("address", format!("{}{gateway}", ip.address));
+    }
+    attachment.routes.iter().for_each(|one| line("route", route(one)));
+    for interface in &attachment.interfaces {
+        let key = if interface.sandbox.is_empty() { "on host" } else { "in pod" };
+        line(key, format!("{} {}", interface.name, interface.mac).trim_end().to_owned());
+    }
+    if !attachment.dns.nameservers.is_empty() {
+        line("dns", attachment.dns.nameservers.join(" "));
+    }
+    text
+}
+
+fn route(route: &Route) -> String {
+    let mut text = route.dst.to_string();
+    if let Some(gateway) = route.gw {
+        let _ = write!(text, " via {gateway}");
+    }
+    for (name, value) in [("mtu", route.mtu), ("metric", route.priority), ("table", route.table)] {
+        if let Some(value) = value {
+            let _ = write!(text, " {name} {value}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attachment_reads_in_short_lines() {
+        let result = json!({"cniVersion": "1.0.0",
+            "interfaces": [{"name": "veth1"}, {"name": "eth0", "mac": "c2:11", "sandbox": "/x"}],
+            "ips": [{"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 1}],
+            "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1", "priority": 7}], "dns": {"nameservers": ["1.1.1.1"]}});
+        let text = "  address  10.1.0.5/16  gateway 10.1.0.1\n  route    0.0.0.0/0 via 10.1.0.1 metric 7\n  \
+                    on host  veth1\n  in pod   eth0 c2:11\n  dns      1.1.1.1\n";
+        assert_eq!(describe(&Attachment::from_json(&result, cni::Version::CURRENT).unwrap()), text);
+    }
+}

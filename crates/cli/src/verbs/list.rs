@@ -1,0 +1,153 @@
+//! `podwire cni list`: networks, attachments, and what is wrong with them.
+
+use std::path::Path;
+
+use clap::Args;
+use cni_runtime::{Network, Problem, Record};
+use serde_json::{json, Value};
+
+use super::addresses;
+use super::place::Place;
+use crate::paint::Paint;
+use crate::table::table;
+use crate::{Answer, Failure};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  podwire cni list
+  podwire cni list --json | jq '.attachments[] | select(.namespaceExists | not)'
+
+Attachments are those of every runtime that uses the same cache folder.";
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// The end of an attachment on the host.
+struct HostEnd {
+    name: String,
+    /// Who made it; `None` if it is gone.
+    maker: Option<&'static str>,
+}
+
+impl List {
+    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+        let (loaded, listing) = (self.place.folder().load(), self.place.cache().list());
+        let paint = Paint::stdout();
+        let mut text = networks(&loaded.networks, paint);
+        if loaded.networks.is_empty() {
+            text = format!("no network in {}\n", self.place.folder().path().display());
+        }
+        if !listing.records.is_empty() {
+            text += &format!("\n{}", attachments(&listing.records, paint));
+        }
+        let problems: Vec<_> = loaded.problems.iter().chain(&listing.problems).collect();
+        if !problems.is_empty() {
+            let lines = problems.iter().map(|problem| format!("{} {problem}\n", paint.bad("problem:")));
+            text += &format!("\n{}", lines.collect::<String>());
+        }
+        let json = json!({
+            "networks": loaded.networks.iter().map(network_json).collect::<Vec<_>>(),
+            "attachments": listing.records.iter().map(attachment_json).collect::<Vec<_>>(),
+            "problems": problems.into_iter().map(problem_json).collect::<Vec<_>>(),
+        });
+        Ok(Answer::new(text, json))
+    }
+}
+
+fn plugin_names(network: &Network) -> Vec<String> {
+    let name = |plugin: &cni::PluginConfig| match &plugin.ipam {
+        Some(ipam) => format!("{}({ipam})", plugin.kind),
+        None => plugin.kind.clone(),
+    };
+    network.list.plugins.iter().map(name).collect()
+}
+
+fn networks(networks: &[Network], paint: Paint) -> String {
+    let row = |network: &Network| {
+        let (name, version) = (network.list.name.to_string(), network.list.version.to_string());
+        vec![name, version, plugin_names(network).join(" "), network.path.display().to_string()]
+    };
+    table(&["NETWORK", "VERSION", "PLUGINS", "FILE"], &networks.iter().map(row).collect::<Vec<_>>(), paint)
+}
+
+fn network_json(network: &Network) -> Value {
+    let capabilities: Vec<_> = network.list.plugins.iter().flat_map(|plugin| &plugin.capabilities).collect();
+    json!({
+        "name": network.list.name,
+        "version": network.list.version,
+        "plugins": network.list.plugins.iter().map(|plugin| &plugin.kind).collect::<Vec<_>>(),
+        "capabilities": capabilities,
+        "file": network.path,
+    })
+}
+
+fn attachments(records: &[Record], paint: Paint) -> String {
+    let row = |record: &Record| {
+        let ends = host_ends(record).into_iter().map(|end| match end.maker {
+            Some(maker) => format!("{} ({maker})", end.name),
+            None => format!("{} ({})", end.name, paint.bad("gone")),
+        });
+        let namespace = match (&record.netns, alive(record)) {
+            (None, _) => "not recorded".to_owned(),
+            (Some(path), true) => path.display().to_string(),
+            (Some(path), false) => format!("{} ({})", path.display(), paint.bad("gone")),
+        };
+        let addresses = match record.result {
+            Some(_) => addresses(record).join(" "),
+            None => paint.bad("not finished"),
+        };
+        let (network, container, ifname) = (&record.network, &record.container, &record.ifname);
+        let names = [network.clone(), container.clone(), ifname.clone(), addresses, namespace];
+        let rest = [ends.collect::<Vec<_>>().join(" "), record.path.display().to_string()];
+        names.into_iter().chain(rest).collect()
+    };
+    let head = ["NETWORK", "CONTAINER", "INTERFACE", "ADDRESSES", "NAMESPACE", "ON HOST", "RECORD"];
+    table(&head, &records.iter().map(row).collect::<Vec<_>>(), paint)
+}
+
+fn attachment_json(record: &Record) -> Value {
+    let ends = host_ends(record)
+        .into_iter()
+        .map(|end| json!({ "name": end.name, "exists": end.maker.is_some(), "madeBy": end.maker }));
+    json!({
+        "network": record.network,
+        "container": record.container,
+        "ifname": record.ifname,
+        "addresses": addresses(record),
+        "namespace": record.netns,
+        "namespaceExists": alive(record),
+        "hostInterfaces": ends.collect::<Vec<_>>(),
+        "finished": record.result.is_some(),
+        "record": record.path,
+    })
+}
+
+fn problem_json(problem: &Problem) -> Value {
+    json!({ "file": problem.path, "error": problem.error.to_cni().to_json() })
+}
+
+fn alive(record: &Record) -> bool {
+    record.netns.as_ref().is_some_and(|path| matches!(kernel::Netns::find(path), Ok(Some(_))))
+}
+
+/// The interfaces that ADD made on the host. Ours bear their owner's name as a note (`ip link` shows it as
+/// alias); a bridge, which belongs to no single container, bears none.
+fn host_ends(record: &Record) -> Vec<HostEnd> {
+    let interfaces = record.attachment().map(|attachment| attachment.interfaces).unwrap_or_default();
+    let on_host = interfaces.into_iter().filter(|interface| interface.sandbox.is_empty());
+    let owner = kernel::Owner::new(&*record.network, &*record.container, &*record.ifname).comment();
+    let end = |name: String| {
+        let folder = Path::new("/sys/class/net").join(&name);
+        let note = std::fs::read_to_string(folder.join("ifalias")).unwrap_or_default();
+        let maker = match (folder.exists(), note.trim_end() == owner, folder.join("bridge").exists()) {
+            (false, ..) => None,
+            (true, true, _) => Some("podwire"),
+            (true, false, true) => Some("bridge"),
+            (true, false, false) => Some("other"),
+        };
+        HostEnd { name, maker }
+    };
+    on_host.map(|interface| end(interface.name)).collect()
+}

@@ -1,0 +1,138 @@
+//! One at a time in a pod: two interfaces that are attached at once must not choose the same free table.
+//!
+//! The lock is a file on the node named after the namespace's number. It is removed by whoever held it, so
+//! nothing is left for each pod; one that waited for a removed file starts again with a new one.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cni_plugin::{Error, Result};
+use kernel::Host;
+
+const FOLDER: &str = "/run/podwire/sbr";
+
+/// The right to change a pod's rules, until it is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    path: PathBuf,
+    _locked: File,
+}
+
+impl Turn {
+    /// Waits for the turn in `pod`.
+    pub fn take(pod: &Host) -> Result<Turn> {
+        let number = match pod.netns() {
+            Some(netns) => netns
+                .as_fd()
+                .try_clone_to_owned()
+                .and_then(|fd| File::from(fd).metadata())
+                .map(|found| found.ino()),
+            None => Ok(0),
+        };
+        let folder = Path::new(FOLDER);
+        let path = number.map(|number| folder.join(format!("{number}.lock")));
+        let path = path.map_err(|source| failed("find the number of the namespace for", folder, source))?;
+        fs::create_dir_all(folder).map_err(|source| failed("create folder", folder, source))?;
+        Turn::of(path)
+    }
+
+    fn of(path: PathBuf) -> Result<Turn> {
+        let locked = || -> io::Result<Option<File>> {
+            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+            file.lock()?;
+            Ok(is_at(&file, &path)?.then_some(file))
+        };
+        loop {
+            match locked() {
+                Ok(Some(file)) => return Ok(Turn { path, _locked: file }),
+                Ok(None) => {}
+                Err(source) => return Err(failed("lock", &path, source)),
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Still locked: whoever waits will see that the file is not in its place any more.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the files of those who were killed while it was their turn.
+pub fn collect() -> Result<()> {
+    let entries = match fs::read_dir(FOLDER) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(failed("read", Path::new(FOLDER), source)),
+    };
+    let mut errors = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        errors.extend(remove_idle(&path).err().map(|source| failed("remove", &path, source)));
+    }
+    Error::all(errors)
+}
+
+fn remove_idle(path: &Path) -> io::Result<()> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    match file.try_lock() {
+        Ok(()) if is_at(&file, path)? => fs::remove_file(path),
+        Ok(()) | Err(TryLockError::WouldBlock) => Ok(()),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(found.ino() == file.metadata()?.ino()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
+    kernel::Error::File { doing, path: path.to_owned(), source }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn only_one_has_the_turn_and_no_file_stays() {
+        let path = std::env::temp_dir().join(format!("podwire-sbr-turn-{}.lock", std::process::id()));
+        let inside = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let _turn = Turn::of(path.clone()).unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_held_is_not_collected() {
+        let path = std::env::temp_dir().join(format!("podwire-sbr-held-{}.lock", std::process::id()));
+        let turn = Turn::of(path.clone()).unwrap();
+        remove_idle(&path).unwrap();
+        assert!(path.exists());
+        drop(turn);
+        fs::write(&path, "").unwrap();
+        remove_idle(&path).unwrap();
+        assert!(!path.exists());
+    }
+}

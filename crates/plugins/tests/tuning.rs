@@ -1,0 +1,271 @@
+//! tuning against the real kernel.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+
+mod wired_pod;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use cni_plugin::{Command, Source};
+use plugins::tuning::Tuning;
+use serde_json::{json, Value};
+use wired_pod::{call, go, with_pod, Pod};
+
+/// A folder for the backups of one test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn of(pod: &Pod) -> Folder {
+        Folder(std::env::temp_dir().join(format!("tuning-{}", pod.container)))
+    }
+
+    fn file(&self, pod: &Pod) -> PathBuf {
+        self.0.join(format!("{}_eth0.json", pod.container))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn config(prev: &Value, folder: &Folder, settings: Value) -> Value {
+    let mut config = settings;
+    config["cniVersion"] = json!("1.1.0");
+    config["name"] = json!("net");
+    config["dataDir"] = json!(folder.0);
+    config["prevResult"] = prev.clone();
+    config
+}
+
+fn everything() -> Value {
+    json!({
+        "sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1", "net.ipv4.tcp_rmem": "4096 90000 900000"},
+        "mac": "02:00:5E:10:00:01", "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 77,
+    })
+}
+
+/// What can be tuned, as it is now.
+fn state(pod: &Pod) -> Value {
+    let link = &pod.json("ip -j link show eth0")[0];
+    let has = |flag: &str| link["flags"].as_array().unwrap().contains(&json!(flag));
+    let knob = |path: &str| pod.within(|| fs::read_to_string(Path::new("/proc/sys").join(path)).unwrap());
+    json!({
+        "mac": link["address"], "mtu": link["mtu"], "promisc": has("PROMISC"), "allmulti": has("ALLMULTI"),
+        "txQLen": link["txqlen"],
+        "arp_notify": knob("net/ipv4/conf/eth0/arp_notify").trim(), "tcp_rmem": knob("net/ipv4/tcp_rmem").trim(),
+    })
+}
+
+#[test]
+fn everything_is_set_told_checked_and_put_back() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let config = config(&prev, &folder, everything());
+        let before = state(pod);
+        let result = pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        let tuned = json!({
+            "mac": "02:00:5e:10:00:01", "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 77,
+            "arp_notify": "1", "tcp_rmem": "4096\t90000\t900000",
+        });
+        assert_eq!(state(pod), tuned);
+        assert_eq!(result["interfaces"][1]["mac"], "02:00:5e:10:00:01");
+        assert_eq!(result["interfaces"][1]["mtu"], 1400);
+        assert_eq!(result["interfaces"][0], prev["interfaces"][0], "the node's end is left alone");
+
+        let file = folder.file(pod);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let written: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        for key in ["mac", "mtu", "promisc", "allmulti", "txQLen"] {
+            assert_eq!(written[key], before[key], "{key}");
+        }
+
+        pod.call(&Tuning, Command::Check, "eth0", &config).unwrap();
+        // Again: what was before is not forgotten.
+        pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+        assert_eq!(state(pod), before);
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+    });
+}
+
+#[test]
+fn check_says_what_differs_and_only_of_what_was_asked_for() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let all = config(&prev, &folder, everything());
+        pod.call(&Tuning, Command::Add, "eth0", &all).unwrap();
+        pod.run("ip link set eth0 mtu 1300 promisc off");
+        pod.within(|| fs::write("/proc/sys/net/ipv4/conf/eth0/arp_notify", "0").unwrap());
+        let text = pod.call(&Tuning, Command::Check, "eth0", &all).unwrap_err().to_string();
+        assert!(text.starts_with("Error: Tuning configured value of /proc/sys/net/ipv4/conf/eth0/arp_notify is 1, current value is 0"), "{text}");
+        assert!(text.contains("MTU of eth0 is 1400, current value is 1300"), "{text}");
+        assert!(text.contains("promisc of eth0 is true, current value is false"), "{text}");
+        // Somebody looks at the pod's packets: no concern of a network that does not speak of it.
+        pod.run("ip link set eth0 promisc on");
+        let little = config(&prev, &folder, json!({"mtu": 1300}));
+        pod.call(&Tuning, Command::Check, "eth0", &little).unwrap();
+        pod.call(&Tuning, Command::Del, "eth0", &all).unwrap();
+    });
+}
+
+#[test]
+fn a_failed_add_takes_back_what_it_did() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let before = state(pod);
+        let mut settings = everything();
+        settings["mtu"] = json!(1_000_000);
+        let error = pod.call(&Tuning, Command::Add, "eth0", &config(&prev, &folder, settings)).unwrap_err();
+        assert!(error.to_string().starts_with("set MTU of eth0 to 1000000: invalid argument"), "{error}");
+        assert_eq!(state(pod), before);
+        let settings = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1", "net.nothing.here": "1"}});
+        let error = pod.call(&Tuning, Command::Add, "eth0", &config(&prev, &folder, settings)).unwrap_err();
+        assert!(error.to_string().contains("/proc/sys/net/nothing/here"), "{error}");
+        assert_eq!(state(pod), before);
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+        let error = pod
+            .call(&Tuning, Command::Add, "eth7", &config(&prev, &folder, json!({"mtu": 1400})))
+            .unwrap_err();
+        assert!(error.to_string().contains("look up link eth7"), "{error}");
+    });
+}
+
+#[test]
+fn the_pod_may_be_gone_and_the_file_still_goes() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let mut config = config(&prev, &folder, everything());
+        pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        pod.run("ip link del eth0");
+        // A config that has become nonsense is no reason to keep anything.
+        config["mtu"] = json!("large");
+        config.as_object_mut().unwrap().remove("prevResult");
+        pod.vanish();
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+        assert!(!folder.file(pod).exists());
+        let nowhere = Source { netns: String::new(), ..pod.source("eth0") };
+        call(&Tuning, Command::Del, &nowhere, &config).unwrap();
+    });
+}
+
+#[test]
+fn the_interface_may_be_gone_while_the_pod_lives() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let config = config(&prev, &folder, everything());
+        pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        pod.run("ip link del eth0");
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+        assert!(!folder.file(pod).exists());
+    });
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_no_obstacle() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let config = config(&prev, &folder, everything());
+        let before = state(pod);
+        for garbage in ["", "{\"mac\": \"02:", "[]"] {
+            fs::create_dir_all(&folder.0).unwrap();
+            fs::write(folder.file(pod), garbage).unwrap();
+            fs::write(folder.file(pod).with_extension("json.new"), garbage).unwrap();
+            pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+            assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+        }
+        assert_eq!(state(pod), before);
+    });
+}
+
+#[test]
+fn go_and_we_put_back_each_others_changes() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let settings = json!({"mac": "02:00:5e:10:00:01", "mtu": 1400, "promisc": true, "allmulti": true});
+        let mut config = config(&prev, &folder, settings);
+        config["cniVersion"] = json!("1.0.0");
+        // The Go plugin of this machine remembers in a fixed folder; the file is what matters.
+        let before = state(pod);
+        if go("tuning", "ADD", &pod.source("eth0"), &config).is_none() {
+            return;
+        }
+        let fixed = PathBuf::from("/run/cni/tuning").join(format!("{}_eth0.json", pod.container));
+        if fixed.exists() {
+            config["dataDir"] = json!("/run/cni/tuning");
+        }
+        assert_eq!(state(pod)["mtu"], 1400);
+        pod.call(&Tuning, Command::Check, "eth0", &config).unwrap();
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+        assert_eq!(state(pod), before);
+        assert!(!fixed.exists());
+        pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        go("tuning", "DEL", &pod.source("eth0"), &config);
+        assert_eq!(state(pod), before);
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+    });
+}
+
+#[test]
+fn gc_removes_only_its_networks_stale_files() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let mut config = config(&prev, &folder, everything());
+        pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        let write = |name: &str, content: Value| fs::write(folder.0.join(name), content.to_string()).unwrap();
+        write("a_b_eth0.json", json!({"mtu": 1, "network": "net", "containerID": "a_b", "ifname": "eth0"}));
+        write("c_eth0.json", json!({"mtu": 1, "network": "other", "containerID": "c", "ifname": "eth0"}));
+        write("go_eth0.json", json!({"mtu": 1}));
+        config["cni.dev/valid-attachments"] = json!([{"containerID": pod.container, "ifname": "eth0"}]);
+        call(&Tuning, Command::Gc, &Source::default(), &config).unwrap();
+        let mut left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|one| one.unwrap().file_name()).collect();
+        left.sort();
+        let own = format!("{}_eth0.json", pod.container);
+        assert_eq!(left, ["c_eth0.json", "go_eth0.json", &own]);
+        config["cni.dev/valid-attachments"] = json!([]);
+        call(&Tuning, Command::Gc, &Source::default(), &config).unwrap();
+        assert!(!folder.file(pod).exists());
+    });
+}
+
+#[test]
+fn a_foreign_file_is_not_acted_on() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let mut config = config(&prev, &folder, json!({"mtu": 1400}));
+        pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        // Another network failed to attach under the same name, and is cleaned up.
+        config["name"] = json!("other");
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+        assert_eq!(state(pod)["mtu"], 1400);
+        assert!(folder.file(pod).exists());
+    });
+}
+
+#[test]
+fn without_settings_the_result_is_passed_on() {
+    with_pod(|pod| {
+        let (_, prev) = pod.wire("net", "eth0");
+        let folder = Folder::of(pod);
+        let nothing = config(&prev, &folder, json!({}));
+        let result = pod.call(&Tuning, Command::Add, "eth0", &nothing).unwrap();
+        assert_eq!(result["interfaces"], prev["interfaces"]);
+        assert!(!folder.0.exists());
+        let unchained = json!({"cniVersion": "1.0.0", "name": "net", "mtu": 1400});
+        let error = pod.call(&Tuning, Command::Add, "eth0", &unchained).unwrap_err().to_string();
+        assert!(error.starts_with("Required prevResult missing"), "{error}");
+    });
+}
