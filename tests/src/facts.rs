@@ -26,7 +26,7 @@ pub struct Roles {
 
 /// What varies with time or with the order in which the kernel counts, and what repeats something else: the
 /// number of a link, a running timer, a bridge's id (its hardware address).
-const UNTOLD: [&str; 9] = [
+const UNTOLD: [&str; 8] = [
     "ifindex",
     "link_index",
     "link",
@@ -34,7 +34,6 @@ const UNTOLD: [&str; 9] = [
     "peer_ifindex",
     "bridge_id",
     "root_id",
-    "ifname",
     "addr_info",
 ];
 
@@ -44,9 +43,9 @@ const SEPARATOR: &str = "--8<--";
 const TELLERS: [(&str, &str); 8] = [
     ("link", "ip -j -d link"),
     ("address", "ip -j address"),
-    ("route", "ip -j route show table all"),
+    ("route", "ip -j -4 route show table all"),
     ("route6", "ip -j -6 route show table all"),
-    ("rule", "ip -j rule"),
+    ("rule", "ip -j -4 rule"),
     ("rule6", "ip -j -6 rule"),
     ("port", "bridge -j -d link"),
     ("queue", "tc -j qdisc"),
@@ -168,7 +167,7 @@ impl Told {
             None => node.sh(&script),
             Some(pod) => node.sh(&format!("ip netns exec {} sh -c {}", pod.name, quoted(&script))),
         };
-        let mut parts = printed.split(&format!("{SEPARATOR}\n")).map(str::trim);
+        let mut parts = printed.split(SEPARATOR).map(str::trim);
         let mut part = || parts.next().unwrap_or_default().to_string();
         let mut values = Vec::new();
         for (word, command) in TELLERS {
@@ -190,7 +189,11 @@ impl Told {
             for item in value.as_array().into_iter().flatten() {
                 let name = text(&item["ifname"]);
                 match *word {
-                    "link" | "port" => leaves(&format!("{scope} {word} {name}"), item, lines),
+                    "link" | "port" => {
+                        lines.insert(format!("{scope} has {name}"));
+                        leaves(&format!("{scope} {word} {name}"), item, lines);
+                        lines.remove(&format!("{scope} {word} {name} ifname = {name}"));
+                    }
                     "address" => self.addresses(&name, item, lines),
                     _ => {
                         lines.insert(format!("{scope} {word} {}", in_words(item)));
@@ -250,7 +253,10 @@ impl Node {
             let mut parts = file.split(' ');
             let mut part = || parts.next().unwrap_or_default();
             let (path, mode, bytes) = (part(), part(), part());
-            lines.insert(format!("file {path} = {}", readable(bytes)));
+            match serde_json::from_slice(&unhex(bytes)) {
+                Ok(value @ Value::Object(_)) => leaves(&format!("file {path}"), &value, &mut lines),
+                _ => drop(lines.insert(format!("file {path} = {}", unhex(bytes).escape_ascii()))),
+            }
             lines.insert(format!("mode {path} = {mode}"));
         }
         lines.iter().map(|line| roles.tell(line)).collect()
@@ -281,9 +287,8 @@ fn is_busy(links: &Value) -> bool {
     })
 }
 
-/// Bytes in hexadecimal digits, as text with escapes.
-fn readable(digits: &str) -> String {
+/// Bytes in hexadecimal digits.
+fn unhex(digits: &str) -> Vec<u8> {
     let byte = |at: usize| digits.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
-    let bytes: Vec<u8> = (0..digits.len()).step_by(2).filter_map(byte).collect();
-    bytes.escape_ascii().to_string()
+    (0..digits.len()).step_by(2).filter_map(byte).collect()
 }

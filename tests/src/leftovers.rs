@@ -14,7 +14,28 @@ find /var/lib/cni /run /etc/cni -xdev -type f 2>/dev/null | sort; true"#;
 
 const POD: &str = r#"links=$(ip -j -d addr); rules4=$(ip -j rule); rules6=$(ip -j -6 rule)
 routes4=$(ip -j route show table all); routes6=$(ip -j -6 route show table all)
-printf "%s\n" "$links" "$rules4" "$rules6" "$routes4" "$routes6""#;
+printf "%s\n" "$links" "$rules4" "$rules6" "$routes4" "$routes6"
+printf "somaxconn %s\n" "$(cat /proc/sys/net/core/somaxconn)""#;
+
+/// The lines in which two descriptions differ; empty if they say the same, in whatever order.
+pub fn differences(before: &str, after: &str) -> String {
+    let mut lost: Vec<&str> = before.lines().collect();
+    let mut all = String::new();
+    for line in after.lines() {
+        match lost.iter().position(|other| *other == line) {
+            Some(at) => drop(lost.remove(at)),
+            None => all += &format!("\n+ {line}"),
+        }
+    }
+    all + &lost.iter().map(|line| format!("\n- {line}")).collect::<String>()
+}
+
+/// Panics if two descriptions differ, and says in which lines.
+#[track_caller]
+pub fn assert_same(before: &str, after: &str, context: &str) {
+    let all = differences(before, after);
+    assert!(all.is_empty(), "{context}{all}");
+}
 
 impl Node {
     /// Everything that a plugin could leave behind on the node, as lines of text: links, queueing disciplines,
@@ -34,8 +55,13 @@ impl Node {
         all.iter().map(|line| format!("{line}\n")).collect()
     }
 
+    /// What is on the node and in a pod.
+    pub fn state(&self, pod: &Pod) -> String {
+        self.leftovers() + &self.inside(pod)
+    }
+
     /// What is in a pod, as lines of text: links and whether they are up, addresses (not the loopback's own),
-    /// rules, routes.
+    /// rules, routes, and one sysctl that tests tune.
     pub fn inside(&self, pod: &Pod) -> String {
         let printed = self.sh(&format!("nsenter --net={} sh -c '{POD}'", pod.netns));
         let mut lines = printed.lines();
@@ -43,13 +69,16 @@ impl Node {
         let found = next();
         let mut all = links(&found);
         let flags = |link: &Value| list(&link["flags"]).iter().map(text).collect::<Vec<_>>().join(",");
-        all.extend(list(&found).iter().map(|link| format!("flags of {}: {}", text(&link["ifname"]), flags(link))));
+        all.extend(list(&found).iter().map(|link| {
+            format!("{}: {} mtu {} {}", text(&link["ifname"]), text(&link["address"]), link["mtu"], flags(link))
+        }));
         for link in list(&found) {
             let own = list(&link["addr_info"]).iter().map(|one| format!("{}/{}", text(&one["local"]), one["prefixlen"]));
             all.extend(own.filter(|one| !one.starts_with("127.") && !one.starts_with("::1/")).map(|one| format!("address {one}")));
         }
         all.extend(rules(&next()).into_iter().chain(rules(&next())));
         all.extend(routes(&next()).into_iter().chain(routes(&next())));
+        all.extend(lines.map(str::to_owned));
         all.iter().map(|line| format!("{line}\n")).collect()
     }
 }

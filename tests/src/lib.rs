@@ -16,11 +16,12 @@ mod talk;
 mod twins;
 
 pub use chain::Chain;
+pub use leftovers::{assert_same, differences};
 pub use facts::{Facts, Roles};
 pub use node::{Node, Pod};
 pub use plugin::{Invocation, Output};
 pub use talk::Listener;
-pub use twins::{Case, Difference};
+pub use twins::{compare, Case, Difference};
 
 use std::path::PathBuf;
 

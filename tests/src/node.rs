@@ -53,6 +53,13 @@ impl Node {
         command
     }
 
+    /// Runs a program on the node, with these variables on top of the test's own.
+    pub fn output(&self, words: &[&str], env: &[(&str, &str)]) -> crate::Output {
+        let mut command = self.command(words[0]);
+        let output = command.args(&words[1..]).envs(env.iter().copied()).stdin(Stdio::null()).output().expect("nsenter");
+        crate::Output::from(output)
+    }
+
     /// Runs a shell script on the node; panics if it fails. Returns what it printed.
     pub fn sh(&self, script: &str) -> String {
         let output = self.try_sh(script);

@@ -13,6 +13,7 @@ pub struct Invocation<'a> {
     node: &'a Node,
     path: String,
     env: Vec<(String, String)>,
+    absent: Vec<String>,
     config: Value,
 }
 
@@ -39,12 +40,19 @@ impl<'a> Invocation<'a> {
             ("CNI_ARGS", ""),
         ];
         let env = env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        Invocation { node, path: path.into(), env, config: config.clone() }
+        Invocation { node, path: path.into(), env, absent: Vec::new(), config: config.clone() }
     }
 
     /// Sets a variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Takes a variable away.
+    pub fn without(mut self, name: &str) -> Self {
+        self.env.retain(|(other, _)| other != name);
+        self.absent.push(name.into());
         self
     }
 
@@ -66,6 +74,11 @@ impl<'a> Invocation<'a> {
 
     /// Runs it with this standard input, behind a wrapper such as `strace`.
     pub fn run_with(&self, stdin: &str, wrapper: &[&str]) -> Output {
+        self.run_bytes(stdin.as_bytes(), wrapper)
+    }
+
+    /// As [`run_with`](Self::run_with), with whatever bytes.
+    pub fn run_bytes(&self, stdin: &[u8], wrapper: &[&str]) -> Output {
         let kind = self.config["type"].as_str().unwrap_or("bridge");
         let file = self
             .path
@@ -75,18 +88,22 @@ impl<'a> Invocation<'a> {
             .unwrap_or_else(|| panic!("no plugin {kind} in {}", self.path));
         let mut words: Vec<&str> = wrapper.to_vec();
         words.push(&file);
-        let mut child = self
-            .node
-            .command(words[0])
+        let mut command = self.node.command(words[0]);
+        command
             .args(&words[1..])
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("spawn");
-        let _ = child.stdin.take().expect("stdin").write_all(stdin.as_bytes());
-        let output = child.wait_with_output().expect("wait");
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        for name in &self.absent {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("spawn");
+        let _ = child.stdin.take().expect("stdin").write_all(stdin);
+        child.wait_with_output().expect("wait").into()
+    }
+}
+
+impl From<std::process::Output> for Output {
+    fn from(output: std::process::Output) -> Output {
         use std::os::unix::process::ExitStatusExt;
         Output {
             status: output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or(0)),

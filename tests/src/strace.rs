@@ -74,6 +74,20 @@ pub fn killed_at(traced: &dyn Traced, operation: &Operation) -> (bool, Output) {
     (output.status == -9, output)
 }
 
+/// Runs it; the operation fails once, as it would on a machine that lacks something.
+pub fn failed_at(traced: &dyn Traced, operation: &Operation) -> Output {
+    let errno = match operation.call.as_str() {
+        "sendto" | "sendmsg" => "ENOBUFS",
+        "socket" => "EMFILE",
+        "setns" | "unshare" | "mount" | "umount2" => "EPERM",
+        "flock" => "ENOLCK",
+        "fork" | "vfork" | "clone" => "EAGAIN",
+        _ => "ENOSPC",
+    };
+    let inject = format!("inject={}:error={errno}:when={}", operation.call, operation.nth);
+    traced.behind(&["strace", "-qq", "-o", "/dev/null", "-e", &format!("trace={}", operation.call), "-e", &inject])
+}
+
 /// As [`killed_at`], but for its children too, and for them only if they alone make the call.
 pub fn killed_child_at(traced: &dyn Traced, call: &str, nth: usize) -> Output {
     let inject = format!("inject={call}:signal=KILL:when={nth}");

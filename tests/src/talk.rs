@@ -34,7 +34,8 @@ my $socket = IO::Socket::IP->new(PeerHost => $host, PeerPort => $port, Proto => 
   or exit 1;
 $socket->send("?") if $protocol eq "udp";
 exit 1 unless IO::Select->new($socket)->can_read($patience);
-exit 1 unless defined $socket->recv(my $answer, 99) && length $answer;
+$socket->recv(my $answer, 99);
+exit 1 unless length $answer;
 print $answer;"#;
 
 /// Patience with an answer that should come, seconds.

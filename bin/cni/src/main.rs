@@ -6,6 +6,9 @@ use std::process::ExitCode;
 use cni_plugin::Registry;
 use plugins::{FINGERPRINT, PLUGINS};
 
+#[global_allocator]
+static ARENA: netlink::sys::Arena = netlink::sys::Arena::new();
+
 fn main() -> ExitCode {
     let called = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();

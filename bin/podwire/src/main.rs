@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ARENA: netlink::sys::Arena = netlink::sys::Arena::new();
+
 fn main() -> ExitCode {
     cli::main(std::env::args_os())
 }

@@ -3,6 +3,7 @@
 //! The other plugin gets the caller's whole request. If the file that would be executed is this program, it
 //! is called right here: a process less.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 
 use cni::{json, Attachment};
@@ -29,7 +30,7 @@ pub fn add(req: &Request<'_>, kind: &str) -> Result<Attachment> {
     };
     let answer = send(req, kind, Command::Add).inspect_err(undo)?;
     let answer = answer.unwrap_or(Value::Null);
-    Ok(Attachment::from_json(&answer, req.version).doing(|| format!("read the result of plugin {kind}"))?)
+    Attachment::from_json(&answer, req.version).doing(|| format!("read the result of plugin {kind}"))
 }
 
 /// DEL by the plugin `kind`.
@@ -52,11 +53,35 @@ pub fn status(req: &Request<'_>, kind: &str) -> Result<()> {
     send(req, kind, Command::Status).map(drop)
 }
 
+thread_local! {
+    /// The plugins that were called here and have not returned.
+    static CALLED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A plugin that gets its caller's config finds the same other plugin in it, and if it calls that in turn there is
+/// no end: `bridge` with `ptp` as its IPAM.
+fn refuse_circle(kind: &str, command: Command) -> Result<()> {
+    match command {
+        // Nothing was made, so there is nothing to take back.
+        Command::Del | Command::Gc => Ok(()),
+        _ => {
+            let text = format!("ipam.type: {kind} is no IPAM plugin, it needs one itself");
+            Err(cni::Error::invalid_config(text).with_details("choose host-local or static, for example").into())
+        }
+    }
+}
+
 fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>> {
     let file = exec::find(kind, &req.path)?;
     if let Some(plugin) = req.registry.in_file(kind, &file) {
+        if CALLED.with_borrow(|called| called.iter().any(|other| other == kind)) {
+            return refuse_circle(kind, command).map(|()| None);
+        }
+        CALLED.with_borrow_mut(|called| called.push(kind.to_owned()));
         // The own-namespace check was made for the caller.
-        return call(plugin, &Request { command, ..req.clone() }, true);
+        let answer = call(plugin, &Request { command, ..req.clone() }, true);
+        CALLED.with_borrow_mut(Vec::pop);
+        return answer;
     }
     let path = std::env::join_paths(&req.path).unwrap_or_default();
     let env: Vec<(&'static str, OsString)> = vec![

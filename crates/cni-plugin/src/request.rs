@@ -114,8 +114,10 @@ impl<'p> Request<'p> {
             return Err(cni::Error::decode("error unmarshall network config: it is not a JSON object").into());
         }
         let text = |key: &str| json::get(&config, key).and_then(Value::as_str).unwrap_or_default();
-        if json::get(&config, "name").is_some_and(|name| !name.is_string()) {
-            return Err(cni::Error::invalid_config("name: the network's name must be a string").into());
+        for (key, what) in [("name", "the network's name"), ("cniVersion", "the version")] {
+            if json::get(&config, key).is_some_and(|value| !value.is_string()) {
+                return Err(cni::Error::invalid_config(format!("{key}: {what} must be a string")).into());
+            }
         }
         let network = NetworkName::parse(text("name"))?;
         let version = Version::parse(text("cniVersion"))

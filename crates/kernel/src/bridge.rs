@@ -9,7 +9,8 @@ const BRIDGE_VLAN_INFO_PVID: u16 = 2; // linux/if_bridge.h
 const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 4;
 const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 8;
 const BRIDGE_VLAN_INFO_RANGE_END: u16 = 16;
-const RTEXT_FILTER_BRVLAN: u32 = 2;
+// linux/rtnetlink.h; a port in thousands of VLANs, told one by one, does not fit into an answer.
+const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 4;
 
 /// What a bridge is to be like when it has to be made.
 #[derive(Clone, Debug)]
@@ -52,7 +53,9 @@ impl Bridge<'_> {
     /// Makes it, up, with a hardware address of its own: a bridge that borrows its ports' smallest changes
     /// it as pods come and go, and every neighbour forgets it.
     fn create(&self, host: &mut Host) -> Result<Link> {
-        let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, format!("create bridge {}", self.name))
+        let filtering = if self.vlan_filtering { " with VLAN filtering" } else { "" };
+        let doing = format!("create bridge {}{filtering}", self.name);
+        let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, doing)
             .raw(&link::header(0, link::UP, link::UP))
             .string(a::IFNAME, self.name)
             .bytes(a::ADDRESS, &Mac::random()?.0)
@@ -88,6 +91,13 @@ pub struct Vlans {
     pub native: bool,
 }
 
+impl Vlans {
+    /// Whether this VLAN is one of them.
+    pub fn contains(&self, id: u16) -> bool {
+        (self.first..=self.last).contains(&id)
+    }
+}
+
 fn vlan_message(kind: u16, port: &Link, vlans: Vlans, verb: &str) -> Message {
     let mut head = link::header(port.index, 0, 0);
     head[0] = libc::AF_BRIDGE as u8;
@@ -118,20 +128,31 @@ pub fn vlans(host: &mut Host, port: u32) -> Result<Vec<Vlans>> {
     head[0] = libc::AF_BRIDGE as u8;
     let message = Message::new(libc::RTM_GETLINK, 0, format!("list VLANs of port number {port}"))
         .raw(&head)
-        .u32(a::EXT_MASK, RTEXT_FILTER_BRVLAN);
+        .u32(a::EXT_MASK, RTEXT_FILTER_BRVLAN_COMPRESSED);
     let ports = host.route.list(message, |frame| {
         let index = frame.body.get(4..8).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))?;
         let spec = frame.attrs(16).find(|attr| attr.kind == a::AF_SPEC).filter(|_| index == port)?;
         let infos = spec.nested().filter(|attr| attr.kind == a::AF_SPEC_BRIDGE_VLAN_INFO);
-        Some(
-            infos
-                .filter_map(|attr| {
-                    let half = |at: usize| Some(u16::from_ne_bytes(attr.value.get(at..at + 2)?.try_into().ok()?));
-                    let (flags, id) = (half(0)?, half(2)?);
-                    Some(Vlans { first: id, last: id, native: flags & BRIDGE_VLAN_INFO_PVID != 0 })
-                })
-                .collect::<Vec<_>>(),
-        )
+        Some(read_vlans(infos.filter_map(|attr| {
+            let half = |at: usize| Some(u16::from_ne_bytes(attr.value.get(at..at + 2)?.try_into().ok()?));
+            Some((half(0)?, half(2)?))
+        })))
     })?;
     Ok(ports.into_iter().flatten().collect())
+}
+
+/// Joins what the kernel tells, flags and id, a range by its ends.
+fn read_vlans(infos: impl Iterator<Item = (u16, u16)>) -> Vec<Vlans> {
+    const NATIVE: u16 = BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED;
+    let mut all = Vec::new();
+    let mut begin = None;
+    for (flags, id) in infos {
+        if flags & BRIDGE_VLAN_INFO_RANGE_BEGIN != 0 {
+            begin = Some(id);
+            continue;
+        }
+        let first = begin.take().filter(|_| flags & BRIDGE_VLAN_INFO_RANGE_END != 0).unwrap_or(id);
+        all.push(Vlans { first, last: id, native: flags & NATIVE == NATIVE });
+    }
+    all
 }

@@ -6,8 +6,10 @@
 //! child does that waiting: it sends the deletion and keeps the sockets, the plugin returns when the kernel gives
 //! notice that the link is gone.
 
-use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use netlink::rt::{self, link, link::Link};
@@ -26,10 +28,11 @@ pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Resu
     let sender = place.run(Socket::route)??;
     let request = link::delete(link).into_bytes();
     let (report, told) = sys::pipe().map_err(|error| Error::Other(format!("make a pipe: {error}")))?;
+    let dust = hold.and_then(|_| Dust::raise());
     let work = Detached {
         request: Some((sender.as_fd(), &request)),
         report: Some(told.as_fd()),
-        hold: hold.map(|socket| socket.as_fd()),
+        hold: [hold.map(|socket| socket.as_fd()), dust.as_ref().map(|dust| dust.0.as_fd())],
     };
     if sys::detach(&work).is_err() {
         // No more processes to be had: wait ourselves.
@@ -42,7 +45,7 @@ pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Resu
         let ready = sys::readable(&[place.route.as_fd(), report.as_fd()], left)
             .map_err(|source| netlink::Error::Io { doing: link::delete(link).doing().into(), source })?;
         if ready[1] {
-            return answer(std::fs::File::from(report), link);
+            return answer(File::from(report), link);
         }
         if !ready[0] {
             let doing = link::delete(link).doing().to_string();
@@ -57,12 +60,55 @@ pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Resu
     }
 }
 
-/// Lets the firewall socket of `place`, if it was used, be closed later, by nobody who is waited for.
-pub fn linger(place: &Host) {
+/// To be called when something was deleted from the firewall of `place`: its socket is closed later, by nobody
+/// who is waited for.
+pub fn after_deleting(place: &Host) {
+    hold(place, Dust::raise().as_ref());
+}
+
+/// To be called when something was added to the firewall of `place`: while the dust of a deletion is in the air,
+/// closing the socket would wait for it to settle, so it is left to a child. Else it is closed as any other.
+pub fn after_adding(place: &Host) {
+    if !Dust::has_settled() {
+        hold(place, None);
+    }
+}
+
+fn hold(place: &Host, dust: Option<&Dust>) {
     if let Some(socket) = place.used_nft() {
-        let hold: Option<BorrowedFd<'_>> = Some(socket.as_fd());
+        let hold = [Some(socket.as_fd()), dust.map(|dust| dust.0.as_fd())];
         // Without a child the end of this process waits for the grace period itself: slower, no harm.
         let _ = sys::detach(&Detached { request: None, report: None, hold });
+    }
+}
+
+/// A lock that those share who wait for the kernel to free what was deleted. It is let go by their end.
+struct Dust(File);
+
+impl Dust {
+    const FILE: &str = "/run/podwire/dust";
+
+    fn open() -> io::Result<File> {
+        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(Self::FILE);
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all("/run/podwire")?;
+                open()
+            }
+            other => other,
+        }
+    }
+
+    /// Says that dust is in the air for as long as the value, or a child that inherited it, lives.
+    fn raise() -> Option<Dust> {
+        let file = Dust::open().ok()?;
+        file.try_lock_shared().ok()?;
+        Some(Dust(file))
+    }
+
+    /// Whether nobody waits. If that cannot be told, somebody may.
+    fn has_settled() -> bool {
+        Dust::open().is_ok_and(|file| file.try_lock().is_ok())
     }
 }
 
@@ -74,7 +120,7 @@ fn gone(frame: Frame<'_>, index: u32) -> bool {
 }
 
 /// The kernel's answer, as the child wrote it down.
-fn answer(mut report: std::fs::File, link: &Link) -> Result<()> {
+fn answer(mut report: File, link: &Link) -> Result<()> {
     let mut bytes = [0; 4];
     let doing = link::delete(link).doing().to_string();
     if let Err(source) = report.read_exact(&mut bytes) {

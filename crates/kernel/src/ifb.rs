@@ -2,24 +2,24 @@
 //! somewhere first; this is where.
 
 use netlink::rt::link::{self, attribute as a, Link};
-use netlink::Message;
+use netlink::{Batch, Message};
 
 use crate::{Host, Owner, Result};
 
-/// Makes an ifb device, up, with its owner noted on it; one that is there already is taken as it is.
-pub fn ensure(host: &mut Host, name: &str, mtu: u32, owner: &Owner) -> Result<Link> {
-    let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, format!("create ifb device {name}"))
+/// Makes an ifb device, up. Its owner is noted in the same send: a process that
+/// is killed leaves either no device or a signed one.
+pub fn create(host: &mut Host, name: &str, mtu: u32, owner: &Owner) -> Result<Link> {
+    let create = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, format!("create ifb device {name}"))
         .raw(&link::header(0, link::UP, link::UP))
         .string(a::IFNAME, name)
         .u32(a::MTU, mtu)
         .nest(a::LINKINFO, |m| m.string(a::INFO_KIND, "ifb"));
-    match host.route.request(message) {
-        Err(error) if error.is_exists() => {}
-        other => other?,
-    }
-    let made = host.get_link(name)?;
-    host.route.request(
-        link::change(made.index, format!("note the owner on {name}")).string(a::IFALIAS, &owner.comment()),
-    )?;
-    Ok(made)
+    let sign = Message::new(libc::RTM_SETLINK, 0, format!("note the owner on {name}"))
+        .raw(&link::header(0, 0, 0))
+        .string(a::IFNAME, name)
+        .string(a::IFALIAS, &owner.comment());
+    let mut batch = Batch::new();
+    batch.extend([create, sign]);
+    host.route.batch(batch)?;
+    host.get_link(name)
 }

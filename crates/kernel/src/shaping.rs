@@ -36,7 +36,12 @@ pub fn redirect(host: &mut Host, from: &Link, through: &Link) -> Result<()> {
         },
         other => other?,
     }
-    Ok(host.route.request(tc::redirect_ingress(from.index, through.index, &from.name))?)
+    let redirected = host.route.request(tc::redirect_ingress(from.index, through.index, &from.name));
+    if redirected.is_err() {
+        // An ingress queue without a filter is of no use, and nobody would find it by what it does.
+        let _ = host.route.request(tc::delete_ingress(from.index, &from.name));
+    }
+    Ok(redirected?)
 }
 
 /// Whether what comes in at `from` is sent through `through`.

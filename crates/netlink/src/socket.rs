@@ -58,8 +58,13 @@ impl Socket {
         Ok(Socket { fd, seq: 0, buffer: vec![0; BUFFER] })
     }
 
-    /// Joins a group of notices (`RTNLGRP_…`).
+    /// Joins a group of notices (`RTNLGRP_…`). A socket without a number of its own has the kernel's, which
+    /// hears nothing of what the kernel says; one that has sent something has a number already.
     pub fn subscribe(&mut self, group: u32) -> Result<()> {
+        if self.seq == 0 {
+            sys::bind_netlink(self.fd.as_fd())
+                .map_err(|source| Error::Io { doing: "bind a netlink socket".into(), source })?;
+        }
         sys::set_netlink_option(self.fd.as_fd(), libc::NETLINK_ADD_MEMBERSHIP, group as i32)
             .map_err(|source| Error::Io { doing: format!("subscribe to netlink group {group}"), source })
     }
@@ -77,13 +82,11 @@ impl Socket {
         let seq = self.send(message, 0)?;
         loop {
             let length = self.read(&doing)?;
-            for frame in Frames::new(&self.buffer[..length]).filter(|frame| frame.seq == seq) {
-                if frame.kind == NLMSG_ERROR {
-                    acknowledged(&frame, &doing)?;
-                }
-                let unreadable = || Error::Malformed { doing: doing.clone(), reason: "not the object".into() };
-                return read(frame).ok_or_else(unreadable);
+            let Some(frame) = Frames::new(&self.buffer[..length]).find(|frame| frame.seq == seq) else { continue };
+            if frame.kind == NLMSG_ERROR {
+                acknowledged(&frame, &doing)?;
             }
+            return read(frame).ok_or(Error::Malformed { doing, reason: "not the object".into() });
         }
     }
 
@@ -91,7 +94,7 @@ impl Socket {
     pub fn dump(&mut self, message: Message, mut each: impl FnMut(Frame<'_>)) -> Result<()> {
         let doing = message.doing.clone();
         let seq = self.send(message, F_DUMP)?;
-        self.receive(seq, &doing, |frame| each(frame))
+        self.receive(seq, &doing, &mut each)
     }
 
     /// As [`dump`](Self::dump), collected. Read again, up to five times, when it changed meanwhile.

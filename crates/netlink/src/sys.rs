@@ -1,11 +1,14 @@
 //! The system calls that neither `std` nor a safe crate of our few dependencies offers. This is the only
 //! file of the project with `unsafe` in it; each function is a safe wrapper that checks its own arguments.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
@@ -31,6 +34,16 @@ pub fn netlink_socket(protocol: i32) -> io::Result<OwnedFd> {
     let fd = check(unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) }.into())?;
     // SAFETY: the descriptor was just returned to us and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Gives a netlink socket a port number of the kernel's choice, as its first send would do.
+pub fn bind_netlink(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: an all-zero sockaddr_nl is a valid value of a plain C struct.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    let size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+    // SAFETY: the pointer and the length describe `address`, which lives through the call.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) }.into()).map(drop)
 }
 
 /// Sets an option of level `SOL_NETLINK`.
@@ -186,7 +199,7 @@ pub struct Detached<'a> {
     /// Written four bytes: the kernel's (negative) error number or 0.
     pub report: Option<BorrowedFd<'a>>,
     /// Kept open until the end, besides the above.
-    pub hold: Option<BorrowedFd<'a>>,
+    pub hold: [Option<BorrowedFd<'a>>; 2],
 }
 
 /// Starts a child that carries out `work` and is waited for by nobody (init reaps it). It has no standard
@@ -194,7 +207,7 @@ pub struct Detached<'a> {
 pub fn detach(work: &Detached<'_>) -> io::Result<()> {
     let raw = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
     let (socket, bytes) = work.request.map_or((-1, &[][..]), |(fd, bytes)| (fd.as_raw_fd(), bytes));
-    let mut kept = [socket, raw(work.report), raw(work.hold)];
+    let mut kept = [socket, raw(work.report), raw(work.hold[0]), raw(work.hold[1])];
     kept.sort_unstable();
     // SAFETY: the child runs `detached_child` only, which makes plain system calls on values prepared here
     // and ends with _exit: no allocation, no lock, no destructor runs in it.
@@ -204,7 +217,7 @@ pub fn detach(work: &Detached<'_>) -> io::Result<()> {
     }
 }
 
-fn detached_child(socket: i32, bytes: &[u8], report: i32, kept: &[i32; 3]) -> ! {
+fn detached_child(socket: i32, bytes: &[u8], report: i32, kept: &[i32; 4]) -> ! {
     // SAFETY: plain system calls on descriptors and buffers that the fork copied; the answer's buffer is on
     // this stack; _exit never returns.
     unsafe {
@@ -253,4 +266,125 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 fn path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::other("a path with a NUL byte in it"))
+}
+
+/// The memory of a program that lives for a millisecond.
+///
+/// musl's allocator maps and unmaps pages all the time, which was a quarter of a plugin's life. This one hands
+/// out pieces of one block and takes back only the piece that it handed out last; what does not fit any more
+/// comes from the system as ever.
+#[derive(Debug)]
+pub struct Arena {
+    used: AtomicUsize,
+}
+
+const ARENA_SIZE: usize = 1 << 20;
+
+#[repr(align(4096))]
+struct Block(UnsafeCell<[u8; ARENA_SIZE]>);
+
+// SAFETY: the block is only ever reached through pieces that `Arena` hands out, each to one owner.
+unsafe impl Sync for Block {}
+
+static BLOCK: Block = Block(UnsafeCell::new([0; ARENA_SIZE]));
+
+impl Arena {
+    /// For `#[global_allocator]`. A program may have one.
+    pub const fn new() -> Arena {
+        Arena { used: AtomicUsize::new(0) }
+    }
+
+    /// Where a pointer lies in the block, if it does.
+    fn offset(pointer: *const u8) -> Option<usize> {
+        let offset = (pointer as usize).wrapping_sub(BLOCK.0.get() as usize);
+        (offset < ARENA_SIZE).then_some(offset)
+    }
+
+    fn set(&self, from: usize, to: usize) -> bool {
+        self.used.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Default for Arena {
+    fn default() -> Arena {
+        Arena::new()
+    }
+}
+
+// SAFETY: a piece is handed out once, by whoever moved `used` over it, is aligned and as long as asked for; it is
+// handed out again only after `dealloc` gave back the last piece. All other memory is the system allocator's.
+unsafe impl GlobalAlloc for Arena {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        loop {
+            let used = self.used.load(Ordering::Relaxed);
+            let start = used.next_multiple_of(layout.align());
+            let end = start.saturating_add(layout.size());
+            if end > ARENA_SIZE || layout.align() > 4096 {
+                // SAFETY: the caller's promises about the layout are the system's conditions.
+                return unsafe { System.alloc(layout) };
+            }
+            if self.set(used, end) {
+                // SAFETY: start is inside the block.
+                return unsafe { BLOCK.0.get().cast::<u8>().add(start) };
+            }
+        }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        match Arena::offset(pointer) {
+            Some(start) => drop(self.set(start + layout.size(), start)),
+            // SAFETY: it is not ours, so the system handed it out, with this layout.
+            None => unsafe { System.dealloc(pointer, layout) },
+        }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        match Arena::offset(pointer) {
+            // The last piece grows and shrinks where it is.
+            Some(start) if start + size <= ARENA_SIZE && self.set(start + layout.size(), start + size) => pointer,
+            Some(_) if size <= layout.size() => pointer,
+            Some(_) => {
+                // SAFETY: the size is not zero and does not overflow with this alignment, as the caller promised;
+                // old and new piece do not overlap, and the shorter length is copied.
+                unsafe {
+                    let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+                    if !new.is_null() {
+                        std::ptr::copy_nonoverlapping(pointer, new, layout.size().min(size));
+                    }
+                    new
+                }
+            }
+            // SAFETY: it is not ours, so the system handed it out, with this layout.
+            None => unsafe { System.realloc(pointer, layout, size) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arena_hands_out_aligned_pieces_that_keep_their_bytes() {
+        let arena = Arena::new();
+        let small = Layout::from_size_align(3, 1).unwrap();
+        let large = Layout::from_size_align(ARENA_SIZE, 8).unwrap();
+        // SAFETY: pieces are written inside their bounds and given back with their layouts.
+        unsafe {
+            let a = arena.alloc(small);
+            a.copy_from(b"abc".as_ptr(), 3);
+            let b = arena.alloc(Layout::from_size_align(64, 64).unwrap());
+            assert_eq!(b as usize % 64, 0);
+            let grown = arena.realloc(a, small, 300);
+            assert_ne!(grown, a);
+            assert_eq!(std::slice::from_raw_parts(grown, 3), b"abc");
+            let in_place = arena.realloc(grown, Layout::from_size_align(300, 1).unwrap(), 400);
+            assert_eq!(in_place, grown);
+            arena.dealloc(in_place, Layout::from_size_align(400, 1).unwrap());
+            assert_eq!(arena.alloc(small), grown);
+            let outside = arena.alloc(large);
+            assert!(Arena::offset(outside).is_none());
+            arena.dealloc(outside, large);
+        }
+    }
 }

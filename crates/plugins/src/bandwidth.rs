@@ -65,8 +65,7 @@ impl Plugin for Bandwidth {
         for detour in detour::all_of(&mut node, req)? {
             // A redirect into a device that is gone swallows packets, so it goes first.
             errors.extend(close(req, &mut node, &detour).err());
-            let mut place = Host::here()?;
-            errors.extend(detached::delete_link(&mut place, &detour, None).err().map(Error::from));
+            errors.extend(delete(&detour).err());
         }
         Error::all(errors)
     }
@@ -97,8 +96,7 @@ impl Plugin for Bandwidth {
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let mut errors = Vec::new();
         for stale in detour::stale(&mut Host::here()?, req)? {
-            let mut place = Host::here()?;
-            errors.extend(detached::delete_link(&mut place, &stale, None).err().map(Error::from));
+            errors.extend(delete(&stale).err());
         }
         Error::all(errors)
     }
@@ -132,6 +130,16 @@ fn other_end(node: &mut Host, inside: &Link) -> Result<Option<Link>> {
     let Some(index) = inside.link.filter(|_| inside.kind == "veth") else { return Ok(None) };
     let end = link::find_index(&mut node.route, index)?;
     Ok(end.filter(|end| end.kind == "veth" && end.link == Some(inside.index)))
+}
+
+/// Deletes a detour over a socket of its own, which the node's notices may flood. Looking the device up first
+/// gives that socket its address: one without gets no notices, and would wait for the kernel's dust.
+fn delete(detour: &Link) -> Result<()> {
+    let mut place = Host::here()?;
+    match link::find_index(&mut place.route, detour.index)? {
+        Some(found) => Ok(detached::delete_link(&mut place, &found, None)?),
+        None => Ok(()),
+    }
 }
 
 /// Ends the redirect into `detour` at the node's end of the cable, if that is still there.

@@ -41,6 +41,7 @@ impl Plugin for Bridge {
         let pair = connect(req, &conf, (&mut node, &mut pod), &bridge)?;
         let end = pair.host.clone();
         undo.push(move || veth::remove(&end));
+        let bridge = gateway::keep_address(&conf, &mut node, bridge)?;
         port::restrict(&conf, &mut node, &pair)?;
         if conf.macspoofchk {
             port::guard(req, &mut node, &pair, &mut undo)?;
@@ -62,7 +63,7 @@ impl Plugin for Bridge {
         }
         result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
-        detached::linger(&node);
+        detached::after_adding(&node);
         Ok(result)
     }
 

@@ -8,6 +8,18 @@ use kernel::rt::link;
 use kernel::{detached, veth, Host, Link, Owner};
 use netlink::Socket;
 
+/// What a cable can be set to (`ETH_MIN_MTU` and `ETH_MAX_MTU` of linux/if_ether.h); 0 leaves it to the kernel.
+const MTUS: std::ops::RangeInclusive<u32> = 68..=65535;
+
+/// Checks `mtu`. The kernel would only say that something is invalid.
+pub fn check_mtu(mtu: u32) -> Result<()> {
+    if mtu == 0 || MTUS.contains(&mtu) {
+        return Ok(());
+    }
+    let text = format!("mtu: {mtu} is not possible, it must be {} to {}, or 0 for the default", MTUS.start(), MTUS.end());
+    Err(cni::Error::invalid_config(text).into())
+}
+
 /// The cable of a request, and from which end it is to be deleted.
 enum Found {
     FromPod(Host, Link),

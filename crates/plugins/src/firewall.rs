@@ -15,6 +15,9 @@ use serde::Deserialize;
 use crate::lease::hosts;
 use crate::plumbing::differs;
 
+/// `NFT_NAME_MAXLEN` of linux/netfilter/nf_tables.h, without the final NUL.
+const LONGEST_CHAIN: usize = 255;
+
 /// The plugin.
 #[derive(Debug)]
 pub struct Firewall;
@@ -47,7 +50,7 @@ impl Plugin for Firewall {
         let mut node = Host::here()?;
         forward::add(node.nft()?, &req.owner(), &addresses(prev), &rules)
             .doing(|| "let the pod's packets pass".into())?;
-        detached::linger(&node);
+        detached::after_adding(&node);
         Ok(prev.clone())
     }
 
@@ -60,7 +63,7 @@ impl Plugin for Firewall {
             None => forward::remove_all(nft, &owner)?,
         };
         legacy::remove(nft, &owner, &known.unwrap_or_default())?;
-        detached::linger(&node);
+        detached::after_deleting(&node);
         Ok(())
     }
 
@@ -113,6 +116,10 @@ impl Conf {
             }
         };
         let chain = self.iptables_admin_chain_name.clone().filter(|name| !name.is_empty());
+        if let Some(name) = chain.as_ref().filter(|name| name.len() > LONGEST_CHAIN || name.contains('\0')) {
+            let text = format!("iptablesAdminChainName: {name:?} is no chain's name, which has 1 to {LONGEST_CHAIN} bytes");
+            return invalid(text);
+        }
         let bridge = prev.interfaces.first().map(|interface| interface.name.clone());
         Ok(Rules { admin_chain: chain.unwrap_or_else(|| "CNI-ADMIN".into()), policy, bridge })
     }

@@ -151,7 +151,8 @@ fn exhausted(set: &RangeSet, code: u32) -> Error {
 /// Undoes this call's claims, and only those. After a failure of the disk nothing is sure: the next call reads
 /// the folder again.
 fn withdraw(store: &Store, claimed: &[IpAddr], error: &Error) {
-    let all = claimed.iter().fold(true, |all, ip| store.release(*ip).is_ok() && all);
+    // Each one, also behind one that could not be released.
+    let all = claimed.iter().filter(|ip| store.release(**ip).is_err()).count() == 0;
     if all && error.code != code::IO && (store.was_read() || !claimed.is_empty()) {
         store.seal();
     }

@@ -10,6 +10,10 @@ use kernel::Undo;
 /// Asks the IPAM plugin for addresses; they are given back if the ADD does not come to its end.
 pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
     let kind = delegate::ipam(req).ok_or_else(missing)?;
+    if cni::json::get(&req.config, "type").and_then(|own| own.as_str()) == Some(kind) {
+        let text = format!("ipam.type: {kind} is no IPAM plugin, such as host-local");
+        return Err(cni::Error::invalid_config(text).into());
+    }
     let lease = delegate::add(req, kind)?;
     undo.push(move || drop(delegate::del(req, kind)));
     if lease.ips.is_empty() {

@@ -45,19 +45,20 @@ impl Plugin for Portmap {
         }
         let nft = node.nft()?;
         hostports::add(nft, &req.owner(), &maps, &conf.options).doing(|| "map the pod's ports".into())?;
-        undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node, &conf))));
+        undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node, Some(&conf)))));
         // Datagrams of a flow that began before the map would go on to wherever they went.
         hostports::forget_earlier_connections(nft, &maps).doing(|| "forget connections to the mapped ports".into())?;
         undo.keep();
-        detached::linger(&node);
+        detached::after_adding(&node);
         Ok(prev.clone())
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        let conf = Conf::read(req)?;
+        // A config that makes no sense any more is no reason to leave anything behind.
+        let conf = Conf::read(req).ok();
         let mut node = Host::here()?;
-        remove(req, &mut node, &conf)?;
-        detached::linger(&node);
+        remove(req, &mut node, conf.as_ref())?;
+        detached::after_deleting(&node);
         Ok(())
     }
 
@@ -107,15 +108,19 @@ fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
 }
 
 /// Takes the pod's port maps away, ours and a Go plugin's.
-fn remove(req: &Request<'_>, node: &mut Host, conf: &Conf) -> Result<()> {
+fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()> {
     let (owner, nft) = (req.owner(), node.nft()?);
     let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req));
-    match &addresses {
-        Some(addresses) if conf.ports_are_known => {
+    match (&addresses, conf.filter(|conf| conf.ports_are_known)) {
+        (Some(addresses), Some(conf)) => {
             let maps = conf.maps(addresses);
-            hostports::remove(nft, &owner, &maps, &conf.options)?;
+            let removed = hostports::remove(nft, &owner, &maps, &conf.options)?;
             // A client that goes on sending must find the port's next owner, or nobody.
             hostports::forget_connections_to_pod(nft, &maps)?;
+            if !removed && !maps.is_empty() {
+                // Not where the config says: its conditions may have been others when the pod came.
+                remove_unknown(&owner, nft)?;
+            }
         }
         // Without a record of what was mapped: whatever has this owner.
         _ => remove_unknown(&owner, nft)?,

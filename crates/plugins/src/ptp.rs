@@ -55,14 +55,14 @@ impl Plugin for Ptp {
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
 
         wire_pod(req, &mut pod, &result)?;
-        wire_node(&mut node, &pair, &result, v6)?;
+        wire_node(&mut node, &pair, &result)?;
         if conf.ip_masq {
             masquerade::add(req, &mut node, &nets)?;
             undo.push(|| drop(Host::here().map(|mut node| masquerade::remove(req, &mut node))));
         }
         result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
-        detached::linger(&node);
+        detached::after_adding(&node);
         Ok(result)
     }
 
@@ -109,6 +109,7 @@ impl Plugin for Ptp {
 fn read(req: &Request<'_>) -> Result<Conf> {
     let conf: Conf = req.config()?;
     masquerade::check_backend(&conf.ip_masq_backend)?;
+    cable::check_mtu(conf.mtu)?;
     Ok(conf)
 }
 
@@ -173,12 +174,10 @@ fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()
 }
 
 /// The node's end has the gateways' addresses and a route to each address of the pod.
-fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment, v6: bool) -> Result<()> {
+fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
     let end = node.get_link(&pair.host)?;
-    if v6 {
-        // A pod must not be able to make itself the node's router.
-        sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", end.name), "0")?;
-    }
+    // A pod must not be able to make itself the node's router, which it could try without any IPv6 address too.
+    sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", end.name), "0")?;
     let mut batch = Batch::new();
     for ip in &result.ips {
         let (addr, gateway) = (ip.address.addr(), ip.gateway.unwrap_or(ip.address.addr()));

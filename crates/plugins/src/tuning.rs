@@ -10,7 +10,7 @@ mod backup;
 mod interface;
 mod settings;
 
-use cni::Attachment;
+use cni::{Attachment, Version};
 use cni_plugin::{Context, Error, Plugin, Request, Result};
 use kernel::{sysctl, Host, Undo};
 
@@ -54,7 +54,7 @@ impl Plugin for Tuning {
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        let Some(before) = Backup::find(req)? else { return Ok(()) };
+        let Some(before) = Backup::find(req)? else { return Backup::remove_unfinished(req) };
         let restored = match req.find_pod()? {
             None => Ok(()),
             Some(mut pod) => restore(&before, &mut pod, &req.ifname),
@@ -130,7 +130,8 @@ fn tell(result: &mut Attachment, req: &Request<'_>, settings: &Settings) {
         if let Some(mac) = settings.link.mac {
             one.mac = mac.to_string();
         }
-        if let Some(mtu) = settings.link.mtu {
+        // Older versions of the spec know no MTU in a result.
+        if let Some(mtu) = settings.link.mtu.filter(|_| req.version >= Version::V1_1_0) {
             one.mtu = mtu;
         }
     }

@@ -184,6 +184,9 @@ fn a_file_that_was_cut_off_is_no_obstacle() {
             pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
             assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
         }
+        fs::write(folder.file(pod).with_extension("json.new"), "{").unwrap();
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
         assert_eq!(state(pod), before);
     });
 }

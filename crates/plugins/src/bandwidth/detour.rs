@@ -26,25 +26,24 @@ fn hashed(text: &str) -> String {
 
 /// The device of `owner`, made if it is not there.
 pub fn ensure(node: &mut Host, owner: &Owner, mtu: u32) -> Result<Link> {
-    let [go, own] = names(owner);
-    let free = match node.find_link(&go)? {
-        None => true,
-        Some(found) => found.kind == "ifb" && owner.matches(&found.alias),
-    };
-    let name = if free { go } else { own };
-    ifb::ensure(node, &name, mtu, owner).map_err(|error| {
-        // Without a signature nobody would ever find it again.
-        if let Ok(Some(unsigned)) =
-            node.find_link(&name).map(|link| link.filter(|link| link.alias.is_empty()))
-        {
-            let _ = node.route.request(link::delete(&unsigned));
+    let mut free = Vec::new();
+    for name in names(owner) {
+        match node.find_link(&name)? {
+            Some(found) if found.kind == "ifb" && owner.matches(&found.alias) => return Ok(found),
+            Some(_) => {}
+            None => free.push(name),
         }
-        error.into()
-    })
+    }
+    let Some(name) = free.first() else {
+        let [go, own] = names(owner);
+        let text =
+            format!("the devices {go} and {own} are there already, and neither is of {}", owner.comment());
+        return Err(cni::Error::internal(text).with_details("delete the one that nobody uses").into());
+    };
+    Ok(ifb::create(node, name, mtu, owner)?)
 }
 
-/// Every device of the attachment: ours by its alias; without alias, the one that a Go plugin made, or that
-/// an ADD of ours had no time to sign.
+/// Every device of the attachment: ours by its alias; without alias, the one that a Go plugin made.
 pub fn all_of(node: &mut Host, req: &Request<'_>) -> Result<Vec<Link>> {
     let owner = req.owner();
     let mut all = Vec::new();

@@ -7,7 +7,7 @@ use kernel::firewall::spoof;
 use kernel::{Host, Link, Mac};
 
 use super::config::Conf;
-use super::{gateway, port};
+use super::port;
 use crate::{masquerade, plumbing};
 
 /// Compares the whole wanted state with the kernel's, and says what differs.
@@ -68,7 +68,7 @@ fn check_port(req: &Request<'_>, conf: &Conf, node: &mut Host, end: &Link) -> Re
         let found = bridge::vlans(node, end.index)?;
         for wanted in port::wanted_vlans(conf) {
             let missing = (wanted.first..=wanted.last)
-                .find(|id| !found.iter().any(|vlans| vlans.first == *id && (vlans.native || !wanted.native)));
+                .find(|id| !found.iter().any(|vlans| vlans.contains(*id) && (vlans.native || !wanted.native)));
             if let Some(id) = missing {
                 return Err(plumbing::differs(format!("bridge port {} is not in VLAN {id} as configured", end.name)));
             }
@@ -93,7 +93,10 @@ fn check_gateway(req: &Request<'_>, conf: &Conf, node: &mut Host, bridge: &Link)
     if !conf.is_gateway {
         return Ok(());
     }
-    let leg = gateway::leg(conf, node, bridge)?;
+    let leg = match conf.leg_name() {
+        Some(name) => node.get_link(&name).doing(|| "the gateway's leg".into())?,
+        None => bridge.clone(),
+    };
     let found = address::list(&mut node.route, leg.index)?;
     for gateway in req.recorded()?.ips.iter().filter_map(|ip| ip.gateway) {
         if !found.iter().any(|address| address.ip == gateway) {

@@ -6,7 +6,7 @@ use kernel::bridge::{Bridge, Vlans};
 use kernel::Mac;
 use serde::Deserialize;
 
-use crate::{masquerade, plumbing};
+use crate::{cable, masquerade, plumbing};
 
 const MAX_VLAN: i64 = 4094;
 
@@ -38,7 +38,7 @@ pub(super) struct Conf {
     pub trunk: Vec<Vlans>,
 }
 
-/// One entry of `vlanTrunk`: an id, or a range.
+/// One entry of `vlanTrunk`: an id, or a range, or both.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Trunk {
@@ -82,6 +82,7 @@ impl Conf {
             .map_err(|error| cni::Error::invalid_config(format!("bridge: {}", error.msg)))?;
         conf.is_gateway |= conf.is_default_gateway;
         masquerade::check_backend(&conf.ip_masq_backend)?;
+        cable::check_mtu(conf.mtu)?;
         if conf.hairpin_mode && conf.promisc_mode {
             return invalid("cannot set hairpin mode and promiscuous mode at the same time: hairpinMode, promiscMode");
         }
@@ -91,7 +92,15 @@ impl Conf {
         if conf.disable_container_interface && conf.has_ipam() {
             return invalid("cannot use IPAM when DisableContainerInterface flag is set: ipam, disableContainerInterface");
         }
-        conf.trunk = conf.vlan_trunk.iter().enumerate().map(|(n, trunk)| trunk.vlans(n)).collect::<Result<_>>()?;
+        for (n, trunk) in conf.vlan_trunk.iter().enumerate() {
+            conf.trunk.extend(trunk.vlans(n)?);
+        }
+        if let Some(name) = conf.leg_name() {
+            cni::IfName::parse(&name).map_err(|error| {
+                let text = format!("bridge, vlan: the VLAN's gateway would be {name:?}: {}", error.msg);
+                cni::Error::invalid_config(text)
+            })?;
+        }
         conf.mac(req)?;
         Ok(conf)
     }
@@ -102,6 +111,11 @@ impl Conf {
 
     pub fn uses_vlans(&self) -> bool {
         self.vlan != 0 || !self.trunk.is_empty()
+    }
+
+    /// The name of the link that is the VLAN's gateway, if the config asks for one.
+    pub fn leg_name(&self) -> Option<String> {
+        (self.is_gateway && self.vlan != 0).then(|| format!("{}.{}", self.bridge, self.vlan))
     }
 
     /// The bridge that is wanted.
@@ -136,21 +150,21 @@ impl Conf {
 }
 
 impl Trunk {
-    fn vlans(&self, n: usize) -> Result<Vlans> {
+    fn vlans(&self, n: usize) -> Result<Vec<Vlans>> {
         let key = format!("vlanTrunk[{n}]");
-        let (first, last) = match (self.id, self.min_id, self.max_id) {
-            (Some(id), None, None) => (id, id),
-            (None, Some(min), Some(max)) if min <= max => (min, max),
-            (None, Some(min), Some(max)) => {
-                return invalid(format!("{key}: minID {min} is greater than maxID {max}"));
-            }
-            _ => return invalid(format!("{key}: give either id, or minID and maxID")),
+        let range = match (self.min_id, self.max_id) {
+            (Some(min), Some(max)) if min <= max => Some((min, max)),
+            (Some(min), Some(max)) => return invalid(format!("{key}: minID {min} is greater than maxID {max}")),
+            (None, None) => None,
+            _ => return invalid(format!("{key}: minID and maxID should be configured simultaneously")),
         };
-        for id in [first, last] {
-            if !(1..=MAX_VLAN).contains(&id) {
-                return invalid(format!("{key}: incorrect trunk id {id}, must be 1 to {MAX_VLAN}"));
-            }
+        let ids: Vec<_> = self.id.map(|id| (id, id)).into_iter().chain(range).collect();
+        if ids.is_empty() {
+            return invalid(format!("{key}: give id, or minID and maxID"));
         }
-        Ok(Vlans { first: first as u16, last: last as u16, native: false })
+        if let Some(id) = ids.iter().flat_map(|(first, last)| [first, last]).find(|id| !(1..=MAX_VLAN).contains(*id)) {
+            return invalid(format!("{key}: incorrect trunk id {id}, must be 1 to {MAX_VLAN}"));
+        }
+        Ok(ids.iter().map(|(first, last)| Vlans { first: *first as u16, last: *last as u16, native: false }).collect())
     }
 }

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use cni::{Attachment, Route};
 use cni_plugin::{Context, Result};
 use ipnet::IpNet;
-use kernel::bridge::{add_vlans, delete_vlans, Vlans};
+use kernel::bridge::Vlans;
 use kernel::rt::{address, link};
-use kernel::veth::{Port, Veth};
-use kernel::{Host, Link, Netns, Owner};
+use kernel::veth::{self, Veth};
+use kernel::{sysctl, Host, Link, Netns, Owner};
 use netlink::Batch;
 
 use super::config::Conf;
-use super::port::DEFAULT_VLAN;
+use super::port;
 
 /// Default routes through the gateways, for families that have none with a gateway yet.
 pub(super) fn add_default_routes(result: &mut Attachment) {
@@ -26,37 +26,52 @@ pub(super) fn add_default_routes(result: &mut Attachment) {
     }
 }
 
-/// The link that has the gateway's address: the bridge, or with a VLAN a leg into it.
-pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
-    if conf.vlan == 0 {
-        return Ok(bridge.clone());
+/// The bridge as it is after a port was added. One that somebody else made may take the smallest hardware address
+/// of its ports, which changes as pods come and go: a gateway must not, or every neighbour forgets it.
+pub(super) fn keep_address(conf: &Conf, node: &mut Host, before: Link) -> Result<Link> {
+    let now = node.get_link(&before.name)?;
+    if !conf.is_gateway {
+        return Ok(now);
     }
-    let name = format!("{}.{}", bridge.name, conf.vlan);
-    cni::IfName::parse(&name)
-        .map_err(|error| cni::Error::invalid_config(format!("bridge: the VLAN's gateway would be {name:?}: {}", error.msg)))?;
-    if let Some(found) = node.find_link(&name)? {
-        return Ok(found);
+    // It is a router's leg, not a host that listens to routers; a pod could be one.
+    sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", before.name), "0")?;
+    if now.mac != before.mac {
+        let doing = format!("keep the hardware address of bridge {}", before.name);
+        node.route.request(link::change(before.index, doing).bytes(link::attribute::ADDRESS, &before.mac))?;
+    }
+    Ok(before)
+}
+
+/// The link that has the gateway's address: the bridge, or with a VLAN a leg into it, made if it is not there.
+pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
+    let Some(name) = conf.leg_name() else { return Ok(bridge.clone()) };
+    let found = node.find_link(&name)?;
+    // It is switched on when it is complete; one that was left incomplete is completed.
+    if let Some(leg) = found.as_ref().filter(|leg| leg.is_up()) {
+        return Ok(leg.clone());
     }
     // No network has a colon in its name, so no GC takes this cable for a pod's.
     let owner = Owner { network: "vlan:gateway".into(), container: bridge.name.clone(), ifname: name.clone() };
-    let port = Port { bridge: bridge.index, hairpin: false, isolated: false };
-    let cable = Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(port) };
-    let made = match cable.create(node, &Netns::current()?) {
-        Ok(pair) => pair,
-        // Another pod's plugin was faster.
-        Err(error) if error.is_exists() => return Ok(node.get_link(&name)?),
-        Err(error) => return Err(error).doing(|| format!("make the gateway's leg {name}")),
-    };
-    let outer = node.get_link(&made.host)?;
-    let inner = node.get_link(&name)?;
-    let id = conf.vlan as u16;
-    let mut batch = Batch::new();
-    if !conf.preserve_default_vlan {
-        batch.push(delete_vlans(&outer, Vlans { first: DEFAULT_VLAN, last: DEFAULT_VLAN, native: false }));
+    if found.is_none() {
+        let place = veth::Port { bridge: bridge.index, hairpin: false, isolated: false };
+        let cable = Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(place) };
+        match cable.create(node, &Netns::current()?) {
+            // Another pod's plugin was faster.
+            Err(error) if error.is_exists() => {}
+            other => drop(other.doing(|| format!("make the gateway's leg {name}"))?),
+        }
     }
-    batch.push(add_vlans(&outer, Vlans { first: id, last: id, native: true }));
+    let inner = node.get_link(&name)?;
+    let Some(outer) = node.find_link(&veth::host_name(&owner))? else {
+        // Somebody else made it, their way.
+        node.route.request(link::up(&inner))?;
+        return Ok(inner);
+    };
+    let id = conf.vlan as u16;
+    let mut batch = port::vlan_messages(conf, &outer, [Vlans { first: id, last: id, native: true }]);
     batch.push(link::up(&inner));
-    node.route.batch(batch)?;
+    node.route.batch(batch).doing(|| format!("set up the gateway's leg {name}"))?;
+    port::wait_until_it_forwards(node, &outer.name)?;
     Ok(inner)
 }
 

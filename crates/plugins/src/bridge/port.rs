@@ -13,8 +13,10 @@ use netlink::{Batch, Socket};
 
 use super::config::Conf;
 
-/// What the kernel gives to every new port of a bridge that filters.
-pub(super) const DEFAULT_VLAN: u16 = 1;
+/// Every VLAN there can be.
+const ALL_VLANS: Vlans = Vlans { first: 1, last: 4094, native: false };
+/// Where frames without a tag belong on a trunk whose config does not say.
+const NATIVE_VLAN: u16 = 1;
 /// A port forwards within a millisecond of its cable being up at both ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -23,16 +25,26 @@ pub(super) fn require_vlan_filtering(conf: &Conf, bridge: &Link) -> Result<()> {
     if !conf.uses_vlans() || bridge.vlan_filtering {
         return Ok(());
     }
-    let text = format!("bridge {:?} exists and does not filter VLANs, but vlan or vlanTrunk is set", bridge.name);
-    let hint = "use another bridge, or switch vlan_filtering on yourself when nothing else uses this one";
+    let text = format!("bridge {:?} does not filter VLANs, which vlan and vlanTrunk need", bridge.name);
+    let hint = "use another bridge, or switch vlan_filtering on yourself when nothing else uses this one; \
+                a kernel without CONFIG_BRIDGE_VLAN_FILTERING cannot";
     Err(cni::Error::invalid_config(text).with_details(hint).into())
 }
 
-/// The VLANs that a port of this config has.
-pub(super) fn wanted_vlans(conf: &Conf) -> Vec<Vlans> {
-    let id = conf.vlan as u16;
-    let access = (id != 0).then_some(Vlans { first: id, last: id, native: true });
-    access.into_iter().chain(conf.trunk.iter().copied()).collect()
+/// The VLANs that a port of this config has. The native one is the last: the trunk's may include it.
+pub(super) fn wanted_vlans(conf: &Conf) -> impl Iterator<Item = Vlans> + '_ {
+    let id = if conf.vlan == 0 { NATIVE_VLAN } else { conf.vlan as u16 };
+    conf.trunk.iter().copied().chain([Vlans { first: id, last: id, native: true }])
+}
+
+/// Messages that give a port these VLANs, and take away what the kernel gave it when it became a port.
+pub(super) fn vlan_messages(conf: &Conf, port: &Link, vlans: impl IntoIterator<Item = Vlans>) -> Batch {
+    let mut batch = Batch::new();
+    if !conf.preserve_default_vlan {
+        batch.push(delete_vlans(port, ALL_VLANS));
+    }
+    batch.extend(vlans.into_iter().map(|vlans| add_vlans(port, vlans)));
+    batch
 }
 
 /// Gives the port its VLANs.
@@ -41,12 +53,7 @@ pub(super) fn restrict(conf: &Conf, node: &mut Host, pair: &Pair) -> Result<()> 
         return Ok(());
     }
     let port = node.get_link(&pair.host)?;
-    let mut batch = Batch::new();
-    if !conf.preserve_default_vlan {
-        batch.push(delete_vlans(&port, Vlans { first: DEFAULT_VLAN, last: DEFAULT_VLAN, native: false }));
-    }
-    batch.extend(wanted_vlans(conf).into_iter().map(|vlans| add_vlans(&port, vlans)));
-    Ok(node.route.batch(batch)?)
+    Ok(node.route.batch(vlan_messages(conf, &port, wanted_vlans(conf)))?)
 }
 
 /// Waits until the port forwards, so that the pod's first packet is not its first lost one.

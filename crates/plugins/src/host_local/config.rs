@@ -17,6 +17,9 @@ use super::{resolv, store};
 /// Where the reference plugin keeps its records.
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
+/// `NAME_MAX` of linux/limits.h.
+const LONGEST_NAME: usize = 255;
+
 /// What the config means.
 #[derive(Debug)]
 pub(super) struct Config {
@@ -53,6 +56,7 @@ struct Section {
     range_from_file: String,
     routes: Vec<Route>,
     resolv_conf: String,
+    data_dir: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -73,6 +77,7 @@ impl Config {
         let document: Document = req.config()?;
         let missing = || Error::invalid_config("IPAM config missing 'ipam' key");
         let section = document.ipam.ok_or_else(missing)?;
+        check_folder(req, &section)?;
         let asked = asked(req, &document.args.unwrap_or_default().cni.ips)?;
         let sets = range_sets(specs(req, &section)?)
             .map_err(|error| Error::invalid_config(error.to_string()).with_details(error.hint()))?;
@@ -103,6 +108,19 @@ pub(super) fn folder(req: &Request<'_>) -> PathBuf {
     let data_dir =
         json::get(&req.config, "ipam").and_then(|ipam| json::get(ipam, "dataDir")).and_then(Value::as_str);
     Path::new(data_dir.filter(|text| !text.is_empty()).unwrap_or(DATA_DIR)).join(req.network.as_str())
+}
+
+/// Refuses what cannot be a folder, in the words of the config.
+fn check_folder(req: &Request<'_>, section: &Section) -> Result<()> {
+    if section.data_dir.contains('\0') {
+        let text = format!("ipam.dataDir: {:?} is no path, it has a NUL byte in it", section.data_dir);
+        return Err(Error::invalid_config(text).into());
+    }
+    if req.network.len() > LONGEST_NAME {
+        let text = format!("name: it has {} bytes and names a folder, for which at most {LONGEST_NAME} are possible", req.network.len());
+        return Err(Error::invalid_config(text).into());
+    }
+    Ok(())
 }
 
 /// Whether the runtime will say at ADD which ranges a pod may use.

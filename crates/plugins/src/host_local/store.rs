@@ -57,7 +57,7 @@ impl Store {
     /// Locks the folder if there is one.
     pub(super) fn find(path: &Path, index_root: &Path) -> Result<Option<Store>> {
         match File::open(path) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
             Ok(file) if file.metadata().is_ok_and(|metadata| !metadata.is_dir()) => Ok(None),
             opened => Store::lock(path, opened.map_err(failed("open", path))?, index_root).map(Some),
         }
@@ -203,7 +203,10 @@ impl Store {
     pub(super) fn keep(&self, owner: &Owner, ips: &[IpAddr]) {
         let Some(index) = &self.index else { return };
         let recorded = match ips {
-            [] => Ok(index.forget(owner)),
+            [] => {
+                index.forget(owner);
+                Ok(())
+            }
             _ => index.record(owner, ips),
         };
         if recorded.is_ok() {
@@ -254,6 +257,12 @@ impl Last {
         });
         written.map_err(failed("write", &path))
     }
+}
+
+/// Whether there is no such file, or none can be: an impossible name was never made.
+fn is_absent(error: &io::Error) -> bool {
+    use ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename | InvalidInput)
 }
 
 /// Whether this is an address file that a crash left without content.

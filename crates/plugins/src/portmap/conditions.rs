@@ -5,8 +5,8 @@ use cni_plugin::Result;
 use ipnet::IpNet;
 use kernel::firewall::hostports::{Condition, Part};
 
-/// Reads a list of words.
-pub(super) fn parse(key: &str, words: &[String]) -> Result<Vec<Condition>> {
+/// Reads a list of words about packets of one family.
+pub(super) fn parse(key: &str, words: &[String], v4: bool) -> Result<Vec<Condition>> {
     // A list may hold whole phrases as well as single words.
     let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
     let mut rest = words.as_slice();
@@ -17,6 +17,12 @@ pub(super) fn parse(key: &str, words: &[String]) -> Result<Vec<Condition>> {
             let known = "what may stand there: [!] -s|-d PREFIX, [!] -i DEVICE, ip|ip6 saddr|daddr [!=] PREFIX, iifname [!=] DEVICE";
             cni::Error::invalid_config(text).with_details(known)
         })?;
+        if let Part::Source(net) | Part::Destination(net) = &condition.part {
+            if net.addr().is_ipv4() != v4 {
+                let text = format!("{key}: {net} is of the other family, which can never be true");
+                return Err(cni::Error::invalid_config(text).into());
+            }
+        }
         all.push(condition);
         rest = left;
     }
@@ -54,7 +60,7 @@ mod tests {
 
     fn read(words: &[&str]) -> Result<Vec<String>> {
         let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        Ok(parse("conditionsV4", &words)?.iter().map(ToString::to_string).collect())
+        Ok(parse("conditionsV4", &words, true)?.iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -71,5 +77,6 @@ mod tests {
         assert_eq!(error.code, 7);
         assert!(error.msg.contains("-m physdev"), "{}", error.msg);
         assert!(read(&["!"]).is_err() && read(&["-d", "nowhere"]).is_err());
+        assert!(read(&["-d", "fd00::/64"]).unwrap_err().to_string().contains("conditionsV4: fd00::/64"));
     }
 }

@@ -55,8 +55,8 @@ impl Conf {
         };
         let options = Options {
             snat,
-            conditions_v4: conditions::parse("conditionsV4", &keys.conditions_v4.unwrap_or_default())?,
-            conditions_v6: conditions::parse("conditionsV6", &keys.conditions_v6.unwrap_or_default())?,
+            conditions_v4: conditions::parse("conditionsV4", &keys.conditions_v4.unwrap_or_default(), true)?,
+            conditions_v6: conditions::parse("conditionsV6", &keys.conditions_v6.unwrap_or_default(), false)?,
         };
         let runtime = json::get(&req.config, "runtimeConfig").and_then(|value| value.as_object());
         let ports_are_known =

@@ -7,7 +7,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cni::json;
 use cni_plugin::{Context, Error, Request, Result};
@@ -19,8 +18,8 @@ use super::settings::{data_dir, LinkSettings, Settings};
 const SUFFIX: &str = ".json";
 /// A file that is being written; it gets its name when it is whole.
 const UNFINISHED: &str = ".json.new";
-/// Writing takes less than a thousandth of a second: what is older was given up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a file is written anew because a GC took the unfinished one away.
+const ATTEMPTS: usize = 10;
 
 /// The values before the first change; what is absent was not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +112,15 @@ impl Backup {
             to.write_all(&serde_json::to_vec_pretty(self)?)?;
             fs::rename(unfinished, file(req, SUFFIX))
         };
-        write().map_err(|source| failed("write backup", &file(req, SUFFIX), source))
+        // A GC of another network may take the unfinished file for one that a dead process left.
+        let mut written = write();
+        for _ in 1..ATTEMPTS {
+            match &written {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => written = write(),
+                _ => break,
+            }
+        }
+        written.map_err(|source| failed("write backup", &file(req, SUFFIX), source))
     }
 
     /// The file of the request's attachment. One that makes no sense is as good as none, and one of another
@@ -125,8 +132,13 @@ impl Backup {
 
     /// Removes the file of the request's attachment.
     pub fn remove(req: &Request<'_>) -> Result<()> {
-        remove(&file(req, UNFINISHED))?;
+        Backup::remove_unfinished(req)?;
         remove(&file(req, SUFFIX))
+    }
+
+    /// Removes what an ADD that was killed had begun to write.
+    pub fn remove_unfinished(req: &Request<'_>) -> Result<()> {
+        remove(&file(req, UNFINISHED))
     }
 }
 
@@ -142,17 +154,21 @@ fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
 fn read(path: &Path) -> Result<Option<Backup>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(json::parse(&bytes).and_then(|value| json::decode(&value)).unwrap_or_default())),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
+        Err(error) if is_absent(&error) => Ok(None),
         Err(source) => Err(failed("read backup", path, source)),
     }
 }
 
+/// Whether there is no such file, or none can be: an impossible name was never made.
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename | InvalidInput)
+}
+
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove backup", path, error)),
-        _ => Ok(()),
+        Err(error) if is_absent(&error) => Ok(()),
+        other => other.map_err(|source| failed("remove backup", path, source)),
     }
 }
 
@@ -162,14 +178,14 @@ pub fn collect(req: &Request<'_>) -> Result<()> {
     let folder = data_dir(req);
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if is_absent(&error) => return Ok(()),
         Err(source) => return Err(failed("read", &folder, source)),
     };
     let is_stale = |path: &Path| -> Result<bool> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.ends_with(UNFINISHED) {
-            let age = path.metadata().and_then(|found| found.modified()).map(|time| time.elapsed());
-            return Ok(matches!(age, Ok(Ok(age)) if age > PATIENCE));
+            // Whose it is cannot be told, but whoever is still writing it will do so again.
+            return Ok(true);
         }
         let backup = if name.ends_with(SUFFIX) { read(path)? } else { None };
         // The name alone does not say whose it is: both parts may have an underscore in them.

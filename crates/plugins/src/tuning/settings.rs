@@ -21,6 +21,8 @@ struct Conf {
     allmulti: Option<bool>,
     #[serde(rename = "txQLen")]
     tx_queue: Option<u32>,
+    #[serde(rename = "dataDir")]
+    data_dir: String,
     args: Args,
 }
 
@@ -80,6 +82,10 @@ impl Settings {
     pub fn read(req: &Request<'_>) -> Result<Settings> {
         let conf: Conf = req.config()?;
         req.args.check_known(&["MAC"])?;
+        if conf.data_dir.contains('\0') {
+            let text = format!("dataDir: {:?} is no path, it has a NUL byte in it", conf.data_dir);
+            return Err(Error::invalid_config(text).into());
+        }
         let over = conf.args.cni;
         let from_env = req.args.get("MAC").filter(|mac| !mac.is_empty()).map(str::to_string);
         let mac = over.mac.or(capability::mac(&req.config)?).or(from_env).unwrap_or(conf.mac);
@@ -134,6 +140,9 @@ fn knobs(written: &BTreeMap<String, String>, ifname: &str) -> Result<BTreeMap<St
 /// interface's name is put in, so no path can climb, and an interface may have dots in its name.
 fn knob(key: &str, ifname: &str) -> Result<String> {
     let path: Vec<&str> = key.split(['.', '/']).filter(|part| !part.is_empty()).collect();
+    if key.contains('\0') {
+        return Err(Error::invalid_config(format!("sysctl: {key:?} has a NUL byte in it")).into());
+    }
     // Only /proc/sys/net belongs to the namespace; the rest is the node's.
     if path.len() < 2 || path[0] != "net" {
         let text = format!("invalid net sysctl key: {key:?}");

@@ -1,0 +1,329 @@
+//! DEL always succeeds and leaves nothing, whatever became of the pod meanwhile: for every plugin type.
+
+use podwire_tests::{assert_same, ours, types, Chain, Invocation, Node, Pod};
+use serde_json::{json, Value};
+
+/// A plugin type, at the end of a chain in which it makes sense.
+struct Row {
+    kind: &'static str,
+    plugins: Vec<Value>,
+    failures: Vec<Failure>,
+}
+
+/// A way to make the ADD of a row fail, as late as possible.
+struct Failure {
+    because: &'static str,
+    /// Spoils the node, the pod or the config.
+    spoil: fn(&Node, &Pod, &mut Chain),
+}
+
+fn failure(because: &'static str, spoil: fn(&Node, &Pod, &mut Chain)) -> Failure {
+    Failure { because, spoil }
+}
+
+fn bridge() -> Value {
+    json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true,
+        "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [
+            [{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]}})
+}
+
+fn behind_bridge(kind: &str, mut config: Value) -> Vec<Value> {
+    config["type"] = json!(kind);
+    vec![bridge(), config]
+}
+
+fn rows() -> Vec<Row> {
+    let pool = json!({"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd08::/64"}]]});
+    let fixed = json!({"type": "static", "addresses": [{"address": "10.9.0.5/24", "gateway": "10.9.0.1"}]});
+    vec![
+        Row {
+            kind: "bridge",
+            plugins: vec![bridge()],
+            failures: vec![
+                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("another network's interface has that name", taken_by_another_network),
+                failure("the second pool is full", full_pool),
+                failure("the bridge has another address", |node, _, _| {
+                    node.sh("ip address flush dev br0 && ip address add 192.0.2.1/24 dev br0");
+                }),
+                failure("a route of the pool leads nowhere", |_, _, chain| {
+                    chain.plugins[0]["ipam"]["routes"] = json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}]);
+                }),
+            ],
+        },
+        Row {
+            kind: "ptp",
+            plugins: vec![json!({"type": "ptp", "ipMasq": true, "ipam": pool})],
+            failures: vec![
+                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("another network's interface has that name", taken_by_another_network),
+                failure("the second pool is full", full_pool),
+                failure("a route of the pool leads nowhere", |_, _, chain| {
+                    chain.plugins[0]["ipam"]["routes"] = json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}]);
+                }),
+            ],
+        },
+        Row {
+            kind: "loopback",
+            plugins: vec![json!({"type": "loopback"})],
+            failures: vec![failure("lo has an address of the world", |node, pod, _| {
+                node.sh(&format!("ip -n {} address add 192.0.2.1/32 dev lo", pod.name));
+            })],
+        },
+        Row {
+            kind: "host-local",
+            plugins: vec![json!({"type": "host-local", "ipam": pool})],
+            failures: vec![
+                failure("the second pool is full", full_pool),
+                failure("the disk is full", |node, _, chain| {
+                    node.sh("mkdir -p /var/lib/small && mount -t tmpfs -o size=4k,nr_inodes=4 none /var/lib/small");
+                    chain.plugins[0]["ipam"]["dataDir"] = json!("/var/lib/small");
+                }),
+            ],
+        },
+        Row {
+            kind: "static",
+            plugins: vec![json!({"type": "static", "ipam": fixed})],
+            failures: vec![failure("the address is none", |_, _, chain| {
+                chain.plugins[0]["ipam"]["addresses"] = json!([{"address": "10.9.0.5"}]);
+            })],
+        },
+        Row {
+            kind: "portmap",
+            plugins: behind_bridge(
+                "portmap",
+                json!({"capabilities": {"portMappings": true}, "runtimeConfig": {"portMappings": [
+                    {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+                    {"hostPort": 5353, "containerPort": 53, "protocol": "udp", "hostIP": "127.0.0.1"}]}}),
+            ),
+            failures: vec![failure("the port is taken", |node, _, chain| {
+                let other = node.pod("holder");
+                chain.add(node, &other);
+                let ports = &mut chain.plugins[1]["runtimeConfig"]["portMappings"];
+                // One that is free comes first.
+                ports.as_array_mut().unwrap().insert(0, json!({"hostPort": 9090, "containerPort": 90}));
+            })],
+        },
+        Row {
+            kind: "firewall",
+            plugins: behind_bridge("firewall", json!({"ingressPolicy": "same-bridge"})),
+            failures: vec![failure("the administrator's chain can have no such name", |_, _, chain| {
+                chain.plugins[1]["iptablesAdminChainName"] = json!("A".repeat(300));
+            })],
+        },
+        Row {
+            kind: "bandwidth",
+            plugins: behind_bridge(
+                "bandwidth",
+                json!({"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000}),
+            ),
+            failures: vec![failure("devices that are no detours have its names", |node, pod, chain| {
+                for ifname in ["", "eth0"] {
+                    let hash = format!("printf {}{}{ifname} | sha512sum | cut -c1-12", chain.name, pod.name);
+                    node.sh(&format!("ip link add bwp$({hash}) type bridge"));
+                }
+            })],
+        },
+        Row {
+            kind: "tuning",
+            plugins: behind_bridge(
+                "tuning",
+                json!({"sysctl": {"net.core.somaxconn": "4000", "net.ipv4.conf.IFNAME.arp_filter": "1"},
+                    "mtu": 1400, "promisc": true, "mac": "02:00:00:00:07:01"}),
+            ),
+            failures: vec![
+                failure("there is no such sysctl", |_, _, chain| {
+                    chain.plugins[1]["sysctl"]["net.nowhere"] = json!("1");
+                }),
+                failure("the kernel takes no such MTU", |_, _, chain| chain.plugins[1]["mtu"] = json!(70_000)),
+            ],
+        },
+        Row {
+            kind: "sbr",
+            plugins: behind_bridge("sbr", json!({})),
+            failures: vec![failure("the gateway cannot be reached", |_, _, chain| {
+                chain.plugins[1]["gateways"] = json!(["203.0.113.1"]);
+            })],
+        },
+    ]
+}
+
+fn taken_by_a_stranger(node: &Node, pod: &Pod, _: &mut Chain) {
+    node.sh(&format!("ip -n {} link add eth0 type bridge", pod.name));
+}
+
+fn taken_by_another_network(node: &Node, pod: &Pod, chain: &mut Chain) {
+    let ipam = json!({"type": "host-local", "subnet": "10.6.0.0/24"});
+    Chain::new(&chain.path, "other", &[json!({"type": "ptp", "ipam": ipam})]).add(node, pod);
+}
+
+/// The first pool of the network gives an address, the second one has none left.
+fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
+    let one = json!([{"subnet": "fd10::/64", "rangeStart": "fd10::9", "rangeEnd": "fd10::9"}]);
+    let ranges = chain.plugins[0]["ipam"]["ranges"][0].clone();
+    chain.plugins[0]["ipam"]["ranges"] = json!([ranges, one]);
+    chain.name = format!("{}-full", chain.name);
+    chain.add(node, &node.pod("holder"));
+}
+
+/// A node where a pod of that network has come and gone: what stays of it by design, the bridge and empty
+/// tables, is there already.
+fn prepared(row: &Row) -> (Node, Chain) {
+    let node = Node::new();
+    let chain = Chain::new(&ours(), &format!("net-{}", row.kind), &row.plugins);
+    let first = node.pod("first");
+    let result = chain.add(&node, &first);
+    chain.del(&node, &first, Some(&result));
+    node.remove(&first);
+    (node, chain)
+}
+
+fn for_every_type(test: impl Fn(&Row, &Node, &Chain)) {
+    for row in rows() {
+        let (node, chain) = prepared(&row);
+        test(&row, &node, &chain);
+    }
+}
+
+fn without_netns(pod: &Pod) -> Pod {
+    Pod { netns: String::new(), ..pod.clone() }
+}
+
+#[test]
+fn every_plugin_type_has_a_row() {
+    let mut rows: Vec<_> = rows().iter().map(|row| row.kind.to_string()).collect();
+    rows.sort();
+    assert_eq!(rows, types());
+}
+
+#[test]
+fn a_pod_that_is_detached_leaves_nothing() {
+    for_every_type(|row, node, chain| {
+        let pod = node.pod("blue");
+        let before = node.state(&pod);
+        let result = chain.add(node, &pod);
+        chain.del(node, &pod, Some(&result));
+        assert_same(&before, &node.state(&pod), row.kind);
+    });
+}
+
+#[test]
+fn a_pod_whose_namespace_is_not_told_leaves_nothing() {
+    for_every_type(|row, node, chain| {
+        let (before, pod) = (node.leftovers(), node.pod("blue"));
+        let result = chain.add(node, &pod);
+        chain.del(node, &without_netns(&pod), Some(&result));
+        assert_same(&before, &node.leftovers(), row.kind);
+    });
+}
+
+#[test]
+fn a_pod_whose_namespace_has_vanished_leaves_nothing() {
+    for_every_type(|row, node, chain| {
+        let (before, pod) = (node.leftovers(), node.pod("blue"));
+        let result = chain.add(node, &pod);
+        node.remove(&pod);
+        chain.del(node, &pod, Some(&result));
+        assert_same(&before, &node.leftovers(), row.kind);
+    });
+}
+
+#[test]
+fn a_pod_whose_namespace_has_become_a_plain_file_leaves_nothing() {
+    for_every_type(|row, node, chain| {
+        let (before, pod) = (node.leftovers(), node.pod("blue"));
+        let result = chain.add(node, &pod);
+        // What `ip netns` leaves when only the mount is gone.
+        node.sh(&format!("umount {} && test -f {}", pod.netns, pod.netns));
+        chain.del(node, &pod, Some(&result));
+        assert_same(&before, &node.leftovers(), row.kind);
+    });
+}
+
+#[test]
+fn a_pod_may_be_detached_again_and_again() {
+    for_every_type(|row, node, chain| {
+        let pod = node.pod("blue");
+        let before = node.state(&pod);
+        let result = chain.add(node, &pod);
+        for _ in 0..2 {
+            chain.del(node, &pod, Some(&result));
+            assert_same(&before, &node.state(&pod), row.kind);
+        }
+        chain.del(node, &pod, None);
+        chain.del(node, &without_netns(&pod), None);
+        assert_same(&before, &node.state(&pod), row.kind);
+    });
+}
+
+#[test]
+fn a_pod_of_which_nothing_was_remembered_leaves_nothing() {
+    for_every_type(|row, node, chain| {
+        let pod = node.pod("blue");
+        let before = node.state(&pod);
+        chain.add(node, &pod);
+        chain.del(node, &pod, None);
+        assert_same(&before, &node.state(&pod), row.kind);
+    });
+}
+
+#[test]
+fn a_pod_of_which_nothing_is_left_to_go_by_leaves_nothing() {
+    for_every_type(|row, node, chain| {
+        let (before, pod) = (node.leftovers(), node.pod("blue"));
+        chain.add(node, &pod);
+        node.remove(&pod);
+        chain.del(node, &without_netns(&pod), None);
+        assert_same(&before, &node.leftovers(), row.kind);
+    });
+}
+
+#[test]
+fn a_pod_that_never_was_attached_is_detached() {
+    for row in rows() {
+        let node = Node::new();
+        let chain = Chain::new(&ours(), "never", &row.plugins);
+        let before = node.leftovers();
+        chain.del(&node, &node.pod("blue"), None);
+        assert_same(&before, &node.leftovers(), row.kind);
+    }
+}
+
+#[test]
+fn an_add_that_fails_leaves_nothing_and_its_del_succeeds() {
+    for row in rows() {
+        for Failure { because, spoil } in &row.failures {
+            let (node, mut chain) = prepared(&row);
+            let pod = node.pod("blue");
+            spoil(&node, &pod, &mut chain);
+            let before = node.state(&pod);
+            let (code, text) = chain.try_add(&node, &pod).expect_err(because).error();
+            let context = format!("{}: {because}: {code} {text}", row.kind);
+            // Plugins before the one that failed have done their work; a failed one takes its own back.
+            if row.plugins.len() == 1 {
+                assert_same(&before, &node.state(&pod), &context);
+            }
+            for _ in 0..2 {
+                chain.del(&node, &pod, None);
+                assert_same(&before, &node.state(&pod), &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chained_add_that_fails_takes_its_own_back_before_any_del() {
+    for row in rows().into_iter().filter(|row| row.plugins.len() > 1) {
+        for Failure { because, spoil } in &row.failures {
+            let (node, mut chain) = prepared(&row);
+            let pod = node.pod("blue");
+            spoil(&node, &pod, &mut chain);
+            let earlier = Chain { plugins: chain.plugins[..1].to_vec(), ..chain.clone() };
+            let result = earlier.add(&node, &pod);
+            let before = node.state(&pod);
+            let call = Invocation::new(&node, &chain.path, "ADD", &pod, &chain.config(1)).prev(&result);
+            let (code, text) = call.run().error();
+            assert_same(&before, &node.state(&pod), &format!("{}: {because}: {code} {text}", row.kind));
+        }
+    }
+}

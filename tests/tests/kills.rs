@@ -1,0 +1,379 @@
+//! A plugin may be killed at any moment: by the kernel that has no memory left, by an operator, by a runtime
+//! that lost its patience. Here it is killed at every one of its moments: on entering each system call that
+//! changes something. What follows, a DEL or only a GC, must leave nothing of the pod.
+
+use podwire_tests::strace::{self, Operation, Traced};
+use podwire_tests::{assert_same, ours, podwire, Chain, Invocation, Node, Output, Pod};
+use serde_json::{json, Value};
+
+fn bridge() -> Value {
+    json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true,
+        "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [
+            [{"subnet": "10.7.0.0/16"}], [{"subnet": "fd07::/64"}]]}})
+}
+
+fn ptp() -> Value {
+    json!({"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "ranges": [
+        [{"subnet": "10.8.0.0/16"}], [{"subnet": "fd08::/64"}]]}})
+}
+
+/// What follows the bridge in the chain of five.
+fn later() -> [Value; 4] {
+    [
+        json!({"type": "portmap", "capabilities": {"portMappings": true}, "runtimeConfig": {"portMappings": [
+            {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+            {"hostPort": 5353, "containerPort": 53, "protocol": "udp"}]}}),
+        json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000,
+            "egressRate": 8_000_000, "egressBurst": 800_000}),
+        json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "4000"}, "mtu": 1400}),
+        json!({"type": "firewall", "ingressPolicy": "same-bridge"}),
+    ]
+}
+
+/// A network on a node where one of its pods has come and gone, so that what stays by design is there.
+struct Scene {
+    node: Node,
+    chain: Chain,
+    clean: String,
+    /// What is in a pod that is attached to nothing.
+    empty: String,
+}
+
+impl Scene {
+    fn of(plugins: &[Value]) -> Scene {
+        let (node, chain) = (Node::new(), Chain::new(&ours(), "net", plugins));
+        let first = node.pod("first");
+        let empty = node.inside(&first);
+        let result = chain.add(&node, &first);
+        chain.del(&node, &first, Some(&result));
+        node.remove(&first);
+        let clean = node.leftovers();
+        Scene { node, chain, clean, empty }
+    }
+
+    fn call(&self, verb: &str, plugin: usize, pod: &Pod, prev: Option<&Value>) -> Invocation<'_> {
+        let call = Invocation::new(&self.node, &self.chain.path, verb, pod, &self.chain.config(plugin));
+        match prev {
+            Some(result) => call.prev(result),
+            None => call,
+        }
+    }
+
+    /// ADD by the plugins before this one; what they made.
+    fn add_before(&self, plugin: usize, pod: &Pod) -> Option<Value> {
+        let before = Chain { plugins: self.chain.plugins[..plugin].to_vec(), ..self.chain.clone() };
+        (plugin > 0).then(|| before.add(&self.node, pod))
+    }
+
+    /// The operations of a plugin's ADD.
+    fn operations_of_add(&self, plugin: usize) -> Vec<Operation> {
+        let pod = self.node.pod("traced");
+        let prev = self.add_before(plugin, &pod);
+        let (all, output) = strace::operations(&self.node, &self.call("ADD", plugin, &pod, prev.as_ref()));
+        output.result();
+        self.chain.del(&self.node, &pod, None);
+        self.node.remove(&pod);
+        all
+    }
+
+    /// The operations of a plugin's DEL, when those behind it have run theirs.
+    fn operations_of_del(&self, plugin: usize) -> Vec<Operation> {
+        let pod = self.node.pod("traced");
+        let result = self.chain.add(&self.node, &pod);
+        self.del_behind(plugin, &pod, &result);
+        let (all, output) = strace::operations(&self.node, &self.call("DEL", plugin, &pod, Some(&result)));
+        output.result();
+        self.chain.del(&self.node, &pod, Some(&result));
+        self.node.remove(&pod);
+        all
+    }
+
+    fn del_behind(&self, plugin: usize, pod: &Pod, result: &Value) {
+        for later in (plugin + 1..self.chain.plugins.len()).rev() {
+            self.call("DEL", later, pod, Some(result)).run().result();
+        }
+    }
+
+    fn assert_clean(&self, pod: Option<&Pod>, context: &str) {
+        assert_same(&self.clean, &self.node.leftovers(), &format!("on the node, {context}"));
+        if let Some(pod) = pod {
+            assert_same(&self.empty, &self.node.inside(pod), &format!("in the pod, {context}"));
+        }
+    }
+}
+
+/// What the runtime does after the death of a plugin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum After {
+    /// DEL, as libcni does it: an ADD that did not end has no result.
+    Del,
+    /// DEL with what the plugins before made.
+    DelWithResult,
+    /// Nothing but, some day, a GC.
+    Gc,
+}
+
+/// Kills every plugin's ADD at each operation.
+fn kill_adds(plugins: &[Value], after: After) {
+    let mut scene = Scene::of(plugins);
+    if after == After::Gc {
+        // Without any pod, what is of all pods of a network goes too.
+        scene.chain.gc(&scene.node, &[]);
+        scene.clean = scene.node.leftovers();
+    }
+    for plugin in 0..plugins.len() {
+        let operations = scene.operations_of_add(plugin);
+        let mut survived = 0;
+        for (n, operation) in operations.iter().enumerate() {
+            let pod = scene.node.pod(&format!("p{plugin}-{n}"));
+            let prev = scene.add_before(plugin, &pod);
+            let (killed, output) = strace::killed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
+            // What waits for an event makes one call more or less.
+            survived += usize::from(!killed);
+            let kind = &plugins[plugin]["type"];
+            let context = format!("after {after:?} of a pod whose {kind} died in {operation}");
+            assert!(killed || output.status == 0, "{context}: {}{}", output.stdout, output.stderr);
+            match after {
+                After::Del => scene.chain.del(&scene.node, &pod, None),
+                After::DelWithResult => scene.chain.del(&scene.node, &pod, prev.as_ref()),
+                After::Gc => scene.chain.gc(&scene.node, &[]),
+            }
+            scene.assert_clean((after != After::Gc).then_some(&pod), &context);
+            scene.node.remove(&pod);
+        }
+        let all = operations.len();
+        assert!(survived * 5 <= all, "{survived} of {all} operations of {} killed nobody", plugins[plugin]["type"]);
+    }
+}
+
+/// Kills every plugin's DEL at each operation; the next DEL finishes the work.
+fn kill_dels(plugins: &[Value]) {
+    let scene = Scene::of(plugins);
+    for plugin in 0..plugins.len() {
+        let operations = scene.operations_of_del(plugin);
+        for (n, operation) in operations.iter().enumerate() {
+            let pod = scene.node.pod(&format!("p{plugin}-{n}"));
+            let result = scene.chain.add(&scene.node, &pod);
+            scene.del_behind(plugin, &pod, &result);
+            strace::killed_at(&scene.call("DEL", plugin, &pod, Some(&result)), operation);
+            // Every other runtime has lost its record.
+            scene.chain.del(&scene.node, &pod, Some(&result).filter(|_| n % 2 == 0));
+            let context = format!("after a DEL by {} that died in {operation}", plugins[plugin]["type"]);
+            scene.assert_clean(Some(&pod), &context);
+            scene.node.remove(&pod);
+        }
+    }
+}
+
+fn five() -> Vec<Value> {
+    [bridge()].into_iter().chain(later()).collect()
+}
+
+#[test]
+fn a_bridged_pod_whose_add_was_killed_is_gone_after_del() {
+    kill_adds(&[bridge()], After::Del);
+}
+
+#[test]
+fn a_bridged_pod_whose_add_was_killed_is_gone_after_gc() {
+    kill_adds(&[bridge()], After::Gc);
+}
+
+#[test]
+fn a_routed_pod_whose_add_was_killed_is_gone_after_del() {
+    kill_adds(&[ptp()], After::Del);
+}
+
+#[test]
+fn a_routed_pod_whose_add_was_killed_is_gone_after_gc() {
+    kill_adds(&[ptp()], After::Gc);
+}
+
+#[test]
+fn a_pod_of_five_plugins_one_of_which_was_killed_is_gone_after_del() {
+    kill_adds(&five(), After::Del);
+}
+
+#[test]
+fn a_pod_of_five_plugins_one_of_which_was_killed_is_gone_after_del_with_the_last_result() {
+    kill_adds(&five(), After::DelWithResult);
+}
+
+#[test]
+fn a_pod_of_five_plugins_one_of_which_was_killed_is_gone_after_gc() {
+    kill_adds(&five(), After::Gc);
+}
+
+#[test]
+fn a_pod_whose_sbr_was_killed_is_gone_after_del() {
+    kill_adds(&[ptp(), json!({"type": "sbr"})], After::Del);
+}
+
+#[test]
+fn a_routed_pod_whose_del_was_killed_is_gone_after_the_next() {
+    kill_dels(&[ptp(), json!({"type": "sbr"})]);
+}
+
+#[test]
+fn a_pod_of_five_plugins_whose_del_was_killed_is_gone_after_the_next() {
+    kill_dels(&five());
+}
+
+/// A link is deleted by a child that is waited for by nobody. It may be killed too.
+#[test]
+fn a_pod_whose_deleting_child_was_killed_is_gone_after_the_next_del() {
+    let scene = Scene::of(&[bridge()]);
+    // Calls that the child makes and its parent does not: before it sends the deletion, and after.
+    for (call, nth) in [("setsid", 1), ("close_range", 1), ("close_range", 2), ("membarrier", 1), ("membarrier", 2)] {
+        let pod = scene.node.pod(&format!("p-{call}-{nth}").replace('_', "-"));
+        let result = scene.chain.add(&scene.node, &pod);
+        let output = strace::killed_child_at(&scene.call("DEL", 0, &pod, Some(&result)), call, nth);
+        let context = format!("after {call} number {nth} of the child: {}{}", output.stdout, output.stderr);
+        assert!(matches!(output.status, 0 | 1), "{context}: {}", output.status);
+        scene.chain.del(&scene.node, &pod, Some(&result));
+        scene.assert_clean(Some(&pod), &context);
+        scene.node.remove(&pod);
+    }
+}
+
+/// On a node that has never seen a pod there is more to make, and so there are more moments to die in.
+#[test]
+fn the_first_pod_of_a_node_may_be_killed_too() {
+    let without_bridge = |node: &Node| {
+        let all = node.leftovers();
+        all.lines().filter(|line| *line != "link br0 bridge").map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let chain = Chain::new(&ours(), "net", &[bridge()]);
+    let first = |node: &Node| (node.pod("first"), without_bridge(node));
+    let node = Node::new();
+    let (pod, clean) = first(&node);
+    let call = Invocation::new(&node, &chain.path, "ADD", &pod, &chain.config(0));
+    let (operations, _) = strace::operations(&node, &call);
+    for operation in operations {
+        let node = Node::new();
+        let (pod, _) = first(&node);
+        let call = Invocation::new(&node, &chain.path, "ADD", &pod, &chain.config(0));
+        strace::killed_at(&call, &operation);
+        chain.del(&node, &pod, None);
+        assert_same(&clean, &without_bridge(&node), &format!("after the first ADD of a node died in {operation}"));
+        // And the node serves the next pod.
+        let next = node.pod("next");
+        let result = chain.add(&node, &next);
+        chain.check(&node, &next, &result).unwrap_or_else(|failed| panic!("{operation}: {}", failed.stdout));
+        chain.del(&node, &next, Some(&result));
+        assert_same(&clean, &without_bridge(&node), &format!("after the pod that came after {operation}"));
+    }
+}
+
+/// Instead of dying, each operation fails once. The ADD says so and takes back what it did, or needs it not.
+fn fail_adds(plugins: &[Value]) {
+    let scene = Scene::of(plugins);
+    for plugin in 0..plugins.len() {
+        let operations = scene.operations_of_add(plugin);
+        for (n, operation) in operations.iter().filter(|operation| !must_not_fail(operation)).enumerate() {
+            let pod = scene.node.pod(&format!("p{plugin}-{n}"));
+            let prev = scene.add_before(plugin, &pod);
+            let before = scene.node.state(&pod);
+            let output = strace::failed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
+            let context = format!("after the failure of {operation}: {}{}", output.stdout, output.stderr);
+            if output.status != 0 {
+                let (_, text) = output.error();
+                assert!(!text.is_empty(), "{context}");
+                assert_same(&before, &scene.node.state(&pod), &context);
+            }
+            scene.chain.del(&scene.node, &pod, None);
+            scene.assert_clean(Some(&pod), &context);
+            scene.node.remove(&pod);
+        }
+    }
+}
+
+/// The result on its way out: nobody is left to tell of a failure, and the runtime will send DEL. The way home
+/// from a pod's namespace (every second change of it): a plugin that cannot go home must not go on. And a lock:
+/// without having it nobody may remove its file, which is left to the next one or to GC.
+fn must_not_fail(operation: &Operation) -> bool {
+    let goes_home = operation.call == "setns" && operation.nth % 2 == 0;
+    operation.line.starts_with("write(1,") || goes_home || operation.call == "flock"
+}
+
+#[test]
+fn an_add_of_a_bridge_any_of_whose_operations_fails_takes_back_what_it_did() {
+    fail_adds(&[bridge()]);
+}
+
+#[test]
+fn an_add_of_ptp_and_sbr_any_of_whose_operations_fails_takes_back_what_it_did() {
+    fail_adds(&[ptp(), json!({"type": "sbr"})]);
+}
+
+#[test]
+fn an_add_of_five_plugins_any_of_whose_operations_fails_takes_back_what_it_did() {
+    fail_adds(&five());
+}
+
+/// The hand tool as the runtime, all plugins in its own process.
+struct Runtime<'a> {
+    node: &'a Node,
+    words: Vec<String>,
+}
+
+impl Runtime<'_> {
+    fn new<'a>(node: &'a Node, words: &str) -> Runtime<'a> {
+        Runtime { node, words: words.split(' ').map(str::to_owned).collect() }
+    }
+
+    fn run(&self) {
+        let output = self.behind(&[]);
+        assert_eq!(output.status, 0, "{}: {}{}", self.words.join(" "), output.stdout, output.stderr);
+    }
+}
+
+impl Traced for Runtime<'_> {
+    fn behind(&self, wrapper: &[&str]) -> Output {
+        let tool = podwire();
+        let mut words: Vec<&str> = wrapper.to_vec();
+        words.push(&tool);
+        words.extend(self.words.iter().map(String::as_str));
+        self.node.output(&words, &[("CNI_PATH", &ours()), ("NETCONFPATH", "/run/test/net.d")])
+    }
+}
+
+fn scene_of_runtime() -> (Node, String) {
+    let node = Node::new();
+    let mut plugins = five();
+    plugins[1].as_object_mut().unwrap().remove("runtimeConfig");
+    let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins});
+    node.write("/run/test/net.d/10-net.conflist", &list.to_string());
+    let first = node.pod("first");
+    Runtime::new(&node, &format!("cni add net {} --publish 8080:80 --publish 5353:53/udp", first.name)).run();
+    Runtime::new(&node, "cni del net first").run();
+    node.remove(&first);
+    let clean = node.leftovers();
+    (node, clean)
+}
+
+fn kill_runtime(repair: impl Fn(&Node, &Pod)) {
+    let (node, clean) = scene_of_runtime();
+    let add = |pod: &Pod| Runtime::new(&node, &format!("cni add net {} --publish 8080:80 --publish 5353:53/udp", pod.name));
+    let pod = node.pod("traced");
+    let (operations, output) = strace::operations(&node, &add(&pod));
+    assert_eq!(output.status, 0, "{}{}", output.stdout, output.stderr);
+    Runtime::new(&node, "cni del net traced").run();
+    for (n, operation) in operations.iter().enumerate() {
+        let pod = node.pod(&format!("p{n}"));
+        strace::killed_at(&add(&pod), operation);
+        repair(&node, &pod);
+        assert_same(&clean, &node.leftovers(), &format!("after a runtime that died in {operation}"));
+        node.remove(&pod);
+    }
+}
+
+#[test]
+fn a_pod_whose_runtime_was_killed_is_gone_after_del() {
+    kill_runtime(|node, pod| Runtime::new(node, &format!("cni del net {}", pod.name)).run());
+}
+
+#[test]
+fn a_pod_whose_runtime_was_killed_is_gone_after_gc() {
+    kill_runtime(|node, _| Runtime::new(node, "cni gc net --all").run());
+}
