@@ -26,16 +26,8 @@ pub struct Roles {
 
 /// What varies with time or with the order in which the kernel counts, and what repeats something else: the
 /// number of a link, a running timer, a bridge's id (its hardware address).
-const UNTOLD: [&str; 8] = [
-    "ifindex",
-    "link_index",
-    "link",
-    "link_netnsid",
-    "peer_ifindex",
-    "bridge_id",
-    "root_id",
-    "addr_info",
-];
+const UNTOLD: [&str; 8] =
+    ["ifindex", "link_index", "link", "link_netnsid", "peer_ifindex", "bridge_id", "root_id", "addr_info"];
 
 const SEPARATOR: &str = "--8<--";
 
@@ -64,7 +56,8 @@ impl Roles {
     }
 
     fn name(&mut self, random: &str, role: String) {
-        let known = ["00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"].contains(&random) || self.chosen.contains(random);
+        let known =
+            ["00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"].contains(&random) || self.chosen.contains(random);
         if !random.is_empty() && !known {
             self.roles.entry(random.into()).or_insert(role);
         }
@@ -119,7 +112,8 @@ impl Roles {
 
 /// The link-local address that the kernel makes from a hardware address.
 fn link_local(mac: &str) -> Option<String> {
-    let bytes: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
+    let bytes: Vec<u8> =
+        mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
     let [a, b, c, d, e, f] = bytes[..] else { return None };
     let pair = |high: u8, low: u8| u16::from_be_bytes([high, low]);
     let ends = [pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f)];
@@ -134,7 +128,9 @@ fn text(value: &Value) -> String {
 pub fn leaves(path: &str, value: &Value, lines: &mut Facts) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
-            for (key, field) in fields.iter().filter(|(key, _)| !UNTOLD.contains(&key.as_str()) && !key.ends_with("_timer")) {
+            for (key, field) in
+                fields.iter().filter(|(key, _)| !UNTOLD.contains(&key.as_str()) && !key.ends_with("_timer"))
+            {
                 leaves(&format!("{path} {key}"), field, lines);
             }
         }
@@ -161,7 +157,8 @@ struct Told {
 
 impl Told {
     fn read(node: &Node, pod: Option<&Pod>) -> Told {
-        let commands: Vec<&str> = TELLERS.iter().map(|(_, command)| *command).chain([FILTERS, SYSCTLS]).collect();
+        let commands: Vec<&str> =
+            TELLERS.iter().map(|(_, command)| *command).chain([FILTERS, SYSCTLS]).collect();
         let script = commands.join(&format!("\necho '{SEPARATOR}'\n"));
         let printed = match pod {
             None => node.sh(&script),
@@ -202,10 +199,16 @@ impl Told {
             }
         }
         for printed in self.filters.lines() {
-            let filters: Value = serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
-            lines.extend(filters.as_array().into_iter().flatten().map(|one| format!("{scope} filter {}", in_words(one))));
+            let filters: Value =
+                serde_json::from_str(printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
+            lines.extend(
+                filters
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|one| format!("{scope} filter {}", in_words(one))),
+            );
         }
-        // The values of conf/default and conf/all apply to no interface by themselves.
         for sysctl in self.sysctls.lines().filter(|line| !line.contains("stable_secret")) {
             lines.insert(format!("{scope} sysctl {}", sysctl.replacen(':', " = ", 1)));
         }
@@ -245,7 +248,8 @@ impl Node {
         self.settle(pods);
         let told: Vec<Told> =
             std::iter::once(None).chain(pods.iter().map(Some)).map(|pod| Told::read(self, pod)).collect();
-        let inside: Vec<_> = pods.iter().zip(&told[1..]).map(|(pod, told)| (pod, told.value("link").clone())).collect();
+        let inside: Vec<_> =
+            pods.iter().zip(&told[1..]).map(|(pod, told)| (pod, told.value("link").clone())).collect();
         roles.learn_links(told[0].value("link"), &inside);
         let mut lines = Facts::new();
         told.iter().for_each(|told| told.facts(&mut lines));

@@ -141,6 +141,8 @@ fn stays(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let of_bench = ["/run/netns/", "/run/test/", "/run/xtables.lock"].iter().any(|own| path.starts_with(own));
     let of_index = path.starts_with("/run/podwire/host-local/") && matches!(name, "token" | "snapshot");
+    // Locked while a deletion is in the air, and always empty.
+    let of_dust = path == "/run/podwire/dust";
     let of_pool = !path.starts_with("/run/") && (name == "lock" || name.starts_with("last_reserved_ip."));
-    of_bench || of_index || of_pool
+    of_bench || of_index || of_dust || of_pool
 }

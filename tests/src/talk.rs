@@ -81,7 +81,9 @@ impl Node {
             .expect("perl");
         let stdin = program.stdin.take();
         let mut line = String::new();
-        BufReader::new(program.stdout.take().expect("stdout")).read_line(&mut line).expect("the listener's word");
+        BufReader::new(program.stdout.take().expect("stdout"))
+            .read_line(&mut line)
+            .expect("the listener's word");
         assert_eq!(line, "ready\n", "listen to {protocol}/{port} in {name}");
         Listener { program, stdin }
     }

@@ -140,7 +140,8 @@ pub fn compare(cases: &[Case], known: &[Difference]) {
 /// Whether a line tells more of a link or a file that is there on one side only: that it is there says enough.
 fn follows(line: &str, all: &[String]) -> bool {
     if let Some((place, rest)) = line.split_once(" mode ") {
-        let other = format!("{}{} mode {} ", if line.starts_with('-') { "+" } else { "-" }, &place[1..], path(rest));
+        let other =
+            format!("{}{} mode {} ", if line.starts_with('-') { "+" } else { "-" }, &place[1..], path(rest));
         return !all.iter().any(|one| one.starts_with(&other));
     }
     let tells = |there: &String| {
@@ -292,7 +293,9 @@ mod tests {
 
     #[test]
     fn patterns_have_stars() {
-        assert!(matches("a*c", "abc") && matches("a*", "a") && matches("*c", "abc") && matches("a*b*c", "a1b2c"));
+        assert!(
+            matches("a*c", "abc") && matches("a*", "a") && matches("*c", "abc") && matches("a*b*c", "a1b2c")
+        );
         assert!(!matches("a*c", "abd") && !matches("abc", "abcd") && !matches("b*", "abc"));
         assert!(matches("a*b", "abab"));
     }

@@ -338,7 +338,7 @@ impl Traced for Runtime<'_> {
     }
 }
 
-fn scene_of_runtime() -> (Node, String) {
+fn scene_of_runtime(repair: impl Fn(&Node, &Pod)) -> (Node, String) {
     let node = Node::new();
     let mut plugins = five();
     plugins[1].as_object_mut().unwrap().remove("runtimeConfig");
@@ -346,14 +346,14 @@ fn scene_of_runtime() -> (Node, String) {
     node.write("/run/test/net.d/10-net.conflist", &list.to_string());
     let first = node.pod("first");
     Runtime::new(&node, &format!("cni add net {} --publish 8080:80 --publish 5353:53/udp", first.name)).run();
-    Runtime::new(&node, "cni del net first").run();
+    repair(&node, &first);
     node.remove(&first);
     let clean = node.leftovers();
     (node, clean)
 }
 
 fn kill_runtime(repair: impl Fn(&Node, &Pod)) {
-    let (node, clean) = scene_of_runtime();
+    let (node, clean) = scene_of_runtime(&repair);
     let add = |pod: &Pod| Runtime::new(&node, &format!("cni add net {} --publish 8080:80 --publish 5353:53/udp", pod.name));
     let pod = node.pod("traced");
     let (operations, output) = strace::operations(&node, &add(&pod));

@@ -39,6 +39,8 @@ pub struct Listing {
 const NAME_MAX: usize = 255;
 /// New records are written in here. Readers look at the files of `results` only.
 const NEW: &str = ".new";
+/// How often a record is written anew because its draft was taken away.
+const ATTEMPTS: usize = 10;
 
 impl Default for Cache {
     /// `/var/lib/cni`, where libcni has it.
@@ -121,18 +123,37 @@ impl Cache {
 
     /// Writes a record, in place of an earlier one.
     pub(crate) fn write(&self, record: &Record) -> Result<()> {
-        let failed = || Error::file("write record", &record.path);
-        let new = self.draft(&record.path);
-        DirBuilder::new().recursive(true).mode(0o700).create(self.results().join(NEW)).map_err(failed())?;
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .map_err(failed())?;
-        file.write_all(record.to_json().to_string().as_bytes()).map_err(failed())?;
-        fs::rename(&new, &record.path).map_err(failed())
+        let (new, text) = (self.draft(&record.path), record.to_json().to_string());
+        let write = || -> io::Result<()> {
+            DirBuilder::new().recursive(true).mode(0o700).create(self.results().join(NEW))?;
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(text.as_bytes())?;
+            fs::rename(&new, &record.path)
+        };
+        let mut written = write();
+        for _ in 1..ATTEMPTS {
+            match &written {
+                // A GC took the draft for one that a dead process had left.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => written = write(),
+                _ => break,
+            }
+        }
+        written.map_err(Error::file("write record", &record.path))
+    }
+
+    /// Removes what was being written when somebody died. Who still writes will do so again.
+    pub(crate) fn remove_drafts(&self) -> Result<()> {
+        let folder = self.results().join(NEW);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(Error::file("read folder", &folder))?,
+        };
+        let remove = |path: PathBuf| match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove draft", &path)(error)),
+            _ => Ok(()),
+        };
+        Error::all(entries.flatten().filter_map(|entry| remove(entry.path()).err()).collect())
     }
 
     /// Forgets an attachment. It need not be there.

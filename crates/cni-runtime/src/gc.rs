@@ -46,6 +46,7 @@ impl Runtime<'_> {
                 Err(error) => sweep.errors.push(error),
             }
         }
+        sweep.errors.extend(self.cache.remove_drafts().err());
         if list.version.has_gc() {
             let gc = |plugin: &PluginConfig| self.gc_plugin(list, plugin, valid).err();
             sweep.errors.extend(list.plugins.iter().filter_map(gc));

@@ -582,14 +582,29 @@ table bridge nat {
 END
 "#;
 
+/// As our plugins of a chain do it, each for its counterpart.
+fn remove_what_go_left(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> bool {
+    let removed = [
+        legacy::remove_passes(nft, addrs).unwrap(),
+        legacy::remove_ports(nft, owner).unwrap(),
+        legacy::remove_masquerade(nft, owner).unwrap(),
+    ];
+    removed.contains(&true)
+}
+
+fn collect_what_go_left(nft: &mut Socket, network: &str, keep: &[Owner]) -> usize {
+    let masquerades = legacy::collect_masquerades(nft, network, keep).unwrap();
+    masquerades + legacy::collect_ports(nft, network, keep).unwrap()
+}
+
 #[test]
 fn what_go_plugins_left_is_removed() {
     on_a_node(|nft| {
         let gone = Owner::new("test", "1234", "eth0");
-        assert!(!legacy::remove(nft, &gone, &[ip("10.1.0.5")]).unwrap());
+        assert!(!remove_what_go_left(nft, &gone, &[ip("10.1.0.5")]));
         run(GO_IPTABLES);
         assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
-        assert!(legacy::remove(nft, &gone, &[ip("10.1.0.5"), ip("fd00:1::5")]).unwrap());
+        assert!(remove_what_go_left(nft, &gone, &[ip("10.1.0.5"), ip("fd00:1::5")]));
         assert!(!legacy::masquerades(nft, &gone).unwrap() && !legacy::maps_ports(nft, &gone).unwrap());
         let left = run("iptables-save; ip6tables-save");
         for word in ["2bbe0c48", "1234", "10.1.0.5", "fd00:1::5"] {
@@ -597,11 +612,11 @@ fn what_go_plugins_left_is_removed() {
         }
         assert!(left.contains("-s 10.1.0.6/32 -j ACCEPT") && left.contains("id: \\\"5678\\\""), "{left}");
         assert!(left.contains("-j CNI-HOSTPORT-DNAT"));
-        assert!(!legacy::remove(nft, &gone, &[ip("10.1.0.5")]).unwrap());
+        assert!(!remove_what_go_left(nft, &gone, &[ip("10.1.0.5")]));
 
         run(GO_NFTABLES);
         assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
-        assert!(legacy::remove(nft, &gone, &[ip("10.1.0.5")]).unwrap());
+        assert!(remove_what_go_left(nft, &gone, &[ip("10.1.0.5")]));
         assert!(!legacy::masquerades(nft, &gone).unwrap() && !legacy::maps_ports(nft, &gone).unwrap());
         let left = run("nft list ruleset 2>/dev/null");
         assert!(!left.contains("1234") && left.matches("5678").count() >= 2, "{left}");
@@ -614,9 +629,9 @@ fn what_go_plugins_left_is_collected_but_for_those_to_keep() {
         run(GO_IPTABLES);
         run(GO_NFTABLES);
         let (gone, kept) = (Owner::new("test", "1234", "eth0"), Owner::new("test", "5678", "eth0"));
-        assert_eq!(legacy::collect(nft, "other", &[]).unwrap(), 0);
-        assert_eq!(legacy::collect(nft, "test", &[gone.clone(), kept.clone()]).unwrap(), 0);
-        assert!(legacy::collect(nft, "test", std::slice::from_ref(&kept)).unwrap() > 0);
+        assert_eq!(collect_what_go_left(nft, "other", &[]), 0);
+        assert_eq!(collect_what_go_left(nft, "test", &[gone.clone(), kept.clone()]), 0);
+        assert!(collect_what_go_left(nft, "test", std::slice::from_ref(&kept)) > 0);
         assert!(!legacy::masquerades(nft, &gone).unwrap() && legacy::masquerades(nft, &kept).unwrap());
         assert!(!run("iptables-save; ip6tables-save").contains("2bbe0c48"));
     });
@@ -651,7 +666,7 @@ fn what_the_real_go_plugins_left_is_removed() {
         }
         let gone = Owner::new("test", "1234", "eth0");
         assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
-        assert!(legacy::remove(nft, &gone, &[ip("10.1.0.5")]).unwrap());
+        assert!(remove_what_go_left(nft, &gone, &[ip("10.1.0.5")]));
         let left = run("nft list ruleset 2>/dev/null; iptables-save; ip6tables-save");
         for word in ["2bbe0c48", "1234", "10.1.0.5"] {
             assert!(!left.contains(word), "{word} in {left}");

@@ -230,6 +230,14 @@ impl Socket {
     }
 }
 
+impl From<OwnedFd> for Socket {
+    /// A socket that somebody else has opened: one end of a pair, for example, at whose other end a test plays
+    /// the kernel.
+    fn from(fd: OwnedFd) -> Socket {
+        Socket { fd, seq: 0, buffer: vec![0; BUFFER] }
+    }
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

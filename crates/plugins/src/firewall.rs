@@ -1,7 +1,12 @@
 //! firewall: lets the pod's packets through a node that forwards nothing by default, and keeps bridges apart.
 //!
-//! The pod's addresses become elements of sets; the rules that look into them stand once, behind a chain that
-//! the administrator may fill. `ingressPolicy` keeps packets of one bridge from the pods of another.
+//! Where firewalld runs, the pod's addresses become sources of one of its zones. Elsewhere they become elements
+//! of sets; the rules that look into them stand once, behind a chain that the administrator may fill.
+//! `ingressPolicy` keeps packets of one bridge from the pods of another, by rules of our own in either case.
+
+mod bus;
+mod config;
+mod firewalld;
 
 use std::net::IpAddr;
 
@@ -9,26 +14,16 @@ use cni::{Attachment, Version};
 use cni_plugin::{Context, Error, Plugin, Request, Result};
 use kernel::firewall::forward::{self, Policy, Rules};
 use kernel::firewall::legacy;
-use kernel::{detached, Host};
-use serde::Deserialize;
+use kernel::{detached, Host, Undo};
 
 use crate::lease::hosts;
 use crate::plumbing::differs;
-
-/// `NFT_NAME_MAXLEN` of linux/netfilter/nf_tables.h, without the final NUL.
-const LONGEST_CHAIN: usize = 255;
+use config::{Backend, Conf};
+use firewalld::{failure, source, Firewalld};
 
 /// The plugin.
 #[derive(Debug)]
 pub struct Firewall;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Conf {
-    backend: Option<String>,
-    iptables_admin_chain_name: Option<String>,
-    ingress_policy: Option<String>,
-}
 
 impl Plugin for Firewall {
     fn name(&self) -> &'static str {
@@ -44,53 +39,77 @@ impl Plugin for Firewall {
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        let conf: Conf = req.config()?;
+        let conf = Conf::read(req)?;
         let prev = req.chained()?;
         let rules = conf.rules(prev)?;
         let mut node = Host::here()?;
-        forward::add(node.nft()?, &req.owner(), &addresses(prev), &rules)
-            .doing(|| "let the pod's packets pass".into())?;
+        let mut undo = Undo::new();
+        match conf.firewalld()? {
+            Some(mut firewalld) => {
+                keep_apart(req, &mut node, &rules)?;
+                bind(&mut firewalld, conf.zone(), &addresses(prev), &mut undo)?;
+            }
+            None => {
+                // The addresses come first, then the administrator's chain and iptables' rule, and each may fail.
+                undo.push(|| {
+                    drop(
+                        Host::here().and_then(|mut node| {
+                            forward::remove(node.nft()?, &req.owner(), &addresses(prev))
+                        }),
+                    );
+                });
+                forward::add(node.nft()?, &req.owner(), &addresses(prev), &rules)
+                    .doing(|| "let the pod's packets pass".into())?;
+            }
+        }
+        undo.keep();
         detached::after_adding(&node);
         Ok(prev.clone())
     }
 
+    /// Takes the pod from our own rules and from firewalld's zone: which of the two it was in is not recorded, and
+    /// firewalld may have come or gone since.
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        let mut node = Host::here()?;
-        let (owner, nft) = (req.owner(), node.nft()?);
         let known = req.prev.as_ref().map(addresses);
-        match &known {
-            Some(addresses) => forward::remove(nft, &owner, addresses)?,
-            None => forward::remove_all(nft, &owner)?,
-        };
-        legacy::remove(nft, &owner, &known.unwrap_or_default())?;
+        let mut node = Host::here()?;
+        let mut errors = Vec::new();
+        errors.extend(remove(req, &mut node, known.as_deref()).err());
+        errors.extend(unbind(&Conf::read_loosely(req), &known.unwrap_or_default()));
         detached::after_deleting(&node);
-        Ok(())
+        Error::all(errors)
     }
 
     fn check(&self, req: &Request<'_>) -> Result<()> {
-        let conf: Conf = req.config()?;
+        let conf = Conf::read(req)?;
         let recorded = req.recorded()?;
-        conf.rules(recorded)?;
+        if let Some(mut firewalld) = conf.firewalld()? {
+            return check_bound(&mut firewalld, conf.zone(), &addresses(recorded));
+        }
         let mut node = Host::here()?;
         for address in addresses(recorded) {
-            if !forward::is_present(node.nft()?, &req.owner(), address)? {
+            let nft = node.nft()?;
+            if !forward::is_present(nft, &req.owner(), address)? && !legacy::lets_pass(nft, address)? {
                 return Err(differs(format!("packets of {address} are not let through any more")));
             }
         }
         Ok(())
     }
 
+    /// Our own rules only: a source of firewalld does not say whose it is, and may be the administrator's.
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let (kept, mut node) = (req.kept_owners()?, Host::here()?);
-        let mut errors: Vec<Error> = Vec::new();
-        errors.extend(forward::collect(node.nft()?, &req.network, &kept).err().map(Error::from));
-        errors.extend(legacy::collect(node.nft()?, &req.network, &kept).err().map(Error::from));
-        Error::all(errors)
+        // (Rules of Go's firewall name no network: they go with the DEL of their pod.)
+        forward::collect(node.nft()?, &req.network, &kept)?;
+        Ok(())
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
-        let conf: Conf = req.config()?;
-        conf.rules(&Attachment::default()).map(drop)
+        let conf = Conf::read(req)?;
+        if let Some(mut firewalld) = conf.firewalld()? {
+            let doing = || format!("look for firewalld's {} zone", conf.zone());
+            firewalld.ensure_zone().map_err(|error| failure(doing(), &error))?;
+        }
+        Ok(())
     }
 }
 
@@ -98,29 +117,78 @@ fn addresses(result: &Attachment) -> Vec<IpAddr> {
     hosts(&result.ips.iter().map(|ip| ip.address).collect::<Vec<_>>())
 }
 
-fn invalid<T>(text: String) -> Result<T> {
-    Err(cni::Error::invalid_config(text).into())
+/// Takes the pod out of our own rules, and out of those of a Go plugin.
+fn remove(req: &Request<'_>, node: &mut Host, known: Option<&[IpAddr]>) -> Result<()> {
+    let (owner, nft) = (req.owner(), node.nft()?);
+    match known {
+        Some(addresses) => forward::remove(nft, &owner, addresses)?,
+        None => forward::remove_all(nft, &owner)?,
+    };
+    legacy::remove_passes(nft, known.unwrap_or_default())?;
+    Ok(())
 }
 
-impl Conf {
-    fn rules(&self, prev: &Attachment) -> Result<Rules> {
-        if !matches!(self.backend.as_deref(), None | Some("" | "iptables" | "nftables")) {
-            return invalid(format!("backend: unrecognized firewall backend type {:?}", self.backend));
-        }
-        let policy = match self.ingress_policy.as_deref() {
-            None | Some("" | "open") => Policy::Open,
-            Some("same-bridge") => Policy::SameBridge,
-            Some("isolated") => Policy::Isolated,
-            Some(other) => {
-                return invalid(format!("ingressPolicy: {other:?} is not open, same-bridge or isolated"));
-            }
-        };
-        let chain = self.iptables_admin_chain_name.clone().filter(|name| !name.is_empty());
-        if let Some(name) = chain.as_ref().filter(|name| name.len() > LONGEST_CHAIN || name.contains('\0')) {
-            let text = format!("iptablesAdminChainName: {name:?} is no chain's name, which has 1 to {LONGEST_CHAIN} bytes");
-            return invalid(text);
-        }
-        let bridge = prev.interfaces.first().map(|interface| interface.name.clone());
-        Ok(Rules { admin_chain: chain.unwrap_or_else(|| "CNI-ADMIN".into()), policy, bridge })
+/// Keeps the bridge apart as the config says, for a pod whose packets firewalld lets pass.
+fn keep_apart(req: &Request<'_>, node: &mut Host, rules: &Rules) -> Result<()> {
+    if rules.bridge.is_none() {
+        return Ok(());
     }
+    match forward::add(node.nft()?, &req.owner(), &[], rules) {
+        // Without our table no bridge was ever kept apart that should not be now.
+        Err(kernel::Error::Netlink(error)) if error.is_gone() && rules.policy == Policy::Open => Ok(()),
+        other => other.doing(|| "keep the pod's bridge apart".into()),
+    }
+}
+
+/// Makes the pod's addresses sources of the zone.
+fn bind<'a>(firewalld: &mut Firewalld<'a>, zone: &'a str, pod: &[IpAddr], undo: &mut Undo<'a>) -> Result<()> {
+    for source in pod.iter().map(source) {
+        let added = firewalld.add(&source);
+        let doing = format!("failed to add the address {source} to {zone} zone");
+        // One that was there is not ours to take back; one of which nothing was heard may come yet.
+        if !matches!(added, Ok(false)) {
+            undo.push(move || drop(Firewalld::at(zone).and_then(|mut firewalld| firewalld.remove(&source))));
+        }
+        added.map_err(|error| failure(doing, &error))?;
+    }
+    Ok(())
+}
+
+/// Takes the pod's addresses from the zone; says what failed. A firewalld that does not run has no sources.
+fn unbind(conf: &Conf, pod: &[IpAddr]) -> Vec<Error> {
+    let (backend, zone) = (conf.backend(), conf.zone());
+    let mut errors = Vec::new();
+    if pod.is_empty() {
+        return errors;
+    }
+    let mut firewalld = match Firewalld::at(zone) {
+        Ok(firewalld) => firewalld,
+        // Where ADD would take it that firewalld does not run, so does DEL.
+        Err(error) if error.is_absent() || backend != Backend::Firewalld => return errors,
+        Err(error) => return vec![failure("reach firewalld".into(), &error).into()],
+    };
+    for source in pod.iter().map(source) {
+        match firewalld.remove(&source) {
+            Ok(_) => {}
+            // An earlier config may have had another backend, but it is no reason to fail.
+            Err(error) if error.is_absent() || backend == Backend::Nftables => break,
+            Err(error) => {
+                let doing = format!("failed to remove the address {source} from {zone} zone");
+                errors.push(failure(doing, &error).into());
+            }
+        }
+    }
+    errors
+}
+
+fn check_bound(firewalld: &mut Firewalld<'_>, zone: &str, pod: &[IpAddr]) -> Result<()> {
+    for source in pod.iter().map(source) {
+        let missing = format!("failed to find the address {source} in {zone} zone");
+        match firewalld.has(&source) {
+            Ok(true) => {}
+            Ok(false) => return Err(differs(missing)),
+            Err(error) => return Err(failure(missing, &error).into()),
+        }
+    }
+    Ok(())
 }

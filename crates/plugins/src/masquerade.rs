@@ -36,7 +36,7 @@ pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
         Some(addresses) => masquerade::remove(nft, &owner, addresses)?,
         None => masquerade::remove_all(nft, &owner)?,
     };
-    legacy::remove(nft, &owner, &addresses.unwrap_or_default())?;
+    legacy::remove_masquerade(nft, &owner)?;
     Ok(())
 }
 
@@ -55,6 +55,6 @@ pub fn check(req: &Request<'_>, node: &mut Host) -> Result<()> {
 pub fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let kept = req.kept_owners()?;
     masquerade::collect(node.nft()?, &req.network, &kept)?;
-    legacy::collect(node.nft()?, &req.network, &kept)?;
+    legacy::collect_masquerades(node.nft()?, &req.network, &kept)?;
     Ok(())
 }

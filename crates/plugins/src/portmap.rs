@@ -14,7 +14,7 @@ use kernel::firewall::legacy;
 use kernel::rt::{link, route};
 use kernel::{detached, sysctl, Host, Owner, Undo};
 
-use crate::lease::{addresses_of, hosts};
+use crate::lease::addresses_of;
 use crate::plumbing::differs;
 use config::Conf;
 
@@ -80,7 +80,7 @@ impl Plugin for Portmap {
         let nft = node.nft()?;
         let mut errors: Vec<Error> = Vec::new();
         errors.extend(hostports::collect(nft, &req.network, &kept).err().map(Error::from));
-        errors.extend(legacy::collect(nft, &req.network, &kept).err().map(Error::from));
+        errors.extend(legacy::collect_ports(nft, &req.network, &kept).err().map(Error::from));
         Error::all(errors)
     }
 
@@ -125,7 +125,7 @@ fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()>
         // Without a record of what was mapped: whatever has this owner.
         _ => remove_unknown(&owner, nft)?,
     }
-    legacy::remove(nft, &owner, &hosts(&addresses.unwrap_or_default()))?;
+    legacy::remove_ports(nft, &owner)?;
     Ok(())
 }
 

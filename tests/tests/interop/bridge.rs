@@ -36,7 +36,8 @@ fn v6(name: &'static str, keys: Value, subnets: &[&str]) -> Case {
     case(name, keys, subnets).differs(&[DAD, KEEP])
 }
 
-const OTHER_ADDRESS: &str = "ip link add br0 type bridge; ip address add 10.9.0.1/16 dev br0; ip link set br0 up";
+const OTHER_ADDRESS: &str =
+    "ip link add br0 type bridge; ip address add 10.9.0.1/16 dev br0; ip link set br0 up";
 
 pub fn cases() -> Vec<Case> {
     let routed = |routes: Value| json!({"type": "host-local", "subnet": V4, "routes": routes});
@@ -64,14 +65,18 @@ pub fn cases() -> Vec<Case> {
             .pods(1)
             .after("ip link add br0 type bridge")
             .differs(&[FOREIGN]),
-        Case::new("no IPAM", &[bridge(json!({"ipam": {}}), &[])])
-            .pods(1)
-            .differs(CABLE)
-            .differs(&[PORT, NO_EMPTY_DNS, BRIDGE_MAC, CHECK]),
+        Case::new("no IPAM", &[bridge(json!({"ipam": {}}), &[])]).pods(1).differs(CABLE).differs(&[
+            PORT,
+            NO_EMPTY_DNS,
+            BRIDGE_MAC,
+            CHECK,
+        ]),
         Case::new("name servers", &[bridge(json!({"isGateway": true, "dns": servers}), &[V4])])
             .differs(CABLE)
             .differs(&[PORT, LEASE, QUIET]),
-        v4("MAC in CNI_ARGS", json!({"isGateway": true})).pods(1).env("CNI_ARGS", "IgnoreUnknown=1;MAC=02:00:00:00:01:07"),
+        v4("MAC in CNI_ARGS", json!({"isGateway": true}))
+            .pods(1)
+            .env("CNI_ARGS", "IgnoreUnknown=1;MAC=02:00:00:00:01:07"),
         v4("MAC of the runtime", json!({"isGateway": true, "runtimeConfig": {"mac": mac}})).pods(1),
         v4("MAC in args", json!({"isGateway": true, "args": {"cni": {"mac": mac}}})).pods(1),
         v4("another name in the pod", json!({"isGateway": true})).env("CNI_IFNAME", "net7"),
@@ -126,7 +131,9 @@ pub fn refusals() -> Vec<Case> {
             .fails("no IP addresses available in range set")
             .differs(CABLE)
             .differs(&[PORT, LEASE, NO_EMPTY_DNS, QUIET, CODE, FAILED_ADD]),
-        case("a VLAN that cannot be", json!({"vlan": 5000})).fails("invalid VLAN ID 5000").differs(&[CODE, DEL]),
+        case("a VLAN that cannot be", json!({"vlan": 5000}))
+            .fails("invalid VLAN ID 5000")
+            .differs(&[CODE, DEL]),
         case("a bad interface name", json!({})).env("CNI_IFNAME", "a/b").fails("interface name"),
         case("a bad container id", json!({})).env("CNI_CONTAINERID", "-").fails("container"),
         case("no container id", json!({})).env("CNI_CONTAINERID", "").fails("CNI_CONTAINERID"),

@@ -41,16 +41,29 @@ pub fn doors() -> Vec<Case> {
     let of_containerd = json!({"HostPort": 8080, "ContainerPort": 80, "Protocol": "tcp", "HostIP": ""});
     let firewall = json!({"type": "firewall", "backend": "iptables"});
     vec![
-        after_bridge("port maps", portmap(json!({})), &[V4, V6]).pods(1).differs(&[NO_EMPTY_DNS, DAD, KEEP, CHECK]),
-        after_bridge("port maps of IPv6", portmap(json!({})), &[V6]).pods(1).differs(&[NO_EMPTY_DNS, DAD, KEEP, CHECK]),
+        after_bridge("port maps", portmap(json!({})), &[V4, V6]).pods(1).differs(&[
+            NO_EMPTY_DNS,
+            DAD,
+            KEEP,
+            CHECK,
+        ]),
+        after_bridge("port maps of IPv6", portmap(json!({})), &[V6]).pods(1).differs(&[
+            NO_EMPTY_DNS,
+            DAD,
+            KEEP,
+            CHECK,
+        ]),
         case("port maps without SNAT", portmap(json!({"snat": false}))).pods(1).differs(&[CHECK]),
         case("port maps as containerd writes them", mapping(of_containerd)).pods(1).differs(&[CHECK]),
         case("no port maps", json!({"type": "portmap"})),
         old("0.3.1", portmap(json!({}))).pods(1),
-        case("a protocol that is none", mapping(json!({"hostPort": 1, "containerPort": 1, "protocol": "ipx"})))
-            .pods(1)
-            .fails("ipx")
-            .differs(&[CODE, FAILED_ADD]),
+        case(
+            "a protocol that is none",
+            mapping(json!({"hostPort": 1, "containerPort": 1, "protocol": "ipx"})),
+        )
+        .pods(1)
+        .fails("ipx")
+        .differs(&[CODE, FAILED_ADD]),
         case("port 0", mapping(json!({"hostPort": 0, "containerPort": 1, "protocol": "tcp"})))
             .pods(1)
             .fails("0")
@@ -62,7 +75,10 @@ pub fn doors() -> Vec<Case> {
         after_bridge("firewall", firewall.clone(), &[V4, V6]).differs(&[NO_EMPTY_DNS, DAD, KEEP]),
         old("0.4.0", firewall.clone()),
         old("0.3.1", firewall).pods(1).fails("incompatible CNI versions"),
-        Case::new("a firewall of nobody", &[json!({"type": "firewall"})]).pods(1).fails("prevResult").differs(&[CODE]),
+        Case::new("a firewall of nobody", &[json!({"type": "firewall"})])
+            .pods(1)
+            .fails("prevResult")
+            .differs(&[CODE]),
     ]
 }
 
@@ -75,14 +91,18 @@ pub fn limits() -> Vec<Case> {
     vec![
         limited("both ways", both.clone()).differs(&[BUCKET]),
         limited("into the pod", json!({"ingressRate": 100_000, "ingressBurst": 1_000_000})),
-        limited("out of the pod", json!({"egressRate": 1_234_567_890, "egressBurst": 12_345_678})).differs(&[BUCKET]),
+        limited("out of the pod", json!({"egressRate": 1_234_567_890, "egressBurst": 12_345_678}))
+            .differs(&[BUCKET]),
         limited("by the runtime", json!({"runtimeConfig": {"bandwidth": both.clone()}})).differs(&[BUCKET]),
         limited("by containerd", json!({"runtimeConfig": {"bandwidth": of_containerd}})).differs(&[BUCKET]),
         limited("none", json!({})).differs(&[CHECK]),
         old("0.3.1", with(json!({"type": "bandwidth"}), both)).pods(1).differs(&[BUCKET]),
-        refused("a rate without burst", json!({"ingressRate": 8000})).fails("if rate is set, burst must also be set"),
-        refused("a burst without rate", json!({"egressBurst": 8000})).fails("if burst is set, rate must also be set"),
-        refused("a burst of 4 GB", json!({"egressRate": 8000, "egressBurst": 1u64 << 35})).fails("burst cannot be more than 4GB"),
+        refused("a rate without burst", json!({"ingressRate": 8000}))
+            .fails("if rate is set, burst must also be set"),
+        refused("a burst without rate", json!({"egressBurst": 8000}))
+            .fails("if burst is set, rate must also be set"),
+        refused("a burst of 4 GB", json!({"egressRate": 8000, "egressBurst": 1u64 << 35}))
+            .fails("burst cannot be more than 4GB"),
     ]
 }
 
@@ -94,8 +114,12 @@ pub fn tuning() -> Vec<Case> {
     let mac = "02:00:00:00:02:01";
     vec![
         tuned("nothing", json!({})),
-        kept("sysctls", json!({"sysctl": {"net.ipv4.conf.all.log_martians": "1", "net.core.somaxconn": "500"}})),
-        kept("a sysctl of the interface", json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})).differs(&[CHECK]),
+        kept(
+            "sysctls",
+            json!({"sysctl": {"net.ipv4.conf.all.log_martians": "1", "net.core.somaxconn": "500"}}),
+        ),
+        kept("a sysctl of the interface", json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}))
+            .differs(&[CHECK]),
         kept("MAC", json!({"mac": mac})),
         kept("MTU", json!({"mtu": 1400})),
         kept("promiscuous", json!({"promisc": true})),
@@ -127,8 +151,11 @@ pub fn sbr() -> Vec<Case> {
         case("IPv4", sbr()).differs(&[CHECK, SOURCES]),
         after_bridge("both families", sbr(), &[V4, V6]).differs(&[NO_EMPTY_DNS, DAD, KEEP, CHECK, SOURCES]),
         own("no default route", routed(json!([]))).differs(&[LEASE]),
-        own("more routes", routed(json!([{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.1.0.9"}])))
-            .differs(&[LEASE]),
+        own(
+            "more routes",
+            routed(json!([{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.1.0.9"}])),
+        )
+        .differs(&[LEASE]),
         own("two addresses", two).pods(1),
         case("tables that are taken", sbr()).pods(1).after(taken).differs(&[CHECK, SOURCES]),
         old("0.3.1", sbr()).pods(1).differs(&[SOURCES]),

@@ -52,7 +52,10 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: UNTOUCHED,
-        lines: &["- after *: file /var/lib/cni/*/lock = ", "- after *: file /var/lib/cni/*/last_reserved_ip.0 = *"],
+        lines: &[
+            "- after *: file /var/lib/cni/*/lock = ",
+            "- after *: file /var/lib/cni/*/last_reserved_ip.0 = *",
+        ],
     },
     Difference {
         name: PORT,
@@ -106,12 +109,18 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: SCOPE,
-        lines: &["- after *: node route dst 10.* dev end(*) scope host", "+ after *: node route dst 10.* dev end(*) scope link"],
+        lines: &[
+            "- after *: node route dst 10.* dev end(*) scope host",
+            "+ after *: node route dst 10.* dev end(*) scope link",
+        ],
     },
     Difference {
         name: FAILED_ADD,
         // The port that is taken back takes the bridge's carrier with it.
-        lines: &["- after *: node address br0 fe80::(br0)/64: *", "- after *: node route6 type local dst fe80::(br0) dev br0 *"],
+        lines: &[
+            "- after *: node address br0 fe80::(br0)/64: *",
+            "- after *: node route6 type local dst fe80::(br0) dev br0 *",
+        ],
     },
     Difference {
         name: BRIDGE_MAC,
@@ -130,7 +139,10 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: FOREIGN,
-        lines: &["- after *: node sysctl ipv6/conf/br0/accept_ra = 0", "+ after *: node sysctl ipv6/conf/br0/accept_ra = 1"],
+        lines: &[
+            "- after *: node sysctl ipv6/conf/br0/accept_ra = 0",
+            "+ after *: node sysctl ipv6/conf/br0/accept_ra = 1",
+        ],
     },
     Difference {
         name: BUCKET,
@@ -164,10 +176,7 @@ pub const DIFFERENCES: &[Difference] = &[
         name: CHECK,
         lines: &["- CHECK * exit = *", "- CHECK * error code = *", "+ CHECK * exit = 0"],
     },
-    Difference {
-        name: DEL,
-        lines: &["- DEL * exit = 1", "+ DEL * exit = 0"],
-    },
+    Difference { name: DEL, lines: &["- DEL * exit = 1", "+ DEL * exit = 0"] },
     Difference { name: CODE, lines: &["- * error code = 999", "+ * error code = *"] },
     Difference {
         name: FAILED_ADD,

@@ -31,8 +31,10 @@ pub fn host_local() -> Vec<Case> {
     let local = |name, ipam| plain(name, ipam).differs(&[NO_EMPTY_DNS]);
     let asked = |name, ipam, keys| asked(name, "host-local", ipam, keys).differs(&[LEASE, NO_EMPTY_DNS]);
     let (one, both) = (json!({"subnet": V4}), json!({"ranges": [[{"subnet": V4}], [{"subnet": V6}]]}));
-    let several = json!({"ranges": [[{"subnet": "10.1.0.0/30"}, {"subnet": "10.2.0.0/24"}], [{"subnet": V6}]]});
-    let part = json!({"subnet": V4, "rangeStart": "10.1.0.254", "rangeEnd": "10.1.0.255", "gateway": "10.1.0.99"});
+    let several =
+        json!({"ranges": [[{"subnet": "10.1.0.0/30"}, {"subnet": "10.2.0.0/24"}], [{"subnet": V6}]]});
+    let part =
+        json!({"subnet": V4, "rangeStart": "10.1.0.254", "rangeEnd": "10.1.0.255", "gateway": "10.1.0.99"});
     let part6 = json!({"subnet": V6, "rangeStart": "fd00:1::fffe", "rangeEnd": "fd00:1::ffff"});
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "10.0.0.0/8", "gw": "10.1.0.3"}]);
     let of_runtime = json!({"ipRanges": [[{"subnet": "10.6.0.0/24"}], [{"subnet": V6}]]});
@@ -46,7 +48,8 @@ pub fn host_local() -> Vec<Case> {
         local("a subnet and ranges", json!({"subnet": "10.7.0.0/24", "ranges": [[{"subnet": V6}]]})),
         local("routes", json!({"subnet": V4, "routes": routes})),
         local("another folder", json!({"subnet": V4, "dataDir": "/var/lib/cni/elsewhere"})),
-        plain("name servers of a file", json!({"subnet": V4, "resolvConf": "/run/resolv.conf"})).after(RESOLV),
+        plain("name servers of a file", json!({"subnet": V4, "resolvConf": "/run/resolv.conf"}))
+            .after(RESOLV),
         local("keys in any case", json!({"SUBNET": V4, "RangeStart": "10.1.0.100"})),
         plain("0.2.0", both.clone()).version("0.2.0"),
         plain("0.4.0", both.clone()).version("0.4.0"),
@@ -61,8 +64,9 @@ pub fn host_local() -> Vec<Case> {
         // The pool goes round: what was free longest is given next.
         local("after the last address comes the first", one.clone())
             .after(&format!("{TAKEN}; printf 10.1.0.253 > last_reserved_ip.0")),
-        local("an address that is taken is skipped", one.clone())
-            .after(&format!("{TAKEN}; printf 'other\\r\\neth0' > 10.1.0.3; printf 10.1.0.2 > last_reserved_ip.0")),
+        local("an address that is taken is skipped", one.clone()).after(&format!(
+            "{TAKEN}; printf 'other\\r\\neth0' > 10.1.0.3; printf 10.1.0.2 > last_reserved_ip.0"
+        )),
         local("an entry of old without interface is skipped", one)
             .after(&format!("{TAKEN}; printf other > 10.1.0.3")),
     ]
@@ -112,12 +116,17 @@ pub fn host_local_refusals() -> Vec<Case> {
         invalid("a subnet of two addresses", json!({"subnet": "10.1.0.0/31"})).fails("too small"),
         invalid("a range outside", json!({"subnet": V4, "rangeStart": "10.2.0.1"})).fails("10.2.0.1"),
         invalid("a range backwards", backwards).fails(""),
-        invalid("ranges that overlap", json!({"ranges": [[{"subnet": V4}, {"subnet": "10.1.0.0/28"}]]})).fails("overlap"),
-        invalid("sets that overlap", json!({"ranges": [[{"subnet": V4}], [{"subnet": "10.1.0.0/28"}]]})).fails("overlap"),
+        invalid("ranges that overlap", json!({"ranges": [[{"subnet": V4}, {"subnet": "10.1.0.0/28"}]]}))
+            .fails("overlap"),
+        invalid("sets that overlap", json!({"ranges": [[{"subnet": V4}], [{"subnet": "10.1.0.0/28"}]]}))
+            .fails("overlap"),
         invalid("a set of both families", json!({"ranges": [[{"subnet": V4}, {"subnet": V6}]]})).fails(""),
-        invalid("two addresses of a family", json!({"ranges": [[{"subnet": V4}], [{"subnet": "10.2.0.0/24"}]]}))
-            .version("0.2.0")
-            .fails("CNI version 0.2.0 does not support more than 1 address per family"),
+        invalid(
+            "two addresses of a family",
+            json!({"ranges": [[{"subnet": V4}], [{"subnet": "10.2.0.0/24"}]]}),
+        )
+        .version("0.2.0")
+        .fails("CNI version 0.2.0 does not support more than 1 address per family"),
         invalid("unknown CNI_ARGS", json!({"subnet": V4})).env("CNI_ARGS", "COLOUR=red").fails("COLOUR"),
         case("no file of name servers", json!({"subnet": V4, "resolvConf": "/run/nowhere"}))
             .fails("/run/nowhere")
@@ -149,15 +158,22 @@ pub fn fixed() -> Vec<Case> {
         asked("args", json!({}), json!({"args": {"cni": {"ips": ["10.3.0.7/24"]}}})).differs(&[NO_EMPTY_DNS]),
         asked("the runtime", json!({}), json!({"runtimeConfig": {"ips": ["10.3.0.7/24", "fd01::7/64"]}}))
             .differs(&[NO_EMPTY_DNS]),
-        asked("the runtime over the config", both.clone(), json!({"runtimeConfig": {"ips": ["10.1.0.7/24"]}}))
-            .differs(&[NO_EMPTY_DNS, GATEWAY]),
+        asked(
+            "the runtime over the config",
+            both.clone(),
+            json!({"runtimeConfig": {"ips": ["10.1.0.7/24"]}}),
+        )
+        .differs(&[NO_EMPTY_DNS, GATEWAY]),
         case("an address that is none", json!({"addresses": [{"address": "10.1.0.5"}]}))
             .fails("10.1.0.5")
             .differs(&[CODE]),
-        case("two of a family in 0.2.0", json!({"addresses": [{"address": "10.1.0.5/24"}, {"address": "10.1.0.6/24"}]}))
-            .version("0.2.0")
-            .fails("CNI version 0.2.0 does not support more than 1 address per family")
-            .differs(&[CODE]),
+        case(
+            "two of a family in 0.2.0",
+            json!({"addresses": [{"address": "10.1.0.5/24"}, {"address": "10.1.0.6/24"}]}),
+        )
+        .version("0.2.0")
+        .fails("CNI version 0.2.0 does not support more than 1 address per family")
+        .differs(&[CODE]),
         case("unknown CNI_ARGS", both).env("CNI_ARGS", "COLOUR=red").fails("COLOUR").differs(&[CODE]),
     ]
 }

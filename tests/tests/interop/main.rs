@@ -93,6 +93,9 @@ fn every_difference_shows_in_a_case_and_is_explained_to_users() {
     for difference in DIFFERENCES {
         let name = difference.name;
         assert!(all.iter().any(|case| case.differences().any(|one| one == name)), "no case shows {name:?}");
-        assert!(page.lines().any(|line| line == format!("### {name}")), "docs/differences.md does not tell {name:?}");
+        assert!(
+            page.lines().any(|line| line == format!("### {name}")),
+            "docs/differences.md does not tell {name:?}"
+        );
     }
 }

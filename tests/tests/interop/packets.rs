@@ -18,8 +18,9 @@ const NEAR: [&str; 2] = ["192.0.2", "2001:db8:a"];
 /// A machine behind another interface of the node.
 const FAR: [&str; 2] = ["198.51.100", "2001:db8:b"];
 
+/// (A pod reaches itself by a mapped port only in hairpin mode where the kernel looks into bridged packets.)
 fn gateway() -> Value {
-    bridge(json!({"isDefaultGateway": true, "ipMasq": true}), &[V4, V6])
+    bridge(json!({"isDefaultGateway": true, "ipMasq": true, "hairpinMode": true}), &[V4, V6])
 }
 
 fn ports(keys: Value) -> Value {
@@ -42,13 +43,23 @@ fn pods_on_a_bridge_reach_each_other_and_their_gateway() {
         let (one, other) = (node.pod("p1"), node.pod("p2"));
         chain.add(node, &one);
         chain.add(node, &other);
-        for (from, to) in [(&one, "10.1.0.1"), (&one, "10.1.0.3"), (&other, "10.1.0.2"), (&one, "fd00:1::1"), (&one, "fd00:1::3")] {
+        for (from, to) in [
+            (&one, "10.1.0.1"),
+            (&one, "10.1.0.3"),
+            (&other, "10.1.0.2"),
+            (&one, "fd00:1::1"),
+            (&one, "fd00:1::3"),
+        ] {
             assert!(node.pings(Some(from), to), "{path}: {} to {to}", from.name);
         }
         assert!(node.pings(None, "10.1.0.2") && node.pings(None, "fd00:1::3"), "{path}: from the node");
         let _listens = node.listen(Some(&other), "tcp/80");
         assert_eq!(node.ask(Some(&one), "10.1.0.3", "tcp/80"), "p2 10.1.0.2", "{path}: no NAT between pods");
-        assert_eq!(node.ask(Some(&one), "fd00:1::3", "tcp/80"), "p2 fd00:1::2", "{path}: no NAT between pods");
+        assert_eq!(
+            node.ask(Some(&one), "fd00:1::3", "tcp/80"),
+            "p2 fd00:1::2",
+            "{path}: no NAT between pods"
+        );
     });
 }
 
@@ -148,8 +159,16 @@ fn a_mapped_port_takes_no_packet_that_is_on_its_way_to_somebody_else() {
         let pod = node.pod("p1");
         Chain::new(path, "pods", &[gateway(), ports(json!({}))]).add(node, &pod);
         let _listen = [node.listen(Some(&pod), "tcp/80"), node.listen(Some(&far), "tcp/8080")];
-        assert_eq!(node.ask(Some(&outside), "198.51.100.2", "tcp/8080"), "far 192.0.2.2", "{path}: in transit");
-        assert_eq!(node.ask(Some(&pod), "198.51.100.2", "tcp/8080"), "far 198.51.100.1", "{path}: from the pod");
+        assert_eq!(
+            node.ask(Some(&outside), "198.51.100.2", "tcp/8080"),
+            "far 192.0.2.2",
+            "{path}: in transit"
+        );
+        assert_eq!(
+            node.ask(Some(&pod), "198.51.100.2", "tcp/8080"),
+            "far 198.51.100.1",
+            "{path}: from the pod"
+        );
         assert_eq!(node.ask(None, "198.51.100.2", "tcp/8080"), "far 198.51.100.1", "{path}: from the node");
     });
 }
@@ -188,9 +207,42 @@ fn a_firewalled_pod_passes_a_node_that_forwards_nothing() {
 }
 
 #[test]
+fn a_host_port_stays_with_the_pod_that_has_it() {
+    on_both(|node, path| {
+        let outside = node.neighbour("outside", NEAR[0], NEAR[1]);
+        let (first, second) = (node.pod("p1"), node.pod("p2"));
+        let chain = Chain::new(path, "pods", &[gateway(), ports(json!({}))]);
+        chain.add(node, &first);
+        // Go maps it once more, to no effect; ours says whose it is.
+        let again = chain.try_add(node, &second);
+        match path {
+            GO => assert!(again.is_ok()),
+            _ => {
+                assert!(again.unwrap_err().error().1.contains("host port 8080/tcp is taken by pods/p1/eth0"))
+            }
+        }
+        let _listen = [node.listen(Some(&first), "tcp/80"), node.listen(Some(&second), "tcp/80")];
+        assert_eq!(node.ask(Some(&outside), "192.0.2.1", "tcp/8080"), "p1 192.0.2.2", "{path}");
+    });
+}
+
+#[test]
+fn a_firewall_of_no_known_kind_is_refused_by_ours_only() {
+    on_both(|node, path| {
+        let chain = Chain::new(path, "pods", &[gateway(), json!({"type": "firewall", "backend": "magic"})]);
+        let added = chain.try_add(node, &node.pod("p1"));
+        match path {
+            GO => assert!(added.is_ok()),
+            _ => assert_eq!(added.unwrap_err().error().0, 7),
+        }
+    });
+}
+
+#[test]
 fn a_bridge_without_gateway_joins_pods_and_nobody_else() {
     on_both(|node, path| {
-        let chain = Chain::new(path, "pods", &[json!({"type": "bridge", "bridge": "br0", "ipam": pool(&[V4])})]);
+        let chain =
+            Chain::new(path, "pods", &[json!({"type": "bridge", "bridge": "br0", "ipam": pool(&[V4])})]);
         let (one, other) = (node.pod("p1"), node.pod("p2"));
         chain.add(node, &one);
         chain.add(node, &other);

@@ -18,7 +18,7 @@ use crate::Result;
 const NATS: [Table; 2] = [Table::named(Family::Ip, "nat"), Table::named(Family::Ip6, "nat")];
 const FILTERS: [Table; 2] = [Table::named(Family::Ip, "filter"), Table::named(Family::Ip6, "filter")];
 const PASSES: &str = "CNI-FORWARD";
-/// Where iptables rules jump to a container's chain from.
+/// Where iptables rules jump to a container's chain from: to its masquerade, its port maps, and those of old.
 const ENTRANCES: [&str; 5] =
     ["POSTROUTING", "CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SNAT", "PREROUTING", "OUTPUT"];
 
@@ -55,20 +55,32 @@ fn instance(owner: &Owner) -> String {
     hash(&format!("{}:{}", owner.ifname, owner.container), 16)
 }
 
-/// Removes what a Go plugin left for this owner; says whether there was anything. Where such plugins never
-/// ran it costs a dozen questions that the kernel answers at once.
-pub fn remove(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> Result<bool> {
+/// Removes what a main plugin of Go (bridge, ptp) left for this owner, its masquerade and its guard; says whether
+/// there was anything. Where such plugins never ran it costs a few questions that the kernel answers at once.
+/// (Each of our plugins removes what its counterpart made and no more: the others in the chain may be Go's still,
+/// whose DEL stumbles over a chain that is missing.)
+pub fn remove_masquerade(nft: &mut Socket, owner: &Owner) -> Result<bool> {
+    let begins = masquerade_comment(owner);
+    let port = format!("cni-br-iface-{}-{}", owner.container, owner.ifname);
     attempt(nft, |nft, change| {
         for table in &NATS {
-            for chain in [masquerade_chain(owner), port_chain(owner, "DN-"), port_chain(owner, "SN-")] {
-                drop_chain(nft, change, table, &chain)?;
+            drop_chain(nft, change, table, &masquerade_chain(owner))?;
+        }
+        drop_rules(nft, change, (&MASQUERADES, MASQUERADE_CHAIN), |comment| comment.starts_with(&begins))?;
+        drop_chain(nft, change, &SPOOFS, &port)?;
+        drop_chain(nft, change, &SPOOFS, &format!("{port}-mac"))
+    })
+    .map(|deleted| deleted > 0)
+}
+
+/// Removes the port maps that Go's portmap left for this owner; says whether there were any.
+pub fn remove_ports(nft: &mut Socket, owner: &Owner) -> Result<bool> {
+    attempt(nft, |nft, change| {
+        for table in &NATS {
+            for kind in ["DN-", "SN-"] {
+                drop_chain(nft, change, table, &port_chain(owner, kind))?;
             }
         }
-        for table in &FILTERS {
-            drop_passes(nft, change, table, addrs)?;
-        }
-        let begins = masquerade_comment(owner);
-        drop_rules(nft, change, (&MASQUERADES, MASQUERADE_CHAIN), |comment| comment.starts_with(&begins))?;
         for table in &PORTS {
             if !nft::has_table(nft, table)? {
                 continue;
@@ -77,11 +89,17 @@ pub fn remove(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> Result<bool>
                 drop_rules(nft, change, (table, chain), |comment| comment == owner.container)?;
             }
         }
-        let port = format!("cni-br-iface-{}-{}", owner.container, owner.ifname);
-        drop_chain(nft, change, &SPOOFS, &port)?;
-        drop_chain(nft, change, &SPOOFS, &format!("{port}-mac"))
+        Ok(())
     })
     .map(|deleted| deleted > 0)
+}
+
+/// Removes the rules by which Go's firewall lets these addresses pass; says whether there were any.
+pub fn remove_passes(nft: &mut Socket, addrs: &[IpAddr]) -> Result<bool> {
+    let gather = |nft: &mut Socket, change: &mut Transaction| {
+        FILTERS.iter().try_for_each(|table| drop_passes(nft, change, table, addrs))
+    };
+    Ok(attempt(nft, gather)? > 0)
 }
 
 /// Whether a Go plugin masquerades this owner's container.
@@ -92,6 +110,16 @@ pub fn masquerades(nft: &mut Socket, owner: &Owner) -> Result<bool> {
     let begins = masquerade_comment(owner);
     let rules = rules(nft, &MASQUERADES, MASQUERADE_CHAIN)?;
     Ok(rules.iter().any(|rule| rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&begins))))
+}
+
+/// Whether a Go plugin lets what this address sends, and what answers it, pass.
+pub fn lets_pass(nft: &mut Socket, addr: IpAddr) -> Result<bool> {
+    for table in &FILTERS {
+        if passes(nft, table, &[addr])?.len() >= 2 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a Go plugin maps ports to this owner's container.
@@ -110,24 +138,24 @@ pub fn maps_ports(nft: &mut Socket, owner: &Owner) -> Result<bool> {
     Ok(false)
 }
 
-/// Removes what Go plugins left for containers of this network that are not among those to `keep`; says how
-/// many rules and chains that were. Only what names its network is found: masquerades, and port maps in
-/// iptables.
-pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
-    let containers: HashSet<&str> = keep.iter().map(|owner| owner.container.as_str()).collect();
+/// Removes the masquerades that Go plugins left for containers of this network that are not among those to `keep`;
+/// says how many rules and chains that were.
+pub fn collect_masquerades(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
     let instances: HashSet<String> = keep.iter().map(instance).collect();
     let prefix = network_prefix(network);
     attempt(nft, |nft, change| {
-        for table in &NATS {
-            for chain in stray_chains(nft, table, network, &containers)? {
-                drop_chain(nft, change, table, &chain)?;
-            }
-        }
+        drop_strays(nft, change, &ENTRANCES[..1], (network, keep))?;
         drop_rules(nft, change, (&MASQUERADES, MASQUERADE_CHAIN), |comment| {
             let of = comment.strip_prefix(&prefix).and_then(|rest| rest.get(..16));
             of.is_some_and(|instance| !instances.contains(instance))
         })
     })
+}
+
+/// Removes the port maps, as far as they are in iptables, that Go's portmap left for containers of this network
+/// that are not among those to `keep`; says how many rules and chains that were.
+pub fn collect_ports(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
+    attempt(nft, |nft, change| drop_strays(nft, change, &ENTRANCES[1..3], (network, keep)))
 }
 
 /// Gathers deletions and carries them out; says how many there were.
@@ -178,23 +206,29 @@ fn drop_chain(nft: &mut Socket, change: &mut Transaction, table: &Table, chain: 
     Ok(())
 }
 
-/// The rules that let the pod's packets pass: they accept, and compare something with its address.
 fn drop_passes(nft: &mut Socket, change: &mut Transaction, table: &Table, addrs: &[IpAddr]) -> Result<()> {
+    for rule in passes(nft, table, addrs)? {
+        change.delete_rule(table, PASSES, rule.handle);
+    }
+    Ok(())
+}
+
+/// The rules that let the pod's packets pass: they accept, and compare something with its address.
+fn passes(nft: &mut Socket, table: &Table, addrs: &[IpAddr]) -> Result<Vec<RuleInfo>> {
     let wanted = |addr: &&IpAddr| addr.is_ipv4() == (table.family == Family::Ip);
     let addrs: Vec<&IpAddr> = addrs.iter().filter(wanted).collect();
     if addrs.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    for rule in rules(nft, table, PASSES)? {
+    let mut all = rules(nft, table, PASSES)?;
+    all.retain(|rule| {
         let concerns = |addr: &&IpAddr| match addr {
             IpAddr::V4(v4) => rule.compares_with(&v4.octets()),
             IpAddr::V6(v6) => rule.compares_with(&v6.octets()),
         };
-        if addrs.iter().any(concerns) && rule.verdicts().any(|verdict| verdict == Verdict::Accept) {
-            change.delete_rule(table, PASSES, rule.handle);
-        }
-    }
-    Ok(())
+        addrs.iter().any(concerns) && rule.verdicts().any(|verdict| verdict == Verdict::Accept)
+    });
+    Ok(all)
 }
 
 fn drop_rules(
@@ -211,25 +245,28 @@ fn drop_rules(
     Ok(())
 }
 
-/// The containers' chains in a table of iptables whose entrance names the network and a container not to
-/// keep.
-fn stray_chains(
+/// The containers' chains of iptables whose entrance names the network and a container not to keep.
+fn drop_strays(
     nft: &mut Socket,
-    table: &Table,
-    network: &str,
-    keep: &HashSet<&str>,
-) -> Result<HashSet<String>> {
-    let mut chains = HashSet::new();
-    for entrance in &ENTRANCES[..3] {
-        for rule in rules(nft, table, entrance)? {
-            let named = rule.comment.as_deref().and_then(named);
-            if named.is_some_and(|(of, container)| of == network && !keep.contains(container)) {
-                let jumps = rule.verdicts().filter_map(|verdict| verdict.chain().map(str::to_owned));
-                chains.extend(jumps.filter(|chain| chain.starts_with("CNI-")));
+    change: &mut Transaction,
+    entrances: &[&str],
+    (network, keep): (&str, &[Owner]),
+) -> Result<()> {
+    let containers: HashSet<&str> = keep.iter().map(|owner| owner.container.as_str()).collect();
+    for table in &NATS {
+        let mut chains = HashSet::new();
+        for entrance in entrances {
+            for rule in rules(nft, table, entrance)? {
+                let named = rule.comment.as_deref().and_then(named);
+                if named.is_some_and(|(of, container)| of == network && !containers.contains(container)) {
+                    let jumps = rule.verdicts().filter_map(|verdict| verdict.chain().map(str::to_owned));
+                    chains.extend(jumps.filter(|chain| chain.starts_with("CNI-")));
+                }
             }
         }
+        chains.iter().try_for_each(|chain| drop_chain(nft, change, table, chain))?;
     }
-    Ok(chains)
+    Ok(())
 }
 
 /// Network and container in a comment such as `dnat name: "net" id: "0a1b"`. One that was cut names nobody.

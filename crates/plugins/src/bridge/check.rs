@@ -2,8 +2,8 @@
 
 use cni_plugin::{Context, Request, Result};
 use kernel::bridge;
-use kernel::rt::{address, link};
 use kernel::firewall::spoof;
+use kernel::rt::{address, link};
 use kernel::{Host, Link, Mac};
 
 use super::config::Conf;
@@ -36,13 +36,24 @@ pub(super) fn check(req: &Request<'_>, conf: &Conf) -> Result<()> {
 }
 
 /// The cable: from the pod's interface to a port of the bridge.
-fn check_cable(req: &Request<'_>, conf: &Conf, (node, pod): (&mut Host, &mut Host), bridge: &Link) -> Result<Link> {
+fn check_cable(
+    req: &Request<'_>,
+    conf: &Conf,
+    (node, pod): (&mut Host, &mut Host),
+    bridge: &Link,
+) -> Result<Link> {
     let inside = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
     if inside.kind != "veth" {
-        return Err(plumbing::differs(format!("interface {} is not a veth but a {}", inside.name, inside.kind)));
+        return Err(plumbing::differs(format!(
+            "interface {} is not a veth but a {}",
+            inside.name, inside.kind
+        )));
     }
     if conf.mtu != 0 && inside.mtu != conf.mtu {
-        return Err(plumbing::differs(format!("interface {} has MTU {}, not {}", inside.name, inside.mtu, conf.mtu)));
+        return Err(plumbing::differs(format!(
+            "interface {} has MTU {}, not {}",
+            inside.name, inside.mtu, conf.mtu
+        )));
     }
     let end = link::find_index(&mut node.route, inside.link.unwrap_or(0))?
         .ok_or_else(|| plumbing::differs(format!("the other end of {} is not on this node", inside.name)))?;
@@ -57,9 +68,10 @@ fn check_cable(req: &Request<'_>, conf: &Conf, (node, pod): (&mut Host, &mut Hos
 
 /// The port's flags, VLANs and guard.
 fn check_port(req: &Request<'_>, conf: &Conf, node: &mut Host, end: &Link) -> Result<()> {
-    for (name, wanted, is) in
-        [("hairpinMode", conf.hairpin_mode, end.hairpin), ("portIsolation", conf.port_isolation, end.isolated)]
-    {
+    for (name, wanted, is) in [
+        ("hairpinMode", conf.hairpin_mode, end.hairpin),
+        ("portIsolation", conf.port_isolation, end.isolated),
+    ] {
         if wanted && !is {
             return Err(plumbing::differs(format!("bridge port {} lost {name}", end.name)));
         }
@@ -67,10 +79,14 @@ fn check_port(req: &Request<'_>, conf: &Conf, node: &mut Host, end: &Link) -> Re
     if conf.uses_vlans() {
         let found = bridge::vlans(node, end.index)?;
         for wanted in port::wanted_vlans(conf) {
-            let missing = (wanted.first..=wanted.last)
-                .find(|id| !found.iter().any(|vlans| vlans.contains(*id) && (vlans.native || !wanted.native)));
+            let missing = (wanted.first..=wanted.last).find(|id| {
+                !found.iter().any(|vlans| vlans.contains(*id) && (vlans.native || !wanted.native))
+            });
             if let Some(id) = missing {
-                return Err(plumbing::differs(format!("bridge port {} is not in VLAN {id} as configured", end.name)));
+                return Err(plumbing::differs(format!(
+                    "bridge port {} is not in VLAN {id} as configured",
+                    end.name
+                )));
             }
         }
     }
@@ -83,7 +99,8 @@ fn check_port(req: &Request<'_>, conf: &Conf, node: &mut Host, end: &Link) -> Re
 
 /// Whether the port lets only the recorded hardware address pass.
 fn is_guarded(req: &Request<'_>, node: &mut Host, end: &Link) -> Result<bool> {
-    let inside = req.recorded()?.interfaces.iter().find(|one| one.name == req.ifname && !one.sandbox.is_empty());
+    let inside =
+        req.recorded()?.interfaces.iter().find(|one| one.name == req.ifname && !one.sandbox.is_empty());
     let Some(mac) = inside.and_then(|one| one.mac.parse::<Mac>().ok()) else { return Ok(true) };
     Ok(spoof::is_present(node.nft()?, &req.owner(), &end.name, mac)?)
 }

@@ -84,13 +84,20 @@ impl Conf {
         masquerade::check_backend(&conf.ip_masq_backend)?;
         cable::check_mtu(conf.mtu)?;
         if conf.hairpin_mode && conf.promisc_mode {
-            return invalid("cannot set hairpin mode and promiscuous mode at the same time: hairpinMode, promiscMode");
+            return invalid(
+                "cannot set hairpin mode and promiscuous mode at the same time: hairpinMode, promiscMode",
+            );
         }
         if !(0..=MAX_VLAN).contains(&conf.vlan) {
-            return invalid(format!("invalid VLAN ID {} (must be between 0 and {MAX_VLAN} inclusive): vlan", conf.vlan));
+            return invalid(format!(
+                "invalid VLAN ID {} (must be between 0 and {MAX_VLAN} inclusive): vlan",
+                conf.vlan
+            ));
         }
         if conf.disable_container_interface && conf.has_ipam() {
-            return invalid("cannot use IPAM when DisableContainerInterface flag is set: ipam, disableContainerInterface");
+            return invalid(
+                "cannot use IPAM when DisableContainerInterface flag is set: ipam, disableContainerInterface",
+            );
         }
         for (n, trunk) in conf.vlan_trunk.iter().enumerate() {
             conf.trunk.extend(trunk.vlans(n)?);
@@ -154,7 +161,9 @@ impl Trunk {
         let key = format!("vlanTrunk[{n}]");
         let range = match (self.min_id, self.max_id) {
             (Some(min), Some(max)) if min <= max => Some((min, max)),
-            (Some(min), Some(max)) => return invalid(format!("{key}: minID {min} is greater than maxID {max}")),
+            (Some(min), Some(max)) => {
+                return invalid(format!("{key}: minID {min} is greater than maxID {max}"))
+            }
             (None, None) => None,
             _ => return invalid(format!("{key}: minID and maxID should be configured simultaneously")),
         };
@@ -162,9 +171,14 @@ impl Trunk {
         if ids.is_empty() {
             return invalid(format!("{key}: give id, or minID and maxID"));
         }
-        if let Some(id) = ids.iter().flat_map(|(first, last)| [first, last]).find(|id| !(1..=MAX_VLAN).contains(*id)) {
+        if let Some(id) =
+            ids.iter().flat_map(|(first, last)| [first, last]).find(|id| !(1..=MAX_VLAN).contains(*id))
+        {
             return invalid(format!("{key}: incorrect trunk id {id}, must be 1 to {MAX_VLAN}"));
         }
-        Ok(ids.iter().map(|(first, last)| Vlans { first: *first as u16, last: *last as u16, native: false }).collect())
+        Ok(ids
+            .iter()
+            .map(|(first, last)| Vlans { first: *first as u16, last: *last as u16, native: false })
+            .collect())
     }
 }

@@ -51,7 +51,8 @@ pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
         return Ok(leg.clone());
     }
     // No network has a colon in its name, so no GC takes this cable for a pod's.
-    let owner = Owner { network: "vlan:gateway".into(), container: bridge.name.clone(), ifname: name.clone() };
+    let owner =
+        Owner { network: "vlan:gateway".into(), container: bridge.name.clone(), ifname: name.clone() };
     if found.is_none() {
         let place = veth::Port { bridge: bridge.index, hairpin: false, isolated: false };
         let cable = Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(place) };
@@ -69,6 +70,9 @@ pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
     };
     let id = conf.vlan as u16;
     let mut batch = port::vlan_messages(conf, &outer, [Vlans { first: id, last: id, native: true }]);
+    // Results name the leg. The owner noted on it saves it from a DEL that has nothing but the result to go by.
+    let label = link::change(inner.index, format!("note the owner on {name}"));
+    batch.push(label.string(link::attribute::IFALIAS, &owner.comment()));
     batch.push(link::up(&inner));
     node.route.batch(batch).doing(|| format!("set up the gateway's leg {name}"))?;
     port::wait_until_it_forwards(node, &outer.name)?;
@@ -87,7 +91,10 @@ pub(super) fn assign(conf: &Conf, node: &mut Host, leg: &Link, result: &Attachme
         let strangers: Vec<_> = found.iter().filter(|there| in_the_way(there, gateway, prefix)).collect();
         if !strangers.is_empty() && !conf.force_address {
             let (there, name) = (strangers[0], &leg.name);
-            let text = format!("{name:?} already has an IP address different from {gateway}/{prefix}: {}/{}", there.ip, there.prefix);
+            let text = format!(
+                "{name:?} already has an IP address different from {gateway}/{prefix}: {}/{}",
+                there.ip, there.prefix
+            );
             let hint = "set forceAddress to replace it, or choose another bridge or subnet";
             return Err(cni::Error::invalid_config(text).with_details(hint).into());
         }

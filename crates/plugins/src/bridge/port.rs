@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use cni_plugin::{Request, Result};
-use kernel::firewall::spoof;
 use kernel::bridge::{add_vlans, delete_vlans, Vlans};
+use kernel::firewall::spoof;
 use kernel::rt::{self, link};
 use kernel::veth::Pair;
 use kernel::{Host, Link, Undo};
@@ -72,7 +72,8 @@ pub(super) fn wait_until_it_forwards(node: &mut Host, name: &str) -> Result<()> 
             return Ok(());
         }
         if left.is_zero() {
-            let text = format!("bridge port {name} in error state: it did not come up (operational state {state})");
+            let text =
+                format!("bridge port {name} in error state: it did not come up (operational state {state})");
             return Err(cni::Error::internal(text).into());
         }
         notices.notice(left, |frame| Link::read(frame).filter(|link| link.name == name))?;
@@ -80,7 +81,12 @@ pub(super) fn wait_until_it_forwards(node: &mut Host, name: &str) -> Result<()> 
 }
 
 /// Drops what the pod sends from a hardware address that is not its own.
-pub(super) fn guard<'a>(req: &'a Request<'a>, node: &mut Host, pair: &Pair, undo: &mut Undo<'a>) -> Result<()> {
+pub(super) fn guard<'a>(
+    req: &'a Request<'a>,
+    node: &mut Host,
+    pair: &Pair,
+    undo: &mut Undo<'a>,
+) -> Result<()> {
     spoof::add(node.nft()?, &req.owner(), &pair.host, pair.pod_mac)?;
     undo.push(|| drop(Host::here().map(|mut node| unguard(req, &mut node))));
     Ok(())

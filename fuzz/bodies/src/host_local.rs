@@ -1,0 +1,55 @@
+//! The ranges of host-local: its config, and the order in which addresses are given.
+
+use cni::capability::IpRange;
+use cni::json;
+use ipam::{range_sets, RangeSet, RangeSpec};
+use serde_json::{json, Value};
+
+use crate::status;
+
+/// How many addresses of a set are looked at.
+const SOME: usize = 300;
+
+/// The bytes are the `ipam` section, or a subnet.
+pub fn run(bytes: &[u8]) {
+    let mut section = json::parse(bytes).unwrap_or_else(|_| json!({"subnet": String::from_utf8_lossy(bytes)}));
+    status::without_files(&mut section);
+    let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "host-local", "ipam": section});
+    let host_local = status::plugin("host-local");
+    status::ask(host_local, config.to_string().as_bytes());
+    let runtime = json!({"cniVersion": "1.1.0", "name": "net", "ipam": {}, "runtimeConfig": {"ipRanges": section["ranges"]}});
+    status::ask(host_local, runtime.to_string().as_bytes());
+    if let Some(sets) = sets(&section) {
+        sets.iter().for_each(check_order);
+    }
+}
+
+fn sets(section: &Value) -> Option<Vec<RangeSet>> {
+    let lists: Vec<Vec<IpRange>> = json::get(section, "ranges").and_then(|list| json::decode(list).ok()).unwrap_or_default();
+    let own: Option<IpRange> = json::decode(section).ok();
+    let spec = |range: IpRange| RangeSpec {
+        key: "range".into(),
+        subnet: range.subnet,
+        start: range.range_start,
+        end: range.range_end,
+        gateway: range.gateway,
+    };
+    let lists = own.map(|range| vec![range]).into_iter().chain(lists);
+    range_sets(lists.map(|list| list.into_iter().map(spec).collect()).collect()).ok()
+}
+
+/// Every address that is offered is in the set, of the subnet's length, nobody's gateway, and offered once.
+fn check_order(set: &RangeSet) {
+    let mut seen = std::collections::HashSet::new();
+    let mut last = None;
+    for candidate in set.after(None).take(SOME) {
+        assert!(set.contains(candidate.ip) && !set.is_gateway(candidate.ip));
+        assert_eq!(set.find(candidate.ip), Some(candidate.range));
+        assert_eq!(candidate.range.assign(candidate.ip).addr(), candidate.ip);
+        assert!(seen.insert(candidate.ip), "{} comes twice", candidate.ip);
+        last = Some(candidate.ip);
+    }
+    // From any address on, the round comes to the first one again.
+    let again: Vec<_> = set.after(last).take(SOME).collect();
+    assert_eq!(again.is_empty(), seen.is_empty());
+}

@@ -1,0 +1,24 @@
+//! Results of ADD in every version of the protocol.
+
+use cni::{json, Attachment, Version};
+
+/// What was read and written once is read and written again without any change.
+pub fn run(bytes: &[u8]) {
+    let Ok(value) = json::parse(bytes) else { return };
+    let _ = cni::Error::from_json(&value).map(|error| assert_eq!(cni::Error::from_json(&error.to_json()), Some(error)));
+    for fallback in Version::ALL {
+        let Ok(attachment) = Attachment::from_json(&value, *fallback) else { continue };
+        for version in Version::ALL {
+            round_trip(&attachment, *version);
+        }
+    }
+}
+
+fn round_trip(attachment: &Attachment, version: Version) {
+    let Ok(written) = attachment.to_json(version) else { return };
+    let read = Attachment::from_json(&written, version).expect("what was written can be read");
+    assert_eq!(read.to_json(version).as_ref(), Ok(&written), "{version}");
+    if version == Version::CURRENT {
+        assert_eq!(&read, attachment, "the newest version says everything");
+    }
+}

@@ -1,0 +1,48 @@
+//! Asking a plugin for its STATUS: it reads and checks the whole config, and changes nothing.
+
+use cni_plugin::dispatch::{dispatch, World};
+use cni_plugin::{Plugin, Registry};
+use serde_json::Value;
+
+/// Keys that name files: a fuzzer must not be led to read whatever there is on a machine.
+const FILES: [&str; 3] = ["rangefromfile", "resolvconf", "datadir"];
+
+/// Removes those keys, wherever they are.
+pub fn without_files(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|key, _| !FILES.contains(&key.to_ascii_lowercase().as_str()));
+            object.values_mut().for_each(without_files);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_files),
+        _ => {}
+    }
+}
+
+/// Sends STATUS with this config. The answer is nothing, or one error object.
+pub fn ask(plugin: &dyn Plugin, stdin: &[u8]) {
+    let env = |name: &str| match name {
+        "CNI_COMMAND" => Some("STATUS".to_string()),
+        "CNI_PATH" => Some("/nonexistent".to_string()),
+        _ => None,
+    };
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let mut input = stdin;
+    let mut world = World { env: &env, stdin: &mut input, stdout: &mut stdout, stderr: &mut stderr };
+    let status = dispatch(plugin, &Registry::none(), &mut world);
+    assert!(stderr.is_empty(), "{}", String::from_utf8_lossy(&stderr));
+    match status {
+        0 => assert!(stdout.is_empty()),
+        1 => {
+            let answer: Value = serde_json::from_slice(&stdout).expect("one JSON document");
+            let error = cni::Error::from_json(&answer).expect("an error object");
+            assert!(error.code != 0 && !error.msg.is_empty());
+        }
+        other => panic!("exit status {other}"),
+    }
+}
+
+/// The plugin of this type.
+pub fn plugin(kind: &str) -> &'static dyn Plugin {
+    *plugins::PLUGINS.iter().find(|plugin| plugin.name() == kind).expect("a plugin")
+}

@@ -1,0 +1,297 @@
+//! What the documents say is so: examples are accepted by the plugins, links lead somewhere, commands exist, and
+//! the promises are those that the benchmark enforces.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use podwire_tests::{ours, podwire, project, types, Invocation, Node, Pod};
+use serde_json::{json, Value};
+
+/// One document.
+struct Document {
+    path: PathBuf,
+    text: String,
+}
+
+impl Document {
+    fn read(path: PathBuf) -> Document {
+        let text =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Document { path, text }
+    }
+
+    fn name(&self) -> String {
+        self.path.strip_prefix(project(".")).unwrap_or(&self.path).display().to_string()
+    }
+
+    /// The blocks of code: their language, the number of their first line, what is in them.
+    fn blocks(&self) -> Vec<(String, usize, String)> {
+        let mut blocks: Vec<(String, usize, String)> = Vec::new();
+        let mut inside = false;
+        for (number, line) in self.text.lines().enumerate() {
+            match line.trim_start().strip_prefix("```") {
+                Some(_) if inside => inside = false,
+                Some(language) => {
+                    inside = true;
+                    blocks.push((language.trim().into(), number + 2, String::new()));
+                }
+                None if inside => {
+                    let block = &mut blocks.last_mut().expect("a block that was begun").2;
+                    *block += &format!("{line}\n");
+                }
+                None => {}
+            }
+        }
+        assert!(!inside, "{}: a block of code does not end", self.name());
+        blocks
+    }
+
+    /// The paragraphs outside of blocks.
+    fn paragraphs(&self) -> Vec<String> {
+        let mut prose = String::new();
+        let mut inside = false;
+        for line in self.text.lines() {
+            match line.trim_start().starts_with("```") {
+                true => inside = !inside,
+                false if inside => {}
+                false => prose += &format!("{line}\n"),
+            }
+        }
+        prose.split("\n\n").map(String::from).collect()
+    }
+
+    /// Pieces of code within sentences.
+    fn quoted(&self) -> Vec<String> {
+        let within = |paragraph: &String| -> Vec<String> {
+            let words = paragraph.split('`').skip(1).step_by(2);
+            words.map(|code| code.replace('\n', " ")).collect()
+        };
+        self.paragraphs().iter().flat_map(within).collect()
+    }
+
+    /// Where links lead to.
+    fn links(&self) -> Vec<String> {
+        let code = |paragraph: &String| paragraph.split('`').step_by(2).collect::<Vec<_>>().join("code");
+        let prose: Vec<String> = self.paragraphs().iter().map(code).collect();
+        let ends = prose.iter().flat_map(|paragraph| paragraph.split("](").skip(1));
+        ends.filter_map(|rest| rest.split_once(')')).map(|(link, _)| link.to_string()).collect()
+    }
+
+    /// The names by which links reach headings of this document.
+    fn anchors(&self) -> BTreeSet<String> {
+        let headings = self.text.lines().filter(|line| line.starts_with('#'));
+        headings.map(|line| anchor(line.trim_start_matches('#').trim())).collect()
+    }
+}
+
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .collect::<String>();
+    kept.replace(' ', "-")
+}
+
+fn collect(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry").path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let foreign = ["target", "dist", "corpus", "artifacts"].contains(&name.as_str())
+            || (name.starts_with('.') && name != ".cargo");
+        match path.is_dir() {
+            true if !foreign => collect(&path, ending, found),
+            false if name.ends_with(ending) => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+fn files(ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    collect(&project("."), ending, &mut found);
+    found.sort();
+    found
+}
+
+fn documents() -> Vec<Document> {
+    let all: Vec<_> = files(".md").into_iter().map(Document::read).collect();
+    assert!(all.len() > 20, "documents are missing");
+    all
+}
+
+#[test]
+fn every_plugin_has_a_page_and_every_page_a_plugin() {
+    let folder = std::fs::read_dir(project("docs/plugins")).unwrap();
+    let mut pages: Vec<_> =
+        folder.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    pages.retain(|page| page != "README.md");
+    pages.sort();
+    let wanted: Vec<_> = types().iter().map(|kind| format!("{kind}.md")).collect();
+    assert_eq!(pages, wanted);
+}
+
+/// The configs of single plugins in a block of JSON, as STATUS gets them; none if it is something else.
+fn configs(block: &Value) -> Vec<Value> {
+    let complete = |config: &Value| {
+        let mut config = config.clone();
+        config["cniVersion"] = json!("1.1.0");
+        config["name"] = block.get("name").cloned().unwrap_or(json!("net"));
+        config
+    };
+    match (&block["plugins"], &block["type"]) {
+        (Value::Array(plugins), _) => plugins.iter().map(complete).collect(),
+        (_, Value::String(_)) => vec![complete(block)],
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn configs_in_the_documents_are_accepted() {
+    let node = Node::new();
+    let nobody = Pod { name: String::new(), netns: String::new() };
+    let mut accepted = BTreeSet::new();
+    for document in documents() {
+        for (_, line, text) in document.blocks().into_iter().filter(|(language, ..)| language == "json") {
+            let place = format!("{} line {line}", document.name());
+            let block: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
+            for config in configs(&block) {
+                let output = Invocation::new(&node, &ours(), "STATUS", &nobody, &config).run();
+                assert_eq!(output.status, 0, "{place}: {}{}", output.stdout, output.stderr);
+                accepted.extend(config["type"].as_str().map(String::from));
+                accepted.extend(config["ipam"]["type"].as_str().map(String::from));
+            }
+        }
+    }
+    assert_eq!(accepted.into_iter().collect::<Vec<_>>(), types(), "types that an example shows");
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut broken = Vec::new();
+    for document in documents() {
+        for link in
+            document.links().iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:"))
+        {
+            let (file, heading) = link.split_once('#').unwrap_or((link.as_str(), ""));
+            let target = match file {
+                "" => document.path.clone(),
+                file => document.path.with_file_name("").join(file),
+            };
+            let lost = !target.exists()
+                || (!heading.is_empty()
+                    && target.is_file()
+                    && !Document::read(target).anchors().contains(heading));
+            if lost {
+                broken.push(format!("{}: {link}", document.name()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Sources tell readers where a decision is explained.
+#[test]
+fn documents_that_sources_refer_to_are_there() {
+    let mut referring = files(".rs");
+    referring.extend(files(".toml"));
+    referring.push(project("Makefile"));
+    let mut missing = Vec::new();
+    for source in referring {
+        let text = std::fs::read_to_string(&source).expect("source");
+        for rest in text.split("docs/").skip(1) {
+            let path: String =
+                rest.chars().take_while(|c| c.is_ascii_alphanumeric() || "/-_.".contains(*c)).collect();
+            if let Some(name) = path.split_inclusive(".md").next().filter(|name| name.ends_with(".md")) {
+                if !project(".").join("docs").join(name).exists() {
+                    missing.push(format!("{}: docs/{name}", source.display()));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// The commands that `podwire WORDS --help` lists.
+fn commands(words: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(podwire()).args(words).arg("--help").output().expect("podwire");
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let all: BTreeSet<_> =
+        listed.filter_map(|line| line.split_whitespace().next()).map(String::from).collect();
+    assert!(!all.is_empty(), "{help}");
+    all
+}
+
+/// Every command that the documents show: of shell blocks and within sentences.
+fn shown(document: &Document) -> Vec<String> {
+    let blocks = document.blocks();
+    let shell = blocks.iter().filter(|(language, ..)| language == "sh").flat_map(|(.., text)| text.lines());
+    shell.map(String::from).chain(document.quoted()).collect()
+}
+
+#[test]
+fn commands_in_the_documents_exist() {
+    let makefile = std::fs::read_to_string(project("Makefile")).unwrap();
+    let is_verb = |verb: &str| makefile.lines().any(|line| line.starts_with(&format!("{verb}:")));
+    let (all, of_cni) = (commands(&[]), commands(&["cni"]));
+    let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
+    let mut unknown = Vec::new();
+    let mut seen = BTreeSet::new();
+    for document in documents() {
+        for line in shown(&document) {
+            let words: Vec<&str> =
+                line.split_whitespace().skip_while(|word| *word == "sudo" || word.contains('=')).collect();
+            let (known, word) = match words.as_slice() {
+                ["make", verb, ..] if is_word(verb) => (is_verb(verb), format!("make {verb}")),
+                ["podwire", "cni", verbs, ..] if is_word(verbs) => {
+                    (verbs.split('|').all(|verb| of_cni.contains(verb)), format!("podwire cni {verbs}"))
+                }
+                ["podwire", command, ..] if is_word(command) => {
+                    (all.contains(*command), format!("podwire {command}"))
+                }
+                _ => continue,
+            };
+            seen.insert(word.clone());
+            if !known {
+                unknown.push(format!("{}: {word}", document.name()));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+    assert!(seen.contains("make demo") && seen.contains("podwire cni add"), "{seen:?}");
+}
+
+/// The rows of the benchmark's table: scenario, verb, limit.
+fn targets() -> Vec<[String; 3]> {
+    let source = std::fs::read_to_string(project("bench/src/target.rs")).expect("the targets");
+    let rows = source.lines().map(str::trim).skip_while(|line| !line.starts_with("pub const TARGETS"));
+    let rows = rows.skip(1).take_while(|line| *line != "];");
+    let read = |line: &str| {
+        let mut names = line.split('"').skip(1).step_by(2).map(String::from);
+        let limit = line.trim_end_matches("),").rsplit(' ').next().unwrap_or_default().to_string();
+        [names.next().unwrap_or_default(), names.next().unwrap_or_default(), limit]
+    };
+    rows.map(read).collect()
+}
+
+#[test]
+fn promises_of_speed_are_those_that_the_benchmark_enforces() {
+    let specification = std::fs::read_to_string(project("SPECIFICATION.md")).unwrap();
+    let rows: Vec<&str> = specification.lines().filter(|line| line.starts_with("| `")).collect();
+    let promised = |[scenario, verb, limit]: &[String; 3]| {
+        let limits = [format!("≤ {limit} ×"), format!("≥ {limit} ×")];
+        let begins = [format!("| `{scenario}` | {verb} "), format!("| `{scenario}` | {verb}, ")];
+        rows.iter().any(|row| {
+            begins.iter().any(|begin| row.starts_with(begin)) && limits.iter().any(|text| row.contains(text))
+        })
+    };
+    let all = targets();
+    assert!(all.len() >= 20, "{all:?}");
+    for target in &all {
+        assert!(promised(target), "SPECIFICATION.md does not promise {target:?}");
+    }
+    let speed = rows.iter().filter(|row| row.contains("≤ ") || row.contains("≥ ")).count();
+    assert_eq!(speed, all.len(), "SPECIFICATION.md promises what the benchmark does not enforce");
+}

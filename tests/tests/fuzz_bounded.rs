@@ -1,0 +1,80 @@
+//! The fuzzer's targets (`make fuzz`), fed with mutations of the committed seeds that are the same every time: no
+//! nightly compiler, a few seconds.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+
+use bodies::{mutation, TARGETS};
+use podwire_tests::project;
+
+const MUTATIONS: u64 = 20_000;
+
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = project(&format!("fuzz/seeds/{target}"));
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+/// Runs a target, and leaves the input that it cannot stand where `cargo fuzz run` finds it.
+fn survives(target: &str, number: u64, input: &[u8]) {
+    let (_, body) = TARGETS.iter().find(|(name, _)| *name == target).unwrap();
+    if catch_unwind(AssertUnwindSafe(|| body(input))).is_err() {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{target}-{number}"));
+        std::fs::write(&file, input).unwrap();
+        panic!("mutation {number}: {}\ncargo +nightly fuzz run {target} {}", input.escape_ascii(), file.display());
+    }
+}
+
+fn bounded(target: &str) {
+    let seeds = corpus(target);
+    for (n, seed) in seeds.iter().enumerate() {
+        survives(target, n as u64, seed);
+    }
+    for number in 0..MUTATIONS {
+        survives(target, number, &mutation::mutate(&seeds, number));
+    }
+}
+
+#[test]
+fn every_target_has_a_program_seeds_and_a_test() {
+    let names: Vec<_> = TARGETS.iter().map(|(name, _)| name.to_string()).collect();
+    for (folder, ending) in [("fuzz/seeds", ""), ("fuzz/fuzz_targets", ".rs")] {
+        let entries = std::fs::read_dir(project(folder)).unwrap();
+        let mut found: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap().replace(ending, "")).collect();
+        found.sort();
+        assert_eq!(found, names, "{folder}");
+    }
+    let tested = ["args", "conditions", "config", "host_local", "netlink", "result"];
+    assert_eq!(names, tested);
+}
+
+#[test]
+fn arguments_survive_mutations() {
+    bounded("args");
+}
+
+#[test]
+fn conditions_survive_mutations() {
+    bounded("conditions");
+}
+
+#[test]
+fn configs_survive_mutations() {
+    bounded("config");
+}
+
+#[test]
+fn ranges_survive_mutations() {
+    bounded("host_local");
+}
+
+#[test]
+fn the_kernels_answers_survive_mutations() {
+    bounded("netlink");
+}
+
+#[test]
+fn results_survive_mutations() {
+    bounded("result");
+}

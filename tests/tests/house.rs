@@ -1,0 +1,118 @@
+//! The rules of the house, kept by a test and not by hope: who may import whom, what must not be reachable from
+//! the plugins' program, where `unsafe` may stand, what is never executed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use podwire_tests::project;
+
+/// From the ground up: each crate may import only what stands before it, and of that only what is named.
+const HOUSE: &[(&str, &[&str])] = &[
+    ("netlink", &[]),
+    ("kernel", &["netlink"]),
+    ("cni", &[]),
+    ("cni-plugin", &["netlink", "kernel", "cni"]),
+    ("cni-runtime", &["netlink", "kernel", "cni", "cni-plugin"]),
+    ("ipam", &[]),
+    ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam"]),
+    ("cli", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "plugins"]),
+];
+
+/// The crates (by name) that `package` is linked from, itself included.
+fn tree(package: &str) -> Vec<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--package", package, "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"])
+        .current_dir(project("."))
+        .output()
+        .expect("cargo tree");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).map(String::from).collect();
+    names.sort();
+    names.dedup();
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry").path()) {
+        match entry.is_dir() {
+            true => sources(&entry, found),
+            false if entry.extension().is_some_and(|end| end == "rs") => found.push(entry),
+            false => {}
+        }
+    }
+}
+
+/// The product's own sources: no tests, no benchmarks.
+fn product() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in ["crates", "bin"] {
+        for part in std::fs::read_dir(project(folder)).expect("crates").map(|entry| entry.expect("entry").path()) {
+            sources(&part.join("src"), &mut found);
+        }
+    }
+    assert!(found.len() > 50);
+    found
+}
+
+#[test]
+fn every_crate_imports_only_what_stands_before_it() {
+    for (name, allowed) in HOUSE {
+        let own = tree(&format!("podwire-{name}"));
+        for (other, _) in HOUSE {
+            let imported = own.contains(&format!("podwire-{other}")) && other != name;
+            assert!(!imported || allowed.contains(other), "{name} imports {other}");
+        }
+    }
+    let there = std::fs::read_dir(project("crates")).expect("crates").count();
+    assert_eq!(there, HOUSE.len(), "a crate is missing from the list in this test");
+}
+
+#[test]
+fn nothing_async_or_tls_is_reachable_from_the_plugins_program() {
+    let linked = tree("podwire-plugin-program");
+    let banned = ["tokio", "async", "futures", "hyper", "rustls", "openssl", "native-tls", "ring", "tonic", "kube", "clap", "zbus"];
+    for name in &linked {
+        assert!(!banned.iter().any(|bad| name.starts_with(bad)), "{name} is reachable from podwire-cni");
+    }
+    let foreign = linked.iter().filter(|name| !name.starts_with("podwire")).count();
+    assert!(foreign <= 25, "podwire-cni is made of {foreign} foreign crates: {linked:?}");
+}
+
+#[test]
+fn unsafe_code_stands_in_one_file_and_each_block_says_why_it_is_safe() {
+    for file in product() {
+        let text = std::fs::read_to_string(&file).expect("source");
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let uses = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe impl") || line.contains("unsafe fn"));
+        let count = uses.count();
+        if file.ends_with("netlink/src/sys.rs") {
+            let reasons = text.matches("SAFETY:").count();
+            assert!(count > 0 && reasons * 2 >= count, "{count} places, {reasons} reasons");
+        } else {
+            assert_eq!(count, 0, "unsafe in {}", file.display());
+        }
+    }
+}
+
+#[test]
+fn no_network_program_is_ever_started() {
+    for file in product() {
+        let text = std::fs::read_to_string(&file).expect("source");
+        for program in ["ip", "nft", "iptables", "ip6tables", "tc", "conntrack", "sysctl", "modprobe", "ethtool", "bridge"] {
+            let call = format!("Command::new(\"{program}\")");
+            assert!(!text.contains(&call), "{} starts {program}", file.display());
+        }
+    }
+}
+
+#[test]
+fn no_plugin_waits_by_sleeping() {
+    for file in product() {
+        let text = std::fs::read_to_string(&file).expect("source");
+        // A program file that is being replaced is tried again after a pause: nobody tells when it is done.
+        let allowed = file.ends_with("cni-plugin/src/exec.rs");
+        assert!(allowed || !text.contains("thread::sleep"), "{} sleeps", file.display());
+    }
+}

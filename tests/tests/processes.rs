@@ -1,0 +1,80 @@
+//! Which processes an attachment starts, seen by strace: our runtime executes nothing but foreign plugins, and
+//! nothing at all when they are ours; and what starting the plugins' program takes.
+
+use std::process::Stdio;
+
+use podwire_tests::{ours, podwire, project, Node, GO};
+
+const CHAIN: &str = r#"{"cniVersion": "1.0.0", "name": "five", "plugins": [
+  {"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "subnet": "10.9.0.0/16", "routes": [{"dst": "0.0.0.0/0"}]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}},
+  {"type": "bandwidth", "ingressRate": 8000000, "ingressBurst": 800000, "egressRate": 8000000, "egressBurst": 800000},
+  {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}},
+  {"type": "firewall", "backend": "iptables"}]}"#;
+
+/// The programs that `podwire cni VERB` executed, itself first.
+fn executed(node: &Node, verb: &str, plugins: &str) -> Vec<String> {
+    let mut words = vec!["-f", "-qq", "-e", "trace=execve,execveat", "-e", "signal=none", "-o", "/run/trace"];
+    let program = podwire();
+    words.extend([program.as_str(), "cni", verb, "five", "/run/netns/pod", "--container", "pod"]);
+    words.extend(["--conf-dir", "/run/conf", "--plugin-dir", plugins]);
+    if verb == "add" {
+        words.extend(["--publish", "8080:80"]);
+    }
+    let output = node.command("strace").args(&words).stdin(Stdio::null()).output().expect("strace");
+    assert!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stderr));
+    let trace = node.sh("cat /run/trace");
+    let calls = trace.lines().filter(|line| line.contains("execve") && line.ends_with("= 0"));
+    calls.filter_map(|line| line.split('"').nth(1)).map(String::from).collect()
+}
+
+fn node() -> Node {
+    let node = Node::new();
+    node.write("/run/conf/five.conflist", CHAIN);
+    node.pod("pod");
+    node
+}
+
+#[test]
+fn our_runtime_starts_no_process_for_a_chain_of_our_plugins() {
+    let node = node();
+    for verb in ["add", "check", "del"] {
+        assert_eq!(executed(&node, verb, &ours()), [podwire()], "{verb}");
+    }
+}
+
+#[test]
+fn our_runtime_starts_nothing_but_the_plugins_of_a_foreign_chain() {
+    let node = node();
+    let direct = |verb: &str| -> Vec<String> {
+        let all = executed(&node, verb, GO);
+        // What Go's plugins start themselves (iptables, the IPAM plugin) is theirs.
+        all.into_iter().filter(|file| !file.contains("tables") && !file.ends_with("host-local")).collect()
+    };
+    let plugin = |kind: &str| format!("{GO}/{kind}");
+    let forward = ["bridge", "portmap", "bandwidth", "tuning", "firewall"];
+    let expected: Vec<String> = std::iter::once(podwire()).chain(forward.map(plugin)).collect();
+    assert_eq!(direct("add"), expected);
+    let backward: Vec<String> = std::iter::once(podwire()).chain(forward.iter().rev().map(|kind| plugin(kind))).collect();
+    assert_eq!(direct("del"), backward);
+}
+
+#[test]
+fn the_plugins_program_is_as_small_as_promised() {
+    let promised = 2 * 1024 * 1024;
+    let size = std::fs::metadata(project("dist/podwire-cni")).expect("dist/podwire-cni").len();
+    assert!(size <= promised, "podwire-cni has {size} bytes");
+    let specification = std::fs::read_to_string(project("SPECIFICATION.md")).expect("SPECIFICATION.md");
+    assert!(specification.contains("2 MiB"), "the promise stands in SPECIFICATION.md");
+}
+
+/// Wall-clock time is a benchmark's business; what makes a start slow is what a test can count.
+#[test]
+fn starting_a_plugin_takes_few_system_calls() {
+    let node = Node::new();
+    let script = format!("CNI_COMMAND=VERSION strace -f -qq -o /run/trace {}/bridge > /dev/null && cat /run/trace", ours());
+    let trace = node.sh(&script);
+    let calls = trace.lines().count();
+    assert!(calls <= 30, "{calls} system calls:\n{trace}");
+}
