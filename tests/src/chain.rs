@@ -33,7 +33,8 @@ impl Chain {
 
     /// ADD through the chain; panics if a plugin fails.
     pub fn add(&self, node: &Node, pod: &Pod) -> Value {
-        self.try_add(node, pod).unwrap_or_else(|failed| panic!("ADD {}: {}{}", pod.name, failed.stdout, failed.stderr))
+        self.try_add(node, pod)
+            .unwrap_or_else(|failed| panic!("ADD {}: {}{}", pod.name, failed.stdout, failed.stderr))
     }
 
     /// ADD through the chain; the first failure as it was printed.
@@ -72,7 +73,11 @@ impl Chain {
                 call = call.prev(result);
             }
             let output = call.run();
-            assert_eq!(output.status, 0, "DEL {} by {}: {}{}", pod.name, self.plugins[n]["type"], output.stdout, output.stderr);
+            assert_eq!(
+                output.status, 0,
+                "DEL {} by {}: {}{}",
+                pod.name, self.plugins[n]["type"], output.stdout, output.stderr
+            );
         }
     }
 
@@ -86,7 +91,11 @@ impl Chain {
             config["cni.dev/valid-attachments"] = json!(list);
             config["cni.dev/attachments"] = json!(list);
             let output = Invocation::new(node, &self.path, "GC", &nobody, &config).run();
-            assert_eq!(output.status, 0, "GC by {}: {}{}", self.plugins[n]["type"], output.stdout, output.stderr);
+            assert_eq!(
+                output.status, 0,
+                "GC by {}: {}{}",
+                self.plugins[n]["type"], output.stdout, output.stderr
+            );
         }
     }
 }

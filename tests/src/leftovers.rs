@@ -70,11 +70,22 @@ impl Node {
         let mut all = links(&found);
         let flags = |link: &Value| list(&link["flags"]).iter().map(text).collect::<Vec<_>>().join(",");
         all.extend(list(&found).iter().map(|link| {
-            format!("{}: {} mtu {} {}", text(&link["ifname"]), text(&link["address"]), link["mtu"], flags(link))
+            format!(
+                "{}: {} mtu {} {}",
+                text(&link["ifname"]),
+                text(&link["address"]),
+                link["mtu"],
+                flags(link)
+            )
         }));
         for link in list(&found) {
-            let own = list(&link["addr_info"]).iter().map(|one| format!("{}/{}", text(&one["local"]), one["prefixlen"]));
-            all.extend(own.filter(|one| !one.starts_with("127.") && !one.starts_with("::1/")).map(|one| format!("address {one}")));
+            let own = list(&link["addr_info"])
+                .iter()
+                .map(|one| format!("{}/{}", text(&one["local"]), one["prefixlen"]));
+            all.extend(
+                own.filter(|one| !one.starts_with("127.") && !one.starts_with("::1/"))
+                    .map(|one| format!("address {one}")),
+            );
         }
         all.extend(rules(&next()).into_iter().chain(rules(&next())));
         all.extend(routes(&next()).into_iter().chain(routes(&next())));
@@ -97,8 +108,9 @@ fn text(value: &Value) -> String {
 
 fn links(all: &Value) -> Vec<String> {
     let others = list(all).iter().filter(|link| link["ifname"] != "lo");
-    let mut lines: Vec<_> =
-        others.map(|link| format!("link {} {}", text(&link["ifname"]), text(&link["linkinfo"]["info_kind"]))).collect();
+    let mut lines: Vec<_> = others
+        .map(|link| format!("link {} {}", text(&link["ifname"]), text(&link["linkinfo"]["info_kind"])))
+        .collect();
     lines.sort();
     lines
 }
@@ -117,7 +129,10 @@ fn rules(all: &Value) -> Vec<String> {
 /// Those that the kernel did not make by itself for an address.
 fn routes(all: &Value) -> Vec<String> {
     let made = list(all).iter().filter(|route| route["protocol"] != "kernel");
-    made.map(|route| format!("route {} dev {} table {}", text(&route["dst"]), text(&route["dev"]), text(&route["table"]))).collect()
+    made.map(|route| {
+        format!("route {} dev {} table {}", text(&route["dst"]), text(&route["dev"]), text(&route["table"]))
+    })
+    .collect()
 }
 
 fn elements(ruleset: &Value) -> Vec<String> {
@@ -125,7 +140,9 @@ fn elements(ruleset: &Value) -> Vec<String> {
     for object in list(&ruleset["nftables"]) {
         for set in [&object["set"], &object["map"]] {
             let place = || format!("{} {} {}", text(&set["family"]), text(&set["table"]), text(&set["name"]));
-            lines.extend(list(&set["elem"]).iter().map(|element| format!("element of {}: {element}", place())));
+            lines.extend(
+                list(&set["elem"]).iter().map(|element| format!("element of {}: {element}", place())),
+            );
         }
         // What Go's plugins make in nf_tables: a rule for each pod.
         let rule = &object["rule"];

@@ -16,8 +16,8 @@ mod talk;
 mod twins;
 
 pub use chain::Chain;
-pub use leftovers::{assert_same, differences};
 pub use facts::{Facts, Roles};
+pub use leftovers::{assert_same, differences};
 pub use node::{Node, Pod};
 pub use plugin::{Invocation, Output};
 pub use talk::Listener;
@@ -30,9 +30,11 @@ pub const GO: &str = "/usr/lib/cni";
 
 /// A file of the project.
 pub fn project(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path).canonicalize().unwrap_or_else(|error| {
-        panic!("{path} is not there ({error}): run `make build` first")
-    })
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(path)
+        .canonicalize()
+        .unwrap_or_else(|error| panic!("{path} is not there ({error}): run `make build` first"))
 }
 
 /// Our plugins.

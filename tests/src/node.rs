@@ -41,7 +41,9 @@ impl Node {
             .expect("unshare (are you root?)");
         let stdin = holder.stdin.take();
         let mut line = String::new();
-        BufReader::new(holder.stdout.take().expect("stdout")).read_line(&mut line).expect("the holder's word");
+        BufReader::new(holder.stdout.take().expect("stdout"))
+            .read_line(&mut line)
+            .expect("the holder's word");
         assert_eq!(line, "ready\n", "a node needs root: network and mount namespaces");
         Node { holder, stdin }
     }
@@ -56,7 +58,12 @@ impl Node {
     /// Runs a program on the node, with these variables on top of the test's own.
     pub fn output(&self, words: &[&str], env: &[(&str, &str)]) -> crate::Output {
         let mut command = self.command(words[0]);
-        let output = command.args(&words[1..]).envs(env.iter().copied()).stdin(Stdio::null()).output().expect("nsenter");
+        let output = command
+            .args(&words[1..])
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .output()
+            .expect("nsenter");
         crate::Output::from(output)
     }
 
@@ -90,7 +97,8 @@ impl Node {
     /// Writes a file on the node.
     pub fn write(&self, path: &str, content: &str) {
         let script = format!("mkdir -p \"$(dirname {path})\" && cat > {path}");
-        let mut child = self.command("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().expect("nsenter");
+        let mut child =
+            self.command("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().expect("nsenter");
         child.stdin.take().expect("stdin").write_all(content.as_bytes()).expect("write");
         assert!(child.wait().expect("wait").success(), "write {path}");
     }

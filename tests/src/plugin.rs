@@ -89,9 +89,7 @@ impl<'a> Invocation<'a> {
         let mut words: Vec<&str> = wrapper.to_vec();
         words.push(&file);
         let mut command = self.node.command(words[0]);
-        command
-            .args(&words[1..])
-            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.args(&words[1..]).envs(self.env.iter().map(|(name, value)| (name, value)));
         for name in &self.absent {
             command.env_remove(name);
         }

@@ -63,7 +63,8 @@ pub fn operations(node: &Node, traced: &dyn Traced) -> (Vec<Operation>, Output) 
 
 /// Opening a file to read it leaves nothing.
 fn changes_something(call: &str, line: &str) -> bool {
-    !call.starts_with("open") || ["O_CREAT", "O_WRONLY", "O_RDWR", "O_TRUNC"].iter().any(|flag| line.contains(flag))
+    !call.starts_with("open")
+        || ["O_CREAT", "O_WRONLY", "O_RDWR", "O_TRUNC"].iter().any(|flag| line.contains(flag))
 }
 
 /// Runs it until it enters `operation`, where it dies by SIGKILL. Whether it came that far, and its output.
@@ -85,7 +86,16 @@ pub fn failed_at(traced: &dyn Traced, operation: &Operation) -> Output {
         _ => "ENOSPC",
     };
     let inject = format!("inject={}:error={errno}:when={}", operation.call, operation.nth);
-    traced.behind(&["strace", "-qq", "-o", "/dev/null", "-e", &format!("trace={}", operation.call), "-e", &inject])
+    traced.behind(&[
+        "strace",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        &format!("trace={}", operation.call),
+        "-e",
+        &inject,
+    ])
 }
 
 /// As [`killed_at`], but for its children too, and for them only if they alone make the call.
@@ -99,7 +109,10 @@ fn known(node: &Node) -> String {
     let knows = |call: &&str| node.can(&format!("strace -qq -o /dev/null -e trace={call} true"));
     static KNOWN: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     let find = || {
-        assert!(node.can("strace -qq -o /dev/null true"), "strace is needed, and allowed to trace: `apt-get install strace`");
+        assert!(
+            node.can("strace -qq -o /dev/null true"),
+            "strace is needed, and allowed to trace: `apt-get install strace`"
+        );
         CALLS.split(',').filter(knows).collect::<Vec<_>>().join(",")
     };
     KNOWN.get_or_init(find).clone()

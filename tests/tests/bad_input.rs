@@ -65,7 +65,9 @@ fn good(kind: &str) -> Value {
         "ptp" => json!({"type": kind, "ipMasq": true, "ipam": pool}),
         "host-local" => json!({"type": kind, "ipam": pool}),
         "static" => json!({"type": kind, "ipam": {"type": kind, "addresses": [{"address": "10.9.0.5/24"}]}}),
-        "portmap" => json!({"type": kind, "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}}),
+        "portmap" => {
+            json!({"type": kind, "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}})
+        }
         "bandwidth" => json!({"type": kind, "ingressRate": 8_000_000, "ingressBurst": 800_000}),
         "tuning" => json!({"type": kind, "sysctl": {"net.core.somaxconn": "4000"}, "mtu": 1400}),
         _ => json!({"type": kind}),
@@ -142,7 +144,8 @@ fn complaints(scene: &Scene, request: &Request<'_>, code: u64, words: &[&str]) -
 
 fn wrong_words(error: &Value, code: u64, words: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
-    let keys: Vec<_> = error.as_object().map(|object| object.keys().map(String::as_str).collect()).unwrap_or_default();
+    let keys: Vec<_> =
+        error.as_object().map(|object| object.keys().map(String::as_str).collect()).unwrap_or_default();
     if !matches!(keys[..], ["code", "msg"] | ["code", "msg", "details"]) {
         all.push("not an error object".to_string());
     }
@@ -187,9 +190,11 @@ fn check(cases: &'static [(&str, &str, Spoilt)]) {
 
 /// The same cases for every plugin type.
 fn check_everywhere(cases: &'static [(&str, Spoilt)]) {
-    check_all(types().into_iter().flat_map(|kind| {
-        cases.iter().map(move |(what, spoilt)| (kind.clone(), what.to_string(), spoilt))
-    }));
+    check_all(
+        types().into_iter().flat_map(|kind| {
+            cases.iter().map(move |(what, spoilt)| (kind.clone(), what.to_string(), spoilt))
+        }),
+    );
 }
 
 #[test]
@@ -202,6 +207,7 @@ fn what_is_refused_here_is_served_otherwise() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn standard_input_that_is_no_config_is_refused() {
     check_everywhere(&[
         ("nothing", (|r| r.stdin(""), DECODE, &["the input is empty"])),
@@ -233,6 +239,7 @@ fn ten_megabytes_that_make_sense_are_read() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn names_and_versions_that_cannot_be_are_refused() {
     check_everywhere(&[
         ("a version from the future", (|r| r.set("cniVersion", json!("9.9.9")), VERSION, &["incompatible CNI versions"])),
@@ -278,6 +285,7 @@ fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn an_environment_that_cannot_be_is_refused() {
     check_everywhere(&[
         ("an unknown verb", (|r| r.env("CNI_COMMAND", "FROB"), ENV, &["unknown CNI_COMMAND: FROB"])),
@@ -308,7 +316,9 @@ fn the_nodes_own_namespace_is_refused_before_anything_is_touched() {
     let scene = Scene::new();
     scene.node.sh("touch /run/netns/own && mount --bind /proc/self/ns/net /run/netns/own");
     for kind in types() {
-        for path in ["/proc/self/ns/net", "/proc/thread-self/ns/net", "/run/netns/own", "/run/netns/../netns/own"] {
+        for path in
+            ["/proc/self/ns/net", "/proc/thread-self/ns/net", "/run/netns/own", "/run/netns/../netns/own"]
+        {
             for verb in ["ADD", "DEL", "CHECK"] {
                 let request = scene.request(&kind).set("prevResult", scene.attached.clone());
                 let request = request.env("CNI_NETNS", path).env("CNI_COMMAND", verb);
@@ -335,17 +345,30 @@ fn a_namespace_that_is_none_is_refused() {
     for kind in ["bridge", "ptp", "loopback", "bandwidth", "tuning", "sbr"] {
         for (path, reason) in paths {
             let request = scene.request(kind).env("CNI_NETNS", path);
-            assert_refused(&scene, &format!("{kind}: {path}"), &request, NETNS, &["failed to open netns", path, reason]);
+            assert_refused(
+                &scene,
+                &format!("{kind}: {path}"),
+                &request,
+                NETNS,
+                &["failed to open netns", path, reason],
+            );
         }
     }
     // Another kind of namespace is none of the network.
     for kind in ["bridge", "ptp", "loopback"] {
         let request = scene.request(kind).env("CNI_NETNS", "/proc/self/ns/uts");
-        assert_refused(&scene, &format!("{kind}: a namespace of names"), &request, NETNS, &["/proc/self/ns/uts"]);
+        assert_refused(
+            &scene,
+            &format!("{kind}: a namespace of names"),
+            &request,
+            NETNS,
+            &["/proc/self/ns/uts"],
+        );
     }
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn verbs_that_came_later_are_refused_in_old_versions() {
     check_everywhere(&[
         ("CHECK in 0.3.1", (|r| r.env("CNI_COMMAND", "CHECK").set("cniVersion", json!("0.3.1")), VERSION, &[])),
@@ -382,6 +405,7 @@ fn a_check_without_a_result_is_refused() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn configs_of_bridge_that_make_no_sense_are_refused() {
     check(&[
         ("bridge", "a name of 16 bytes", (|r| r.set("bridge", json!("br01234567890123")), CONFIG, &["bridge:", "too long"])),
@@ -425,6 +449,7 @@ fn configs_of_bridge_that_make_no_sense_are_refused() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn configs_of_ptp_and_loopback_that_make_no_sense_are_refused() {
     check(&[
         ("ptp", "no ipam", (|r| r.without("ipam"), CONFIG, &["ipam.type"])),
@@ -442,6 +467,7 @@ fn configs_of_ptp_and_loopback_that_make_no_sense_are_refused() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn ranges_that_make_no_sense_are_refused() {
     check(&[
         ("host-local", "no ipam", (|r| r.without("ipam"), CONFIG, &["ipam"])),
@@ -478,6 +504,7 @@ fn ranges_that_make_no_sense_are_refused() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn requests_for_addresses_that_cannot_be_met_are_refused() {
     check(&[
         ("host-local", "an argument that is none", (|r| r.env("CNI_ARGS", "IP=ten"), ENV, &["IP=ten"])),
@@ -513,6 +540,7 @@ fn requests_for_addresses_that_cannot_be_met_are_refused() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn ports_that_cannot_be_mapped_are_refused() {
     check(&[
         ("portmap", "no result", (|r| r.without("prevResult"), CONFIG, &["prevResult"])),
@@ -550,6 +578,7 @@ fn a_port_that_is_taken_is_refused_with_its_holder() {
 }
 
 #[test]
+#[rustfmt::skip] // a table
 fn limits_sysctls_and_rules_that_make_no_sense_are_refused() {
     check(&[
         ("bandwidth", "no result", (|r| r.without("prevResult"), CONFIG, &["prevResult"])),
@@ -608,7 +637,8 @@ fn limits_sysctls_and_rules_that_make_no_sense_are_refused() {
 /// A config may be changed, or spoilt, while pods of it are running: they are still to be let go.
 #[test]
 fn a_config_that_has_become_another_or_nonsense_keeps_no_pod() {
-    let spoilt: &[(&str, fn(Value) -> Value)] = &[
+    type Spoil = fn(Value) -> Value;
+    let spoilt: &[(&str, Spoil)] = &[
         ("bridge", |c| with(c, "vlan", json!(4095))),
         ("bridge", |c| with(c, "mtu", json!("large"))),
         ("bridge", |c| with(c, "bridge", json!(5))),

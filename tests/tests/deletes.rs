@@ -33,7 +33,8 @@ fn behind_bridge(kind: &str, mut config: Value) -> Vec<Value> {
 }
 
 fn rows() -> Vec<Row> {
-    let pool = json!({"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd08::/64"}]]});
+    let pool =
+        json!({"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd08::/64"}]]});
     let fixed = json!({"type": "static", "addresses": [{"address": "10.9.0.5/24", "gateway": "10.9.0.1"}]});
     vec![
         Row {
@@ -47,7 +48,8 @@ fn rows() -> Vec<Row> {
                     node.sh("ip address flush dev br0 && ip address add 192.0.2.1/24 dev br0");
                 }),
                 failure("a route of the pool leads nowhere", |_, _, chain| {
-                    chain.plugins[0]["ipam"]["routes"] = json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}]);
+                    chain.plugins[0]["ipam"]["routes"] =
+                        json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}]);
                 }),
             ],
         },
@@ -59,7 +61,8 @@ fn rows() -> Vec<Row> {
                 failure("another network's interface has that name", taken_by_another_network),
                 failure("the second pool is full", full_pool),
                 failure("a route of the pool leads nowhere", |_, _, chain| {
-                    chain.plugins[0]["ipam"]["routes"] = json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}]);
+                    chain.plugins[0]["ipam"]["routes"] =
+                        json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}]);
                 }),
             ],
         },
@@ -101,7 +104,10 @@ fn rows() -> Vec<Row> {
                 chain.add(node, &other);
                 let ports = &mut chain.plugins[1]["runtimeConfig"]["portMappings"];
                 // One that is free comes first.
-                ports.as_array_mut().unwrap().insert(0, json!({"hostPort": 9090, "containerPort": 90}));
+                ports
+                    .as_array_mut()
+                    .expect("a list")
+                    .insert(0, json!({"hostPort": 9090, "containerPort": 90}));
             })],
         },
         Row {
@@ -135,7 +141,9 @@ fn rows() -> Vec<Row> {
                 failure("there is no such sysctl", |_, _, chain| {
                     chain.plugins[1]["sysctl"]["net.nowhere"] = json!("1");
                 }),
-                failure("the kernel takes no such MTU", |_, _, chain| chain.plugins[1]["mtu"] = json!(70_000)),
+                failure("the kernel takes no such MTU", |_, _, chain| {
+                    chain.plugins[1]["mtu"] = json!(70_000)
+                }),
             ],
         },
         Row {

@@ -127,7 +127,9 @@ fn network(firewall: Value) -> Chain {
     let ipam = json!({"type": "host-local", "ranges": ranges});
     let bridge = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipam": ipam});
     let mut second = json!({"type": "firewall"});
-    second.as_object_mut().unwrap().extend(firewall.as_object().unwrap().clone());
+    for (key, value) in firewall.as_object().expect("an object") {
+        second[key] = value.clone();
+    }
     Chain::new(&ours(), "guarded", &[bridge, second])
 }
 

@@ -11,18 +11,23 @@ const MUTATIONS: u64 = 20_000;
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = project(&format!("fuzz/seeds/{target}"));
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).expect("seeds").map(|entry| entry.expect("a seed").path()).collect();
     paths.sort();
-    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+    paths.iter().map(|path| std::fs::read(path).expect("a seed")).collect()
 }
 
 /// Runs a target, and leaves the input that it cannot stand where `cargo fuzz run` finds it.
 fn survives(target: &str, number: u64, input: &[u8]) {
-    let (_, body) = TARGETS.iter().find(|(name, _)| *name == target).unwrap();
+    let (_, body) = TARGETS.iter().find(|(name, _)| *name == target).expect("a target");
     if catch_unwind(AssertUnwindSafe(|| body(input))).is_err() {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{target}-{number}"));
-        std::fs::write(&file, input).unwrap();
-        panic!("mutation {number}: {}\ncargo +nightly fuzz run {target} {}", input.escape_ascii(), file.display());
+        std::fs::write(&file, input).expect("a file");
+        panic!(
+            "mutation {number}: {}\ncargo +nightly fuzz run {target} {}",
+            input.escape_ascii(),
+            file.display()
+        );
     }
 }
 
@@ -41,7 +46,9 @@ fn every_target_has_a_program_seeds_and_a_test() {
     let names: Vec<_> = TARGETS.iter().map(|(name, _)| name.to_string()).collect();
     for (folder, ending) in [("fuzz/seeds", ""), ("fuzz/fuzz_targets", ".rs")] {
         let entries = std::fs::read_dir(project(folder)).unwrap();
-        let mut found: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap().replace(ending, "")).collect();
+        let mut found: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap().replace(ending, ""))
+            .collect();
         found.sort();
         assert_eq!(found, names, "{folder}");
     }

@@ -21,13 +21,25 @@ const HOUSE: &[(&str, &[&str])] = &[
 /// The crates (by name) that `package` is linked from, itself included.
 fn tree(package: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--offline", "--package", package, "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"])
+        .args([
+            "tree",
+            "--offline",
+            "--package",
+            package,
+            "--edges",
+            "normal,no-proc-macro",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+        ])
         .current_dir(project("."))
         .output()
         .expect("cargo tree");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).map(String::from).collect();
+    let mut names: Vec<_> =
+        text.lines().filter_map(|line| line.split(' ').next()).map(String::from).collect();
     names.sort();
     names.dedup();
     names.retain(|name| !name.is_empty());
@@ -48,7 +60,9 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn product() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in ["crates", "bin"] {
-        for part in std::fs::read_dir(project(folder)).expect("crates").map(|entry| entry.expect("entry").path()) {
+        for part in
+            std::fs::read_dir(project(folder)).expect("crates").map(|entry| entry.expect("entry").path())
+        {
             sources(&part.join("src"), &mut found);
         }
     }
@@ -72,7 +86,20 @@ fn every_crate_imports_only_what_stands_before_it() {
 #[test]
 fn nothing_async_or_tls_is_reachable_from_the_plugins_program() {
     let linked = tree("podwire-plugin-program");
-    let banned = ["tokio", "async", "futures", "hyper", "rustls", "openssl", "native-tls", "ring", "tonic", "kube", "clap", "zbus"];
+    let banned = [
+        "tokio",
+        "async",
+        "futures",
+        "hyper",
+        "rustls",
+        "openssl",
+        "native-tls",
+        "ring",
+        "tonic",
+        "kube",
+        "clap",
+        "zbus",
+    ];
     for name in &linked {
         assert!(!banned.iter().any(|bad| name.starts_with(bad)), "{name} is reachable from podwire-cni");
     }
@@ -85,7 +112,9 @@ fn unsafe_code_stands_in_one_file_and_each_block_says_why_it_is_safe() {
     for file in product() {
         let text = std::fs::read_to_string(&file).expect("source");
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let uses = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe impl") || line.contains("unsafe fn"));
+        let uses = code.filter(|line| {
+            line.contains("unsafe {") || line.contains("unsafe impl") || line.contains("unsafe fn")
+        });
         let count = uses.count();
         if file.ends_with("netlink/src/sys.rs") {
             let reasons = text.matches("SAFETY:").count();
@@ -100,7 +129,18 @@ fn unsafe_code_stands_in_one_file_and_each_block_says_why_it_is_safe() {
 fn no_network_program_is_ever_started() {
     for file in product() {
         let text = std::fs::read_to_string(&file).expect("source");
-        for program in ["ip", "nft", "iptables", "ip6tables", "tc", "conntrack", "sysctl", "modprobe", "ethtool", "bridge"] {
+        for program in [
+            "ip",
+            "nft",
+            "iptables",
+            "ip6tables",
+            "tc",
+            "conntrack",
+            "sysctl",
+            "modprobe",
+            "ethtool",
+            "bridge",
+        ] {
             let call = format!("Command::new(\"{program}\")");
             assert!(!text.contains(&call), "{} starts {program}", file.display());
         }

@@ -56,7 +56,8 @@ fn our_runtime_starts_nothing_but_the_plugins_of_a_foreign_chain() {
     let forward = ["bridge", "portmap", "bandwidth", "tuning", "firewall"];
     let expected: Vec<String> = std::iter::once(podwire()).chain(forward.map(plugin)).collect();
     assert_eq!(direct("add"), expected);
-    let backward: Vec<String> = std::iter::once(podwire()).chain(forward.iter().rev().map(|kind| plugin(kind))).collect();
+    let backward: Vec<String> =
+        std::iter::once(podwire()).chain(forward.iter().rev().map(|kind| plugin(kind))).collect();
     assert_eq!(direct("del"), backward);
 }
 
@@ -73,7 +74,10 @@ fn the_plugins_program_is_as_small_as_promised() {
 #[test]
 fn starting_a_plugin_takes_few_system_calls() {
     let node = Node::new();
-    let script = format!("CNI_COMMAND=VERSION strace -f -qq -o /run/trace {}/bridge > /dev/null && cat /run/trace", ours());
+    let script = format!(
+        "CNI_COMMAND=VERSION strace -f -qq -o /run/trace {}/bridge > /dev/null && cat /run/trace",
+        ours()
+    );
     let trace = node.sh(&script);
     let calls = trace.lines().count();
     assert!(calls <= 30, "{calls} system calls:\n{trace}");

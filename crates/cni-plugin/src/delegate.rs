@@ -66,7 +66,9 @@ fn refuse_circle(kind: &str, command: Command) -> Result<()> {
         Command::Del | Command::Gc => Ok(()),
         _ => {
             let text = format!("ipam.type: {kind} is no IPAM plugin, it needs one itself");
-            Err(cni::Error::invalid_config(text).with_details("choose host-local or static, for example").into())
+            Err(cni::Error::invalid_config(text)
+                .with_details("choose host-local or static, for example")
+                .into())
         }
     }
 }

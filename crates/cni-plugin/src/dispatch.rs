@@ -70,8 +70,14 @@ pub fn dispatch(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<
     }
 }
 
-fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, verb: &str) -> Result<Option<Value>> {
-    let command = Command::parse(verb).ok_or_else(|| cni::Error::env(format!("unknown CNI_COMMAND: {verb}")))?;
+fn serve(
+    plugin: &dyn Plugin,
+    registry: &Registry<'_>,
+    world: &mut World<'_>,
+    verb: &str,
+) -> Result<Option<Value>> {
+    let command =
+        Command::parse(verb).ok_or_else(|| cni::Error::env(format!("unknown CNI_COMMAND: {verb}")))?;
     if command == Command::Version {
         return Ok(Some(cni::version::VersionInfo::new(plugin.versions()).to_json()));
     }
@@ -143,14 +149,17 @@ fn allow(req: &Request<'_>) -> Result<()> {
 fn refuse_own_namespace(req: &Request<'_>) -> Result<()> {
     let Some(path) = req.netns.as_ref().filter(|_| req.command != Command::Gc) else { return Ok(()) };
     let identity = |netns: Netns| netns.identity();
-    let (Ok(pod), Ok(own)) = (Netns::open(path).and_then(identity), Netns::current().and_then(identity)) else {
+    let (Ok(pod), Ok(own)) = (Netns::open(path).and_then(identity), Netns::current().and_then(identity))
+    else {
         return Ok(()); // A missing namespace is the verb's business: DEL is fine with it.
     };
     if pod != own {
         return Ok(());
     }
     let text = format!("plugin's netns and netns from CNI_NETNS should not be the same: {}", path.display());
-    Err(Error::Cni(cni::Error::new(code::INVALID_NETNS, text).with_details("CNI_NETNS is the caller's own namespace")))
+    Err(Error::Cni(
+        cni::Error::new(code::INVALID_NETNS, text).with_details("CNI_NETNS is the caller's own namespace"),
+    ))
 }
 
 /// Pretty-printed with four spaces, as every CNI tool prints.

@@ -69,12 +69,18 @@ fn of_host(error: &kernel::Error) -> (u32, String) {
     use kernel::Error::*;
     match error {
         Netlink(error) => (KERNEL, of_kernel(error)),
-        Netns { .. } => (code::INVALID_NETNS, "check that the container is running and the path is its namespace".into()),
-        File { .. } => (code::IO, String::new()),
-        WrongKind { .. } => (code::INVALID_CONFIG, "choose another name in the config, or remove that link".into()),
-        PortTaken { .. } => {
-            (PORT_TAKEN, "stop that container or choose another host port; if it is long gone, `podwire cni gc` frees it".into())
+        Netns { .. } => {
+            (code::INVALID_NETNS, "check that the container is running and the path is its namespace".into())
         }
+        File { .. } => (code::IO, String::new()),
+        WrongKind { .. } => {
+            (code::INVALID_CONFIG, "choose another name in the config, or remove that link".into())
+        }
+        PortTaken { .. } => (
+            PORT_TAKEN,
+            "stop that container or choose another host port; if it is long gone, `podwire cni gc` frees it"
+                .into(),
+        ),
         Other(_) => (code::INTERNAL, String::new()),
     }
 }

@@ -41,7 +41,9 @@ pub fn find(kind: &str, path: &[PathBuf]) -> Result<PathBuf> {
     found.ok_or_else(|| {
         let folders: Vec<_> = path.iter().map(|folder| folder.display().to_string()).collect();
         let text = format!("failed to find plugin {kind:?} in path [{}]", folders.join(" "));
-        cni::Error::new(code::INVALID_CONFIG, text).with_details("install it there, or correct CNI_PATH or the config's type").into()
+        cni::Error::new(code::INVALID_CONFIG, text)
+            .with_details("install it there, or correct CNI_PATH or the config's type")
+            .into()
     })
 }
 
@@ -109,11 +111,13 @@ impl Execution<'_> {
             let mut stop: Option<(Instant, &str)> = None;
             loop {
                 let end = stop.map(|(at, _)| at).or(self.deadline);
-                let left = end.map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
-                let fds: Vec<_> = [out.as_ref().map(|o| o.as_fd()), err.as_ref().map(|e| e.as_fd()), Some(exit.as_fd())]
-                    .into_iter()
-                    .map(|fd| fd.unwrap_or(exit.as_fd()))
-                    .collect();
+                let left = end
+                    .map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
+                let fds: Vec<_> =
+                    [out.as_ref().map(|o| o.as_fd()), err.as_ref().map(|e| e.as_fd()), Some(exit.as_fd())]
+                        .into_iter()
+                        .map(|fd| fd.unwrap_or(exit.as_fd()))
+                        .collect();
                 let ready = sys::readable(&fds, left)?;
                 let spoke = (out.is_some() && ready[0]) || (err.is_some() && ready[1]);
                 if ready[0] {
@@ -137,7 +141,10 @@ impl Execution<'_> {
                     }
                     Some(_) => {
                         child.kill()?;
-                        (Instant::now() + GRACE, "did not end before its deadline, nor when asked to, and was killed")
+                        (
+                            Instant::now() + GRACE,
+                            "did not end before its deadline, nor when asked to, and was killed",
+                        )
                     }
                 });
             }
@@ -166,7 +173,9 @@ fn explain(stdout: &[u8], stderr: &[u8], status: &str) -> cni::Error {
     let text = match (stdout.is_empty(), stderr.is_empty()) {
         (true, true) => format!("netplugin failed with no error message: {status}"),
         (true, false) => format!("netplugin failed: {stderr:?}: {status}"),
-        (false, _) => format!("netplugin failed but error parsing its diagnostic message {stdout:?}: {status}"),
+        (false, _) => {
+            format!("netplugin failed but error parsing its diagnostic message {stdout:?}: {status}")
+        }
     };
     cni::Error::internal(text)
 }

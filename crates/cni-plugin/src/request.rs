@@ -104,7 +104,12 @@ pub struct Source {
 
 impl<'p> Request<'p> {
     /// Checks and parses a request. `config` is the plugin's standard input.
-    pub fn new(command: Command, source: &Source, config: Value, registry: Registry<'p>) -> Result<Request<'p>> {
+    pub fn new(
+        command: Command,
+        source: &Source,
+        config: Value,
+        registry: Registry<'p>,
+    ) -> Result<Request<'p>> {
         let attachment = matches!(command, Command::Add | Command::Del | Command::Check);
         if attachment {
             ContainerId::parse(&source.container)?;
@@ -211,12 +216,17 @@ impl<'p> Request<'p> {
     /// The owners of what a GC must leave alone.
     pub fn kept_owners(&self) -> Result<Vec<Owner>> {
         let valid = self.valid()?;
-        Ok(valid.iter().map(|(container, ifname)| Owner::new(self.network.as_str(), container, ifname)).collect())
+        Ok(valid
+            .iter()
+            .map(|(container, ifname)| Owner::new(self.network.as_str(), container, ifname))
+            .collect())
     }
 
     fn has_null_attachments(&self) -> bool {
         let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
         let is_one = |key: &String| keys.iter().any(|known| known.eq_ignore_ascii_case(key));
-        self.config.as_object().is_some_and(|config| config.iter().any(|(key, value)| is_one(key) && value.is_null()))
+        self.config
+            .as_object()
+            .is_some_and(|config| config.iter().any(|(key, value)| is_one(key) && value.is_null()))
     }
 }

@@ -150,7 +150,9 @@ impl Cache {
             entries => entries.map_err(Error::file("read folder", &folder))?,
         };
         let remove = |path: PathBuf| match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove draft", &path)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::file("remove draft", &path)(error))
+            }
             _ => Ok(()),
         };
         Error::all(entries.flatten().filter_map(|entry| remove(entry.path()).err()).collect())

@@ -89,7 +89,15 @@ impl Dust {
     const FILE: &str = "/run/podwire/dust";
 
     fn open() -> io::Result<File> {
-        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(Self::FILE);
+        let open = || {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(Self::FILE)
+        };
         match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 std::fs::create_dir_all("/run/podwire")?;

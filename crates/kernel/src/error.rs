@@ -67,7 +67,9 @@ impl Error {
     pub fn is_gone(&self) -> bool {
         match self {
             Error::Netlink(error) => error.is_gone(),
-            Error::Netns { source, .. } | Error::File { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Error::Netns { source, .. } | Error::File { source, .. } => {
+                source.kind() == io::ErrorKind::NotFound
+            }
             _ => false,
         }
     }

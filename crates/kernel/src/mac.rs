@@ -35,11 +35,16 @@ impl FromStr for Mac {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Mac> {
-        let wrong = || Error::Other(format!("address {text:?}: invalid MAC address, write it like 02:00:5e:10:00:01"));
+        let wrong = || {
+            Error::Other(format!("address {text:?}: invalid MAC address, write it like 02:00:5e:10:00:01"))
+        };
         let mut bytes = [0; 6];
         let mut parts = text.split([':', '-']);
         for byte in &mut bytes {
-            let part = parts.next().filter(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit())).ok_or_else(wrong)?;
+            let part = parts
+                .next()
+                .filter(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))
+                .ok_or_else(wrong)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
         }
         match parts.next() {
@@ -58,7 +63,9 @@ mod tests {
         let mac: Mac = "02:00:5E:10:00:01".parse().unwrap();
         assert_eq!(mac.to_string(), "02:00:5e:10:00:01");
         assert!(mac.is_usable());
-        for bad in ["", "02:00", "02:00:5e:10:00:01:02", "zz:00:5e:10:00:01", "2:0:5e:10:0:1", "+2:00:5e:10:00:01"] {
+        for bad in
+            ["", "02:00", "02:00:5e:10:00:01:02", "zz:00:5e:10:00:01", "2:0:5e:10:0:1", "+2:00:5e:10:00:01"]
+        {
             assert!(bad.parse::<Mac>().is_err(), "{bad}");
         }
         assert!(Mac::random().unwrap().is_usable());

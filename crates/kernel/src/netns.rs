@@ -40,7 +40,10 @@ impl Netns {
             let file = File::open(&path)?;
             match sys::file_system_type(file.as_fd())? {
                 NSFS_MAGIC | PROC_MAGIC => Ok(file),
-                _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "unknown FS magic: not a network namespace")),
+                _ => Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "unknown FS magic: not a network namespace",
+                )),
             }
         };
         match open() {
@@ -79,7 +82,8 @@ impl Netns {
             File::create_new(&path)?;
             // The new namespace is made by a thread that ends here: nobody else ever was in it.
             let made = std::thread::scope(|scope| {
-                let bind = || sys::new_network_namespace().and_then(|()| sys::bind_mount(Path::new(OWN), &path));
+                let bind =
+                    || sys::new_network_namespace().and_then(|()| sys::bind_mount(Path::new(OWN), &path));
                 scope.spawn(bind).join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
             });
             made.inspect_err(|_| drop(std::fs::remove_file(&path)))
@@ -108,7 +112,8 @@ impl Netns {
 
     /// Which namespace it is.
     pub fn identity(&self) -> Result<Identity> {
-        let found = self.file.metadata().map_err(|source| Error::Netns { path: self.path.clone(), source })?;
+        let found =
+            self.file.metadata().map_err(|source| Error::Netns { path: self.path.clone(), source })?;
         Ok(Identity { device: found.dev(), inode: found.ino() })
     }
 

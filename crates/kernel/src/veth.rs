@@ -78,7 +78,11 @@ impl Veth<'_> {
 
     fn birth(&self, pair: &Pair, pod: &Netns) -> Message {
         let doing = format!("create veth pair {} in the pod, {} on the host", self.name, pair.host);
-        let common = |m: Message| m.maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu));
+        // A veth uses one queue of each kind; the kernel else makes one for each CPU and switches all but one off,
+        // for which it waits.
+        let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, 1).u32(a::NUM_RX_QUEUES, 1);
+        let common =
+            |m: Message| queues(m).maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu));
         let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, doing)
             .raw(&link::header(0, link::UP, link::UP))
             .string(a::IFNAME, &pair.host)
@@ -156,7 +160,8 @@ mod tests {
 
     #[test]
     fn names_fit_and_depend_on_every_part() {
-        let owner = |n: &str, c: &str, i: &str| Owner { network: n.into(), container: c.into(), ifname: i.into() };
+        let owner =
+            |n: &str, c: &str, i: &str| Owner { network: n.into(), container: c.into(), ifname: i.into() };
         let name = host_name(&owner("net", "id", "eth0"));
         assert_eq!(name.len(), 15);
         assert!(name.starts_with(&network_prefix("net")));

@@ -1,7 +1,6 @@
 //! Firewall idioms against the running kernel: real namespaces, real packets. They need root, and `ip`,
 //! `nft`, `iptables` and `conntrack` to set the stage and to read back.
 
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};

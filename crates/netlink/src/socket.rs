@@ -82,7 +82,9 @@ impl Socket {
         let seq = self.send(message, 0)?;
         loop {
             let length = self.read(&doing)?;
-            let Some(frame) = Frames::new(&self.buffer[..length]).find(|frame| frame.seq == seq) else { continue };
+            let Some(frame) = Frames::new(&self.buffer[..length]).find(|frame| frame.seq == seq) else {
+                continue;
+            };
             if frame.kind == NLMSG_ERROR {
                 acknowledged(&frame, &doing)?;
             }
@@ -98,7 +100,11 @@ impl Socket {
     }
 
     /// As [`dump`](Self::dump), collected. Read again, up to five times, when it changed meanwhile.
-    pub fn list<T>(&mut self, message: Message, mut read: impl FnMut(Frame<'_>) -> Option<T>) -> Result<Vec<T>> {
+    pub fn list<T>(
+        &mut self,
+        message: Message,
+        mut read: impl FnMut(Frame<'_>) -> Option<T>,
+    ) -> Result<Vec<T>> {
         for attempt in 0.. {
             let (mut all, mut torn) = (Vec::new(), false);
             self.dump(message.clone(), |frame| {

@@ -31,7 +31,9 @@ fn uninterrupted(mut call: impl FnMut() -> libc::c_long) -> io::Result<libc::c_l
 /// A raw netlink socket, closed on exec.
 pub fn netlink_socket(protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: socket(2) takes numbers only.
-    let fd = check(unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) }.into())?;
+    let fd = check(
+        unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) }.into(),
+    )?;
     // SAFETY: the descriptor was just returned to us and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
@@ -59,7 +61,8 @@ pub fn set_netlink_option(fd: BorrowedFd<'_>, option: i32, value: i32) -> io::Re
 /// Sends one datagram to the kernel.
 pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: the pointer and the length describe `bytes`.
-    let call = || unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) as libc::c_long };
+    let call =
+        || unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) as libc::c_long };
     match uninterrupted(call)? as usize {
         sent if sent == bytes.len() => Ok(()),
         sent => Err(io::Error::other(format!("only {sent} of {} bytes were taken", bytes.len()))),
@@ -79,13 +82,13 @@ pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// Waits until one of the descriptors can be read (or has an error to tell); says which.
 pub fn readable(fds: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<libc::pollfd> = fds
-        .iter()
-        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
-        .collect();
+    let mut polled: Vec<libc::pollfd> =
+        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
     let millis = patience.as_millis().min(i32::MAX as u128) as i32;
     // SAFETY: the pointer and the count describe `polled`, which is borrowed mutably.
-    uninterrupted(|| unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis).into() })?;
+    uninterrupted(|| unsafe {
+        libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis).into()
+    })?;
     Ok(polled.iter().map(|p| p.revents != 0).collect())
 }
 
@@ -134,7 +137,8 @@ pub fn mount_memory(target: &Path) -> io::Result<()> {
 
 /// A socket for ICMP echoes (IPv6 if `v6`); the standard library's UDP socket can send and receive on it.
 pub fn icmp_socket(v6: bool) -> io::Result<OwnedFd> {
-    let (family, protocol) = if v6 { (libc::AF_INET6, libc::IPPROTO_ICMPV6) } else { (libc::AF_INET, libc::IPPROTO_ICMP) };
+    let (family, protocol) =
+        if v6 { (libc::AF_INET6, libc::IPPROTO_ICMPV6) } else { (libc::AF_INET, libc::IPPROTO_ICMP) };
     // SAFETY: socket(2) takes numbers only.
     let fd = check(unsafe { libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) }.into())?;
     // SAFETY: the descriptor was just returned to us and has no other owner.
@@ -275,7 +279,10 @@ fn path(path: &Path) -> io::Result<CString> {
 /// comes from the system as ever.
 #[derive(Debug)]
 pub struct Arena {
+    /// Where the next piece begins.
     used: AtomicUsize,
+    /// How far pieces ever reached: behind it the block is as the kernel gave it, all zero and not yet touched.
+    touched: AtomicUsize,
 }
 
 const ARENA_SIZE: usize = 1 << 20;
@@ -291,7 +298,7 @@ static BLOCK: Block = Block(UnsafeCell::new([0; ARENA_SIZE]));
 impl Arena {
     /// For `#[global_allocator]`. A program may have one.
     pub const fn new() -> Arena {
-        Arena { used: AtomicUsize::new(0) }
+        Arena { used: AtomicUsize::new(0), touched: AtomicUsize::new(0) }
     }
 
     /// Where a pointer lies in the block, if it does.
@@ -302,6 +309,23 @@ impl Arena {
 
     fn set(&self, from: usize, to: usize) -> bool {
         self.used.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// A piece of the block, and how much of it, from its beginning on, may have been written to before.
+    fn piece(&self, layout: Layout) -> Option<(*mut u8, usize)> {
+        loop {
+            let used = self.used.load(Ordering::Relaxed);
+            let start = used.next_multiple_of(layout.align());
+            let end = start.saturating_add(layout.size());
+            if end > ARENA_SIZE || layout.align() > 4096 {
+                return None;
+            }
+            if self.set(used, end) {
+                let touched = self.touched.fetch_max(end, Ordering::Relaxed);
+                let pointer = BLOCK.0.get().cast::<u8>().wrapping_add(start);
+                return Some((pointer, touched.saturating_sub(start).min(layout.size())));
+            }
+        }
     }
 }
 
@@ -315,18 +339,23 @@ impl Default for Arena {
 // handed out again only after `dealloc` gave back the last piece. All other memory is the system allocator's.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        loop {
-            let used = self.used.load(Ordering::Relaxed);
-            let start = used.next_multiple_of(layout.align());
-            let end = start.saturating_add(layout.size());
-            if end > ARENA_SIZE || layout.align() > 4096 {
-                // SAFETY: the caller's promises about the layout are the system's conditions.
-                return unsafe { System.alloc(layout) };
+        match self.piece(layout) {
+            Some((pointer, _)) => pointer,
+            // SAFETY: the caller's promises about the layout are the system's conditions.
+            None => unsafe { System.alloc(layout) },
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        match self.piece(layout) {
+            Some((pointer, written)) => {
+                // SAFETY: the piece is ours and at least so long. Writing zeroes to pages that nobody has touched
+                // would only make the kernel fetch them: receive buffers are large and mostly stay empty.
+                unsafe { pointer.write_bytes(0, written) };
+                pointer
             }
-            if self.set(used, end) {
-                // SAFETY: start is inside the block.
-                return unsafe { BLOCK.0.get().cast::<u8>().add(start) };
-            }
+            // SAFETY: the caller's promises about the layout are the system's conditions.
+            None => unsafe { System.alloc_zeroed(layout) },
         }
     }
 
@@ -341,7 +370,10 @@ unsafe impl GlobalAlloc for Arena {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         match Arena::offset(pointer) {
             // The last piece grows and shrinks where it is.
-            Some(start) if start + size <= ARENA_SIZE && self.set(start + layout.size(), start + size) => pointer,
+            Some(start) if start + size <= ARENA_SIZE && self.set(start + layout.size(), start + size) => {
+                self.touched.fetch_max(start + size, Ordering::Relaxed);
+                pointer
+            }
             Some(_) if size <= layout.size() => pointer,
             Some(_) => {
                 // SAFETY: the size is not zero and does not overflow with this alignment, as the caller promised;
@@ -382,6 +414,11 @@ mod tests {
             assert_eq!(in_place, grown);
             arena.dealloc(in_place, Layout::from_size_align(400, 1).unwrap());
             assert_eq!(arena.alloc(small), grown);
+            let again = arena.alloc(Layout::from_size_align(100, 1).unwrap());
+            again.write_bytes(7, 100);
+            arena.dealloc(again, Layout::from_size_align(100, 1).unwrap());
+            let zeroed = arena.alloc_zeroed(Layout::from_size_align(1000, 1).unwrap());
+            assert!(std::slice::from_raw_parts(zeroed, 1000).iter().all(|byte| *byte == 0));
             let outside = arena.alloc(large);
             assert!(Arena::offset(outside).is_none());
             arena.dealloc(outside, large);

@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-
 use netlink::nft::{
     self, Base, ChainKind, Data, Element, Family, Field, Hook, Policy, Rule, Set, Table, Transaction, Type,
     Value, Verdict, MAX_COMMENT,

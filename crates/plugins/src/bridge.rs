@@ -47,7 +47,8 @@ impl Plugin for Bridge {
             port::guard(req, &mut node, &pair, &mut undo)?;
         }
 
-        let mut result = Attachment { interfaces: interfaces(req, &conf, &bridge, &pair), ..Attachment::default() };
+        let mut result =
+            Attachment { interfaces: interfaces(req, &conf, &bridge, &pair), ..Attachment::default() };
         if conf.has_ipam() {
             // Later plugins and the IPAM daemon find the link in the pod; the address comes last.
             obtain(req, &conf, &mut result, &mut undo)?;
@@ -101,10 +102,16 @@ impl Plugin for Bridge {
 }
 
 /// Makes the cable, the node's end on the bridge.
-fn connect(req: &Request<'_>, conf: &Conf, (node, pod): (&mut Host, &mut Host), bridge: &Link) -> Result<Pair> {
+fn connect(
+    req: &Request<'_>,
+    conf: &Conf,
+    (node, pod): (&mut Host, &mut Host),
+    bridge: &Link,
+) -> Result<Pair> {
     let owner = req.owner();
     let port = veth::Port { bridge: bridge.index, hairpin: conf.hairpin_mode, isolated: conf.port_isolation };
-    let cable = Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac: conf.mac(req)?, port: Some(port) };
+    let cable =
+        Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac: conf.mac(req)?, port: Some(port) };
     let made = cable.create(node, &req.netns()?);
     made.or_else(|error| match veth::name_taken(pod, &req.ifname, &error) {
         true => Err(crate::ptp::veth_taken(&req.ifname)),

@@ -16,7 +16,11 @@ pub fn check_mtu(mtu: u32) -> Result<()> {
     if mtu == 0 || MTUS.contains(&mtu) {
         return Ok(());
     }
-    let text = format!("mtu: {mtu} is not possible, it must be {} to {}, or 0 for the default", MTUS.start(), MTUS.end());
+    let text = format!(
+        "mtu: {mtu} is not possible, it must be {} to {}, or 0 for the default",
+        MTUS.start(),
+        MTUS.end()
+    );
     Err(cni::Error::invalid_config(text).into())
 }
 
@@ -72,7 +76,9 @@ fn recorded(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
     }
     for interface in req.prev.iter().flat_map(|prev| &prev.interfaces).filter(|one| one.sandbox.is_empty()) {
         let end = node.find_link(&interface.name)?;
-        if let Some(end) = end.filter(|end| end.kind == "veth" && end.alias.is_empty() && end.mac_text() == interface.mac) {
+        if let Some(end) =
+            end.filter(|end| end.kind == "veth" && end.alias.is_empty() && end.mac_text() == interface.mac)
+        {
             return Ok(Some(Found::FromNode(end)));
         }
     }
@@ -87,7 +93,10 @@ pub fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
     for cable in link::list(&mut node.route)? {
         let ours = cable.kind == "veth" && cable.name.len() == 15 && cable.name.starts_with(&prefix);
         // The owner noted on a cable saves it from a network whose name has the same letters.
-        if !ours || kept.contains(&cable.name) || !(cable.alias.is_empty() || Owner::is_in(&cable.alias, &req.network)) {
+        if !ours
+            || kept.contains(&cable.name)
+            || !(cable.alias.is_empty() || Owner::is_in(&cable.alias, &req.network))
+        {
             continue;
         }
         match node.route.request(link::delete(&cable)) {

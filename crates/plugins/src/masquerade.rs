@@ -24,7 +24,8 @@ pub fn check_backend(backend: &Option<String>) -> Result<()> {
 
 /// Lets the pod's traffic to the outside leave with the node's address.
 pub fn add(req: &Request<'_>, node: &mut Host, nets: &[IpNet]) -> Result<()> {
-    masquerade::add(node.nft()?, &req.owner(), nets).doing(|| "masquerade the pod's addresses (ipMasq)".into())
+    masquerade::add(node.nft()?, &req.owner(), nets)
+        .doing(|| "masquerade the pod's addresses (ipMasq)".into())
 }
 
 /// Takes it back, and what a Go plugin may have left for this container. Without a recorded result the pod's

@@ -34,9 +34,12 @@ pub fn configure(pod: &mut Host, link: &Link, result: &Attachment, options: Opti
     let mut batch = Batch::new();
     if options.announce {
         // Sysctls ride in a link message for a tenth of what a write to /proc/sys costs.
-        batch.push(link::change(link.index, format!("set arp_notify of {}", link.name)).nest(attribute::AF_SPEC, |m| {
-            m.nest(libc_inet(), |m| m.nest(attribute::INET_CONF, |m| m.u32(ARP_NOTIFY, 1)))
-        }));
+        batch.push(
+            link::change(link.index, format!("set arp_notify of {}", link.name))
+                .nest(attribute::AF_SPEC, |m| {
+                    m.nest(libc_inet(), |m| m.nest(attribute::INET_CONF, |m| m.u32(ARP_NOTIFY, 1)))
+                }),
+        );
     }
     for ip in &result.ips {
         let (addr, prefix) = (ip.address.addr(), ip.address.prefix_len());
@@ -96,7 +99,8 @@ fn settle(pod: &mut Host, link: &Link) -> Result<()> {
     loop {
         let all = address::list(&mut pod.route, link.index)?;
         if let Some(taken) = all.iter().find(|address| address.is_duplicate()) {
-            let text = format!("{}: address {} is used by somebody else on this network", link.name, taken.ip);
+            let text =
+                format!("{}: address {} is used by somebody else on this network", link.name, taken.ip);
             return Err(cni::Error::internal(text).into());
         }
         if !all.iter().any(address::Address::is_tentative) {

@@ -47,7 +47,8 @@ impl Plugin for Portmap {
         hostports::add(nft, &req.owner(), &maps, &conf.options).doing(|| "map the pod's ports".into())?;
         undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node, Some(&conf)))));
         // Datagrams of a flow that began before the map would go on to wherever they went.
-        hostports::forget_earlier_connections(nft, &maps).doing(|| "forget connections to the mapped ports".into())?;
+        hostports::forget_earlier_connections(nft, &maps)
+            .doing(|| "forget connections to the mapped ports".into())?;
         undo.keep();
         detached::after_adding(&node);
         Ok(prev.clone())
@@ -71,7 +72,8 @@ impl Plugin for Portmap {
         if missing.is_empty() || legacy::maps_ports(nft, &owner)? {
             return Ok(());
         }
-        let ports: Vec<_> = missing.iter().map(|map| format!("{}/{}", map.host_port, map.protocol.name())).collect();
+        let ports: Vec<_> =
+            missing.iter().map(|map| format!("{}/{}", map.host_port, map.protocol.name())).collect();
         Err(differs(format!("host ports are not mapped any more: {}", ports.join(", "))))
     }
 

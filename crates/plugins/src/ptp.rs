@@ -45,7 +45,8 @@ impl Plugin for Ptp {
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
         let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
-        let (v4, v6) = (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
+        let (v4, v6) =
+            (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
         sysctl::forward(v4, v6).doing(|| "could not enable IP forwarding".into())?;
 
         let pair = connect(req, &conf, &mut node, &mut pod)?;
@@ -144,7 +145,8 @@ pub(crate) fn veth_taken(ifname: &str) -> Error {
 fn interfaces(req: &Request<'_>, conf: &Conf, pair: &Pair) -> Vec<Interface> {
     let sandbox = req.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let mtu = if req.version >= Version::V1_1_0 { conf.mtu } else { 0 };
-    let interface = |name: &str, mac: String| Interface { name: name.into(), mac, mtu, ..Interface::default() };
+    let interface =
+        |name: &str, mac: String| Interface { name: name.into(), mac, mtu, ..Interface::default() };
     vec![
         interface(&pair.host, pair.host_mac.to_string()),
         Interface { sandbox, ..interface(&req.ifname, pair.pod_mac.to_string()) },
@@ -163,7 +165,12 @@ fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()
         let (addr, gateway) = (ip.address.addr(), ip.gateway.unwrap_or(ip.address.addr()));
         let (subnet, prefix) = (ip.address.network(), ip.address.prefix_len());
         let on = |route: Route| Route { link: Some(inside.index), source: Some(addr), ..route };
-        let connected = Route { scope: route::NOWHERE, link: Some(inside.index), protocol: 0, ..Route::to(subnet, prefix) };
+        let connected = Route {
+            scope: route::NOWHERE,
+            link: Some(inside.index),
+            protocol: 0,
+            ..Route::to(subnet, prefix)
+        };
         let full = if addr.is_ipv4() { 32 } else { 128 };
         batch.push(connected.delete());
         batch.push(on(Route { scope: route::LINK, ..Route::to(gateway, full) }).add());
@@ -198,7 +205,11 @@ fn check_node(req: &Request<'_>, node: &mut Host, end: Option<u32>) -> Result<()
     let routes = route::list(&mut node.route)?;
     for net in lease::addresses_of(req.recorded()?, &req.ifname) {
         if !routes.iter().any(|route| route.dst == net.addr() && route.link == Some(end.index)) {
-            return Err(plumbing::differs(format!("the node has no route to {} through {}", net.addr(), end.name)));
+            return Err(plumbing::differs(format!(
+                "the node has no route to {} through {}",
+                net.addr(),
+                end.name
+            )));
         }
     }
     Ok(())

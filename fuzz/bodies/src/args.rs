@@ -20,7 +20,10 @@ pub fn run(bytes: &[u8]) {
 
 /// A name that is let in can be a file's name, and an argument of nothing else.
 fn names(text: &str) {
-    for name in [ContainerId::parse(text).map(String::from), NetworkName::parse(text).map(String::from)].into_iter().flatten() {
+    for name in [ContainerId::parse(text).map(String::from), NetworkName::parse(text).map(String::from)]
+        .into_iter()
+        .flatten()
+    {
         assert!(name == text && !name.contains(['/', '\0', '\n']) && !name.starts_with('.'));
     }
     if let Ok(name) = IfName::parse(text) {

@@ -47,7 +47,10 @@ pub fn run(bytes: &[u8]) {
         for plugin in &list.plugins {
             let request = plugin.request(&list, None, &Default::default());
             assert_eq!(json::get(&request, "name").and_then(Value::as_str), Some(list.name.as_str()));
-            assert_eq!(json::get(&request, "cniVersion").and_then(Value::as_str), Some(list.version.as_str()));
+            assert_eq!(
+                json::get(&request, "cniVersion").and_then(Value::as_str),
+                Some(list.version.as_str())
+            );
             let _ = cni::valid_attachments(&request);
         }
     }

@@ -12,7 +12,8 @@ const SOME: usize = 300;
 
 /// The bytes are the `ipam` section, or a subnet.
 pub fn run(bytes: &[u8]) {
-    let mut section = json::parse(bytes).unwrap_or_else(|_| json!({"subnet": String::from_utf8_lossy(bytes)}));
+    let mut section =
+        json::parse(bytes).unwrap_or_else(|_| json!({"subnet": String::from_utf8_lossy(bytes)}));
     status::without_files(&mut section);
     let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "host-local", "ipam": section});
     let host_local = status::plugin("host-local");
@@ -25,7 +26,8 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn sets(section: &Value) -> Option<Vec<RangeSet>> {
-    let lists: Vec<Vec<IpRange>> = json::get(section, "ranges").and_then(|list| json::decode(list).ok()).unwrap_or_default();
+    let lists: Vec<Vec<IpRange>> =
+        json::get(section, "ranges").and_then(|list| json::decode(list).ok()).unwrap_or_default();
     let own: Option<IpRange> = json::decode(section).ok();
     let spec = |range: IpRange| RangeSpec {
         key: "range".into(),

@@ -1,6 +1,7 @@
 //! Mutations of a corpus that come out the same on every machine and every day.
 
 /// What breaks parsers: numbers at the edges of their types, and the words of the formats.
+#[rustfmt::skip]
 const WORDS: &[&str] = &[
     "-1", "0", "1", "255", "256", "4095", "65535", "65536", "4294967295", "4294967296", "18446744073709551615", "1e9",
     "1e400", "0.5", "null", "true", "false", "{}", "[]", "[[]]", "\"\"", "\"", "\\u0000", "\\ud800", ",", ":", "/",
@@ -52,10 +53,10 @@ fn step(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], dice: &mut Dice) {
         2 => drop(bytes.drain(at..at + some)),
         3 => bytes.truncate(at),
         // A piece twice.
-        4 => bytes.splice(at..at, bytes[at..at + some].to_vec()).for_each(drop),
+        4 => drop(bytes.splice(at..at, bytes[at..at + some].to_vec())),
         // A word, put in or in the place of something.
-        5 => bytes.splice(at..at, WORDS[dice.below(WORDS.len())].bytes()).for_each(drop),
-        6 => bytes.splice(at..at + some, WORDS[dice.below(WORDS.len())].bytes()).for_each(drop),
+        5 => drop(bytes.splice(at..at, WORDS[dice.below(WORDS.len())].bytes())),
+        6 => drop(bytes.splice(at..at + some, WORDS[dice.below(WORDS.len())].bytes())),
         // The end of another one.
         7 => {
             let other = &corpus[dice.below(corpus.len())];

@@ -84,7 +84,8 @@ const QUESTIONS: &[(&str, Question)] = &[
     }),
     ("an element", |s| drop(nft::get_element(s, &TABLE, "net4", &Value::ip(IpAddr::from([10, 7, 0, 5]))))),
     ("connections", |s| {
-        let filter = ct::Filter { family: Family::Ip, protocol: 17, port: 53, destination: None, answers_from: None };
+        let filter =
+            ct::Filter { family: Family::Ip, protocol: 17, port: 53, destination: None, answers_from: None };
         let _ = ct::delete(s, &filter);
     }),
     ("a change", |s| drop(s.request(link::change(1, "change")).map_err(|error| error.to_string()))),
@@ -98,7 +99,9 @@ const QUESTIONS: &[(&str, Question)] = &[
         change.add_table(&TABLE);
         let _ = change.commit(s);
     }),
-    ("notices", |s| drop(s.notice(Duration::ZERO, |frame| link::Link::read(frame).filter(|link| link.index == 0)))),
+    ("notices", |s| {
+        drop(s.notice(Duration::ZERO, |frame| link::Link::read(frame).filter(|link| link.index == 0)))
+    }),
 ];
 
 fn read(frame: Frame<'_>) {
@@ -112,7 +115,17 @@ fn read(frame: Frame<'_>) {
 /// Attributes nest; each is read in every way.
 fn attributes(bytes: &[u8], depth: usize) {
     for one in attr::attrs(bytes).take(100) {
-        let _ = (one.u8(), one.u16(), one.u32(), one.u64(), one.be16(), one.be32(), one.be64(), one.string(), one.ip());
+        let _ = (
+            one.u8(),
+            one.u16(),
+            one.u32(),
+            one.u64(),
+            one.be16(),
+            one.be32(),
+            one.be64(),
+            one.string(),
+            one.ip(),
+        );
         let copy = Message::new(0, 0, "copy").bytes(one.kind, one.value).into_bytes();
         if one.value.len() < usize::from(u16::MAX) - 8 {
             let back = attr::attrs(&copy[HEADER..]).next().expect("what was written can be read");

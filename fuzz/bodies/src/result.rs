@@ -5,7 +5,8 @@ use cni::{json, Attachment, Version};
 /// What was read and written once is read and written again without any change.
 pub fn run(bytes: &[u8]) {
     let Ok(value) = json::parse(bytes) else { return };
-    let _ = cni::Error::from_json(&value).map(|error| assert_eq!(cni::Error::from_json(&error.to_json()), Some(error)));
+    let _ = cni::Error::from_json(&value)
+        .map(|error| assert_eq!(cni::Error::from_json(&error.to_json()), Some(error)));
     for fallback in Version::ALL {
         let Ok(attachment) = Attachment::from_json(&value, *fallback) else { continue };
         for version in Version::ALL {

@@ -1,7 +1,5 @@
 //! `podwire cni list`: networks, attachments, and what is wrong with them.
 
-use std::path::Path;
-
 use clap::Args;
 use cni_runtime::{Network, Problem, Record};
 use serde_json::{json, Value};
@@ -138,15 +136,14 @@ fn host_ends(record: &Record) -> Vec<HostEnd> {
     let interfaces = record.attachment().map(|attachment| attachment.interfaces).unwrap_or_default();
     let on_host = interfaces.into_iter().filter(|interface| interface.sandbox.is_empty());
     let owner = kernel::Owner::new(&*record.network, &*record.container, &*record.ifname).comment();
-    let end = |name: String| {
-        let folder = Path::new("/sys/class/net").join(&name);
-        let note = std::fs::read_to_string(folder.join("ifalias")).unwrap_or_default();
-        let maker = match (folder.exists(), note.trim_end() == owner, folder.join("bridge").exists()) {
-            (false, ..) => None,
-            (true, true, _) => Some("podwire"),
-            (true, false, true) => Some("bridge"),
-            (true, false, false) => Some("other"),
-        };
+    let mut host = kernel::Host::here().ok();
+    let mut end = |name: String| {
+        let link = host.as_mut().and_then(|host| host.find_link(&name).ok().flatten());
+        let maker = link.map(|link| match (link.alias == owner, link.kind.as_str()) {
+            (true, _) => "podwire",
+            (false, "bridge") => "bridge",
+            (false, _) => "other",
+        });
         HostEnd { name, maker }
     };
     on_host.map(|interface| end(interface.name)).collect()

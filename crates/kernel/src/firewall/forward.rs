@@ -127,9 +127,9 @@ pub fn is_present(nft: &mut Socket, owner: &Owner, addr: IpAddr) -> Result<bool>
     Ok(element.is_some_and(|element| is_of(&element, owner)))
 }
 
-/// Whether no pod is left, and the administrator has written nothing.
+/// Whether no pod is left, no bridge is kept apart, and the administrator has written nothing.
 pub(super) fn is_unused(nft: &mut Socket) -> Result<bool> {
-    for set in PODS {
+    for set in PODS.into_iter().chain([BRIDGES]) {
         if !nft::list_elements(nft, &TABLE, set)?.is_empty() {
             return Ok(false);
         }

@@ -99,7 +99,8 @@ pub fn delete(link: u32, ip: IpAddr, prefix: u8) -> Message {
 pub fn list(route: &mut Socket, link: u32) -> Result<Vec<Address>> {
     let mut head = [0; 8];
     head[4..].copy_from_slice(&link.to_ne_bytes());
-    let message = Message::new(libc::RTM_GETADDR, 0, format!("list addresses of link number {link}")).raw(&head);
+    let message =
+        Message::new(libc::RTM_GETADDR, 0, format!("list addresses of link number {link}")).raw(&head);
     let mut all = route.list(message, Address::read)?;
     all.retain(|address| link == 0 || address.link == link);
     Ok(all)

@@ -188,9 +188,8 @@ pub fn find_index(route: &mut Socket, index: u32) -> Result<Option<Link>> {
 
 /// Every link of the namespace.
 pub fn list(route: &mut Socket) -> Result<Vec<Link>> {
-    let message = Message::new(libc::RTM_GETLINK, 0, "list links")
-        .raw(&header(0, 0, 0))
-        .u32(a::EXT_MASK, SKIP_STATS);
+    let message =
+        Message::new(libc::RTM_GETLINK, 0, "list links").raw(&header(0, 0, 0)).u32(a::EXT_MASK, SKIP_STATS);
     route.list(message, Link::read)
 }
 

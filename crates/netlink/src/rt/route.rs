@@ -151,7 +151,8 @@ impl Route {
             _ => return None,
         };
         let mut route = Route::to(zero, head[1]);
-        (route.table, route.protocol, route.scope, route.kind) = (u32::from(head[4]), head[5], head[6], head[7]);
+        (route.table, route.protocol, route.scope, route.kind) =
+            (u32::from(head[4]), head[5], head[6], head[7]);
         // The flags of the only next hop are the route's.
         route.onlink = u32::from_ne_bytes([head[8], head[9], head[10], head[11]]) & RTNH_F_ONLINK != 0;
         let mut paths = None;
@@ -214,7 +215,8 @@ pub fn lookup(route: &mut Socket, ip: IpAddr) -> Result<u32> {
         0,
         format!("look up the route to {ip}"),
     );
-    route.query(message, |frame| frame.attrs(12).find(|attr| attr.kind == RTA_OIF).and_then(|attr| attr.u32()))
+    route
+        .query(message, |frame| frame.attrs(12).find(|attr| attr.kind == RTA_OIF).and_then(|attr| attr.u32()))
 }
 
 /// The unicast routes of every table and both families, a row for each path.

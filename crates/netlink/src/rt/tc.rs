@@ -79,7 +79,9 @@ impl TokenBucket {
             .nest(TCA_OPTIONS, |m| {
                 m.bytes(TBF_PARMS, &self.parameters())
                     .u32(TBF_BURST, self.burst)
-                    .maybe((self.rate > u64::from(u32::MAX)).then_some(self.rate), |m, rate| m.u64(TBF_RATE64, rate))
+                    .maybe((self.rate > u64::from(u32::MAX)).then_some(self.rate), |m, rate| {
+                        m.u64(TBF_RATE64, rate)
+                    })
             })
     }
 
@@ -125,7 +127,8 @@ pub fn delete_ingress(link: u32, name: &str) -> Message {
 
 /// A message that takes the root discipline from a device; the kernel puts its default there.
 pub fn delete_root(link: u32, name: &str) -> Message {
-    Message::new(libc::RTM_DELQDISC, 0, format!("remove the limit from {name}")).raw(&header(link, 0, ROOT, 0))
+    Message::new(libc::RTM_DELQDISC, 0, format!("remove the limit from {name}"))
+        .raw(&header(link, 0, ROOT, 0))
 }
 
 /// A message that sends every packet that comes in at `from` out through `to`.
@@ -144,7 +147,9 @@ pub fn redirect_ingress(from: u32, to: u32, name: &str) -> Message {
         .string(TCA_KIND, "u32")
         .nest(TCA_OPTIONS, |m| {
             m.bytes(U32_SEL, &selector).nest(U32_ACT, |m| {
-                m.nest(1, |m| m.string(ACT_KIND, "mirred").nest(ACT_OPTIONS, |m| m.bytes(MIRRED_PARMS, &mirred)))
+                m.nest(1, |m| {
+                    m.string(ACT_KIND, "mirred").nest(ACT_OPTIONS, |m| m.bytes(MIRRED_PARMS, &mirred))
+                })
             })
         })
 }

@@ -108,7 +108,11 @@ pub(super) fn failure(doing: String, error: &bus::Error) -> cni::Error {
         }
         _ => (code::INTERNAL, ""),
     };
-    cni::Error::new(code, format!("{doing}: {error}")).with_details(hint)
+    let why = match error {
+        bus::Error::Refused { .. } if error.is_absent() => "firewalld does not run".to_owned(),
+        _ => error.to_string(),
+    };
+    cni::Error::new(code, format!("{doing}: {why}")).with_details(hint)
 }
 
 #[cfg(test)]
@@ -141,6 +145,7 @@ mod tests {
         assert_eq!(invalid.code, code::INVALID_CONFIG);
         assert_eq!(failure("add".into(), &bus::Error::Silent).code, code::TRY_AGAIN);
         let nobody = refused("org.freedesktop.DBus.Error.ServiceUnknown", "no such name");
-        assert_eq!(failure("add".into(), &nobody).code, code::NOT_AVAILABLE);
+        let absent = failure("add".into(), &nobody);
+        assert_eq!((absent.code, absent.msg.as_str()), (code::NOT_AVAILABLE, "add: firewalld does not run"));
     }
 }

@@ -117,7 +117,10 @@ fn check_folder(req: &Request<'_>, section: &Section) -> Result<()> {
         return Err(Error::invalid_config(text).into());
     }
     if req.network.len() > LONGEST_NAME {
-        let text = format!("name: it has {} bytes and names a folder, for which at most {LONGEST_NAME} are possible", req.network.len());
+        let text = format!(
+            "name: it has {} bytes and names a folder, for which at most {LONGEST_NAME} are possible",
+            req.network.len()
+        );
         return Err(Error::invalid_config(text).into());
     }
     Ok(())

@@ -31,9 +31,13 @@ pub(super) fn parse(key: &str, words: &[String], v4: bool) -> Result<Vec<Conditi
 
 fn one<'w>(words: &'w [&'w str]) -> Option<(Condition, &'w [&'w str])> {
     match words {
-        ["!", option, value, rest @ ..] => Some((Condition { part: part(option, value)?, negated: true }, rest)),
+        ["!", option, value, rest @ ..] => {
+            Some((Condition { part: part(option, value)?, negated: true }, rest))
+        }
         ["ip" | "ip6", rest @ ..] => one(rest),
-        [field, "!=", value, rest @ ..] => Some((Condition { part: part(field, value)?, negated: true }, rest)),
+        [field, "!=", value, rest @ ..] => {
+            Some((Condition { part: part(field, value)?, negated: true }, rest))
+        }
         [field, "==", value, rest @ ..] | [field, value, rest @ ..] => {
             Some((Condition { part: part(field, value)?, negated: false }, rest))
         }
@@ -42,7 +46,8 @@ fn one<'w>(words: &'w [&'w str]) -> Option<(Condition, &'w [&'w str])> {
 }
 
 fn part(field: &str, value: &str) -> Option<Part> {
-    let prefix = || value.parse::<IpNet>().ok().or_else(|| value.parse::<std::net::IpAddr>().ok().map(IpNet::from));
+    let prefix =
+        || value.parse::<IpNet>().ok().or_else(|| value.parse::<std::net::IpAddr>().ok().map(IpNet::from));
     match field {
         "-s" | "--source" | "--src" | "saddr" => prefix().map(Part::Source),
         "-d" | "--destination" | "--dst" | "daddr" => prefix().map(Part::Destination),

@@ -74,8 +74,10 @@ impl Conf {
             pod_port: port.container_port,
         };
         // An address of the node of one family cannot lead to the pod's address of the other.
-        let fits = |port: &Port, pod: &IpNet| port.host_ip.is_none_or(|ip| ip.is_ipv4() == pod.addr().is_ipv4());
-        let to_all = |port| addresses.iter().filter(move |pod| fits(port, pod)).map(move |pod| map(port, *pod));
+        let fits =
+            |port: &Port, pod: &IpNet| port.host_ip.is_none_or(|ip| ip.is_ipv4() == pod.addr().is_ipv4());
+        let to_all =
+            |port| addresses.iter().filter(move |pod| fits(port, pod)).map(move |pod| map(port, *pod));
         self.ports.iter().flat_map(to_all).collect()
     }
 }
@@ -85,7 +87,10 @@ impl Keys {
     /// iptables. Here they are known without a mark, so both are checked as ever and need no effect.
     fn check(&self) -> Result<()> {
         if !matches!(self.backend.as_deref(), None | Some("" | "iptables" | "nftables")) {
-            return invalid(format!("backend: unrecognized backend {:?}, choose nftables or iptables", self.backend));
+            return invalid(format!(
+                "backend: unrecognized backend {:?}, choose nftables or iptables",
+                self.backend
+            ));
         }
         if self.mark_masq_bit.is_some() && self.external_set_mark_chain.is_some() {
             return invalid("Cannot specify externalSetMarkChain and markMasqBit".into());
@@ -108,7 +113,11 @@ fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
             "" => Protocol::Tcp,
             name => match Protocol::from_name(name) {
                 Some(protocol) => protocol,
-                None => return invalid(format!("{key}.protocol: unknown protocol {name:?}, choose tcp, udp or sctp")),
+                None => {
+                    return invalid(format!(
+                        "{key}.protocol: unknown protocol {name:?}, choose tcp, udp or sctp"
+                    ))
+                }
             },
         };
         let host_ip = match mapping.host_ip.as_str() {
@@ -118,9 +127,14 @@ fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
                 Err(error) => return invalid(format!("{key}.hostIP: {}", error.msg)),
             },
         };
-        let port = Port { protocol, host_ip, host_port: mapping.host_port, container_port: mapping.container_port };
+        let port =
+            Port { protocol, host_ip, host_port: mapping.host_port, container_port: mapping.container_port };
         if !seen.insert((protocol, host_ip, port.host_port)) {
-            return invalid(format!("{key}: host port {}/{} is asked for twice", port.host_port, protocol.name()));
+            return invalid(format!(
+                "{key}: host port {}/{} is asked for twice",
+                port.host_port,
+                protocol.name()
+            ));
         }
         all.push(port);
     }

@@ -160,7 +160,10 @@ impl Prefix {
         }
         let mut reader = Reader { bytes, at: 4, order };
         let (body, _serial, fields) = (reader.length()?, reader.u32()?, reader.length()?);
-        Ok(Prefix { kind: bytes[1], order, fields, body })
+        match fields + body > LONGEST {
+            true => Err(TOO_LONG),
+            false => Ok(Prefix { kind: bytes[1], order, fields, body }),
+        }
     }
 
     /// How many bytes follow.
