@@ -38,7 +38,8 @@ lint:
 	@scripts/setup build
 	@scripts/say "format and lints"
 	cargo fmt --all -- --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --workspace --lib --bins --quiet -- -D warnings
+	cargo clippy --workspace --tests --examples --quiet -- -D warnings -A clippy::unwrap_used
 
 test:
 	@scripts/as-root "make test" true

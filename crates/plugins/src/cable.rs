@@ -74,7 +74,10 @@ fn recorded(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
     if req.find_pod()?.is_some() {
         return Ok(None);
     }
-    for interface in req.prev.iter().flat_map(|prev| &prev.interfaces).filter(|one| one.sandbox.is_empty()) {
+    // The pod's cable stands before its interface in the pod; what stands behind, a VLAN's gateway, stays.
+    for interface in
+        req.prev.iter().flat_map(|prev| &prev.interfaces).take_while(|one| one.sandbox.is_empty())
+    {
         let end = node.find_link(&interface.name)?;
         if let Some(end) =
             end.filter(|end| end.kind == "veth" && end.alias.is_empty() && end.mac_text() == interface.mac)

@@ -15,8 +15,11 @@ pub mod netlink;
 pub mod result;
 mod status;
 
+/// What is done with some bytes.
+pub type Body = fn(&[u8]);
+
 /// Every target: its name and its body.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Body)] = &[
     ("args", args::run),
     ("conditions", conditions::run),
     ("config", config::run),
