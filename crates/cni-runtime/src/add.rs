@@ -38,7 +38,7 @@ impl Runtime<'_> {
         let failure = match self.forward(list, identity, &chain) {
             Ok((attachment, result)) => {
                 record.result = Some(result.clone());
-                match self.cache.write(&record) {
+                match self.cache.complete(&record) {
                     Ok(()) => return Ok(attachment),
                     Err(error) => Box::new(Failure { started: chain.len(), result: Some(result), error }),
                 }

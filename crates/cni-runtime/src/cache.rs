@@ -12,7 +12,7 @@ mod record;
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 pub(crate) use record::in_version;
@@ -140,6 +140,25 @@ impl Cache {
             }
         }
         written.map_err(Error::file("write record", &record.path))
+    }
+
+    /// Writes a result into the record of its ADD. The record that is there says all that this one says but the
+    /// result, and is shorter: it is written over, by one call, since a file system may wait for the disk when a
+    /// file takes another one's place.
+    pub(crate) fn complete(&self, record: &Record) -> Result<()> {
+        let text = record.to_json().to_string();
+        let over = || -> io::Result<()> {
+            let file = OpenOptions::new().write(true).open(&record.path)?;
+            if file.metadata()?.len() > text.len() as u64 {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            file.write_all_at(text.as_bytes(), 0)
+        };
+        match over() {
+            // Somebody removed it, or it is another one: a new one then.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.write(record),
+            other => other.map_err(Error::file("write record", &record.path)),
+        }
     }
 
     /// Removes what was being written when somebody died. Who still writes will do so again.

@@ -1,0 +1,58 @@
+//! Configs that were changed, or spoilt, between ADD and DEL.
+
+use podwire_tests::{assert_same, ours, Chain, Node};
+use serde_json::{json, Value};
+
+use crate::{good, is_chained};
+
+/// A config may be changed, or spoilt, while pods of it are running: they are still to be let go.
+#[test]
+fn a_config_that_has_become_another_or_nonsense_keeps_no_pod() {
+    type Spoil = fn(Value) -> Value;
+    let spoilt: &[(&str, Spoil)] = &[
+        ("bridge", |c| with(c, "vlan", json!(4095))),
+        ("bridge", |c| with(c, "mtu", json!("large"))),
+        ("bridge", |c| with(c, "bridge", json!(5))),
+        ("bridge", |c| with(c, "ipMasqBackend", json!("ebtables"))),
+        ("ptp", |c| with(c, "mtu", json!(-1))),
+        ("host-local", |c| with(c, "ipam", json!({"type": "host-local", "subnet": "nonsense"}))),
+        ("host-local", |c| with(c, "ipam", json!({"type": "host-local", "ranges": 5}))),
+        ("portmap", |c| with(c, "backend", json!("ebtables"))),
+        ("portmap", |c| with(c, "conditionsV4", json!(["-m", "physdev"]))),
+        ("portmap", |c| with(c, "runtimeConfig", json!({"portMappings": [{"hostPort": 0}]}))),
+        ("portmap", |c| with(c, "runtimeConfig", json!([]))),
+        ("portmap", |c| with(c, "conditionsV4", json!(["!", "-d", "192.0.2.0/24"]))),
+        ("portmap", |c| with(c, "snat", json!(false))),
+        ("portmap", |c| with(c, "masqAll", json!(true))),
+        ("bridge", |c| with(c, "ipMasq", json!(false))),
+        ("bridge", |c| with(c, "bridge", json!("br1"))),
+        ("bandwidth", |c| with(c, "ingressRate", json!("fast"))),
+        ("bandwidth", |c| with(with(c, "ingressRate", json!(0)), "ingressBurst", json!(0))),
+        ("tuning", |c| with(c, "sysctl", json!({}))),
+        ("firewall", |c| with(c, "ingressPolicy", json!("closed"))),
+        ("tuning", |c| with(c, "sysctl", json!(5))),
+        ("tuning", |c| with(c, "mac", json!("02:00"))),
+        ("sbr", |c| with(c, "table", json!("main"))),
+        ("static", |c| with(c, "ipam", json!({"type": "static", "addresses": 5}))),
+    ];
+    for (kind, spoil) in spoilt {
+        let node = Node::new();
+        let plugins = if is_chained(kind) { vec![good("bridge"), good(kind)] } else { vec![good(kind)] };
+        let chain = Chain::new(&ours(), "net", &plugins);
+        let (first, pod) = (node.pod("first"), node.pod("blue"));
+        let result = chain.add(&node, &first);
+        chain.del(&node, &first, Some(&result));
+        let before = node.state(&pod);
+        let result = chain.add(&node, &pod);
+        let mut nonsense = chain.clone();
+        let last = nonsense.plugins.len() - 1;
+        nonsense.plugins[last] = spoil(nonsense.plugins[last].clone());
+        nonsense.del(&node, &pod, Some(&result));
+        assert_same(&before, &node.state(&pod), &format!("{}", nonsense.plugins[last]));
+    }
+}
+
+fn with(mut config: Value, key: &str, value: Value) -> Value {
+    config[key] = value;
+    config
+}
