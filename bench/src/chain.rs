@@ -2,8 +2,12 @@
 //! before; DEL in reverse, each given the result that ADD ended with.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
+use cni::NetworkList;
+use cni_plugin::Registry;
+use cni_runtime::{Identity, Runtime};
 use serde_json::{json, Map, Value};
 
 use crate::exec::{clean, timed, Ended};
@@ -45,14 +49,15 @@ pub struct Chain {
     name: String,
     version: String,
     plugins: Vec<Map<String, Value>>,
+    list: NetworkList,
 }
 
 impl Chain {
-    /// Reads the plan; for our runtime the network is also written where it looks for networks.
+    /// Reads the plan; for our tool the network is also written where it looks for networks.
     pub fn new(plan: &Plan) -> Result<Chain> {
         let text = |key: &str| plan.network[key].as_str().unwrap_or_default().to_owned();
         let plugins = plan.network["plugins"].as_array().cloned().unwrap_or_default();
-        if matches!(plan.way, Way::Runtime { .. }) {
+        if matches!(plan.way, Way::Tool { .. }) {
             std::fs::create_dir_all(CONFIGS)?;
             std::fs::write(format!("{CONFIGS}/10-bench.conflist"), plan.network.to_string())?;
         }
@@ -60,6 +65,7 @@ impl Chain {
             way: plan.way.clone(),
             name: text("name"),
             version: text("cniVersion"),
+            list: NetworkList::parse(plan.network.to_string().as_bytes())?,
             plugins: plugins.into_iter().filter_map(|p| p.as_object().cloned()).collect(),
         })
     }
@@ -77,9 +83,10 @@ impl Chain {
     /// Asks a plugin for its versions.
     pub fn version_of(&self, plugin: &str) -> Result<Done> {
         let file = match &self.way {
-            Way::Plugins { folder } | Way::Ipam { folder } | Way::Runtime { folder, .. } => {
-                folder.join(plugin)
-            }
+            Way::Plugins { folder }
+            | Way::Ipam { folder }
+            | Way::Runtime { folder }
+            | Way::Tool { folder, .. } => folder.join(plugin),
             Way::Program { file } => file.clone(),
         };
         let mut command = clean(file);
@@ -93,8 +100,10 @@ impl Chain {
 
     /// Carries out a verb for a pod; `previous` is what its ADD ended with.
     pub fn run(&self, verb: Verb, pod: u32, previous: Option<&Value>) -> Result<Done> {
-        if let Way::Runtime { file, folder } = &self.way {
-            return self.through_runtime(file, folder, verb, pod);
+        match &self.way {
+            Way::Runtime { folder } => return self.through_runtime(folder, verb, pod),
+            Way::Tool { file, folder } => return self.through_tool(file, folder, verb, pod),
+            _ => {}
         }
         let mut done = Done { micros: 0.0, result: previous.cloned(), fault: None };
         let mut order: Vec<&Map<String, Value>> = self.plugins.iter().collect();
@@ -144,7 +153,7 @@ impl Chain {
                 (folder.join(kind(plugin.get("ipam").and_then(|i| i.get("type")))?), folder.clone())
             }
             Way::Program { file } => (file.clone(), file.parent().unwrap_or(Path::new("/")).to_owned()),
-            Way::Runtime { .. } => bail!("the runtime executes plugins itself"),
+            Way::Runtime { .. } | Way::Tool { .. } => bail!("the runtime executes plugins itself"),
         };
         let mut command = clean(file);
         command
@@ -157,7 +166,29 @@ impl Chain {
         timed(command, &serde_json::to_vec(&config)?)
     }
 
-    fn through_runtime(&self, file: &Path, folder: &Path, verb: Verb, pod: u32) -> Result<Done> {
+    /// In this process: what a container runtime that is written in Rust does.
+    fn through_runtime(&self, folder: &Path, verb: Verb, pod: u32) -> Result<Done> {
+        let registry = Registry::new(plugins::PLUGINS, plugins::FINGERPRINT);
+        let runtime = Runtime::new([folder]).cache_folder(CACHE).registry(registry);
+        let pod = Identity::new(&container(pod), "eth0")?
+            .netns(namespace(pod))
+            .capability("portMappings", ports(pod));
+        let start = Instant::now();
+        let ended = match verb {
+            Verb::Add => runtime.add(&self.list, &pod).map(Some),
+            Verb::Del => runtime.del(&self.list, &pod).map(|()| None),
+        };
+        let micros = start.elapsed().as_secs_f64() * 1e6;
+        match ended {
+            Ok(result) => {
+                let result = result.map(|result| result.to_json(self.list.version)).transpose()?;
+                Ok(Done { micros, result, fault: None })
+            }
+            Err(error) => Ok(Done { micros, result: None, fault: Some(error.to_string()) }),
+        }
+    }
+
+    fn through_tool(&self, file: &Path, folder: &Path, verb: Verb, pod: u32) -> Result<Done> {
         let mut command = clean(file);
         command.args(["cni", &verb.text().to_lowercase(), &self.name]).arg(namespace(pod));
         command.args(["--container", &container(pod), "--conf-dir", CONFIGS, "--cache-dir", CACHE]);

@@ -47,9 +47,9 @@ struct Arguments {
     /// The folder with our plugins
     #[arg(long, value_name = "DIR", default_value = "dist/cni")]
     ours: PathBuf,
-    /// Our podwire program, for the chain through our runtime [default: podwire beside the folder of our plugins]
+    /// Our podwire program, for the chain through our hand tool [default: podwire beside the folder of our plugins]
     #[arg(long, value_name = "FILE")]
-    runtime: Option<PathBuf>,
+    tool: Option<PathBuf>,
     /// The floor program [default: podwire-floor beside this program]
     #[arg(long, value_name = "FILE")]
     floor: Option<PathBuf>,
@@ -162,11 +162,11 @@ fn options(arguments: &Arguments) -> Result<Options> {
     let absolute = |path: &Path| std::path::absolute(path);
     let ours = absolute(&arguments.ours)?;
     let own = std::env::current_exe()?;
-    let runtime = arguments.runtime.clone().unwrap_or_else(|| ours.with_file_name("podwire"));
+    let tool = arguments.tool.clone().unwrap_or_else(|| ours.with_file_name("podwire"));
     let floor = arguments.floor.clone().unwrap_or_else(|| own.with_file_name("podwire-floor"));
     Ok(Options {
         peer: absolute(&arguments.peer)?,
-        runtime: absolute(&runtime)?,
+        tool: absolute(&tool)?,
         floor: absolute(&floor)?,
         ours,
         disk: absolute(&arguments.state_dir)?,

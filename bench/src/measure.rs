@@ -27,7 +27,7 @@ pub struct Options {
     /// The folder with our plugins.
     pub ours: PathBuf,
     /// Our `podwire`.
-    pub runtime: PathBuf,
+    pub tool: PathBuf,
     /// The floor program.
     pub floor: PathBuf,
     /// Where nodes keep files.
@@ -61,7 +61,8 @@ impl Options {
             Actor::Peer => of(&self.peer),
             Actor::Ours => of(&self.ours),
             Actor::Floor => Way::Program { file: self.floor.clone() },
-            Actor::Runtime => Way::Runtime { file: self.runtime.clone(), folder: self.ours.clone() },
+            Actor::Runtime => Way::Runtime { folder: self.ours.clone() },
+            Actor::Tool => Way::Tool { file: self.tool.clone(), folder: self.ours.clone() },
         }
     }
 
@@ -71,7 +72,8 @@ impl Options {
             Actor::Peer => vec![&self.peer],
             Actor::Ours => vec![&self.ours],
             Actor::Floor => vec![&self.floor],
-            Actor::Runtime => vec![&self.ours, &self.runtime],
+            Actor::Runtime => vec![&self.ours],
+            Actor::Tool => vec![&self.ours, &self.tool],
         }
     }
 }

@@ -27,8 +27,13 @@ pub enum Way {
         /// The program.
         file: PathBuf,
     },
-    /// Our runtime runs the chain.
+    /// Our runtime, as a library in a process that is there already (a container runtime's), runs the chain.
     Runtime {
+        /// The folder with the plugins.
+        folder: PathBuf,
+    },
+    /// Our hand tool runs the chain.
+    Tool {
         /// The `podwire` program.
         file: PathBuf,
         /// The folder with the plugins.

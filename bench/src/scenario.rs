@@ -40,8 +40,10 @@ pub enum Actor {
     Peer,
     /// Our plugins.
     Ours,
-    /// Our plugins, run by our runtime.
+    /// Our plugins, run by our runtime in a process that is there already.
     Runtime,
+    /// Our plugins, run by our hand tool.
+    Tool,
     /// The floor program.
     Floor,
 }
@@ -88,6 +90,7 @@ const fn crowded(name: &'static str, actor: Actor) -> Variant {
 const PEER: Variant = variant("peer", Actor::Peer);
 const OURS: Variant = variant("ours", Actor::Ours);
 const RUNTIME: Variant = variant("runtime", Actor::Runtime);
+const TOOL: Variant = variant("tool", Actor::Tool);
 const FLOOR: Variant = variant("floor", Actor::Floor);
 const BOTH: &[Variant] = &[PEER, OURS];
 const GROWTH: &[Variant] = &[variant("ours-empty", Actor::Ours), crowded("ours-full", Actor::Ours)];
@@ -142,7 +145,7 @@ pub const SCENARIOS: &[Scenario] = &[
         at_once: 1,
         ops: 60,
         rest: 0,
-        variants: &[PEER, OURS, RUNTIME],
+        variants: &[PEER, OURS, RUNTIME, TOOL],
     },
     Scenario {
         name: "parallel-bridge",
