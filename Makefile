@@ -25,9 +25,10 @@ build:
 	@scripts/setup build
 	@scripts/build $(PLUGINS)
 
-demo: build
-	@scripts/setup demo
-	@scripts/as-root "make demo" dist/podwire demo
+demo:
+	@scripts/as-root "make demo" true
+	@$(MAKE) --no-print-directory build
+	@dist/podwire demo
 
 check: lint
 	@scripts/say "unit tests (no root needed)"
@@ -47,9 +48,11 @@ test:
 	@$(MAKE) --no-print-directory build
 	@scripts/test
 
-bench: build
+bench:
+	@scripts/as-root "make bench" true
 	@scripts/setup bench
-	@scripts/as-root "make bench" scripts/bench $(BENCH)
+	@$(MAKE) --no-print-directory build
+	@scripts/bench $(BENCH)
 
 fuzz:
 	@scripts/setup fuzz
