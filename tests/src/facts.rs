@@ -40,7 +40,8 @@ const TELLERS: [(&str, &str); 8] = [
     ("rule", "ip -j -4 rule"),
     ("rule6", "ip -j -6 rule"),
     ("port", "bridge -j -d link"),
-    ("queue", "tc -j qdisc"),
+    // How many hold a queue is the kernel's business: it follows from the number of a device's queues.
+    ("queue", "tc -j qdisc | sed 's/\"refcnt\":[0-9]*,//g'"),
 ];
 
 const SYSCTLS: &str = "cd /proc/sys/net && grep -rs . ipv4/conf ipv6/conf ipv4/ip_forward || true";

@@ -25,11 +25,19 @@ fn mtu_advmss_priority_and_table_of_a_route_reach_the_kernel() {
 
         let inside = |what: &str| node.json(&format!("ip -n {} -j {what}", pod.name));
         let default = &inside("route show default")[0];
-        assert_eq!((&default["gateway"], &default["metric"]), (&json!("10.5.0.1"), &json!(77)), "{kind}: {default}");
+        assert_eq!(
+            (&default["gateway"], &default["metric"]),
+            (&json!("10.5.0.1"), &json!(77)),
+            "{kind}: {default}"
+        );
         let metrics = &default["metrics"][0];
         assert_eq!((&metrics["mtu"], &metrics["advmss"]), (&json!(1300), &json!(1200)), "{kind}: {default}");
         let other = &inside("route show table 1234")[0];
-        assert_eq!((&other["dst"], &other["gateway"]), (&json!("192.0.2.0/24"), &json!("10.5.0.1")), "{kind}");
+        assert_eq!(
+            (&other["dst"], &other["gateway"]),
+            (&json!("192.0.2.0/24"), &json!("10.5.0.1")),
+            "{kind}"
+        );
         let six = &inside("-6 route show default")[0];
         assert_eq!((&six["metric"], &six["metrics"][0]["mtu"]), (&json!(88), &json!(1320)), "{kind}: {six}");
 

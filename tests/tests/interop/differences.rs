@@ -11,7 +11,7 @@ pub const LEASE: &str = "Files of host-local are readable by root only";
 pub const UNTOUCHED: &str = "A request that is refused leaves no file behind";
 pub const PORT: &str = "Bridge ports have no IPv6 address of their own";
 pub const ALIAS: &str = "Devices on the node say whose they are";
-pub const QUEUE: &str = "Devices have a transmit queue";
+pub const QUEUE: &str = "Devices have one transmit queue, of the usual length";
 pub const QUIET: &str = "IPv6 of a pod without IPv6 addresses is left alone";
 pub const DAD: &str = "IPv6 addresses can be used at once";
 pub const KEEP: &str = "IPv6 addresses survive when their link goes down";
@@ -82,6 +82,14 @@ pub const DIFFERENCES: &[Difference] = &[
             "+ after *: node link end(*) txqlen = 1000",
             "+ after *: p* link * txqlen = 1000",
             "+ after *: node link bwp* txqlen = 32",
+            "- after *: node link end(*) num_rx_queues = *",
+            "- after *: node link end(*) num_tx_queues = *",
+            "+ after *: node link end(*) num_rx_queues = 1",
+            "+ after *: node link end(*) num_tx_queues = 1",
+            "- after *: p* link * num_rx_queues = *",
+            "- after *: p* link * num_tx_queues = *",
+            "+ after *: p* link * num_rx_queues = 1",
+            "+ after *: p* link * num_tx_queues = 1",
         ],
     },
     Difference {
