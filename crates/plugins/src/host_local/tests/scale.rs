@@ -1,7 +1,5 @@
 //! Ten thousand addresses: counted work, and (by hand) time.
 
-use std::time::Instant;
-
 use super::*;
 
 /// `count` addresses of others, written by others, from 10.1.0.2 on.
@@ -39,35 +37,4 @@ fn behind_a_crowd_the_first_free_address_is_found() {
     crowd(&node, 5_000);
     fs::remove_file(node.folder().join("last_reserved_ip.0")).unwrap();
     assert_eq!(node.add("a"), ["10.1.19.138/16"]);
-}
-
-/// `cargo test --release -p podwire-plugins --lib host_local::tests::scale::timing -- --ignored --nocapture`
-#[test]
-#[ignore = "prints times"]
-fn timing() {
-    for count in [10, 10_000] {
-        let node = Node::subnet("10.1.0.0/16");
-        crowd(&node, count);
-        let start = Instant::now();
-        node.add("first");
-        let first = start.elapsed();
-        let (mut adds, mut dels) = (Vec::new(), Vec::new());
-        for i in 0..1000 {
-            let pod = format!("{i:064}-pod");
-            let (add, del) =
-                (node.request(Command::Add, &pod, "eth0"), node.request(Command::Del, &pod, "eth0"));
-            let start = Instant::now();
-            super::super::add(&add, &node.index_root()).unwrap();
-            adds.push(start.elapsed());
-            let start = Instant::now();
-            super::super::del(&del, &node.index_root()).unwrap();
-            dels.push(start.elapsed());
-        }
-        let quantiles = |times: &mut Vec<std::time::Duration>| {
-            times.sort_unstable();
-            format!("p50 {:?} p99 {:?}", times[500], times[990])
-        };
-        println!("{count}: ADD {}, DEL {}", quantiles(&mut adds), quantiles(&mut dels));
-        println!("{count}: first ADD, which reads the folder, {first:?}");
-    }
 }
