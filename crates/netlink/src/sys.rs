@@ -206,19 +206,59 @@ pub struct Detached<'a> {
     pub hold: [Option<BorrowedFd<'a>>; 2],
 }
 
-/// Starts a child that carries out `work` and is waited for by nobody (init reaps it). It has no standard
-/// streams, no other descriptors and no signals of the caller's terminal.
+/// Starts a child that carries out `work` and is waited for by nobody. It has no standard streams, no other
+/// descriptors and no signals of the caller's terminal, and is no child of the caller's but of a go-between that is
+/// gone when this returns: so init reaps it, and a program that lives long collects no dead children.
 pub fn detach(work: &Detached<'_>) -> io::Result<()> {
     let raw = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
     let (socket, bytes) = work.request.map_or((-1, &[][..]), |(fd, bytes)| (fd.as_raw_fd(), bytes));
     let mut kept = [socket, raw(work.report), raw(work.hold[0]), raw(work.hold[1])];
     kept.sort_unstable();
-    // SAFETY: the child runs `detached_child` only, which makes plain system calls on values prepared here
-    // and ends with _exit: no allocation, no lock, no destructor runs in it.
-    match check(unsafe { libc::fork() }.into())? {
-        0 => detached_child(socket, bytes, raw(work.report), &kept),
-        _ => Ok(()),
+    let mut task = Task { socket, bytes, report: raw(work.report), kept, error: 0 };
+    let mut stack = Box::new(Stack([0; STACK_SIZE]));
+    let top = stack.0.as_mut_ptr_range().end;
+    // No signal tells of the go-between's end, and a plain wait does not see it: a caller that counts its own
+    // children is not disturbed.
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK;
+    // SAFETY: the go-between runs on a stack of its own, which like `task` outlives it, since CLONE_VFORK keeps us
+    // here until it has ended; it runs `go_between` only.
+    let child =
+        check(unsafe { libc::clone(go_between, top.cast(), flags, (&raw mut task).cast()) }.into())? as i32;
+    // SAFETY: waitpid(2) with a null status takes numbers only.
+    let _ = uninterrupted(|| unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WCLONE).into() });
+    match task.error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+/// What the go-between passes on.
+struct Task<'a> {
+    socket: i32,
+    bytes: &'a [u8],
+    report: i32,
+    kept: [i32; 4],
+    /// Why there is no child, if there is none.
+    error: i32,
+}
+
+const STACK_SIZE: usize = 16 << 10;
+
+#[repr(align(16))]
+struct Stack([u8; STACK_SIZE]);
+
+extern "C" fn go_between(task: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `detach` gave us its own `Task` and stands still until we have ended.
+    let task = unsafe { &mut *task.cast::<Task<'_>>() };
+    // SAFETY: the system call itself instead of fork(3), which would touch locks of the caller's threads. The child
+    // has a copy of the memory, runs `detached_child` only, which makes plain system calls on values prepared
+    // before, and ends with _exit: no allocation, no lock, no destructor runs in it.
+    match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
+        0 => detached_child(task.socket, task.bytes, task.report, &task.kept),
+        -1 => task.error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN),
+        _ => {}
+    }
+    0
 }
 
 fn detached_child(socket: i32, bytes: &[u8], report: i32, kept: &[i32; 4]) -> ! {

@@ -1,0 +1,41 @@
+//! Deletions leave their waiting to a child. A program that lives long, as a container runtime does, must not
+//! collect those children. It needs root.
+
+use std::thread;
+
+use kernel::{detached, veth, Host, Netns, Owner};
+use netlink::sys;
+
+/// The processes whose parent is this one, dead ones too.
+fn children() -> usize {
+    let parent = std::process::id().to_string();
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let stats = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    // pid (name) state parent …
+    stats
+        .filter(|stat| stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)) == Some(&parent))
+        .count()
+}
+
+#[test]
+fn a_hundred_deletions_leave_no_child_behind() {
+    assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
+    let deletions = || {
+        sys::new_network_namespace().expect("a new network namespace");
+        let mut node = Host::here().expect("this namespace");
+        node.nft().expect("a netfilter socket");
+        let pod = Netns::open("/proc/thread-self/ns/net").expect("this namespace");
+        for number in 0..100 {
+            let owner = Owner::new("pods", &number.to_string(), "eth0");
+            let cable = veth::Veth { name: "eth0", owner: &owner, mtu: 0, mac: None, port: None };
+            let pair = cable.create(&mut node, &pod).expect("a cable");
+            let end = node.get_link(&pair.host).expect("its end");
+            let mut links = Host::here().expect("this namespace");
+            detached::delete_link(&mut links, &end, node.used_nft()).expect("the deletion");
+            detached::after_deleting(&node);
+            detached::after_adding(&node);
+        }
+    };
+    thread::spawn(deletions).join().expect("the deletions");
+    assert_eq!(children(), 0, "children of this process");
+}
