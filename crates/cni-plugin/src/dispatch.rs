@@ -8,7 +8,7 @@ use kernel::Netns;
 use serde_json::Value;
 
 use crate::request::{Command, Request, Source};
-use crate::{Error, Plugin, Registry, Result};
+use crate::{Error, Finding, Plugin, Registry, Result};
 
 /// More than any config: a runtime that sends more is broken or hostile.
 const STDIN_LIMIT: u64 = 64 << 20;
@@ -121,7 +121,7 @@ pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool)
     match req.command {
         Command::Add => return Ok(Some(plugin.add(req)?.to_json(req.version)?)),
         Command::Del => plugin.del(req)?,
-        Command::Check => plugin.check(req)?,
+        Command::Check => Finding::report(plugin.inspect(req)?)?,
         Command::Gc => plugin.gc(req)?,
         Command::Status => plugin.status(req)?,
         Command::Version => {}

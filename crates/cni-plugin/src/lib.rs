@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! use cni::Attachment;
-//! use cni_plugin::{main, Plugin, Registry, Request, Result};
+//! use cni_plugin::{main, Finding, Plugin, Registry, Request, Result};
 //!
 //! struct Hello;
 //!
@@ -18,7 +18,7 @@
 //!         Ok(req.prev.clone().unwrap_or_default())
 //!     }
 //!     fn del(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
-//!     fn check(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
+//!     fn inspect<'p>(&self, _: &Request<'p>) -> Result<Vec<Finding<'p>>> { Ok(Vec::new()) }
 //!     fn gc(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
 //!     fn status(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
 //! }
@@ -38,11 +38,13 @@ pub mod delegate;
 pub mod dispatch;
 mod error;
 pub mod exec;
+mod finding;
 mod registry;
 mod request;
 
 pub use dispatch::main;
 pub use error::{Context, Error, Result};
+pub use finding::Finding;
 pub use registry::Registry;
 pub use request::{Command, Request, Source, Valid};
 
@@ -69,8 +71,9 @@ pub trait Plugin: Sync {
     /// or never was: it removes what is there and succeeds.
     fn del(&self, req: &Request<'_>) -> Result<()>;
 
-    /// Says what is not as ADD left it.
-    fn check(&self, req: &Request<'_>) -> Result<()>;
+    /// Compares all that ADD made with what is there now, and says for each difference how to put it back. CHECK
+    /// reports what is found here, a repair mends it.
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>>;
 
     /// Removes whatever belongs to attachments of this network that are not in [`Request::valid`].
     fn gc(&self, req: &Request<'_>) -> Result<()>;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use bench::{list, pod, Bench};
 use cni::{addr, code, Attachment, Ip};
-use cni_plugin::{Command, Plugin, Registry, Request, Result};
+use cni_plugin::{Command, Finding, Plugin, Registry, Request, Result};
 
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// The tests share `CALLS`.
@@ -43,9 +43,9 @@ impl Plugin for Ours {
         self.note(req);
         Ok(())
     }
-    fn check(&self, req: &Request<'_>) -> Result<()> {
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         self.note(req);
-        Ok(())
+        Ok(Vec::new())
     }
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         assert!(req.valid()?.contains("keep", "eth0"));

@@ -8,7 +8,7 @@ mod detour;
 mod limits;
 
 use cni::{Attachment, Interface, Version};
-use cni_plugin::{Context, Error, Plugin, Request, Result};
+use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::rt::link;
 use kernel::{detached, shaping, veth, Host, Link, Undo};
 
@@ -70,27 +70,30 @@ impl Plugin for Bandwidth {
         Error::all(errors)
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        let limits = Limits::read(&req.config)?;
-        if limits.is_none() {
-            return Ok(());
-        }
-        let mut node = Host::here()?;
-        let end = node_end(req, &mut node, req.recorded()?)?;
-        let mut wrong = Vec::new();
-        if let Some(limit) = limits.into_pod {
-            wrong.extend(wrong_bucket(&mut node, &end, limit)?);
-        }
-        if let Some(limit) = limits.out_of_pod {
-            match detour::all_of(&mut node, req)?.first() {
-                None => wrong.push(format!("the device {} is missing", detour::names(&req.owner())[0])),
-                Some(detour) => wrong.extend(wrong_detour(&mut node, &end, detour, limit)?),
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            let limits = Limits::read(&req.config)?;
+            if limits.is_none() {
+                return Ok(());
             }
-        }
-        match wrong.is_empty() {
-            true => Ok(()),
-            false => Err(differs(format!("the limits of {} differ: {}", req.ifname, wrong.join("; ")))),
-        }
+            let mut node = Host::here()?;
+            let end = node_end(req, &mut node, req.recorded()?)?;
+            let mut wrong = Vec::new();
+            if let Some(limit) = limits.into_pod {
+                wrong.extend(wrong_bucket(&mut node, &end, limit)?);
+            }
+            if let Some(limit) = limits.out_of_pod {
+                match detour::all_of(&mut node, req)?.first() {
+                    None => wrong.push(format!("the device {} is missing", detour::names(&req.owner())[0])),
+                    Some(detour) => wrong.extend(wrong_detour(&mut node, &end, detour, limit)?),
+                }
+            }
+            match wrong.is_empty() {
+                true => Ok(()),
+                false => Err(differs(format!("the limits of {} differ: {}", req.ifname, wrong.join("; ")))),
+            }
+        };
+        compare().map(|()| Vec::new())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {

@@ -9,7 +9,7 @@ mod gateway;
 mod port;
 
 use cni::{Attachment, Interface, Version};
-use cni_plugin::{Context, Error, Plugin, Request, Result};
+use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::rt::link;
 use kernel::veth::{self, Pair, Veth};
 use kernel::{detached, sysctl, Host, Link, Undo};
@@ -80,9 +80,12 @@ impl Plugin for Bridge {
         Error::all(errors)
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        lease::check(req)?;
-        check::check(req, &Conf::read(req)?)
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            lease::check(req)?;
+            check::check(req, &Conf::read(req)?)
+        };
+        compare().map(|()| Vec::new())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {

@@ -11,7 +11,7 @@ mod firewalld;
 use std::net::IpAddr;
 
 use cni::{Attachment, Version};
-use cni_plugin::{Context, Error, Plugin, Request, Result};
+use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::firewall::forward::{self, Policy, Rules};
 use kernel::firewall::legacy;
 use kernel::{detached, Host, Undo};
@@ -79,20 +79,23 @@ impl Plugin for Firewall {
         Error::all(errors)
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        let conf = Conf::read(req)?;
-        let recorded = req.recorded()?;
-        if let Some(mut firewalld) = conf.firewalld()? {
-            return check_bound(&mut firewalld, conf.zone(), &addresses(recorded));
-        }
-        let mut node = Host::here()?;
-        for address in addresses(recorded) {
-            let nft = node.nft()?;
-            if !forward::is_present(nft, &req.owner(), address)? && !legacy::lets_pass(nft, address)? {
-                return Err(differs(format!("packets of {address} are not let through any more")));
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            let conf = Conf::read(req)?;
+            let recorded = req.recorded()?;
+            if let Some(mut firewalld) = conf.firewalld()? {
+                return check_bound(&mut firewalld, conf.zone(), &addresses(recorded));
             }
-        }
-        Ok(())
+            let mut node = Host::here()?;
+            for address in addresses(recorded) {
+                let nft = node.nft()?;
+                if !forward::is_present(nft, &req.owner(), address)? && !legacy::lets_pass(nft, address)? {
+                    return Err(differs(format!("packets of {address} are not let through any more")));
+                }
+            }
+            Ok(())
+        };
+        compare().map(|()| Vec::new())
     }
 
     /// Our own rules only: a source of firewalld does not say whose it is, and may be the administrator's.

@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{code, Attachment, Error, Ip};
-use cni_plugin::{Plugin, Request, Result};
+use cni_plugin::{Finding, Plugin, Request, Result};
 use ipam::{Candidate, RangeSet};
 
 use config::Config;
@@ -54,8 +54,9 @@ impl Plugin for HostLocal {
         del(req, Path::new(INDEX_ROOT))
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        check(req, Path::new(INDEX_ROOT))
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> { check(req, Path::new(INDEX_ROOT)) };
+        compare().map(|()| Vec::new())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {

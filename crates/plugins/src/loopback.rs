@@ -4,7 +4,7 @@
 //! gives it 127.0.0.1/8 and, where IPv6 is on, ::1/128, and the routes to them.
 
 use cni::{Attachment, Interface, Ip};
-use cni_plugin::{Context, Plugin, Request, Result};
+use cni_plugin::{Context, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
 use kernel::rt::{address, link};
 use kernel::{Host, Link, Undo};
@@ -48,12 +48,15 @@ impl Plugin for Loopback {
         }
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        let lo = req.pod()?.get_link(LO).doing(|| "loopback interface of the pod".into())?;
-        match lo.is_up() {
-            true => Ok(()),
-            false => Err(differs("loopback interface is down".into())),
-        }
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            let lo = req.pod()?.get_link(LO).doing(|| "loopback interface of the pod".into())?;
+            match lo.is_up() {
+                true => Ok(()),
+                false => Err(differs("loopback interface is down".into())),
+            }
+        };
+        compare().map(|()| Vec::new())
     }
 
     /// A loopback lives and dies with its namespace.

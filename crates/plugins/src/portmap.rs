@@ -7,7 +7,7 @@ mod conditions;
 mod config;
 
 use cni::Attachment;
-use cni_plugin::{Context, Error, Plugin, Request, Result};
+use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
 use kernel::firewall::hostports::{self, PortMap, Snat};
 use kernel::firewall::legacy;
@@ -63,18 +63,21 @@ impl Plugin for Portmap {
         Ok(())
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        let conf = Conf::read(req)?;
-        let maps = conf.maps(&pod_addresses(req.recorded()?, req));
-        let mut node = Host::here()?;
-        let (owner, nft) = (req.owner(), node.nft()?);
-        let missing = hostports::missing(nft, &owner, &maps, &conf.options)?;
-        if missing.is_empty() || legacy::maps_ports(nft, &owner)? {
-            return Ok(());
-        }
-        let ports: Vec<_> =
-            missing.iter().map(|map| format!("{}/{}", map.host_port, map.protocol.name())).collect();
-        Err(differs(format!("host ports are not mapped any more: {}", ports.join(", "))))
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            let conf = Conf::read(req)?;
+            let maps = conf.maps(&pod_addresses(req.recorded()?, req));
+            let mut node = Host::here()?;
+            let (owner, nft) = (req.owner(), node.nft()?);
+            let missing = hostports::missing(nft, &owner, &maps, &conf.options)?;
+            if missing.is_empty() || legacy::maps_ports(nft, &owner)? {
+                return Ok(());
+            }
+            let ports: Vec<_> =
+                missing.iter().map(|map| format!("{}/{}", map.host_port, map.protocol.name())).collect();
+            Err(differs(format!("host ports are not mapped any more: {}", ports.join(", "))))
+        };
+        compare().map(|()| Vec::new())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {

@@ -5,7 +5,7 @@
 //! of the cable; the node knows each pod by a route to its one address.
 
 use cni::{Attachment, Dns, Interface, Version};
-use cni_plugin::{Context, Error, Plugin, Request, Result};
+use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
 use kernel::rt::{address, link, route, route::Route};
 use kernel::veth::{self, Pair, Veth};
@@ -78,18 +78,21 @@ impl Plugin for Ptp {
         Error::all(errors)
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        let conf = read(req)?;
-        lease::check(req)?;
-        let mut pod = req.pod()?;
-        let mut node = Host::here()?;
-        let inside = plumbing::check_interface(req, &mut pod)?;
-        plumbing::check(req, &mut pod, &inside)?;
-        check_node(req, &mut node, inside.link)?;
-        if conf.ip_masq {
-            masquerade::check(req, &mut node)?;
-        }
-        Ok(())
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            let conf = read(req)?;
+            lease::check(req)?;
+            let mut pod = req.pod()?;
+            let mut node = Host::here()?;
+            let inside = plumbing::check_interface(req, &mut pod)?;
+            plumbing::check(req, &mut pod, &inside)?;
+            check_node(req, &mut node, inside.link)?;
+            if conf.ip_masq {
+                masquerade::check(req, &mut node)?;
+            }
+            Ok(())
+        };
+        compare().map(|()| Vec::new())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {

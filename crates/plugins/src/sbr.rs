@@ -13,7 +13,7 @@ mod turn;
 use std::net::IpAddr;
 
 use cni::{Attachment, Ip};
-use cni_plugin::{Context, Error, Plugin, Request, Result};
+use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::rt::{address, route, rule};
 use kernel::{Host, Link, Undo};
 use netlink::Batch;
@@ -91,27 +91,32 @@ impl Plugin for Sbr {
         remove_rules(&mut pod, &addresses, table)
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        let plan = req.config::<Conf>()?.plan()?;
-        let recorded = req.recorded()?;
-        let mut pod = req.pod()?;
-        let link = interface(req, &mut pod)?;
-        let rules = rule::list(&mut pod.route)?;
-        let routes = route::list(&mut pod.route)?;
-        let mut missing = Vec::new();
-        for ip in of_interface(recorded, &req.ifname) {
-            match plan.find_lane(ip, &rules) {
-                None => missing.push(plan.rule_text(ip)),
-                Some(lane) => missing.extend(plan.missing_ways(&lane, &routes, link.index)),
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            let plan = req.config::<Conf>()?.plan()?;
+            let recorded = req.recorded()?;
+            let mut pod = req.pod()?;
+            let link = interface(req, &mut pod)?;
+            let rules = rule::list(&mut pod.route)?;
+            let routes = route::list(&mut pod.route)?;
+            let mut missing = Vec::new();
+            for ip in of_interface(recorded, &req.ifname) {
+                match plan.find_lane(ip, &rules) {
+                    None => missing.push(plan.rule_text(ip)),
+                    Some(lane) => missing.extend(plan.missing_ways(&lane, &routes, link.index)),
+                }
             }
-        }
-        missing.extend(plan::missing_routes(recorded, &routes));
-        match missing.is_empty() {
-            true => Ok(()),
-            false => {
-                Err(differs(format!("source based routing of {} lacks {}", req.ifname, missing.join(", "))))
+            missing.extend(plan::missing_routes(recorded, &routes));
+            match missing.is_empty() {
+                true => Ok(()),
+                false => Err(differs(format!(
+                    "source based routing of {} lacks {}",
+                    req.ifname,
+                    missing.join(", ")
+                ))),
             }
-        }
+        };
+        compare().map(|()| Vec::new())
     }
 
     fn gc(&self, _: &Request<'_>) -> Result<()> {

@@ -13,7 +13,7 @@
 use std::net::IpAddr;
 
 use cni::{addr, capability, Attachment, Dns, Error, Ip, Route, Version};
-use cni_plugin::{Plugin, Request, Result};
+use cni_plugin::{Finding, Plugin, Request, Result};
 use serde::Deserialize;
 
 /// The plugin.
@@ -38,9 +38,12 @@ impl Plugin for Static {
         Ok(())
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        let (wanted, prev) = (read(req)?, req.recorded()?);
-        wanted.ips.iter().try_for_each(|ip| compare(ip, prev, &req.ifname))
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            let (wanted, prev) = (read(req)?, req.recorded()?);
+            wanted.ips.iter().try_for_each(|ip| compare(ip, prev, &req.ifname))
+        };
+        compare().map(|()| Vec::new())
     }
 
     /// Nothing was kept.
@@ -306,7 +309,7 @@ mod tests {
     #[test]
     fn check_compares_with_what_the_runtime_remembers() {
         let mut req = request(both(), "");
-        let check = |req: &Request<'_>| Static.check(req).map_err(|error| error.to_cni().msg);
+        let check = |req: &Request<'_>| Static.inspect(req).map(drop).map_err(|error| error.to_cni().msg);
         assert_eq!(check(&req), Err("Required prevResult missing".into()));
         req.prev = Some(Static.add(&req).unwrap());
         assert_eq!(check(&req), Ok(()));

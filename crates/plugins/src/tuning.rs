@@ -11,7 +11,7 @@ mod interface;
 mod settings;
 
 use cni::{Attachment, Version};
-use cni_plugin::{Context, Error, Plugin, Request, Result};
+use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::{sysctl, Host, Undo};
 
 use crate::plumbing::differs;
@@ -64,25 +64,28 @@ impl Plugin for Tuning {
         restored
     }
 
-    fn check(&self, req: &Request<'_>) -> Result<()> {
-        let settings = Settings::read(req)?;
-        req.recorded()?;
-        let mut pod = req.pod()?;
-        let mut wrong = Vec::new();
-        for (key, wanted) in &settings.sysctl {
-            let found = pod.run(|| sysctl::read(key))?.doing(|| "compare a sysctl".into())?;
-            if !same_value(wanted, &found) {
-                wrong.push(format!("value of /proc/sys/{key} is {wanted}, current value is {found}"));
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let compare = || -> Result<()> {
+            let settings = Settings::read(req)?;
+            req.recorded()?;
+            let mut pod = req.pod()?;
+            let mut wrong = Vec::new();
+            for (key, wanted) in &settings.sysctl {
+                let found = pod.run(|| sysctl::read(key))?.doing(|| "compare a sysctl".into())?;
+                if !same_value(wanted, &found) {
+                    wrong.push(format!("value of /proc/sys/{key} is {wanted}, current value is {found}"));
+                }
             }
-        }
-        if !settings.link.is_empty() {
-            let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
-            wrong.extend(interface::differences(&settings.link, &found));
-        }
-        match wrong.is_empty() {
-            true => Ok(()),
-            false => Err(differs(format!("Error: Tuning configured {}", wrong.join("; ")))),
-        }
+            if !settings.link.is_empty() {
+                let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
+                wrong.extend(interface::differences(&settings.link, &found));
+            }
+            match wrong.is_empty() {
+                true => Ok(()),
+                false => Err(differs(format!("Error: Tuning configured {}", wrong.join("; ")))),
+            }
+        };
+        compare().map(|()| Vec::new())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
