@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::dispatch::call;
 use crate::exec::{self, Execution};
-use crate::{Command, Context, Request, Result};
+use crate::{Command, Context, Finding, Request, Result};
 
 /// The IPAM plugin that the config names, if it names one.
 pub fn ipam<'v>(req: &'v Request<'_>) -> Option<&'v str> {
@@ -43,6 +43,17 @@ pub fn check(req: &Request<'_>, kind: &str) -> Result<()> {
     send(req, kind, Command::Check).map(drop)
 }
 
+/// What the plugin `kind` finds changed. A foreign one can only say so.
+pub fn inspect<'p>(req: &Request<'p>, kind: &str) -> Result<Vec<Finding<'p>>> {
+    match exec::find(kind, &req.path).ok().and_then(|file| req.registry.in_file(kind, &file)) {
+        Some(plugin) if !is_called(kind) => {
+            let req = Request { command: Command::Check, ..req.clone() };
+            while_called(kind, || plugin.inspect(&req))
+        }
+        _ => Ok(check(req, kind).err().map(Finding::from).into_iter().collect()),
+    }
+}
+
 /// GC by the plugin `kind`.
 pub fn gc(req: &Request<'_>, kind: &str) -> Result<()> {
     send(req, kind, Command::Gc).map(drop)
@@ -56,6 +67,17 @@ pub fn status(req: &Request<'_>, kind: &str) -> Result<()> {
 thread_local! {
     /// The plugins that were called here and have not returned.
     static CALLED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn is_called(kind: &str) -> bool {
+    CALLED.with_borrow(|called| called.iter().any(|other| other == kind))
+}
+
+fn while_called<T>(kind: &str, work: impl FnOnce() -> T) -> T {
+    CALLED.with_borrow_mut(|called| called.push(kind.to_owned()));
+    let answer = work();
+    CALLED.with_borrow_mut(Vec::pop);
+    answer
 }
 
 /// A plugin that gets its caller's config finds the same other plugin in it, and if it calls that in turn there is
@@ -76,14 +98,11 @@ fn refuse_circle(kind: &str, command: Command) -> Result<()> {
 fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>> {
     let file = exec::find(kind, &req.path)?;
     if let Some(plugin) = req.registry.in_file(kind, &file) {
-        if CALLED.with_borrow(|called| called.iter().any(|other| other == kind)) {
+        if is_called(kind) {
             return refuse_circle(kind, command).map(|()| None);
         }
-        CALLED.with_borrow_mut(|called| called.push(kind.to_owned()));
         // The own-namespace check was made for the caller.
-        let answer = call(plugin, &Request { command, ..req.clone() }, true);
-        CALLED.with_borrow_mut(Vec::pop);
-        return answer;
+        return while_called(kind, || call(plugin, &Request { command, ..req.clone() }, true));
     }
     let path = std::env::join_paths(&req.path).unwrap_or_default();
     let env: Vec<(&'static str, OsString)> = vec![

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cni::{Attachment, Dns};
-use cni_plugin::{delegate, Error, Request, Result};
+use cni_plugin::{delegate, Error, Finding, Request, Result};
 use ipnet::IpNet;
 use kernel::Undo;
 
@@ -34,6 +34,11 @@ pub fn release(req: &Request<'_>) -> Result<()> {
 /// CHECK of the IPAM plugin.
 pub fn check(req: &Request<'_>) -> Result<()> {
     delegate::ipam(req).map_or(Ok(()), |kind| delegate::check(req, kind))
+}
+
+/// What the IPAM plugin finds changed.
+pub fn inspect<'p>(req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+    delegate::ipam(req).map_or(Ok(Vec::new()), |kind| delegate::inspect(req, kind))
 }
 
 /// GC of the IPAM plugin.

@@ -2,13 +2,14 @@
 //!
 //! A plugin reads like the story of what it does to a pod. What several of them share is here too:
 //! [`lease`] gets addresses from the IPAM plugin of the config, [`plumbing`] puts addresses and routes on an
-//! interface and compares them again.
+//! interface, [`inspection`] compares them again and mends them.
 
 pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
 pub mod firewall;
 pub mod host_local;
+pub mod inspection;
 pub mod lease;
 pub mod loopback;
 pub mod masquerade;

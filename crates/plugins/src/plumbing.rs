@@ -59,7 +59,7 @@ fn libc_inet() -> u16 {
 }
 
 /// IPv6 may be off for new interfaces; and addresses should survive the link going down.
-fn allow_ipv6(name: &str, detect_duplicates: bool) -> kernel::Result<()> {
+pub(crate) fn allow_ipv6(name: &str, detect_duplicates: bool) -> kernel::Result<()> {
     for interface in ["lo", name] {
         sysctl::ensure_if_there(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
     }

@@ -1,0 +1,138 @@
+//! Comparing a pod's interface with what was recorded of it, and putting it back: the part of CHECK that every plugin
+//! with an interface of its own shares.
+
+use std::net::IpAddr;
+
+use cni::{Attachment, Interface, Route};
+use cni_plugin::{Context, Finding, Request, Result};
+use kernel::rt::link::{self, attribute};
+use kernel::rt::{address, route};
+use kernel::{Host, Link, Mac};
+use netlink::Message;
+
+use crate::lease::addresses_of;
+use crate::plumbing;
+
+/// The recorded interface `ifname` in the pod.
+pub fn recorded_interface<'a>(recorded: &'a Attachment, ifname: &str) -> Option<&'a Interface> {
+    recorded.interfaces.iter().find(|one| one.name == ifname && !one.sandbox.is_empty())
+}
+
+/// The pod's interface as recorded: it is there, has its hardware address, is up, and has its addresses and routes.
+/// The findings are in the order in which they can be mended: an interface that is down has no routes.
+pub fn pod_interface<'p>(req: &Request<'p>, pod: &mut Host) -> Result<Vec<Finding<'p>>> {
+    let recorded = req.recorded()?;
+    let Some(link) = pod.find_link(&req.ifname)? else {
+        return Ok(vec![Finding::new(format!("the pod has no interface {}", req.ifname))]);
+    };
+    let mut findings = Vec::new();
+    findings.extend(hardware_address(req, recorded, &link));
+    if !link.is_up() {
+        findings.push(
+            Finding::new(format!("interface {} is down", link.name)).mended_by(change(req, link::up(&link))),
+        );
+    }
+    findings.extend(addresses(req, pod, recorded, &link)?);
+    findings.extend(routes(req, pod, recorded, &link)?);
+    Ok(findings)
+}
+
+fn hardware_address<'p>(req: &Request<'p>, recorded: &Attachment, link: &Link) -> Option<Finding<'p>> {
+    let expected = recorded_interface(recorded, &req.ifname)?.mac.parse::<Mac>().ok()?;
+    if expected.0[..] == link.mac[..] {
+        return None;
+    }
+    let (name, is) = (&link.name, link.mac_text());
+    let text = format!("interface {name} has hardware address {is}, recorded was {expected}");
+    let message = link::change(link.index, format!("set the hardware address of {name}"))
+        .bytes(attribute::ADDRESS, &expected.0);
+    Some(Finding::new(text).mended_by(change(req, message)))
+}
+
+fn addresses<'p>(
+    req: &Request<'p>,
+    pod: &mut Host,
+    recorded: &Attachment,
+    link: &Link,
+) -> Result<Vec<Finding<'p>>> {
+    let found = address::list(&mut pod.route, link.index)?;
+    let missing = addresses_of(recorded, &req.ifname)
+        .into_iter()
+        .filter(|net| !found.iter().any(|one| one.ip == net.addr() && one.prefix == net.prefix_len()));
+    Ok(missing
+        .map(|net| {
+            let again = address::add(link.index, net.addr(), net.prefix_len(), false);
+            let (req, name) = (req.clone(), link.name.clone());
+            Finding::new(format!("interface {name} lacks address {net}")).mended_by(move || {
+                let mut pod = req.pod()?;
+                if net.addr().is_ipv6() {
+                    pod.run(|| plumbing::allow_ipv6(&name, false))??;
+                }
+                Ok(pod.route.request(again)?)
+            })
+        })
+        .collect())
+}
+
+fn routes<'p>(
+    req: &Request<'p>,
+    pod: &mut Host,
+    recorded: &Attachment,
+    link: &Link,
+) -> Result<Vec<Finding<'p>>> {
+    let found = route::list(&mut pod.route)?;
+    let missing = recorded.routes.iter().filter(|wanted| !found.iter().any(|one| is_same(one, wanted)));
+    Ok(missing
+        .map(|wanted| {
+            let via = wanted.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
+            let table = wanted.table.map(|table| format!(" in table {table}")).unwrap_or_default();
+            let again = plumbing::wire_route(wanted, link, recorded).add();
+            Finding::new(format!("route to {}{via}{table} is missing", wanted.dst))
+                .mended_by(change(req, again))
+        })
+        .collect())
+}
+
+/// A route may have been given to a table of its own by a later plugin (sbr, vrf): one that names no table may be in
+/// any. The way of a default route may be another's choice.
+fn is_same(found: &route::Route, wanted: &Route) -> bool {
+    let default = wanted.dst.prefix_len() == 0;
+    found.dst == wanted.dst.network()
+        && found.prefix == wanted.dst.prefix_len()
+        && wanted.table.is_none_or(|table| table == found.table)
+        && (default || wanted.gw.is_none() || found.gateway == wanted.gw)
+}
+
+/// Sends `message` to the pod's kernel side. Something that is there already is fine.
+pub fn change<'p>(req: &Request<'p>, message: Message) -> impl FnOnce() -> Result<()> + 'p {
+    let req = req.clone();
+    move || match req.pod()?.route.request(message) {
+        Err(error) if error.is_exists() => Ok(()),
+        other => other.doing(|| "repair the pod".into()),
+    }
+}
+
+/// Sends `message` to the node's kernel side. Something that is there already is fine.
+pub fn change_node<'p>(message: Message) -> impl FnOnce() -> Result<()> + 'p {
+    move || match Host::here()?.route.request(message) {
+        Err(error) if error.is_exists() => Ok(()),
+        other => other.doing(|| "repair the node".into()),
+    }
+}
+
+/// The node's routes to the pod's addresses lead through `end`.
+pub fn node_routes<'p>(node: &mut Host, end: &Link, pods: &[IpAddr]) -> Result<Vec<Finding<'p>>> {
+    let found = route::list(&mut node.route)?;
+    let missing = pods
+        .iter()
+        .filter(|pod| !found.iter().any(|route| route.dst == **pod && route.link == Some(end.index)));
+    Ok(missing
+        .map(|pod| {
+            let full = if pod.is_ipv4() { 32 } else { 128 };
+            let again =
+                route::Route { link: Some(end.index), scope: route::LINK, ..route::Route::to(*pod, full) };
+            Finding::new(format!("the node has no route to {pod} through {}", end.name))
+                .mended_by(change_node(again.add()))
+        })
+        .collect())
+}
