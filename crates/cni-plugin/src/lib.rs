@@ -32,6 +32,7 @@
 //!   the pod's namespace is not the caller's own, all before the plugin is called;
 //! - [`delegate`] calls another plugin (an IPAM plugin, mostly): in this process when the file that would be
 //!   executed is this very program, else by executing it;
+//! - [`ledger`] has every request written down before the plugin is called: DEL and GC work from it;
 //! - [`exec`] is that execution, with a deadline that lets a plugin clean up.
 
 pub mod delegate;
@@ -39,6 +40,7 @@ pub mod dispatch;
 mod error;
 pub mod exec;
 mod finding;
+pub mod ledger;
 mod registry;
 mod request;
 
@@ -63,6 +65,12 @@ pub trait Plugin: Sync {
         Version::ALL
     }
 
+    /// Whether its attachments are written into the [`ledger`]. Not needed for one that leaves nothing in the kernel
+    /// (an IPAM plugin with a store of its own).
+    fn is_recorded(&self) -> bool {
+        true
+    }
+
     /// Attaches a container, or passes on and changes what plugins before it did (`req.prev`).
     /// If it fails it must leave nothing behind.
     fn add(&self, req: &Request<'_>) -> Result<Attachment>;
@@ -77,6 +85,11 @@ pub trait Plugin: Sync {
 
     /// Removes whatever belongs to attachments of this network that are not in [`Request::valid`].
     fn gc(&self, req: &Request<'_>) -> Result<()>;
+
+    /// Puts the attachment's firewall rules back where somebody flushed them. What is there already is fine.
+    fn reload(&self, _req: &Request<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// Fails if an ADD could not succeed now.
     fn status(&self, req: &Request<'_>) -> Result<()>;

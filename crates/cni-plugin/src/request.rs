@@ -69,6 +69,8 @@ pub struct Request<'p> {
     pub prev: Option<Attachment>,
     /// The plugins of this program.
     pub registry: Registry<'p>,
+    /// For GC: attachments (container, ifname) that are being made right now.
+    pub busy: Vec<(String, String)>,
 }
 
 /// The attachments that a GC must leave alone.
@@ -149,6 +151,7 @@ impl<'p> Request<'p> {
             prev,
             config,
             registry,
+            busy: Vec::new(),
         })
     }
 
@@ -210,7 +213,8 @@ impl<'p> Request<'p> {
                 return Err(cni::Error::invalid_config(text).into());
             }
         };
-        Ok(Valid(all.into_iter().map(|one| (one.container_id, one.ifname)).collect()))
+        let valid = all.into_iter().map(|one| (one.container_id, one.ifname));
+        Ok(Valid(valid.chain(self.busy.iter().cloned()).collect()))
     }
 
     /// The owners of what a GC must leave alone.

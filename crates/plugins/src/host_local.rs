@@ -46,6 +46,10 @@ impl Plugin for HostLocal {
         "host-local: hands out addresses from ranges on this node"
     }
 
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         add(req, Path::new(INDEX_ROOT))
     }

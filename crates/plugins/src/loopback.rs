@@ -27,6 +27,10 @@ impl Plugin for Loopback {
         "loopback: brings the pod's lo interface up"
     }
 
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let mut pod = req.pod()?;
         let lo = pod.get_link(LO).doing(|| "loopback interface of the pod".into())?;

@@ -29,6 +29,10 @@ impl Plugin for Static {
         "static: gives the addresses that the config says"
     }
 
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         read(req)
     }

@@ -40,6 +40,11 @@ impl Owner {
         format!("{}/{}/{ifname}", cut(network, LONGEST_NETWORK), cut(container, LONGEST_CONTAINER))
     }
 
+    /// The names of network and container, cut and with a hash of the whole where they are too long for a file's name.
+    pub fn short_names(&self) -> (Cow<'_, str>, Cow<'_, str>) {
+        (cut(&self.network, LONGEST_NETWORK), cut(&self.container, LONGEST_CONTAINER))
+    }
+
     /// Whether an element with this comment is this owner's.
     pub fn matches(&self, comment: &str) -> bool {
         self.comment() == comment
