@@ -10,6 +10,7 @@ use plugins::{FINGERPRINT, PLUGINS};
 static ARENA: netlink::sys::Arena = netlink::sys::Arena::new();
 
 fn main() -> ExitCode {
+    kernel::detached::this_program_ends_soon();
     let called = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
     let registry = Registry::new(PLUGINS, FINGERPRINT);

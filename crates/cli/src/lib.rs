@@ -61,11 +61,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<_> = args.into_iter().collect();
     let called = args.first().map(|name| Path::new(name).file_name().unwrap_or_default().to_owned());
     if called.is_some_and(|name| name == "cnitool") {
+        kernel::detached::this_program_ends_soon();
         return cnitool::main(args);
     }
     let podwire = Podwire::parse_from(args);
     let answer = match podwire.command {
-        Command::Cni(verb) => verb.run(),
+        Command::Cni(verb) => {
+            kernel::detached::this_program_ends_soon();
+            verb.run()
+        }
         Command::Demo => match demo::run() {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => Err(Failure::new("the demo failed", cni::Error::internal(format!("{error:#}")))),

@@ -2,14 +2,16 @@
 //!
 //! A deleted link is gone, and its name free, after about a millisecond; but whoever asked for it is kept
 //! for 15 to 20 ms more in an RCU barrier. Likewise, closing a netfilter socket while anything that anybody
-//! deleted from the firewall is not yet freed waits for a grace period, with the firewall's lock held. A detached
-//! child does that waiting: it sends the deletion and keeps the sockets, the plugin returns when the kernel gives
-//! notice that the link is gone.
+//! deleted from the firewall is not yet freed waits for a grace period, with the firewall's lock held. Somebody
+//! else does that waiting: sends the deletion and keeps the sockets, while the plugin returns when the kernel gives
+//! notice that the link is gone. In a program that ends with its one request (see [`this_program_ends_soon`]) that is a
+//! child process, which init reaps; in one that lives on, a thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netlink::rt::{self, link, link::Link};
@@ -20,6 +22,21 @@ use crate::{Error, Host, Result};
 
 /// Deletions take a millisecond; on a node that is busy beyond measure, seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+static ENDS_SOON: AtomicBool = AtomicBool::new(false);
+
+/// To be said at the start of a program that serves one request and ends: its threads end with it, so what is to
+/// outlive it must be done by a child.
+pub fn this_program_ends_soon() {
+    ENDS_SOON.store(true, Ordering::Relaxed);
+}
+
+fn detach(work: &Detached<'_>) -> io::Result<()> {
+    match ENDS_SOON.load(Ordering::Relaxed) {
+        true => sys::detach_process(work),
+        false => sys::detach_thread(work),
+    }
+}
 
 /// Deletes `link` from `place` and returns when it is gone. `hold` is a firewall socket that deleted
 /// something and is about to be closed by the end of this process.
@@ -34,8 +51,8 @@ pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Resu
         report: Some(told.as_fd()),
         hold: [hold.map(|socket| socket.as_fd()), dust.as_ref().map(|dust| dust.0.as_fd())],
     };
-    if sys::detach(&work).is_err() {
-        // No more processes to be had: wait ourselves.
+    if detach(&work).is_err() {
+        // No more processes or threads to be had: wait ourselves.
         return gone_is_fine(place.route.request(link::delete(link)));
     }
     drop(told);
@@ -67,7 +84,7 @@ pub fn after_deleting(place: &Host) {
 }
 
 /// To be called when something was added to the firewall of `place`: while the dust of a deletion is in the air,
-/// closing the socket would wait for it to settle, so it is left to a child. Else it is closed as any other.
+/// closing the socket would wait for it to settle, so it is left to somebody else. Else it is closed as any other.
 pub fn after_adding(place: &Host) {
     if !Dust::has_settled() {
         hold(place, None);
@@ -77,8 +94,8 @@ pub fn after_adding(place: &Host) {
 fn hold(place: &Host, dust: Option<&Dust>) {
     if let Some(socket) = place.used_nft() {
         let hold = [Some(socket.as_fd()), dust.map(|dust| dust.0.as_fd())];
-        // Without a child the end of this process waits for the grace period itself: slower, no harm.
-        let _ = sys::detach(&Detached { request: None, report: None, hold });
+        // Without that the end of this process waits for the grace period itself: slower, no harm.
+        let _ = detach(&Detached { request: None, report: None, hold });
     }
 }
 
@@ -107,7 +124,7 @@ impl Dust {
         }
     }
 
-    /// Says that dust is in the air for as long as the value, or a child that inherited it, lives.
+    /// Says that dust is in the air for as long as the value, or a descriptor that was inherited or duplicated from it, lives.
     fn raise() -> Option<Dust> {
         let file = Dust::open().ok()?;
         file.try_lock_shared().ok()?;

@@ -1,7 +1,8 @@
-//! Deletions leave their waiting to a child. A program that lives long, as a container runtime does, must not
-//! collect those children. It needs root.
+//! Deletions leave their waiting to somebody else. A program that lives long, as a container runtime does, must not
+//! collect dead children by that, nor open files. It needs root.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use kernel::{detached, veth, Host, Netns, Owner};
 use netlink::sys;
@@ -17,9 +18,14 @@ fn children() -> usize {
         .count()
 }
 
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("/proc/self/fd").count()
+}
+
 #[test]
-fn a_hundred_deletions_leave_no_child_behind() {
+fn a_hundred_deletions_leave_no_child_and_no_open_file_behind() {
     assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
+    let before = descriptors();
     let deletions = || {
         sys::new_network_namespace().expect("a new network namespace");
         let mut node = Host::here().expect("this namespace");
@@ -38,4 +44,10 @@ fn a_hundred_deletions_leave_no_child_behind() {
     };
     thread::spawn(deletions).join().expect("the deletions");
     assert_eq!(children(), 0, "children of this process");
+    // The threads that wait for the kernel end when it is done, and close what they held.
+    let end = Instant::now() + Duration::from_secs(10);
+    while descriptors() > before && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(descriptors(), before, "open descriptors of this process");
 }

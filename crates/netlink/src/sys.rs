@@ -193,9 +193,8 @@ pub fn terminate(process: u32) -> io::Result<()> {
     check(unsafe { libc::kill(process, libc::SIGTERM) }.into()).map(drop)
 }
 
-/// What a detached child does: sends a request if there is one, tells how it went, and holds the sockets
-/// until the kernel has put its house in order. Everything is prepared before the fork, since the child of
-/// a threaded program may do nothing but plain system calls.
+/// What is carried out aside while the caller goes on: a request is sent if there is one, how it went is told, and
+/// the sockets are held until the kernel has put its house in order.
 #[derive(Debug)]
 pub struct Detached<'a> {
     /// The datagram to send, and the socket for it. The answer's error number is written to `report`.
@@ -206,64 +205,41 @@ pub struct Detached<'a> {
     pub hold: [Option<BorrowedFd<'a>>; 2],
 }
 
-/// Starts a child that carries out `work` and is waited for by nobody. It has no standard streams, no other
-/// descriptors and no signals of the caller's terminal, and is no child of the caller's but of a go-between that is
-/// gone when this returns: so init reaps it, and a program that lives long collects no dead children.
-pub fn detach(work: &Detached<'_>) -> io::Result<()> {
+/// Has `work` carried out by a child process that outlives the caller and is waited for by nobody: for a program that
+/// ends soon, so that init reaps the child. It has no standard streams, no other descriptors and no signals of the
+/// caller's terminal.
+pub fn detach_process(work: &Detached<'_>) -> io::Result<()> {
     let raw = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
     let (socket, bytes) = work.request.map_or((-1, &[][..]), |(fd, bytes)| (fd.as_raw_fd(), bytes));
     let mut kept = [socket, raw(work.report), raw(work.hold[0]), raw(work.hold[1])];
     kept.sort_unstable();
-    let mut task = Task { socket, bytes, report: raw(work.report), kept, error: 0 };
-    let mut stack = Box::new(Stack([0; STACK_SIZE]));
-    let top = stack.0.as_mut_ptr_range().end;
-    // No signal tells of the go-between's end, and a plain wait does not see it: a caller that counts its own
-    // children is not disturbed.
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK;
-    // SAFETY: the go-between runs on a stack of its own, which like `task` outlives it, since CLONE_VFORK keeps us
-    // here until it has ended; it runs `go_between` only.
-    let child =
-        check(unsafe { libc::clone(go_between, top.cast(), flags, (&raw mut task).cast()) }.into())? as i32;
-    // SAFETY: waitpid(2) with a null status takes numbers only.
-    let _ = uninterrupted(|| unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WCLONE).into() });
-    match task.error {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
+    // SAFETY: everything is prepared before the fork, since the child of a threaded program may do nothing but plain
+    // system calls: it runs `detached_child` only, which makes them on values prepared here and ends with _exit. No
+    // allocation, no lock, no destructor runs in it.
+    match check(unsafe { libc::fork() }.into())? {
+        0 => detached_child(socket, bytes, raw(work.report), &kept),
+        _ => Ok(()),
     }
 }
 
-/// What the go-between passes on.
-struct Task<'a> {
-    socket: i32,
-    bytes: &'a [u8],
-    report: i32,
-    kept: [i32; 4],
-    /// Why there is no child, if there is none.
-    error: i32,
-}
-
-const STACK_SIZE: usize = 16 << 10;
-
-#[repr(align(16))]
-struct Stack([u8; STACK_SIZE]);
-
-extern "C" fn go_between(task: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `detach` gave us its own `Task` and stands still until we have ended.
-    let task = unsafe { &mut *task.cast::<Task<'_>>() };
-    // SAFETY: the system call itself instead of fork(3), which would touch locks of the caller's threads. The child
-    // has a copy of the memory, runs `detached_child` only, which makes plain system calls on values prepared
-    // before, and ends with _exit: no allocation, no lock, no destructor runs in it.
-    match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
-        0 => detached_child(task.socket, task.bytes, task.report, &task.kept),
-        -1 => task.error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN),
-        _ => {}
-    }
-    0
+/// Has `work` carried out by a thread: for a program that lives long, which would have to wait for its children. The
+/// thread has duplicates of the descriptors, so the caller may close its own.
+pub fn detach_thread(work: &Detached<'_>) -> io::Result<()> {
+    let own = |fd: Option<BorrowedFd<'_>>| fd.map(|fd| fd.try_clone_to_owned()).transpose();
+    let (socket, bytes) =
+        (own(work.request.map(|(fd, _)| fd))?, work.request.map_or(&[][..], |(_, bytes)| bytes));
+    let (report, bytes) = (own(work.report)?, bytes.to_vec());
+    let held = [own(work.hold[0])?, own(work.hold[1])?];
+    let raw = |fd: &Option<OwnedFd>| fd.as_ref().map_or(-1, |fd| fd.as_raw_fd());
+    std::thread::Builder::new().stack_size(32 << 10).name("podwire-dust".into()).spawn(move || {
+        carry_out(raw(&socket), &bytes, raw(&report));
+        drop((socket, report, held));
+    })?;
+    Ok(())
 }
 
 fn detached_child(socket: i32, bytes: &[u8], report: i32, kept: &[i32; 4]) -> ! {
-    // SAFETY: plain system calls on descriptors and buffers that the fork copied; the answer's buffer is on
-    // this stack; _exit never returns.
+    // SAFETY: plain system calls on numbers.
     unsafe {
         libc::setsid();
         // Whoever reads the plugin's output waits for its end: leave nothing open but what is needed.
@@ -275,6 +251,16 @@ fn detached_child(socket: i32, bytes: &[u8], report: i32, kept: &[i32; 4]) -> ! 
             from = from.max(fd + 1);
         }
         libc::syscall(libc::SYS_close_range, from, i32::MAX, 0);
+    }
+    carry_out(socket, bytes, report);
+    // SAFETY: it never returns.
+    unsafe { libc::_exit(0) }
+}
+
+/// Only plain system calls, no allocation, no lock: it may run in a child of a threaded program.
+fn carry_out(socket: i32, bytes: &[u8], report: i32) {
+    // SAFETY: the descriptors are the caller's, -1 is none; the buffers are `bytes` and ones on this stack.
+    unsafe {
         if socket >= 0 {
             let mut errno: i32 = 0;
             if libc::send(socket, bytes.as_ptr().cast(), bytes.len(), 0) < 0 {
@@ -295,7 +281,6 @@ fn detached_child(socket: i32, bytes: &[u8], report: i32, kept: &[i32; 4]) -> ! 
         for _ in 0..2 {
             libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0);
         }
-        libc::_exit(0)
     }
 }
 
