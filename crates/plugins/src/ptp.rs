@@ -52,6 +52,7 @@ impl Plugin for Ptp {
         let pair = connect(req, &conf, &mut node, &mut pod)?;
         let end = pair.host.clone();
         undo.push(move || veth::remove(&end));
+        guard_node(&pair, v6)?;
         result.interfaces = interfaces(req, &conf, &pair);
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
 
@@ -183,11 +184,17 @@ fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()
     pod.route.batch(batch).doing(|| format!("route {} in the pod", inside.name))
 }
 
+/// A pod must not be able to make itself the node's router, which it could try without any IPv6 address too. To one
+/// without IPv6 the node does not speak IPv6 at all: each end would have routes of its own for it, all of which the
+/// kernel looks at whenever a link comes or goes. The cable is not in use yet, so it has none to take away.
+fn guard_node(pair: &Pair, v6: bool) -> Result<()> {
+    let (knob, value) = if v6 { ("accept_ra", "0") } else { ("disable_ipv6", "1") };
+    Ok(sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/{knob}", pair.host), value)?)
+}
+
 /// The node's end has the gateways' addresses and a route to each address of the pod.
 fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
     let end = node.get_link(&pair.host)?;
-    // A pod must not be able to make itself the node's router, which it could try without any IPv6 address too.
-    sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", end.name), "0")?;
     let mut batch = Batch::new();
     for ip in &result.ips {
         let (addr, gateway) = (ip.address.addr(), ip.gateway.unwrap_or(ip.address.addr()));

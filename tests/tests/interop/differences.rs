@@ -9,7 +9,7 @@ pub const SHAPE: &str = "Results of loopback have the form of their version";
 pub const GATEWAY: &str = "An address that the runtime chooses keeps its gateway";
 pub const LEASE: &str = "Files of host-local are readable by root only";
 pub const UNTOUCHED: &str = "A request that is refused leaves no file behind";
-pub const PORT: &str = "Bridge ports have no IPv6 address of their own";
+pub const PORT: &str = "The node's end of a cable has IPv6 only where it is used";
 pub const ALIAS: &str = "Devices on the node say whose they are";
 pub const QUEUE: &str = "Devices have one transmit queue, of the usual length";
 pub const QUIET: &str = "IPv6 of a pod without IPv6 addresses is left alone";
@@ -68,6 +68,9 @@ pub const DIFFERENCES: &[Difference] = &[
             "+ after *: node link end(*) inet6_addr_gen_mode = none",
             "- after *: node sysctl ipv6/conf/end(*)/addr_gen_mode = 0",
             "+ after *: node sysctl ipv6/conf/end(*)/addr_gen_mode = 1",
+            "- after *: node route6 type multicast dst ff00::/8 dev end(*) *",
+            "- after *: node sysctl ipv6/conf/end(*)/disable_ipv6 = 0",
+            "+ after *: node sysctl ipv6/conf/end(*)/disable_ipv6 = 1",
             "- after *: node sysctl ipv6/conf/end(*)/accept_ra = 0",
             "+ after *: node sysctl ipv6/conf/end(*)/accept_ra = 1",
         ],

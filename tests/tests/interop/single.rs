@@ -19,7 +19,7 @@ fn case(name: &'static str, keys: Value, subnets: &[&str]) -> Case {
 }
 
 pub fn ptp() -> Vec<Case> {
-    let v4 = |name, keys| case(name, keys, &[V4]).differs(&[SCOPE]);
+    let v4 = |name, keys| case(name, keys, &[V4]).differs(&[SCOPE, PORT]);
     let both = |name, keys| case(name, keys, &[V4, V6]).differs(&[SCOPE, DAD, KEEP]);
     let refused = |name, keys| Case::new(name, &[ptp_config(keys, &[V4])]).pods(1);
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16"}]);
@@ -40,7 +40,7 @@ pub fn ptp() -> Vec<Case> {
         refused("no IPAM", json!({"ipam": {}})).fails("").differs(&[CODE, DEL]),
         case("a pool that is empty", json!({}), &["10.1.0.0/30"])
             .fails("no IP addresses available in range set")
-            .differs(&[SCOPE, NO_EMPTY_DNS, CODE]),
+            .differs(&[SCOPE, PORT, NO_EMPTY_DNS, CODE]),
         refused("an interface of that name in the pod", json!({}))
             .after("ip -n p1 link add eth0 type veth peer name other")
             .fails("eth0")
