@@ -15,7 +15,8 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("cni-runtime", &["netlink", "kernel", "cni", "cni-plugin"]),
     ("ipam", &[]),
     ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam"]),
-    ("cli", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "plugins"]),
+    ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "plugins"]),
+    ("cli", &["audit", "netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "plugins"]),
 ];
 
 /// The crates (by name) that `package` is linked from, itself included.

@@ -1,10 +1,12 @@
 //! `podwire cni …`: the verbs of a container runtime, by hand.
 
 mod attach;
+mod audit;
 mod gc;
 mod list;
 mod namespace;
 mod place;
+mod reload;
 mod status;
 mod target;
 
@@ -33,6 +35,12 @@ pub(crate) enum Verb {
     /// Ask networks whether another container could be attached.
     #[command(after_help = status::EXAMPLES)]
     Status(status::Status),
+    /// Compare ledger, records, address pools and kernel on this node, and mend what differs.
+    #[command(after_help = audit::EXAMPLES)]
+    Audit(audit::Audit),
+    /// Put firewall rules back after somebody flushed them.
+    #[command(after_help = reload::EXAMPLES)]
+    Reload(reload::Reload),
     /// Show networks and attachments, and what is wrong with them.
     #[command(after_help = list::EXAMPLES)]
     List(list::List),
@@ -46,6 +54,8 @@ impl Verb {
             Verb::Check(verb) => verb.run(),
             Verb::Gc(verb) => verb.run(),
             Verb::Status(verb) => verb.run(),
+            Verb::Audit(verb) => verb.run(),
+            Verb::Reload(verb) => verb.run(),
             Verb::List(verb) => verb.run(),
         }
     }

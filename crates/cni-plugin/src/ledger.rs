@@ -240,10 +240,18 @@ pub(crate) fn close(owner: &Owner, plugin: &str) -> Result<()> {
 
 /// Every account of the plugin `plugin` in `network`.
 pub fn of_network(network: &str, plugin: &str) -> Vec<Account> {
-    let folder = Path::new(FOLDER).join(&*Owner::new(network, "", "").short_names().0);
     let end = format!(":{plugin}");
     let mine = |file: &PathBuf| file.to_string_lossy().ends_with(&end);
-    list(&folder).into_iter().filter(mine).filter_map(|file| Account::read(file).ok()).collect()
+    files_of(network).into_iter().filter(mine).filter_map(|file| Account::read(file).ok()).collect()
+}
+
+/// Every account of a network.
+pub fn of_whole_network(network: &str) -> Vec<Account> {
+    files_of(network).into_iter().filter_map(|file| Account::read(file).ok()).collect()
+}
+
+fn files_of(network: &str) -> Vec<PathBuf> {
+    list(&Path::new(FOLDER).join(&*Owner::new(network, "", "").short_names().0))
 }
 
 /// The whole ledger, in the order of names.

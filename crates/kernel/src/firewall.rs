@@ -18,6 +18,7 @@
 //! | `inet podwire_firewall` | pods' packets pass, and bridges are kept apart |
 //! | `bridge podwire_spoof` | a pod sends with its own hardware address only |
 
+pub mod census;
 mod elements;
 pub mod forward;
 pub mod hostports;

@@ -11,6 +11,7 @@ mod entry;
 mod index;
 mod resolv;
 mod store;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,9 @@ use ipam::{Candidate, RangeSet};
 use config::Config;
 use entry::{Holder, Owner};
 use store::Store;
+
+pub use config::DATA_DIR as DATA_FOLDER;
+pub use survey::{give_back, reservations, Reservation};
 
 /// Where indexes are. They need not outlive the node's boot: they are made anew from the folders.
 const INDEX_ROOT: &str = "/run/podwire/host-local";

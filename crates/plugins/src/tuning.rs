@@ -19,6 +19,9 @@ use allowlist::Allowlist;
 use backup::Backup;
 use settings::Settings;
 
+pub use backup::all as backups;
+pub use settings::DATA_DIR as DATA_FOLDER;
+
 /// The plugin.
 #[derive(Debug)]
 pub struct Tuning;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use cni::{ContainerId, IfName};
+use cni_plugin::ledger;
 use cni_runtime::{Cache, Record};
 use serde_json::json;
 
@@ -74,8 +75,14 @@ fn alive(cache: &Cache, network: &str) -> Vec<(ContainerId, IfName)> {
     let torn = names.flat_map(|name| {
         name.match_indices('-').map(|(at, _)| (name[..at].to_owned(), name[at + 1..].to_owned()))
     });
+    // Pods of runtimes that keep no records are in the plugins' own account.
+    let accounts = ledger::of_whole_network(network);
+    let entries = accounts.iter().flat_map(|account| &account.entries);
+    let living = entries.filter(|entry| entry.result.is_some() && exists(Path::new(&entry.netns)));
+    let living = living.map(|entry| (entry.container.clone(), entry.ifname.clone()));
     known
         .chain(torn)
+        .chain(living)
         .filter_map(|(container, ifname)| {
             Some((ContainerId::parse(&container).ok()?, IfName::parse(&ifname).ok()?))
         })

@@ -45,11 +45,13 @@ impl Place {
             false => self.plugin_dir.clone(),
             true => named().unwrap_or_else(|| PLUGIN_FOLDERS.iter().map(PathBuf::from).collect()),
         };
-        Runtime::new(path)
-            .cache_folder(&self.cache_dir)
-            .timeout(self.timeout)
-            .registry(Registry::new(plugins::PLUGINS, plugins::FINGERPRINT))
+        Runtime::new(path).cache_folder(&self.cache_dir).timeout(self.timeout).registry(registry())
     }
+}
+
+/// The plugins of this program.
+pub(crate) fn registry() -> Registry<'static> {
+    Registry::new(plugins::PLUGINS, plugins::FINGERPRINT)
 }
 
 /// The folders of `CNI_PATH`.

@@ -158,6 +158,20 @@ pub fn collect_ports(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<
     attempt(nft, |nft, change| drop_strays(nft, change, &ENTRANCES[1..3], (network, keep)))
 }
 
+/// The containers, with their networks, that have chains of Go plugins in iptables.
+pub fn containers(nft: &mut Socket) -> Result<HashSet<(String, String)>> {
+    let mut all = HashSet::new();
+    for table in &NATS {
+        for entrance in ENTRANCES {
+            let comments = rules(nft, table, entrance)?.into_iter().filter_map(|rule| rule.comment);
+            all.extend(comments.filter_map(|comment| {
+                named(&comment).map(|(network, container)| (network.to_owned(), container.to_owned()))
+            }));
+        }
+    }
+    Ok(all)
+}
+
 /// Gathers deletions and carries them out; says how many there were.
 fn attempt(nft: &mut Socket, gather: impl Fn(&mut Socket, &mut Transaction) -> Result<()>) -> Result<usize> {
     let mut last = None;

@@ -15,7 +15,8 @@ use serde_json::Value;
 use super::{resolv, store};
 
 /// Where the reference plugin keeps its records.
-const DATA_DIR: &str = "/var/lib/cni/networks";
+/// Where networks keep their addresses unless a config says otherwise.
+pub const DATA_DIR: &str = "/var/lib/cni/networks";
 
 /// `NAME_MAX` of linux/limits.h.
 const LONGEST_NAME: usize = 255;

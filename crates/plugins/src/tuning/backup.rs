@@ -172,6 +172,25 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
+/// The back-ups in a folder: (file, container, interface). Where the file itself does not say whose it is, as those of
+/// Go's plugin, its name does, if there is but one way to read it.
+pub fn all(folder: &Path) -> Vec<(PathBuf, String, String)> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    files
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.to_owned();
+            let backup = read(&path).ok()??;
+            match (backup.container.is_empty(), name.matches('_').count()) {
+                (false, _) => Some((path, backup.container, backup.ifname)),
+                (true, 1) => {
+                    name.split_once('_').map(|(id, ifname)| (path, id.to_owned(), ifname.to_owned()))
+                }
+                (true, _) => None,
+            }
+        })
+        .collect()
+}
+
 /// Removes the network's files of attachments that are not valid. Their interfaces went with their pods.
 pub fn collect(req: &Request<'_>) -> Result<()> {
     let valid = req.valid()?;

@@ -9,7 +9,8 @@ use cni_plugin::{Request, Result};
 use kernel::Mac;
 use serde::Deserialize;
 
-const DATA_DIR: &str = "/run/cni/tuning";
+/// Where back-ups are unless a config says otherwise.
+pub const DATA_DIR: &str = "/run/cni/tuning";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

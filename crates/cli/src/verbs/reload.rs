@@ -1,0 +1,55 @@
+//! `podwire cni reload`: firewall rules back after somebody flushed them.
+
+use clap::Args;
+use cni_plugin::{ledger, Command};
+use serde_json::json;
+
+use crate::{Answer, Failure};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  nft flush ruleset; podwire cni reload
+  firewall-cmd --reload; podwire cni reload
+
+It restores, from the plugins' ledger, the masquerading, host ports, forwarding and spoof guards of every pod that is
+attached. What is there already stays as it is.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Reload {}
+
+impl Reload {
+    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+        let registry = super::place::registry();
+        let mut restored = 0;
+        let mut errors = Vec::new();
+        for account in ledger::all().iter().filter(|account| !account.busy) {
+            // An ADD that never came to its end has nothing to get back.
+            for entry in account.entries.iter().filter(|entry| entry.result.is_some()) {
+                let Some(plugin) = registry.find(&entry.plugin) else { continue };
+                let reloaded = entry.request(Command::Check, registry).and_then(|req| plugin.reload(&req));
+                match reloaded {
+                    Ok(()) => restored += 1,
+                    Err(error) => {
+                        let of = format!("{} of {}", entry.plugin, entry.owner().comment());
+                        errors.push(cni::Error {
+                            msg: format!("{of}: {}", error.to_cni().msg),
+                            ..error.to_cni()
+                        });
+                    }
+                }
+            }
+        }
+        let text = match restored {
+            0 => "the ledger is empty: nothing to restore\n".to_owned(),
+            1 => "restored the rules of 1 plugin's attachment\n".to_owned(),
+            some => format!("restored the rules of {some} plugins' attachments\n"),
+        };
+        let answer = Answer::new(text, json!({ "restored": restored, "failed": errors.len() }));
+        match errors
+            .into_iter()
+            .reduce(|all, one| cni::Error { msg: format!("{}; {}", all.msg, one.msg), ..all })
+        {
+            None => Ok(answer),
+            Some(error) => Err(Failure::new("cannot restore all rules", error).after(answer)),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! All addresses that are taken, in every network of a data folder: for whoever looks after the whole node.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use cni_plugin::Result;
+
+use super::entry::{Entry, Holder};
+use super::store::Store;
+use super::INDEX_ROOT;
+
+/// An address that somebody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The network's name.
+    pub network: String,
+    /// The address.
+    pub ip: IpAddr,
+    /// The container.
+    pub container: String,
+    /// Its interface; entries from before 2019 do not say.
+    pub ifname: Option<String>,
+    /// The address's file.
+    pub file: PathBuf,
+}
+
+/// Every address that is taken in the networks of a data folder. What cannot be read has nothing to tell.
+pub fn reservations(folder: &Path) -> Vec<Reservation> {
+    let networks = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = networks.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.flat_map(|entry| of_network(&entry.path(), &entry.file_name().to_string_lossy())).collect()
+}
+
+fn of_network(folder: &Path, network: &str) -> Vec<Reservation> {
+    let Ok(Some(mut store)) = Store::find(folder, Path::new(INDEX_ROOT)) else { return Vec::new() };
+    let Ok(entries) = store.read().map(<[Entry]>::to_vec) else { return Vec::new() };
+    store.seal();
+    let reservation = |entry: Entry| {
+        let (container, ifname) = match entry.holder {
+            Holder::Interface(owner) => (owner.container, Some(owner.ifname)),
+            Holder::Container(container) => (container, None),
+            Holder::Nobody | Holder::Stranger => return None,
+        };
+        let file = store.file(entry.ip);
+        Some(Reservation { network: network.to_owned(), ip: entry.ip, container, ifname, file })
+    };
+    entries.into_iter().filter_map(reservation).collect()
+}
+
+/// Frees the address, if it is still that one's.
+pub fn give_back(reservation: &Reservation) -> Result<()> {
+    let Some(folder) = reservation.file.parent() else { return Ok(()) };
+    let Some(mut store) = Store::find(folder, Path::new(INDEX_ROOT))? else { return Ok(()) };
+    let mut entries = store.read()?.to_vec();
+    let is_it = |entry: &Entry| {
+        entry.ip == reservation.ip
+            && match &entry.holder {
+                Holder::Interface(owner) => {
+                    owner.container == reservation.container
+                        && reservation.ifname.as_ref() == Some(&owner.ifname)
+                }
+                Holder::Container(container) => *container == reservation.container,
+                Holder::Nobody | Holder::Stranger => false,
+            }
+    };
+    if entries.iter().any(is_it) {
+        store.release(reservation.ip)?;
+        entries.retain(|entry| !is_it(entry));
+    }
+    store.keep_all(&entries);
+    Ok(())
+}
