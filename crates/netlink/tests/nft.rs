@@ -278,8 +278,10 @@ fn what_a_transaction_made_is_found_again_and_what_was_lost_is_named() {
             ("flush chain inet example out", "chain out of table inet example is empty"),
             ("add rule inet example out drop", "chain out of table inet example has other rules"),
             ("chain inet example out { policy drop; }", "chain out of table inet example hangs elsewhere"),
-            ("flush chain inet example out; delete chain inet example out",
-             "chain out of table inet example is missing"),
+            (
+                "flush chain inet example out; delete chain inet example out",
+                "chain out of table inet example is missing",
+            ),
             ("delete table inet example", "table inet example is missing"),
         ] {
             let done = Command::new("nft").arg(damage).output().expect("nft runs");

@@ -67,7 +67,12 @@ impl Transaction {
     }
 }
 
-fn wrong_chain(socket: &mut Socket, table: &Table, name: &str, base: &Option<Base>) -> Result<Option<String>> {
+fn wrong_chain(
+    socket: &mut Socket,
+    table: &Table,
+    name: &str,
+    base: &Option<Base>,
+) -> Result<Option<String>> {
     Ok(match get_chain(socket, table, name)? {
         None => Some(format!("chain {name} of table {table} is missing")),
         Some(found) if found.base != *base => Some(format!("chain {name} of table {table} hangs elsewhere")),
@@ -76,7 +81,12 @@ fn wrong_chain(socket: &mut Socket, table: &Table, name: &str, base: &Option<Bas
 }
 
 /// Rules are compared by what they look at and what they lead to; how often they counted is their own business.
-fn wrong_rules(socket: &mut Socket, table: &Table, chain: &str, wanted: &[&RuleInfo]) -> Result<Option<String>> {
+fn wrong_rules(
+    socket: &mut Socket,
+    table: &Table,
+    chain: &str,
+    wanted: &[&RuleInfo],
+) -> Result<Option<String>> {
     let found = list_rules(socket, table, chain)?;
     if found.iter().map(RuleInfo::gist).eq(wanted.iter().map(|rule| rule.gist())) {
         return Ok(None);
