@@ -30,6 +30,15 @@ pub(super) fn inspect<'p>(req: &Request<'p>, plan: Plan) -> Result<Vec<Finding<'
             }
         }
     }
+    // What has come back to the main table goes first: it may be what a lane lacks.
+    let strays = ways::strays(&plan, &lanes, &routes, (recorded, &link));
+    if let Some(first) = strays.first() {
+        let to = format!("{}/{}", first.dst, first.prefix);
+        let text = format!("route to {to} of {} is in the main table again", req.ifname);
+        let (lanes, index) = (lanes.clone(), link.index);
+        let again = in_turn(req, move |pod| carry_out(pod, &plan.moves(&lanes, &strays, index)));
+        findings.push(Finding::new(text).mended_by(again));
+    }
     let routed = is_routed(&lanes, &link)?;
     let mut missing: Vec<Way> = Vec::new();
     for lane in &lanes {
@@ -37,21 +46,9 @@ pub(super) fn inspect<'p>(req: &Request<'p>, plan: Plan) -> Result<Vec<Finding<'
     }
     missing.extend(ways::missing_recorded(&plan, &lanes, &routes, (recorded, &link)));
     findings.extend(missing.into_iter().map(|way| {
-        let Way { text, routes } = way;
-        lacks(req, &text).mended_by(in_turn(req, move |pod| {
-            let mut batch = Batch::new();
-            batch.extend(routes.iter().map(route::Route::replace));
-            Ok(pod.route.batch(batch)?)
-        }))
+        let lost = lacks(req, &way.text);
+        lost.mended_by(in_turn(req, move |pod| open_again(pod, &way)))
     }));
-    let strays = ways::strays(&plan, &lanes, &routes, (recorded, &link));
-    if let Some(first) = strays.first() {
-        let text =
-            format!("route to {}/{} of {} is in the main table again", first.dst, first.prefix, req.ifname);
-        let index = link.index;
-        let again = in_turn(req, move |pod| carry_out(pod, &plan.moves(&lanes, &strays, index)));
-        findings.push(Finding::new(text).mended_by(again));
-    }
     Ok(findings)
 }
 
@@ -69,6 +66,21 @@ fn in_turn<'p>(
         let mut pod = req.pod()?;
         let _turn = Turn::take(&pod)?;
         work(&mut pod)
+    }
+}
+
+/// Makes the routes of a way that are not there by then.
+fn open_again(pod: &mut Host, way: &Way) -> Result<()> {
+    let there = route::list(&mut pod.route)?;
+    let is_there = |route: &&route::Route| {
+        let place = |one: &route::Route| (one.dst, one.prefix, one.table, one.link, one.gateway);
+        there.iter().any(|one| place(one) == place(route))
+    };
+    let mut batch = Batch::new();
+    batch.extend(way.routes.iter().filter(|route| !is_there(route)).map(route::Route::replace));
+    match batch.is_empty() {
+        true => Ok(()),
+        false => Ok(pod.route.batch(batch)?),
     }
 }
 

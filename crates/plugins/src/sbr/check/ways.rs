@@ -8,6 +8,9 @@ use kernel::Link;
 use super::super::plan::{host_prefix, Lane, Plan};
 use crate::plumbing;
 
+/// The metric of the routes that the kernel makes for IPv6 addresses (`IP6_RT_PRIO_ADDRCONF`, net/ip6_route.h).
+const ADDRCONF_METRIC: u32 = 256;
+
 /// Something that is missing: in words, and the routes that put it back, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Way {
@@ -55,21 +58,9 @@ pub(super) fn missing(plan: &Plan, lane: &Lane, routes: &[Route], (link, routed)
     let in_lane = || on_link().filter(|route| route.table == lane.table);
     let subnet = lane.address.trunc();
     let whole = subnet.prefix_len() == host_prefix(&subnet.addr());
-    let wire = Route {
-        link: Some(link),
-        source: Some(lane.address.addr()),
-        scope: route::LINK,
-        ..Route::to(subnet.addr(), subnet.prefix_len())
-    };
-    let near = match lane.gateway.filter(|_| routed) {
-        None => vec![wire.clone()],
-        Some(gateway) => vec![
-            Route { dst: gateway, prefix: host_prefix(&gateway), ..wire.clone() },
-            Route { gateway: Some(gateway), scope: route::UNIVERSE, ..wire.clone() },
-        ],
-    };
     if !whole && !in_lane().any(|route| is_subnet(lane, route)) {
-        let routes = near.iter().map(|route| Route { table: lane.table, ..route.clone() }).collect();
+        let near = near(lane, link, routed);
+        let routes = near.into_iter().map(|route| Route { table: lane.table, ..route }).collect();
         missing.push(Way { text: format!("route to {subnet} in table {}", lane.table), routes });
     }
     if let Some((gateway, way_out)) = lane.gateway.zip(lane.default_route(link)) {
@@ -80,9 +71,38 @@ pub(super) fn missing(plan: &Plan, lane: &Lane, routes: &[Route], (link, routed)
     }
     let is_hint = |route: &Route| route.table == route::MAIN && is_subnet(lane, route);
     if plan.hints && !whole && !on_link().any(is_hint) {
-        missing.push(Way { text: format!("route to {subnet} in the main table"), routes: vec![wire] });
+        let hint = Route { source: Some(lane.address.addr()), ..wire(lane, link) };
+        missing.push(Way { text: format!("route to {subnet} in the main table"), routes: vec![hint] });
     }
     missing
+}
+
+/// The way to the lane's neighbours: on the wire, or behind the gateway, which is.
+fn near(lane: &Lane, link: u32, routed: bool) -> Vec<Route> {
+    let Some(gateway) = lane.gateway.filter(|_| routed) else { return vec![wire(lane, link)] };
+    let subnet = lane.address.trunc();
+    let from = Route {
+        link: Some(link),
+        source: Some(lane.address.addr()),
+        ..Route::to(gateway, host_prefix(&gateway))
+    };
+    let behind =
+        Route { dst: subnet.addr(), prefix: subnet.prefix_len(), gateway: Some(gateway), ..from.clone() };
+    vec![Route { scope: route::LINK, ..from }, behind]
+}
+
+/// The route that the kernel makes for an address, which of IPv6 names no sender.
+fn wire(lane: &Lane, link: u32) -> Route {
+    let (subnet, address) = (lane.address.trunc(), lane.address.addr());
+    let route = Route {
+        link: Some(link),
+        protocol: route::BY_KERNEL,
+        ..Route::to(subnet.addr(), subnet.prefix_len())
+    };
+    match address.is_ipv4() {
+        true => Route { source: Some(address), scope: route::LINK, ..route },
+        false => Route { priority: Some(ADDRCONF_METRIC), ..route },
+    }
 }
 
 /// The recorded routes that are in no table. They go to the lanes that claim them, or to all of their family.
@@ -133,7 +153,11 @@ pub(super) fn strays(
         })
     };
     let mut strays = plan.moves(lanes, routes, link.index).leaving;
-    strays.retain(|route| is_recorded(route) || lanes.iter().any(|lane| is_subnet(lane, route)));
+    let is_near = |lane: &Lane, route: &Route| {
+        let to_gateway = lane.gateway == Some(route.dst) && route.prefix == host_prefix(&route.dst);
+        is_subnet(lane, route) || to_gateway
+    };
+    strays.retain(|route| is_recorded(route) || lanes.iter().any(|lane| is_near(lane, route)));
     strays
 }
 
