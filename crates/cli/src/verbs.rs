@@ -2,6 +2,7 @@
 
 mod attach;
 mod audit;
+mod check;
 mod gc;
 mod list;
 mod namespace;
@@ -26,9 +27,9 @@ pub(crate) enum Verb {
     /// Detach a container from a network.
     #[command(after_help = attach::DEL_EXAMPLES)]
     Del(attach::Del),
-    /// Check that a container's attachment is as it was made.
-    #[command(after_help = attach::CHECK_EXAMPLES)]
-    Check(attach::Check),
+    /// Check that a container's attachment is as it was made, and put back what is not.
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::Check),
     /// Remove what belongs to containers that are gone.
     #[command(after_help = gc::EXAMPLES)]
     Gc(gc::Gc),

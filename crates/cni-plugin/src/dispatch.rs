@@ -111,13 +111,7 @@ fn serve(
 /// Calls `plugin` with a request that was parsed: the part that a runtime in the same process shares.
 /// Returns the result in the config's version, for ADD.
 pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) -> Result<Option<Value>> {
-    if !plugin.versions().contains(&req.version) {
-        return Err(Version::incompatible(req.version.as_str(), plugin.versions()).into());
-    }
-    allow(req)?;
-    if !own_namespace_allowed {
-        refuse_own_namespace(req)?;
-    }
+    admit(plugin, req, own_namespace_allowed)?;
     match req.command {
         Command::Add => return add(plugin, req).map(Some),
         Command::Del => del(plugin, req)?,
@@ -193,6 +187,28 @@ pub fn withdraw(plugin: &dyn Plugin, account: &ledger::Account, registry: Regist
         plugin.del(&entry.request(Command::Del, registry)?)?;
     }
     account.close()
+}
+
+/// What `plugin` finds changed: CHECK for a runtime in the same process, which may want to mend it.
+pub fn inspect<'p>(
+    plugin: &dyn Plugin,
+    req: &Request<'p>,
+    own_namespace_allowed: bool,
+) -> Result<Vec<Finding<'p>>> {
+    admit(plugin, req, own_namespace_allowed)?;
+    plugin.inspect(req)
+}
+
+/// What is asked of every request before the plugin is called.
+fn admit(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) -> Result<()> {
+    if !plugin.versions().contains(&req.version) {
+        return Err(Version::incompatible(req.version.as_str(), plugin.versions()).into());
+    }
+    allow(req)?;
+    match own_namespace_allowed {
+        true => Ok(()),
+        false => refuse_own_namespace(req),
+    }
 }
 
 /// Verbs that came with later versions of the spec.

@@ -43,7 +43,12 @@ impl<'p> Finding<'p> {
         };
         let code = first.what.to_cni().code;
         let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        Err(cni::Error::new(code, texts.join("; ")).with_details(hint).into())
+        // What a finding has to say itself is nearer to the cause.
+        let mut hints: Vec<String> = findings.iter().map(|one| one.what.to_cni().details).collect();
+        hints.push(hint.into());
+        hints.retain(|hint| !hint.is_empty());
+        hints.dedup();
+        Err(cni::Error::new(code, texts.join("; ")).with_details(hints.join("; ")).into())
     }
 }
 

@@ -7,21 +7,24 @@ use serde_json::Map;
 use crate::invoke::Call;
 use crate::{Identity, Result, Runtime};
 
+/// Fails for networks from before there was a CHECK.
+pub(crate) fn require_check(list: &NetworkList) -> Result<()> {
+    if list.version.has_check() {
+        return Ok(());
+    }
+    let text =
+        format!("configuration version {:?} does not support the CHECK command", list.version.as_str());
+    let hint = "0.4.0 was the first to have it";
+    Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(hint).into())
+}
+
 impl Runtime<'_> {
     /// Asks the plugins, in order, whether the attachment is as ADD left it; the first that says no ends it.
     ///
     /// A network that switches it off is never asked. It came with version 0.4.0 of the spec; for older
     /// networks it is an error (code 1).
     pub fn check(&self, list: &NetworkList, identity: &Identity) -> Result<()> {
-        if !list.version.has_check() {
-            let text = format!(
-                "configuration version {:?} does not support the CHECK command",
-                list.version.as_str()
-            );
-            return Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text)
-                .with_details("0.4.0 was the first to have it")
-                .into());
-        }
+        require_check(list)?;
         if list.disable_check {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use crate::{Error, Identity, Result, Runtime};
 /// A plugin of a list, found.
 pub(crate) struct Step<'l, 'p> {
     pub(crate) config: &'l PluginConfig,
-    place: Place<'p>,
+    pub(crate) place: Place<'p>,
 }
 
 impl Step<'_, '_> {
@@ -99,15 +99,14 @@ impl<'p> Runtime<'p> {
     }
 
     fn in_process(&self, plugin: &dyn Plugin, call: Call<'_>) -> cni_plugin::Result<Option<Value>> {
+        let request = self.request(call)?;
+        guarded(|| dispatch::call(plugin, &request, own_namespace_allowed()))
+    }
+
+    /// The request of a call in this process.
+    pub(crate) fn request(&self, call: Call<'_>) -> cni_plugin::Result<Request<'p>> {
         let source = self.source(&call);
-        let own = std::env::var("CNI_NETNS_OVERRIDE").unwrap_or_default().to_ascii_lowercase();
-        let own_namespace_allowed = matches!(own.as_str(), "1" | "true");
-        let request = Request::new(call.command, &source, call.config, self.registry)?;
-        // A plugin that panics has failed like any other: what was done so far can still be taken back.
-        let called =
-            catch_unwind(AssertUnwindSafe(|| dispatch::call(plugin, &request, own_namespace_allowed)));
-        called
-            .unwrap_or_else(|_| Err(cni::Error::internal("the plugin panicked: this is a bug in it").into()))
+        Request::new(call.command, &source, call.config, self.registry)
     }
 
     fn source(&self, call: &Call<'_>) -> Source {
@@ -139,6 +138,17 @@ impl<'p> Runtime<'p> {
         let given = trace.into_iter().filter(|(_, value)| !value.is_empty());
         cni.into_iter().chain(given).map(|(name, value)| (name, value.into())).collect()
     }
+}
+
+/// A plugin that panics has failed like any other: what was done so far can still be taken back.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> cni_plugin::Result<T>) -> cni_plugin::Result<T> {
+    let panicked = || cni::Error::internal("the plugin panicked: this is a bug in it").into();
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()))
+}
+
+pub(crate) fn own_namespace_allowed() -> bool {
+    let own = std::env::var("CNI_NETNS_OVERRIDE").unwrap_or_default().to_ascii_lowercase();
+    matches!(own.as_str(), "1" | "true")
 }
 
 /// Says which plugin of which network it was.

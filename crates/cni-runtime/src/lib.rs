@@ -4,7 +4,8 @@
 //! runs the network's plugins one after the other, hands each the result of the one before, and remembers what
 //! it did in a [`cache`]; [`Runtime::del`] runs them backwards with what was remembered. [`Runtime::check`],
 //! [`Runtime::gc`] and [`Runtime::status`] ask the plugins whether all is as it was, sweep up what nobody
-//! needs any more, and tell whether another container could be attached.
+//! needs any more, and tell whether another container could be attached. [`Runtime::repair`] puts back what is
+//! not as it was.
 //!
 //! ```no_run
 //! use cni_runtime::{ConfigFolder, Identity, Runtime};
@@ -43,6 +44,7 @@ mod folder;
 mod gc;
 mod identity;
 mod invoke;
+mod repair;
 mod runtime;
 mod version;
 
@@ -51,4 +53,5 @@ pub use error::{Error, Problem, Result};
 pub use folder::{ConfigFolder, Loaded, Network};
 pub use gc::Sweep;
 pub use identity::Identity;
+pub use repair::{Left, PutBack, Repaired};
 pub use runtime::{Runtime, Trace};

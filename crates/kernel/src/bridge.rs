@@ -3,7 +3,7 @@
 use netlink::rt::link::{self, attribute as a, Link};
 use netlink::{Batch, Message};
 
-use crate::{Error, Host, Mac, Result};
+use crate::{Error, Host, Mac, Netns, Result};
 
 const BRIDGE_VLAN_INFO_PVID: u16 = 2; // linux/if_bridge.h
 const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 4;
@@ -11,6 +11,9 @@ const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 8;
 const BRIDGE_VLAN_INFO_RANGE_END: u16 = 16;
 // linux/rtnetlink.h; a port in thousands of VLANs, told one by one, does not fit into an answer.
 const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 4;
+
+/// Another one at each boot.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What a bridge is to be like when it has to be made.
 #[derive(Clone, Debug)]
@@ -50,6 +53,21 @@ impl Bridge<'_> {
         Ok(found)
     }
 
+    /// The hardware address that a bridge of this name has here, until the next boot. One that was deleted by
+    /// hand comes back with the same, whoever makes it again, and its neighbours need not notice.
+    fn mac(&self, host: &Host) -> Result<Mac> {
+        let place = match host.netns() {
+            Some(netns) => netns.identity()?,
+            None => Netns::current()?.identity()?,
+        };
+        let boot = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
+        match boot.is_empty() {
+            // Then at least it is nobody else's.
+            true => Mac::random(),
+            false => Ok(Mac::of(&format!("{boot}{place:?}{}", self.name))),
+        }
+    }
+
     /// Makes it, up, with a hardware address of its own: a bridge that borrows its ports' smallest changes
     /// it as pods come and go, and every neighbour forgets it.
     fn create(&self, host: &mut Host) -> Result<Link> {
@@ -58,7 +76,7 @@ impl Bridge<'_> {
         let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, doing)
             .raw(&link::header(0, link::UP, link::UP))
             .string(a::IFNAME, self.name)
-            .bytes(a::ADDRESS, &Mac::random()?.0)
+            .bytes(a::ADDRESS, &self.mac(host)?.0)
             .maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu))
             .nest(a::LINKINFO, |m| {
                 m.string(a::INFO_KIND, "bridge").nest(a::INFO_DATA, |m| match self.vlan_filtering {

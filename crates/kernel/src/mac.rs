@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use netlink::sys;
+use sha2::{Digest, Sha512};
 
 use crate::{Error, Result};
 
@@ -17,6 +18,12 @@ impl Mac {
         let mut bytes = sys::random::<6>().map_err(|error| Error::Other(format!("random bytes: {error}")))?;
         bytes[0] = (bytes[0] & 0xfe) | 0x02;
         Ok(Mac(bytes))
+    }
+
+    /// The address that a text stands for: always the same, and as good as random to everybody else.
+    pub fn of(text: &str) -> Mac {
+        let hash = Sha512::digest(text.as_bytes());
+        Mac([(hash[0] & 0xfe) | 0x02, hash[1], hash[2], hash[3], hash[4], hash[5]])
     }
 
     /// Whether a device may have it: not all zero, not a group's.
@@ -69,5 +76,10 @@ mod tests {
             assert!(bad.parse::<Mac>().is_err(), "{bad}");
         }
         assert!(Mac::random().unwrap().is_usable());
+        assert!(
+            Mac::of("br0").is_usable()
+                && Mac::of("br0") == Mac::of("br0")
+                && Mac::of("br0") != Mac::of("br1")
+        );
     }
 }

@@ -15,6 +15,14 @@ pub fn bucket(rate: u64, burst: u64) -> TokenBucket {
     TokenBucket { rate, burst: short(burst), limit: short(limit) }
 }
 
+/// Limits what leaves `link` again, whatever took the place of the limit.
+pub fn limit_again(host: &mut Host, link: &Link, bucket: TokenBucket) -> Result<()> {
+    limit(host, link, bucket).or_else(|_| {
+        unlimit(host, link)?;
+        limit(host, link, bucket)
+    })
+}
+
 /// Limits what leaves `link`.
 pub fn limit(host: &mut Host, link: &Link, bucket: TokenBucket) -> Result<()> {
     Ok(host.route.request(bucket.set_on(link.index, &link.name))?)
@@ -44,6 +52,12 @@ pub fn redirect(host: &mut Host, from: &Link, through: &Link) -> Result<()> {
     Ok(redirected?)
 }
 
+/// Whether all that comes in at `from` is sent through `through`, and nowhere else.
+pub fn is_redirected_only(host: &mut Host, from: &Link, through: &Link) -> Result<bool> {
+    let all = tc::redirects(&mut host.route, from.index)?;
+    Ok(!all.is_empty() && all.iter().all(|target| *target == through.index))
+}
+
 /// Whether what comes in at `from` is sent through `through`.
 pub fn is_redirected(host: &mut Host, from: &Link, through: &Link) -> Result<bool> {
     Ok(tc::redirects(&mut host.route, from.index)?.contains(&through.index))
@@ -66,10 +80,10 @@ fn gone_is_fine(result: netlink::Result<()>) -> Result<()> {
     }
 }
 
-/// The bucket on `link`, if there is one.
+/// The bucket on `link`, if there is one and everything goes through it.
 pub fn find(host: &mut Host, link: &Link) -> Result<Option<TokenBucket>> {
     let all = tc::list(&mut host.route, link.index)?;
-    Ok(all.into_iter().find_map(|discipline| discipline.bucket))
+    Ok(all.into_iter().filter(|one| one.parent == tc::ROOT).find_map(|discipline| discipline.bucket))
 }
 
 /// What is not as wanted in a bucket that was read back, in words; empty if all is well.

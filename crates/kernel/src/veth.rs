@@ -108,13 +108,16 @@ fn has_ipv6() -> bool {
     std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
-fn port_flags(name: &str, port: Port) -> Message {
+/// A message that switches on the flags of a bridge port that are wanted.
+pub fn port_flags(name: &str, port: Port) -> Message {
+    let on = |wanted: bool| wanted.then_some(1);
     Message::new(libc::RTM_NEWLINK, 0, format!("set bridge port flags of {name}"))
         .raw(&link::header(0, 0, 0))
         .string(a::IFNAME, name)
         .nest(a::LINKINFO, |m| {
             m.string(a::INFO_SLAVE_KIND, "bridge").nest(a::INFO_SLAVE_DATA, |m| {
-                m.u8(a::BRPORT_MODE, port.hairpin.into()).u8(a::BRPORT_ISOLATED, port.isolated.into())
+                m.maybe(on(port.hairpin), |m, one| m.u8(a::BRPORT_MODE, one))
+                    .maybe(on(port.isolated), |m, one| m.u8(a::BRPORT_ISOLATED, one))
             })
         })
 }

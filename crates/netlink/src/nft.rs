@@ -21,6 +21,7 @@
 //! A socket that deleted something should be kept: closing it soon waits for an RCU grace period.
 
 mod abi;
+mod absence;
 mod chain;
 mod element;
 pub mod expr;

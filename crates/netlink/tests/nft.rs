@@ -254,3 +254,41 @@ fn chains_and_rules_of_others_are_read_and_deleted() {
         assert_eq!(nft::list_sets(socket, &table).unwrap(), Vec::<String>::new());
     });
 }
+
+#[test]
+fn what_a_transaction_made_is_found_again_and_what_was_lost_is_named() {
+    in_namespace(|socket| {
+        let whole = || {
+            let mut change = Transaction::new();
+            pods(&mut change);
+            change.add_chain(&TABLE, "web");
+            change.add_base_chain(&TABLE, "out", &Base::new(ChainKind::Nat, Hook::Postrouting, 100));
+            change.flush_chain(&TABLE, "out");
+            let leaves = Rule::new().family(Family::Ip).in_set(&[Field::Ip4Source], "pods");
+            let leaves = leaves.prefix(Field::Ip4Destination, ip("10.1.0.0"), 16, false);
+            change.add_rule(&TABLE, "out", &leaves.masquerade());
+            let marked = Rule::new().all_bits(Field::Mark, 0x10).clear_mark_bits(0x10);
+            change.add_rule(&TABLE, "out", &marked.jump("web"));
+            change
+        };
+        assert_eq!(whole().absent(socket).expect("a look"), ["table inet example is missing"]);
+        whole().commit(socket).expect("commit");
+        assert_eq!(whole().absent(socket).expect("a look"), [""; 0]);
+        for (damage, missing) in [
+            ("flush chain inet example out", "chain out of table inet example is empty"),
+            ("add rule inet example out drop", "chain out of table inet example has other rules"),
+            ("chain inet example out { policy drop; }", "chain out of table inet example hangs elsewhere"),
+            (
+                "flush chain inet example out; delete chain inet example out",
+                "chain out of table inet example is missing",
+            ),
+            ("delete table inet example", "table inet example is missing"),
+        ] {
+            let done = Command::new("nft").arg(damage).output().expect("nft runs");
+            assert!(done.status.success(), "{damage}: {}", String::from_utf8_lossy(&done.stderr));
+            assert_eq!(whole().absent(socket).expect("a look"), [missing], "{damage}");
+            whole().commit(socket).expect("commit");
+            assert_eq!(whole().absent(socket).expect("a look"), [""; 0], "{damage}");
+        }
+    });
+}

@@ -4,6 +4,7 @@
 //! a token bucket there is enough. What the pod sends comes *in* at that end, and is led through a [`detour`],
 //! a device that exists only so that those packets leave somewhere: there waits the second bucket.
 
+mod check;
 mod detour;
 mod limits;
 
@@ -12,7 +13,6 @@ use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::rt::link;
 use kernel::{detached, shaping, veth, Host, Link, Undo};
 
-use crate::plumbing::differs;
 use limits::{Limit, Limits};
 
 /// The plugin.
@@ -50,8 +50,7 @@ impl Plugin for Bandwidth {
             let detour = detour::ensure(&mut node, &req.owner(), end.mtu)?;
             // The bucket stands before the first packet comes.
             limit_rate(&mut node, &detour, limit)?;
-            shaping::redirect(&mut node, &end, &detour)
-                .doing(|| format!("lead what the pod sends from {} through {}", end.name, detour.name))?;
+            redirect(&mut node, &end, &detour)?;
             let mac = detour.mac_text();
             result.interfaces.push(Interface { name: detour.name, mac, ..Interface::default() });
         }
@@ -71,29 +70,7 @@ impl Plugin for Bandwidth {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> {
-            let limits = Limits::read(&req.config)?;
-            if limits.is_none() {
-                return Ok(());
-            }
-            let mut node = Host::here()?;
-            let end = node_end(req, &mut node, req.recorded()?)?;
-            let mut wrong = Vec::new();
-            if let Some(limit) = limits.into_pod {
-                wrong.extend(wrong_bucket(&mut node, &end, limit)?);
-            }
-            if let Some(limit) = limits.out_of_pod {
-                match detour::all_of(&mut node, req)?.first() {
-                    None => wrong.push(format!("the device {} is missing", detour::names(&req.owner())[0])),
-                    Some(detour) => wrong.extend(wrong_detour(&mut node, &end, detour, limit)?),
-                }
-            }
-            match wrong.is_empty() {
-                true => Ok(()),
-                false => Err(differs(format!("the limits of {} differ: {}", req.ifname, wrong.join("; ")))),
-            }
-        };
-        compare().map(|()| Vec::new())
+        check::inspect(req, &Limits::read(&req.config)?)
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
@@ -113,6 +90,11 @@ impl Plugin for Bandwidth {
 
 fn limit_rate(node: &mut Host, link: &Link, limit: Limit) -> Result<()> {
     shaping::limit(node, link, limit.bucket()).doing(|| format!("create a token bucket on {}", link.name))
+}
+
+fn redirect(node: &mut Host, end: &Link, detour: &Link) -> Result<()> {
+    shaping::redirect(node, end, detour)
+        .doing(|| format!("lead what the pod sends from {} through {}", end.name, detour.name))
 }
 
 /// The node's end of the pod's cable: each end has the other one's number. The plugin before this one should
@@ -162,25 +144,4 @@ fn close(req: &Request<'_>, node: &mut Host, detour: &Link) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn wrong_bucket(node: &mut Host, link: &Link, limit: Limit) -> Result<Vec<String>> {
-    Ok(match shaping::find(node, link)? {
-        None => vec![format!("{} has no token bucket", link.name)],
-        Some(found) => {
-            let all = shaping::differences(&limit.bucket(), &found);
-            all.into_iter().map(|text| format!("{}: {text}", link.name)).collect()
-        }
-    })
-}
-
-fn wrong_detour(node: &mut Host, end: &Link, detour: &Link, limit: Limit) -> Result<Vec<String>> {
-    let mut wrong = wrong_bucket(node, detour, limit)?;
-    if !detour.is_up() {
-        wrong.push(format!("{} is down", detour.name));
-    }
-    if !shaping::is_redirected(node, end, detour)? {
-        wrong.push(format!("what the pod sends to {} is not redirected to {}", end.name, detour.name));
-    }
-    Ok(wrong)
 }

@@ -5,6 +5,7 @@
 //! `ingressPolicy` keeps packets of one bridge from the pods of another, by rules of our own in either case.
 
 mod bus;
+mod check;
 mod config;
 mod firewalld;
 
@@ -17,7 +18,6 @@ use kernel::firewall::legacy;
 use kernel::{detached, Host, Undo};
 
 use crate::lease::hosts;
-use crate::plumbing::differs;
 use config::{Backend, Conf};
 use firewalld::{failure, source, Firewalld};
 
@@ -80,22 +80,7 @@ impl Plugin for Firewall {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> {
-            let conf = Conf::read(req)?;
-            let recorded = req.recorded()?;
-            if let Some(mut firewalld) = conf.firewalld()? {
-                return check_bound(&mut firewalld, conf.zone(), &addresses(recorded));
-            }
-            let mut node = Host::here()?;
-            for address in addresses(recorded) {
-                let nft = node.nft()?;
-                if !forward::is_present(nft, &req.owner(), address)? && !legacy::lets_pass(nft, address)? {
-                    return Err(differs(format!("packets of {address} are not let through any more")));
-                }
-            }
-            Ok(())
-        };
-        compare().map(|()| Vec::new())
+        check::inspect(req, &Conf::read(req)?)
     }
 
     /// Our own rules only: a source of firewalld does not say whose it is, and may be the administrator's.
@@ -182,16 +167,4 @@ fn unbind(conf: &Conf, pod: &[IpAddr]) -> Vec<Error> {
         }
     }
     errors
-}
-
-fn check_bound(firewalld: &mut Firewalld<'_>, zone: &str, pod: &[IpAddr]) -> Result<()> {
-    for source in pod.iter().map(source) {
-        let missing = format!("failed to find the address {source} in {zone} zone");
-        match firewalld.has(&source) {
-            Ok(true) => {}
-            Ok(false) => return Err(differs(missing)),
-            Err(error) => return Err(failure(missing, &error).into()),
-        }
-    }
-    Ok(())
 }

@@ -18,7 +18,7 @@ mod tests;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni::{code, Attachment, Error, Ip};
 use cni_plugin::{Finding, Plugin, Request, Result};
@@ -63,8 +63,7 @@ impl Plugin for HostLocal {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> { check(req, Path::new(INDEX_ROOT)) };
-        compare().map(|()| Vec::new())
+        inspect(req, Path::new(INDEX_ROOT))
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
@@ -190,35 +189,66 @@ fn del(req: &Request<'_>, index_root: &Path) -> Result<()> {
     cni_plugin::Error::all(errors)
 }
 
-/// The attachment must have an address, and each that the runtime remembers and that is from our ranges.
-fn check(req: &Request<'_>, index_root: &Path) -> Result<()> {
+/// The attachment must have an address, and each that the runtime remembers and that is from our ranges. One that
+/// nobody has taken meanwhile can be reserved again.
+fn inspect<'p>(req: &Request<'p>, index_root: &Path) -> Result<Vec<Finding<'p>>> {
     let config = Config::read(req)?;
     let owner = Owner::new(&req.container, &req.ifname);
     let lost = |what: String| {
         let text = format!("host-local: Failed to find address added by container {}{what}", owner.container);
-        Err(Error::internal(text).with_details("another pod may get its address: recreate the pod").into())
+        Finding::new(text)
     };
+    let again =
+        |ips: Vec<IpAddr>| reserve_again((config.folder.clone(), index_root.to_owned()), owner.clone(), ips);
+    let recorded = req.prev.iter().flat_map(|prev| &prev.ips).map(|ip| ip.address.addr());
+    let wanted: Vec<IpAddr> = recorded.filter(|ip| config.sets.iter().any(|set| set.contains(*ip))).collect();
     let Some(mut store) = Store::find(&config.folder, index_root)? else {
-        return lost(format!(": there is no folder {}", config.folder.display()));
+        let missing = lost(format!(": there is no folder {}", config.folder.display()));
+        return Ok(match wanted.is_empty() {
+            true => vec![missing],
+            false => vec![missing.mended_by(again(wanted))],
+        });
     };
     let held = store.held(&owner)?;
     if store.was_read() {
         store.seal();
     }
-    if held.is_empty() {
-        return lost(format!(" as {} in {}", owner.ifname, config.folder.display()));
+    if held.is_empty() && wanted.is_empty() {
+        return Ok(vec![lost(format!(" as {} in {}", owner.ifname, config.folder.display()))]);
     }
-    let recorded = req.prev.iter().flat_map(|prev| &prev.ips).map(|ip| ip.address.addr());
-    for ip in recorded.filter(|ip| config.sets.iter().any(|set| set.contains(*ip))) {
-        if held.iter().all(|entry| entry.ip != ip) {
-            let file = store.file(ip);
-            return lost(match store.holder(ip)? {
-                Some(holder) => format!(": {ip} belongs to {holder} ({})", file.display()),
-                None => format!(": {} is missing", file.display()),
-            });
+    let mut findings = Vec::new();
+    for ip in wanted.into_iter().filter(|ip| held.iter().all(|entry| entry.ip != *ip)) {
+        let file = store.file(ip);
+        findings.push(match store.holder(ip)?.filter(|holder| *holder != Holder::Nobody) {
+            Some(holder) => lost(format!(": {ip} belongs to {holder} ({})", file.display())),
+            None => lost(format!(": {} is missing", file.display())).mended_by(again(vec![ip])),
+        });
+    }
+    Ok(findings)
+}
+
+/// Reserves addresses that the owner has in use. If somebody was faster one is theirs.
+fn reserve_again<'p>(
+    (folder, index_root): (PathBuf, PathBuf),
+    owner: Owner,
+    ips: Vec<IpAddr>,
+) -> impl FnOnce() -> Result<()> + 'p {
+    move || {
+        let mut store = Store::create(&folder, &index_root)?;
+        let mut held: Vec<IpAddr> = store.held(&owner)?.into_iter().map(|entry| entry.ip).collect();
+        let mut errors = Vec::new();
+        for ip in ips.into_iter().filter(|ip| !held.contains(ip)).collect::<Vec<_>>() {
+            if store.claim(ip, &owner)? {
+                held.push(ip);
+                continue;
+            }
+            let holder = store.holder(ip)?.unwrap_or(Holder::Stranger);
+            let text = format!("{ip} belongs to {holder} ({}) meanwhile", store.file(ip).display());
+            errors.push(Error::internal(text).with_details("recreate the pod").into());
         }
+        store.keep(&owner, &held);
+        cni_plugin::Error::all(errors)
     }
-    Ok(())
 }
 
 /// Gives back everything whose owner is not among the valid ones.

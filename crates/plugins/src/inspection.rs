@@ -1,6 +1,8 @@
 //! Comparing a pod's interface with what was recorded of it, and putting it back: the part of CHECK that every plugin
 //! with an interface of its own shares.
 
+mod node;
+
 use std::net::IpAddr;
 
 use cni::{Attachment, Interface, Route};
@@ -12,6 +14,8 @@ use netlink::Message;
 
 use crate::lease::addresses_of;
 use crate::plumbing;
+
+pub use node::{forwarding, is_up, mtu, on_node, other_end, rules, sysctl};
 
 /// The recorded interface `ifname` in the pod.
 pub fn recorded_interface<'a>(recorded: &'a Attachment, ifname: &str) -> Option<&'a Interface> {
@@ -86,11 +90,42 @@ fn routes<'p>(
         .map(|wanted| {
             let via = wanted.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
             let table = wanted.table.map(|table| format!(" in table {table}")).unwrap_or_default();
-            let again = plumbing::wire_route(wanted, link, recorded).add();
+            let again = plumbing::wire_route(wanted, link, recorded);
+            let in_the_way =
+                found.iter().filter(|one| is_in_the_way(one, &again, recorded)).cloned().collect();
             Finding::new(format!("route to {}{via}{table} is missing", wanted.dst))
-                .mended_by(change(req, again))
+                .mended_by(put_in_place(req, again, in_the_way))
         })
         .collect())
+}
+
+/// A route by which the interface would send the same packets somewhere else, and of which nothing was recorded.
+fn is_in_the_way(found: &route::Route, wanted: &route::Route, recorded: &Attachment) -> bool {
+    (found.dst, found.prefix, found.table) == (wanted.dst, wanted.prefix, wanted.table)
+        && found.link == wanted.link
+        && found.protocol != route::BY_KERNEL
+        && !recorded.routes.iter().any(|other| is_same(found, other))
+}
+
+fn put_in_place<'p>(
+    req: &Request<'p>,
+    wanted: route::Route,
+    in_the_way: Vec<route::Route>,
+) -> impl FnOnce() -> Result<()> + 'p {
+    let req = req.clone();
+    move || {
+        let mut pod = req.pod()?;
+        for other in in_the_way {
+            match pod.route.request(other.delete()) {
+                Err(error) if !error.is_gone() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        match pod.route.request(wanted.add()) {
+            Err(error) if error.is_exists() => Ok(()),
+            other => other.doing(|| "repair the pod".into()),
+        }
+    }
 }
 
 /// A route may have been given to a table of its own by a later plugin (sbr, vrf): one that names no table may be in

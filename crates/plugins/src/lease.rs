@@ -31,11 +31,6 @@ pub fn release(req: &Request<'_>) -> Result<()> {
     delegate::ipam(req).map_or(Ok(()), |kind| delegate::del(req, kind))
 }
 
-/// CHECK of the IPAM plugin.
-pub fn check(req: &Request<'_>) -> Result<()> {
-    delegate::ipam(req).map_or(Ok(()), |kind| delegate::check(req, kind))
-}
-
 /// What the IPAM plugin finds changed.
 pub fn inspect<'p>(req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
     delegate::ipam(req).map_or(Ok(Vec::new()), |kind| delegate::inspect(req, kind))

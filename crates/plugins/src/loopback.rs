@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use kernel::rt::{address, link};
 use kernel::{Host, Link, Undo};
 
-use crate::plumbing::differs;
+use crate::inspection;
 
 /// Whatever interface name the runtime asks for: there is one loopback, and this is it.
 const LO: &str = "lo";
@@ -53,14 +53,21 @@ impl Plugin for Loopback {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> {
-            let lo = req.pod()?.get_link(LO).doing(|| "loopback interface of the pod".into())?;
-            match lo.is_up() {
-                true => Ok(()),
-                false => Err(differs("loopback interface is down".into())),
-            }
+        let mut pod = req.pod()?;
+        let lo = pod.get_link(LO).doing(|| "loopback interface of the pod".into())?;
+        if !lo.is_up() {
+            // Its addresses come with it.
+            let down = Finding::new("loopback interface is down");
+            return Ok(vec![down.mended_by(inspection::change(req, link::up(&lo)))]);
+        }
+        let found = address::list(&mut pod.route, lo.index)?;
+        let lost = |net: &IpNet| found.iter().all(|one| one.ip != net.addr());
+        let put_back = |net: IpNet| {
+            let again = address::add(lo.index, net.addr(), net.prefix_len(), false);
+            Finding::new(format!("loopback interface lacks address {net}"))
+                .mended_by(inspection::change(req, again))
         };
-        compare().map(|()| Vec::new())
+        Ok(expected(req).into_iter().filter(lost).map(put_back).collect())
     }
 
     /// A loopback lives and dies with its namespace.
@@ -70,6 +77,16 @@ impl Plugin for Loopback {
 
     fn status(&self, _: &Request<'_>) -> Result<()> {
         Ok(())
+    }
+}
+
+/// The addresses that lo must have: those that were recorded, else the one that every program relies on.
+fn expected(req: &Request<'_>) -> Vec<IpNet> {
+    let recorded = req.prev.iter().flat_map(|prev| &prev.ips).map(|ip| ip.address);
+    let own: Vec<IpNet> = recorded.filter(|net| net.addr().is_loopback()).collect();
+    match own.is_empty() {
+        true => vec![IpNet::new_assert([127, 0, 0, 1].into(), 8)],
+        false => own,
     }
 }
 

@@ -3,13 +3,13 @@
 //! The rules stand once; a pod adds an element to a map. What the Go plugins made for a pod, chains and all, is
 //! removed with it.
 
-use cni_plugin::{Context, Request, Result};
+use cni_plugin::{Context, Finding, Request, Result};
 use ipnet::IpNet;
 use kernel::firewall::{legacy, masquerade};
 use kernel::Host;
 
+use crate::inspection;
 use crate::lease::{addresses_of, hosts};
-use crate::plumbing::differs;
 
 /// Checks `ipMasqBackend`. Either value is served by nftables: the effect is the same.
 pub fn check_backend(backend: &Option<String>) -> Result<()> {
@@ -41,15 +41,27 @@ pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
     Ok(())
 }
 
-/// Whether the pod is masqueraded, by us or by a Go plugin.
-pub fn check(req: &Request<'_>, node: &mut Host) -> Result<()> {
+/// Each of the pod's addresses is masqueraded, by us or by a Go plugin, and so are the rules complete.
+pub fn inspect<'p>(req: &Request<'p>, node: &mut Host) -> Result<Vec<Finding<'p>>> {
     let (owner, nft) = (req.owner(), node.nft()?);
-    for address in hosts(&addresses_of(req.recorded()?, &req.ifname)) {
-        if !masquerade::is_present(nft, &owner, address)? && !legacy::masquerades(nft, &owner)? {
-            return Err(differs(format!("{address} is not masqueraded any more (ipMasq)")));
-        }
+    let nets = addresses_of(req.recorded()?, &req.ifname);
+    if legacy::masquerades(nft, &owner)? {
+        return Ok(Vec::new());
     }
-    Ok(())
+    let mut findings = Vec::new();
+    let of_all = nets.clone();
+    findings.extend(inspection::rules("ipMasq", &masquerade::absent(nft, &nets)?, move |node| {
+        Ok(masquerade::prepare(node.nft()?, &of_all)?)
+    }));
+    for net in nets {
+        if masquerade::is_present(nft, &owner, net.addr())? {
+            continue;
+        }
+        let (req, text) = (req.clone(), format!("{} is not masqueraded any more (ipMasq)", net.addr()));
+        let again = inspection::on_node(move |node| add(&req, node, &[net]));
+        findings.push(Finding::new(text).mended_by(again));
+    }
+    Ok(findings)
 }
 
 /// Takes back what belongs to attachments that are not valid any more.

@@ -1,15 +1,13 @@
-//! Addresses and routes on a pod's interface: putting them there, and comparing them again.
+//! Addresses and routes on a pod's interface: putting them there.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use cni::{Attachment, Route};
-use cni_plugin::{Context, Error, Request, Result};
+use cni_plugin::{Context, Result};
 use kernel::rt::{self, address, link, link::attribute, route};
 use kernel::{sysctl, Host, Link};
 use netlink::Batch;
-
-use crate::lease::addresses_of;
 
 const ARP_NOTIFY: u16 = 22; // IPV4_DEVCONF_ARP_NOTIFY, linux/ip.h
 const GROUP_IPV6_ADDRESS: u32 = 9; // RTNLGRP_IPV6_IFADDR, linux/rtnetlink.h
@@ -113,49 +111,4 @@ fn settle(pod: &mut Host, link: &Link) -> Result<()> {
         }
         notices.notice(left, |_| Some(()))?;
     }
-}
-
-/// The pod's interface, as CHECK finds it: it must be up and have the recorded hardware address.
-pub fn check_interface(req: &Request<'_>, pod: &mut Host) -> Result<Link> {
-    let recorded = req.recorded()?;
-    let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
-    let expected = recorded.interfaces.iter().find(|one| one.name == req.ifname && !one.sandbox.is_empty());
-    if let Some(expected) = expected.filter(|one| !one.mac.is_empty() && one.mac != found.mac_text()) {
-        let (name, is, was) = (&req.ifname, found.mac_text(), &expected.mac);
-        return Err(differs(format!("interface {name} has hardware address {is}, recorded was {was}")));
-    }
-    if !found.is_up() {
-        return Err(differs(format!("interface {} is down", req.ifname)));
-    }
-    Ok(found)
-}
-
-/// Whether every recorded address is on `link` and every recorded route is there, in whichever table.
-pub fn check(req: &Request<'_>, pod: &mut Host, link: &Link) -> Result<()> {
-    let recorded = req.recorded()?;
-    let addresses = address::list(&mut pod.route, link.index)?;
-    for net in addresses_of(recorded, &req.ifname) {
-        if !addresses.iter().any(|found| found.ip == net.addr() && found.prefix == net.prefix_len()) {
-            return Err(differs(format!("interface {} lacks address {net}", link.name)));
-        }
-    }
-    let routes = route::list(&mut pod.route)?;
-    for wanted in &recorded.routes {
-        let there = routes.iter().any(|found| {
-            found.dst == wanted.dst.network()
-                && found.prefix == wanted.dst.prefix_len()
-                && (wanted.gw.is_none() || found.gateway == wanted.gw || wanted.dst.prefix_len() == 0)
-        });
-        if !there {
-            let via = wanted.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-            return Err(differs(format!("route to {}{via} is missing", wanted.dst)));
-        }
-    }
-    Ok(())
-}
-
-/// What CHECK says of a difference.
-pub fn differs(text: String) -> Error {
-    let hint = "something changed the pod's network since ADD; attach it anew to repair it";
-    cni::Error::internal(text).with_details(hint).into()
 }

@@ -3,6 +3,7 @@
 //! A packet to a mapped port of the node gets the pod's address as its destination. The map is one for the
 //! whole node, so a port has one owner, and an ADD that wants a taken one is told whose it is.
 
+mod check;
 mod conditions;
 mod config;
 
@@ -12,10 +13,9 @@ use ipnet::IpNet;
 use kernel::firewall::hostports::{self, PortMap, Snat};
 use kernel::firewall::legacy;
 use kernel::rt::{link, route};
-use kernel::{detached, sysctl, Host, Owner, Undo};
+use kernel::{detached, sysctl, Host, Link, Owner, Undo};
 
 use crate::lease::addresses_of;
-use crate::plumbing::differs;
 use config::Conf;
 
 /// The plugin.
@@ -64,20 +64,7 @@ impl Plugin for Portmap {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> {
-            let conf = Conf::read(req)?;
-            let maps = conf.maps(&pod_addresses(req.recorded()?, req));
-            let mut node = Host::here()?;
-            let (owner, nft) = (req.owner(), node.nft()?);
-            let missing = hostports::missing(nft, &owner, &maps, &conf.options)?;
-            if missing.is_empty() || legacy::maps_ports(nft, &owner)? {
-                return Ok(());
-            }
-            let ports: Vec<_> =
-                missing.iter().map(|map| format!("{}/{}", map.host_port, map.protocol.name())).collect();
-            Err(differs(format!("host ports are not mapped any more: {}", ports.join(", "))))
-        };
-        compare().map(|()| Vec::new())
+        check::inspect(req, &Conf::read(req)?)
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
@@ -101,15 +88,24 @@ fn pod_addresses(result: &Attachment, req: &Request<'_>) -> Vec<IpNet> {
     first(true).into_iter().chain(first(false)).collect()
 }
 
+/// The device by which the node reaches the pod, of the family that knows no loopback off the wire.
+fn way_to_pod(node: &mut Host, maps: &[PortMap]) -> Result<Option<Link>> {
+    let Some(map) = maps.iter().find(|map| map.pod.addr().is_ipv4()) else { return Ok(None) };
+    let index = route::lookup(&mut node.route, map.pod.addr())?;
+    Ok(Some(link::by_index(&mut node.route, index)?))
+}
+
+fn loopback_knob(device: &str) -> String {
+    format!("net/ipv4/conf/{device}/route_localnet")
+}
+
 /// A packet from the node's own loopback to a mapped port leaves by the pod's device with a loopback source,
 /// which the kernel takes for a forgery unless route_localnet is on. (The port maps' table drops those that
 /// come from outside, which the kernel would have dropped else.)
 fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
-    let Some(map) = maps.iter().find(|map| map.pod.addr().is_ipv4()) else { return Ok(()) };
-    let index = route::lookup(&mut node.route, map.pod.addr())?;
-    let device = link::by_index(&mut node.route, index)?.name;
-    let key = format!("net/ipv4/conf/{device}/route_localnet");
-    sysctl::ensure(&key, "1").doing(|| "let the node's loopback reach mapped ports (snat)".into())
+    let Some(device) = way_to_pod(node, maps)? else { return Ok(()) };
+    sysctl::ensure(&loopback_knob(&device.name), "1")
+        .doing(|| "let the node's loopback reach mapped ports (snat)".into())
 }
 
 /// Takes the pod's port maps away, ours and a Go plugin's.

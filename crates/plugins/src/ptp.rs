@@ -4,12 +4,14 @@
 //! with the other pods, but a route that sends all of the subnet through the gateway, which is the node's end
 //! of the cable; the node knows each pod by a route to its one address.
 
-use cni::{Attachment, Dns, Interface, Version};
+mod check;
+
+use cni::{Attachment, Dns, Interface, Ip, Version};
 use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
-use kernel::rt::{address, link, route, route::Route};
+use kernel::rt::{address, route, route::Route};
 use kernel::veth::{self, Pair, Veth};
-use kernel::{detached, sysctl, Host, Undo};
+use kernel::{detached, sysctl, Host, Link, Undo};
 use netlink::Batch;
 use serde::Deserialize;
 
@@ -52,7 +54,8 @@ impl Plugin for Ptp {
         let pair = connect(req, &conf, &mut node, &mut pod)?;
         let end = pair.host.clone();
         undo.push(move || veth::remove(&end));
-        guard_node(&pair, v6)?;
+        let (knob, value) = guard(&pair.host, v6);
+        sysctl::ensure_if_there(&knob, value)?;
         result.interfaces = interfaces(req, &conf, &pair);
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
 
@@ -80,20 +83,7 @@ impl Plugin for Ptp {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> {
-            let conf = read(req)?;
-            lease::check(req)?;
-            let mut pod = req.pod()?;
-            let mut node = Host::here()?;
-            let inside = plumbing::check_interface(req, &mut pod)?;
-            plumbing::check(req, &mut pod, &inside)?;
-            check_node(req, &mut node, inside.link)?;
-            if conf.ip_masq {
-                masquerade::check(req, &mut node)?;
-            }
-            Ok(())
-        };
-        compare().map(|()| Vec::new())
+        check::inspect(req, &read(req)?)
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
@@ -166,19 +156,8 @@ fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()
     plumbing::configure(pod, &inside, &Attachment { routes: Vec::new(), ..result.clone() }, options)?;
     let mut batch = Batch::new();
     for ip in &result.ips {
-        let (addr, gateway) = (ip.address.addr(), ip.gateway.unwrap_or(ip.address.addr()));
-        let (subnet, prefix) = (ip.address.network(), ip.address.prefix_len());
-        let on = |route: Route| Route { link: Some(inside.index), source: Some(addr), ..route };
-        let connected = Route {
-            scope: route::NOWHERE,
-            link: Some(inside.index),
-            protocol: 0,
-            ..Route::to(subnet, prefix)
-        };
-        let full = if addr.is_ipv4() { 32 } else { 128 };
-        batch.push(connected.delete());
-        batch.push(on(Route { scope: route::LINK, ..Route::to(gateway, full) }).add());
-        batch.push(on(Route { gateway: Some(gateway), ..Route::to(subnet, prefix) }).add());
+        batch.push(connected(ip, &inside).delete());
+        batch.extend(through_gateway(ip, &inside).iter().map(Route::add));
     }
     batch.extend(result.routes.iter().map(|wanted| plumbing::wire_route(wanted, &inside, result).add()));
     pod.route.batch(batch).doing(|| format!("route {} in the pod", inside.name))
@@ -187,9 +166,26 @@ fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()
 /// A pod must not be able to make itself the node's router, which it could try without any IPv6 address too. To one
 /// without IPv6 the node does not speak IPv6 at all: each end would have routes of its own for it, all of which the
 /// kernel looks at whenever a link comes or goes. The cable is not in use yet, so it has none to take away.
-fn guard_node(pair: &Pair, v6: bool) -> Result<()> {
+fn guard(end: &str, v6: bool) -> (String, &'static str) {
     let (knob, value) = if v6 { ("accept_ra", "0") } else { ("disable_ipv6", "1") };
-    Ok(sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/{knob}", pair.host), value)?)
+    (format!("net/ipv6/conf/{end}/{knob}"), value)
+}
+
+/// The route that the kernel made for the address.
+fn connected(ip: &Ip, inside: &Link) -> Route {
+    let (subnet, prefix) = (ip.address.network(), ip.address.prefix_len());
+    Route { scope: route::NOWHERE, link: Some(inside.index), protocol: 0, ..Route::to(subnet, prefix) }
+}
+
+/// Those in its place: to the gateway, and through it to the subnet.
+fn through_gateway(ip: &Ip, inside: &Link) -> [Route; 2] {
+    let (addr, gateway) = (ip.address.addr(), ip.gateway.unwrap_or(ip.address.addr()));
+    let full = if addr.is_ipv4() { 32 } else { 128 };
+    let on = |route: Route| Route { link: Some(inside.index), source: Some(addr), ..route };
+    [
+        on(Route { scope: route::LINK, ..Route::to(gateway, full) }),
+        on(Route { gateway: Some(gateway), ..Route::to(ip.address.network(), ip.address.prefix_len()) }),
+    ]
 }
 
 /// The node's end has the gateways' addresses and a route to each address of the pod.
@@ -203,24 +199,4 @@ fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
         batch.push(Route { link: Some(end.index), scope: route::LINK, ..Route::to(addr, full) }.add());
     }
     node.route.batch(batch).doing(|| format!("route {} on the node", end.name))
-}
-
-/// The node's side: the cable's end is up and the pod's addresses lead to it.
-fn check_node(req: &Request<'_>, node: &mut Host, end: Option<u32>) -> Result<()> {
-    let end = link::find_index(&mut node.route, end.unwrap_or(0))?
-        .ok_or_else(|| plumbing::differs(format!("the other end of {} is not on this node", req.ifname)))?;
-    if !end.is_up() {
-        return Err(plumbing::differs(format!("{} on the node is down", end.name)));
-    }
-    let routes = route::list(&mut node.route)?;
-    for net in lease::addresses_of(req.recorded()?, &req.ifname) {
-        if !routes.iter().any(|route| route.dst == net.addr() && route.link == Some(end.index)) {
-            return Err(plumbing::differs(format!(
-                "the node has no route to {} through {}",
-                net.addr(),
-                end.name
-            )));
-        }
-    }
-    Ok(())
 }

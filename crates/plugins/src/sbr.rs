@@ -7,6 +7,7 @@
 //!
 //! Everything lives in the pod's namespace and ends with it.
 
+mod check;
 mod plan;
 mod turn;
 
@@ -19,7 +20,6 @@ use kernel::{Host, Link, Undo};
 use netlink::Batch;
 use serde::Deserialize;
 
-use crate::plumbing::differs;
 use plan::{Gateways, Lane, Moves, Plan};
 use turn::Turn;
 
@@ -92,31 +92,7 @@ impl Plugin for Sbr {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> {
-            let plan = req.config::<Conf>()?.plan()?;
-            let recorded = req.recorded()?;
-            let mut pod = req.pod()?;
-            let link = interface(req, &mut pod)?;
-            let rules = rule::list(&mut pod.route)?;
-            let routes = route::list(&mut pod.route)?;
-            let mut missing = Vec::new();
-            for ip in of_interface(recorded, &req.ifname) {
-                match plan.find_lane(ip, &rules) {
-                    None => missing.push(plan.rule_text(ip)),
-                    Some(lane) => missing.extend(plan.missing_ways(&lane, &routes, link.index)),
-                }
-            }
-            missing.extend(plan::missing_routes(recorded, &routes));
-            match missing.is_empty() {
-                true => Ok(()),
-                false => Err(differs(format!(
-                    "source based routing of {} lacks {}",
-                    req.ifname,
-                    missing.join(", ")
-                ))),
-            }
-        };
-        compare().map(|()| Vec::new())
+        check::inspect(req, req.config::<Conf>()?.plan()?)
     }
 
     fn gc(&self, _: &Request<'_>) -> Result<()> {

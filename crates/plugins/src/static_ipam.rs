@@ -43,11 +43,10 @@ impl Plugin for Static {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> {
-            let (wanted, prev) = (read(req)?, req.recorded()?);
-            wanted.ips.iter().try_for_each(|ip| compare(ip, prev, &req.ifname))
-        };
-        compare().map(|()| Vec::new())
+        let (wanted, prev) = (read(req)?, req.recorded()?);
+        let compared = wanted.ips.iter().map(|ip| compare(ip, prev, &req.ifname));
+        // The config wants another address now: only a new attachment gets it.
+        Ok(compared.filter_map(Result::err).map(Finding::from).collect())
     }
 
     /// Nothing was kept.
@@ -313,15 +312,17 @@ mod tests {
     #[test]
     fn check_compares_with_what_the_runtime_remembers() {
         let mut req = request(both(), "");
-        let check = |req: &Request<'_>| Static.inspect(req).map(drop).map_err(|error| error.to_cni().msg);
+        let report = |req: &Request<'_>| Finding::report(Static.inspect(req)?);
+        let check = |req: &Request<'_>| report(req).map_err(|error| error.to_cni().msg);
         assert_eq!(check(&req), Err("Required prevResult missing".into()));
         req.prev = Some(Static.add(&req).unwrap());
         assert_eq!(check(&req), Ok(()));
         req.prev.as_mut().unwrap().ips[1].gateway = None;
         assert_eq!(check(&req), Err("static: Failed to match addr fd00::5 on interface eth0".into()));
         req.prev.as_mut().unwrap().ips.remove(0);
-        let text = "static: Failed to find address added by conf 10.1.0.5/24 on interface eth0";
-        assert_eq!(check(&req), Err(text.into()));
+        let text = "static: Failed to find address added by conf 10.1.0.5/24 on interface eth0; \
+                    static: Failed to match addr fd00::5 on interface eth0";
+        assert_eq!(check(&req), Err(text.into()), "every difference is told");
     }
 
     #[test]

@@ -10,11 +10,12 @@ mod backup;
 mod interface;
 mod settings;
 
+use std::io::ErrorKind;
+
 use cni::{Attachment, Version};
 use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::{sysctl, Host, Undo};
 
-use crate::plumbing::differs;
 use allowlist::Allowlist;
 use backup::Backup;
 use settings::Settings;
@@ -68,27 +69,23 @@ impl Plugin for Tuning {
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let compare = || -> Result<()> {
-            let settings = Settings::read(req)?;
-            req.recorded()?;
-            let mut pod = req.pod()?;
-            let mut wrong = Vec::new();
-            for (key, wanted) in &settings.sysctl {
-                let found = pod.run(|| sysctl::read(key))?.doing(|| "compare a sysctl".into())?;
-                if !same_value(wanted, &found) {
-                    wrong.push(format!("value of /proc/sys/{key} is {wanted}, current value is {found}"));
-                }
+        req.recorded()?;
+        let settings = Settings::read(req)?;
+        let mut pod = req.pod()?;
+        let mut findings = Vec::new();
+        for (key, wanted) in settings.sysctl {
+            findings.extend(compare_sysctl(req, &pod, (key, wanted))?);
+        }
+        if !settings.link.is_empty() {
+            let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
+            for (text, wanted) in interface::differences(&settings.link, &found) {
+                findings.push(
+                    differs(&text)
+                        .mended_by(again(req, move |pod, ifname| interface::change(pod, ifname, &wanted))),
+                );
             }
-            if !settings.link.is_empty() {
-                let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
-                wrong.extend(interface::differences(&settings.link, &found));
-            }
-            match wrong.is_empty() {
-                true => Ok(()),
-                false => Err(differs(format!("Error: Tuning configured {}", wrong.join("; ")))),
-            }
-        };
-        compare().map(|()| Vec::new())
+        }
+        Ok(findings)
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
@@ -104,6 +101,45 @@ impl Plugin for Tuning {
 /// The kernel separates the numbers of one sysctl with tabs, people with blanks.
 fn same_value(a: &str, b: &str) -> bool {
     a.split_whitespace().eq(b.split_whitespace())
+}
+
+/// What CHECK says, in Go's words.
+fn differs<'p>(text: &str) -> Finding<'p> {
+    Finding::new(format!("Error: Tuning configured {text}"))
+}
+
+/// Does `work` in the pod, when it comes to that.
+fn again<'p>(
+    req: &Request<'p>,
+    work: impl FnOnce(&mut Host, &str) -> Result<()> + 'p,
+) -> impl FnOnce() -> Result<()> + 'p {
+    let req = req.clone();
+    move || work(&mut req.pod()?, &req.ifname)
+}
+
+fn compare_sysctl<'p>(
+    req: &Request<'p>,
+    pod: &Host,
+    (key, wanted): (String, String),
+) -> Result<Option<Finding<'p>>> {
+    let found = match pod.run(|| sysctl::read(&key))? {
+        Ok(found) => found,
+        // Some knobs can only be written: nobody can tell.
+        Err(kernel::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            return Ok(None);
+        }
+        Err(error) => {
+            let source = Box::new(Error::from(error));
+            return Ok(Some(Error::Step { doing: "compare a sysctl".into(), source }.into()));
+        }
+    };
+    if same_value(&wanted, &found) {
+        return Ok(None);
+    }
+    let text = format!("value of /proc/sys/{key} is {wanted}, current value is {found}");
+    Ok(Some(
+        differs(&text).mended_by(again(req, move |pod, _| Ok(pod.run(|| sysctl::write(&key, &wanted))??))),
+    ))
 }
 
 /// Puts back what differs. A knob or an interface that is gone needs nothing.

@@ -1,4 +1,4 @@
-//! `podwire cni add`, `del` and `check`.
+//! `podwire cni add` and `del`.
 
 use std::fmt::Write;
 
@@ -25,9 +25,6 @@ pub(super) const DEL_EXAMPLES: &str = "Examples:
 
 It may be repeated, and works when the network's config is gone: that of the add is remembered.";
 
-pub(super) const CHECK_EXAMPLES: &str = "Examples:
-  podwire cni check pods blue && echo fine";
-
 #[derive(Debug, Args)]
 pub(crate) struct Add {
     #[command(flatten)]
@@ -40,14 +37,6 @@ pub(crate) struct Add {
 
 #[derive(Debug, Args)]
 pub(crate) struct Del {
-    #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    place: Place,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Check {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
@@ -99,24 +88,6 @@ impl Del {
         }
         let json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": true });
         Ok(Answer::new(format!("detached {container} from {network}\n"), json))
-    }
-}
-
-impl Check {
-    pub(crate) fn run(&self) -> Result<Answer, Failure> {
-        let (container, network) = (self.target.name(), &self.target.network);
-        let what = || format!("{container} is not attached to {network} as it should be");
-        let list = self.place.folder().find(network).map_err(Failure::to(what()))?.list;
-        let identity = self.target.existing(&self.place.cache()).map_err(Failure::to(what()))?;
-        self.place.runtime().check(&list, &identity).map_err(Failure::to(what()))?;
-        let ifname = self.target.ifname();
-        let json =
-            json!({ "network": network, "container": identity.container, "ifname": ifname, "ok": true });
-        let (text, json) = match list.disable_check {
-            true => (format!("{network} switches checks off\n"), json),
-            false => (format!("{container} is attached to {network} as it should be\n"), json),
-        };
-        Ok(Answer::new(text, json))
     }
 }
 

@@ -134,6 +134,20 @@ impl Plan<'_> {
     }
 }
 
+/// What of a skeleton is not there, in words.
+pub(super) fn absent(nft: &mut Socket, skeleton: &dyn Fn(&mut Transaction)) -> Result<Vec<String>> {
+    let mut whole = Transaction::new();
+    skeleton(&mut whole);
+    Ok(whole.absent(nft)?)
+}
+
+/// Makes a skeleton again, of which parts may be there.
+pub(super) fn prepare(nft: &mut Socket, skeleton: &dyn Fn(&mut Transaction)) -> Result<()> {
+    let mut whole = Transaction::new();
+    skeleton(&mut whole);
+    Ok(whole.commit(nft)?)
+}
+
 /// For keys that only one living pod can have, such as its address: whoever else has it is dead.
 pub(super) fn replace(_: &Entry, _: &Element) -> Result<Found> {
     Ok(Found::Stale)

@@ -127,6 +127,36 @@ pub fn is_present(nft: &mut Socket, owner: &Owner, addr: IpAddr) -> Result<bool>
     Ok(element.is_some_and(|element| is_of(&element, owner)))
 }
 
+/// What is missing of what holds for all pods of the network, in words: the rules that [`add`] relies on, the
+/// administrator's chain, the pass through iptables, and the bridge's place among those that are kept apart.
+pub fn absent(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
+    let mut absent = elements::absent(nft, &skeleton::whole)?;
+    if absent.is_empty() && !skeleton::leads_to(nft, &rules.admin_chain)? {
+        absent.push(format!("nothing leads to the chain {} of table {TABLE}", rules.admin_chain));
+    }
+    absent.extend(iptables::absent(nft)?);
+    absent.extend(not_apart(nft, owner, rules)?);
+    Ok(absent)
+}
+
+/// What is missing to keep the bridge apart, in words.
+pub fn not_apart(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
+    let Some(bridge) = &rules.bridge else { return Ok(Vec::new()) };
+    let mut absent = Vec::new();
+    for Entry { set, element, .. } in isolation(owner, bridge, rules.policy) {
+        if nft::get_element(nft, &TABLE, &set, &element.key)?.is_none() {
+            absent.push(format!("bridge {bridge} is not in set {set} of table {TABLE}"));
+        }
+    }
+    Ok(absent)
+}
+
+/// Makes all of that again.
+pub fn prepare(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<()> {
+    elements::prepare(nft, &skeleton::whole)?;
+    add(nft, owner, &[], rules)
+}
+
 /// Whether no pod is left, no bridge is kept apart, and the administrator has written nothing.
 pub(super) fn is_unused(nft: &mut Socket) -> Result<bool> {
     for set in PODS.into_iter().chain([BRIDGES]) {

@@ -203,22 +203,36 @@ pub fn add(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options)
             entries.push(entry);
         }
     }
-    let networks = |change: &mut Transaction| {
-        if options.snat == Snat::Local {
-            skeleton::networks(change, &table, &maps);
-        }
-    };
-    let whole = |change: &mut Transaction| {
-        skeleton::whole(change, &table, options);
-        networks(change);
-    };
+    let networks = |change: &mut Transaction| networks(change, &maps, options);
     Plan {
         table: &table,
         entries,
-        skeletons: &[&networks, &whole],
+        skeletons: &[&networks, &|change| whole(change, &maps, options)],
         rival: &|entry, there| rival(owner, entry, there),
     }
     .carry_out(nft)
+}
+
+/// The rules for the pods' networks.
+fn networks(change: &mut Transaction, maps: &[PortMap], options: &Options) {
+    if options.snat == Snat::Local {
+        skeleton::networks(change, &condition::table(options), maps);
+    }
+}
+
+fn whole(change: &mut Transaction, maps: &[PortMap], options: &Options) {
+    skeleton::whole(change, &condition::table(options), options);
+    networks(change, maps, options);
+}
+
+/// What is missing of the rules that [`add`] relies on, in words.
+pub fn absent(nft: &mut Socket, maps: &[PortMap], options: &Options) -> Result<Vec<String>> {
+    elements::absent(nft, &|change| whole(change, maps, options))
+}
+
+/// Makes those rules again.
+pub fn prepare(nft: &mut Socket, maps: &[PortMap], options: &Options) -> Result<()> {
+    elements::prepare(nft, &|change| whole(change, maps, options))
 }
 
 /// Decides about somebody else's element with the key of ours.

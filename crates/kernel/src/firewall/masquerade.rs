@@ -63,6 +63,16 @@ pub fn is_present(nft: &mut Socket, owner: &Owner, addr: IpAddr) -> Result<bool>
     Ok(false)
 }
 
+/// What is missing of the rules that [`add`] relies on, in words.
+pub fn absent(nft: &mut Socket, addrs: &[IpNet]) -> Result<Vec<String>> {
+    elements::absent(nft, &|change| skeleton(change, addrs))
+}
+
+/// Makes those rules again.
+pub fn prepare(nft: &mut Socket, addrs: &[IpNet]) -> Result<()> {
+    elements::prepare(nft, &|change| skeleton(change, addrs))
+}
+
 /// Where the addresses can be. An address does not tell its network, but a node has few of them.
 fn keys(nft: &mut Socket, addrs: &[IpAddr]) -> Result<Vec<(String, Value)>> {
     let sets = nft::list_sets(nft, &TABLE)?;

@@ -58,7 +58,17 @@ pub fn is_present(nft: &mut Socket, owner: &Owner, ifname: &str, mac: Mac) -> Re
             return Ok(false);
         }
     }
-    Ok(true)
+    Ok(address(nft, ifname)? == Some(mac.0))
+}
+
+/// What is missing of the rules that [`add`] relies on, in words.
+pub fn absent(nft: &mut Socket) -> Result<Vec<String>> {
+    elements::absent(nft, &skeleton)
+}
+
+/// Makes those rules again.
+pub fn prepare(nft: &mut Socket) -> Result<()> {
+    elements::prepare(nft, &skeleton)
 }
 
 fn address(nft: &mut Socket, ifname: &str) -> Result<Option<[u8; 6]>> {

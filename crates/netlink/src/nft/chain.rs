@@ -93,6 +93,19 @@ impl Base {
         Base { kind, hook, priority, policy: Policy::Accept }
     }
 
+    /// Reads it from a chain's attributes.
+    pub(super) fn decode(body: &[u8]) -> Option<Base> {
+        let hook = attr::find(body, NFTA_CHAIN_HOOK)?;
+        let number = |kind| attr::find(hook.value, kind)?.be32();
+        let policy = attr::find(body, NFTA_CHAIN_POLICY).and_then(|a| a.be32());
+        Some(Base {
+            kind: ChainKind::from_name(&attr::find(body, NFTA_CHAIN_TYPE)?.string())?,
+            hook: Hook::from_number(number(NFTA_HOOK_HOOKNUM)?)?,
+            priority: number(NFTA_HOOK_PRIORITY)? as i32,
+            policy: if policy == Some(0) { Policy::Drop } else { Policy::Accept },
+        })
+    }
+
     pub(super) fn encode(&self, message: Message) -> Message {
         message
             .nest(NFTA_CHAIN_HOOK, |m| {
@@ -121,21 +134,11 @@ impl ChainInfo {
         let family = Family::from_number(*frame.body.first()?)?;
         let body = frame.body.get(HEADER..)?;
         let text = |kind| attr::find(body, kind).map(|a| a.string());
-        let base = attr::find(body, NFTA_CHAIN_HOOK).and_then(|hook| {
-            let number = |kind| attr::find(hook.value, kind)?.be32();
-            let policy = attr::find(body, NFTA_CHAIN_POLICY).and_then(|a| a.be32());
-            Some(Base {
-                kind: ChainKind::from_name(&text(NFTA_CHAIN_TYPE)?)?,
-                hook: Hook::from_number(number(NFTA_HOOK_HOOKNUM)?)?,
-                priority: number(NFTA_HOOK_PRIORITY)? as i32,
-                policy: if policy == Some(0) { Policy::Drop } else { Policy::Accept },
-            })
-        });
         Some(ChainInfo {
             table: Table::new(family, text(NFTA_CHAIN_TABLE)?),
             name: text(NFTA_CHAIN_NAME)?,
             handle: attr::find(body, NFTA_CHAIN_HANDLE)?.be64()?,
-            base,
+            base: Base::decode(body),
         })
     }
 }

@@ -284,23 +284,41 @@ pub struct RuleInfo {
     pub exprs: Vec<(String, Vec<u8>)>,
 }
 
+/// The instructions among a rule's attributes: name and content.
+pub(super) fn instructions(body: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let one = |attr: Attr<'_>| {
+        let name = attr::find(attr.value, NFTA_EXPR_NAME)?.string();
+        let data = attr::find(attr.value, NFTA_EXPR_DATA).map_or(&[][..], |a| a.value);
+        Some((name, data.to_vec()))
+    };
+    let list = attr::find(body, NFTA_RULE_EXPRESSIONS);
+    list.map(|list| list.nested().filter_map(one).collect()).unwrap_or_default()
+}
+
 impl RuleInfo {
     fn decode(frame: &Frame<'_>) -> Option<RuleInfo> {
         let body = frame.body.get(HEADER..)?;
-        let expr = |attr: Attr<'_>| {
-            let name = attr::find(attr.value, NFTA_EXPR_NAME)?.string();
-            let data = attr::find(attr.value, NFTA_EXPR_DATA).map_or(&[][..], |a| a.value);
-            Some((name, data.to_vec()))
-        };
-        let exprs: Vec<_> = attr::find(body, NFTA_RULE_EXPRESSIONS)
-            .map(|list| list.nested().filter_map(expr).collect())
-            .unwrap_or_default();
+        let exprs = instructions(body);
         let comment = attr::find(body, NFTA_RULE_USERDATA).and_then(|a| userdata::decode(a.value));
         Some(RuleInfo {
             handle: attr::find(body, NFTA_RULE_HANDLE)?.be64()?,
             comment: comment.or_else(|| exprs.iter().find_map(xt_comment)),
             exprs,
         })
+    }
+
+    /// What tells it from other rules: its instructions, what they compare with, the sets they look into, and
+    /// where it ends. The kernel writes the rest in other ways than it was given.
+    pub(super) fn gist(&self) -> (Vec<(&str, Vec<u8>)>, Vec<Verdict>) {
+        let telling = |name: &str, data: &[u8]| match name {
+            "cmp" => attr::find(data, NFTA_CMP_DATA)
+                .and_then(|data| attr::find(data.value, NFTA_DATA_VALUE))
+                .map_or(Vec::new(), |value| value.value.to_vec()),
+            "lookup" => attr::find(data, NFTA_LOOKUP_SET).map_or(Vec::new(), |set| set.string().into_bytes()),
+            _ => Vec::new(),
+        };
+        let told = self.exprs.iter().map(|(name, data)| (name.as_str(), telling(name, data)));
+        (told.collect(), self.verdicts().collect())
     }
 
     /// The verdicts that the rule can end in by itself.

@@ -21,7 +21,7 @@ const APPEND: u16 = (libc::NLM_F_CREATE | libc::NLM_F_APPEND) as u16;
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
     generation: Option<u32>,
-    messages: Vec<Message>,
+    pub(super) messages: Vec<Message>,
     sets: u32,
 }
 

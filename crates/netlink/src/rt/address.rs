@@ -66,7 +66,9 @@ impl Address {
 }
 
 fn header(ip: &IpAddr, prefix: u8, link: u32) -> [u8; 8] {
-    let mut head = [family(ip), prefix, 0, 0, 0, 0, 0, 0];
+    // What is the host's own means nothing to others.
+    let scope = if ip.is_loopback() { libc::RT_SCOPE_HOST } else { libc::RT_SCOPE_UNIVERSE };
+    let mut head = [family(ip), prefix, 0, scope, 0, 0, 0, 0];
     head[4..].copy_from_slice(&link.to_ne_bytes());
     head
 }

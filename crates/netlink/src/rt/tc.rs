@@ -15,7 +15,8 @@ const U32_ACT: u16 = 7;
 const ACT_KIND: u16 = 1;
 const ACT_OPTIONS: u16 = 2;
 const MIRRED_PARMS: u16 = 2;
-const ROOT: u32 = 0xffff_ffff;
+/// The parent of what all that leaves a device goes through.
+pub const ROOT: u32 = 0xffff_ffff;
 const INGRESS: u32 = 0xffff_fff1;
 const INGRESS_HANDLE: u32 = 0xffff_0000;
 const ETH_P_ALL: u16 = 3;

@@ -1,124 +1,81 @@
-//! CHECK of a bridged pod: the cable, its port and the bridge, and everything that the config asked of them.
+//! CHECK of a bridged pod: the bridge, the cable, its port, and everything that the config asked of them.
 
-use cni_plugin::{Context, Request, Result};
-use kernel::bridge;
-use kernel::firewall::spoof;
-use kernel::rt::{address, link};
-use kernel::{Host, Link, Mac};
+mod ports;
+mod router;
+
+use cni_plugin::{Finding, Request, Result};
+use kernel::rt::link;
+use kernel::{Host, Link};
 
 use super::config::Conf;
-use super::port;
-use crate::{masquerade, plumbing};
+use crate::inspection::{self, change_node, on_node};
+use crate::{lease, masquerade};
 
-/// Compares the whole wanted state with the kernel's, and says what differs.
-pub(super) fn check(req: &Request<'_>, conf: &Conf) -> Result<()> {
-    let mut node = Host::here()?;
-    let mut pod = req.pod()?;
-    let bridge = node.get_link(&conf.bridge).doing(|| "bridge".into())?;
-    if bridge.kind != "bridge" {
-        return Err(plumbing::differs(format!("{:?} is not a bridge but a {}", bridge.name, bridge.kind)));
+/// Compares the whole wanted state with the kernel's. What comes first is needed by what follows.
+pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
+    req.recorded()?;
+    let (mut pod, mut node) = (req.pod()?, Host::here()?);
+    let (found, mut findings) = bridge(req, conf, &mut node)?;
+    match pod.find_link(&req.ifname)? {
+        None => findings.push(Finding::new(format!("the pod has no interface {}", req.ifname))),
+        Some(inside) => findings.extend(cable(req, conf, &mut node, (&inside, found.as_ref()))?),
     }
-    if conf.promisc_mode && bridge.promiscuity == 0 {
-        return Err(plumbing::differs(format!("bridge {:?} is not promiscuous", bridge.name)));
+    if conf.is_gateway && conf.has_ipam() {
+        findings.extend(router::inspect(req, conf, &mut node, found.as_ref())?);
     }
-    let end = check_cable(req, conf, (&mut node, &mut pod), &bridge)?;
-    check_port(req, conf, &mut node, &end)?;
-    if !conf.has_ipam() {
-        return Ok(());
+    let has_interface = pod.find_link(&req.ifname)?.is_some() && !conf.disable_container_interface;
+    if has_interface {
+        findings.extend(inspection::pod_interface(req, &mut pod)?);
     }
-    let inside = plumbing::check_interface(req, &mut pod)?;
-    plumbing::check(req, &mut pod, &inside)?;
-    check_gateway(req, conf, &mut node, &bridge)?;
-    if conf.ip_masq {
-        masquerade::check(req, &mut node)?;
+    if conf.has_ipam() && conf.ip_masq {
+        findings.extend(masquerade::inspect(req, &mut node)?);
     }
-    Ok(())
+    findings.extend(lease::inspect(req)?);
+    Ok(findings)
 }
 
-/// The cable: from the pod's interface to a port of the bridge.
-fn check_cable(
-    req: &Request<'_>,
-    conf: &Conf,
-    (node, pod): (&mut Host, &mut Host),
-    bridge: &Link,
-) -> Result<Link> {
-    let inside = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
-    if inside.kind != "veth" {
-        return Err(plumbing::differs(format!(
-            "interface {} is not a veth but a {}",
-            inside.name, inside.kind
-        )));
-    }
-    if conf.mtu != 0 && inside.mtu != conf.mtu {
-        return Err(plumbing::differs(format!(
-            "interface {} has MTU {}, not {}",
-            inside.name, inside.mtu, conf.mtu
-        )));
-    }
-    let end = link::find_index(&mut node.route, inside.link.unwrap_or(0))?
-        .ok_or_else(|| plumbing::differs(format!("the other end of {} is not on this node", inside.name)))?;
-    if end.master != Some(bridge.index) {
-        return Err(plumbing::differs(format!("{} is not a port of bridge {:?}", end.name, bridge.name)));
-    }
-    if !end.is_up() {
-        return Err(plumbing::differs(format!("bridge port {} is down", end.name)));
-    }
-    Ok(end)
-}
-
-/// The port's flags, VLANs and guard.
-fn check_port(req: &Request<'_>, conf: &Conf, node: &mut Host, end: &Link) -> Result<()> {
-    for (name, wanted, is) in [
-        ("hairpinMode", conf.hairpin_mode, end.hairpin),
-        ("portIsolation", conf.port_isolation, end.isolated),
-    ] {
-        if wanted && !is {
-            return Err(plumbing::differs(format!("bridge port {} lost {name}", end.name)));
-        }
-    }
-    if conf.uses_vlans() {
-        let found = bridge::vlans(node, end.index)?;
-        for wanted in port::wanted_vlans(conf) {
-            let missing = (wanted.first..=wanted.last).find(|id| {
-                !found.iter().any(|vlans| vlans.contains(*id) && (vlans.native || !wanted.native))
-            });
-            if let Some(id) = missing {
-                return Err(plumbing::differs(format!(
-                    "bridge port {} is not in VLAN {id} as configured",
-                    end.name
-                )));
-            }
-        }
-    }
-    // A pod that a Go plugin attached has that plugin's own rules.
-    if conf.macspoofchk && !end.alias.is_empty() && !is_guarded(req, node, end)? {
-        return Err(plumbing::differs(format!("bridge port {} lost its guard (macspoofchk)", end.name)));
-    }
-    Ok(())
-}
-
-/// Whether the port lets only the recorded hardware address pass.
-fn is_guarded(req: &Request<'_>, node: &mut Host, end: &Link) -> Result<bool> {
-    let inside =
-        req.recorded()?.interfaces.iter().find(|one| one.name == req.ifname && !one.sandbox.is_empty());
-    let Some(mac) = inside.and_then(|one| one.mac.parse::<Mac>().ok()) else { return Ok(true) };
-    Ok(spoof::is_present(node.nft()?, &req.owner(), &end.name, mac)?)
-}
-
-/// The gateway's addresses.
-fn check_gateway(req: &Request<'_>, conf: &Conf, node: &mut Host, bridge: &Link) -> Result<()> {
-    if !conf.is_gateway {
-        return Ok(());
-    }
-    let leg = match conf.leg_name() {
-        Some(name) => node.get_link(&name).doing(|| "the gateway's leg".into())?,
-        None => bridge.clone(),
+/// The bridge, if there is one, and what is wrong with it.
+fn bridge<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host) -> Result<(Option<Link>, Vec<Finding<'p>>)> {
+    let Some(found) = node.find_link(&conf.bridge)? else {
+        let req = req.clone();
+        let make = on_node(move |node| Ok(drop(Conf::read(&req)?.bridge().ensure(node)?)));
+        let missing = Finding::new(format!("bridge {:?} is missing", conf.bridge)).mended_by(make);
+        return Ok((None, vec![missing]));
     };
-    let found = address::list(&mut node.route, leg.index)?;
-    for gateway in req.recorded()?.ips.iter().filter_map(|ip| ip.gateway) {
-        if !found.iter().any(|address| address.ip == gateway) {
-            return Err(plumbing::differs(format!("{:?} lost the gateway's address {gateway}", leg.name)));
-        }
+    if found.kind != "bridge" {
+        let text = format!("{:?} is not a bridge but a {}", found.name, found.kind);
+        return Ok((None, vec![Finding::new(text)]));
     }
-    Ok(())
+    let mut findings = Vec::new();
+    if conf.uses_vlans() && !found.vlan_filtering {
+        // Switched on under the feet of other ports it would cut them off.
+        findings.push(Finding::new(format!("bridge {:?} does not filter VLANs any more", found.name)));
+    }
+    if conf.promisc_mode && found.promiscuity == 0 {
+        let text = format!("bridge {:?} is not promiscuous", found.name);
+        let doing = format!("set bridge {} promiscuous", found.name);
+        let again = link::set_flags(found.index, link::PROMISC, link::PROMISC, doing);
+        findings.push(Finding::new(text).mended_by(change_node(again)));
+    }
+    if !found.is_up() {
+        let text = format!("bridge {:?} is down", found.name);
+        findings.push(Finding::new(text).mended_by(change_node(link::up(&found))));
+    }
+    Ok((Some(found), findings))
+}
+
+/// The cable from the pod's interface to a port of the bridge, and the port.
+fn cable<'p>(
+    req: &Request<'p>,
+    conf: &Conf,
+    node: &mut Host,
+    (inside, bridge): (&Link, Option<&Link>),
+) -> Result<Vec<Finding<'p>>> {
+    let end = match inspection::other_end(node, inside)? {
+        Ok(end) => end,
+        Err(lost) => return Ok(vec![lost]),
+    };
+    let mut findings = inspection::mtu(req, (inside, Some(&end)), conf.mtu);
+    findings.extend(ports::inspect(req, conf, node, (&end, bridge))?);
+    Ok(findings)
 }

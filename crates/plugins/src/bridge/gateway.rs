@@ -42,6 +42,22 @@ pub(super) fn keep_address(conf: &Conf, node: &mut Host, before: Link) -> Result
     Ok(before)
 }
 
+/// Whose a leg is. No network has a colon in its name, so no GC takes this cable for a pod's.
+fn leg_owner(bridge: &str, name: &str) -> Owner {
+    Owner { network: "vlan:gateway".into(), container: bridge.into(), ifname: name.into() }
+}
+
+/// The leg's port on the bridge; none if somebody else made the leg, their way.
+pub(super) fn leg_port(node: &mut Host, bridge: &str, name: &str) -> Result<Option<Link>> {
+    Ok(node.find_link(&veth::host_name(&leg_owner(bridge, name)))?)
+}
+
+/// The VLAN that a leg leads into.
+pub(super) fn leg_vlan(conf: &Conf) -> Vlans {
+    let id = conf.vlan as u16;
+    Vlans { first: id, last: id, native: true }
+}
+
 /// The link that has the gateway's address: the bridge, or with a VLAN a leg into it, made if it is not there.
 pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
     let Some(name) = conf.leg_name() else { return Ok(bridge.clone()) };
@@ -50,9 +66,7 @@ pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
     if let Some(leg) = found.as_ref().filter(|leg| leg.is_up()) {
         return Ok(leg.clone());
     }
-    // No network has a colon in its name, so no GC takes this cable for a pod's.
-    let owner =
-        Owner { network: "vlan:gateway".into(), container: bridge.name.clone(), ifname: name.clone() };
+    let owner = leg_owner(&bridge.name, &name);
     if found.is_none() {
         let place = veth::Port { bridge: bridge.index, hairpin: false, isolated: false };
         let cable = Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(place) };
@@ -63,13 +77,12 @@ pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
         }
     }
     let inner = node.get_link(&name)?;
-    let Some(outer) = node.find_link(&veth::host_name(&owner))? else {
+    let Some(outer) = leg_port(node, &bridge.name, &name)? else {
         // Somebody else made it, their way.
         node.route.request(link::up(&inner))?;
         return Ok(inner);
     };
-    let id = conf.vlan as u16;
-    let mut batch = port::vlan_messages(conf, &outer, [Vlans { first: id, last: id, native: true }]);
+    let mut batch = port::vlan_messages(conf, &outer, [leg_vlan(conf)]);
     // Results name the leg. The owner noted on it saves it from a DEL that has nothing but the result to go by.
     let label = link::change(inner.index, format!("note the owner on {name}"));
     batch.push(label.string(link::attribute::IFALIAS, &owner.comment()));

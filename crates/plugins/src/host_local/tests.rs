@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cni::{Args, Attachment, NetworkName, Version};
-use cni_plugin::{Command, Registry, Request, Result};
+use cni_plugin::{Command, Finding, Registry, Request, Result};
 use serde_json::{json, Value};
 
 thread_local! {
@@ -105,7 +105,7 @@ impl Node {
     }
 
     fn check(&self, container: &str) -> Result<()> {
-        super::check(&self.request(Command::Check, container, "eth0"), &self.index_root())
+        Finding::report(super::inspect(&self.request(Command::Check, container, "eth0"), &self.index_root())?)
     }
 
     /// GC that keeps `valid`.

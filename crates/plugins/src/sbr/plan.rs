@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cni::{addr, Attachment, Error, Ip};
+use cni::{addr, Error, Ip};
 use ipnet::IpNet;
 use kernel::rt::route::{self, Route};
 use kernel::rt::rule::Rule;
@@ -46,7 +46,7 @@ impl Gateways {
         Ok(all)
     }
 
-    fn of(&self, ip: &Ip) -> Option<IpAddr> {
+    pub(super) fn of(&self, ip: &Ip) -> Option<IpAddr> {
         let configured = if ip.address.addr().is_ipv4() { self.v4 } else { self.v6 };
         configured.or(ip.gateway)
     }
@@ -55,9 +55,9 @@ impl Gateways {
 /// An address and the table in which packets from it look for their way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
-    address: IpNet,
-    gateway: Option<IpAddr>,
-    table: u32,
+    pub(super) address: IpNet,
+    pub(super) gateway: Option<IpAddr>,
+    pub(super) table: u32,
     /// Its rule is still to be made.
     pub is_new: bool,
 }
@@ -69,7 +69,7 @@ impl Lane {
         Rule { source: (ip, host_prefix(&ip)), table: self.table, priority: None }
     }
 
-    fn default_route(&self, link: u32) -> Option<Route> {
+    pub(super) fn default_route(&self, link: u32) -> Option<Route> {
         let everywhere = match self.address {
             IpNet::V4(_) => IpAddr::from([0u8; 4]),
             IpNet::V6(_) => IpAddr::from([0u8; 16]),
@@ -80,7 +80,7 @@ impl Lane {
 
     /// Whether a route of the interface is this address's business: it comes from its subnet, or leads through
     /// a gateway in it, or is for everyone.
-    fn claims(&self, route: &Route) -> bool {
+    pub(super) fn claims(&self, route: &Route) -> bool {
         let within = |ip: Option<IpAddr>| ip.is_some_and(|ip| self.address.contains(&ip));
         self.is_of_family(route)
             && (within(route.source)
@@ -88,7 +88,7 @@ impl Lane {
                 || (route.source.is_none() && route.gateway.is_none()))
     }
 
-    fn is_of_family(&self, route: &Route) -> bool {
+    pub(super) fn is_of_family(&self, route: &Route) -> bool {
         self.address.addr().is_ipv4() == route.dst.is_ipv4()
     }
 }
@@ -108,13 +108,17 @@ impl Plan {
     /// The lane of `ip`, if its rule is there.
     pub fn find_lane(&self, ip: &Ip, rules: &[Rule]) -> Option<Lane> {
         let source = ip.address.addr();
-        let fits = |table: u32| match self.table {
-            Some(wanted) => table == wanted,
-            None => table >= FIRST_TABLE && !RESERVED.contains(&table),
-        };
-        let ours = |rule: &&Rule| rule.source == (source, host_prefix(&source)) && fits(rule.table);
+        let ours = |rule: &&Rule| rule.source == (source, host_prefix(&source)) && self.fits(rule.table);
         let table = rules.iter().find(ours)?.table;
         Some(Lane { address: ip.address, gateway: self.gateways.of(ip), table, is_new: false })
+    }
+
+    /// Whether a table can be one of ours.
+    pub(super) fn fits(&self, table: u32) -> bool {
+        match self.table {
+            Some(wanted) => table == wanted,
+            None => table >= FIRST_TABLE && !RESERVED.contains(&table),
+        }
     }
 
     /// A lane for each address. The rule of an ADD that was cut off says which table it began with; else each
@@ -132,38 +136,6 @@ impl Plan {
         };
         let all: Option<Vec<Lane>> = sources.iter().map(lane).collect();
         all.ok_or_else(|| Error::internal("no routing table is free"))
-    }
-
-    /// How a rule that is not there is called.
-    pub fn rule_text(&self, ip: &Ip) -> String {
-        let source = ip.address.addr();
-        let to = self.table.map_or("a table of its own".to_string(), |table| format!("table {table}"));
-        format!("rule from {source}/{} to {to}", host_prefix(&source))
-    }
-
-    /// What a lane should have and `routes` do not, in words: its way out, and its hint in the main table.
-    pub fn missing_ways(&self, lane: &Lane, routes: &[Route], link: u32) -> Vec<String> {
-        let mut missing = Vec::new();
-        if self.table.is_some() {
-            return missing;
-        }
-        let on_link = || routes.iter().filter(|route| route.link == Some(link));
-        if let Some(gateway) = lane.gateway {
-            let is_way_out = |route: &Route| {
-                route.is_default() && route.table == lane.table && route.gateway == Some(gateway)
-            };
-            if !on_link().any(is_way_out) {
-                missing.push(format!("default route via {gateway} in table {}", lane.table));
-            }
-        }
-        let subnet = lane.address.trunc();
-        let is_hint = |route: &Route| {
-            route.table == route::MAIN && (route.dst, route.prefix) == (subnet.addr(), subnet.prefix_len())
-        };
-        if self.hints && !on_link().any(is_hint) {
-            missing.push(format!("route to {subnet} in the main table"));
-        }
-        missing
     }
 
     /// Plans the move of the routes that `link` has in the main table.
@@ -194,18 +166,6 @@ impl Plan {
         moves.leaving.reverse();
         moves
     }
-}
-
-/// The recorded routes that are in no table, in words.
-pub fn missing_routes(recorded: &Attachment, routes: &[Route]) -> Vec<String> {
-    let is_there = |wanted: &&cni::Route| {
-        routes.iter().any(|found| {
-            (found.dst, found.prefix) == (wanted.dst.network(), wanted.dst.prefix_len())
-                && (wanted.gw.is_none() || found.gateway == wanted.gw)
-        })
-    };
-    let missing = recorded.routes.iter().filter(|wanted| !is_there(wanted));
-    missing.map(|wanted| format!("route to {}", wanted.dst)).collect()
 }
 
 /// What happens to the interface's routes.

@@ -72,21 +72,28 @@ fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     Ok(result?)
 }
 
-/// What is not as wanted, in words that follow "configured".
-pub fn differences(wanted: &LinkSettings, found: &Link) -> Vec<String> {
+/// What is not as wanted, in words that follow "configured", and the setting that is to be made again.
+pub fn differences(wanted: &LinkSettings, found: &Link) -> Vec<(String, LinkSettings)> {
     let name = &found.name;
     let mut all = Vec::new();
-    let mut compare = |what: &str, wanted: Option<String>, found: String| {
+    let mut compare = |what: &str, wanted: Option<String>, found: String, again: LinkSettings| {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
-            all.push(format!("{what} of {name} is {wanted}, current value is {found}"));
+            all.push((format!("{what} of {name} is {wanted}, current value is {found}"), again));
         }
     };
+    let LinkSettings { mac, mtu, promisc, allmulti, tx_queue } = *wanted;
+    let none = LinkSettings::default;
     let has = |mask: u32| (found.flags & mask != 0).to_string();
-    compare("Ethernet", wanted.mac.map(|mac| mac.to_string()), found.mac_text());
-    compare("promisc", wanted.promisc.map(|on| on.to_string()), has(link::PROMISC));
-    compare("MTU", wanted.mtu.map(|mtu| mtu.to_string()), found.mtu.to_string());
-    compare("all-multicast mode", wanted.allmulti.map(|on| on.to_string()), has(link::ALLMULTI));
-    compare("TxQLen", wanted.tx_queue.map(|length| length.to_string()), found.tx_queue.to_string());
+    let on = |flag: Option<bool>| flag.map(|on| on.to_string());
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    let own = found.mac_text();
+    compare("Ethernet", mac.map(|mac| mac.to_string()), own, LinkSettings { mac, ..none() });
+    compare("promisc", on(promisc), has(link::PROMISC), LinkSettings { promisc, ..none() });
+    compare("MTU", number(mtu), found.mtu.to_string(), LinkSettings { mtu, ..none() });
+    let of_groups = LinkSettings { allmulti, ..none() };
+    compare("all-multicast mode", on(allmulti), has(link::ALLMULTI), of_groups);
+    let queue = LinkSettings { tx_queue, ..none() };
+    compare("TxQLen", number(tx_queue), found.tx_queue.to_string(), queue);
     all
 }
 
@@ -104,8 +111,9 @@ mod tests {
             mac: Some(Mac([2, 0, 0, 0, 0, 1])),
             ..LinkSettings::default()
         };
+        let texts: Vec<_> = differences(&wanted, &found).into_iter().map(|(text, _)| text).collect();
         assert_eq!(
-            differences(&wanted, &found),
+            texts,
             ["promisc of eth0 is true, current value is false", "MTU of eth0 is 1400, current value is 1500"]
         );
     }

@@ -20,6 +20,18 @@ pub(super) fn ensure_pass(nft: &mut Socket) -> Result<()> {
     Ok(())
 }
 
+/// Where iptables filters what is forwarded and does not let our bit pass, in words.
+pub(super) fn absent(nft: &mut Socket) -> Result<Vec<String>> {
+    let mut absent = Vec::new();
+    for table in &FILTERS {
+        let filters = nft::get_chain(nft, table, FORWARD)?.is_some_and(|chain| chain.base.is_some());
+        if filters && find(nft, table)?.is_none() {
+            absent.push(format!("chain {FORWARD} of table {table} does not let pods pass"));
+        }
+    }
+    Ok(absent)
+}
+
 fn ensure_in(nft: &mut Socket, table: &Table) -> Result<()> {
     for _ in 0..ATTEMPTS {
         let mut change = Transaction::at_generation(nft::generation(nft)?);

@@ -61,13 +61,19 @@ fn passes(change: &mut Transaction) {
     }
 }
 
+/// Whether forwarded packets go through the administrator's chain.
+pub(super) fn leads_to(nft: &mut Socket, name: &str) -> Result<bool> {
+    Ok(nft::list_rules(nft, &TABLE, ADMINS)?.iter().any(|rule| rule.jumps_to(name)))
+}
+
 /// Makes the administrator's chain and the jump to it, both at once and only once.
 pub(super) fn ensure_admin_chain(nft: &mut Socket, name: &str) -> Result<()> {
-    if nft::get_chain(nft, &TABLE, name)?.is_some() {
+    let mut change = Transaction::new();
+    if nft::get_chain(nft, &TABLE, name)?.is_none() {
+        change.create_chain(&TABLE, name);
+    } else if leads_to(nft, name)? {
         return Ok(());
     }
-    let mut change = Transaction::new();
-    change.create_chain(&TABLE, name);
     change.add_rule(&TABLE, ADMINS, &Rule::new().jump(name));
     match change.commit(nft) {
         Err(error) if error.is_exists() => Ok(()),

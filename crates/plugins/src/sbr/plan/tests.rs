@@ -119,21 +119,4 @@ fn a_route_that_has_its_hint_is_left_alone() {
     let plan = Plan { hints: true, ..Plan::default() };
     let moves = plan.moves(&lanes, std::slice::from_ref(&wire), LINK);
     assert_eq!(moves, Moves { copies: vec![Route { table: 100, ..wire.clone() }], ..Moves::default() });
-    assert!(plan.missing_ways(&lanes[0], &[wire], LINK).is_empty());
-    assert_eq!(plan.missing_ways(&lanes[0], &[], LINK), ["route to 10.1.0.0/24 in the main table"]);
-}
-
-#[test]
-fn what_is_missing_is_said() {
-    let plan = Plan::default();
-    let wanted = ip("10.1.0.5/24", Some("10.1.0.1"));
-    assert_eq!(plan.find_lane(&wanted, &[]), None);
-    assert_eq!(plan.rule_text(&wanted), "rule from 10.1.0.5/32 to a table of its own");
-    let lane = plan.find_lane(&wanted, &[rule_from("10.1.0.5/32", 100)]).unwrap();
-    assert_eq!(plan.missing_ways(&lane, &[], LINK), ["default route via 10.1.0.1 in table 100"]);
-    let there = Route { table: 100, ..route_to("0.0.0.0/0", Some("10.1.0.1"), None) };
-    assert!(plan.missing_ways(&lane, std::slice::from_ref(&there), LINK).is_empty());
-    let routes = ["0.0.0.0/0", "10.9.0.0/16"].map(|dst| cni::Route::new(dst.parse().unwrap(), None)).to_vec();
-    let recorded = Attachment { routes, ..Attachment::default() };
-    assert_eq!(missing_routes(&recorded, &[there]), ["route to 10.9.0.0/16"]);
 }

@@ -1,0 +1,72 @@
+//! CHECK of a pod's limits: both buckets, the detour, and that what the pod sends takes it.
+
+use cni_plugin::{Finding, Request, Result};
+use kernel::rt::link;
+use kernel::{shaping, Host, Link};
+
+use super::limits::{Limit, Limits};
+use super::{detour, node_end, redirect};
+use crate::inspection::{change_node, on_node};
+
+/// Compares the limits with what is there.
+pub(super) fn inspect<'p>(req: &Request<'p>, limits: &Limits) -> Result<Vec<Finding<'p>>> {
+    let recorded = req.recorded()?;
+    if limits.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut node = Host::here()?;
+    let end = node_end(req, &mut node, recorded)?;
+    let mut findings = Vec::new();
+    if let Some(limit) = limits.into_pod {
+        findings.extend(bucket(req, &mut node, &end, limit)?);
+    }
+    if let Some(limit) = limits.out_of_pod {
+        findings.extend(out_of_pod(req, &mut node, &end, limit)?);
+    }
+    Ok(findings)
+}
+
+fn differs<'p>(req: &Request<'p>, text: &str) -> Finding<'p> {
+    Finding::new(format!("the limits of {} differ: {text}", req.ifname))
+}
+
+/// The bucket on `link`, with its numbers. Whatever is wrong with it, it is put there anew.
+fn bucket<'p>(req: &Request<'p>, node: &mut Host, link: &Link, limit: Limit) -> Result<Option<Finding<'p>>> {
+    let text = match shaping::find(node, link)? {
+        None => format!("{} has no token bucket", link.name),
+        Some(found) => match shaping::differences(&limit.bucket(), &found) {
+            wrong if wrong.is_empty() => return Ok(None),
+            wrong => format!("{}: {}", link.name, wrong.join(", ")),
+        },
+    };
+    let link = link.clone();
+    Ok(Some(
+        differs(req, &text)
+            .mended_by(on_node(move |node| Ok(shaping::limit_again(node, &link, limit.bucket())?))),
+    ))
+}
+
+/// The detour of what the pod sends. A new one is complete before a packet comes: the redirect is the last to be made.
+fn out_of_pod<'p>(req: &Request<'p>, node: &mut Host, end: &Link, limit: Limit) -> Result<Vec<Finding<'p>>> {
+    let Some(found) = detour::all_of(node, req)?.into_iter().next() else {
+        let text = format!("the device {} is missing", detour::names(&req.owner())[0]);
+        let (req_again, end) = (req.clone(), end.clone());
+        return Ok(vec![differs(req, &text).mended_by(on_node(move |node| {
+            let detour = detour::ensure(node, &req_again.owner(), end.mtu)?;
+            shaping::limit_again(node, &detour, limit.bucket())?;
+            redirect(node, &end, &detour)
+        }))]);
+    };
+    let mut findings = Vec::new();
+    findings.extend(bucket(req, node, &found, limit)?);
+    if !found.is_up() {
+        let down = differs(req, &format!("{} is down", found.name));
+        findings.push(down.mended_by(change_node(link::up(&found))));
+    }
+    if !shaping::is_redirected_only(node, end, &found)? {
+        let text = format!("what the pod sends to {} is not redirected to {}", end.name, found.name);
+        let end = end.clone();
+        findings.push(differs(req, &text).mended_by(on_node(move |node| redirect(node, &end, &found))));
+    }
+    Ok(findings)
+}

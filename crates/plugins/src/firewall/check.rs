@@ -1,0 +1,89 @@
+//! CHECK of a pod behind the node's firewall: by firewalld's zone, or by our own rules.
+
+use std::net::IpAddr;
+
+use cni_plugin::{Context, Finding, Request, Result};
+use kernel::firewall::forward::{self, Rules};
+use kernel::firewall::legacy;
+use kernel::Host;
+
+use super::config::Conf;
+use super::firewalld::{failure, source, Firewalld};
+use super::{addresses, keep_apart};
+use crate::inspection::{self, on_node};
+
+/// Compares what lets the pod's packets pass, and keeps its bridge apart.
+pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
+    let recorded = req.recorded()?;
+    let (pod, rules) = (addresses(recorded), conf.rules(recorded)?);
+    match conf.firewalld()? {
+        Some(mut firewalld) => {
+            let mut findings = bound(&mut firewalld, conf.zone(), &pod);
+            findings.extend(apart(req, rules)?);
+            Ok(findings)
+        }
+        None => let_through(req, &pod, rules),
+    }
+}
+
+/// Each address is a source of the zone.
+fn bound<'p>(firewalld: &mut Firewalld<'_>, zone: &str, pod: &[IpAddr]) -> Vec<Finding<'p>> {
+    let compare = |source: String| {
+        let missing = format!("failed to find the address {source} in {zone} zone");
+        match firewalld.has(&source) {
+            Ok(true) => None,
+            Ok(false) => Some(Finding::new(missing).mended_by(bind_again(zone.to_owned(), source))),
+            Err(error) => Some(cni_plugin::Error::from(failure(missing, &error)).into()),
+        }
+    };
+    pod.iter().map(source).filter_map(compare).collect()
+}
+
+fn bind_again<'p>(zone: String, source: String) -> impl FnOnce() -> Result<()> + 'p {
+    move || {
+        let added = Firewalld::at(&zone).and_then(|mut firewalld| firewalld.add(&source));
+        let doing = format!("failed to add the address {source} to {zone} zone");
+        Ok(added.map(drop).map_err(|error| failure(doing, &error))?)
+    }
+}
+
+/// The bridge is kept apart by our own rules, also where firewalld lets the pod's packets pass.
+fn apart<'p>(req: &Request<'p>, rules: Rules) -> Result<Option<Finding<'p>>> {
+    let absent = forward::not_apart(Host::here()?.nft()?, &req.owner(), &rules)?;
+    let req = req.clone();
+    Ok(inspection::rules("ingressPolicy", &absent, move |node| keep_apart(&req, node, &rules)))
+}
+
+/// Each address passes by our own rules, or by those of a Go plugin, which then needs nothing of ours.
+fn let_through<'p>(req: &Request<'p>, pod: &[IpAddr], rules: Rules) -> Result<Vec<Finding<'p>>> {
+    let (mut node, owner) = (Host::here()?, req.owner());
+    let nft = node.nft()?;
+    let mut ours = Vec::new();
+    for address in pod {
+        if !legacy::lets_pass(nft, *address)? {
+            ours.push(*address);
+        }
+    }
+    let mut findings = Vec::new();
+    if ours.is_empty() {
+        return Ok(findings);
+    }
+    let (by, for_all) = (owner.clone(), rules.clone());
+    let absent = forward::absent(nft, &owner, &rules)?;
+    findings.extend(inspection::rules("the firewall", &absent, move |node| {
+        Ok(forward::prepare(node.nft()?, &by, &for_all)?)
+    }));
+    for address in ours {
+        if forward::is_present(nft, &owner, address)? {
+            continue;
+        }
+        let (owner, rules) = (owner.clone(), rules.clone());
+        let again = on_node(move |node| {
+            forward::add(node.nft()?, &owner, &[address], &rules)
+                .doing(|| "let the pod's packets pass".into())
+        });
+        let text = format!("packets of {address} are not let through any more");
+        findings.push(Finding::new(text).mended_by(again));
+    }
+    Ok(findings)
+}

@@ -1,0 +1,92 @@
+//! Comparing what is on the node for a pod, and putting it back.
+
+use std::net::IpAddr;
+
+use cni_plugin::{Context, Finding, Request, Result};
+use kernel::rt::link::{self, attribute, Link};
+use kernel::{detached, sysctl, Host};
+
+use super::{change, change_node};
+
+/// Does `work` on the node, when it comes to that.
+pub fn on_node<'p>(work: impl FnOnce(&mut Host) -> Result<()> + 'p) -> impl FnOnce() -> Result<()> + 'p {
+    move || {
+        let mut node = Host::here()?;
+        let done = work(&mut node);
+        detached::after_adding(&node);
+        done
+    }
+}
+
+/// What is missing of the rules that all pods of a feature share, as one finding: they are made all at once.
+pub fn rules<'p>(
+    feature: &str,
+    absent: &[String],
+    prepare: impl FnOnce(&mut Host) -> Result<()> + 'p,
+) -> Option<Finding<'p>> {
+    let text = || format!("the rules of {feature} are not complete: {}", absent.join(", "));
+    (!absent.is_empty()).then(|| Finding::new(text()).mended_by(on_node(prepare)))
+}
+
+/// A sysctl of the node that must have this value. A kernel that does not have it needs none.
+pub fn sysctl<'p>(key: String, wanted: &'static str) -> Option<Finding<'p>> {
+    match sysctl::read(&key) {
+        Ok(found) if found == wanted => None,
+        Ok(found) => Some(
+            Finding::new(format!("/proc/sys/{key} is {found}, not {wanted}"))
+                .mended_by(move || Ok(sysctl::write(&key, wanted)?)),
+        ),
+        Err(error) if error.is_gone() => None,
+        Err(error) => Some(cni_plugin::Error::from(error).into()),
+    }
+}
+
+/// The node forwards packets of the families that the pod has.
+pub fn forwarding<'p>(pods: &[IpAddr]) -> Vec<Finding<'p>> {
+    let v4 = pods.iter().any(IpAddr::is_ipv4).then_some("net/ipv4/ip_forward");
+    let v6 = pods.iter().any(IpAddr::is_ipv6).then_some("net/ipv6/conf/all/forwarding");
+    v4.into_iter().chain(v6).filter_map(|key| sysctl(key.into(), "1")).collect()
+}
+
+/// Both ends of a pod's cable have the MTU that was asked for: as the result tells of the pod's, which a later
+/// plugin may have changed, else as the config says.
+pub fn mtu<'p>(
+    req: &Request<'p>,
+    (inside, end): (&Link, Option<&Link>),
+    configured: u32,
+) -> Vec<Finding<'p>> {
+    let told = req.prev.as_ref().and_then(|prev| super::recorded_interface(prev, &req.ifname));
+    let wanted = told.map(|one| one.mtu).filter(|mtu| *mtu != 0).unwrap_or(configured);
+    let differs = |link: &Link, wanted: u32| wanted != 0 && link.mtu != wanted;
+    let text =
+        |link: &Link, wanted: u32| format!("interface {} has MTU {}, not {wanted}", link.name, link.mtu);
+    let set = |link: &Link, wanted: u32| {
+        link::change(link.index, format!("set MTU of {} to {wanted}", link.name)).u32(attribute::MTU, wanted)
+    };
+    let mut findings = Vec::new();
+    if differs(inside, wanted) {
+        findings.push(Finding::new(text(inside, wanted)).mended_by(change(req, set(inside, wanted))));
+    }
+    if let Some(end) = end.filter(|end| differs(end, configured)) {
+        findings.push(Finding::new(text(end, configured)).mended_by(change_node(set(end, configured))));
+    }
+    findings
+}
+
+/// The node's end of the cable, if it is there. A cable that ends elsewhere, or is none, needs a new attachment.
+pub fn other_end<'p>(node: &mut Host, inside: &Link) -> Result<Result<Link, Finding<'p>>> {
+    if inside.kind != "veth" {
+        let text = format!("interface {} is not a veth but a {}", inside.name, inside.kind);
+        return Ok(Err(Finding::new(text)));
+    }
+    let found = link::find_index(&mut node.route, inside.link.unwrap_or(0));
+    let end = found.doing(|| format!("look for the other end of {}", inside.name))?;
+    let text = || format!("the other end of {} is not on this node", inside.name);
+    Ok(end.ok_or_else(|| Finding::new(text())))
+}
+
+/// The node's end is up.
+pub fn is_up<'p>(end: &Link, what: &str) -> Option<Finding<'p>> {
+    let text = || format!("{what} {} is down", end.name);
+    (!end.is_up()).then(|| Finding::new(text()).mended_by(change_node(link::up(end))))
+}

@@ -1,0 +1,60 @@
+//! CHECK of a pod's host ports: every element of every map, the rules that they rely on, the node's loopback.
+
+use cni_plugin::{Context, Finding, Request, Result};
+use kernel::firewall::hostports::{self, PortMap, Snat};
+use kernel::firewall::legacy;
+use kernel::Host;
+
+use super::config::Conf;
+use super::{loopback_knob, pod_addresses, way_to_pod};
+use crate::inspection::{self, on_node};
+
+/// Compares what the config asks for with what is there. Maps that a Go plugin made count as they are.
+pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
+    let maps = conf.maps(&pod_addresses(req.recorded()?, req));
+    let mut node = Host::here()?;
+    if maps.is_empty() || legacy::maps_ports(node.nft()?, &req.owner())? {
+        return Ok(Vec::new());
+    }
+    let mut findings = Vec::new();
+    findings.extend(loopback(req, conf, &mut node, &maps)?);
+    let nft = node.nft()?;
+    let (of_all, options) = (maps.clone(), conf.options.clone());
+    findings.extend(inspection::rules(
+        "port maps",
+        &hostports::absent(nft, &maps, &conf.options)?,
+        move |node| Ok(hostports::prepare(node.nft()?, &of_all, &options)?),
+    ));
+    let missing = hostports::missing(nft, &req.owner(), &maps, &conf.options)?;
+    findings.extend(missing.into_iter().map(|map| lost(req, conf, map)));
+    Ok(findings)
+}
+
+fn lost<'p>(req: &Request<'p>, conf: &Conf, map: PortMap) -> Finding<'p> {
+    let (port, protocol, pod) = (map.host_port, map.protocol.name(), map.pod.addr());
+    let at = map.host_ip.map(|ip| format!(" of {ip}")).unwrap_or_default();
+    let text = format!("host port {port}/{protocol}{at} is not mapped to {pod} any more");
+    let (owner, options) = (req.owner(), conf.options.clone());
+    Finding::new(text).mended_by(on_node(move |node| {
+        let nft = node.nft()?;
+        hostports::add(nft, &owner, &[map], &options).doing(|| "map the pod's port again".into())?;
+        Ok(hostports::forget_earlier_connections(nft, &[map])?)
+    }))
+}
+
+/// The node's loopback reaches the pod: only where the way to the pod is by a device that was made for it. (Without
+/// that device the way would be another, whose knob is none of ours.)
+fn loopback<'p>(
+    req: &Request<'p>,
+    conf: &Conf,
+    node: &mut Host,
+    maps: &[PortMap],
+) -> Result<Option<Finding<'p>>> {
+    let Ok(Some(device)) = way_to_pod(node, maps) else { return Ok(None) };
+    let interfaces = &req.recorded()?.interfaces;
+    let is_made = interfaces.iter().any(|one| one.sandbox.is_empty() && one.name == device.name);
+    if conf.options.snat == Snat::Off || !is_made {
+        return Ok(None);
+    }
+    Ok(inspection::sysctl(loopback_knob(&device.name), "1"))
+}

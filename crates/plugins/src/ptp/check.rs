@@ -1,0 +1,102 @@
+//! CHECK of a pod on a cable of its own: both ends of the cable, and every route that leads along it.
+
+use std::net::IpAddr;
+
+use cni::{Attachment, Ip};
+use cni_plugin::{Finding, Request, Result};
+use kernel::rt::{address, route, route::Route};
+use kernel::{Host, Link};
+
+use super::{connected, guard, through_gateway, Conf};
+use crate::lease::{addresses_of, hosts};
+use crate::{inspection, lease, masquerade};
+
+/// Compares the whole wanted state with the kernel's. What comes first is needed by what follows.
+pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
+    let recorded = req.recorded()?;
+    let (mut pod, mut node) = (req.pod()?, Host::here()?);
+    let mut findings = Vec::new();
+    if let Some(inside) = pod.find_link(&req.ifname)? {
+        findings.extend(node_end(req, conf, &mut node, &inside)?);
+    }
+    findings.extend(inspection::pod_interface(req, &mut pod)?);
+    findings.extend(routes(req, &mut pod, recorded)?);
+    if conf.ip_masq {
+        findings.extend(masquerade::inspect(req, &mut node)?);
+    }
+    findings.extend(lease::inspect(req)?);
+    Ok(findings)
+}
+
+/// The node's end of the cable: up, with the gateways' addresses and a route to each address of the pod.
+fn node_end<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host, inside: &Link) -> Result<Vec<Finding<'p>>> {
+    let pods = hosts(&addresses_of(req.recorded()?, &req.ifname));
+    let end = match inspection::other_end(node, inside)? {
+        Ok(end) => end,
+        Err(lost) => return Ok(vec![lost]),
+    };
+    let mut findings = inspection::mtu(req, (inside, Some(&end)), conf.mtu);
+    findings.extend(inspection::is_up(&end, "the node's end"));
+    // (A Go plugin leaves its end as the kernel made it.)
+    if !end.alias.is_empty() {
+        let (knob, value) = guard(&end.name, pods.iter().any(IpAddr::is_ipv6));
+        findings.extend(inspection::sysctl(knob, value));
+    }
+    findings.extend(gateways(req, node, &end)?);
+    findings.extend(inspection::node_routes(node, &end, &pods)?);
+    findings.extend(inspection::forwarding(&pods));
+    Ok(findings)
+}
+
+/// The gateways' addresses are on the node's end.
+fn gateways<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Result<Vec<Finding<'p>>> {
+    let found = address::list(&mut node.route, end.index)?;
+    let wanted = own(req, req.recorded()?).filter_map(|ip| ip.gateway);
+    let missing = wanted.filter(|gateway| !found.iter().any(|one| one.ip == *gateway));
+    Ok(missing
+        .map(|gateway| {
+            let full = if gateway.is_ipv4() { 32 } else { 128 };
+            let again = address::add(end.index, gateway, full, false);
+            Finding::new(format!("{} on the node lost the gateway's address {gateway}", end.name))
+                .mended_by(inspection::change_node(again))
+        })
+        .collect())
+}
+
+/// The recorded addresses of the interface.
+fn own<'a>(req: &Request<'_>, recorded: &'a Attachment) -> impl Iterator<Item = &'a Ip> {
+    let nets = addresses_of(recorded, &req.ifname);
+    recorded.ips.iter().filter(move |ip| nets.contains(&ip.address))
+}
+
+/// In the pod the gateway is on the wire, and the subnet is behind the gateway; no route says that the subnet is on
+/// the wire. (A later plugin may have taken the routes to a table of their own.)
+fn routes<'p>(req: &Request<'p>, pod: &mut Host, recorded: &Attachment) -> Result<Vec<Finding<'p>>> {
+    let Some(inside) = pod.find_link(&req.ifname)? else { return Ok(Vec::new()) };
+    let found = route::list(&mut pod.route)?;
+    let on_link = |wanted: &Route, one: &Route| {
+        (one.dst, one.prefix, one.link) == (wanted.dst, wanted.prefix, wanted.link)
+            && one.gateway == wanted.gateway
+    };
+    let mut findings = Vec::new();
+    for ip in own(req, recorded).filter(|ip| ip.gateway.is_some()) {
+        for wanted in through_gateway(ip, &inside) {
+            if !found.iter().any(|one| on_link(&wanted, one)) {
+                let to = format!("{}/{}", wanted.dst, wanted.prefix);
+                let via = wanted.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+                findings.push(
+                    Finding::new(format!("route to {to}{via} on {} is missing", inside.name))
+                        .mended_by(inspection::change(req, wanted.add())),
+                );
+            }
+        }
+        let unwanted = connected(ip, &inside);
+        // Deleted as it was found: the one through the gateway is much like it.
+        if let Some(there) = found.iter().find(|one| on_link(&unwanted, one) && one.table == route::MAIN) {
+            let text =
+                format!("route to {} is on {}, not behind the gateway", ip.address.trunc(), inside.name);
+            findings.push(Finding::new(text).mended_by(inspection::change(req, there.delete())));
+        }
+    }
+    Ok(findings)
+}
