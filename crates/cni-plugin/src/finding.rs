@@ -32,6 +32,13 @@ impl<'p> Finding<'p> {
         }
     }
 
+    /// Mends all of them, in order, past those that fail; says how many there were.
+    pub fn mend_all(findings: Vec<Finding<'_>>) -> Result<usize> {
+        let count = findings.len();
+        Error::all(findings.into_iter().filter_map(|finding| finding.mend().err()).collect())?;
+        Ok(count)
+    }
+
     /// What CHECK answers: nothing, or an error that names every difference.
     pub fn report(findings: Vec<Finding<'_>>) -> Result<()> {
         let Some(first) = findings.first() else { return Ok(()) };

@@ -86,9 +86,9 @@ pub trait Plugin: Sync {
     /// Removes whatever belongs to attachments of this network that are not in [`Request::valid`].
     fn gc(&self, req: &Request<'_>) -> Result<()>;
 
-    /// Puts the attachment's firewall rules back where somebody flushed them. What is there already is fine.
-    fn reload(&self, _req: &Request<'_>) -> Result<()> {
-        Ok(())
+    /// The part of [`inspect`](Plugin::inspect) that is about firewall rules, for when somebody flushed them.
+    fn inspect_rules<'p>(&self, _req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        Ok(Vec::new())
     }
 
     /// Fails if an ADD could not succeed now.

@@ -84,6 +84,10 @@ impl Plugin for Bridge {
         check::inspect(req, &Conf::read(req)?)
     }
 
+    fn inspect_rules<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        check::rules(req, &Conf::read(req)?)
+    }
+
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let mut node = Host::here()?;
         let mut errors = Vec::new();

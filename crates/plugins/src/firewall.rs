@@ -83,6 +83,10 @@ impl Plugin for Firewall {
         check::inspect(req, &Conf::read(req)?)
     }
 
+    fn inspect_rules<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        self.inspect(req)
+    }
+
     /// Our own rules only: a source of firewalld does not say whose it is, and may be the administrator's.
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let (kept, mut node) = (req.kept_owners()?, Host::here()?);

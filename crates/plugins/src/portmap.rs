@@ -67,6 +67,10 @@ impl Plugin for Portmap {
         check::inspect(req, &Conf::read(req)?)
     }
 
+    fn inspect_rules<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        self.inspect(req)
+    }
+
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let (kept, mut node) = (req.kept_owners()?, Host::here()?);
         let nft = node.nft()?;

@@ -86,6 +86,13 @@ impl Plugin for Ptp {
         check::inspect(req, &read(req)?)
     }
 
+    fn inspect_rules<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        if !read(req)?.ip_masq {
+            return Ok(Vec::new());
+        }
+        masquerade::inspect(req, &mut Host::here()?)
+    }
+
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let mut node = Host::here()?;
         let mut errors = Vec::new();

@@ -1,7 +1,7 @@
 //! `podwire cni reload`: firewall rules back after somebody flushed them.
 
 use clap::Args;
-use cni_plugin::{ledger, Command};
+use cni_plugin::{ledger, Command, Finding};
 use serde_json::json;
 
 use crate::{Answer, Failure};
@@ -25,9 +25,9 @@ impl Reload {
             // An ADD that never came to its end has nothing to get back.
             for entry in account.entries.iter().filter(|entry| entry.result.is_some()) {
                 let Some(plugin) = registry.find(&entry.plugin) else { continue };
-                let reloaded = entry.request(Command::Check, registry).and_then(|req| plugin.reload(&req));
-                match reloaded {
-                    Ok(()) => restored += 1,
+                let request = entry.request(Command::Check, registry);
+                match request.and_then(|req| plugin.inspect_rules(&req)).and_then(Finding::mend_all) {
+                    Ok(mended) => restored += mended,
                     Err(error) => {
                         let of = format!("{} of {}", entry.plugin, entry.owner().comment());
                         errors.push(cni::Error {
@@ -39,9 +39,9 @@ impl Reload {
             }
         }
         let text = match restored {
-            0 => "the ledger is empty: nothing to restore\n".to_owned(),
-            1 => "restored the rules of 1 plugin's attachment\n".to_owned(),
-            some => format!("restored the rules of {some} plugins' attachments\n"),
+            0 => "no rule is missing\n".to_owned(),
+            1 => "put back 1 thing that was missing\n".to_owned(),
+            some => format!("put back {some} things that were missing\n"),
         };
         let answer = Answer::new(text, json!({ "restored": restored, "failed": errors.len() }));
         match errors

@@ -5,7 +5,7 @@ mod router;
 
 use cni_plugin::{Finding, Request, Result};
 use kernel::rt::link;
-use kernel::{Host, Link};
+use kernel::{veth, Host, Link};
 
 use super::config::Conf;
 use crate::inspection::{self, change_node, on_node};
@@ -31,6 +31,21 @@ pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<
         findings.extend(masquerade::inspect(req, &mut node)?);
     }
     findings.extend(lease::inspect(req)?);
+    Ok(findings)
+}
+
+/// The part of it that is firewall rules.
+pub(super) fn rules<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
+    let mut node = Host::here()?;
+    let mut findings = Vec::new();
+    if conf.macspoofchk {
+        if let Some(end) = node.find_link(&veth::host_name(&req.owner()))? {
+            findings.extend(ports::guard(req, &mut node, &end)?);
+        }
+    }
+    if conf.has_ipam() && conf.ip_masq {
+        findings.extend(masquerade::inspect(req, &mut node)?);
+    }
     Ok(findings)
 }
 

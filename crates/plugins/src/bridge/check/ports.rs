@@ -132,7 +132,7 @@ fn ranges(ids: &[u16], native: bool) -> Vec<Vlans> {
 }
 
 /// The port lets only the recorded hardware address pass.
-fn guard<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Result<Vec<Finding<'p>>> {
+pub(super) fn guard<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Result<Vec<Finding<'p>>> {
     let nft = node.nft()?;
     let mut findings = Vec::new();
     findings.extend(inspection::rules("macspoofchk", &spoof::absent(nft)?, |node| {
