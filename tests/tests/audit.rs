@@ -1,0 +1,222 @@
+//! `podwire cni audit` finds whatever is planted, on each side, and `--fix` mends it without a living pod losing a
+//! packet; `podwire cni reload` brings flushed rules back.
+
+use podwire_tests::{assert_same, ours, podwire, Node, Output};
+use serde_json::{json, Value};
+
+/// What to plant, as a script on the node: `victim` is a living pod, $end the node's end of its cable, $ip its address,
+/// $ledger the folder of its network's accounts; `long_ago FILE` makes a file old. Then what the audit must say.
+struct Row {
+    plant: &'static str,
+    says: &'static [&'static str],
+    /// Whether `--fix` can mend it.
+    mends: bool,
+}
+
+const fn row(plant: &'static str, says: &'static [&'static str]) -> Row {
+    Row { plant, says, mends: true }
+}
+
+const fn beyond_repair(plant: &'static str, says: &'static [&'static str]) -> Row {
+    Row { plant, says, mends: false }
+}
+
+const TOOLS: &str = r#"set -e
+index=$(ip -n victim -o link show eth0 | sed 's/.*@if\([0-9]*\):.*/\1/')
+end=$(ip -o link | sed -n "s/^$index: \([^@:]*\).*/\1/p")
+ip=$(ip -n victim -4 -o address show eth0 | sed 's/.*inet \([0-9.]*\).*/\1/')
+ledger=/run/podwire/ledger/pods
+long_ago() { touch -d '1 hour ago' "$@"; }
+in_pod() { ip netns exec victim "$@"; }
+"#;
+
+const ROWS: &[Row] = &[
+    // The dead.
+    row("ip netns delete victim", &["its pod is gone", "what bridge made", "the record"]),
+    row("ip netns delete victim; rm /var/lib/cni/results/pods-victim-eth0", &["its pod is gone", "what portmap made"]),
+    row("ip netns delete victim; rm -r $ledger/victim:*", &["its pod is gone", "the record"]),
+    row("for file in $ledger/victim:eth0:bridge; do sed -i '$d' $file; done", &["an ADD that never came to its end"]),
+    row(": > $ledger/ghost:eth0:bridge", &["torn by a crash"]),
+    row("echo '{\"kind' > /var/lib/cni/results/pods-ghost-eth0; long_ago /var/lib/cni/results/pods-ghost-eth0",
+        &["pods-ghost-eth0"]),
+    // Nobody's.
+    row("cd /var/lib/cni/networks/pods; printf 'ghost\\r\\neth0' > 10.7.0.200; long_ago 10.7.0.200",
+        &["address 10.7.0.200 is reserved for nobody"]),
+    row("cd /var/lib/cni/networks/pods; printf ghost > 10.7.0.201; long_ago 10.7.0.201",
+        &["address 10.7.0.201 is reserved for nobody"]),
+    row("mkdir -p /var/lib/cni/networks/former; cd /var/lib/cni/networks/former; printf 'ghost\\r\\neth0' > 10.9.0.2
+         long_ago 10.9.0.2", &["former/ghost/eth0", "10.9.0.2 is reserved for nobody"]),
+    row("nft add element inet podwire_masq net4_10.7.0.0_24 '{ 10.7.0.200 comment \"pods/ghost/eth0\" }'",
+        &["masquerading of nobody's"]),
+    row("nft add element inet podwire_firewall pods4 '{ 10.7.0.200 comment \"pods/ghost/eth0\" }'",
+        &["forwarding of nobody's"]),
+    row("nft add element inet podwire_ports any4 '{ tcp . 7777 comment \"pods/ghost/eth0\" : 10.7.0.200 . 80 }'",
+        &["host ports of nobody's"]),
+    row("nft add element bridge podwire_spoof guarded '{ \"ghost0\" comment \"pods/ghost/eth0\" }'",
+        &["spoof guard of nobody's"]),
+    row("ip link add bwpghost type ifb; ip link set bwpghost alias pods/ghost/eth0",
+        &["ifb bwpghost is in nobody's account"]),
+    row("iptables -t nat -N CNI-0123456789abcdef01234567
+         iptables -t nat -A CNI-0123456789abcdef01234567 -d 10.7.0.0/24 -j ACCEPT
+         iptables -t nat -A POSTROUTING -s 10.7.0.200 -j CNI-2b3dbf0cc9bd8aad0d2b0f2b -m comment --comment x 2>/dev/null || true
+         chain=CNI-$(printf podsghost | sha512sum | cut -c1-24)
+         iptables -t nat -N $chain; iptables -t nat -A $chain -d 10.7.0.0/24 -j ACCEPT
+         iptables -t nat -A POSTROUTING -s 10.7.0.200 -m comment --comment 'name: \"pods\" id: \"ghost\"' -j $chain
+         iptables -t nat -F CNI-0123456789abcdef01234567; iptables -t nat -X CNI-0123456789abcdef01234567",
+        &["pods/ghost", "iptables rules of the Go plugins"]),
+    row("mkdir -p /run/cni/tuning; echo '{\"mtu\": 1500}' > /run/cni/tuning/ghost_eth0.json
+         long_ago /run/cni/tuning/ghost_eth0.json", &["tuning's back-up of nobody's"]),
+    beyond_repair("ip link add vethghost type veth peer name other; ip link set vethghost alias pods/ghost/eth0",
+        &["veth vethghost is in nobody's account"]),
+    // What the living lack.
+    row("nft delete element inet podwire_masq net4_10.7.0.0_24 \"{ $ip }\"", &["is not masqueraded any more"]),
+    row("nft flush map inet podwire_ports any4", &["host port"]),
+    row("nft delete element inet podwire_firewall pods4 \"{ $ip }\"", &["are not let through any more"]),
+    row("nft delete table bridge podwire_spoof", &["guard (macspoofchk)"]),
+    row("nft flush ruleset", &["is not masqueraded", "host port", "not let through", "macspoofchk"]),
+    row("tc qdisc delete dev $end root", &["limits"]),
+    row("ip link delete $(ip -o link show type ifb | sed -n 's/^[0-9]*: \\(bwp[^:@]*\\).*/\\1/p' | head -1)", &["bwp"]),
+    row("ip -n victim address delete $ip/24 dev eth0", &["lacks address", "route to 0.0.0.0/0"]),
+    row("ip -n victim route delete default", &["route to 0.0.0.0/0 is missing"]),
+    row("ip -n victim link set eth0 down", &["interface eth0 is down"]),
+    row("ip link set $end nomaster", &["is not a port of bridge"]),
+    row("ip link set $end type bridge_slave hairpin off", &["lost hairpinMode"]),
+    row("ip link set $end down", &["is down"]),
+    row("in_pod sysctl -qw net.ipv4.conf.eth0.arp_filter=0", &["arp_filter"]),
+    row("rm /var/lib/cni/networks/pods/$ip", &["has no reservation", "reserv"]),
+    row("ip address delete 10.7.0.1/24 dev br0", &["gateway's address 10.7.0.1"]),
+    row("ip -n cable route delete default", &["cable/eth0", "route to 0.0.0.0/0 is missing"]),
+    row("ip route delete 10.8.0.2", &["the node has no route to 10.8.0.2"]),
+    beyond_repair("ip -n victim link delete eth0", &["the pod has no interface eth0"]),
+];
+
+fn network(name: &str, plugins: Value) -> String {
+    json!({"cniVersion": "1.1.0", "name": name, "plugins": plugins}).to_string()
+}
+
+fn run(node: &Node, words: &[&str]) -> Output {
+    let (program, plugins) = (podwire(), ours());
+    let mut all = vec![program.as_str(), "cni"];
+    all.extend(words);
+    if words[0] != "reload" {
+        all.extend(["--conf-dir", "/run/test/net.d", "--plugin-dir", &plugins]);
+    }
+    node.output(&all, &[])
+}
+
+fn must(node: &Node, words: &[&str]) -> String {
+    let output = run(node, words);
+    assert_eq!(output.status, 0, "{words:?}: {}{}", output.stdout, output.stderr);
+    output.stdout
+}
+
+/// A node with two pods that talk to each other all the time, one on a cable of its own, and a victim.
+fn node() -> Node {
+    let node = Node::new();
+    let pool = |subnet: &str| json!({"type": "host-local", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]});
+    let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+                        "macspoofchk": true, "ipam": pool("10.7.0.0/24")});
+    let rest = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}},
+        {"type": "firewall"}, {"type": "bandwidth", "ingressRate": 80000000, "ingressBurst": 8000000,
+                               "egressRate": 80000000, "egressBurst": 8000000},
+        {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}]);
+    node.write("/run/test/net.d/10-pods.conflist", &network("pods", rest));
+    let cable = json!([{"type": "ptp", "ipMasq": true, "ipam": pool("10.8.0.0/24")}]);
+    node.write("/run/test/net.d/20-cables.conflist", &network("cables", cable));
+    for name in ["ping", "pong", "cable"] {
+        node.pod(name);
+        must(&node, &["add", if name == "cable" { "cables" } else { "pods" }, name]);
+    }
+    attach_victim(&node);
+    node
+}
+
+fn attach_victim(node: &Node) {
+    node.sh("ip netns add victim 2>/dev/null || true");
+    must(node, &["add", "pods", "victim", "--publish", "8080:80"]);
+}
+
+#[test]
+fn whatever_is_planted_is_found_and_mended_and_the_living_notice_nothing() {
+    let node = node();
+    assert_eq!(must(&node, &["audit"]), "nothing is wrong: ledger, records, pools and kernel agree\n");
+    // Answers of a pod that is not touched, from beginning to end.
+    node.sh("other=$(ip -n pong -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')
+             ip netns exec ping ping -i 0.05 $other > /run/test/pings 2>&1 & echo $! > /run/test/pinger");
+    let mut failed = Vec::new();
+    for row in ROWS {
+        if let Err(why) = audit(&node, row) {
+            failed.push(format!("{}\n  {why}", row.plant));
+        }
+        // A new victim for the next one.
+        run(&node, &["del", "pods", "victim"]);
+        node.sh("ip netns delete victim 2>/dev/null; ip link delete vethghost 2>/dev/null; true");
+        attach_victim(&node);
+    }
+    node.sh("kill -INT $(cat /run/test/pinger); while kill -0 $(cat /run/test/pinger) 2>/dev/null; do :; done");
+    let pings = node.sh("tail -3 /run/test/pings");
+    assert!(failed.is_empty(), "{} of {} rows:\n{}", failed.len(), ROWS.len(), failed.join("\n"));
+    assert!(pings.contains(" 0% packet loss"), "{pings}");
+}
+
+/// Plants the damage, looks, mends, looks again.
+fn audit(node: &Node, row: &Row) -> Result<(), String> {
+    let planted = node.try_sh(&format!("{TOOLS}{}", row.plant));
+    if !planted.status.success() {
+        return Err(format!("cannot be planted: {}", String::from_utf8_lossy(&planted.stderr)));
+    }
+    let found = run(node, &["audit", "--json"]);
+    if found.status != 1 {
+        return Err(format!("not found: {}{}", found.stdout, found.stderr));
+    }
+    if let Some(missing) = row.says.iter().find(|words| !found.stdout.contains(**words)) {
+        return Err(format!("does not say {missing:?}: {}", found.stdout));
+    }
+    let fixed = run(node, &["audit", "--fix"]);
+    if row.mends != (fixed.status == 0) {
+        return Err(format!("--fix ends with {}: {}{}", fixed.status, fixed.stdout, fixed.stderr));
+    }
+    let after = run(node, &["audit"]);
+    match row.mends != (after.status == 0) {
+        true => Err(format!("after --fix: {}{}", after.stdout, after.stderr)),
+        false => Ok(()),
+    }
+}
+
+#[test]
+fn flushed_rules_come_back_by_reload() {
+    let node = node();
+    let rules = |node: &Node| {
+        let kept = node.leftovers();
+        let elements = kept.lines().filter(|line| line.contains("podwire_")).map(|line| format!("{line}\n"));
+        elements.collect::<String>()
+    };
+    let before = rules(&node);
+    assert!(before.contains("podwire_masq") && before.contains("podwire_ports"), "{before}");
+    node.sh("nft flush ruleset");
+    assert_eq!(rules(&node), "");
+    let said = must(&node, &["reload"]);
+    assert!(said.starts_with("put back "), "{said}");
+    assert_same(&before, &rules(&node), "after the reload");
+    assert_eq!(must(&node, &["reload"]), "no rule is missing\n");
+    must(&node, &["audit"]);
+}
+
+#[test]
+fn a_pod_that_is_being_attached_is_left_alone() {
+    let node = node();
+    // An ADD that is stopped in the middle, its lock held.
+    node.pod("slow");
+    let program = podwire();
+    node.sh(&format!(
+        "mkfifo /run/test/go; strace -f -o /dev/null -e inject=sendto:delay_enter=3000000:when=4 {program} cni add pods slow \
+         --conf-dir /run/test/net.d --plugin-dir {} > /run/test/slow 2>&1 &
+         until ls /run/podwire/ledger/pods/slow:* 2>/dev/null; do :; done",
+        ours()
+    ));
+    must(&node, &["audit", "--fix"]);
+    must(&node, &["gc", "pods"]);
+    node.sh("while pgrep -f 'cni add pods slow' > /dev/null; do :; done");
+    must(&node, &["check", "pods", "slow"]);
+    must(&node, &["audit"]);
+}
