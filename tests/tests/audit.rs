@@ -50,19 +50,15 @@ const ROWS: &[Row] = &[
         &["masquerading of nobody's"]),
     row("nft add element inet podwire_firewall pods4 '{ 10.7.0.200 comment \"pods/ghost/eth0\" }'",
         &["forwarding of nobody's"]),
-    row("nft add element inet podwire_ports any4 '{ tcp . 7777 comment \"pods/ghost/eth0\" : 10.7.0.200 . 80 }'",
+    row("nft add element inet podwire_ports ports4 '{ tcp . 7777 comment \"pods/ghost/eth0\" : 10.7.0.200 . 80 }'",
         &["host ports of nobody's"]),
     row("nft add element bridge podwire_spoof guarded '{ \"ghost0\" comment \"pods/ghost/eth0\" }'",
         &["spoof guard of nobody's"]),
     row("ip link add bwpghost type ifb; ip link set bwpghost alias pods/ghost/eth0",
         &["ifb bwpghost is in nobody's account"]),
-    row("iptables -t nat -N CNI-0123456789abcdef01234567
-         iptables -t nat -A CNI-0123456789abcdef01234567 -d 10.7.0.0/24 -j ACCEPT
-         iptables -t nat -A POSTROUTING -s 10.7.0.200 -j CNI-2b3dbf0cc9bd8aad0d2b0f2b -m comment --comment x 2>/dev/null || true
-         chain=CNI-$(printf podsghost | sha512sum | cut -c1-24)
+    row("chain=CNI-$(printf podsghost | sha512sum | cut -c1-24)
          iptables -t nat -N $chain; iptables -t nat -A $chain -d 10.7.0.0/24 -j ACCEPT
-         iptables -t nat -A POSTROUTING -s 10.7.0.200 -m comment --comment 'name: \"pods\" id: \"ghost\"' -j $chain
-         iptables -t nat -F CNI-0123456789abcdef01234567; iptables -t nat -X CNI-0123456789abcdef01234567",
+         iptables -t nat -A POSTROUTING -s 10.7.0.200 -m comment --comment 'name: \"pods\" id: \"ghost\"' -j $chain",
         &["pods/ghost", "iptables rules of the Go plugins"]),
     row("mkdir -p /run/cni/tuning; echo '{\"mtu\": 1500}' > /run/cni/tuning/ghost_eth0.json
          long_ago /run/cni/tuning/ghost_eth0.json", &["tuning's back-up of nobody's"]),
@@ -70,12 +66,12 @@ const ROWS: &[Row] = &[
         &["veth vethghost is in nobody's account"]),
     // What the living lack.
     row("nft delete element inet podwire_masq net4_10.7.0.0_24 \"{ $ip }\"", &["is not masqueraded any more"]),
-    row("nft flush map inet podwire_ports any4", &["host port"]),
+    row("nft flush map inet podwire_ports ports4", &["host port"]),
     row("nft delete element inet podwire_firewall pods4 \"{ $ip }\"", &["are not let through any more"]),
     row("nft delete table bridge podwire_spoof", &["guard (macspoofchk)"]),
     row("nft flush ruleset", &["is not masqueraded", "host port", "not let through", "macspoofchk"]),
     row("tc qdisc delete dev $end root", &["limits"]),
-    row("ip link delete $(ip -o link show type ifb | sed -n 's/^[0-9]*: \\(bwp[^:@]*\\).*/\\1/p' | head -1)", &["bwp"]),
+    row("ip link delete $(ip -o link show type ifb | sed -n '/victim/s/^[0-9]*: \\(bwp[^:@]*\\).*/\\1/p')", &["bwp"]),
     row("ip -n victim address delete $ip/24 dev eth0", &["lacks address", "route to 0.0.0.0/0"]),
     row("ip -n victim route delete default", &["route to 0.0.0.0/0 is missing"]),
     row("ip -n victim link set eth0 down", &["interface eth0 is down"]),
@@ -83,7 +79,7 @@ const ROWS: &[Row] = &[
     row("ip link set $end type bridge_slave hairpin off", &["lost hairpinMode"]),
     row("ip link set $end down", &["is down"]),
     row("in_pod sysctl -qw net.ipv4.conf.eth0.arp_filter=0", &["arp_filter"]),
-    row("rm /var/lib/cni/networks/pods/$ip", &["has no reservation", "reserv"]),
+    row("rm /var/lib/cni/networks/pods/$ip", &["Failed to find address", "is missing"]),
     row("ip address delete 10.7.0.1/24 dev br0", &["gateway's address 10.7.0.1"]),
     row("ip -n cable route delete default", &["cable/eth0", "route to 0.0.0.0/0 is missing"]),
     row("ip route delete 10.8.0.2", &["the node has no route to 10.8.0.2"]),
@@ -113,7 +109,8 @@ fn must(node: &Node, words: &[&str]) -> String {
 /// A node with two pods that talk to each other all the time, one on a cable of its own, and a victim.
 fn node() -> Node {
     let node = Node::new();
-    let pool = |subnet: &str| json!({"type": "host-local", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]});
+    let pool =
+        |subnet: &str| json!({"type": "host-local", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]});
     let bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
                         "macspoofchk": true, "ipam": pool("10.7.0.0/24")});
     let rest = json!([bridge, {"type": "portmap", "capabilities": {"portMappings": true}},
@@ -125,7 +122,7 @@ fn node() -> Node {
     node.write("/run/test/net.d/20-cables.conflist", &network("cables", cable));
     for name in ["ping", "pong", "cable"] {
         node.pod(name);
-        must(&node, &["add", if name == "cable" { "cables" } else { "pods" }, name]);
+        must(&node, &["add", if name == "cable" { "cables" } else { "pods" }, name, "--container", name]);
     }
     attach_victim(&node);
     node
@@ -133,7 +130,7 @@ fn node() -> Node {
 
 fn attach_victim(node: &Node) {
     node.sh("ip netns add victim 2>/dev/null || true");
-    must(node, &["add", "pods", "victim", "--publish", "8080:80"]);
+    must(node, &["add", "pods", "victim", "--container", "victim", "--publish", "8080:80"]);
 }
 
 #[test]
@@ -153,7 +150,9 @@ fn whatever_is_planted_is_found_and_mended_and_the_living_notice_nothing() {
         node.sh("ip netns delete victim 2>/dev/null; ip link delete vethghost 2>/dev/null; true");
         attach_victim(&node);
     }
-    node.sh("kill -INT $(cat /run/test/pinger); while kill -0 $(cat /run/test/pinger) 2>/dev/null; do :; done");
+    node.sh(
+        "kill -INT $(cat /run/test/pinger); while kill -0 $(cat /run/test/pinger) 2>/dev/null; do :; done",
+    );
     let pings = node.sh("tail -3 /run/test/pings");
     assert!(failed.is_empty(), "{} of {} rows:\n{}", failed.len(), ROWS.len(), failed.join("\n"));
     assert!(pings.contains(" 0% packet loss"), "{pings}");
@@ -205,18 +204,18 @@ fn flushed_rules_come_back_by_reload() {
 #[test]
 fn a_pod_that_is_being_attached_is_left_alone() {
     let node = node();
-    // An ADD that is stopped in the middle, its lock held.
+    // An ADD that dawdles in the middle, its lock held.
     node.pod("slow");
     let program = podwire();
     node.sh(&format!(
-        "mkfifo /run/test/go; strace -f -o /dev/null -e inject=sendto:delay_enter=3000000:when=4 {program} cni add pods slow \
-         --conf-dir /run/test/net.d --plugin-dir {} > /run/test/slow 2>&1 &
-         until ls /run/podwire/ledger/pods/slow:* 2>/dev/null; do :; done",
+        "strace -f -o /dev/null -e inject=sendto:delay_enter=3000000:when=4 {program} cni add pods slow \
+         --container slow --conf-dir /run/test/net.d --plugin-dir {} > /run/test/slow 2>&1 & echo $! > /run/test/slow.pid
+         until ls /run/podwire/ledger/pods/slow:* > /dev/null 2>&1; do kill -0 $(cat /run/test/slow.pid); done",
         ours()
     ));
     must(&node, &["audit", "--fix"]);
     must(&node, &["gc", "pods"]);
-    node.sh("while pgrep -f 'cni add pods slow' > /dev/null; do :; done");
+    node.sh("while kill -0 $(cat /run/test/slow.pid) 2> /dev/null; do :; done");
     must(&node, &["check", "pods", "slow"]);
     must(&node, &["audit"]);
 }
