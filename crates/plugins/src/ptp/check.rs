@@ -36,7 +36,7 @@ fn node_end<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host, inside: &Link) 
     let mut findings = inspection::mtu(req, (inside, Some(&end)), conf.mtu);
     findings.extend(inspection::is_up(&end, "the node's end"));
     // (A Go plugin leaves its end as the kernel made it.)
-    if !end.alias.is_empty() {
+    if inspection::is_ours(req, &end) {
         findings.extend(inspection::sysctl(format!("net/ipv6/conf/{}/accept_ra", end.name), "0"));
     }
     findings.extend(gateways(req, node, &end)?);
