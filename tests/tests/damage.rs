@@ -232,6 +232,10 @@ fn an_interface_in_a_pod() {
                 "ip -n blue address flush dev eth0 scope global",
                 &["lacks address 10.7.0.3/24", "lacks address fd07::3/64"],
             ),
+            (
+                "in_pod sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1",
+                &["interface eth0 lacks address fd07::3/64"],
+            ),
             ("ip -n blue route delete default", &["route to 0.0.0.0/0 via 10.7.0.1 is missing"]),
             ("ip -n blue -6 route delete default", &["route to ::/0 via fd07::1 is missing"]),
             ("ip -n blue route delete 198.51.100.0/24", &["route to 198.51.100.0/24 is missing"]),

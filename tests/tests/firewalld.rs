@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
-use podwire_tests::{assert_same, ours, Chain, Invocation, Node, Output, Pod, GO};
+use podwire_tests::{assert_same, ours, podwire, Chain, Invocation, Node, Output, Pod, GO};
 use serde_json::{json, Value};
 
 /// The machine's own configuration is left out, and so is every other service of its bus.
@@ -185,6 +185,34 @@ fn check_misses_an_address_that_was_taken_from_the_zone() {
 }
 
 #[test]
+fn a_repair_puts_the_pod_into_the_zone_again() {
+    let guarded = Guarded::new();
+    let (node, mut chain) = (&guarded.node, with_firewalld());
+    chain.plugins[1]["ingressPolicy"] = json!("same-bridge");
+    let list = json!({"cniVersion": chain.version, "name": chain.name, "plugins": chain.plugins});
+    node.write("/run/test/net.d/10-guarded.conflist", &list.to_string());
+    node.pod("a");
+    let tool = |words: &[&str]| {
+        let (program, plugins) = (podwire(), ours());
+        let place = ["guarded", "a", "--conf-dir", "/run/test/net.d", "--plugin-dir", &plugins];
+        node.output(&[&[&program, "cni"], words, &place].concat(), &[])
+    };
+    assert_eq!(tool(&["add"]).status, 0);
+    // firewalld forgets what is not in its permanent configuration, and what it did not make stays.
+    node.sh("firewall-cmd --reload && nft flush set inet podwire_firewall bridges");
+    assert_eq!(guarded.sources("trusted"), NONE);
+    let said = tool(&["check"]).stderr;
+    assert!(said.contains("failed to find the address fd88::2/128 in trusted zone"), "{said}");
+    assert!(said.contains("the rules of ingressPolicy are not complete"), "{said}");
+    let repaired = tool(&["check", "--repair"]);
+    assert_eq!(repaired.status, 0, "{}{}", repaired.stdout, repaired.stderr);
+    assert_eq!(guarded.sources("trusted"), FIRST_POD);
+    assert_eq!(guarded.set("bridges").len(), 1);
+    assert_eq!(tool(&["del"]).status, 0);
+    assert_eq!(guarded.sources("trusted"), NONE);
+}
+
+#[test]
 fn the_zone_is_the_one_that_the_config_names() {
     let guarded = Guarded::new();
     let (node, chain) =
@@ -216,7 +244,8 @@ fn a_config_without_backend_takes_firewalld_if_it_runs_and_our_own_rules_else() 
     chain.check(&guarded.node, &after, &late).expect("CHECK");
     // firewalld would not let this one's packets pass: it came when there was none.
     let (_, text) = chain.check(&guarded.node, &before, &early).expect_err("CHECK").error();
-    assert_eq!(text, "failed to find the address 10.88.0.2/32 in trusted zone");
+    let lost = |address: &str| format!("failed to find the address {address} in trusted zone");
+    assert_eq!(text, format!("{}; {}", lost(FIRST_POD[0]), lost(FIRST_POD[1])));
 
     chain.del(&guarded.node, &before, Some(&early));
     assert_eq!((guarded.set("pods4"), guarded.set("pods6")), (vec![], vec![]));

@@ -133,6 +133,26 @@ fn a_container_is_attached_listed_checked_and_detached() {
 }
 
 #[test]
+fn what_a_foreign_plugin_complains_of_is_told_and_not_put_back() {
+    let node = Node::new();
+    node.run(&format!("cni add pods {NETNS} --container web"));
+    let line = format!("cni check pods {NETNS} --container web --repair");
+    let whole = node.run(&line);
+    assert_eq!(
+        (whole.stdout.as_str(), whole.code),
+        ("/proc/self/ns/net is attached to pods as it should be\n", 0)
+    );
+    node.fail("the wire is cut");
+    let cut = node.run(&line);
+    let text = "eth0 of /proc/self/ns/net: not put back: plugin type=\"wire\" name=\"pods\" failed (check): the wire is cut\n\
+                /proc/self/ns/net is not attached to pods as it should be: attach it anew\n";
+    assert_eq!((cut.stdout.as_str(), cut.stderr.as_str(), cut.code), (text, "", 1));
+    let json: Value = serde_json::from_str(&node.run(&format!("{line} --json")).stdout).unwrap();
+    assert_eq!((&json["ok"], &json["repaired"]), (&json!(false), &json!([])));
+    assert_eq!((&json["left"][0]["plugin"], &json["left"][0]["why"]), (&json!("wire"), &Value::Null));
+}
+
+#[test]
 fn a_failure_is_told_once_with_cause_and_hint() {
     let node = Node::new();
     node.fail("no address left");

@@ -97,7 +97,11 @@ mod tests {
     #[test]
     fn mending_takes_the_steps_or_tells_why_not() {
         let taken = Cell::new(false);
-        Finding::new("eth0 is down").mended_by(|| Ok(taken.set(true))).mend().unwrap();
+        let step = || {
+            taken.set(true);
+            Ok(())
+        };
+        Finding::new("eth0 is down").mended_by(step).mend().unwrap();
         assert!(taken.get());
         assert_eq!(Finding::new("eth0 is gone").mend().unwrap_err().to_string(), "eth0 is gone");
     }

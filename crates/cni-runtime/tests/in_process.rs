@@ -15,6 +15,29 @@ static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// The tests share `CALLS`.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// What is wrong with an attachment by our plugin.
+static WRONG: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+
+/// By its name it can be mended, shows something else when it is, cannot, or will not stay.
+fn finding<'p>(name: &'static str) -> Finding<'p> {
+    let mend = move || {
+        match name {
+            "failing" => return Err(cni::Error::internal("no such luck").into()),
+            "panicking" => panic!("as it was told"),
+            "stubborn" => return Ok(()),
+            _ => {}
+        }
+        let mut wrong = WRONG.lock().unwrap();
+        wrong.retain(|other| *other != name);
+        wrong.extend((name == "hiding").then_some("hidden"));
+        Ok(())
+    };
+    match name {
+        "lost" => Finding::new(name),
+        _ => Finding::new(name).mended_by(mend),
+    }
+}
+
 struct Ours;
 
 impl Ours {
@@ -45,7 +68,8 @@ impl Plugin for Ours {
     }
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         self.note(req);
-        Ok(Vec::new())
+        let found = WRONG.lock().unwrap().clone();
+        Ok(found.into_iter().map(finding).collect())
     }
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         assert!(req.valid()?.contains("keep", "eth0"));
@@ -120,4 +144,58 @@ fn a_panic_is_a_failure_and_is_taken_back() {
     assert_eq!(std::mem::take(&mut *CALLS.lock().unwrap()), ["ADD panic 1", "DEL panic 1"]);
     assert_eq!(bench.calls(), ["ADD theirs panic", "DEL theirs panic"]);
     assert!(bench.records().is_empty());
+}
+
+/// A repair of an attachment with these faults: what was put back, and what is left and why.
+fn repair(bench: &Bench, kinds: &[&str], wrong: &[&'static str]) -> (Vec<String>, Vec<String>) {
+    let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
+    let list = list("1.1.0", kinds);
+    runtime.add(&list, &pod()).unwrap();
+    *WRONG.lock().unwrap() = wrong.to_vec();
+    let repaired = runtime.repair(&list, &pod()).unwrap();
+    WRONG.lock().unwrap().clear();
+    CALLS.lock().unwrap().clear();
+    runtime.del(&list, &pod()).unwrap();
+    CALLS.lock().unwrap().clear();
+    assert_eq!(repaired.is_whole(), repaired.left.is_empty());
+    let put_back = repaired.put_back.iter().map(|one| format!("{}: {}", one.plugin, one.what));
+    let left = repaired.left.iter().map(|one| {
+        let why = one.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        format!("{}: {}{why}", one.plugin, one.what)
+    });
+    (put_back.collect(), left.collect())
+}
+
+#[test]
+fn a_repair_mends_what_can_be_and_tells_the_rest() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = bench();
+    let none: Vec<String> = Vec::new();
+    assert_eq!(repair(&bench, &["theirs", "ours"], &[]), (none.clone(), none.clone()));
+    let (put_back, left) = repair(&bench, &["theirs", "ours"], &["hiding", "down"]);
+    assert_eq!((put_back.join(","), left), ("ours: hiding,ours: down,ours: hidden".into(), none.clone()));
+    let (put_back, left) = repair(&bench, &["ours"], &["lost", "failing", "panicking", "down"]);
+    assert_eq!(put_back, ["ours: down"]);
+    let panicked = "ours: panicking (the plugin panicked: this is a bug in it)";
+    assert_eq!(left, ["ours: lost", "ours: failing (no such luck)", panicked]);
+    let (put_back, left) = repair(&bench, &["ours"], &["stubborn"]);
+    assert_eq!((put_back, left), (none.clone(), vec!["ours: stubborn".into()]), "it does not stay");
+    bench.fails("theirs", "CHECK", 100, "eth0 is down");
+    let (put_back, left) = repair(&bench, &["theirs", "ours"], &["down"]);
+    let complaint = r#"theirs: plugin type="theirs" name="net" failed (check): eth0 is down"#;
+    assert_eq!((put_back, left), (vec!["ours: down".into()], vec![complaint.into()]));
+}
+
+#[test]
+fn a_network_that_switches_checks_off_is_not_repaired() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bench = bench();
+    let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
+    let config =
+        r#"{"cniVersion": "1.1.0", "name": "net", "disableCheck": true, "plugins": [{"type": "ours"}]}"#;
+    let off = cni::NetworkList::parse(config.as_bytes()).unwrap();
+    assert_eq!(runtime.repair(&off, &pod()).unwrap(), cni_runtime::Repaired::default());
+    assert!(CALLS.lock().unwrap().is_empty());
+    let error = runtime.repair(&list("0.3.1", &["ours"]), &pod()).unwrap_err();
+    assert_eq!(error.code(), code::INCOMPATIBLE_VERSION);
 }

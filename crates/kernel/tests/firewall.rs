@@ -672,3 +672,42 @@ fn what_the_real_go_plugins_left_is_removed() {
         }
     });
 }
+
+#[test]
+fn rules_that_somebody_flushed_are_missed_and_made_again() {
+    on_a_node(|nft| {
+        let (nets, owner) = ([net("10.1.0.5/16"), net("fd00:1::5/64")], owner("c1"));
+        let map =
+            |pod: IpNet| PortMap { protocol: Protocol::Tcp, host_ip: None, host_port: 80, pod, pod_port: 80 };
+        let (maps, options) = (nets.map(map), Options::default());
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let bridge = Some("br0".to_owned());
+        let rules =
+            forward::Rules { admin_chain: "ADMIN".into(), policy: forward::Policy::SameBridge, bridge };
+        let missing = |nft: &mut Socket| {
+            let mut all = masquerade::absent(nft, &nets).unwrap();
+            all.extend(hostports::absent(nft, &maps, &options).unwrap());
+            all.extend(forward::absent(nft, &owner, &rules).unwrap());
+            all.extend(spoof::absent(nft).unwrap());
+            all
+        };
+        masquerade::add(nft, &owner, &nets).unwrap();
+        hostports::add(nft, &owner, &maps, &options).unwrap();
+        forward::add(nft, &owner, &nets.map(|net| net.addr()), &rules).unwrap();
+        spoof::add(nft, &owner, "pod1", mac).unwrap();
+        assert_eq!(missing(nft), [""; 0], "all is as it was made");
+        let whole = ruleset();
+        for table in
+            ["inet podwire_masq", "inet podwire_ports", "inet podwire_firewall", "bridge podwire_spoof"]
+        {
+            run(&format!("nft flush table {table}"));
+            assert!(!missing(nft).is_empty(), "{table}");
+        }
+        masquerade::prepare(nft, &nets).unwrap();
+        hostports::prepare(nft, &maps, &options).unwrap();
+        forward::prepare(nft, &owner, &rules).unwrap();
+        spoof::prepare(nft).unwrap();
+        assert_eq!(missing(nft), [""; 0]);
+        assert_eq!(ruleset(), whole, "and no element was lost");
+    });
+}

@@ -15,7 +15,7 @@ use netlink::Message;
 use crate::lease::addresses_of;
 use crate::plumbing;
 
-pub use node::{forwarding, is_up, mtu, on_node, other_end, rules, sysctl};
+pub use node::{forwarding, is_ours, is_up, mtu, on_node, other_end, rules, sysctl};
 
 /// The recorded interface `ifname` in the pod.
 pub fn recorded_interface<'a>(recorded: &'a Attachment, ifname: &str) -> Option<&'a Interface> {

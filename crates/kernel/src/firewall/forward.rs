@@ -140,7 +140,7 @@ pub fn absent(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<Stri
 }
 
 /// What is missing to keep the bridge apart, in words.
-pub fn not_apart(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
+fn not_apart(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
     let Some(bridge) = &rules.bridge else { return Ok(Vec::new()) };
     let mut absent = Vec::new();
     for Entry { set, element, .. } in isolation(owner, bridge, rules.policy) {

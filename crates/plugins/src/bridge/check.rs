@@ -53,7 +53,10 @@ pub(super) fn rules<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p
 fn bridge<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host) -> Result<(Option<Link>, Vec<Finding<'p>>)> {
     let Some(found) = node.find_link(&conf.bridge)? else {
         let req = req.clone();
-        let make = on_node(move |node| Ok(drop(Conf::read(&req)?.bridge().ensure(node)?)));
+        let make = on_node(move |node| {
+            Conf::read(&req)?.bridge().ensure(node)?;
+            Ok(())
+        });
         let missing = Finding::new(format!("bridge {:?} is missing", conf.bridge)).mended_by(make);
         return Ok((None, vec![missing]));
     };

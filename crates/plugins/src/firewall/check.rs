@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use cni_plugin::{Context, Finding, Request, Result};
-use kernel::firewall::forward::{self, Rules};
+use kernel::firewall::forward::{self, Policy, Rules};
 use kernel::firewall::legacy;
-use kernel::Host;
+use kernel::{Host, Owner};
 
+use super::addresses;
 use super::config::Conf;
 use super::firewalld::{failure, source, Firewalld};
-use super::{addresses, keep_apart};
 use crate::inspection::{self, on_node};
 
 /// Compares what lets the pod's packets pass, and keeps its bridge apart.
@@ -49,9 +49,17 @@ fn bind_again<'p>(zone: String, source: String) -> impl FnOnce() -> Result<()> +
 
 /// The bridge is kept apart by our own rules, also where firewalld lets the pod's packets pass.
 fn apart<'p>(req: &Request<'p>, rules: Rules) -> Result<Option<Finding<'p>>> {
-    let absent = forward::not_apart(Host::here()?.nft()?, &req.owner(), &rules)?;
-    let req = req.clone();
-    Ok(inspection::rules("ingressPolicy", &absent, move |node| keep_apart(&req, node, &rules)))
+    if rules.policy == Policy::Open || rules.bridge.is_none() {
+        return Ok(None);
+    }
+    complete("ingressPolicy", req.owner(), rules)
+}
+
+/// What holds for all pods of the network.
+fn complete<'p>(feature: &str, owner: Owner, rules: Rules) -> Result<Option<Finding<'p>>> {
+    let absent = forward::absent(Host::here()?.nft()?, &owner, &rules)?;
+    let again = move |node: &mut Host| Ok(forward::prepare(node.nft()?, &owner, &rules)?);
+    Ok(inspection::rules(feature, &absent, again))
 }
 
 /// Each address passes by our own rules, or by those of a Go plugin, which then needs nothing of ours.
@@ -68,11 +76,7 @@ fn let_through<'p>(req: &Request<'p>, pod: &[IpAddr], rules: Rules) -> Result<Ve
     if ours.is_empty() {
         return Ok(findings);
     }
-    let (by, for_all) = (owner.clone(), rules.clone());
-    let absent = forward::absent(nft, &owner, &rules)?;
-    findings.extend(inspection::rules("the firewall", &absent, move |node| {
-        Ok(forward::prepare(node.nft()?, &by, &for_all)?)
-    }));
+    findings.extend(complete("the firewall", owner.clone(), rules.clone())?);
     for address in ours {
         if forward::is_present(nft, &owner, address)? {
             continue;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use cni_plugin::{Context, Finding, Request, Result};
 use kernel::rt::link::{self, attribute, Link};
-use kernel::{detached, sysctl, Host};
+use kernel::{detached, sysctl, veth, Host};
 
 use super::{change, change_node};
 
@@ -81,8 +81,15 @@ pub fn other_end<'p>(node: &mut Host, inside: &Link) -> Result<Result<Link, Find
     }
     let found = link::find_index(&mut node.route, inside.link.unwrap_or(0));
     let end = found.doing(|| format!("look for the other end of {}", inside.name))?;
+    // A device may have the same number in yet another namespace.
+    let end = end.filter(|end| end.kind == "veth" && end.link == Some(inside.index));
     let text = || format!("the other end of {} is not on this node", inside.name);
     Ok(end.ok_or_else(|| Finding::new(text())))
+}
+
+/// Whether the node's end was made by us: a Go plugin gives it another name, and makes less of it.
+pub fn is_ours(req: &Request<'_>, end: &Link) -> bool {
+    end.name == veth::host_name(&req.owner())
 }
 
 /// The node's end is up.

@@ -38,7 +38,7 @@ fn node_end<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host, inside: &Link) 
     let mut findings = inspection::mtu(req, (inside, Some(&end)), conf.mtu);
     findings.extend(inspection::is_up(&end, "the node's end"));
     // (A Go plugin leaves its end as the kernel made it.)
-    if !end.alias.is_empty() {
+    if inspection::is_ours(req, &end) {
         let (knob, value) = guard(&end.name, pods.iter().any(IpAddr::is_ipv6));
         findings.extend(inspection::sysctl(knob, value));
     }

@@ -39,10 +39,12 @@ pub(super) fn inspect<'p>(
     }
     if conf.uses_vlans() {
         let wanted: Vec<Vlans> = port::wanted_vlans(conf).collect();
-        findings.extend(vlans(conf, node, end, wanted)?);
+        // Go's plugins keep the VLAN that the kernel gives a port.
+        let exact = !conf.preserve_default_vlan && inspection::is_ours(req, end);
+        findings.extend(vlans(node, end, wanted, exact)?);
     }
     // A pod that a Go plugin attached has that plugin's own rules.
-    if conf.macspoofchk && !end.alias.is_empty() {
+    if conf.macspoofchk && inspection::is_ours(req, end) {
         findings.extend(guard(req, node, end)?);
     }
     Ok(findings)
@@ -64,15 +66,13 @@ pub(super) fn plug_in<'p>(bridge: &str, end: &Link) -> impl FnOnce() -> Result<(
     })
 }
 
-/// The port is in the VLANs that it should be in, and in no other. (One that the kernel gave it may have been kept,
-/// and Go's plugins always keep it.)
+/// The port is in the VLANs that it should be in, and if it is to be `exact`, in no other.
 pub(super) fn vlans<'p>(
-    conf: &Conf,
     node: &mut Host,
     port: &Link,
     wanted: Vec<Vlans>,
+    exact: bool,
 ) -> Result<Option<Finding<'p>>> {
-    let exact = !conf.preserve_default_vlan && !port.alias.is_empty();
     let (missing, unwanted) = compare(&bridge::vlans(node, port.index)?, &wanted, exact);
     let mut texts = Vec::new();
     if let Some(first) = missing.first() {

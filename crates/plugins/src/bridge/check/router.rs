@@ -66,13 +66,13 @@ fn leg<'p>(
         findings.push(Finding::new(format!("the gateway's leg {name} is {state}")).mended_by(again));
     }
     let Some(port) = gateway::leg_port(node, &conf.bridge, name)? else { return Ok(findings) };
-    if !bridge.is_some_and(|bridge| port.master == Some(bridge.index)) {
+    if bridge.is_none_or(|bridge| port.master != Some(bridge.index)) {
         let text =
             format!("{} of the gateway's leg {name} is not a port of bridge {:?}", port.name, conf.bridge);
         findings.push(Finding::new(text).mended_by(ports::plug_in(&conf.bridge, &port)));
     }
     findings.extend(inspection::is_up(&port, "bridge port"));
-    findings.extend(ports::vlans(conf, node, &port, vec![gateway::leg_vlan(conf)])?);
+    findings.extend(ports::vlans(node, &port, vec![gateway::leg_vlan(conf)], !conf.preserve_default_vlan)?);
     Ok(findings)
 }
 
