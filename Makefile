@@ -16,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /usr/local
 CNI_BIN ?= /opt/cni/bin
 FUZZ_SECONDS ?= 60
-PLUGINS := bandwidth bridge firewall host-local loopback portmap ptp sbr static tuning
+PLUGINS := bandwidth bridge dummy firewall host-local ipvlan loopback macvlan portmap ptp sbr static tuning vlan
 VM ?=
 
 .PHONY: help demo test test-vm check build lint bench fuzz install clean
@@ -52,7 +52,7 @@ test:
 
 test-vm:
 	@scripts/as-root "make test-vm" true
-	@scripts/setup build
+	@scripts/setup test
 	@$(MAKE) --no-print-directory build
 	@scripts/vm $(VM)
 

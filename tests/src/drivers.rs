@@ -21,7 +21,10 @@ pub fn needs(driver: &str) -> bool {
         return *there;
     }
     let there = is_there(driver);
-    assert!(there || std::env::var_os(REQUIRED).is_none(), "this kernel was said to have {driver}, and has not");
+    assert!(
+        there || std::env::var_os(REQUIRED).is_none(),
+        "this kernel was said to have {driver}, and has not"
+    );
     if !there {
         // Not by println: the test runner would keep it to itself.
         drop(writeln!(std::io::stderr(), "left out: {driver}, which this kernel has no driver for"));
@@ -40,5 +43,7 @@ fn is_there(driver: &str) -> bool {
         kind => format!("ip link add probe type {kind}"),
     };
     let said = Node::new().sh(&format!("LC_ALL=C {attempt} 2>&1 || true"));
-    !["Unknown device type", "not supported", "No such file", "No such device"].iter().any(|no| said.contains(no))
+    !["Unknown device type", "not supported", "No such file", "No such device"]
+        .iter()
+        .any(|no| said.contains(no))
 }
