@@ -104,8 +104,8 @@ impl Subinterface {
             let error = cni::Error::new(cni::code::NOT_AVAILABLE, text);
             return Err(error.with_details("load the module, or use a kernel that has it").into());
         }
-        // An ipvlan's master may be down; the others cannot be brought up then.
-        let must_be_up = !matches!(self.driver, Driver::Ipvlan(_));
+        // A VLAN cannot be up while its master is down; the others wait for it.
+        let must_be_up = matches!(self.driver, Driver::Vlan(_));
         if let Some(master) = self.master.status(&mut node, must_be_up)? {
             self.check_mtu(Some(&master))?;
         }
