@@ -33,6 +33,14 @@ pub fn needs(driver: &str) -> bool {
     there
 }
 
+/// Whether plugins of this type can serve pods on this kernel.
+pub fn can_serve(kind: &str) -> bool {
+    match kind {
+        "macvlan" | "ipvlan" | "vlan" | "dummy" => needs(kind),
+        _ => true,
+    }
+}
+
 /// The kernel is asked for a device; most drivers then miss something (a master, an id), and say so themselves. One
 /// that is not there cannot.
 fn is_there(driver: &str) -> bool {

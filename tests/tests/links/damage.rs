@@ -94,43 +94,56 @@ fn repair(node: &Node, pod: &Pod, chain: &Chain, result: &Value) {
     Netns::open(format!("/proc/{}/ns/net", node.pid())).expect("the node").run(mend).expect("on the node");
 }
 
+/// One pod takes all the damage that can be mended, one after the other, and each other damage a pod of its own.
 #[test]
 fn check_names_each_damage_and_a_repair_mends_it() {
     for kind in kinds() {
-        for (damage, said, can_be_mended) in COMMON.iter().copied().chain(own(kind)) {
-            let (node, outside) = node_for(kind);
-            let (chain, pod) = (network("net", &wanted(kind)), node.pod("blue"));
+        let (node, outside) = node_for(kind);
+        let (chain, pod) = (network("net", &wanted(kind)), node.pod("blue"));
+        let attach = || {
             let result = chain.add(&node, &pod);
             chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{kind}: {}", said.stdout));
-            let whole = facts(&node, &pod);
-            node.sh(&format!("set -e\n{damage}"));
-            let output = chain.check(&node, &pod, &result).expect_err(damage);
-            let (_, msg) = output.error();
-            assert!(msg.contains(said), "{kind}, {damage}: {msg}");
-            assert_eq!(
-                output.stdout.contains("--repair"),
-                can_be_mended,
-                "{kind}, {damage}: {}",
-                output.stdout
-            );
-            if can_be_mended {
-                repair(&node, &pod, &chain, &result);
-                let told = |said: podwire_tests::Output| panic!("{kind}, {damage}: {}", said.stdout);
-                chain.check(&node, &pod, &result).unwrap_or_else(told);
-                assert_eq!(facts(&node, &pod), whole, "{kind}, {damage}");
-                if kind != "dummy" {
-                    node.settle(&[pod.clone(), outside]);
-                    assert!(
-                        node.pings(Some(&pod), "10.5.0.1") && node.pings(Some(&pod), "fd05::1"),
-                        "{kind}, {damage}"
-                    );
-                }
-            }
+            result
+        };
+        let result = attach();
+        let whole = facts(&node, &pod);
+        let (mended, lost): (Vec<_>, Vec<_>) =
+            COMMON.iter().copied().chain(own(kind)).partition(|damage| damage.2);
+        for (damage, said, _) in mended {
+            complain(&node, &pod, &chain, (&result, damage, said));
+            repair(&node, &pod, &chain, &result);
+            let told = |said: podwire_tests::Output| panic!("{kind}, {damage}: {}", said.stdout);
+            chain.check(&node, &pod, &result).unwrap_or_else(told);
+            assert_eq!(facts(&node, &pod), whole, "{kind}, {damage}");
+        }
+        if kind != "dummy" {
+            node.settle(&[pod.clone(), outside]);
+            assert!(node.pings(Some(&pod), "10.5.0.1") && node.pings(Some(&pod), "fd05::1"), "{kind}");
+        }
+        chain.del(&node, &pod, Some(&result));
+        assert!(!has(&node, &pod, "eth0"), "{kind}");
+        for (damage, said, _) in lost {
+            let result = attach();
+            let hint = complain(&node, &pod, &chain, (&result, damage, said));
+            assert!(hint.contains("attach it anew"), "{kind}, {damage}: {hint}");
             chain.del(&node, &pod, Some(&result));
-            let stays = !can_be_mended && said.contains("bridge");
-            assert_eq!(has(&node, &pod, "eth0"), stays, "{kind}, {damage}: DEL takes what is its own");
+            assert_eq!(
+                has(&node, &pod, "eth0"),
+                damage.contains("type bridge"),
+                "{kind}: DEL takes what is its own"
+            );
+            node.sh("ip -n blue link delete eth0 2>/dev/null || true");
         }
     }
+}
+
+/// Does the damage, and sees to it that CHECK tells. Returns its whole answer.
+fn complain(node: &Node, pod: &Pod, chain: &Chain, (result, damage, said): (&Value, &str, &str)) -> String {
+    node.sh(&format!("set -e\n{damage}"));
+    let output = chain.check(node, pod, result).expect_err(damage);
+    let (_, msg) = output.error();
+    assert!(msg.contains(said), "{}, {damage}: {msg}", chain.plugins[0]);
+    output.stdout
 }
 
 /// What a repair must bring back.
