@@ -86,7 +86,8 @@ impl Subinterface {
             let key = format!("net/ipv6/conf/{}/ndisc_notify", link.name);
             pod.run(|| sysctl::ensure_if_there(&key, "1"))??;
         }
-        let options = plumbing::Options { detect_duplicates: shared, announce: shared };
+        let announce = shared && !result.ips.is_empty();
+        let options = plumbing::Options { detect_duplicates: shared, announce };
         plumbing::configure(pod, link, result, options)
     }
 
