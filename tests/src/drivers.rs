@@ -33,12 +33,23 @@ pub fn needs(driver: &str) -> bool {
     there
 }
 
+/// The driver that plugins of this type need and kernels may lack.
+fn driver_of(kind: &str) -> Option<&str> {
+    match kind {
+        "macvlan" | "ipvlan" | "vlan" | "dummy" => Some(kind),
+        _ => None,
+    }
+}
+
 /// Whether plugins of this type can serve pods on this kernel.
 pub fn can_serve(kind: &str) -> bool {
-    match kind {
-        "macvlan" | "ipvlan" | "vlan" | "dummy" => needs(kind),
-        _ => true,
-    }
+    driver_of(kind).is_none_or(needs)
+}
+
+/// Whether a table of all plugin types should try this one: where every driver must be there, only those whose driver
+/// others may lack. The rest is tried everywhere else, and faster.
+pub fn should_try(kind: &str) -> bool {
+    can_serve(kind) && (driver_of(kind).is_some() || std::env::var_os(REQUIRED).is_none())
 }
 
 /// The kernel is asked for a device; most drivers then miss something (a master, an id), and say so themselves. One

@@ -17,7 +17,7 @@ mod talk;
 mod twins;
 
 pub use chain::Chain;
-pub use drivers::{can_serve, needs};
+pub use drivers::{can_serve, needs, should_try};
 pub use facts::{Facts, Roles};
 pub use leftovers::{assert_same, differences};
 pub use node::{Node, Pod};
