@@ -191,7 +191,7 @@ fn go_prints_the_same_result() {
                 result
             };
             assert_eq!(plain(&its), plain(&his), "{kind}");
-            twin.settle(&[other.clone()]);
+            twin.settle(std::slice::from_ref(&other));
             assert_eq!(state(&node, &pod), state(&twin, &other), "{kind}");
             // Each checks and detaches what the other made.
             ours.check(&twin, &other, &his).unwrap_or_else(|said| panic!("{kind}: {}", said.stdout));
