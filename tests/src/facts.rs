@@ -82,7 +82,11 @@ impl Roles {
     fn learn_links(&mut self, node: &Value, pods: &[(&Pod, Value)]) {
         let all = |links: &Value| links.as_array().cloned().unwrap_or_default();
         for (pod, links) in pods {
-            for inside in all(links).iter().filter(|link| link["linkinfo"]["info_kind"] == "veth") {
+            let kinds = ["veth", "macvlan"];
+            for inside in all(links)
+                .iter()
+                .filter(|link| kinds.iter().any(|kind| link["linkinfo"]["info_kind"] == *kind))
+            {
                 let end = all(node).into_iter().find(|end| {
                     end["linkinfo"]["info_kind"] == "veth"
                         && end["ifindex"] == inside["link_index"]

@@ -48,6 +48,11 @@ impl Node {
         Node { holder, stdin }
     }
 
+    /// The process that holds the node: its namespaces and files are under `/proc/<pid>`.
+    pub fn pid(&self) -> u32 {
+        self.holder.id()
+    }
+
     /// A command that will run on the node.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");

@@ -123,6 +123,11 @@ impl Node {
         self.pings_with(from, host, 56)
     }
 
+    /// A wire both ends of which, `wire` and `far`, are on the node and up: something for interfaces to hang on.
+    pub fn lay_wire(&self) {
+        self.sh("ip link add wire type veth peer name far && ip link set wire up && ip link set far up");
+    }
+
     /// A machine next to the node, on a wire of its own: it has the addresses `net`.2 and `net6`::2, the node
     /// has .1 and ::1 on `wire-<name>`. It knows no way to anywhere else.
     pub fn neighbour(&self, name: &str, net: &str, net6: &str) -> Pod {

@@ -1,6 +1,7 @@
-//! DEL always succeeds and leaves nothing, whatever became of the pod meanwhile: for every plugin type.
+//! DEL always succeeds and leaves nothing, whatever became of the pod meanwhile: for every plugin type that the kernel
+//! has a driver for.
 
-use podwire_tests::{assert_same, ours, types, Chain, Invocation, Node, Pod};
+use podwire_tests::{assert_same, ours, should_try, types, Chain, Invocation, Node, Pod};
 use serde_json::{json, Value};
 
 /// A plugin type, at the end of a chain in which it makes sense.
@@ -32,7 +33,38 @@ fn behind_bridge(kind: &str, mut config: Value) -> Vec<Value> {
     vec![bridge(), config]
 }
 
+/// An interface that hangs on the wire (or on nothing).
+fn hanging(kind: &'static str, mut config: Value) -> Row {
+    config["type"] = json!(kind);
+    config["ipam"] = json!({"type": "host-local", "ranges": [[{"subnet": "10.5.0.0/24"}]]});
+    let mut failures = vec![
+        failure("the pod has an interface of that name", taken_by_a_stranger),
+        failure("another network's interface has that name", taken_by_another_network),
+        failure("the second pool is full", full_pool),
+        failure("a route of the pool leads nowhere", |_, _, chain| {
+            chain.plugins[0]["ipam"]["routes"] = json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}]);
+        }),
+    ];
+    if kind != "dummy" {
+        failures.push(failure("the master is gone", |node, _, _| drop(node.sh("ip link delete wire"))));
+        failures.push(failure(
+            "another network's interface of the same kind has that name",
+            |node, pod, chain| {
+                let mut other = Chain { name: "other".into(), ..chain.clone() };
+                other.plugins[0]["vlanId"] = json!(6);
+                other.add(node, pod);
+            },
+        ));
+    }
+    Row { kind, plugins: vec![config], failures }
+}
+
+/// The rows of the types that are to be tried on this kernel.
 fn rows() -> Vec<Row> {
+    all_rows().into_iter().filter(|row| should_try(row.kind)).collect()
+}
+
+fn all_rows() -> Vec<Row> {
     let pool =
         json!({"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd08::/64"}]]});
     let fixed = json!({"type": "static", "addresses": [{"address": "10.9.0.5/24", "gateway": "10.9.0.1"}]});
@@ -153,6 +185,10 @@ fn rows() -> Vec<Row> {
                 chain.plugins[1]["gateways"] = json!(["203.0.113.1"]);
             })],
         },
+        hanging("macvlan", json!({"master": "wire", "mtu": 1400})),
+        hanging("ipvlan", json!({"master": "wire"})),
+        hanging("vlan", json!({"master": "wire", "vlanId": 5})),
+        hanging("dummy", json!({})),
     ]
 }
 
@@ -178,6 +214,7 @@ fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
 /// tables, is there already.
 fn prepared(row: &Row) -> (Node, Chain) {
     let node = Node::new();
+    node.lay_wire();
     let chain = Chain::new(&ours(), &format!("net-{}", row.kind), &row.plugins);
     let first = node.pod("first");
     let result = chain.add(&node, &first);
@@ -199,7 +236,7 @@ fn without_netns(pod: &Pod) -> Pod {
 
 #[test]
 fn every_plugin_type_has_a_row() {
-    let mut rows: Vec<_> = rows().iter().map(|row| row.kind.to_string()).collect();
+    let mut rows: Vec<_> = all_rows().iter().map(|row| row.kind.to_string()).collect();
     rows.sort();
     assert_eq!(rows, types());
 }

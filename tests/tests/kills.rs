@@ -17,6 +17,10 @@ fn ptp() -> Value {
         [{"subnet": "10.8.0.0/16"}], [{"subnet": "fd08::/64"}]]}})
 }
 
+fn macvlan() -> Value {
+    json!({"type": "macvlan", "master": "wire", "ipam": {"type": "host-local", "subnet": "10.5.0.0/16"}})
+}
+
 /// What follows the bridge in the chain of five.
 fn later() -> [Value; 4] {
     [
@@ -42,6 +46,7 @@ struct Scene {
 impl Scene {
     fn of(plugins: &[Value]) -> Scene {
         let (node, chain) = (Node::new(), Chain::new(&ours(), "net", plugins));
+        node.lay_wire();
         let first = node.pod("first");
         let empty = node.inside(&first);
         let result = chain.add(&node, &first);
@@ -198,6 +203,21 @@ fn a_routed_pod_whose_add_was_killed_is_gone_after_gc() {
 }
 
 #[test]
+fn a_pod_on_the_wire_whose_add_was_killed_is_gone_after_del() {
+    kill_adds(&[macvlan()], After::Del);
+}
+
+#[test]
+fn a_pod_on_the_wire_whose_add_was_killed_is_gone_after_gc() {
+    kill_adds(&[macvlan()], After::Gc);
+}
+
+#[test]
+fn a_pod_on_the_wire_whose_del_was_killed_is_gone_after_the_next() {
+    kill_dels(&[macvlan()]);
+}
+
+#[test]
 fn a_pod_of_five_plugins_one_of_which_was_killed_is_gone_after_del() {
     kill_adds(&five(), After::Del);
 }
@@ -323,6 +343,11 @@ fn an_add_of_a_bridge_any_of_whose_operations_fails_takes_back_what_it_did() {
 #[test]
 fn an_add_of_ptp_and_sbr_any_of_whose_operations_fails_takes_back_what_it_did() {
     fail_adds(&[ptp(), json!({"type": "sbr"})]);
+}
+
+#[test]
+fn an_add_of_macvlan_any_of_whose_operations_fails_takes_back_what_it_did() {
+    fail_adds(&[macvlan()]);
 }
 
 #[test]

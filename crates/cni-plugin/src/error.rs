@@ -89,9 +89,11 @@ fn of_kernel(error: &netlink::Error) -> String {
     const EPERM: i32 = 1;
     const EEXIST: i32 = 17;
     const EXFULL: i32 = 54;
+    const ENETDOWN: i32 = 100;
     match error.errno() {
         Some(EPERM) => "root (CAP_NET_ADMIN) is needed".into(),
         Some(EEXIST) => "the container may be attached already: DEL it first".into(),
+        Some(ENETDOWN) => "the interface that it hangs on is down: bring that up".into(),
         Some(EXFULL) => "a bridge takes 1024 ports at most".into(),
         _ if error.is_unsupported() => "the running kernel lacks this feature".into(),
         _ => String::new(),

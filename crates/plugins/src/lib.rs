@@ -2,23 +2,29 @@
 //!
 //! A plugin reads like the story of what it does to a pod. What several of them share is here too:
 //! [`lease`] gets addresses from the IPAM plugin of the config, [`plumbing`] puts addresses and routes on an
-//! interface, [`inspection`] compares them again and mends them.
+//! interface, [`inspection`] compares them again and mends them; [`cable`] is what bridge and ptp connect a pod with,
+//! [`subinterface`] what macvlan, ipvlan, vlan and dummy give to it.
 
 pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
+pub mod dummy;
 pub mod firewall;
 pub mod host_local;
 pub mod inspection;
+pub mod ipvlan;
 pub mod lease;
 pub mod loopback;
+pub mod macvlan;
 pub mod masquerade;
 pub mod plumbing;
 pub mod portmap;
 pub mod ptp;
 pub mod sbr;
 pub mod static_ipam;
+pub mod subinterface;
 pub mod tuning;
+pub mod vlan;
 
 use cni_plugin::Plugin;
 
@@ -26,14 +32,18 @@ use cni_plugin::Plugin;
 pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
+    &dummy::Dummy,
     &firewall::Firewall,
     &host_local::HostLocal,
+    &ipvlan::Ipvlan,
     &loopback::Loopback,
+    &macvlan::Macvlan,
     &portmap::Portmap,
     &ptp::Ptp,
     &sbr::Sbr,
     &static_ipam::Static,
     &tuning::Tuning,
+    &vlan::Vlan,
 ];
 
 /// Which plugins these are: the build id of the program that holds them.

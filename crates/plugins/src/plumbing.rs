@@ -89,7 +89,8 @@ pub(crate) fn wire_route(wanted: &Route, link: &Link, result: &Attachment) -> ro
     }
 }
 
-/// Waits until no IPv6 address of `link` is tentative. The kernel tells when one has changed.
+/// Waits until no IPv6 address that `link` was given is tentative; its link-local one may take its time. The kernel
+/// tells when one has changed. On a wire without carrier there is nobody to ask, and the kernel asks when it is plugged in.
 fn settle(pod: &mut Host, link: &Link) -> Result<()> {
     let mut notices = pod.run(netlink::Socket::route)??;
     notices.subscribe(GROUP_IPV6_ADDRESS)?;
@@ -101,7 +102,8 @@ fn settle(pod: &mut Host, link: &Link) -> Result<()> {
                 format!("{}: address {} is used by somebody else on this network", link.name, taken.ip);
             return Err(cni::Error::internal(text).into());
         }
-        if !all.iter().any(address::Address::is_tentative) {
+        let is_open = |one: &address::Address| one.is_tentative() && one.scope != route::LINK;
+        if !all.iter().any(is_open) || !link::by_index(&mut pod.route, link.index)?.has_carrier() {
             return Ok(());
         }
         let left = end.saturating_duration_since(Instant::now());

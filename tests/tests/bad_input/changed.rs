@@ -1,6 +1,6 @@
 //! Configs that were changed, or spoilt, between ADD and DEL.
 
-use podwire_tests::{assert_same, ours, Chain, Node};
+use podwire_tests::{assert_same, can_serve, ours, Chain, Node};
 use serde_json::{json, Value};
 
 use crate::{good, is_chained};
@@ -33,10 +33,19 @@ fn a_config_that_has_become_another_or_nonsense_keeps_no_pod() {
         ("tuning", |c| with(c, "sysctl", json!(5))),
         ("tuning", |c| with(c, "mac", json!("02:00"))),
         ("sbr", |c| with(c, "table", json!("main"))),
+        ("macvlan", |c| with(c, "mode", json!(5))),
+        ("macvlan", |c| with(c, "master", json!("nowhere"))),
+        ("macvlan", |c| with(c, "master", Value::Null)),
+        ("ipvlan", |c| with(c, "master", Value::Null)),
+        ("ipvlan", |c| with(c, "flag", json!("none"))),
+        ("vlan", |c| with(c, "master", Value::Null)),
+        ("vlan", |c| with(c, "vlanId", json!(5000))),
+        ("dummy", |c| with(c, "mtu", json!("large"))),
         ("static", |c| with(c, "ipam", json!({"type": "static", "addresses": 5}))),
     ];
-    for (kind, spoil) in spoilt {
+    for (kind, spoil) in spoilt.iter().filter(|(kind, _)| can_serve(kind)) {
         let node = Node::new();
+        node.lay_wire();
         let plugins = if is_chained(kind) { vec![good("bridge"), good(kind)] } else { vec![good(kind)] };
         let chain = Chain::new(&ours(), "net", &plugins);
         let (first, pod) = (node.pod("first"), node.pod("blue"));

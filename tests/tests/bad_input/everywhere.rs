@@ -1,13 +1,13 @@
 //! What every plugin type gets in the same way: standard input, names, versions, the environment.
 
-use podwire_tests::types;
+use podwire_tests::{can_serve, types};
 use serde_json::{json, Value};
 
 use crate::{assert_refused, check_everywhere, Scene, CONFIG, DECODE, ENV, NETNS, VERSION};
 
 #[test]
 fn what_is_refused_here_is_served_otherwise() {
-    for kind in types() {
+    for kind in types().into_iter().filter(|kind| can_serve(kind)) {
         let scene = Scene::new();
         let output = scene.request(&kind).run();
         assert_eq!(output.status, 0, "{kind}: {}{}", output.stdout, output.stderr);
@@ -73,10 +73,10 @@ fn names_and_versions_that_cannot_be_are_refused() {
 #[test]
 fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
     let scene = Scene::new();
-    for kind in types() {
+    for kind in types().into_iter().filter(|kind| can_serve(kind)) {
         let request = scene.request(&kind).set("name", json!("n".repeat(300)));
         match kind.as_str() {
-            "bridge" | "ptp" | "host-local" => {
+            "bridge" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan" | "dummy" => {
                 assert_refused(&scene, &kind, &request, CONFIG, &["name", "300", "255"]);
                 // And so it is no reason to keep a pod.
                 assert_eq!(request.env("CNI_COMMAND", "DEL").run().status, 0);
@@ -150,7 +150,9 @@ fn a_namespace_that_is_none_is_refused() {
         ("relative", "No such file or directory"),
     ];
     // The others have nothing to do in it.
-    for kind in ["bridge", "ptp", "loopback", "bandwidth", "tuning", "sbr"] {
+    for kind in
+        ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "dummy", "loopback", "bandwidth", "tuning", "sbr"]
+    {
         for (path, reason) in paths {
             let request = scene.request(kind).env("CNI_NETNS", path);
             assert_refused(
@@ -189,7 +191,19 @@ fn verbs_that_came_later_are_refused_in_old_versions() {
 fn a_gc_that_does_not_say_what_is_valid_is_refused() {
     let scene = Scene::new();
     // The others keep nothing that could be collected.
-    for kind in ["bridge", "ptp", "host-local", "portmap", "bandwidth", "tuning", "firewall"] {
+    for kind in [
+        "bridge",
+        "ptp",
+        "macvlan",
+        "ipvlan",
+        "vlan",
+        "dummy",
+        "host-local",
+        "portmap",
+        "bandwidth",
+        "tuning",
+        "firewall",
+    ] {
         let request = || scene.request(kind).env("CNI_COMMAND", "GC").set("cniVersion", json!("1.1.0"));
         let key = "cni.dev/valid-attachments";
         assert_refused(&scene, &format!("{kind}: no key"), &request(), CONFIG, &[key, "missing"]);

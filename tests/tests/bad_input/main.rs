@@ -35,6 +35,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let node = Node::new();
+        node.lay_wire();
         let (blue, green) = (node.pod("blue"), node.pod("green"));
         let attached = Chain::new(&ours(), "net", &[good("bridge")]).add(&node, &blue);
         Scene { node, blue, green, attached, state: OnceCell::new() }
@@ -68,7 +69,9 @@ fn good(kind: &str) -> Value {
     match kind {
         "bridge" => json!({"type": kind, "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": pool}),
         "ptp" => json!({"type": kind, "ipMasq": true, "ipam": pool}),
-        "host-local" => json!({"type": kind, "ipam": pool}),
+        "macvlan" | "ipvlan" => json!({"type": kind, "master": "wire", "ipam": pool}),
+        "vlan" => json!({"type": kind, "master": "wire", "vlanId": 5, "ipam": pool}),
+        "dummy" | "host-local" => json!({"type": kind, "ipam": pool}),
         "static" => json!({"type": kind, "ipam": {"type": kind, "addresses": [{"address": "10.9.0.5/24"}]}}),
         "portmap" => {
             json!({"type": kind, "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}})

@@ -69,6 +69,50 @@ fn configs_of_ptp_and_loopback_that_make_no_sense_are_refused() {
 
 #[test]
 #[rustfmt::skip] // a table
+fn configs_of_interfaces_that_hang_on_another_and_make_no_sense_are_refused() {
+    check(&[
+        ("macvlan", "an unknown mode", (|r| r.set("mode", json!("source")), CONFIG, &["mode:", "unknown macvlan mode", "source"])),
+        ("macvlan", "a mode that is a number", (|r| r.set("mode", json!(4)), CONFIG, &["mode"])),
+        ("macvlan", "a master that is not there", (|r| r.set("master", json!("nowhere")), CONFIG, &["failed to lookup master \"nowhere\"", "on the node"])),
+        ("macvlan", "a master in the pod that is not there", (|r| r.set("linkInContainer", json!(true)), CONFIG, &["failed to lookup master \"wire\"", "in the pod"])),
+        ("macvlan", "a master's name of 16 bytes", (|r| r.set("master", json!("wire012345678901")), CONFIG, &["master:", "too long"])),
+        ("macvlan", "a master that is a number", (|r| r.set("master", json!(5)), CONFIG, &["master"])),
+        ("macvlan", "no master and no default route", (|r| r.without("master"), CONFIG, &["master:", "no default route interface found"])),
+        ("macvlan", "an MTU beyond the master's", (|r| r.set("mtu", json!(1501)), CONFIG, &["mtu:", "invalid MTU 1501, must be [0, master MTU(1500)]"])),
+        ("macvlan", "an MTU below zero", (|r| r.set("mtu", json!(-1)), CONFIG, &["mtu", "-1"])),
+        ("macvlan", "an MTU that the kernel does not take", (|r| r.set("mtu", json!(67)), CONFIG, &["mtu", "67"])),
+        ("macvlan", "a wrong MAC", (|r| r.set("mac", json!("02:00")), CONFIG, &["mac:", "02:00"])),
+        ("macvlan", "a MAC of a group", (|r| r.env("CNI_ARGS", "MAC=01:00:5e:00:00:01"), CONFIG, &["mac:", "group"])),
+        ("macvlan", "a MAC of the runtime that is a number", (|r| r.set("runtimeConfig", json!({"mac": 5})), CONFIG, &["runtimeConfig.mac"])),
+        ("macvlan", "a negative queue", (|r| r.set("bcqueuelen", json!(-1)), CONFIG, &["bcqueuelen", "-1"])),
+        ("macvlan", "an interface that is there", (|r| r.env("CNI_NETNS", "/run/netns/blue"), INTERNAL, &["failed to create macvlan", "eth0", "already exists"])),
+        ("macvlan", "ipam that is a number", (|r| r.set("ipam", json!(5)), CONFIG, &["ipam"])),
+        ("macvlan", "an ipam type that is a number", (|r| r.set("ipam.type", json!(5)), CONFIG, &["ipam.type"])),
+        ("macvlan", "itself as ipam", (|r| r.set("ipam.type", json!("macvlan")), CONFIG, &["ipam.type", "macvlan"])),
+        ("macvlan", "a neighbour as ipam", (|r| r.set("ipam.type", json!("ptp")), CONFIG, &["ipam.type", "ptp"])),
+        ("macvlan", "an ipam type that nobody has", (|r| r.set("ipam.type", json!("nowhere")), CONFIG, &["nowhere", "path"])),
+        ("macvlan", "a route that leads nowhere", (|r| r.set("ipam.routes", json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}])), KERNEL, &["198.51.100.0/24"])),
+        ("ipvlan", "an unknown mode", (|r| r.set("mode", json!("L4")), CONFIG, &["mode:", "unknown ipvlan mode", "L4"])),
+        ("ipvlan", "an unknown flag", (|r| r.set("flag", json!("open")), CONFIG, &["flag:", "open"])),
+        ("ipvlan", "a master that is not there", (|r| r.set("master", json!("nowhere")), CONFIG, &["failed to lookup master \"nowhere\""])),
+        ("ipvlan", "an MTU beyond the master's", (|r| r.set("mtu", json!(1501)), CONFIG, &["mtu:", "1501", "1500"])),
+        ("ipvlan", "no ipam and no result", (|r| r.without("ipam"), CONFIG, &["ipam.type"])),
+        ("ipvlan", "no master, and a result with many interfaces", (|r| r.without("master").set("prevResult", json!({"cniVersion": "1.0.0", "interfaces": [{"name": "a"}, {"name": "b"}]})), CONFIG, &["chained master failure", "master"])),
+        ("vlan", "no master", (|r| r.without("master"), CONFIG, &["\"master\" field is required"])),
+        ("vlan", "VLAN 4095", (|r| r.set("vlanId", json!(4095)), CONFIG, &["vlanId:", "4095", "4094"])),
+        ("vlan", "VLAN -1", (|r| r.set("vlanId", json!(-1)), CONFIG, &["vlanId:", "-1"])),
+        ("vlan", "a VLAN in words", (|r| r.set("vlanId", json!("five")), CONFIG, &["vlanId", "five"])),
+        ("vlan", "a master that is not there", (|r| r.set("master", json!("nowhere")), CONFIG, &["failed to lookup master \"nowhere\""])),
+        ("vlan", "an MTU beyond the master's", (|r| r.set("mtu", json!(1501)), CONFIG, &["mtu:", "1501", "1500"])),
+        ("vlan", "ipam that is a text", (|r| r.set("ipam", json!("host-local")), CONFIG, &["ipam"])),
+        ("dummy", "no ipam", (|r| r.without("ipam"), CONFIG, &["dummy interface requires an IPAM configuration", "ipam.type"])),
+        ("dummy", "a wrong MAC", (|r| r.set("mac", json!("none")), CONFIG, &["mac:", "none"])),
+        ("dummy", "an MTU beyond all", (|r| r.set("mtu", json!(70_000)), CONFIG, &["mtu:", "70000"])),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip] // a table
 fn ports_that_cannot_be_mapped_are_refused() {
     check(&[
         ("portmap", "no result", (|r| r.without("prevResult"), CONFIG, &["prevResult"])),

@@ -15,6 +15,9 @@ pub const QUEUE: &str = "Devices have one transmit queue, of the usual length";
 pub const QUIET: &str = "IPv6 of a pod without IPv6 addresses is left alone";
 pub const DAD: &str = "IPv6 addresses can be used at once";
 pub const KEEP: &str = "IPv6 addresses survive when their link goes down";
+pub const NEWS: &str = "The wire hears of IPv6 addresses";
+pub const HUNG: &str = "Interfaces on the node's wire say whose they are";
+pub const SERVERS: &str = "Name servers of the IPAM plugin reach the pod";
 pub const SCOPE: &str = "The node's route to a pod on ptp has the scope of a link";
 pub const BRIDGE_MAC: &str = "A bridge keeps its hardware address";
 pub const FOREIGN: &str = "A bridge that is not a gateway keeps listening to routers";
@@ -118,6 +121,15 @@ pub const DIFFERENCES: &[Difference] = &[
             "+ after *: p* sysctl ipv6/conf/eth0/keep_addr_on_down = 1",
         ],
     },
+    Difference {
+        name: NEWS,
+        lines: &[
+            "- after *: p* sysctl ipv6/conf/eth0/ndisc_notify = 0",
+            "+ after *: p* sysctl ipv6/conf/eth0/ndisc_notify = 1",
+        ],
+    },
+    Difference { name: HUNG, lines: &["+ after *: p* link eth0 ifalias = net/*"] },
+    Difference { name: SERVERS, lines: &["+ ADD * by macvlan dns nameservers = *"] },
     Difference {
         name: SCOPE,
         lines: &[

@@ -33,6 +33,11 @@ fn pods_on_cables_of_their_own() {
 }
 
 #[test]
+fn pods_on_the_nodes_wire() {
+    compare(&single::macvlan(), DIFFERENCES);
+}
+
+#[test]
 fn the_pods_own_loopback() {
     compare(&single::loopback(), DIFFERENCES);
 }
@@ -80,6 +85,7 @@ fn every_difference_shows_in_a_case_and_is_explained_to_users() {
         bridge::versions(),
         bridge::refusals(),
         single::ptp(),
+        single::macvlan(),
         single::loopback(),
         ipam::host_local(),
         ipam::host_local_refusals(),

@@ -1,4 +1,4 @@
-//! Cases of ptp and loopback.
+//! Cases of ptp, macvlan and loopback.
 
 use podwire_tests::Case;
 use serde_json::{json, Value};
@@ -45,6 +45,53 @@ pub fn ptp() -> Vec<Case> {
             .after("ip -n p1 link add eth0 type veth peer name other")
             .fails("eth0")
             .differs(&[LEASE]),
+    ]
+}
+
+/// A wire to hang on, whose ends are both on the node.
+const WIRE: &str =
+    "ip link add wire address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02
+    ip link set wire up; ip link set far up";
+
+pub fn macvlan() -> Vec<Case> {
+    let config = |keys: Value, subnets: &[&str]| {
+        let mut config = json!({"type": "macvlan", "master": "wire", "ipam": pool(subnets)});
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
+        config
+    };
+    let case = |name, keys, subnets: &[&str]| {
+        Case::new(name, &[config(keys, subnets)]).after(WIRE).differs(&[QUEUE, LEASE, HUNG])
+    };
+    let unleased = |name, keys| Case::new(name, &[config(keys, &[V4])]).after(WIRE).differs(&[QUEUE, HUNG]);
+    let v4 = |name, keys| case(name, keys, &[V4]);
+    let refused = |name, keys| Case::new(name, &[config(keys, &[V4])]).pods(1).after(WIRE);
+    let servers = json!({"nameservers": ["10.1.0.1"]});
+    let leased =
+        json!({"ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24"}], "dns": servers}});
+    vec![
+        v4("IPv4", json!({})).differs(&[NO_EMPTY_DNS]),
+        case("IPv6", json!({}), &[V6]).differs(&[KEEP, NEWS, NO_EMPTY_DNS]),
+        case("both families", json!({}), &[V4, V6]).differs(&[KEEP, NEWS, NO_EMPTY_DNS]),
+        v4("private", json!({"mode": "private"})).differs(&[NO_EMPTY_DNS]),
+        v4("MTU", json!({"mtu": 1400})).differs(&[NO_EMPTY_DNS]),
+        v4("passthru", json!({"mode": "passthru"})).pods(1).differs(&[NO_EMPTY_DNS]),
+        v4("name servers", json!({"dns": servers})),
+        unleased("name servers of the IPAM", leased).pods(1).differs(&[NO_EMPTY_DNS, SERVERS]),
+        unleased("no IPAM", json!({"ipam": {}})).differs(&[NO_EMPTY_DNS]),
+        v4("a MAC of the runtime", json!({"runtimeConfig": {"mac": "02:00:00:00:00:07"}}))
+            .pods(1)
+            .differs(&[NO_EMPTY_DNS]),
+        v4("0.2.0", json!({})).version("0.2.0").pods(1),
+        v4("0.4.0", json!({})).version("0.4.0").pods(1),
+        refused("an unknown mode", json!({"mode": "source"}))
+            .fails("unknown macvlan mode")
+            .differs(&[CODE, UNTOUCHED]),
+        refused("a master that is not there", json!({"master": "nowhere"})).fails("").differs(&[CODE, DEL]),
+        refused("an MTU beyond the master's", json!({"mtu": 9000}))
+            .fails("invalid MTU 9000")
+            .differs(&[CODE, DEL]),
     ]
 }
 

@@ -31,6 +31,11 @@ pub mod attribute {
     pub const INFO_SLAVE_KIND: u16 = 4;
     pub const INFO_SLAVE_DATA: u16 = 5;
     pub const VETH_INFO_PEER: u16 = 1;
+    pub const MACVLAN_MODE: u16 = 1;
+    pub const MACVLAN_BC_QUEUE_LEN: u16 = 7;
+    pub const IPVLAN_MODE: u16 = 1;
+    pub const IPVLAN_FLAGS: u16 = 2;
+    pub const VLAN_ID: u16 = 1;
     pub const BR_VLAN_FILTERING: u16 = 7;
     pub const BRPORT_MODE: u16 = 4;
     pub const BRPORT_ISOLATED: u16 = 33;
@@ -49,6 +54,8 @@ pub const LOOPBACK: u32 = libc::IFF_LOOPBACK as u32;
 pub const PROMISC: u32 = libc::IFF_PROMISC as u32;
 /// The device takes every multicast frame.
 pub const ALLMULTI: u32 = libc::IFF_ALLMULTI as u32;
+/// The device has a carrier (`IFF_LOWER_UP` of linux/if.h).
+pub const CARRIER: u32 = 1 << 16;
 /// `IF_OPER_UP` of RFC 2863: packets pass.
 pub const OPER_UP: u8 = 6;
 
@@ -82,6 +89,8 @@ pub struct Link {
     pub alias: String,
     /// How many asked for promiscuous mode.
     pub promiscuity: u32,
+    /// What its driver says of it: the attributes of `IFLA_INFO_DATA`; see [`setting`](Link::setting).
+    pub driver: Vec<u8>,
     /// For a bridge: whether it filters VLANs.
     pub vlan_filtering: bool,
     /// For a bridge port: whether a frame may leave where it came from.
@@ -94,6 +103,16 @@ impl Link {
     /// Whether it is administratively up.
     pub fn is_up(&self) -> bool {
         self.flags & UP != 0
+    }
+
+    /// Whether it has a carrier.
+    pub fn has_carrier(&self) -> bool {
+        self.flags & CARRIER != 0
+    }
+
+    /// What its driver says of one of its own settings.
+    pub fn setting(&self, attribute: u16) -> Option<Attr<'_>> {
+        crate::attr::find(&self.driver, attribute)
     }
 
     /// Its hardware address as people write it, empty if it has none.
@@ -132,8 +151,10 @@ impl Link {
         for attr in info.nested() {
             match attr.kind {
                 a::INFO_KIND => self.kind = attr.string(),
-                a::INFO_DATA if self.kind == "bridge" => {
-                    self.vlan_filtering = byte(attr, a::BR_VLAN_FILTERING) == Some(1);
+                a::INFO_DATA => {
+                    self.driver = attr.value.to_vec();
+                    self.vlan_filtering =
+                        self.kind == "bridge" && byte(attr, a::BR_VLAN_FILTERING) == Some(1);
                 }
                 a::INFO_SLAVE_DATA => {
                     self.hairpin = byte(attr, a::BRPORT_MODE) == Some(1);

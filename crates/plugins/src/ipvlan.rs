@@ -1,0 +1,140 @@
+//! ipvlan: the pod is on the node's wire with addresses of its own, behind the hardware address of the node's card.
+//!
+//! For wires on which a card may have one hardware address only: clouds, wireless networks, switches that guard their
+//! ports. In a chain it may take master and addresses from the plugin before it.
+
+use cni::{Attachment, Dns};
+use cni_plugin::{Finding, Plugin, Request, Result};
+use kernel::child::Driver;
+use kernel::ipvlan::{self, Mode, Sight};
+use serde::Deserialize;
+
+use crate::cable;
+use crate::subinterface::{self, Master, Subinterface};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Ipvlan;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Conf {
+    master: String,
+    link_in_container: bool,
+    mode: String,
+    flag: String,
+    mtu: u32,
+    dns: Dns,
+}
+
+impl Plugin for Ipvlan {
+    fn name(&self) -> &'static str {
+        ipvlan::Ipvlan::KIND
+    }
+
+    fn about(&self) -> &'static str {
+        "ipvlan: puts a pod on the node's wire, behind the node's hardware address"
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        let mut wanted = read(req)?;
+        if wanted.master == Master::FromChain {
+            wanted.master = chained_master(req)?;
+        }
+        wanted.attach(req, given(req)?)
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        subinterface::detach(req, self.name())
+    }
+
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        read(req)?.inspect(req)
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        subinterface::collect(req)
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        read(req)?.status(req)
+    }
+}
+
+fn read(req: &Request<'_>) -> Result<Subinterface> {
+    let conf: Conf = req.config()?;
+    cable::check_mtu(conf.mtu)?;
+    let master = match Master::read(&conf.master, conf.link_in_container)? {
+        Master::DefaultRoute => Master::FromChain,
+        told => told,
+    };
+    Ok(Subinterface {
+        driver: Driver::Ipvlan(ipvlan::Ipvlan { mode: mode(&conf.mode)?, sight: sight(&conf.flag)? }),
+        master,
+        mtu: conf.mtu,
+        mac: None,
+        dns: conf.dns,
+    })
+}
+
+/// Where the config names no master: the only interface of the plugin before, or else the default route's.
+fn chained_master(req: &Request<'_>) -> Result<Master> {
+    let Some(prev) = &req.prev else { return Ok(Master::DefaultRoute) };
+    match &prev.interfaces[..] {
+        [only] if !only.name.is_empty() => Master::read(&only.name, false),
+        _ => {
+            let text = "chained master failure. PrevResult lacks a single named interface: master";
+            Err(cni::Error::invalid_config(text).with_details("name the interface in `master`").into())
+        }
+    }
+}
+
+/// The addresses of the plugin before, where the config has no IPAM plugin of its own.
+fn given(req: &Request<'_>) -> Result<Attachment> {
+    let before = req.prev.iter().find(|prev| !prev.ips.is_empty());
+    match (subinterface::has_ipam(req)?, before) {
+        (true, _) => Ok(Attachment::default()),
+        (false, Some(before)) => Ok(before.clone()),
+        (false, None) => {
+            let text = "ipam.type: an IPAM plugin is required, such as host-local";
+            let hint = "or chain ipvlan behind a plugin that has addresses";
+            Err(cni::Error::invalid_config(text).with_details(hint).into())
+        }
+    }
+}
+
+fn mode(name: &str) -> Result<Mode> {
+    if name.is_empty() {
+        return Ok(Mode::L2);
+    }
+    let unknown = || {
+        let text = format!("mode: unknown ipvlan mode: {name:?}");
+        cni::Error::invalid_config(text).with_details("choose l2, l3 or l3s").into()
+    };
+    Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(unknown)
+}
+
+fn sight(name: &str) -> Result<Sight> {
+    if name.is_empty() {
+        return Ok(Sight::default());
+    }
+    let unknown = || {
+        let text = format!("flag: unknown ipvlan flag: {name:?}");
+        cni::Error::invalid_config(text).with_details("choose bridge, private or vepa").into()
+    };
+    Sight::ALL.into_iter().find(|sight| sight.name() == name).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_and_flags_are_those_of_the_kernel() {
+        assert_eq!((mode("").unwrap(), sight("").unwrap()), (Mode::L2, Sight::Bridge));
+        assert!(Mode::ALL.iter().all(|one| mode(one.name()).unwrap() == *one));
+        assert!(Sight::ALL.iter().all(|one| sight(one.name()).unwrap() == *one));
+        assert_eq!(mode("L3").unwrap_err().to_cni().code, 7);
+        assert_eq!(sight("open").unwrap_err().to_cni().msg, "flag: unknown ipvlan flag: \"open\"");
+    }
+}

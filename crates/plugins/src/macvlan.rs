@@ -1,0 +1,101 @@
+//! macvlan: the pod is on the node's wire with a hardware address of its own, as if it had a card.
+//!
+//! The node itself cannot talk to such a pod, nor the pod to the node: what leaves a child goes to the wire or to its
+//! siblings, never to its master.
+
+use cni::{Attachment, Dns};
+use cni_plugin::{Finding, Plugin, Request, Result};
+use kernel::child::Driver;
+use kernel::macvlan::{self, Mode};
+use serde::Deserialize;
+
+use crate::cable;
+use crate::subinterface::{self, Master, Subinterface};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Macvlan;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Conf {
+    master: String,
+    link_in_container: bool,
+    mode: String,
+    mtu: u32,
+    mac: String,
+    bcqueuelen: u32,
+    dns: Dns,
+}
+
+impl Plugin for Macvlan {
+    fn name(&self) -> &'static str {
+        macvlan::Macvlan::KIND
+    }
+
+    fn about(&self) -> &'static str {
+        "macvlan: puts a pod on the node's wire, with a hardware address of its own"
+    }
+
+    /// Without an IPAM plugin the pod has the wire and nothing else.
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        read(req)?.attach(req, Attachment::default())
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        subinterface::detach(req, self.name())
+    }
+
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        read(req)?.inspect(req)
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        subinterface::collect(req)
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        read(req)?.status(req)
+    }
+}
+
+fn read(req: &Request<'_>) -> Result<Subinterface> {
+    let conf: Conf = req.config()?;
+    cable::check_mtu(conf.mtu)?;
+    subinterface::has_ipam(req)?;
+    Ok(Subinterface {
+        driver: Driver::Macvlan(macvlan::Macvlan {
+            mode: mode(&conf.mode)?,
+            broadcast_queue: conf.bcqueuelen,
+        }),
+        master: Master::read(&conf.master, conf.link_in_container)?,
+        mtu: conf.mtu,
+        mac: subinterface::hardware_address(req, &conf.mac)?,
+        dns: conf.dns,
+    })
+}
+
+fn mode(name: &str) -> Result<Mode> {
+    if name.is_empty() {
+        return Ok(Mode::Bridge);
+    }
+    let unknown = || {
+        let text = format!("mode: unknown macvlan mode: {name:?}");
+        cni::Error::invalid_config(text).with_details("choose bridge, private, vepa or passthru").into()
+    };
+    Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_those_of_the_kernel() {
+        assert_eq!(mode("").unwrap(), Mode::Bridge);
+        for one in Mode::ALL {
+            assert_eq!(mode(one.name()).unwrap(), one);
+        }
+        assert_eq!(mode("source").unwrap_err().to_cni().msg, "mode: unknown macvlan mode: \"source\"");
+    }
+}

@@ -1,0 +1,21 @@
+//! The hardware address that somebody chose for a pod's interface.
+
+use cni::capability;
+use cni_plugin::{Request, Result};
+use kernel::Mac;
+
+/// The hardware address that was asked for: by the runtime, by `CNI_ARGS`, by the config, in this order.
+pub fn hardware_address(req: &Request<'_>, configured: &str) -> Result<Option<Mac>> {
+    let by_runtime = capability::mac(&req.config)?;
+    let by_args = req.args.get("MAC").map(str::to_string).filter(|mac| !mac.is_empty());
+    let wanted = by_runtime.or(by_args).unwrap_or_else(|| configured.to_string());
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let text = match wanted.parse::<Mac>() {
+        Ok(mac) if mac.is_usable() => return Ok(Some(mac)),
+        Ok(mac) => format!("mac: {mac} is all zero or a group's address, an interface cannot have it"),
+        Err(error) => format!("mac: {error}"),
+    };
+    Err(cni::Error::invalid_config(text).into())
+}

@@ -1,0 +1,83 @@
+//! vlan: the pod gets the frames of one VLAN of the node's wire, without their tag.
+//!
+//! A card gives each VLAN to one interface only: the pod has the VLAN for itself.
+
+use cni::{Attachment, Dns};
+use cni_plugin::{Finding, Plugin, Request, Result};
+use kernel::child::Driver;
+use kernel::vlan;
+use serde::Deserialize;
+
+use crate::cable;
+use crate::subinterface::{self, Master, Subinterface};
+
+/// The largest VLAN id; 4095 is reserved.
+const MAX_VLAN: i64 = 4094;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Vlan;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Conf {
+    master: String,
+    link_in_container: bool,
+    vlan_id: i64,
+    mtu: u32,
+    dns: Dns,
+}
+
+impl Plugin for Vlan {
+    fn name(&self) -> &'static str {
+        vlan::Vlan::KIND
+    }
+
+    fn about(&self) -> &'static str {
+        "vlan: gives a pod one VLAN of the node's wire"
+    }
+
+    /// Without an IPAM plugin the pod has the VLAN and nothing else.
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        read(req)?.attach(req, Attachment::default())
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        subinterface::detach(req, self.name())
+    }
+
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        read(req)?.inspect(req)
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        subinterface::collect(req)
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        read(req)?.status(req)
+    }
+}
+
+fn read(req: &Request<'_>) -> Result<Subinterface> {
+    let conf: Conf = req.config()?;
+    if conf.master.is_empty() {
+        let text =
+            "\"master\" field is required. It specifies the host interface name to create the VLAN for.";
+        return Err(cni::Error::invalid_config(text).into());
+    }
+    if !(0..=MAX_VLAN).contains(&conf.vlan_id) {
+        let text =
+            format!("vlanId: invalid VLAN ID {} (must be between 0 and {MAX_VLAN} inclusive)", conf.vlan_id);
+        return Err(cni::Error::invalid_config(text).into());
+    }
+    cable::check_mtu(conf.mtu)?;
+    subinterface::has_ipam(req)?;
+    Ok(Subinterface {
+        driver: Driver::Vlan(vlan::Vlan { id: conf.vlan_id as u16 }),
+        master: Master::read(&conf.master, conf.link_in_container)?,
+        mtu: conf.mtu,
+        mac: None,
+        dns: conf.dns,
+    })
+}
