@@ -8,6 +8,7 @@ pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
 pub mod firewall;
+pub mod flannel;
 pub mod host_local;
 pub mod inspection;
 pub mod lease;
@@ -27,6 +28,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
     &firewall::Firewall,
+    &flannel::Flannel,
     &host_local::HostLocal,
     &loopback::Loopback,
     &portmap::Portmap,
