@@ -20,7 +20,7 @@ pub use chain::Chain;
 pub use facts::{Facts, Roles};
 pub use leftovers::{assert_same, differences};
 pub use node::{Node, Pod};
-pub use peer::go_flannel;
+pub use peer::{go_flannel, go_noop};
 pub use plugin::{Invocation, Output};
 pub use talk::Listener;
 pub use twins::{compare, Case, Difference};

@@ -7,6 +7,7 @@
 pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
+pub mod debug;
 pub mod firewall;
 pub mod flannel;
 pub mod host_local;
@@ -14,6 +15,7 @@ pub mod inspection;
 pub mod lease;
 pub mod loopback;
 pub mod masquerade;
+pub mod noop;
 pub mod plumbing;
 pub mod portmap;
 pub mod ptp;
@@ -27,10 +29,12 @@ use cni_plugin::Plugin;
 pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
+    &debug::Debug,
     &firewall::Firewall,
     &flannel::Flannel,
     &host_local::HostLocal,
     &loopback::Loopback,
+    &noop::Noop,
     &portmap::Portmap,
     &ptp::Ptp,
     &sbr::Sbr,

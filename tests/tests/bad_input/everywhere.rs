@@ -76,7 +76,7 @@ fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
     for kind in types() {
         let request = scene.request(&kind).set("name", json!("n".repeat(300)));
         match kind.as_str() {
-            "bridge" | "ptp" | "host-local" => {
+            "bridge" | "flannel" | "ptp" | "host-local" => {
                 assert_refused(&scene, &kind, &request, CONFIG, &["name", "300", "255"]);
                 // And so it is no reason to keep a pod.
                 assert_eq!(request.env("CNI_COMMAND", "DEL").run().status, 0);
@@ -150,7 +150,7 @@ fn a_namespace_that_is_none_is_refused() {
         ("relative", "No such file or directory"),
     ];
     // The others have nothing to do in it.
-    for kind in ["bridge", "ptp", "loopback", "bandwidth", "tuning", "sbr"] {
+    for kind in ["bridge", "flannel", "ptp", "loopback", "bandwidth", "tuning", "sbr"] {
         for (path, reason) in paths {
             let request = scene.request(kind).env("CNI_NETNS", path);
             assert_refused(
@@ -189,7 +189,7 @@ fn verbs_that_came_later_are_refused_in_old_versions() {
 fn a_gc_that_does_not_say_what_is_valid_is_refused() {
     let scene = Scene::new();
     // The others keep nothing that could be collected.
-    for kind in ["bridge", "ptp", "host-local", "portmap", "bandwidth", "tuning", "firewall"] {
+    for kind in ["bridge", "flannel", "ptp", "host-local", "portmap", "bandwidth", "tuning", "firewall"] {
         let request = || scene.request(kind).env("CNI_COMMAND", "GC").set("cniVersion", json!("1.1.0"));
         let key = "cni.dev/valid-attachments";
         assert_refused(&scene, &format!("{kind}: no key"), &request(), CONFIG, &[key, "missing"]);
@@ -204,8 +204,9 @@ fn a_gc_that_does_not_say_what_is_valid_is_refused() {
 #[test]
 fn a_check_without_a_result_is_refused() {
     let scene = Scene::new();
-    // host-local has a record of its own, and loopback needs none.
-    for kind in types().iter().filter(|kind| !matches!(kind.as_str(), "host-local" | "loopback")) {
+    // host-local has a record of its own, and the others need none.
+    let content = ["debug", "host-local", "loopback", "noop"];
+    for kind in types().iter().filter(|kind| !content.contains(&kind.as_str())) {
         let request = scene.request(kind).without("prevResult").env("CNI_COMMAND", "CHECK");
         let request = request.env("CNI_CONTAINERID", "blue").env("CNI_NETNS", "/run/netns/blue");
         assert_refused(&scene, kind, &request, CONFIG, &["prevResult"]);

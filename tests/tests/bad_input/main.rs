@@ -35,6 +35,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let node = Node::new();
+        node.write("/run/flannel/subnet.env", SUBNET);
         let (blue, green) = (node.pod("blue"), node.pod("green"));
         let attached = Chain::new(&ours(), "net", &[good("bridge")]).add(&node, &blue);
         Scene { node, blue, green, attached, state: OnceCell::new() }
@@ -59,6 +60,10 @@ impl Scene {
     }
 }
 
+/// What flanneld would write.
+const SUBNET: &str =
+    "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
+
 fn is_chained(kind: &str) -> bool {
     matches!(kind, "portmap" | "bandwidth" | "firewall" | "tuning" | "sbr")
 }
@@ -67,6 +72,7 @@ fn good(kind: &str) -> Value {
     let pool = json!({"type": "host-local", "subnet": "10.7.0.0/24"});
     match kind {
         "bridge" => json!({"type": kind, "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": pool}),
+        "flannel" => json!({"type": kind, "delegate": {"type": "ptp"}}),
         "ptp" => json!({"type": kind, "ipMasq": true, "ipam": pool}),
         "host-local" => json!({"type": kind, "ipam": pool}),
         "static" => json!({"type": kind, "ipam": {"type": kind, "addresses": [{"address": "10.9.0.5/24"}]}}),
