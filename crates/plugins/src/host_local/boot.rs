@@ -5,9 +5,9 @@
 //! which it was last used, `podwire.boot`. When that is not this boot, what was written before this boot is swept,
 //! once. Why it is safe, and where it is not done, is told in docs/decisions/0014-reboot.md.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::entry::address;
@@ -49,8 +49,9 @@ impl Boot {
         if id.is_some_and(|id| id != self.id) && machine == Some(&*self.machine) {
             self.remove_older(folder)?;
         }
-        fs::write(folder.join(NOTE), format!("boot {} on {}\n", self.id, self.machine))?;
-        fs::set_permissions(folder.join(NOTE), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        let mut options = OpenOptions::new();
+        let mut note = options.write(true).create(true).truncate(true).mode(0o600).open(folder.join(NOTE))?;
+        note.write_all(format!("boot {} on {}\n", self.id, self.machine).as_bytes())
     }
 
     fn remove_older(&self, folder: &Path) -> io::Result<()> {
