@@ -40,7 +40,7 @@ pub fn assert_same(before: &str, after: &str, context: &str) {
 impl Node {
     /// Everything that a plugin could leave behind on the node, as lines of text: links, queueing disciplines,
     /// rules, routes, elements of the firewall's sets and maps, files. Empty firewall skeletons of ours (tables
-    /// without elements) are not counted, nor are a network's `lock`, `last_reserved_ip` and index files, which
+    /// without elements) are not counted, nor are a network's `lock`, `last_reserved_ip`, notes and index files, which
     /// stay by design. The bench's own files are in `/run/test`.
     pub fn leftovers(&self) -> String {
         let printed = self.sh(NODE);
@@ -160,6 +160,8 @@ fn stays(path: &str) -> bool {
     let of_index = path.starts_with("/run/podwire/host-local/") && matches!(name, "token" | "snapshot");
     // Locked while a deletion is in the air, and always empty.
     let of_dust = path == "/run/podwire/dust";
-    let of_pool = !path.starts_with("/run/") && (name == "lock" || name.starts_with("last_reserved_ip."));
+    let of_pool = !path.starts_with("/run/")
+        && (matches!(name, "lock" | "podwire.boot" | "podwire.history")
+            || name.starts_with("last_reserved_ip."));
     of_bench || of_index || of_dust || of_pool
 }

@@ -28,6 +28,17 @@ fn bridge() -> Value {
             [{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]}})
 }
 
+/// What flanneld would write.
+const SUBNET: &str =
+    "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
+
+/// A fresh machine, on which flanneld has been.
+fn node() -> Node {
+    let node = Node::new();
+    node.write("/run/test/subnet.env", SUBNET);
+    node
+}
+
 fn behind_bridge(kind: &str, mut config: Value) -> Vec<Value> {
     config["type"] = json!(kind);
     vec![bridge(), config]
@@ -179,6 +190,34 @@ fn all_rows() -> Vec<Row> {
             ],
         },
         Row {
+            kind: "flannel",
+            plugins: vec![json!({"type": "flannel", "subnetFile": "/run/test/subnet.env",
+                "delegate": {"bridge": "br0", "isDefaultGateway": true}})],
+            failures: vec![
+                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("another network's interface has that name", taken_by_another_network),
+                failure("the node's part of the network has no address left", |node, _, chain| {
+                    chain.name = "net-flannel-full".into();
+                    let small = SUBNET.replace("10.5.1.1/24", "10.5.1.1/30");
+                    node.write("/run/test/subnet.env", &small);
+                    node.sh("ip link delete br0");
+                    chain.add(node, &node.pod("holder"));
+                }),
+                failure("flanneld is away", |node, _, _| drop(node.sh("rm /run/test/subnet.env"))),
+            ],
+        },
+        Row {
+            kind: "debug",
+            plugins: behind_bridge(
+                "debug",
+                json!({"addHooks": [["true"]], "delHooks": [["false"], ["nowhere"]], "checkHooks": [[]]}),
+            ),
+            failures: vec![failure("a hook is no list", |_, _, chain| {
+                chain.plugins[1]["addHooks"] = json!(["true"]);
+            })],
+        },
+        Row { kind: "noop", plugins: behind_bridge("noop", json!({})), failures: vec![] },
+        Row {
             kind: "sbr",
             plugins: behind_bridge("sbr", json!({})),
             failures: vec![failure("the gateway cannot be reached", |_, _, chain| {
@@ -213,7 +252,7 @@ fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
 /// A node where a pod of that network has come and gone: what stays of it by design, the bridge and empty
 /// tables, is there already.
 fn prepared(row: &Row) -> (Node, Chain) {
-    let node = Node::new();
+    let node = node();
     node.lay_wire();
     let chain = Chain::new(&ours(), &format!("net-{}", row.kind), &row.plugins);
     let first = node.pod("first");
@@ -326,7 +365,7 @@ fn a_pod_of_which_nothing_is_left_to_go_by_leaves_nothing() {
 #[test]
 fn a_pod_that_never_was_attached_is_detached() {
     for row in rows() {
-        let node = Node::new();
+        let node = node();
         let chain = Chain::new(&ours(), "never", &row.plugins);
         let before = node.leftovers();
         chain.del(&node, &node.pod("blue"), None);

@@ -21,6 +21,15 @@ fn macvlan() -> Value {
     json!({"type": "macvlan", "master": "wire", "ipam": {"type": "host-local", "subnet": "10.5.0.0/16"}})
 }
 
+fn flannel() -> Value {
+    json!({"type": "flannel", "subnetFile": SUBNET_FILE, "delegate": {"type": "ptp"}})
+}
+
+const SUBNET_FILE: &str = "/run/test/subnet.env";
+/// What flanneld would write.
+const SUBNET: &str =
+    "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.0.1/16\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
+
 /// What follows the bridge in the chain of five.
 fn later() -> [Value; 4] {
     [
@@ -47,6 +56,7 @@ impl Scene {
     fn of(plugins: &[Value]) -> Scene {
         let (node, chain) = (Node::new(), Chain::new(&ours(), "net", plugins));
         node.lay_wire();
+        node.write(SUBNET_FILE, SUBNET);
         let first = node.pod("first");
         let empty = node.inside(&first);
         let result = chain.add(&node, &first);
@@ -218,6 +228,21 @@ fn a_pod_on_the_wire_whose_del_was_killed_is_gone_after_the_next() {
 }
 
 #[test]
+fn a_pod_of_flannels_whose_add_was_killed_is_gone_after_del() {
+    kill_adds(&[flannel()], After::Del);
+}
+
+#[test]
+fn a_pod_of_flannels_whose_add_was_killed_is_gone_after_gc() {
+    kill_adds(&[flannel()], After::Gc);
+}
+
+#[test]
+fn a_pod_of_flannels_whose_del_was_killed_is_gone_after_the_next() {
+    kill_dels(&[flannel()]);
+}
+
+#[test]
 fn a_pod_of_five_plugins_one_of_which_was_killed_is_gone_after_del() {
     kill_adds(&five(), After::Del);
 }
@@ -338,6 +363,11 @@ fn must_not_fail(operation: &Operation) -> bool {
 #[test]
 fn an_add_of_a_bridge_any_of_whose_operations_fails_takes_back_what_it_did() {
     fail_adds(&[bridge()]);
+}
+
+#[test]
+fn an_add_of_flannel_any_of_whose_operations_fails_takes_back_what_it_did() {
+    fail_adds(&[flannel()]);
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn at_once<T: Send>(each: impl Fn(usize) -> T + Sync) -> Vec<T> {
 }
 
 fn entries(node: &Node) -> BTreeSet<String> {
-    node.sh("ls /var/lib/cni/networks/pods | grep -v -e lock -e last_reserved_ip || true")
+    node.sh("ls /var/lib/cni/networks/pods | grep -v -e lock -e last_reserved_ip -e podwire || true")
         .lines()
         .map(str::to_string)
         .collect()

@@ -6,7 +6,7 @@ use cni_plugin::{Context, Error, Result};
 use kernel::firewall::{census, legacy};
 use kernel::rt::link;
 use kernel::{Host, Owner};
-use plugins::{host_local, tuning};
+use plugins::{flannel, host_local, tuning};
 
 use crate::census::{is_settled, Census};
 use crate::{Fault, Node, Side};
@@ -130,6 +130,11 @@ fn files<'p>(known: &Census) -> Vec<Fault<'p>> {
     for (file, container, ifname) in tuning::backups(Path::new(tuning::DATA_FOLDER)) {
         if !is_known(&container, Some(&ifname)) && is_settled(&file) {
             faults.push(stale_file(file, format!("*/{container}/{ifname}"), "tuning's back-up of nobody's"));
+        }
+    }
+    for (file, container) in flannel::delegates(Path::new(flannel::DATA_FOLDER)) {
+        if !is_known(&container, None) && is_settled(&file) {
+            faults.push(stale_file(file, format!("*/{container}"), "flannel's config for nobody"));
         }
     }
     faults

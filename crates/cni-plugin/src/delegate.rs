@@ -19,6 +19,24 @@ pub fn ipam<'v>(req: &'v Request<'_>) -> Option<&'v str> {
     Some(kind).filter(|kind| !kind.is_empty())
 }
 
+/// The caller's request with another config, for a plugin that writes its delegate's config itself. What a runtime adds
+/// to a config on the way, the recorded result and the list of valid attachments, goes along.
+pub fn with<'p>(req: &Request<'p>, config: Value) -> Request<'p> {
+    let mut config = config;
+    if let (Some(own), Some(other)) = (req.config.as_object(), config.as_object_mut()) {
+        for key in ["prevResult", "cni.dev/valid-attachments", "cni.dev/attachments"] {
+            let sent = own.iter().filter(|(sent, _)| sent.eq_ignore_ascii_case(key));
+            sent.for_each(|(_, value)| json::set(other, key, value.clone()));
+        }
+        // A result that the runtime lost may be known here all the same.
+        let known = req.prev.as_ref().filter(|_| !other.contains_key("prevResult"));
+        if let Some(known) = known.and_then(|prev| prev.to_json(req.version).ok()) {
+            json::set(other, "prevResult", known);
+        }
+    }
+    Request { config, ..req.clone() }
+}
+
 /// ADD by the plugin `kind`. If a foreign one fails, its DEL is run: it may have got half way. Ours leaves
 /// nothing when it fails, and a DEL after "this container has an address already" would take that address.
 pub fn add(req: &Request<'_>, kind: &str) -> Result<Attachment> {

@@ -34,6 +34,24 @@ pub struct World<'w> {
     pub stderr: &'w mut dyn Write,
 }
 
+/// An answer in a plugin's own words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verbatim {
+    /// All of standard output.
+    pub stdout: String,
+    /// What goes to standard error.
+    pub stderr: String,
+    /// The exit status.
+    pub exit: u8,
+}
+
+/// What a served request comes to.
+enum Answer {
+    Nothing,
+    Result(Value),
+    Words(Verbatim),
+}
+
 /// Runs `plugin` as the program that it is: the whole `main` of a plugin.
 pub fn main(plugin: &dyn Plugin, registry: &Registry<'_>) -> ExitCode {
     let mut world = World {
@@ -55,14 +73,19 @@ pub fn dispatch(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<
         return 0;
     }
     match serve(plugin, registry, world, &verb) {
-        Ok(None) => 0,
-        Ok(Some(answer)) => match write(world.stdout, &answer) {
+        Ok(Answer::Nothing) => 0,
+        Ok(Answer::Result(answer)) => match write(world.stdout, &answer) {
             Ok(()) => 0,
             Err(error) => {
                 let _ = writeln!(world.stderr, "write the answer: {error}");
                 1
             }
         },
+        Ok(Answer::Words(words)) => {
+            let _ = world.stderr.write_all(words.stderr.as_bytes());
+            let _ = world.stdout.write_all(words.stdout.as_bytes()).and_then(|()| world.stdout.flush());
+            words.exit
+        }
         Err(error) => {
             let _ = write(world.stdout, &error.to_cni().to_json());
             1
@@ -70,16 +93,12 @@ pub fn dispatch(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<
     }
 }
 
-fn serve(
-    plugin: &dyn Plugin,
-    registry: &Registry<'_>,
-    world: &mut World<'_>,
-    verb: &str,
-) -> Result<Option<Value>> {
+fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, verb: &str) -> Result<Answer> {
     let command =
         Command::parse(verb).ok_or_else(|| cni::Error::env(format!("unknown CNI_COMMAND: {verb}")))?;
     if command == Command::Version {
-        return Ok(Some(cni::version::VersionInfo::new(plugin.versions()).to_json()));
+        let args = (world.env)("CNI_ARGS").unwrap_or_default();
+        return Ok(Answer::Result(plugin.version_info(&args)));
     }
     let env = |name: &str| (world.env)(name).unwrap_or_default();
     let missing: Vec<_> = REQUIRED
@@ -105,13 +124,22 @@ fn serve(
         .read_to_end(&mut stdin)
         .map_err(|error| cni::Error::new(code::IO, format!("error reading from stdin: {error}")))?;
     let config = json::parse(&stdin)?;
-    call(plugin, &Request::new(command, &source, config, *registry)?, own_allowed)
+    let req = Request::new(command, &source, config, *registry)?;
+    admit(plugin, &req, own_allowed)?;
+    if let Some(words) = plugin.verbatim(&req)? {
+        return Ok(Answer::Words(words));
+    }
+    Ok(perform(plugin, &req)?.map_or(Answer::Nothing, Answer::Result))
 }
 
 /// Calls `plugin` with a request that was parsed: the part that a runtime in the same process shares.
 /// Returns the result in the config's version, for ADD.
 pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) -> Result<Option<Value>> {
     admit(plugin, req, own_namespace_allowed)?;
+    perform(plugin, req)
+}
+
+fn perform(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Option<Value>> {
     match req.command {
         Command::Add => return add(plugin, req).map(Some),
         Command::Del => del(plugin, req)?,

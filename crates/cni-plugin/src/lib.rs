@@ -44,7 +44,7 @@ pub mod ledger;
 mod registry;
 mod request;
 
-pub use dispatch::main;
+pub use dispatch::{main, Verbatim};
 pub use error::{Context, Error, Result};
 pub use finding::Finding;
 pub use registry::Registry;
@@ -69,6 +69,17 @@ pub trait Plugin: Sync {
     /// (an IPAM plugin with a store of its own).
     fn is_recorded(&self) -> bool {
         true
+    }
+
+    /// What VERSION answers, in view of `CNI_ARGS`. A test double may claim what it likes.
+    fn version_info(&self, _args: &str) -> serde_json::Value {
+        cni::version::VersionInfo::new(self.versions()).to_json()
+    }
+
+    /// What to print and how to exit, word by word, when the plugin is executed; `None` prints the result of the verb.
+    /// Only a test double has words of its own: they may be none that the spec knows.
+    fn verbatim(&self, _: &Request<'_>) -> Result<Option<Verbatim>> {
+        Ok(None)
     }
 
     /// Attaches a container, or passes on and changes what plugins before it did (`req.prev`).

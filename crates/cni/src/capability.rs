@@ -61,6 +61,12 @@ pub struct IpRange {
     /// The gateway; by default the first address of the subnet.
     #[serde(default, with = "crate::addr::optional_ip")]
     pub gateway: Option<IpAddr>,
+    /// What nobody gets: addresses, networks, or `first-last`. (Podwire's own key.)
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// What only those get who ask for it, written in the same way. (Podwire's own key.)
+    #[serde(default)]
+    pub reserve: Vec<String>,
 }
 
 /// Any capability of a plugin's config, or `None` if the runtime did not send it. Errors (code 7) begin with the

@@ -50,6 +50,20 @@ pub enum Error {
         /// Its subnet.
         subnet: IpNet,
     },
+    /// A list of addresses that are kept back has something else in it.
+    #[error("{key}.{list}: {text:?} cannot be kept back from {subnet}: {why}")]
+    KeptBack {
+        /// The range in the config.
+        key: String,
+        /// `exclude` or `reserve`.
+        list: &'static str,
+        /// What it says.
+        text: String,
+        /// The range's subnet.
+        subnet: IpNet,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A set without a range.
     #[error("empty range set")]
     Empty,
@@ -93,12 +107,15 @@ impl Error {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Error::TooSmall { .. } => "use a prefix of at most /30 for IPv4 and /126 for IPv6",
+            Error::TooSmall { .. } => "use a prefix of at most /31 for IPv4 and /127 for IPv6",
             Error::HostBits { .. } => {
                 "write the network address, and choose addresses with rangeStart and rangeEnd"
             }
             Error::OutsideOfSubnet { .. } => "choose an address of the subnet",
             Error::Inverted { .. } => "swap rangeStart and rangeEnd, or leave one of them out",
+            Error::KeptBack { .. } => {
+                "write addresses, networks like 10.1.0.0/28, or ranges like 10.1.0.5-10.1.0.9, of the subnet"
+            }
             Error::Empty => "put a range with a subnet into every list of ipam.ranges",
             Error::MixedFamilies { .. } => "give each family a list of its own in ipam.ranges",
             Error::RangesOverlap { .. } | Error::SetsOverlap { .. } => {

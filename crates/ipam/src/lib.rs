@@ -4,7 +4,8 @@
 //! [`Range`]: the first and the last address that a pod may get. Ranges of one family that stand in for each
 //! other make a [`RangeSet`]; a pod gets one address from each set. A set is walked round robin from the
 //! address that was given last ([`RangeSet::after`]), so that a pod that crashes in a loop does not get the
-//! address of the one before it, which neighbours may still have in their caches.
+//! address of the one before it, which neighbours may still have in their caches. A range may keep addresses back: some
+//! for good, some for those who ask for them by name.
 //!
 //! ```
 //! use ipam::{range_sets, RangeSpec};
@@ -25,6 +26,7 @@ mod error;
 mod order;
 mod range;
 mod set;
+mod stretch;
 
 pub use error::Error;
 pub use order::{Candidate, Candidates};

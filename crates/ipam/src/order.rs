@@ -14,7 +14,7 @@ pub struct Candidate<'s> {
     pub range: &'s Range,
 }
 
-/// Every address of a set once, without gateways. It holds no list: the ranges may be as large as they like.
+/// Every address of a set once, without gateways and what is kept back. It holds no list: the ranges may be as large as they like.
 #[derive(Clone, Debug)]
 pub struct Candidates<'s> {
     set: &'s RangeSet,
@@ -72,9 +72,14 @@ impl<'s> Iterator for Candidates<'s> {
                     stretch
                 }
             };
-            self.rest = (at < end).then(|| (at + 1, end));
             let ranges = self.set.ranges();
             let range = &ranges[(self.first.0 + self.begun - 1) % ranges.len()];
+            if let Some(last) = range.kept_back_until(at) {
+                // Over all of them at once: there may be more than can be counted.
+                self.rest = (last < end).then(|| (last + 1, end));
+                continue;
+            }
+            self.rest = (at < end).then(|| (at + 1, end));
             let ip = range.address(at);
             if !self.set.is_gateway(ip) {
                 return Some(Candidate { ip, range });
@@ -129,6 +134,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_back_is_passed_over_at_once() {
+        let list = |text: &str| vec![text.to_string()];
+        let kept = |subnet: &str, exclude: &str, reserve: &str| {
+            let whole = RangeSpec::new("x", subnet.parse().unwrap());
+            RangeSet::new(vec![RangeSpec { exclude: list(exclude), reserve: list(reserve), ..whole }])
+                .unwrap()
+        };
+        let small = kept("10.1.0.0/29", "10.1.0.2-10.1.0.3", "10.1.0.5");
+        assert_eq!(walk(&small, ""), ["10.1.0.4", "10.1.0.6"]);
+        assert_eq!(walk(&small, "10.1.0.4"), ["10.1.0.6", "10.1.0.4"]);
+        assert_eq!(walk(&small, "10.1.0.2"), ["10.1.0.4", "10.1.0.6"], "it was given before it was excluded");
+        let huge = kept("fd00::/64", "fd00::/65", "fd00::ffff:ffff:ffff:ffff");
+        assert_eq!(huge.after(None).next().unwrap().ip, ip("fd00::8000:0:0:0"));
+        assert!(walk(&kept("10.1.0.0/29", "10.1.0.0/29", "10.1.0.5"), "").is_empty());
+    }
+
+    #[test]
     fn the_edges_of_the_address_space_do_not_overflow() {
         let top = set(&[(
             "ffff:ffff:ffff:ffff::/64",
@@ -150,9 +172,9 @@ mod tests {
 
     /// Up to four ranges of one family, each in a subnet of its own, with bounds and a gateway anywhere.
     fn sets() -> impl Strategy<Value = RangeSet> {
-        let range = (any::<u8>(), any::<u8>(), any::<u8>());
+        let range = (any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>(), 0u8..20);
         (any::<bool>(), proptest::collection::vec(range, 1..5)).prop_map(|(v4, ranges)| {
-            let spec = |(i, (a, b, gateway)): (usize, (u8, u8, u8))| {
+            let spec = |(i, (a, b, gateway, from, some)): (usize, (u8, u8, u8, u8, u8))| {
                 let at = |host: u8| {
                     if v4 {
                         ip(&format!("10.{i}.0.{host}"))
@@ -165,6 +187,8 @@ mod tests {
                     start: Some(at(a.min(b))),
                     end: Some(at(a.max(b))),
                     gateway: Some(at(gateway)),
+                    exclude: vec![format!("{}-{}", at(from), at(from.saturating_add(some)))],
+                    reserve: vec![at(some).to_string()],
                     ..RangeSpec::new("x", subnet.parse().unwrap())
                 }
             };
@@ -183,9 +207,9 @@ mod tests {
             prop_assert_eq!(visited.len() as u128, set.size());
             for candidate in &visited {
                 prop_assert!(candidate.range.contains(candidate.ip) && candidate.range.subnet().contains(&candidate.ip));
-                prop_assert!(!set.is_gateway(candidate.ip));
+                prop_assert!(set.offers(candidate.ip));
             }
-            if set.contains(last) && !set.is_gateway(last) {
+            if set.offers(last) {
                 prop_assert_eq!(visited.last().map(|candidate| candidate.ip), Some(last));
             }
         }

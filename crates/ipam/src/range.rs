@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
+use crate::stretch::{self, Stretch};
 use crate::Error;
 
 /// A range as the config has it.
@@ -20,12 +21,17 @@ pub struct RangeSpec {
     pub end: Option<IpAddr>,
     /// The gateway, which need not be in the subnet.
     pub gateway: Option<IpAddr>,
+    /// What nobody gets: addresses, networks, or `first-last`.
+    pub exclude: Vec<String>,
+    /// What only those get who ask for it by name, written in the same way.
+    pub reserve: Vec<String>,
 }
 
 impl RangeSpec {
     /// A whole subnet.
     pub fn new(key: impl Into<String>, subnet: IpNet) -> RangeSpec {
-        RangeSpec { key: key.into(), subnet, start: None, end: None, gateway: None }
+        let (exclude, reserve) = (Vec::new(), Vec::new());
+        RangeSpec { key: key.into(), subnet, start: None, end: None, gateway: None, exclude, reserve }
     }
 }
 
@@ -36,18 +42,26 @@ pub struct Range {
     subnet: IpNet,
     start: u128,
     end: u128,
-    gateway: IpAddr,
+    gateway: Option<IpAddr>,
+    /// What nobody gets.
+    excluded: Vec<Stretch>,
+    /// That, and what only those get who ask for it.
+    kept_back: Vec<Stretch>,
 }
 
 impl Range {
     /// Checks a range and fills in what was left out: the gateway is the subnet's first address, the bounds are
     /// its first and last, without the broadcast address of IPv4. Bounds that were written out may well be
     /// `.0` or `.255`.
+    ///
+    /// A subnet of two addresses is a wire between two (RFC 3021, RFC 6164): it has neither a network nor a broadcast
+    /// address, and unless one is named no gateway.
     pub fn new(spec: RangeSpec) -> Result<Range, Error> {
-        let RangeSpec { key, subnet, start, end, gateway } = spec;
-        if subnet.prefix_len() > subnet.max_prefix_len() - 2 {
+        let RangeSpec { key, subnet, start, end, gateway, exclude, reserve } = spec;
+        if subnet.prefix_len() > subnet.max_prefix_len() - 1 {
             return Err(Error::TooSmall { key, subnet });
         }
+        let is_wire = subnet.prefix_len() == subnet.max_prefix_len() - 1;
         if subnet.addr() != subnet.network() {
             return Err(Error::HostBits { key, subnet });
         }
@@ -58,16 +72,31 @@ impl Range {
             Some(ip) => Ok(number(ip)),
             None => Ok(default),
         };
-        let first = number(subnet.network()) + 1;
+        let first = number(subnet.network()) + u128::from(!is_wire);
         // The last address of an IPv4 subnet is its broadcast address; IPv6 has none.
-        let last = number(subnet.broadcast()) - u128::from(subnet.addr().is_ipv4());
+        let last = number(subnet.broadcast()) - u128::from(subnet.addr().is_ipv4() && !is_wire);
         let (start, end) = (bound("rangeStart", start, first)?, bound("rangeEnd", end, last)?);
-        let range = Range { gateway: gateway.unwrap_or(address(first, subnet)), key, subnet, start, end };
         if start > end {
-            let (start, end) = (range.start(), range.end());
-            return Err(Error::Inverted { key: range.key, start, end, subnet });
+            let (start, end) = (address(start, subnet), address(end, subnet));
+            return Err(Error::Inverted { key, start, end, subnet });
         }
-        Ok(range)
+        let stretches = |list: &'static str, texts: Vec<String>| -> Result<Vec<Stretch>, Error> {
+            let read = |text: String| {
+                stretch::parse(&text, subnet).map_err(|why| Error::KeptBack {
+                    key: key.clone(),
+                    list,
+                    text,
+                    subnet,
+                    why,
+                })
+            };
+            texts.into_iter().map(read).collect()
+        };
+        let (excluded, reserved) = (stretches("exclude", exclude)?, stretches("reserve", reserve)?);
+        let kept_back = stretch::merge([&excluded[..], &reserved[..]].concat(), (start, end));
+        let excluded = stretch::merge(excluded, (start, end));
+        let gateway = gateway.or((!is_wire).then(|| address(first, subnet)));
+        Ok(Range { key, subnet, start, end, gateway, excluded, kept_back })
     }
 
     /// The subnet.
@@ -85,9 +114,19 @@ impl Range {
         self.address(self.end)
     }
 
-    /// The gateway of its pods.
-    pub fn gateway(&self) -> IpAddr {
+    /// The gateway of its pods, if they have one.
+    pub fn gateway(&self) -> Option<IpAddr> {
         self.gateway
+    }
+
+    /// Whether nobody gets `ip`, not even who asks for it.
+    pub fn excludes(&self, ip: IpAddr) -> bool {
+        self.contains(ip) && stretch::find(&self.excluded, number(ip)).is_some()
+    }
+
+    /// Whether nobody gets `ip` without asking for it.
+    pub fn keeps_back(&self, ip: IpAddr) -> bool {
+        self.contains(ip) && stretch::find(&self.kept_back, number(ip)).is_some()
     }
 
     /// Whether `ip` is between the first and the last address.
@@ -105,15 +144,20 @@ impl Range {
         self.subnet.addr().is_ipv4()
     }
 
-    /// How many addresses there are, the gateway included.
+    /// How many addresses there are to give, the gateway included.
     pub fn size(&self) -> u128 {
-        (self.end - self.start).saturating_add(1)
+        (self.end - self.start).saturating_add(1).saturating_sub(stretch::size(&self.kept_back))
     }
 
     /// `ip` with the prefix length of the subnet.
     pub fn assign(&self, ip: IpAddr) -> IpNet {
         // The lengths of the subnet fit its family, which is also that of `ip`.
         IpNet::new(ip, self.subnet.prefix_len()).unwrap_or_else(|_| ip.into())
+    }
+
+    /// The last address of the stretch that is kept back around `number`.
+    pub(crate) fn kept_back_until(&self, number: u128) -> Option<u128> {
+        stretch::find(&self.kept_back, number).map(|(_, last)| last)
     }
 
     pub(crate) fn bounds(&self) -> (u128, u128) {
@@ -153,11 +197,15 @@ mod tests {
     fn spec(subnet: &str, start: &str, end: &str, gateway: &str) -> RangeSpec {
         let ip = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
         let subnet = subnet.parse().unwrap();
-        RangeSpec { key: "ipam".into(), subnet, start: ip(start), end: ip(end), gateway: ip(gateway) }
+        RangeSpec { start: ip(start), end: ip(end), gateway: ip(gateway), ..RangeSpec::new("ipam", subnet) }
     }
 
     fn range(subnet: &str, start: &str, end: &str, gateway: &str) -> Range {
         Range::new(spec(subnet, start, end, gateway)).unwrap()
+    }
+
+    fn gateway(range: &Range) -> String {
+        range.gateway().map(|ip| ip.to_string()).unwrap_or_default()
     }
 
     fn refusal(subnet: &str, start: &str, end: &str) -> String {
@@ -167,26 +215,54 @@ mod tests {
     #[test]
     fn a_subnet_is_enough() {
         let v4 = range("192.0.2.0/24", "", "", "");
-        assert_eq!(
-            (v4.to_string(), v4.gateway().to_string()),
-            ("192.0.2.1-192.0.2.254".into(), "192.0.2.1".into())
-        );
+        assert_eq!((v4.to_string(), gateway(&v4)), ("192.0.2.1-192.0.2.254".into(), "192.0.2.1".into()));
         let v6 = range("2001:db8:1::/64", "", "", "");
         assert_eq!(v6.to_string(), "2001:db8:1::1-2001:db8:1:0:ffff:ffff:ffff:ffff");
-        assert_eq!(v6.gateway().to_string(), "2001:db8:1::1");
+        assert_eq!(gateway(&v6), "2001:db8:1::1");
     }
 
     #[test]
     fn written_bounds_may_be_the_subnets_edges() {
         let all = range("192.0.2.0/24", "192.0.2.0", "192.0.2.255", "192.0.2.7");
-        assert_eq!((all.size(), all.gateway().to_string()), (256, "192.0.2.7".into()));
+        assert_eq!((all.size(), gateway(&all)), (256, "192.0.2.7".into()));
         assert_eq!(range("10.0.0.0/30", "", "", "").to_string(), "10.0.0.1-10.0.0.2");
         assert_eq!(range("fd00::/126", "", "", "").to_string(), "fd00::1-fd00::3");
     }
 
     #[test]
     fn a_gateway_may_be_elsewhere() {
-        assert_eq!(range("10.2.0.0/24", "", "", "169.254.1.1").gateway().to_string(), "169.254.1.1");
+        assert_eq!(gateway(&range("10.2.0.0/24", "", "", "169.254.1.1")), "169.254.1.1");
+    }
+
+    #[test]
+    fn a_wire_between_two_gives_both_addresses_and_has_a_gateway_only_if_told() {
+        for (subnet, both) in [("10.0.0.4/31", "10.0.0.4-10.0.0.5"), ("fd00::6/127", "fd00::6-fd00::7")] {
+            let wire = range(subnet, "", "", "");
+            assert_eq!((wire.to_string(), wire.size(), wire.gateway()), (both.into(), 2, None));
+        }
+        assert_eq!(gateway(&range("10.0.0.4/31", "", "", "10.0.0.4")), "10.0.0.4");
+        assert_eq!(range("255.255.255.254/31", "", "", "").to_string(), "255.255.255.254-255.255.255.255");
+    }
+
+    #[test]
+    fn what_is_kept_back_does_not_count() {
+        let list = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
+        let range = Range::new(RangeSpec {
+            exclude: list(&["10.1.0.0/28", "10.1.0.200-10.1.1.9"]),
+            reserve: list(&["10.1.0.20", "10.1.0.15"]),
+            ..spec("10.1.0.0/24", "", "", "")
+        })
+        .unwrap();
+        let ip = |host: u8| IpAddr::from([10, 1, 0, host]);
+        assert_eq!(range.size(), 254 - 15 - 55 - 1);
+        assert!(range.excludes(ip(1)) && range.excludes(ip(254)) && !range.excludes(ip(20)));
+        assert!(range.keeps_back(ip(20)) && range.keeps_back(ip(1)) && !range.keeps_back(ip(16)));
+        assert!(!range.excludes(ip(0)), "what is not in the range is not kept back by it");
+        let refused = RangeSpec { reserve: list(&["10.2.0.1"]), ..spec("10.1.0.0/24", "", "", "") };
+        assert_eq!(
+            Range::new(refused).unwrap_err().to_string(),
+            "ipam.reserve: \"10.2.0.1\" cannot be kept back from 10.1.0.0/24: it is outside of the subnet"
+        );
     }
 
     #[test]
@@ -199,12 +275,12 @@ mod tests {
     #[test]
     fn bad_ranges_are_refused_in_the_words_of_the_field() {
         assert_eq!(
-            refusal("10.2.0.0/31", "", ""),
-            "Network 10.2.0.0/31 too small to allocate from (ipam.subnet)"
+            refusal("10.2.0.0/32", "", ""),
+            "Network 10.2.0.0/32 too small to allocate from (ipam.subnet)"
         );
         assert_eq!(
-            refusal("fd00::/127", "", ""),
-            "Network fd00::/127 too small to allocate from (ipam.subnet)"
+            refusal("fd00::/128", "", ""),
+            "Network fd00::/128 too small to allocate from (ipam.subnet)"
         );
         assert_eq!(
             refusal("10.2.0.1/24", "", ""),

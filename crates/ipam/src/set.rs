@@ -61,7 +61,17 @@ impl RangeSet {
 
     /// Whether `ip` is the gateway of any of the ranges. No pod gets it, whichever range it lies in.
     pub fn is_gateway(&self, ip: IpAddr) -> bool {
-        self.0.iter().any(|range| range.gateway() == ip)
+        self.0.iter().any(|range| range.gateway() == Some(ip))
+    }
+
+    /// Whether nobody gets `ip`, not even who asks for it.
+    pub fn excludes(&self, ip: IpAddr) -> bool {
+        self.0.iter().any(|range| range.excludes(ip))
+    }
+
+    /// Whether a pod that asks for no address may get `ip`.
+    pub fn offers(&self, ip: IpAddr) -> bool {
+        !self.is_gateway(ip) && self.gives(ip)
     }
 
     /// Whether it is IPv4.
@@ -69,12 +79,17 @@ impl RangeSet {
         self.0.iter().all(Range::is_ipv4)
     }
 
-    /// How many pods can have an address at the same time. Ranges beyond that of a `u128` count as its maximum.
+    /// How many pods can have an address without asking for it, at the same time. Ranges beyond that of a `u128` count as its maximum.
     pub fn size(&self) -> u128 {
         let all = self.0.iter().fold(0u128, |sum, range| sum.saturating_add(range.size()));
         let gateways: HashSet<IpAddr> =
-            self.0.iter().map(Range::gateway).filter(|ip| self.contains(*ip)).collect();
+            self.0.iter().filter_map(Range::gateway).filter(|ip| self.gives(*ip)).collect();
         all.saturating_sub(gateways.len() as u128)
+    }
+
+    /// Whether `ip` would be offered if it were no gateway.
+    fn gives(&self, ip: IpAddr) -> bool {
+        self.find(ip).is_some_and(|range| !range.keeps_back(ip))
     }
 
     fn common<'s>(&'s self, other: &'s RangeSet) -> Option<(&'s Range, &'s Range)> {
@@ -100,7 +115,8 @@ mod tests {
             let mut parts = text.split(' ');
             let subnet = parts.next().unwrap().parse().unwrap();
             let mut ip = || parts.next().map(|text| text.parse().unwrap());
-            RangeSpec { key: format!("ipam.ranges[{i}][{j}]"), subnet, start: ip(), end: ip(), gateway: ip() }
+            let whole = RangeSpec::new(format!("ipam.ranges[{i}][{j}]"), subnet);
+            RangeSpec { start: ip(), end: ip(), gateway: ip(), ..whole }
         };
         let set =
             |(i, set): (usize, &&[&str])| set.iter().enumerate().map(|(j, text)| spec(i, j, text)).collect();

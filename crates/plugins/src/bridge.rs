@@ -144,8 +144,8 @@ fn obtain<'a>(req: &'a Request<'a>, conf: &Conf, result: &mut Attachment, undo: 
     (result.ips, result.routes, result.dns) = (leased.ips, leased.routes, std::mem::take(&mut leased.dns));
     for ip in &mut result.ips {
         ip.interface = Some(INSIDE);
-        if conf.is_gateway {
-            ip.gateway.get_or_insert_with(|| lease::first_host(&ip.address));
+        if conf.is_gateway && ip.gateway.is_none() {
+            ip.gateway = Some(gateway::expected(&ip.address)?);
         }
     }
     if conf.is_default_gateway {

@@ -4,10 +4,14 @@
 //! address that is taken. Making a file that must not be there yet is the allocation, and a lock on the folder
 //! keeps plugins from stepping on each other. The layout is that of the reference plugin, so that both can serve
 //! one node at the same time. What ours adds: it finds an owner's addresses without reading every file, frees
-//! what crashes left behind, needs no valid ranges to let go of an address, and knows GC and STATUS.
+//! what crashes left behind and what was given before the node's boot, needs no valid ranges to let go of an address,
+//! may keep addresses back or give a pod the one that it had, and knows GC and STATUS.
 
+mod boot;
+mod claim;
 mod config;
 mod entry;
+mod history;
 mod index;
 mod resolv;
 mod store;
@@ -18,24 +22,38 @@ mod tests;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use cni::{code, Attachment, Error, Ip};
 use cni_plugin::{Finding, Plugin, Request, Result};
 use ipam::{Candidate, RangeSet};
 
+use claim::{exhausted, Claimant, Memory};
 use config::Config;
-use entry::{Holder, Owner};
+use entry::{Entry, Holder, Owner};
 use store::Store;
 
 pub use config::DATA_DIR as DATA_FOLDER;
 pub use survey::{give_back, reservations, Reservation};
 
-/// Where indexes are. They need not outlive the node's boot: they are made anew from the folders.
-const INDEX_ROOT: &str = "/run/podwire/host-local";
+/// What is not in the config and not in the folder. Tests have their own.
+#[derive(Clone, Debug)]
+struct Surroundings {
+    /// Where indexes are. They need not outlive the node's boot: they are made anew from the folders.
+    index_root: PathBuf,
+    /// Where the kernel tells which boot this is.
+    proc: PathBuf,
+    /// Seconds since 1970.
+    now: u64,
+}
 
-/// How many addresses in a row may be taken before the folder is listed.
-const PATIENCE: usize = 32;
+impl Surroundings {
+    fn of_this_node() -> Surroundings {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Surroundings { index_root: "/run/podwire/host-local".into(), proc: "/proc".into(), now }
+    }
+}
 
 /// The plugin.
 #[derive(Debug)]
@@ -55,41 +73,43 @@ impl Plugin for HostLocal {
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        add(req, Path::new(INDEX_ROOT))
+        add(req, &Surroundings::of_this_node())
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        del(req, Path::new(INDEX_ROOT))
+        del(req, &Surroundings::of_this_node())
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        inspect(req, Path::new(INDEX_ROOT))
+        inspect(req, &Surroundings::of_this_node())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
-        gc(req, Path::new(INDEX_ROOT))
+        gc(req, &Surroundings::of_this_node())
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
-        status(req)
+        status(req, &Surroundings::of_this_node())
     }
 }
 
 /// One address from each set, or none at all.
-fn add(req: &Request<'_>, index_root: &Path) -> Result<Attachment> {
+fn add(req: &Request<'_>, place: &Surroundings) -> Result<Attachment> {
     let config = Config::read(req)?;
     let dns = config.dns()?;
     let owner = Owner::new(&req.container, &req.ifname);
-    let mut store = Store::create(&config.folder, index_root)?;
+    let mut store = Store::create(&config.folder, place)?;
     let held: Vec<IpAddr> = store.held(&owner)?.into_iter().map(|entry| entry.ip).collect();
+    let memory = Memory::read(&config, place.now)?;
+    let claimant = Claimant { store: &store, owner: &owner, memory: memory.as_ref() };
 
     let mut claimed = Vec::with_capacity(config.sets.len());
     let mut ips = Vec::with_capacity(config.sets.len());
     for (i, set) in config.sets.iter().enumerate() {
         let last = store.last(i);
         let given = duplicate(set, &held, &owner).and_then(|()| match config.requested[i] {
-            Some(ip) => claim_requested(&store, set, ip, &owner),
-            None => claim_next(&store, set, last.ip, &owner),
+            Some(ip) => claimant.requested(set, ip),
+            None => claimant.next(set, last.ip),
         });
         let recorded = given.and_then(|given| {
             claimed.push(given.ip);
@@ -98,7 +118,7 @@ fn add(req: &Request<'_>, index_root: &Path) -> Result<Attachment> {
         });
         match recorded {
             Ok(Candidate { ip, range }) => {
-                ips.push(Ip { gateway: Some(range.gateway()), ..Ip::new(range.assign(ip)) });
+                ips.push(Ip { gateway: range.gateway(), ..Ip::new(range.assign(ip)) });
             }
             Err(error) => {
                 let error = in_set(i, error);
@@ -106,6 +126,11 @@ fn add(req: &Request<'_>, index_root: &Path) -> Result<Attachment> {
                 return Err(error.into());
             }
         }
+    }
+    if let Some(error) = memory.and_then(|memory| memory.keep(&config, &claimed).err()) {
+        let error = error.to_cni();
+        withdraw(&store, &claimed, &error);
+        return Err(error.into());
     }
     store.keep(&owner, &[held, claimed].concat());
     Ok(Attachment { ips, routes: config.routes, dns, ..Attachment::default() })
@@ -117,43 +142,6 @@ fn duplicate(set: &RangeSet, held: &[IpAddr], owner: &Owner) -> Result<()> {
     let id = &owner.container;
     let text = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
     Err(Error::internal(text).with_details("an ADD before this one got it: run DEL first").into())
-}
-
-fn claim_requested<'s>(store: &Store, set: &'s RangeSet, ip: IpAddr, owner: &Owner) -> Result<Candidate<'s>> {
-    if let (Some(range), true) = (set.find(ip), store.claim(ip, owner)?) {
-        return Ok(Candidate { ip, range });
-    }
-    let holder = store.holder(ip)?.unwrap_or(Holder::Stranger);
-    let text = format!("requested IP address {ip} is not available in range set {set}");
-    let hint = format!("it belongs to {holder} ({})", store.file(ip).display());
-    Err(Error::internal(text).with_details(hint).into())
-}
-
-/// The first free address behind the one that was given last.
-fn claim_next<'s>(
-    store: &Store,
-    set: &'s RangeSet,
-    last: Option<IpAddr>,
-    owner: &Owner,
-) -> Result<Candidate<'s>> {
-    let mut taken: Option<HashSet<IpAddr>> = None;
-    for (tried, candidate) in set.after(last).enumerate() {
-        if tried == PATIENCE {
-            taken = Some(store.taken()?);
-        }
-        let is_taken = taken.as_ref().is_some_and(|taken| taken.contains(&candidate.ip));
-        if !is_taken && store.claim(candidate.ip, owner)? {
-            return Ok(candidate);
-        }
-    }
-    Err(exhausted(set, code::TRY_AGAIN).into())
-}
-
-fn exhausted(set: &RangeSet, code: u32) -> Error {
-    Error::new(code, format!("no IP addresses available in range set: {set}")).with_details(format!(
-        "all {} are taken: remove containers, have the runtime run GC if they are gone already, or add a range",
-        set.size()
-    ))
 }
 
 /// Undoes this call's claims, and only those. After a failure of the disk nothing is sure: the next call reads
@@ -173,8 +161,8 @@ fn in_set(set: usize, error: cni_plugin::Error) -> Error {
 }
 
 /// Gives back whatever the attachment has. What is missing is as good as given back.
-fn del(req: &Request<'_>, index_root: &Path) -> Result<()> {
-    let Some(mut store) = Store::find(&config::folder(req), index_root)? else { return Ok(()) };
+fn del(req: &Request<'_>, place: &Surroundings) -> Result<()> {
+    let Some(mut store) = Store::find(&config::folder(req), place)? else { return Ok(()) };
     let owner = Owner::new(&req.container, &req.ifname);
     let mut held = store.held(&owner)?;
     if held.iter().any(|entry| matches!(entry.holder, Holder::Interface(_))) {
@@ -183,26 +171,34 @@ fn del(req: &Request<'_>, index_root: &Path) -> Result<()> {
     }
     let released: Vec<Result<()>> = held.iter().map(|entry| store.release(entry.ip)).collect();
     let errors: Vec<_> = released.into_iter().filter_map(Result::err).collect();
+    note_release(req, &held, place.now);
     if errors.is_empty() && (store.was_read() || !held.is_empty()) {
         store.keep(&owner, &[]);
     }
     cni_plugin::Error::all(errors)
 }
 
+/// Notes when addresses were given back, if they are to cool down. If it cannot be noted they are given a little early.
+fn note_release(req: &Request<'_>, released: &[Entry], now: u64) {
+    if config::cools_down(req) {
+        let ips: Vec<IpAddr> = released.iter().map(|entry| entry.ip).collect();
+        let _ = history::release(&config::folder(req), &ips, now);
+    }
+}
+
 /// The attachment must have an address, and each that the runtime remembers and that is from our ranges. One that
 /// nobody has taken meanwhile can be reserved again.
-fn inspect<'p>(req: &Request<'p>, index_root: &Path) -> Result<Vec<Finding<'p>>> {
+fn inspect<'p>(req: &Request<'p>, place: &Surroundings) -> Result<Vec<Finding<'p>>> {
     let config = Config::read(req)?;
     let owner = Owner::new(&req.container, &req.ifname);
     let lost = |what: String| {
         let text = format!("host-local: Failed to find address added by container {}{what}", owner.container);
         Finding::new(text)
     };
-    let again =
-        |ips: Vec<IpAddr>| reserve_again((config.folder.clone(), index_root.to_owned()), owner.clone(), ips);
+    let again = |ips: Vec<IpAddr>| reserve_again((config.folder.clone(), place.clone()), owner.clone(), ips);
     let recorded = req.prev.iter().flat_map(|prev| &prev.ips).map(|ip| ip.address.addr());
     let wanted: Vec<IpAddr> = recorded.filter(|ip| config.sets.iter().any(|set| set.contains(*ip))).collect();
-    let Some(mut store) = Store::find(&config.folder, index_root)? else {
+    let Some(mut store) = Store::find(&config.folder, place)? else {
         let missing = lost(format!(": there is no folder {}", config.folder.display()));
         return Ok(match wanted.is_empty() {
             true => vec![missing],
@@ -229,12 +225,12 @@ fn inspect<'p>(req: &Request<'p>, index_root: &Path) -> Result<Vec<Finding<'p>>>
 
 /// Reserves addresses that the owner has in use. If somebody was faster one is theirs.
 fn reserve_again<'p>(
-    (folder, index_root): (PathBuf, PathBuf),
+    (folder, place): (PathBuf, Surroundings),
     owner: Owner,
     ips: Vec<IpAddr>,
 ) -> impl FnOnce() -> Result<()> + 'p {
     move || {
-        let mut store = Store::create(&folder, &index_root)?;
+        let mut store = Store::create(&folder, &place)?;
         let mut held: Vec<IpAddr> = store.held(&owner)?.into_iter().map(|entry| entry.ip).collect();
         let mut errors = Vec::new();
         for ip in ips.into_iter().filter(|ip| !held.contains(ip)).collect::<Vec<_>>() {
@@ -252,9 +248,9 @@ fn reserve_again<'p>(
 }
 
 /// Gives back everything whose owner is not among the valid ones.
-fn gc(req: &Request<'_>, index_root: &Path) -> Result<()> {
+fn gc(req: &Request<'_>, place: &Surroundings) -> Result<()> {
     let valid = req.valid()?;
-    let Some(mut store) = Store::find(&config::folder(req), index_root)? else { return Ok(()) };
+    let Some(mut store) = Store::find(&config::folder(req), place)? else { return Ok(()) };
     let containers: HashSet<&str> = valid.iter().map(|(container, _)| container).collect();
     let is_valid = |holder: &Holder| match holder {
         Holder::Interface(owner) => valid.contains(&owner.container, &owner.ifname),
@@ -263,33 +259,53 @@ fn gc(req: &Request<'_>, index_root: &Path) -> Result<()> {
         Holder::Stranger => true,
     };
     let (mut entries, mut errors) = (store.read()?.to_vec(), Vec::new());
+    let mut released = Vec::new();
     entries.retain(|entry| {
-        is_valid(&entry.holder) || store.release(entry.ip).map_err(|error| errors.push(error)).is_err()
+        let stays =
+            is_valid(&entry.holder) || store.release(entry.ip).map_err(|error| errors.push(error)).is_err();
+        released.extend((!stays).then(|| entry.clone()));
+        stays
     });
+    note_release(req, &released, place.now);
     store.keep_all(&entries);
     cni_plugin::Error::all(errors)
 }
 
 /// Whether an ADD would find an address in each set.
-fn status(req: &Request<'_>) -> Result<()> {
+fn status(req: &Request<'_>, place: &Surroundings) -> Result<()> {
     if config::leaves_ranges_to_runtime(req) {
         return Ok(());
     }
     let config = Config::read(req)?;
     config.dns().map_err(|error| Error { code: code::NOT_AVAILABLE, ..error.to_cni() })?;
-    let taken = match store::taken(&config.folder) {
+    if find_exhausted(&config, place)?.is_none() {
+        return Ok(());
+    }
+    // What pods of an earlier boot had is given back as soon as somebody looks, and an ADD will not come to do so.
+    if let Some(store) = Store::find(&config.folder, place)?.filter(Store::was_read) {
+        store.seal();
+    }
+    find_exhausted(&config, place)?.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// The error of the first set without an address for a pod that asks for none.
+fn find_exhausted(config: &Config, place: &Surroundings) -> Result<Option<Error>> {
+    let mut taken = match store::taken(&config.folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => HashSet::new(),
         taken => taken.map_err(store::failed("read", &config.folder))?,
     };
+    let memory = Memory::read(config, place.now)?;
     for set in &config.sets {
+        let cooling: Vec<IpAddr> = memory.iter().flat_map(|memory| memory.cooling(set)).collect();
+        let cooling = cooling.into_iter().filter(|ip| taken.insert(*ip)).count();
         // Most sets have more addresses than there are files: nothing to count.
         let full = set.size() <= taken.len() as u128
             && set.after(None).all(|candidate| taken.contains(&candidate.ip));
         let left_by_crash =
-            |ip: &IpAddr| set.contains(*ip) && store::is_empty(&config.folder.join(ip.to_string()));
+            |ip: &IpAddr| set.offers(*ip) && store::is_empty(&config.folder.join(ip.to_string()));
         if full && !taken.iter().any(left_by_crash) {
-            return Err(exhausted(set, code::NOT_AVAILABLE).into());
+            return Ok(Some(exhausted(set, cooling, code::NOT_AVAILABLE)));
         }
     }
-    Ok(())
+    Ok(None)
 }

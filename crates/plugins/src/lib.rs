@@ -8,8 +8,10 @@
 pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
+pub mod debug;
 pub mod dummy;
 pub mod firewall;
+pub mod flannel;
 pub mod host_local;
 pub mod inspection;
 pub mod ipvlan;
@@ -17,6 +19,7 @@ pub mod lease;
 pub mod loopback;
 pub mod macvlan;
 pub mod masquerade;
+pub mod noop;
 pub mod plumbing;
 pub mod portmap;
 pub mod ptp;
@@ -32,12 +35,15 @@ use cni_plugin::Plugin;
 pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
+    &debug::Debug,
     &dummy::Dummy,
     &firewall::Firewall,
+    &flannel::Flannel,
     &host_local::HostLocal,
     &ipvlan::Ipvlan,
     &loopback::Loopback,
     &macvlan::Macvlan,
+    &noop::Noop,
     &portmap::Portmap,
     &ptp::Ptp,
     &sbr::Sbr,

@@ -28,13 +28,13 @@ pub fn add(req: &Request<'_>, node: &mut Host, nets: &[IpNet]) -> Result<()> {
         .doing(|| "masquerade the pod's addresses (ipMasq)".into())
 }
 
-/// Takes it back, and what a Go plugin may have left for this container. Without a recorded result the pod's
-/// elements are looked for.
+/// Takes it back, and what a Go plugin may have left for this container. Without a recorded result, or with one in
+/// which a later plugin of the chain dropped the pod's addresses, the pod's elements are looked for.
 pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let (owner, nft) = (req.owner(), node.nft()?);
     let addresses = req.prev.as_ref().map(|prev| hosts(&addresses_of(prev, &req.ifname)));
-    match &addresses {
-        Some(addresses) => masquerade::remove(nft, &owner, addresses)?,
+    match addresses.filter(|addresses| !addresses.is_empty()) {
+        Some(addresses) => masquerade::remove(nft, &owner, &addresses)?,
         None => masquerade::remove_all(nft, &owner)?,
     };
     legacy::remove_masquerade(nft, &owner)?;

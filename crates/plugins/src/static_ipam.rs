@@ -214,6 +214,7 @@ mod tests {
             prev: None,
             config,
             registry: Registry::none(),
+            busy: Vec::new(),
         }
     }
 

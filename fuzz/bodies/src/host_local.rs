@@ -35,6 +35,8 @@ fn sets(section: &Value) -> Option<Vec<RangeSet>> {
         start: range.range_start,
         end: range.range_end,
         gateway: range.gateway,
+        exclude: range.exclude,
+        reserve: range.reserve,
     };
     let lists = own.map(|range| vec![range]).into_iter().chain(lists);
     range_sets(lists.map(|list| list.into_iter().map(spec).collect()).collect()).ok()
@@ -45,7 +47,7 @@ fn check_order(set: &RangeSet) {
     let mut seen = std::collections::HashSet::new();
     let mut last = None;
     for candidate in set.after(None).take(SOME) {
-        assert!(set.contains(candidate.ip) && !set.is_gateway(candidate.ip));
+        assert!(set.contains(candidate.ip) && set.offers(candidate.ip));
         assert_eq!(set.find(candidate.ip), Some(candidate.range));
         assert_eq!(candidate.range.assign(candidate.ip).addr(), candidate.ip);
         assert!(seen.insert(candidate.ip), "{} comes twice", candidate.ip);

@@ -3,7 +3,7 @@
 use podwire_tests::{assert_same, can_serve, ours, Chain, Node};
 use serde_json::{json, Value};
 
-use crate::{good, is_chained};
+use crate::{good, is_chained, SUBNET};
 
 /// A config may be changed, or spoilt, while pods of it are running: they are still to be let go.
 #[test]
@@ -14,6 +14,12 @@ fn a_config_that_has_become_another_or_nonsense_keeps_no_pod() {
         ("bridge", |c| with(c, "mtu", json!("large"))),
         ("bridge", |c| with(c, "bridge", json!(5))),
         ("bridge", |c| with(c, "ipMasqBackend", json!("ebtables"))),
+        ("flannel", |c| with(c, "delegate", json!("bridge"))),
+        ("flannel", |c| with(c, "delegate", json!({"type": "bridge", "name": "x"}))),
+        ("flannel", |c| with(c, "subnetFile", json!(5))),
+        ("flannel", |c| with(c, "subnetFile", json!("/nowhere"))),
+        ("flannel", |c| with(c, "ipam", json!("none"))),
+        ("debug", |c| with(c, "delHooks", json!(5))),
         ("ptp", |c| with(c, "mtu", json!(-1))),
         ("host-local", |c| with(c, "ipam", json!({"type": "host-local", "subnet": "nonsense"}))),
         ("host-local", |c| with(c, "ipam", json!({"type": "host-local", "ranges": 5}))),
@@ -46,6 +52,7 @@ fn a_config_that_has_become_another_or_nonsense_keeps_no_pod() {
     for (kind, spoil) in spoilt.iter().filter(|(kind, _)| can_serve(kind)) {
         let node = Node::new();
         node.lay_wire();
+        node.write("/run/flannel/subnet.env", SUBNET);
         let plugins = if is_chained(kind) { vec![good("bridge"), good(kind)] } else { vec![good(kind)] };
         let chain = Chain::new(&ours(), "net", &plugins);
         let (first, pod) = (node.pod("first"), node.pod("blue"));

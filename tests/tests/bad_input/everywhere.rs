@@ -76,7 +76,7 @@ fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
     for kind in types().into_iter().filter(|kind| can_serve(kind)) {
         let request = scene.request(&kind).set("name", json!("n".repeat(300)));
         match kind.as_str() {
-            "bridge" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan" | "dummy" => {
+            "bridge" | "flannel" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan" | "dummy" => {
                 assert_refused(&scene, &kind, &request, CONFIG, &["name", "300", "255"]);
                 // And so it is no reason to keep a pod.
                 assert_eq!(request.env("CNI_COMMAND", "DEL").run().status, 0);
@@ -150,9 +150,19 @@ fn a_namespace_that_is_none_is_refused() {
         ("relative", "No such file or directory"),
     ];
     // The others have nothing to do in it.
-    for kind in
-        ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "dummy", "loopback", "bandwidth", "tuning", "sbr"]
-    {
+    for kind in [
+        "flannel",
+        "bridge",
+        "ptp",
+        "macvlan",
+        "ipvlan",
+        "vlan",
+        "dummy",
+        "loopback",
+        "bandwidth",
+        "tuning",
+        "sbr",
+    ] {
         for (path, reason) in paths {
             let request = scene.request(kind).env("CNI_NETNS", path);
             assert_refused(
@@ -192,6 +202,7 @@ fn a_gc_that_does_not_say_what_is_valid_is_refused() {
     let scene = Scene::new();
     // The others keep nothing that could be collected.
     for kind in [
+        "flannel",
         "bridge",
         "ptp",
         "macvlan",
@@ -218,8 +229,9 @@ fn a_gc_that_does_not_say_what_is_valid_is_refused() {
 #[test]
 fn a_check_without_a_result_is_refused() {
     let scene = Scene::new();
-    // host-local has a record of its own, and loopback needs none.
-    for kind in types().iter().filter(|kind| !matches!(kind.as_str(), "host-local" | "loopback")) {
+    // host-local has a record of its own, and the others need none.
+    let content = ["debug", "host-local", "loopback", "noop"];
+    for kind in types().iter().filter(|kind| !content.contains(&kind.as_str())) {
         let request = scene.request(kind).without("prevResult").env("CNI_COMMAND", "CHECK");
         let request = request.env("CNI_CONTAINERID", "blue").env("CNI_NETNS", "/run/netns/blue");
         assert_refused(&scene, kind, &request, CONFIG, &["prevResult"]);

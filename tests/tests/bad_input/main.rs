@@ -36,6 +36,7 @@ impl Scene {
     fn new() -> Scene {
         let node = Node::new();
         node.lay_wire();
+        node.write("/run/flannel/subnet.env", SUBNET);
         let (blue, green) = (node.pod("blue"), node.pod("green"));
         let attached = Chain::new(&ours(), "net", &[good("bridge")]).add(&node, &blue);
         Scene { node, blue, green, attached, state: OnceCell::new() }
@@ -60,6 +61,10 @@ impl Scene {
     }
 }
 
+/// What flanneld would write.
+const SUBNET: &str =
+    "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
+
 fn is_chained(kind: &str) -> bool {
     matches!(kind, "portmap" | "bandwidth" | "firewall" | "tuning" | "sbr")
 }
@@ -68,6 +73,7 @@ fn good(kind: &str) -> Value {
     let pool = json!({"type": "host-local", "subnet": "10.7.0.0/24"});
     match kind {
         "bridge" => json!({"type": kind, "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": pool}),
+        "flannel" => json!({"type": kind, "delegate": {"type": "ptp"}}),
         "ptp" => json!({"type": kind, "ipMasq": true, "ipam": pool}),
         "macvlan" | "ipvlan" => json!({"type": kind, "master": "wire", "ipam": pool}),
         "vlan" => json!({"type": kind, "master": "wire", "vlanId": 5, "ipam": pool}),

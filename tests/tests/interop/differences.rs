@@ -7,7 +7,7 @@ use podwire_tests::Difference;
 pub const NO_EMPTY_DNS: &str = "Results have no empty `dns`";
 pub const SHAPE: &str = "Results of loopback have the form of their version";
 pub const GATEWAY: &str = "An address that the runtime chooses keeps its gateway";
-pub const LEASE: &str = "Files of host-local are readable by root only";
+pub const LEASE: &str = "Files of host-local are readable by root only, and one notes the boot";
 pub const UNTOUCHED: &str = "A request that is refused leaves no file behind";
 pub const PORT: &str = "The node's end of a cable has IPv6 only where it is used";
 pub const ALIAS: &str = "Devices on the node say whose they are";
@@ -51,6 +51,7 @@ pub const DIFFERENCES: &[Difference] = &[
             "- after *: mode /var/lib/cni/*/lock = 750",
             "- after *: mode /var/lib/cni/* = 644",
             "+ after *: mode /var/lib/cni/* = 600",
+            "+ after *: file /var/lib/cni/*/podwire.boot = boot *",
         ],
     },
     Difference {

@@ -113,7 +113,7 @@ pub fn host_local_refusals() -> Vec<Case> {
         invalid("no addresses", json!({})).fails(""),
         invalid("a subnet with host bits", json!({"subnet": "10.1.0.5/24"})).fails("host bits set"),
         invalid("a subnet that is none", json!({"subnet": "10.1.0.0"})).fails("10.1.0.0"),
-        invalid("a subnet of two addresses", json!({"subnet": "10.1.0.0/31"})).fails("too small"),
+        invalid("a subnet of one address", json!({"subnet": "10.1.0.0/32"})).fails("too small"),
         invalid("a range outside", json!({"subnet": V4, "rangeStart": "10.2.0.1"})).fails("10.2.0.1"),
         invalid("a range backwards", backwards).fails(""),
         invalid("ranges that overlap", json!({"ranges": [[{"subnet": V4}, {"subnet": "10.1.0.0/28"}]]}))

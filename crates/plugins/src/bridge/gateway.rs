@@ -13,6 +13,16 @@ use netlink::Batch;
 
 use super::config::Conf;
 use super::port;
+use crate::lease;
+
+/// The gateway of a subnet for which nobody named one. A subnet of two addresses has none to spare: each is a pod's.
+pub(super) fn expected(net: &IpNet) -> Result<IpAddr> {
+    if net.prefix_len() + 1 < net.max_prefix_len() {
+        return Ok(lease::first_host(net));
+    }
+    let text = format!("ipam: address {net} has no gateway, and isGateway needs one");
+    Err(cni::Error::invalid_config(text).with_details("give the IPAM plugin a gateway").into())
+}
 
 /// Default routes through the gateways, for families that have none with a gateway yet.
 pub(super) fn add_default_routes(result: &mut Attachment) {

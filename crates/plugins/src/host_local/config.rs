@@ -9,7 +9,8 @@ use cni::{addr, code, json, Dns, Error, Route, Version};
 use cni_plugin::{Request, Result};
 use ipam::{range_sets, RangeSet, RangeSpec};
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{resolv, store};
@@ -17,6 +18,10 @@ use super::{resolv, store};
 /// Where the reference plugin keeps its records.
 /// Where networks keep their addresses unless a config says otherwise.
 pub const DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// What Kubernetes' runtimes call a pod in `CNI_ARGS`.
+const POD_NAMESPACE: &str = "K8S_POD_NAMESPACE";
+const POD_NAME: &str = "K8S_POD_NAME";
 
 /// `NAME_MAX` of linux/limits.h.
 const LONGEST_NAME: usize = 255;
@@ -32,6 +37,12 @@ pub(super) struct Config {
     pub(super) requested: Vec<Option<IpAddr>>,
     /// The pod's routes.
     pub(super) routes: Vec<Route>,
+    /// For how many seconds an address that was given back is kept from the next pod.
+    pub(super) cooldown: u64,
+    /// Whether pods get the addresses that they had.
+    pub(super) sticky: bool,
+    /// The pod by its name, if addresses are to be its own and somebody said it.
+    pub(super) pod: Option<String>,
     resolv_conf: PathBuf,
 }
 
@@ -58,6 +69,11 @@ struct Section {
     routes: Vec<Route>,
     resolv_conf: String,
     data_dir: String,
+    exclude: Vec<String>,
+    reserve: Vec<String>,
+    #[serde(deserialize_with = "seconds")]
+    cooldown: u64,
+    sticky: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -79,6 +95,8 @@ impl Config {
         let missing = || Error::invalid_config("IPAM config missing 'ipam' key");
         let section = document.ipam.ok_or_else(missing)?;
         check_folder(req, &section)?;
+        let known: &[&str] = if section.sticky { &["IP", POD_NAMESPACE, POD_NAME] } else { &["IP"] };
+        req.args.check_known(known)?;
         let asked = asked(req, &document.args.unwrap_or_default().cni.ips)?;
         let sets = range_sets(specs(req, &section)?)
             .map_err(|error| Error::invalid_config(error.to_string()).with_details(error.hint()))?;
@@ -88,6 +106,9 @@ impl Config {
             requested: distribute(asked, &sets)?,
             sets,
             routes: section.routes,
+            cooldown: section.cooldown,
+            sticky: section.sticky,
+            pod: pod(req).filter(|_| section.sticky),
             resolv_conf: section.resolv_conf.into(),
         })
     }
@@ -109,6 +130,52 @@ pub(super) fn folder(req: &Request<'_>) -> PathBuf {
     let data_dir =
         json::get(&req.config, "ipam").and_then(|ipam| json::get(ipam, "dataDir")).and_then(Value::as_str);
     Path::new(data_dir.filter(|text| !text.is_empty()).unwrap_or(DATA_DIR)).join(req.network.as_str())
+}
+
+/// Whether addresses that are given back are to cool down. A config that makes no sense asks for nothing.
+pub(super) fn cools_down(req: &Request<'_>) -> bool {
+    let cooldown = json::get(&req.config, "ipam").and_then(|ipam| json::get(ipam, "cooldown"));
+    cooldown.and_then(|value| seconds(value.clone()).ok()).is_some_and(|seconds| seconds > 0)
+}
+
+/// The pod's interface by the pod's name, which outlives the container.
+fn pod(req: &Request<'_>) -> Option<String> {
+    let word = |text: &&str| !text.is_empty() && !text.contains(char::is_whitespace);
+    let (namespace, name) = (req.args.get(POD_NAMESPACE).unwrap_or("default"), req.args.get(POD_NAME)?);
+    Some([namespace, name])
+        .filter(|words| words.iter().all(word))
+        .map(|_| format!("{namespace}/{name}/{}", req.ifname))
+}
+
+/// Seconds as a number, or a time in Go's words: `90`, `"90"`, `"90s"`, `"5m"`, `"1h30m"`.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<u64, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let read = match &value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.parse().ok().or_else(|| duration(text)),
+        _ => None,
+    };
+    read.ok_or_else(|| {
+        D::Error::custom(format_args!("{value} is no time: write seconds, or \"90s\", \"5m\", \"1h30m\""))
+    })
+}
+
+fn duration(text: &str) -> Option<u64> {
+    let mut sum = 0u64;
+    let mut rest = Some(text).filter(|text| !text.is_empty())?;
+    while !rest.is_empty() {
+        let unit = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: u64 = rest[..unit].parse().ok()?;
+        let factor = match rest[unit..].chars().next()? {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            _ => return None,
+        };
+        sum = sum.checked_add(number.checked_mul(factor)?)?;
+        rest = &rest[unit + 1..];
+    }
+    Some(sum)
 }
 
 /// Refuses what cannot be a folder, in the words of the config.
@@ -146,7 +213,13 @@ fn specs(req: &Request<'_>, section: &Section) -> Result<Vec<Vec<RangeSpec>>> {
     let mut specs = sets("runtimeConfig.ipRanges", &capability::ip_ranges(&req.config)?);
     if let Some(subnet) = section.subnet {
         let Section { range_start: start, range_end: end, gateway, .. } = *section;
-        specs.push(vec![RangeSpec { key: "ipam".into(), subnet, start, end, gateway }]);
+        let (exclude, reserve) = (section.exclude.clone(), section.reserve.clone());
+        specs.push(vec![RangeSpec { key: "ipam".into(), subnet, start, end, gateway, exclude, reserve }]);
+    } else if !section.exclude.is_empty() || !section.reserve.is_empty() {
+        let text = "ipam.exclude, ipam.reserve: without ipam.subnet there is no range that they are of";
+        return Err(Error::invalid_config(text)
+            .with_details("write them into a range of ipam.ranges")
+            .into());
     }
     specs.extend(sets("ipam.ranges", &section.ranges));
     if specs.is_empty() && !section.range_from_file.is_empty() {
@@ -166,6 +239,8 @@ fn spec(key: String, range: &IpRange) -> RangeSpec {
         start: range.range_start,
         end: range.range_end,
         gateway: range.gateway,
+        exclude: range.exclude.clone(),
+        reserve: range.reserve.clone(),
     }
 }
 
@@ -192,7 +267,6 @@ fn one_of_each_family(version: Version, sets: &[RangeSet]) -> Result<()> {
 
 /// The addresses that somebody asked for: the caller, the author of the config, the runtime.
 fn asked(req: &Request<'_>, args: &[String]) -> Result<Vec<IpAddr>> {
-    req.args.check_known(&["IP"])?;
     let mut asked = Vec::new();
     if let Some(text) = req.args.get("IP").filter(|text| !text.is_empty()) {
         let refused = |_| {
@@ -229,6 +303,10 @@ fn distribute(mut asked: Vec<IpAddr>, sets: &[RangeSet]) -> Result<Vec<Option<Ip
         let ip = asked.iter().position(|ip| set.contains(*ip)).map(|at| asked.remove(at));
         if let Some(ip) = ip.filter(|ip| set.is_gateway(*ip)) {
             let text = format!("failed to allocate for range {i}: requested ip {ip} is subnet's gateway");
+            return Err(Error::invalid_config(text).with_details("ask for another address").into());
+        }
+        if let Some(ip) = ip.filter(|ip| set.excludes(*ip)) {
+            let text = format!("failed to allocate for range {i}: requested ip {ip} is excluded (exclude)");
             return Err(Error::invalid_config(text).with_details("ask for another address").into());
         }
         requested.push(ip);

@@ -2,7 +2,8 @@
 //!
 //! Files, byte for byte as the reference plugin has them, because it may work in the same folder:
 //! `lock` (flock(2) is taken on it), one file for each address that is taken ([`super::entry`]), and
-//! `last_reserved_ip.<set>` with the address that was given last.
+//! `last_reserved_ip.<set>` with the address that was given last. Ours adds `podwire.boot` ([`super::boot`]) and, where
+//! the config asks for it, `podwire.history` ([`super::history`]).
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -14,8 +15,10 @@ use std::path::{Path, PathBuf};
 use cni::code;
 use cni_plugin::Result;
 
+use super::boot::Boot;
 use super::entry::{address, Entry, Holder, Owner};
 use super::index::Index;
+use super::Surroundings;
 
 /// More than an id and an interface's name; what is longer is not ours.
 const CONTENT_LIMIT: usize = 4096;
@@ -43,7 +46,7 @@ pub(super) struct Last {
 
 impl Store {
     /// Locks the folder, which is made if it is missing.
-    pub(super) fn create(path: &Path, index_root: &Path) -> Result<Store> {
+    pub(super) fn create(path: &Path, place: &Surroundings) -> Result<Store> {
         let folder = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
@@ -51,19 +54,19 @@ impl Store {
             }
             opened => opened.map_err(failed("open", path))?,
         };
-        Store::lock(path, folder, index_root)
+        Store::lock(path, folder, place)
     }
 
     /// Locks the folder if there is one.
-    pub(super) fn find(path: &Path, index_root: &Path) -> Result<Option<Store>> {
+    pub(super) fn find(path: &Path, place: &Surroundings) -> Result<Option<Store>> {
         match File::open(path) {
             Err(error) if is_absent(&error) => Ok(None),
             Ok(file) if file.metadata().is_ok_and(|metadata| !metadata.is_dir()) => Ok(None),
-            opened => Store::lock(path, opened.map_err(failed("open", path))?, index_root).map(Some),
+            opened => Store::lock(path, opened.map_err(failed("open", path))?, place).map(Some),
         }
     }
 
-    fn lock(path: &Path, folder: File, index_root: &Path) -> Result<Store> {
+    fn lock(path: &Path, folder: File, place: &Surroundings) -> Result<Store> {
         let name = path.join("lock");
         let lock = match File::open(&name) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -78,10 +81,15 @@ impl Store {
             }
         }
         let metadata = folder.metadata().map_err(failed("stat", path))?;
-        let index = Index::open(index_root, &metadata);
+        let index = Index::open(&place.index_root, &metadata);
         let fresh = index.as_ref().is_some_and(|index| index.is_fresh(&metadata));
         let mut store = Store { path: path.to_owned(), folder, _lock: lock, index, entries: None };
+        // An index that is fresh was made in this boot: it is where nothing outlives one.
         if !fresh {
+            if let Some(boot) = Boot::current(&place.proc) {
+                // What cannot be swept now is swept the next time, and until then nothing is lost but addresses.
+                let _ = boot.sweep(path);
+            }
             store.read()?;
         }
         Ok(store)

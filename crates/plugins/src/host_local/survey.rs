@@ -7,7 +7,7 @@ use cni_plugin::Result;
 
 use super::entry::{Entry, Holder};
 use super::store::Store;
-use super::INDEX_ROOT;
+use super::Surroundings;
 
 /// An address that somebody has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub fn reservations(folder: &Path) -> Vec<Reservation> {
 }
 
 fn of_network(folder: &Path, network: &str) -> Vec<Reservation> {
-    let Ok(Some(mut store)) = Store::find(folder, Path::new(INDEX_ROOT)) else { return Vec::new() };
+    let Ok(Some(mut store)) = Store::find(folder, &Surroundings::of_this_node()) else { return Vec::new() };
     let Ok(entries) = store.read().map(<[Entry]>::to_vec) else { return Vec::new() };
     store.seal();
     let reservation = |entry: Entry| {
@@ -50,7 +50,7 @@ fn of_network(folder: &Path, network: &str) -> Vec<Reservation> {
 /// Frees the address, if it is still that one's.
 pub fn give_back(reservation: &Reservation) -> Result<()> {
     let Some(folder) = reservation.file.parent() else { return Ok(()) };
-    let Some(mut store) = Store::find(folder, Path::new(INDEX_ROOT))? else { return Ok(()) };
+    let Some(mut store) = Store::find(folder, &Surroundings::of_this_node())? else { return Ok(()) };
     let mut entries = store.read()?.to_vec();
     let is_it = |entry: &Entry| {
         entry.ip == reservation.ip

@@ -1,9 +1,11 @@
 //! A node's folders for a test, and a short language to say what happens on it.
 
 mod allocation;
+mod boots;
 mod config;
 mod crashes;
 mod maintenance;
+mod memory;
 mod scale;
 mod sharing;
 
@@ -17,6 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cni::{Args, Attachment, NetworkName, Version};
 use cni_plugin::{Command, Finding, Registry, Request, Result};
 use serde_json::{json, Value};
+
+use super::Surroundings;
 
 thread_local! {
     static SCANS: Cell<usize> = const { Cell::new(0) };
@@ -40,6 +44,7 @@ struct Node {
     config: Value,
     args: String,
     prev: Option<Attachment>,
+    now: u64,
 }
 
 impl Node {
@@ -51,7 +56,7 @@ impl Node {
         let home = std::env::temp_dir().join(name);
         fs::create_dir_all(&home).unwrap();
         let config = json!({"cniVersion": "1.1.0", "name": "pods", "type": "bridge", "ipam": ipam});
-        let mut node = Node { home, config, args: String::new(), prev: None };
+        let mut node = Node { home, config, args: String::new(), prev: None, now: 1_760_000_000 };
         node.config["ipam"]["dataDir"] = json!(node.home.join("networks"));
         node
     }
@@ -68,6 +73,10 @@ impl Node {
         self.home.join("run/host-local")
     }
 
+    fn place(&self) -> Surroundings {
+        Surroundings { index_root: self.index_root(), proc: self.home.join("proc"), now: self.now }
+    }
+
     fn request(&self, command: Command, container: &str, ifname: &str) -> Request<'static> {
         let version = self.config["cniVersion"].as_str().unwrap();
         Request {
@@ -82,11 +91,12 @@ impl Node {
             config: self.config.clone(),
             prev: self.prev.clone(),
             registry: Registry::none(),
+            busy: Vec::new(),
         }
     }
 
     fn try_add(&self, container: &str) -> Result<Attachment> {
-        super::add(&self.request(Command::Add, container, "eth0"), &self.index_root())
+        super::add(&self.request(Command::Add, container, "eth0"), &self.place())
     }
 
     /// ADD; the addresses with their prefix lengths.
@@ -101,22 +111,22 @@ impl Node {
     }
 
     fn del(&self, container: &str) {
-        super::del(&self.request(Command::Del, container, "eth0"), &self.index_root()).unwrap();
+        super::del(&self.request(Command::Del, container, "eth0"), &self.place()).unwrap();
     }
 
     fn check(&self, container: &str) -> Result<()> {
-        Finding::report(super::inspect(&self.request(Command::Check, container, "eth0"), &self.index_root())?)
+        Finding::report(super::inspect(&self.request(Command::Check, container, "eth0"), &self.place())?)
     }
 
     /// GC that keeps `valid`.
     fn gc(&mut self, valid: &[(&str, &str)]) {
         let valid = valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname}));
         self.config["cni.dev/valid-attachments"] = valid.collect();
-        super::gc(&self.request(Command::Gc, "", ""), &self.index_root()).unwrap();
+        super::gc(&self.request(Command::Gc, "", ""), &self.place()).unwrap();
     }
 
     fn status(&self) -> Result<(), (u32, String)> {
-        super::status(&self.request(Command::Status, "", "")).map_err(|error| {
+        super::status(&self.request(Command::Status, "", ""), &self.place()).map_err(|error| {
             let error = error.to_cni();
             (error.code, error.msg)
         })

@@ -106,7 +106,7 @@ fn an_interface_has_its_own_addresses() {
     let node = Node::subnet("10.1.0.0/24");
     node.add("c1");
     let request = node.request(Command::Add, "c1", "net1");
-    super::super::add(&request, &node.index_root()).unwrap();
+    super::super::add(&request, &node.place()).unwrap();
     assert_eq!(node.taken(), ["10.1.0.2", "10.1.0.3"]);
     node.del("c1");
     assert_eq!((node.taken(), node.read("10.1.0.3")), (vec!["10.1.0.3".into()], "c1\r\nnet1".into()));

@@ -46,10 +46,10 @@ fn a_range_may_stand_in_a_file() {
 fn what_makes_no_sense_is_named_with_its_key() {
     assert_eq!(refusal(json!({})), (7, "no IP ranges specified".into()));
     assert_eq!(
-        refusal(json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.2.0.0/31"}]]})),
+        refusal(json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.2.0.0/32"}]]})),
         (
             7,
-            "invalid range set 1: Network 10.2.0.0/31 too small to allocate from (ipam.ranges[1][0].subnet)"
+            "invalid range set 1: Network 10.2.0.0/32 too small to allocate from (ipam.ranges[1][0].subnet)"
                 .into()
         )
     );

@@ -35,7 +35,7 @@ fn del_cleans_up_after_an_add_that_died_anywhere() {
         let owner = Owner::new("died", "eth0");
         let ip = "10.1.0.3".parse().unwrap();
         {
-            let mut store = Store::create(&node.folder(), &node.index_root()).unwrap();
+            let mut store = Store::create(&node.folder(), &node.place()).unwrap();
             store.held(&owner).unwrap();
             match step {
                 0 => {}

@@ -53,7 +53,7 @@ fn gc_keeps_what_is_valid_and_nothing_else() {
 fn gc_without_a_list_removes_nothing() {
     let node = Node::subnet("10.1.0.0/24");
     node.add("a");
-    assert!(super::super::gc(&node.request(Command::Gc, "", ""), &node.index_root()).is_err());
+    assert!(super::super::gc(&node.request(Command::Gc, "", ""), &node.place()).is_err());
     assert_eq!(node.taken(), ["10.1.0.2"]);
 }
 

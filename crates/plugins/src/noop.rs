@@ -1,0 +1,203 @@
+//! noop: does nothing, and says what a file tells it to say. For tests of runtimes.
+//!
+//! It is the test double of the reference library: `debugFile` in the config, or `DEBUG` in `CNI_ARGS`, names a file
+//! that says what to answer, and into which it writes how it was called. Executed, it says so word by word; called in a
+//! runtime's own process its answer must be a result, as that of every other plugin.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
+use cni::{code, json, Args, Attachment, Version};
+use cni_plugin::{Command, Finding, Plugin, Request, Result, Verbatim};
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Value};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Noop;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Conf {
+    debug_file: String,
+    command_log: String,
+}
+
+/// What the file says: what to answer, and how the last call was.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Script {
+    report_result: String,
+    report_error: String,
+    report_error_code: u32,
+    report_stderr: String,
+    report_version_support: Option<Vec<String>>,
+    exit_with_code: i64,
+    command: String,
+    cmd_args: Value,
+}
+
+impl Plugin for Noop {
+    fn name(&self) -> &'static str {
+        "noop"
+    }
+
+    fn about(&self) -> &'static str {
+        "noop: does nothing, and answers what a file tells it to; for tests of runtimes"
+    }
+
+    fn version_info(&self, args: &str) -> Value {
+        let usual = || cni::version::VersionInfo::new(Version::ALL).to_json();
+        let args = Args::parse(args).unwrap_or_default();
+        let script = args.get("DEBUG").and_then(|path| Script::read(Path::new(path)).ok());
+        match script.and_then(|script| script.report_version_support) {
+            Some(versions) => json!({"cniVersion": Version::CURRENT.as_str(), "supportedVersions": versions}),
+            None => usual(),
+        }
+    }
+
+    fn verbatim(&self, req: &Request<'_>) -> Result<Option<Verbatim>> {
+        play(req).map(Some)
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        let said = json::parse(spoken(req)?.stdout.as_bytes())?;
+        Ok(Attachment::from_json(&said, req.version)?)
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        spoken(req).map(drop)
+    }
+
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        spoken(req).map(|_| Vec::new())
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        spoken(req).map(drop)
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        spoken(req).map(drop)
+    }
+}
+
+/// The answer for a caller in the same process, which sees no exit status.
+fn spoken(req: &Request<'_>) -> Result<Verbatim> {
+    let said = play(req)?;
+    eprint!("{}", said.stderr);
+    match said.exit {
+        0 => Ok(said),
+        status => {
+            let text = format!("netplugin failed: {:?}: exit status {status}", said.stdout);
+            Err(cni::Error::internal(text).into())
+        }
+    }
+}
+
+/// Writes the call down and finds the answer.
+fn play(req: &Request<'_>) -> Result<Verbatim> {
+    let conf: Conf = req.config()?;
+    let path = req.args.get("DEBUG").unwrap_or(&conf.debug_file);
+    if path.is_empty() {
+        let stderr = "CNI_ARGS or config empty, no debug behavior\n".into();
+        return Ok(Verbatim { stdout: "{}".into(), stderr, exit: 0 });
+    }
+    let mut script = Script::read(Path::new(path))?;
+    script.command = req.command.as_str().into();
+    script.cmd_args = arguments(req);
+    script.write(Path::new(path))?;
+    if !conf.command_log.is_empty() {
+        let entry = json!({"Command": script.command, "CmdArgs": script.cmd_args});
+        append(&conf.command_log, entry)?;
+    }
+    script.answer(req)
+}
+
+impl Script {
+    fn read(path: &Path) -> Result<Script> {
+        let failed =
+            |error: String| cni::Error::new(code::IO, format!("debugFile: {}: {error}", path.display()));
+        let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
+        let read = json::parse(&bytes).and_then(|value| json::decode(&value));
+        Ok(read.map_err(|error| failed(error.msg))?)
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+        let written = opened.and_then(|mut file| file.write_all(&serde_json::to_vec(self)?));
+        Ok(written.map_err(|error| {
+            cni::Error::new(code::IO, format!("debugFile: write {}: {error}", path.display()))
+        })?)
+    }
+
+    fn answer(self, req: &Request<'_>) -> Result<Verbatim> {
+        if let Some(versions) = self.report_version_support.filter(|versions| !versions.is_empty()) {
+            if !versions.iter().any(|version| version == req.version.as_str()) {
+                let details = format!("config is {:?}, plugin supports {versions:?}", req.version.as_str());
+                let error = cni::Error::new(code::INCOMPATIBLE_VERSION, "incompatible CNI versions");
+                return Err(error.with_details(details).into());
+            }
+        }
+        if !self.report_error.is_empty() {
+            eprint!("{}", self.report_stderr);
+            let code = if self.report_error_code == 0 { code::INTERNAL } else { self.report_error_code };
+            return Err(cni::Error::new(code, self.report_error).into());
+        }
+        let stdout = match self.report_result.as_str() {
+            "PASSTHROUGH" => result(req, |_| {})?,
+            "INJECT-DNS" => result(req, |prev| prev.dns.nameservers = vec!["1.2.3.4".into()])?,
+            _ => self.report_result,
+        };
+        // What is no exit status is one that says "failed".
+        let exit = if self.exit_with_code > 0 { u8::try_from(self.exit_with_code).unwrap_or(255) } else { 0 };
+        Ok(Verbatim { stdout, stderr: self.report_stderr, exit })
+    }
+}
+
+/// What the plugins before made, with a change. Only ADD must have something to pass on.
+fn result(req: &Request<'_>, change: impl FnOnce(&mut Attachment)) -> Result<String> {
+    if req.prev.is_none() && req.command != Command::Add {
+        return Ok(String::new());
+    }
+    let mut prev = req.chained()?.clone();
+    change(&mut prev);
+    Ok(prev.to_json(req.version)?.to_string())
+}
+
+/// The call as the reference library's `CmdArgs` has it.
+fn arguments(req: &Request<'_>) -> Value {
+    let path = std::env::join_paths(&req.path).unwrap_or_default();
+    json!({
+        "ContainerID": req.container,
+        "Netns": req.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+        "IfName": req.ifname,
+        "Args": req.args.to_string(),
+        "Path": path.to_string_lossy(),
+        "NetnsOverride": std::env::var("CNI_NETNS_OVERRIDE").unwrap_or_default(),
+        "StdinData": STANDARD.encode(req.config.to_string()),
+    })
+}
+
+/// Adds a call to the list in the file. Several plugins may be about to.
+fn append(path: &str, entry: Value) -> Result<()> {
+    let work = || -> std::io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o644).open(path)?;
+        file.lock()?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let mut calls: Vec<Value> =
+            if text.trim().is_empty() { Vec::new() } else { serde_json::from_str(&text)? };
+        calls.push(entry);
+        file.rewind()?;
+        file.set_len(0)?;
+        file.write_all(&serde_json::to_vec(&calls)?)
+    };
+    Ok(work().map_err(|error| cni::Error::new(code::IO, format!("commandLog: {path}: {error}")))?)
+}

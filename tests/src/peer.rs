@@ -1,0 +1,86 @@
+//! Peers in Go that Debian has no package of: built once, from the Go module proxy, into a cache folder.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// A plugin of somebody else's, in Go.
+struct Peer {
+    name: &'static str,
+    module: &'static str,
+    version: &'static str,
+    package: &'static str,
+}
+
+/// Of the last release of the reference plugins that had flannel in it. Its files are those of today's.
+const FLANNEL: Peer = Peer {
+    name: "flannel",
+    module: "github.com/containernetworking/plugins",
+    version: "v0.9.1",
+    package: "plugins/meta/flannel",
+};
+
+const NOOP: Peer = Peer {
+    name: "noop",
+    module: "github.com/containernetworking/cni",
+    version: "v1.3.1",
+    package: "plugins/test/noop",
+};
+
+/// The folder with the Go plugin `flannel` in it. None, and said so, where there is no Go or no network.
+pub fn go_flannel() -> Option<&'static str> {
+    static BUILT: OnceLock<Option<String>> = OnceLock::new();
+    BUILT.get_or_init(|| FLANNEL.folder()).as_deref()
+}
+
+/// The folder with the reference library's `noop` in it. None, and said so, where there is no Go or no network.
+pub fn go_noop() -> Option<&'static str> {
+    static BUILT: OnceLock<Option<String>> = OnceLock::new();
+    BUILT.get_or_init(|| NOOP.folder()).as_deref()
+}
+
+impl Peer {
+    fn folder(&self) -> Option<String> {
+        let say = |why| {
+            // Not by println: the test runner would keep it to itself.
+            let (name, version) = (self.name, self.version);
+            drop(writeln!(std::io::stderr(), "left out: the Go plugin {name} {version} ({why})"));
+        };
+        self.build().map_err(say).ok()
+    }
+
+    fn build(&self) -> Result<String, String> {
+        let Peer { name, module: from, version, package } = self;
+        let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
+            (Some(cache), _) => PathBuf::from(cache),
+            (None, Some(home)) => PathBuf::from(home).join(".cache"),
+            (None, None) => return Err("neither HOME nor XDG_CACHE_HOME is set".into()),
+        };
+        let folder = cache.join(format!("podwire/go-{name}-{version}"));
+        let (told, built) = (folder.display().to_string(), folder.join(name));
+        if built.exists() {
+            return Ok(told);
+        }
+        // A module of its own for each try, so that two tests may build at the same time.
+        let module = folder.join(format!("module-{}", std::process::id()));
+        let make = || -> Result<(), String> {
+            std::fs::create_dir_all(&module).map_err(|error| error.to_string())?;
+            std::fs::write(module.join("go.mod"), "module peer\n\ngo 1.21\n")
+                .map_err(|error| error.to_string())?;
+            let go = |words: &[&str]| {
+                let output = Command::new("go").args(words).current_dir(&module).output();
+                let output = output.map_err(|error| format!("go: {error}"))?;
+                let last =
+                    String::from_utf8_lossy(&output.stderr).trim().lines().last().unwrap_or("").to_string();
+                output.status.success().then_some(()).ok_or(format!("go {}: {last}", words[0]))
+            };
+            go(&["get", &format!("{from}/{package}@{version}")])?;
+            go(&["build", "-o", "built", &format!("{from}/{package}")])?;
+            std::fs::rename(module.join("built"), &built).map_err(|error| error.to_string())
+        };
+        let made = make();
+        let _ = std::fs::remove_dir_all(&module);
+        made.map(|()| told)
+    }
+}
