@@ -8,6 +8,7 @@ pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
 pub mod firewall;
+pub mod host_device;
 pub mod host_local;
 pub mod inspection;
 pub mod lease;
@@ -18,7 +19,9 @@ pub mod portmap;
 pub mod ptp;
 pub mod sbr;
 pub mod static_ipam;
+pub mod tap;
 pub mod tuning;
+pub mod vrf;
 
 use cni_plugin::Plugin;
 
@@ -27,13 +30,16 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
     &firewall::Firewall,
+    &host_device::HostDevice,
     &host_local::HostLocal,
     &loopback::Loopback,
     &portmap::Portmap,
     &ptp::Ptp,
     &sbr::Sbr,
     &static_ipam::Static,
+    &tap::Tap,
     &tuning::Tuning,
+    &vrf::Vrf,
 ];
 
 /// Which plugins these are: the build id of the program that holds them.

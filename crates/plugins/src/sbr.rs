@@ -8,7 +8,7 @@
 //! Everything lives in the pod's namespace and ends with it.
 
 mod plan;
-mod turn;
+pub(crate) mod turn;
 
 use std::net::IpAddr;
 
