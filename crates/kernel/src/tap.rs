@@ -45,8 +45,9 @@ pub struct Access<'a> {
 impl Access<'_> {
     /// What of these `link` does not have. (The kernel does not tell a device's security context.)
     pub fn differences(&self, link: &Link) -> Vec<String> {
-        let number = |kind| link::driver_number(link, kind).filter(|number| *number != NOBODY);
-        let yes = |kind| link::driver_byte(link, kind) == Some(1);
+        let number =
+            |kind| link.setting(kind).and_then(|value| value.u32()).filter(|number| *number != NOBODY);
+        let yes = |kind| link.setting(kind).and_then(|value| value.u8()) == Some(1);
         let mut all = Vec::new();
         for (what, kind, wanted) in [("owner", a::TUN_OWNER, self.user), ("group", a::TUN_GROUP, self.group)]
         {

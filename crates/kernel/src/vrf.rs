@@ -33,7 +33,7 @@ pub fn find(host: &mut Host, name: &str) -> Result<Option<Link>> {
 
 /// The table that a VRF routes by; `None` for any other link.
 pub fn table(link: &Link) -> Option<u32> {
-    (link.kind == KIND).then(|| link::driver_number(link, a::VRF_TABLE)).flatten()
+    link.setting(a::VRF_TABLE).filter(|_| link.kind == KIND)?.u32()
 }
 
 /// Puts a link into a VRF, or out of it with `None`. The kernel takes it down and up again for that.

@@ -48,8 +48,8 @@ impl Plugin for Vrf {
         // Two interfaces that are attached at once must not choose the same free table.
         let _turn = Turn::take(&pod)?;
         let interface = interface(req, &mut pod)?;
-        let mut undo = Undo::new();
         let was_there = pod.find_link(&conf.vrfname)?.is_some();
+        let mut undo = Undo::new();
         let vrf = conf.ensure(&mut pod)?;
         if interface.master.is_none() {
             undo.push(|| drop(leave(req, &conf.vrfname, was_there)));

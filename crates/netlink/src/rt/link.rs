@@ -85,8 +85,6 @@ pub struct Link {
     pub link: Option<u32>,
     /// The driver: `veth`, `bridge`, `ifb`…
     pub kind: String,
-    /// What its driver tells of it (`IFLA_INFO_DATA`), as it came: read it with [`crate::attr`].
-    pub data: Vec<u8>,
     /// The hardware address that was burnt into it, if there is such a one (since Linux 5.6).
     pub permanent_mac: Vec<u8>,
     /// The name of the device on its bus, such as a PCI address, for those that are on one (since Linux 5.14).
@@ -95,6 +93,8 @@ pub struct Link {
     pub alias: String,
     /// How many asked for promiscuous mode.
     pub promiscuity: u32,
+    /// What its driver says of it: the attributes of `IFLA_INFO_DATA`; see [`setting`](Link::setting).
+    pub driver: Vec<u8>,
     /// For a bridge: whether it filters VLANs.
     pub vlan_filtering: bool,
     /// For a bridge port: whether a frame may leave where it came from.
@@ -107,6 +107,11 @@ impl Link {
     /// Whether it is administratively up.
     pub fn is_up(&self) -> bool {
         self.flags & UP != 0
+    }
+
+    /// What its driver says of one of its own settings.
+    pub fn setting(&self, attribute: u16) -> Option<Attr<'_>> {
+        crate::attr::find(&self.driver, attribute)
     }
 
     /// Its hardware address as people write it, empty if it has none.
@@ -148,9 +153,9 @@ impl Link {
             match attr.kind {
                 a::INFO_KIND => self.kind = attr.string(),
                 a::INFO_DATA => {
+                    self.driver = attr.value.to_vec();
                     self.vlan_filtering =
                         self.kind == "bridge" && byte(attr, a::BR_VLAN_FILTERING) == Some(1);
-                    self.data = attr.value.to_vec();
                 }
                 a::INFO_SLAVE_DATA => {
                     self.hairpin = byte(attr, a::BRPORT_MODE) == Some(1);
@@ -160,16 +165,6 @@ impl Link {
             }
         }
     }
-}
-
-/// The number of four bytes of type `kind` among what the driver of a link tells.
-pub fn driver_number(link: &Link, kind: u16) -> Option<u32> {
-    crate::attr::find(&link.data, kind)?.u32()
-}
-
-/// The byte of type `kind` among what the driver of a link tells.
-pub fn driver_byte(link: &Link, kind: u16) -> Option<u8> {
-    crate::attr::find(&link.data, kind)?.u8()
 }
 
 /// A hardware address as people write it.
