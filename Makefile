@@ -2,6 +2,7 @@
 #
 #   make demo     watch pods get a network, on this machine, in namespaces that vanish afterwards
 #   make test     everything that this machine can prove; says what it left out and why
+#   make test-vm  what this kernel lacks, in an emulated machine; VM="links vlan" chooses steps
 #   make check    the quick loop: format, lints, unit tests
 #   make build    dist/podwire, dist/podwire-cni, dist/cni/<type>
 #   make lint     format and lints only
@@ -16,10 +17,11 @@ PREFIX ?= /usr/local
 CNI_BIN ?= /opt/cni/bin
 FUZZ_SECONDS ?= 60
 PLUGINS := bandwidth bridge firewall host-device host-local loopback portmap ptp sbr static tap tuning vrf
+VM ?=
 
-.PHONY: help demo test check build lint bench fuzz install clean
+.PHONY: help demo test test-vm check build lint bench fuzz install clean
 help:
-	@sed -n '3,10s/^# *//p' Makefile
+	@sed -n '3,11s/^# *//p' Makefile
 
 build:
 	@scripts/setup build
@@ -47,6 +49,12 @@ test:
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
 	@scripts/test
+
+test-vm:
+	@scripts/as-root "make test-vm" true
+	@scripts/setup build
+	@$(MAKE) --no-print-directory build
+	@scripts/vm $(VM)
 
 bench:
 	@scripts/as-root "make bench" true

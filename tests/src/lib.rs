@@ -7,6 +7,7 @@
 //! Programs under test are those that `make build` left in `dist/`.
 
 mod chain;
+mod drivers;
 mod facts;
 mod leftovers;
 mod node;
@@ -16,6 +17,7 @@ mod talk;
 mod twins;
 
 pub use chain::Chain;
+pub use drivers::needs;
 pub use facts::{Facts, Roles};
 pub use leftovers::{assert_same, differences};
 pub use node::{Node, Pod};
