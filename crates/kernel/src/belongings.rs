@@ -45,8 +45,7 @@ impl Belongings {
         };
         let mut batch = Batch::new();
         let lacking = self.addresses.iter().filter(|wanted| !has(wanted));
-        // They were in use: nobody else has them.
-        batch.extend(lacking.map(|one| address::add(link, one.ip, one.prefix, false)));
+        batch.extend(lacking.map(|one| one.give_to(link)));
         batch.extend(self.routes_lacking(&found.routes, link));
         Ok(host.route.batch(batch)?)
     }

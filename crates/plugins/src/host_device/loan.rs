@@ -87,21 +87,34 @@ fn is_recorded(req: &Request<'_>, link: &Link) -> bool {
     recorded.is_some_and(|one| !one.mac.is_empty() && one.mac == link.mac_text())
 }
 
-/// The device of this attachment in the pod, also if somebody renamed it there.
+/// The device of this attachment in the pod, also if somebody renamed it there, with the name that it has at home as its
+/// alias, also if somebody wiped that out.
 ///
 /// Without a record only the interface of the right name can be meant, and only if it is not seen to be another device: an
 /// ADD that failed since another attachment has the device, or the name, is followed by a DEL.
 pub fn find(req: &Request<'_>, wanted: Option<&Wanted>, pod: &mut Host) -> Result<Option<Link>> {
     let is_wanted = |link: &Link| wanted.and_then(|wanted| wanted.is(link));
-    let mut all = link::list(&mut pod.route)?;
-    // In a pod a device may well have the name that it has on the node.
-    all.retain(|link| IfName::parse(&link.alias).is_ok());
+    let all: Vec<Link> =
+        link::list(&mut pod.route)?.into_iter().filter_map(|link| signed(req, wanted, link)).collect();
     let named = all.iter().find(|link| link.name == req.ifname);
     if let Some(link) = named.filter(|link| is_wanted(link) != Some(false) || is_recorded(req, link)) {
         return Ok(Some(link.clone()));
     }
     let renamed = |link: &&Link| is_wanted(link) == Some(true) || is_recorded(req, link);
     Ok(all.iter().filter(|_| req.prev.is_some()).find(renamed).cloned())
+}
+
+/// A link with the name of a device at home as its alias: it says so, or it is known to be the one of which the config
+/// says so.
+fn signed(req: &Request<'_>, wanted: Option<&Wanted>, link: Link) -> Option<Link> {
+    match wanted {
+        // In a pod a device may well have the name that it has on the node.
+        _ if IfName::parse(&link.alias).is_ok() => Some(link),
+        Some(Wanted::Name(name)) if link.name == req.ifname && is_recorded(req, &link) => {
+            Some(Link { alias: name.clone(), ..link })
+        }
+        _ => None,
+    }
 }
 
 /// Brings `device` home from the pod. If its name is taken on the node meanwhile it comes home under a makeshift one.

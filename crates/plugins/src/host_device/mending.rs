@@ -22,6 +22,9 @@ pub fn inspect<'p>(req: &Request<'p>, wanted: &Wanted) -> Result<Vec<Finding<'p>
     let mut pod = req.pod()?;
     let named = pod.find_link(&req.ifname)?;
     match (loan::find(req, Some(wanted), &mut pod)?, named) {
+        (Some(device), Some(named)) if device.name == req.ifname && device.alias != named.alias => {
+            unsigned(req, wanted, &mut pod, &named)
+        }
         (Some(device), _) if device.name == req.ifname => inspection::pod_interface(req, &mut pod),
         (Some(device), named) => Ok(vec![renamed(req, device, named.is_some())]),
         (None, Some(other)) => unsigned(req, wanted, &mut pod, &other),
