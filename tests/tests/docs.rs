@@ -157,7 +157,14 @@ fn configs_in_the_documents_are_accepted() {
             let block: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
             for config in configs(&block) {
                 let output = Invocation::new(&node, &ours(), "STATUS", &nobody, &config).run();
-                assert_eq!(output.status, 0, "{place}: {}{}", output.stdout, output.stderr);
+                // A config may be good on another node: with a device, or a driver, that this one does not have.
+                let accepted_elsewhere = output.status == 1 && output.error().0 == 50;
+                assert!(
+                    output.status == 0 || accepted_elsewhere,
+                    "{place}: {}{}",
+                    output.stdout,
+                    output.stderr
+                );
                 accepted.extend(config["type"].as_str().map(String::from));
                 accepted.extend(config["ipam"]["type"].as_str().map(String::from));
             }
