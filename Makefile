@@ -16,7 +16,7 @@ DESTDIR ?=
 PREFIX ?= /usr/local
 CNI_BIN ?= /opt/cni/bin
 FUZZ_SECONDS ?= 60
-PLUGINS := bandwidth bridge debug dummy firewall flannel host-local ipvlan loopback macvlan noop portmap ptp sbr static tuning vlan
+PLUGINS := bandwidth bridge debug dummy firewall flannel host-device host-local ipvlan loopback macvlan noop portmap ptp sbr static tap tuning vlan vrf
 VM ?=
 
 .PHONY: help demo test test-vm check build lint bench fuzz install clean

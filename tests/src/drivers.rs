@@ -36,7 +36,8 @@ pub fn needs(driver: &str) -> bool {
 /// The driver that plugins of this type need and kernels may lack.
 fn driver_of(kind: &str) -> Option<&str> {
     match kind {
-        "macvlan" | "ipvlan" | "vlan" | "dummy" => Some(kind),
+        "macvlan" | "ipvlan" | "vlan" | "dummy" | "vrf" => Some(kind),
+        "tap" => Some("tun"),
         _ => None,
     }
 }

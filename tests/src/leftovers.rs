@@ -121,8 +121,11 @@ fn disciplines(all: &Value) -> Vec<String> {
     attached.map(|one| format!("queue {} of {}", text(&one["kind"]), text(&one["dev"]))).collect()
 }
 
+/// But for the kernel's own: those that every namespace is born with, and the one that comes with its first VRF and stays.
 fn rules(all: &Value) -> Vec<String> {
-    let own = |rule: &&Value| !matches!(rule["table"].as_str(), Some("local" | "main" | "default"));
+    let own = |rule: &&Value| {
+        !matches!(rule["table"].as_str(), Some("local" | "main" | "default")) && rule["priority"] != 1000
+    };
     list(all).iter().filter(own).map(|rule| format!("rule {rule}")).collect()
 }
 

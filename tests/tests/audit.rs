@@ -62,6 +62,8 @@ const ROWS: &[Row] = &[
         &["pods/ghost", "iptables rules of the Go plugins"]),
     row("mkdir -p /run/cni/tuning; echo '{\"mtu\": 1500}' > /run/cni/tuning/ghost_eth0.json
          long_ago /run/cni/tuning/ghost_eth0.json", &["tuning's back-up of nobody's"]),
+    row("mkdir -p /var/lib/cni/flannel; echo '{}' > /var/lib/cni/flannel/ghost; long_ago /var/lib/cni/flannel/ghost",
+        &["flannel's config for nobody"]),
     beyond_repair("ip link add vethghost type veth peer name other; ip link set vethghost alias pods/ghost/eth0",
         &["veth vethghost is in nobody's account"]),
     // What the living lack.

@@ -168,7 +168,10 @@ fn configs_in_the_documents_are_accepted() {
                     node.sh(&format!("ip link show {master} || {{ ip link add {master} type veth && ip link set {master} up; }}"));
                 }
                 let output = Invocation::new(&node, &ours(), "STATUS", &nobody, &config).run();
-                assert_eq!(output.status, 0, "{place}: {}{}", output.stdout, output.stderr);
+                // A config may be good on another node: with a device that this one does not have.
+                let elsewhere =
+                    config["type"] == "host-device" && output.status == 1 && output.error().0 == 50;
+                assert!(output.status == 0 || elsewhere, "{place}: {}{}", output.stdout, output.stderr);
             }
         }
     }

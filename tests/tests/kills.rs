@@ -30,6 +30,16 @@ const SUBNET_FILE: &str = "/run/test/subnet.env";
 const SUBNET: &str =
     "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.0.1/16\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
 
+fn host_device() -> Value {
+    json!({"type": "host-device", "device": "lent0", "ipam": {"type": "host-local", "ranges": [
+        [{"subnet": "10.5.0.0/16"}], [{"subnet": "fd05::/64"}]]}})
+}
+
+fn tap() -> Value {
+    json!({"type": "tap", "mtu": 1400, "owner": 1000, "ipam": {"type": "host-local", "ranges": [
+        [{"subnet": "10.6.0.0/16"}], [{"subnet": "fd06::/64"}]]}})
+}
+
 /// What follows the bridge in the chain of five.
 fn later() -> [Value; 4] {
     [
@@ -57,6 +67,9 @@ impl Scene {
         let (node, chain) = (Node::new(), Chain::new(&ours(), "net", plugins));
         node.lay_wire();
         node.write(SUBNET_FILE, SUBNET);
+        if plugins.iter().any(|config| config["type"] == "host-device") {
+            node.sh("ip link add lent0 type veth peer name lent1 && ip link set lent0 up");
+        }
         let first = node.pod("first");
         let empty = node.inside(&first);
         let result = chain.add(&node, &first);
@@ -263,6 +276,22 @@ fn a_pod_whose_sbr_was_killed_is_gone_after_del() {
 }
 
 #[test]
+fn a_device_whose_lending_was_killed_is_home_after_del() {
+    kill_adds(&[host_device()], After::Del);
+}
+
+#[test]
+fn a_device_whose_return_was_killed_is_home_after_the_next_del() {
+    kill_dels(&[host_device()]);
+}
+
+#[test]
+fn a_tap_device_whose_add_or_del_was_killed_is_gone_after_del() {
+    kill_adds(&[tap()], After::Del);
+    kill_dels(&[tap()]);
+}
+
+#[test]
 fn a_routed_pod_whose_del_was_killed_is_gone_after_the_next() {
     kill_dels(&[ptp(), json!({"type": "sbr"})]);
 }
@@ -378,6 +407,16 @@ fn an_add_of_ptp_and_sbr_any_of_whose_operations_fails_takes_back_what_it_did() 
 #[test]
 fn an_add_of_macvlan_any_of_whose_operations_fails_takes_back_what_it_did() {
     fail_adds(&[macvlan()]);
+}
+
+#[test]
+fn an_add_of_host_device_any_of_whose_operations_fails_takes_back_what_it_did() {
+    fail_adds(&[host_device()]);
+}
+
+#[test]
+fn an_add_of_tap_any_of_whose_operations_fails_takes_back_what_it_did() {
+    fail_adds(&[tap()]);
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn of_host(error: &kernel::Error) -> (u32, String) {
             "stop that container or choose another host port; if it is long gone, `podwire cni gc` frees it"
                 .into(),
         ),
+        Tap { .. } => (KERNEL, "is there a /dev/net/tun, and may this process use it?".into()),
         Other(_) => (code::INTERNAL, String::new()),
     }
 }

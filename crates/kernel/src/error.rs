@@ -40,6 +40,16 @@ pub enum Error {
         /// What it is.
         found: String,
     },
+    /// A TAP device could not be made.
+    #[error("create TAP device {name}: {step}: {source}")]
+    Tap {
+        /// Its name.
+        name: String,
+        /// The step that failed.
+        step: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A host port belongs to another pod.
     #[error("host port {port}/{protocol}{} is taken by {holder}", address.map(|a| format!(" on {a}")).unwrap_or_default())]
     PortTaken {

@@ -1,14 +1,17 @@
 //! What a pod network needs from one Linux host, a device or verb a file.
 //!
 //! A [`Host`] is a set of netlink sockets in one network [`Netns`]: the node has one, each pod has one.
-//! [`veth`], [`bridge`], [`ifb`] and [`child`] (with [`macvlan`], [`ipvlan`] and [`vlan`]) make devices, born where they
-//! will live, never moved; [`shaping`] limits them, [`sysctl`] turns the knobs, [`firewall`] holds the nftables idioms, [`detached`] deletes
+//! [`veth`], [`bridge`], [`ifb`], [`tap`], [`vrf`] and [`child`] (with [`macvlan`], [`ipvlan`] and [`vlan`]) make devices, born
+//! where they will live, never moved; [`custody`] hands over those that were there; [`shaping`] limits them, [`sysctl`] turns
+//! the knobs, [`firewall`] holds the nftables idioms, [`detached`] deletes
 //! without waiting for the kernel's dust to settle, and [`Undo`] takes back what a failed step left.
 //!
 //! Nothing here runs a program, and nothing here knows of CNI.
 
+mod belongings;
 pub mod bridge;
 pub mod child;
+pub mod custody;
 pub mod detached;
 mod error;
 pub mod firewall;
@@ -20,10 +23,13 @@ pub mod macvlan;
 pub mod netns;
 pub mod shaping;
 pub mod sysctl;
+pub mod tap;
 mod undo;
 pub mod veth;
 pub mod vlan;
+pub mod vrf;
 
+pub use belongings::Belongings;
 pub use error::{Error, Result};
 pub use firewall::owner::Owner;
 pub use host::Host;

@@ -284,6 +284,151 @@ fn carry_out(socket: i32, bytes: &[u8], report: i32) {
     }
 }
 
+/// A TAP device that is to be made.
+#[derive(Clone, Debug, Default)]
+pub struct TapBirth<'a> {
+    /// Its name, at most 15 bytes; no device may have it.
+    pub name: &'a str,
+    /// Several programs, or threads of one, may each have a queue of it.
+    pub multi_queue: bool,
+    /// The user that may open it without privileges.
+    pub owner: Option<u32>,
+    /// The group that may.
+    pub group: Option<u32>,
+    /// The security context (SELinux) that it is to have, which is that of whoever makes it.
+    pub label: Option<&'a str>,
+}
+
+/// What failed while a TAP device was made.
+pub type TapFailure = (&'static str, io::Error);
+
+/// The steps in which a TAP device is made, in order.
+const TAP_STEPS: [&str; 6] = [
+    "take on the security context",
+    "open /dev/net/tun",
+    "make the device (TUNSETIFF)",
+    "give it to its owner (TUNSETOWNER)",
+    "give it to its group (TUNSETGROUP)",
+    "let it stay (TUNSETPERSIST)",
+];
+
+/// Makes a TAP device in the calling thread's namespace that stays when its descriptor is closed. rtnetlink cannot
+/// make one.
+pub fn create_tap(tap: &TapBirth<'_>) -> Result<(), TapFailure> {
+    let invalid = |text: &'static str| (TAP_STEPS[2], io::Error::new(io::ErrorKind::InvalidInput, text));
+    // SAFETY: an all-zero ifreq is a valid value of a plain C struct.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if tap.name.is_empty() || tap.name.len() >= libc::IFNAMSIZ || tap.name.contains('\0') {
+        return Err(invalid("no name of a device"));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(tap.name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // Frames without a header of the driver's; an opener may ask for one. IFF_TUN_EXCL: never somebody else's.
+    let queues = if tap.multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | IFF_TUN_EXCL | queues;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    let label = tap.label.map(CString::new).transpose().map_err(|_| invalid("a NUL byte in a context"))?;
+    let steps = TapSteps { request, owner: tap.owner, group: tap.group, label };
+    let (step, errno) = match steps.label {
+        // The context of a thread among others cannot be changed, and may be one from which there is no way back.
+        Some(_) => in_a_child(&steps).map_err(|error| ("start a process", error))?,
+        None => steps.take(),
+    };
+    match errno {
+        0 => Ok(()),
+        errno => Err((
+            TAP_STEPS.get(step).copied().unwrap_or("make the device"),
+            io::Error::from_raw_os_error(errno),
+        )),
+    }
+}
+
+const IFF_TUN_EXCL: libc::c_int = 0x8000; // linux/if_tun.h
+
+/// Everything that is needed to make a TAP device with plain system calls.
+struct TapSteps {
+    request: libc::ifreq,
+    owner: Option<u32>,
+    group: Option<u32>,
+    label: Option<CString>,
+}
+
+impl TapSteps {
+    /// Takes the steps; (the last one taken, its error number or 0). Neither allocates nor locks.
+    fn take(&self) -> (usize, i32) {
+        // SAFETY: plain system calls on NUL-ended strings, numbers and `request`, which live through the calls; each
+        // descriptor was just opened here and is closed once.
+        unsafe {
+            let errno = || *libc::__errno_location();
+            if let Some(label) = &self.label {
+                let file =
+                    libc::open(c"/proc/thread-self/attr/current".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+                let bytes = label.as_bytes();
+                if file < 0 || libc::write(file, bytes.as_ptr().cast(), bytes.len()) < 0 {
+                    return (0, errno());
+                }
+                libc::close(file);
+            }
+            let tun = libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            if tun < 0 {
+                return (1, errno());
+            }
+            let numbers = [
+                (3, libc::TUNSETOWNER, self.owner),
+                (4, libc::TUNSETGROUP, self.group),
+                (5, libc::TUNSETPERSIST, Some(1)),
+            ];
+            let mut outcome = (2, 0);
+            if libc::ioctl(tun, libc::TUNSETIFF as _, &raw const self.request) < 0 {
+                outcome.1 = errno();
+            }
+            for (step, call, value) in numbers {
+                if let (0, Some(value)) = (outcome.1, value) {
+                    outcome.0 = step;
+                    if libc::ioctl(tun, call as _, libc::c_ulong::from(value)) < 0 {
+                        outcome.1 = errno();
+                    }
+                }
+            }
+            libc::close(tun);
+            outcome
+        }
+    }
+}
+
+/// Takes the steps in a process of their own, which ends with them.
+fn in_a_child(steps: &TapSteps) -> io::Result<(usize, i32)> {
+    let (read, write) = pipe()?;
+    // SAFETY: the system call itself instead of fork(3), which would touch locks of the caller's threads. The child
+    // has a copy of the memory, makes plain system calls on values prepared before, and ends with _exit: no
+    // allocation, no lock, no destructor runs in it.
+    let child = match check(unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) })? {
+        0 => {
+            let (step, errno) = steps.take();
+            let words = [step as i32, errno];
+            // SAFETY: the pointer and the length describe `words`; _exit never returns.
+            unsafe {
+                libc::write(write.as_raw_fd(), words.as_ptr().cast(), size_of_val(&words));
+                libc::_exit(0)
+            }
+        }
+        child => child as i32,
+    };
+    drop(write);
+    let mut words = [0i32; 2];
+    // SAFETY: the pointer and the length describe `words`, which is borrowed mutably.
+    let told = uninterrupted(|| unsafe {
+        libc::read(read.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(&words)) as libc::c_long
+    });
+    // SAFETY: waitpid(2) with a null status takes numbers only; the child is ours.
+    let _ = uninterrupted(|| unsafe { libc::waitpid(child, std::ptr::null_mut(), 0).into() });
+    match told? as usize {
+        8 => Ok((words[0] as usize, words[1])),
+        _ => Err(io::Error::other("the process that was to make the device ended early")),
+    }
+}
+
 /// A pipe, closed on exec: (to read from, to write to).
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];

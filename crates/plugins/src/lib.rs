@@ -12,6 +12,7 @@ pub mod debug;
 pub mod dummy;
 pub mod firewall;
 pub mod flannel;
+pub mod host_device;
 pub mod host_local;
 pub mod inspection;
 pub mod ipvlan;
@@ -26,8 +27,10 @@ pub mod ptp;
 pub mod sbr;
 pub mod static_ipam;
 pub mod subinterface;
+pub mod tap;
 pub mod tuning;
 pub mod vlan;
+pub mod vrf;
 
 use cni_plugin::Plugin;
 
@@ -39,6 +42,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &dummy::Dummy,
     &firewall::Firewall,
     &flannel::Flannel,
+    &host_device::HostDevice,
     &host_local::HostLocal,
     &ipvlan::Ipvlan,
     &loopback::Loopback,
@@ -48,8 +52,10 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &ptp::Ptp,
     &sbr::Sbr,
     &static_ipam::Static,
+    &tap::Tap,
     &tuning::Tuning,
     &vlan::Vlan,
+    &vrf::Vrf,
 ];
 
 /// Which plugins these are: the build id of the program that holds them.

@@ -9,7 +9,7 @@
 
 mod check;
 mod plan;
-mod turn;
+pub(crate) mod turn;
 
 use std::net::IpAddr;
 

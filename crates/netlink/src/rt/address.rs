@@ -27,6 +27,8 @@ pub struct Address {
     pub ip: IpAddr,
     /// The length of its prefix.
     pub prefix: u8,
+    /// The address to which packets for everybody go, if it has one.
+    pub broadcast: Option<IpAddr>,
     /// `RT_SCOPE_…`.
     pub scope: u8,
     /// `IFA_F_…`.
@@ -44,6 +46,19 @@ impl Address {
         self.flags & IFA_F_DADFAILED != 0
     }
 
+    /// A message that gives the address, as it was, to `link`, without asking whether somebody has it.
+    pub fn give_to(&self, link: u32) -> Message {
+        let Address { ip, prefix, .. } = *self;
+        let mut head = header(&ip, prefix, link);
+        head[3] = self.scope;
+        Message::new(libc::RTM_NEWADDR, super::CREATE, format!("add address {ip}/{prefix}"))
+            .raw(&head)
+            .ip(IFA_LOCAL, ip)
+            .ip(IFA_ADDRESS, ip)
+            .maybe(self.broadcast, |m, broadcast| m.ip(IFA_BROADCAST, broadcast))
+            .maybe(ip.is_ipv6().then_some(IFA_F_NODAD), |m, flags| m.u32(IFA_FLAGS, flags))
+    }
+
     /// Reads an address from `RTM_NEWADDR`.
     pub fn read(frame: Frame<'_>) -> Option<Address> {
         if frame.kind != libc::RTM_NEWADDR {
@@ -51,17 +66,18 @@ impl Address {
         }
         let head = frame.body.get(..8)?;
         let link = u32::from_ne_bytes([head[4], head[5], head[6], head[7]]);
-        let (mut local, mut address, mut flags) = (None, None, u32::from(head[2]));
+        let (mut local, mut address, mut broadcast, mut flags) = (None, None, None, u32::from(head[2]));
         for attr in frame.attrs(8) {
             match attr.kind {
                 IFA_LOCAL => local = attr.ip(),
                 IFA_ADDRESS => address = attr.ip(),
+                IFA_BROADCAST => broadcast = attr.ip(),
                 IFA_FLAGS => flags = attr.u32()?,
                 _ => {}
             }
         }
         // On a point-to-point link IFA_ADDRESS is the other side's; IFA_LOCAL is always ours.
-        Some(Address { link, ip: local.or(address)?, prefix: head[1], scope: head[3], flags })
+        Some(Address { link, ip: local.or(address)?, prefix: head[1], broadcast, scope: head[3], flags })
     }
 }
 

@@ -25,6 +25,8 @@ pub mod attribute {
     pub const NUM_TX_QUEUES: u16 = 31;
     pub const NUM_RX_QUEUES: u16 = 32;
     pub const LINK_NETNSID: u16 = 37;
+    pub const PERM_ADDRESS: u16 = 54;
+    pub const PARENT_DEV_NAME: u16 = 56;
     pub const ALLMULTI: u16 = 61;
     pub const INFO_KIND: u16 = 1;
     pub const INFO_DATA: u16 = 2;
@@ -43,6 +45,11 @@ pub mod attribute {
     pub const INET6_ADDR_GEN_MODE: u16 = 8;
     pub const AF_SPEC_BRIDGE_FLAGS: u16 = 0;
     pub const AF_SPEC_BRIDGE_VLAN_INFO: u16 = 2;
+    pub const VRF_TABLE: u16 = 1;
+    pub const TUN_OWNER: u16 = 1;
+    pub const TUN_GROUP: u16 = 2;
+    pub const TUN_PERSIST: u16 = 6;
+    pub const TUN_MULTI_QUEUE: u16 = 7;
 }
 use attribute as a;
 
@@ -85,6 +92,10 @@ pub struct Link {
     pub link: Option<u32>,
     /// The driver: `veth`, `bridge`, `ifb`…
     pub kind: String,
+    /// The hardware address that was burnt into it, if there is such a one (since Linux 5.6).
+    pub permanent_mac: Vec<u8>,
+    /// The name of the device on its bus, such as a PCI address, for those that are on one (since Linux 5.14).
+    pub parent: String,
     /// A note that someone wrote on it.
     pub alias: String,
     /// How many asked for promiscuous mode.
@@ -138,6 +149,8 @@ impl Link {
                 a::MASTER => link.master = attr.u32(),
                 a::LINK => link.link = attr.u32(),
                 a::IFALIAS => link.alias = attr.string(),
+                a::PERM_ADDRESS => link.permanent_mac = attr.value.to_vec(),
+                a::PARENT_DEV_NAME => link.parent = attr.string(),
                 a::PROMISCUITY => link.promiscuity = attr.u32().unwrap_or(0),
                 a::LINKINFO => link.read_info(attr),
                 _ => {}

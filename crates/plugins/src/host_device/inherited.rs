@@ -1,0 +1,54 @@
+//! What a device has on the node and the pod inherits with it (`useInterfaceNetwork`): where a cloud configures its
+//! devices itself, the node's configuration is the only one there is.
+
+use std::net::IpAddr;
+
+use cni::{Attachment, Ip, Route};
+use ipnet::IpNet;
+use kernel::rt::{address::Address, route};
+use kernel::Belongings;
+
+const UNIVERSE: u8 = 0; // RT_SCOPE_UNIVERSE, linux/rtnetlink.h
+const TEMPORARY: u32 = 0x01; // IFA_F_TEMPORARY, linux/if_addr.h; of IPv4 it means a second address of a subnet
+
+/// The addresses that are valid everywhere, and the routes of the main table.
+pub fn from(belongings: &Belongings) -> Belongings {
+    let lasting = |one: &&Address| one.scope == UNIVERSE && (one.ip.is_ipv4() || one.flags & TEMPORARY == 0);
+    Belongings {
+        addresses: belongings.addresses.iter().filter(lasting).cloned().collect(),
+        routes: belongings.routes.iter().filter(|one| one.table == route::MAIN).cloned().collect(),
+    }
+}
+
+/// Adds them to what the IPAM plugin gave, if it did not give the same.
+pub fn add(result: &mut Attachment, inherited: &Belongings) {
+    for one in &inherited.addresses {
+        let Ok(address) = IpNet::new(one.ip, one.prefix) else { continue };
+        if !result.ips.iter().any(|ip| ip.address == address) {
+            let gateway = gateway(inherited, &address);
+            result.ips.push(Ip { interface: None, address, gateway });
+        }
+    }
+    for one in &inherited.routes {
+        let Ok(dst) = IpNet::new(one.dst, one.prefix) else { continue };
+        let on_link = one.gateway.is_none().then_some(u32::from(route::LINK));
+        let wanted = Route {
+            dst,
+            gw: one.gateway,
+            mtu: one.mtu,
+            advmss: one.advmss,
+            priority: one.priority,
+            table: None,
+            scope: on_link,
+        };
+        if !result.routes.iter().any(|route| (route.dst, route.gw) == (dst, one.gateway)) {
+            result.routes.push(wanted);
+        }
+    }
+}
+
+/// The next hop of the default route, if it is in the address's subnet.
+fn gateway(inherited: &Belongings, address: &IpNet) -> Option<IpAddr> {
+    let defaults = inherited.routes.iter().filter(|one| one.is_default());
+    defaults.filter_map(|one| one.gateway).find(|gateway| address.contains(gateway))
+}

@@ -1,0 +1,235 @@
+//! vrf: the pod's interface is put into a VRF, a routing table of its own in which nothing but its kind is known. Pods with
+//! legs in several networks can so have overlapping addresses, or several default routes, without confusion.
+//!
+//! The kernel takes an interface down and up again to put it into a VRF. IPv4 addresses live through that; IPv6 addresses
+//! may not, and routes do not. What was lost is put back, the routes into the VRF's table.
+
+mod table;
+
+use cni::{Attachment, IfName, Version};
+use cni_plugin::{Context, Finding, Plugin, Request, Result};
+use kernel::rt::{link, route};
+use kernel::{vrf, Belongings, Host, Link, Undo};
+use serde::Deserialize;
+
+use crate::inspection;
+use crate::plumbing;
+use crate::sbr::turn::{self, Turn};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Vrf;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Conf {
+    vrfname: String,
+    /// 0 is the lowest that is free.
+    table: u32,
+}
+
+impl Plugin for Vrf {
+    fn name(&self) -> &'static str {
+        "vrf"
+    }
+
+    fn about(&self) -> &'static str {
+        "vrf: puts a pod's interface into a routing table of its own"
+    }
+
+    fn versions(&self) -> &'static [Version] {
+        Version::from(Version::V0_3_1)
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        let conf = Conf::read(req)?;
+        let result = recorded(req)?.clone();
+        let mut pod = req.pod()?;
+        // Two interfaces that are attached at once must not choose the same free table.
+        let _turn = Turn::take(&pod)?;
+        let interface = interface(req, &mut pod)?;
+        let was_there = pod.find_link(&conf.vrfname)?.is_some();
+        let mut undo = Undo::new();
+        let vrf = conf.ensure(&mut pod)?;
+        if interface.master.is_none() {
+            undo.push(|| drop(leave(req, &conf.vrfname, was_there)));
+        }
+        join(&mut pod, &interface, &vrf)?;
+        undo.keep();
+        Ok(result)
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        // A config without a name made nothing.
+        let Ok(conf) = Conf::read(req) else { return Ok(()) };
+        leave(req, &conf.vrfname, false)
+    }
+
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let conf = Conf::read(req)?;
+        let recorded = recorded(req)?;
+        let mut pod = req.pod()?;
+        let interface = interface(req, &mut pod)?;
+        let name = &conf.vrfname;
+        let again = || {
+            let req = req.clone();
+            move || Vrf.add(&req).map(drop)
+        };
+        let Some(vrf) = vrf::find(&mut pod, name)? else {
+            return Ok(vec![Finding::new(format!("the pod has no VRF {name}")).mended_by(again())]);
+        };
+        let mut findings = Vec::new();
+        let table = vrf::table(&vrf).unwrap_or_default();
+        if conf.table != 0 && conf.table != table {
+            findings.push(Finding::new(format!("VRF {name} has table {table}, not {}", conf.table)));
+        }
+        if !vrf.is_up() {
+            let up = inspection::change(req, link::up(&vrf));
+            findings.push(Finding::new(format!("VRF {name} is down")).mended_by(up));
+        }
+        if interface.master != Some(vrf.index) {
+            let text = format!("Failed to find {} associated to vrf {name}", req.ifname);
+            findings.push(Finding::new(text).mended_by(again()));
+        } else {
+            findings.extend(routes(req, &mut pod, &interface, (recorded, table))?);
+        }
+        Ok(findings)
+    }
+
+    /// Everything is in the pods and ends with them.
+    fn gc(&self, _: &Request<'_>) -> Result<()> {
+        turn::collect()
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        Conf::read(req)?;
+        match vrf::is_supported().doing(|| "find out whether the kernel has VRFs".into())? {
+            true => Ok(()),
+            false => Err(cni::Error::new(cni::code::NOT_AVAILABLE, NO_VRF).into()),
+        }
+    }
+}
+
+const NO_VRF: &str = "the kernel has no VRFs: CONFIG_NET_VRF, or the module vrf, is needed";
+
+impl Conf {
+    fn read(req: &Request<'_>) -> Result<Conf> {
+        let conf: Conf = req.config()?;
+        if conf.vrfname.is_empty() {
+            return invalid("configuration is expected to have a valid vrf name: vrfname is missing".into());
+        }
+        if let Err(error) = IfName::parse(&conf.vrfname) {
+            return invalid(format!("vrfname: {}", error.msg));
+        }
+        if conf.vrfname == req.ifname {
+            return invalid(format!("vrfname: {:?} is the name of the pod's interface", conf.vrfname));
+        }
+        table::check(conf.table)?;
+        Ok(conf)
+    }
+
+    /// The VRF, made if it is not there.
+    fn ensure(&self, pod: &mut Host) -> Result<Link> {
+        let name = &self.vrfname;
+        if let Some(vrf) = vrf::find(pod, name).doing(|| format!("vrfname: {name}"))? {
+            let table = vrf::table(&vrf).unwrap_or_default();
+            if self.table != 0 && self.table != table {
+                let text = format!("VRF {name} already exist with different routing table {table}");
+                let hint = format!("the config wants table {}", self.table);
+                return Err(cni::Error::invalid_config(text).with_details(hint).into());
+            }
+            if !vrf.is_up() {
+                pod.route.request(link::up(&vrf))?;
+            }
+            return Ok(vrf);
+        }
+        let table = match self.table {
+            0 => table::free(pod)?,
+            table => table,
+        };
+        vrf::create(pod, name, table).doing(|| format!("could not add VRF {name}"))
+    }
+}
+
+/// Puts the interface into the VRF, with all that it has.
+fn join(pod: &mut Host, interface: &Link, vrf: &Link) -> Result<()> {
+    if interface.master == Some(vrf.index) {
+        return Ok(());
+    }
+    if let Some(master) = interface.master {
+        let master = link::find_index(&mut pod.route, master)?.map(|link| link.name).unwrap_or_default();
+        let text = format!("interface {} has already a master set: {master}", interface.name);
+        return Err(cni::Error::internal(text).into());
+    }
+    let table = vrf::table(vrf).unwrap_or_default();
+    let belongings = Belongings::of(pod, interface.index)?.with_table(route::MAIN, table);
+    let changed = vrf::assign(pod, interface, Some(vrf));
+    changed.doing(|| format!("could not set vrf {} as master of {}", vrf.name, interface.name))?;
+    let restored = belongings.restore(pod, interface.index);
+    restored.doing(|| format!("could not restore addresses and routes of {} @ {}", interface.name, vrf.name))
+}
+
+/// Takes the interface out of the VRF, its routes back to the main table; a VRF with nothing in it goes, unless it `stays`.
+fn leave(req: &Request<'_>, name: &str, stays: bool) -> Result<()> {
+    let Some(mut pod) = req.find_pod()? else { return Ok(()) };
+    let Some(vrf) = pod.find_link(name)?.filter(|link| link.kind == vrf::KIND) else { return Ok(()) };
+    let members: Vec<Link> =
+        link::list(&mut pod.route)?.into_iter().filter(|link| link.master == Some(vrf.index)).collect();
+    let own = members.iter().find(|link| link.name == req.ifname);
+    let table = vrf::table(&vrf).unwrap_or_default();
+    let belongings = own.map(|link| Belongings::of(&mut pod, link.index)).transpose()?;
+    match own {
+        Some(own) if stays || members.len() > 1 => vrf::assign(&mut pod, own, None)?,
+        // Its end lets the last one go.
+        _ if !stays && members.len() <= usize::from(own.is_some()) => delete(&mut pod, &vrf)?,
+        _ => {}
+    }
+    match (own, belongings) {
+        (Some(own), Some(all)) => Ok(all.with_table(table, route::MAIN).restore(&mut pod, own.index)?),
+        _ => Ok(()),
+    }
+}
+
+fn delete(pod: &mut Host, vrf: &Link) -> Result<()> {
+    match pod.route.request(link::delete(vrf)) {
+        Err(error) if !error.is_gone() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The recorded routes are in the VRF's table: elsewhere nobody who uses the interface sees them.
+fn routes<'p>(
+    req: &Request<'p>,
+    pod: &mut Host,
+    interface: &Link,
+    (recorded, table): (&Attachment, u32),
+) -> Result<Vec<Finding<'p>>> {
+    let found = route::list(&mut pod.route)?;
+    let in_table = |wanted: &route::Route| {
+        found.iter().any(|one| (one.dst, one.prefix, one.table) == (wanted.dst, wanted.prefix, wanted.table))
+    };
+    let wanted =
+        recorded.routes.iter().filter(|wanted| wanted.table.is_none_or(|table| table == route::MAIN));
+    let wanted = wanted.map(|wanted| plumbing::wire_route(wanted, interface, recorded));
+    let missing = wanted.map(|wanted| route::Route { table, ..wanted }).filter(|wanted| !in_table(wanted));
+    Ok(missing
+        .map(|wanted| {
+            let text =
+                format!("route to {}/{} is missing in table {table} of the VRF", wanted.dst, wanted.prefix);
+            Finding::new(text).mended_by(inspection::change(req, wanted.add()))
+        })
+        .collect())
+}
+
+fn recorded<'a>(req: &'a Request<'_>) -> Result<&'a Attachment> {
+    let missing = || cni::Error::invalid_config("missing prevResult from earlier plugin").into();
+    req.prev.as_ref().ok_or_else(missing)
+}
+
+fn interface(req: &Request<'_>, pod: &mut Host) -> Result<Link> {
+    pod.get_link(&req.ifname).doing(|| format!("could not get link by name {}", req.ifname))
+}
+
+fn invalid<T>(text: String) -> Result<T> {
+    Err(cni::Error::invalid_config(text).into())
+}

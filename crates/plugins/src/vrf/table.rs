@@ -1,0 +1,58 @@
+//! Which routing table a VRF may have.
+
+use std::collections::HashSet;
+
+use cni_plugin::{Error, Result};
+use kernel::rt::{link, route, rule};
+use kernel::{vrf, Host};
+
+/// Numbers that mean something else (`rt_class_t`, linux/rtnetlink.h): none at all; "see the attribute"; what is used
+/// when nothing else fits, by everybody, and for the node itself.
+const RESERVED: [u32; 5] = [0, 252, 253, 254, 255];
+
+/// Refuses a table that is the system's. 0 asks for a free one.
+pub fn check(table: u32) -> Result<()> {
+    match table != 0 && RESERVED.contains(&table) {
+        false => Ok(()),
+        true => {
+            let text = format!("table: {table} is one of the system's own tables");
+            Err(cni::Error::invalid_config(text).with_details("choose another, or 0 for a free one").into())
+        }
+    }
+}
+
+/// The lowest that no VRF, no route and no rule in `pod` uses.
+pub fn free(pod: &mut Host) -> Result<u32> {
+    let mut taken: HashSet<u32> = RESERVED.into();
+    taken.extend(link::list(&mut pod.route)?.iter().filter_map(vrf::table));
+    taken.extend(route::list(&mut pod.route)?.iter().map(|route| route.table));
+    taken.extend(rule::tables(&mut pod.route)?);
+    lowest(&taken).ok_or_else(none_left)
+}
+
+fn lowest(taken: &HashSet<u32>) -> Option<u32> {
+    (1..u32::MAX).find(|table| !taken.contains(table))
+}
+
+fn none_left() -> Error {
+    cni::Error::internal("table: no routing table is free in the pod").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_table_is_none_of_the_systems() {
+        assert_eq!(lowest(&RESERVED.into()), Some(1));
+        assert_eq!(lowest(&[0, 1, 2, 4].into()), Some(3));
+        let taken: HashSet<u32> = (1..252).chain(RESERVED).collect();
+        assert_eq!(lowest(&taken), Some(256));
+    }
+
+    #[test]
+    fn the_systems_tables_are_refused() {
+        assert!([0, 1, 100, 256, u32::MAX].iter().all(|table| check(*table).is_ok()));
+        assert!([252, 253, 254, 255].iter().all(|table| check(*table).is_err()));
+    }
+}

@@ -1,0 +1,351 @@
+//! host-device: what may happen to a device while it is away, and beside Go's plugin.
+
+use podwire_tests::{assert_same, ours, Chain, Invocation, Node, Pod, GO};
+use serde_json::{json, Value};
+
+use crate::{addresses, link, network, refusal, status, without_netns, Families};
+
+/// The device that is lent. It is an end of a cable; a card would do the same, and this machine has none to spare.
+pub const LENT: &str = "lent0";
+const MAC: &str = "02:00:00:00:05:10";
+
+/// Makes the device on the node, up, and somebody at the other end: .1 and ::1.
+pub fn lend(node: &Node) -> Pod {
+    let neighbour = node.pod("neighbour");
+    node.sh(&format!(
+        "ip link add {LENT} address {MAC} type veth peer name lent1 netns neighbour
+         ip link set {LENT} up
+         ip -n neighbour link set lo up
+         ip -n neighbour link set lent1 up
+         ip -n neighbour address add 10.5.0.1/24 dev lent1
+         ip -n neighbour -6 address add fd05::1/64 dev lent1 nodad"
+    ));
+    neighbour
+}
+
+fn by_name() -> Value {
+    json!({"type": "host-device", "device": LENT, "ipam": Families::Both.pool()})
+}
+
+/// Name, alias and whether it is up, of the device on the node.
+fn at_home(node: &Node, name: &str) -> (String, bool) {
+    let found = node.json(&format!("ip -j link show {name}"));
+    let text = |key: &str| found[0][key].as_str().unwrap_or_default().to_string();
+    let up = found[0]["flags"].as_array().into_iter().flatten().any(|flag| flag == "UP");
+    (text("ifalias"), up)
+}
+
+#[test]
+fn the_device_has_the_pods_name_and_keeps_its_own_as_its_alias() {
+    let node = Node::new();
+    lend(&node);
+    let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
+    let result = chain.add(&node, &pod);
+    assert_eq!(
+        result["interfaces"],
+        json!([{"name": "eth0", "mac": MAC, "mtu": 1500, "sandbox": pod.netns}])
+    );
+    let inside = link(&node, &pod, "eth0");
+    assert_eq!((&inside["ifalias"], &inside["address"]), (&json!(LENT), &json!(MAC)));
+    assert!(!node.can(&format!("ip link show {LENT}")), "it is not in two places");
+    chain.del(&node, &pod, Some(&result));
+    assert_eq!(at_home(&node, LENT), (String::new(), false), "home, unsigned and down");
+}
+
+#[test]
+fn names_that_are_taken_on_either_side_do_no_harm() {
+    let node = Node::new();
+    lend(&node);
+    let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
+    // The node has the pod's name, the pod has the node's.
+    node.sh(&format!("ip link add eth0 type bridge; ip -n blue link add {LENT} type bridge"));
+    let before = node.state(&pod);
+    let result = chain.add(&node, &pod);
+    assert!(node.pings(Some(&pod), "10.5.0.1"));
+    chain.check(&node, &pod, &result).expect("CHECK");
+    chain.del(&node, &pod, Some(&result));
+    assert_same(&before, &node.state(&pod), "names");
+}
+
+#[test]
+fn a_device_that_was_renamed_in_the_pod_comes_home() {
+    let node = Node::new();
+    lend(&node);
+    let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
+    let before = node.state(&pod);
+    let result = chain.add(&node, &pod);
+    node.sh("ip -n blue link set eth0 down; ip -n blue link set eth0 name wan; ip -n blue link set wan up");
+    let (_, text) = chain.check(&node, &pod, &result).expect_err("renamed").error();
+    assert!(text.contains("the device is called wan"), "{text}");
+    chain.del(&node, &pod, Some(&result));
+    assert_same(&before, &node.state(&pod), "renamed");
+}
+
+#[test]
+fn a_device_whose_name_is_taken_at_home_comes_home_under_another() {
+    let node = Node::new();
+    lend(&node);
+    let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
+    let result = chain.add(&node, &pod);
+    node.sh(&format!("ip link add {LENT} type bridge"));
+    let call = |verb: &str| Invocation::new(&node, &ours(), verb, &pod, &chain.config(0)).prev(&result).run();
+    let failed = call("DEL");
+    let (_, text) = failed.error();
+    assert!(text.starts_with("failed to restore \"eth0\" to original name \"lent0\""), "{text}");
+    assert!(failed.stdout.contains("is back on the node as dev0"), "{}", failed.stdout);
+    assert_eq!(at_home(&node, "dev0").0, LENT, "it still says who it is");
+    assert_eq!(call("DEL").status, 0, "nothing is left to do in the pod");
+    assert_eq!(at_home(&node, "dev0").0, LENT);
+
+    node.sh(&format!("ip link delete {LENT}"));
+    assert_eq!(call("DEL").status, 0);
+    assert_eq!(at_home(&node, LENT), (String::new(), false), "its name is free, and its own again");
+}
+
+/// When a pod's namespace ends, the kernel gives the machine's cards back by itself, under whatever name is free.
+#[test]
+fn a_device_that_fell_back_by_itself_gets_its_name_back() {
+    for (fallen, by_gc) in [("eth0", false), ("dev7", false), ("dev7", true)] {
+        let node = Node::new();
+        lend(&node);
+        let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
+        let result = chain.add(&node, &pod);
+        node.sh(&format!(
+            "ip -n blue link set eth0 down
+             [ {fallen} = eth0 ] || ip -n blue link set eth0 name {fallen}
+             ip -n blue link set {fallen} netns $$"
+        ));
+        node.remove(&pod);
+        match by_gc {
+            true => chain.gc(&node, &[]),
+            false => chain.del(&node, &pod, Some(&result)),
+        }
+        assert_eq!(at_home(&node, LENT), (String::new(), false), "{fallen} {by_gc}");
+    }
+}
+
+#[test]
+fn links_of_the_node_that_only_look_like_it_keep_their_names() {
+    let node = Node::new();
+    lend(&node);
+    let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
+    // One is up, one is another device, one is named by people.
+    node.sh(&format!(
+        "ip link add eth0 type bridge; ip link set eth0 up alias {LENT}
+         ip link add dev3 type bridge; ip link set dev3 alias uplink
+         ip link add wan type bridge; ip link set wan alias {LENT}
+         ip link delete {LENT}"
+    ));
+    let before = node.leftovers();
+    chain.del(&node, &pod, None);
+    chain.gc(&node, &[]);
+    assert_same(&before, &node.leftovers(), "strangers");
+}
+
+#[test]
+fn another_attachments_device_is_not_taken() {
+    let node = Node::new();
+    lend(&node);
+    node.sh("ip link add lent7 type veth peer name lent8");
+    let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
+    let result = chain.add(&node, &pod);
+    let before = node.state(&pod);
+    let other = network("other", &json!({"type": "host-device", "device": "lent7"}));
+    let (_, text) = other.try_add(&node, &pod).expect_err("eth0 is taken").error();
+    assert!(text.contains("the pod has an interface eth0"), "{text}");
+    other.del(&node, &pod, None);
+    assert_same(&before, &node.state(&pod), "the other device of that name");
+
+    // The same device under a second name: it cannot be had twice, and is not lost by asking.
+    let call = |verb: &str| {
+        Invocation::new(&node, &ours(), verb, &pod, &chain.config(0)).env("CNI_IFNAME", "eth1").run()
+    };
+    let (_, text) = call("ADD").error();
+    assert!(text.starts_with("failed to find host device: there is no \"lent0\" on the node"), "{text}");
+    assert_eq!(call("DEL").status, 0);
+    assert_same(&before, &node.state(&pod), "the device under another name");
+    chain.check(&node, &pod, &result).expect("CHECK");
+    let not_now = status(&node, &chain);
+    assert_eq!(not_now.error().0, 50, "{}", not_now.stdout);
+}
+
+#[test]
+fn an_add_that_fails_puts_everything_back_on_the_node() {
+    let node = Node::new();
+    lend(&node);
+    node.sh(&format!(
+        "ip address add 192.0.2.7/24 dev {LENT}
+         ip -6 address add 2001:db8:7::7/64 dev {LENT} nodad
+         ip route add 203.0.113.0/24 via 192.0.2.1
+         ip -6 route add 2001:db8:8::/64 via 2001:db8:7::1
+         ip link set {LENT} alias 'our uplink'"
+    ));
+    let pod = node.pod("blue");
+    let everything = |node: &Node| {
+        let told =
+            format!("ip address show {LENT}; ip route; ip -6 route show dev {LENT}; ip link show {LENT}");
+        node.state(&pod) + &node.sh(&format!("({told}) | sed 's/^[0-9]*: //; s/if[0-9]*//'"))
+    };
+    let before = everything(&node);
+    let mut config = by_name();
+    config["ipam"]["routes"] = json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.9"}]);
+    let (_, text) = refusal(&node, &pod, &config);
+    assert!(text.contains("198.51.100.0/24"), "{text}");
+    assert_same(&before, &everything(&node), "a route that leads nowhere");
+    config["ipam"]["ranges"] = json!([[{"subnet": "10.5.0.0/29", "rangeStart": "10.5.0.9"}]]);
+    refusal(&node, &pod, &config);
+    assert_same(&before, &everything(&node), "a pool that is none");
+}
+
+#[test]
+fn what_the_device_has_on_the_node_can_go_with_it() {
+    let node = Node::new();
+    lend(&node);
+    node.sh(&format!(
+        "ip address add 10.5.0.77/24 dev {LENT}
+         ip -6 address add fd05::77/64 dev {LENT} nodad
+         ip route add default via 10.5.0.1
+         ip route add 203.0.113.0/24 dev {LENT}
+         ip -6 route add 2001:db8:8::/64 via fd05::1"
+    ));
+    let pod = node.pod("blue");
+    let config = json!({"type": "host-device", "device": LENT, "useInterfaceNetwork": true});
+    let chain = network("cloud", &config);
+    let result = chain.add(&node, &pod);
+    assert_eq!(addresses(&result), ["10.5.0.77", "fd05::77"]);
+    assert_eq!(result["ips"][0]["gateway"], "10.5.0.1");
+    let routes: Vec<_> =
+        result["routes"].as_array().expect("routes").iter().map(|one| one["dst"].clone()).collect();
+    assert_eq!(json!(routes), json!(["203.0.113.0/24", "0.0.0.0/0", "2001:db8:8::/64"]));
+    for host in ["10.5.0.1", "fd05::1"] {
+        assert!(node.pings(Some(&pod), host), "{host}");
+    }
+    assert!(node.can("ip -n blue route get 8.8.8.8 | grep -q 'via 10.5.0.1'"));
+    assert!(node.can("ip -n blue -6 route get 2001:db8:8::1 | grep -q 'via fd05::1'"));
+    chain.check(&node, &pod, &result).expect("CHECK");
+    node.sh("ip -n blue route delete 203.0.113.0/24");
+    chain.check(&node, &pod, &result).expect_err("a route that came along is missing");
+    chain.del(&node, &pod, Some(&result));
+
+    // Together with a pool.
+    node.sh(&format!("ip address add 10.5.0.77/24 dev {LENT}; ip link set {LENT} up"));
+    let mut both = by_name();
+    both["useInterfaceNetwork"] = json!(true);
+    let result = network("both", &both).add(&node, &pod);
+    assert_eq!(addresses(&result), ["10.5.0.2", "fd05::2", "10.5.0.77"]);
+    let all = node.sh("ip -n blue address show eth0");
+    assert!(addresses(&result).iter().all(|address| all.contains(address)), "{all}");
+}
+
+#[test]
+fn a_device_without_addresses_is_up_in_the_pod() {
+    let node = Node::new();
+    lend(&node);
+    let pod = node.pod("blue");
+    let chain = network("bare", &json!({"type": "host-device", "device": LENT}));
+    let result = chain.add(&node, &pod);
+    assert!(node.can("ip -n blue link show eth0 up | grep -q eth0"));
+    chain.check(&node, &pod, &result).expect("CHECK");
+    chain.del(&node, &pod, None);
+    assert_eq!(at_home(&node, LENT), (String::new(), false));
+}
+
+#[test]
+fn what_cannot_be_lent_is_refused_with_reasons() {
+    let node = Node::new();
+    lend(&node);
+    node.sh("ip link add br0 type bridge; ip link add twin address 02:00:00:00:05:10 type bridge");
+    let pod = node.pod("blue");
+    let before = node.state(&pod);
+    for (key, value, code, text) in [
+        ("device", "", 7, "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
+        ("device", "nowhere", 999, "failed to find host device: there is no \"nowhere\""),
+        ("device", "br0", 100, "failed to move link br0"),
+        ("hwaddr", "02:00", 7, "hwaddr: failed to parse MAC address \"02:00\""),
+        ("hwaddr", "02:00:00:00:00:77", 999, "failed to find host device: no link on the node"),
+        ("hwaddr", MAC, 7, "hwaddr: 02:00:00:00:05:10 is the address of several links: lent0, twin"),
+        ("kernelpath", "/etc", 7, "kernelpath: kernel device path \"/etc\" must be absolute"),
+        ("kernelpath", "/sys/devices/none", 7, "kernelpath: there is no device"),
+        ("pciBusID", "0000:ff:ff.7", 7, "pciBusID: device \"0000:ff:ff.7\" is neither"),
+        ("pciBusID", "../../../etc", 7, "pciBusID: device \"../../../etc\" is neither"),
+    ] {
+        let (found, said) = refusal(&node, &pod, &json!({"type": "host-device", key: value}));
+        assert!(found == code && said.starts_with(text), "{key} {value}: {found} {said}");
+    }
+    assert_same(&before, &node.state(&pod), "refusals");
+    node.sh("ip link delete twin");
+    let chain = network("by-address", &json!({"type": "host-device", "hwaddr": MAC.to_uppercase()}));
+    let result = chain.add(&node, &pod);
+    assert_eq!(result["interfaces"][0]["mac"], MAC);
+    chain.del(&node, &pod, None);
+}
+
+#[test]
+fn a_config_that_lost_the_device_gives_it_back_all_the_same() {
+    let node = Node::new();
+    lend(&node);
+    let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
+    let before = node.state(&pod);
+    chain.add(&node, &pod);
+    let mut forgetful = by_name();
+    forgetful["device"] = json!(null);
+    network("net", &forgetful).del(&node, &pod, None);
+    assert_same(&before, &node.state(&pod), "no device in the config");
+}
+
+#[test]
+fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
+    for families in Families::ALL {
+        let config = json!({"type": "host-device", "device": LENT, "ipam": families.pool()});
+        let (ours, go) = (ours(), GO.to_string());
+        let mut answers = Vec::new();
+        for (lender, returner) in [(&ours, &go), (&go, &ours), (&ours, &ours), (&go, &go)] {
+            let what = format!("{families:?}: lent by {lender}, brought home by {returner}");
+            let node = Node::new();
+            lend(&node);
+            let pod = node.pod("blue");
+            // Of ours' index Go knows nothing; an entry that is not true any more is a hint that leads nowhere.
+            let state = || -> String {
+                let all = node.state(&pod);
+                all.lines()
+                    .filter(|line| !line.starts_with("/run/podwire/host-local/"))
+                    .map(|line| format!("{line}\n"))
+                    .collect()
+            };
+            let before = state();
+            let chain = |path: &String| Chain::new(path, "net", std::slice::from_ref(&config));
+            let result = chain(lender).add(&node, &pod);
+            for path in [lender, returner] {
+                let checked = chain(path).check(&node, &pod, &result);
+                checked.unwrap_or_else(|failed| panic!("{what}: CHECK by {path}: {}", failed.stdout));
+            }
+            assert!(families.neighbours().iter().all(|host| node.pings(Some(&pod), host)), "{what}");
+            chain(returner).del(&node, &pod, Some(&result));
+            assert_same(&before, &state(), &what);
+            assert!(!at_home(&node, LENT).1, "{what}: it is down");
+            // And may be lent again.
+            let again = chain(lender).add(&node, &pod);
+            chain(returner).del(&node, &pod, Some(&again));
+            let mut plain = result.clone();
+            plain.as_object_mut().expect("an object").remove("dns");
+            answers.push((what, plain));
+        }
+        for (what, answer) in &answers {
+            assert_eq!(answer, &answers[0].1, "{what}");
+        }
+    }
+}
+
+/// Go's plugin leaks the lease of a pod whose namespace is not told, and fails if it is gone.
+#[test]
+fn what_go_lent_and_cannot_bring_home_ours_can() {
+    let node = Node::new();
+    lend(&node);
+    let pod = node.pod("blue");
+    let before = node.state(&pod);
+    let config = by_name();
+    let result = Chain::new(GO, "net", std::slice::from_ref(&config)).add(&node, &pod);
+    let ours = Chain::new(&ours(), "net", &[config]);
+    ours.del(&node, &without_netns(&pod), Some(&result));
+    assert_same(&before, &node.state(&pod), "the record tells where the pod is");
+}
