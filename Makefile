@@ -15,7 +15,7 @@ DESTDIR ?=
 PREFIX ?= /usr/local
 CNI_BIN ?= /opt/cni/bin
 FUZZ_SECONDS ?= 60
-PLUGINS := bandwidth bridge firewall host-local loopback portmap ptp sbr static tuning
+PLUGINS := bandwidth bridge dhcp firewall host-local loopback portmap ptp sbr static tuning
 
 .PHONY: help demo test check build lint bench fuzz install clean
 help:

@@ -139,7 +139,8 @@ pub fn ask(socket: &Path, question: &Question, patience: Duration) -> io::Result
     if line.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer"));
     }
-    let foreign = |_| io::Error::new(io::ErrorKind::InvalidData, "what listens there is not Podwire's daemon");
+    let foreign =
+        |_| io::Error::new(io::ErrorKind::InvalidData, "what listens there is not Podwire's daemon");
     serde_json::from_str(&line).map_err(foreign)
 }
 

@@ -62,9 +62,8 @@ pub fn leave_all_but(state: &Path, network: &str, valid: &[(String, String)]) ->
     for file in files {
         let Ok(text) = fs::read_to_string(file?.path()) else { continue };
         let Ok(Whose { owner }) = serde_json::from_str::<Whose>(&text) else { continue };
-        let is_it = |(container, ifname): &(String, String)| {
-            *container == owner.container && *ifname == owner.ifname
-        };
+        let is_it =
+            |(container, ifname): &(String, String)| *container == owner.container && *ifname == owner.ifname;
         if owner.network == network && !valid.iter().any(is_it) {
             leave(state, &owner)?;
         }

@@ -24,8 +24,7 @@ pub fn wrap(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     packet.extend([0, 0]);
     packet.extend(payload);
     // The sum of a datagram covers the addresses too.
-    let pseudo =
-        [&packet[12..20], &[0, UDP], &length(8).to_be_bytes()[..], &packet[20..]].concat();
+    let pseudo = [&packet[12..20], &[0, UDP], &length(8).to_be_bytes()[..], &packet[20..]].concat();
     let sum = match checksum(&pseudo) {
         0 => 0xffff,
         sum => sum,

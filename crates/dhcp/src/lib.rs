@@ -9,23 +9,22 @@
 //! - [`record`] keeps leases over a restart of the daemon;
 //! - [`daemon`] puts it together: one thread, which waits in one place for whatever comes first.
 
-
-
+pub mod daemon;
 pub mod dialect;
-
-
+mod door;
+mod error;
 pub mod frame;
 pub mod grant;
-
-
+pub mod interface;
+mod journal;
 pub mod machine;
 pub mod pace;
-
+pub mod record;
 pub mod sieve;
-
+mod tenant;
 pub mod v4;
 pub mod v6;
+pub mod wire;
 
-
-
-
+pub use daemon::{run, Settings};
+pub use error::{Error, Result};

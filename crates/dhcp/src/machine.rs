@@ -191,7 +191,9 @@ impl Machine {
                 self.speak(now)
             }
             (State::Discovering, Some(Heard::Useless(why))) => self.note(why),
-            (State::Requesting | State::Renewing | State::Rebinding, Some(heard)) => self.judge(heard, from, now),
+            (State::Requesting | State::Renewing | State::Rebinding, Some(heard)) => {
+                self.judge(heard, from, now)
+            }
             _ => Vec::new(),
         }
     }
@@ -267,7 +269,7 @@ impl Machine {
     }
 
     fn throw(&mut self) -> u32 {
-        self.dice.next() as u32
+        self.dice.throw() as u32
     }
 
     fn word(&self) -> Word {
@@ -293,7 +295,9 @@ impl Machine {
         let elapsed = now.saturating_sub(self.began);
         let message = self.dialect.say(&Saying { word: self.word(), xid: self.xid, elapsed, grant });
         let action = match (self.state, grant) {
-            (State::Renewing, Some(grant)) if self.dialect.is_v4() => Action::Tell(message, Box::new(grant.clone())),
+            (State::Renewing, Some(grant)) if self.dialect.is_v4() => {
+                Action::Tell(message, Box::new(grant.clone()))
+            }
             _ => Action::Shout(message),
         };
         self.said += 1;

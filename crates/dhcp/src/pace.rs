@@ -14,7 +14,7 @@ impl Dice {
     }
 
     /// The next number (splitmix64).
-    pub fn next(&mut self) -> u64 {
+    pub fn throw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,7 +24,7 @@ impl Dice {
 
     /// `time` give or take a share of it.
     fn around(&mut self, time: Duration, share: f64) -> Duration {
-        let throw = (self.next() >> 11) as f64 / (1u64 << 53) as f64; // 0 to 1
+        let throw = (self.throw() >> 11) as f64 / (1u64 << 53) as f64; // 0 to 1
         time.mul_f64(1.0 + share * (2.0 * throw - 1.0))
     }
 }

@@ -60,8 +60,8 @@ impl Client {
         options.insert(DhcpOption::ClientIdentifier(self.id.clone()));
         if saying.word != Word::Release {
             options.insert(DhcpOption::MaxMessageSize(LARGEST));
-            let wanted = self.requested.iter().map(|code| OptionCode::from(*code));
-            options.insert(DhcpOption::ParameterRequestList(wanted.collect()));
+            let wanted: Vec<_> = self.requested.iter().map(|code| OptionCode::from(*code)).collect();
+            options.extend_with((!wanted.is_empty()).then_some(DhcpOption::ParameterRequestList(wanted)));
         }
         for (code, value) in &self.provided {
             let option = UnknownOption::new(OptionCode::from(*code), value.clone());
@@ -93,7 +93,8 @@ impl Client {
             _ => return None,
         };
         // A server that repeats the identifier (RFC 6842) repeats this client's.
-        if let Some(DhcpOption::ClientIdentifier(repeated)) = message.opts().get(OptionCode::ClientIdentifier) {
+        if let Some(DhcpOption::ClientIdentifier(repeated)) = message.opts().get(OptionCode::ClientIdentifier)
+        {
             if *repeated != self.sent_id() {
                 return None;
             }
@@ -101,14 +102,14 @@ impl Client {
         let server = Server { id: id.octets().to_vec(), mac: None };
         match message.opts().msg_type()? {
             MessageType::Offer => Some(read(&message, server).map_or_else(Heard::Useless, Heard::Offer)),
-            MessageType::Ack => Some(
-                read(&message, server)
-                    .and_then(with_end)
-                    .map_or_else(Heard::Useless, Heard::Grant),
-            ),
+            MessageType::Ack => {
+                Some(read(&message, server).and_then(with_end).map_or_else(Heard::Useless, Heard::Grant))
+            }
             MessageType::Nak => {
                 let why = match message.opts().get(OptionCode::Message) {
-                    Some(DhcpOption::Message(text)) => text.chars().filter(|c| !c.is_control()).take(120).collect(),
+                    Some(DhcpOption::Message(text)) => {
+                        text.chars().filter(|c| !c.is_control()).take(120).collect()
+                    }
                     _ => String::new(),
                 };
                 Some(Heard::Refusal { server, why })
@@ -194,7 +195,12 @@ fn read(message: &Message, server: Server) -> Result<Grant, String> {
         address: IpNet::V4(address),
         gateway: gateway.map(IpAddr::V4),
         routes,
-        nameservers: nameservers.iter().filter(|ip| is_host(**ip)).take(8).map(|ip| IpAddr::V4(*ip)).collect(),
+        nameservers: nameservers
+            .iter()
+            .filter(|ip| is_host(**ip))
+            .take(8)
+            .map(|ip| IpAddr::V4(*ip))
+            .collect(),
         domain: domain.unwrap_or_default(),
         search: search.iter().filter_map(|name| sieve::domain(&name.to_ascii())).take(MOST_NAMES).collect(),
         mtu,
@@ -219,11 +225,15 @@ fn routes(message: &Message, own: Ipv4Addr) -> (Option<Ipv4Addr>, Vec<Route>) {
         dst: IpNet::V4(dst.trunc()),
         gateway: Some(router).filter(|router| !router.is_unspecified()).map(IpAddr::V4),
     };
-    if let Some(DhcpOption::ClasslessStaticRoute(all)) = message.opts().get(OptionCode::ClasslessStaticRoute) {
+    if let Some(DhcpOption::ClasslessStaticRoute(all)) = message.opts().get(OptionCode::ClasslessStaticRoute)
+    {
         let sound = all.iter().filter(|(_, router)| router.is_unspecified() || usable(router));
         let sound: Vec<_> = sound.take(MOST_ROUTES).collect();
         let default = sound.iter().find(|(dst, router)| dst.prefix_len() == 0 && !router.is_unspecified());
-        return (default.map(|(_, router)| *router), sound.iter().map(|(dst, router)| via(*dst, *router)).collect());
+        return (
+            default.map(|(_, router)| *router),
+            sound.iter().map(|(dst, router)| via(*dst, *router)).collect(),
+        );
     }
     let mut routes = Vec::new();
     if let Some(DhcpOption::StaticRoutingTable(all)) = message.opts().get(OptionCode::StaticRoutingTable) {

@@ -50,7 +50,9 @@ impl Client {
         let elapsed = (saying.elapsed.as_millis() / 10).min(u128::from(u16::MAX)) as u16;
         options.insert(DhcpOption::ElapsedTime(elapsed));
         if matches!(saying.word, Word::Request | Word::Renew | Word::Release) {
-            options.insert(DhcpOption::ServerId(saying.grant.map(|grant| grant.server.id.clone()).unwrap_or_default()));
+            options.insert(DhcpOption::ServerId(
+                saying.grant.map(|grant| grant.server.id.clone()).unwrap_or_default(),
+            ));
         }
         if saying.word != Word::Release {
             let opts = vec![OptionCode::DomainNameServers, OptionCode::DomainSearchList];
@@ -73,7 +75,8 @@ impl Client {
     pub fn understand(&self, packet: &[u8], xid: u32) -> Option<Heard> {
         let message = Message::decode(&mut Decoder::new(&sieve::v6(packet)?)).ok()?;
         let (options, [_, ours @ ..]) = (message.opts(), xid.to_be_bytes());
-        let for_us = matches!(options.get(OptionCode::ClientId), Some(DhcpOption::ClientId(id)) if *id == self.duid);
+        let for_us =
+            matches!(options.get(OptionCode::ClientId), Some(DhcpOption::ClientId(id)) if *id == self.duid);
         if message.xid() != ours || !for_us {
             return None;
         }
@@ -108,7 +111,9 @@ enum Trouble {
 
 fn status(options: &DhcpOptions) -> Result<(), Trouble> {
     match options.get(OptionCode::StatusCode) {
-        Some(DhcpOption::StatusCode(code)) if code.status != Status::Success => Err(Trouble::Status(code.status)),
+        Some(DhcpOption::StatusCode(code)) if code.status != Status::Success => {
+            Err(Trouble::Status(code.status))
+        }
         _ => Ok(()),
     }
 }
@@ -143,7 +148,12 @@ fn read(options: &DhcpOptions, server: Server) -> Result<Grant, Trouble> {
         address: IpNet::V6(Ipv6Net::from(address.addr)),
         gateway: None,
         routes: Vec::new(),
-        nameservers: nameservers.iter().filter(|ip| !ip.is_unspecified()).take(8).map(|ip| IpAddr::V6(*ip)).collect(),
+        nameservers: nameservers
+            .iter()
+            .filter(|ip| !ip.is_unspecified())
+            .take(8)
+            .map(|ip| IpAddr::V6(*ip))
+            .collect(),
         domain: String::new(),
         search: search.iter().filter_map(|name| sieve::domain(&name.to_ascii())).take(32).collect(),
         mtu: None,

@@ -331,14 +331,10 @@ pub fn packet_socket(link: u32, port: u16) -> io::Result<OwnedFd> {
     let mut code = datagrams_to(port);
     let program = libc::sock_fprog { len: code.len() as libc::c_ushort, filter: code.as_mut_ptr() };
     let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    let (option, value) = (libc::SO_ATTACH_FILTER, (&raw const program).cast());
     // SAFETY: the program's pointer and length describe `code`; both live through the call, which copies them.
-    check(
-        unsafe {
-            let value = (&raw const program).cast();
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, size)
-        }
-        .into(),
-    )?;
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, size) };
+    check(result.into())?;
     let (address, size) = link_address(link, [0; 6]);
     // SAFETY: the pointer and the length describe `address`, which lives through the call.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) }.into())?;

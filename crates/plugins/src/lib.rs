@@ -7,6 +7,7 @@
 pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
+pub mod dhcp;
 pub mod firewall;
 pub mod host_local;
 pub mod inspection;
@@ -26,6 +27,7 @@ use cni_plugin::Plugin;
 pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
+    &dhcp::Dhcp,
     &firewall::Firewall,
     &host_local::HostLocal,
     &loopback::Loopback,

@@ -88,9 +88,8 @@ fn an_offer_that_is_not_kept_is_given_up() {
     let mut machine = machine();
     machine.begin(at(0));
     machine.hear(&answer(&machine, MessageType::Offer, lease(120)), FROM, at(0));
-    let kinds: Vec<_> = (0..5)
-        .map(|_| shouted(&machine.tick(machine.due().unwrap())).opts().msg_type().unwrap())
-        .collect();
+    let kinds: Vec<_> =
+        (0..5).map(|_| shouted(&machine.tick(machine.due().unwrap())).opts().msg_type().unwrap()).collect();
     let (request, discover) = (MessageType::Request, MessageType::Discover);
     assert_eq!(kinds, [request, request, request, discover, discover]);
 }
@@ -231,7 +230,10 @@ fn ipv6_has_the_same_life() {
     let answer = |machine: &Machine, kind| message6(kind, machine.xid & 0xff_ffff, vec![address(100)]);
     machine.begin(at(0));
     let solicited = machine.xid;
-    assert!(matches!(&machine.hear(&answer(&machine, MessageType6::Advertise), None, at(0))[..], [Action::Shout(_)]));
+    assert!(matches!(
+        &machine.hear(&answer(&machine, MessageType6::Advertise), None, at(0))[..],
+        [Action::Shout(_)]
+    ));
     assert_ne!(machine.xid, solicited, "each message of DHCPv6 has its own number");
     let actions = machine.hear(&answer(&machine, MessageType6::Reply), None, at(0));
     assert!(matches!(&actions[..], [Action::Install { old: None, .. }]), "{actions:?}");

@@ -114,11 +114,15 @@ fn static_routes_stand_beside_the_router_and_classless_ones_alone() {
         let routes = routes.iter().map(|(dst, router)| (dst.parse().unwrap(), (*router).into())).collect();
         DhcpOption::ClasslessStaticRoute(routes)
     };
-    let grant = granted(vec![old, classless(&[("192.0.2.0/25", [0; 4]), ("198.51.100.0/24", [10, 0, 0, 5])])]);
+    let grant =
+        granted(vec![old, classless(&[("192.0.2.0/25", [0; 4]), ("198.51.100.0/24", [10, 0, 0, 5])])]);
     assert_eq!(routes_of(&grant), ["192.0.2.0/25 link", "198.51.100.0/24 10.0.0.5"]);
     assert_eq!(grant.gateway, None);
     let grant = granted(vec![classless(&[("0.0.0.0/0", [10, 0, 0, 6]), ("10.9.0.0/16", [127, 0, 0, 1])])]);
-    assert_eq!((grant.gateway, routes_of(&grant)), (Some([10, 0, 0, 6].into()), vec!["0.0.0.0/0 10.0.0.6".into()]));
+    assert_eq!(
+        (grant.gateway, routes_of(&grant)),
+        (Some([10, 0, 0, 6].into()), vec!["0.0.0.0/0 10.0.0.6".into()])
+    );
 }
 
 #[test]
@@ -140,17 +144,20 @@ fn what_is_not_for_this_client_is_not_heard() {
 
 #[test]
 fn what_cannot_be_used_says_why() {
-    let why = |address: [u8; 4], options: Vec<DhcpOption>| {
-        match client().understand(&message(MessageType::Ack, 7, address, options), 7) {
-            Some(Heard::Useless(why)) => why,
-            other => panic!("{other:?}"),
-        }
+    let why = |address: [u8; 4], options: Vec<DhcpOption>| match client()
+        .understand(&message(MessageType::Ack, 7, address, options), 7)
+    {
+        Some(Heard::Useless(why)) => why,
+        other => panic!("{other:?}"),
     };
     assert!(why([127, 0, 0, 1], lease(120)).contains("127.0.0.1"));
     assert!(why([255, 255, 255, 255], lease(120)).contains("no host"));
     let mask = |mask: [u8; 4]| vec![DhcpOption::SubnetMask(mask.into()), DhcpOption::AddressLeaseTime(120)];
     assert!(why([10, 0, 0, 9], mask([255, 0, 255, 0])).contains("255.0.255.0"));
-    assert_eq!(why([10, 0, 0, 9], vec![DhcpOption::AddressLeaseTime(9)]), "DHCP option Subnet Mask not found in DHCPACK");
+    assert_eq!(
+        why([10, 0, 0, 9], vec![DhcpOption::AddressLeaseTime(9)]),
+        "DHCP option Subnet Mask not found in DHCPACK"
+    );
     let endless = vec![DhcpOption::SubnetMask([255, 0, 0, 0].into())];
     assert_eq!(why([10, 0, 0, 9], endless), "DHCP option Lease Time not found in DHCPACK");
     assert!(why([10, 0, 0, 9], lease(1)).contains("too short"));
@@ -167,27 +174,31 @@ fn a_refusal_is_in_the_servers_words() {
 #[test]
 fn no_packet_can_do_harm() {
     let mut options = lease(120);
-    options.push(DhcpOption::DomainSearch(vec!["one.test.".parse().unwrap(), "two.one.test.".parse().unwrap()]));
-    options.push(DhcpOption::ClasslessStaticRoute(vec![("192.0.2.0/25".parse().unwrap(), [10, 0, 0, 5].into())]));
+    options
+        .push(DhcpOption::DomainSearch(vec!["one.test.".parse().unwrap(), "two.one.test.".parse().unwrap()]));
+    options.push(DhcpOption::ClasslessStaticRoute(vec![(
+        "192.0.2.0/25".parse().unwrap(),
+        [10, 0, 0, 5].into(),
+    )]));
     options.push(DhcpOption::DomainName("pods.test".into()));
     let good = message(MessageType::Ack, 7, [10, 0, 0, 9], options);
     let mut dice = crate::pace::Dice::seeded(42);
     let mut understood = 0;
     for _ in 0..60_000 {
         let mut bad = good.clone();
-        for _ in 0..1 + dice.next() % 4 {
+        for _ in 0..1 + dice.throw() % 4 {
             // Mostly among the options: the rest is fields of a fixed length.
-            let from = if dice.next() % 4 == 0 { 0 } else { 236 };
-            let at = from + dice.next() as usize % (bad.len() - from);
-            match dice.next() % 4 {
-                0 => bad[at] = dice.next() as u8,
-                1 => bad[at] ^= 1 << (dice.next() % 8),
+            let from = if dice.throw() % 4 == 0 { 0 } else { 236 };
+            let at = from + dice.throw() as usize % (bad.len() - from);
+            match dice.throw() % 4 {
+                0 => bad[at] = dice.throw() as u8,
+                1 => bad[at] ^= 1 << (dice.throw() % 8),
                 2 => drop(bad.remove(at)),
-                _ => bad.insert(at, [0, 255, 1, 121, 119, 80, 82][dice.next() as usize % 7]),
+                _ => bad.insert(at, [0, 255, 1, 121, 119, 80, 82][dice.throw() as usize % 7]),
             }
         }
-        if dice.next() % 16 == 0 {
-            bad.truncate(dice.next() as usize % bad.len());
+        if dice.throw() % 16 == 0 {
+            bad.truncate(dice.throw() as usize % bad.len());
         }
         understood += usize::from(client().understand(&bad, 7).is_some());
     }

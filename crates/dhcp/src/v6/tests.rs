@@ -8,7 +8,12 @@ pub(crate) fn client() -> Client {
 
 pub(crate) fn address(valid: u32) -> DhcpOption {
     let opts = DhcpOptions::new();
-    DhcpOption::IAAddr(IAAddr { addr: "fd00::9".parse().unwrap(), preferred_life: valid, valid_life: valid, opts })
+    DhcpOption::IAAddr(IAAddr {
+        addr: "fd00::9".parse().unwrap(),
+        preferred_life: valid,
+        valid_life: valid,
+        opts,
+    })
 }
 
 /// A server's message with an identity association of `inside`.
@@ -57,7 +62,8 @@ fn each_word_names_whom_it_is_for_and_what_is_held() {
         (Word::Rebind, MessageType::Rebind, false),
         (Word::Release, MessageType::Release, true),
     ] {
-        let saying = Saying { word, xid: 0xff00_0007, elapsed: Duration::from_secs(3600), grant: Some(&grant) };
+        let saying =
+            Saying { word, xid: 0xff00_0007, elapsed: Duration::from_secs(3600), grant: Some(&grant) };
         let said = Message::decode(&mut Decoder::new(&client().say(&saying))).unwrap();
         assert_eq!((said.msg_type(), said.xid()), (kind, [0, 0, 7]));
         assert_eq!(said.opts().get(OptionCode::ServerId).is_some(), named, "{word:?}");
@@ -93,13 +99,13 @@ fn no_packet_can_do_harm() {
     let mut understood = 0;
     for _ in 0..40_000 {
         let mut bad = good.clone();
-        for _ in 0..1 + dice.next() % 3 {
-            let at = dice.next() as usize % bad.len();
-            match dice.next() % 4 {
-                0 => bad[at] = dice.next() as u8,
-                1 => bad[at] ^= 1 << (dice.next() % 8),
+        for _ in 0..1 + dice.throw() % 3 {
+            let at = dice.throw() as usize % bad.len();
+            match dice.throw() % 4 {
+                0 => bad[at] = dice.throw() as u8,
+                1 => bad[at] ^= 1 << (dice.throw() % 8),
                 2 if bad.len() > 1 => drop(bad.remove(at)),
-                _ => bad.insert(at, dice.next() as u8),
+                _ => bad.insert(at, dice.throw() as u8),
             }
         }
         understood += usize::from(client().understand(&bad, 7).is_some());
