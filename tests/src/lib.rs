@@ -8,9 +8,11 @@
 
 mod chain;
 mod facts;
+mod lan;
 mod leftovers;
 mod node;
 mod plugin;
+mod process;
 pub mod strace;
 mod talk;
 mod twins;
@@ -20,6 +22,7 @@ pub use facts::{Facts, Roles};
 pub use leftovers::{assert_same, differences};
 pub use node::{Node, Pod};
 pub use plugin::{Invocation, Output};
+pub use process::Process;
 pub use talk::Listener;
 pub use twins::{compare, Case, Difference};
 

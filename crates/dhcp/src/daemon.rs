@@ -11,7 +11,7 @@ use std::time::Duration;
 use dhcp_api::{notes, Answer, Owner, Question, Wish};
 use netlink::sys;
 
-use crate::door::{Door, Said, Visitor};
+use crate::door::{self, Door, Said, Visitor};
 use crate::grant::Moment;
 use crate::record::Shelf;
 use crate::tenant::{Manner, Tenant};
@@ -49,12 +49,14 @@ impl Settings {
 
 /// Runs the daemon until somebody ends it with SIGTERM or SIGINT. Leases are kept for the next time.
 pub fn run(settings: &Settings) -> Result<()> {
+    // First of all: what the service manager passed on has its number until somebody else takes it.
+    let passed = door::passed()?;
     let signal =
         sys::signal_descriptor(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
     let shelf = Shelf::open(&settings.on_node(Path::new(notes::STATE)))?;
     let watched = shelf.notes();
     let watch = sys::watch_folder(&watched).map_err(Error::file("watch folder", &watched))?;
-    let door = Door::open(&settings.on_node(&settings.socket))?;
+    let door = Door::open(passed, &settings.on_node(&settings.socket))?;
     if let Some(path) = &settings.pid_file {
         fs::write(path, format!("{}\n", std::process::id())).map_err(Error::file("write", path))?;
     }
@@ -285,6 +287,7 @@ impl Daemon {
     fn check_waiting(&mut self, owner: &Owner) {
         let Some(Guest { waiting: Some((visitor, _)), .. }) = self.tenants.get_mut(owner) else { return };
         if visitor.has_left() {
+            journal::note("abandoned", owner, "reason=\"the plugin is gone\"");
             if let Some(Guest { tenant, .. }) = self.tenants.remove(owner) {
                 tenant.release();
             }

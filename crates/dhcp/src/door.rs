@@ -30,9 +30,9 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// The socket that systemd passed on, else a new one at `path`.
-    pub(crate) fn open(path: &Path) -> Result<Door> {
-        let door = match passed()? {
+    /// The socket that was passed on, else a new one at `path`.
+    pub(crate) fn open(passed: Option<UnixListener>, path: &Path) -> Result<Door> {
+        let door = match passed {
             Some(listener) => Door { listener, made: None },
             None => Door { listener: listen(path)?, made: Some(path.to_owned()) },
         };
@@ -63,7 +63,7 @@ impl AsFd for Door {
 }
 
 /// The socket that a service manager opened for this very process.
-fn passed() -> Result<Option<UnixListener>> {
+pub(crate) fn passed() -> Result<Option<UnixListener>> {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
     match (variable("LISTEN_PID"), variable("LISTEN_FDS")) {
         (Some(process), Some(1)) if process == std::process::id() => {

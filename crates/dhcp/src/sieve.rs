@@ -15,6 +15,8 @@ const END: u8 = 255;
 
 /// The options of DHCPv4 that are read, those that can fail to be understood behind the others.
 const KNOWN4: &[u8] = &[53, 54, 51, 58, 59, 1, 3, 6, 26, 33, 61, 15, 56, 121, 119];
+/// Those of one length.
+const FIXED: &[u8] = &[1, 26, 51, 52, 53, 54, 58, 59];
 /// The options of DHCPv6 that are read.
 const KNOWN6: &[u16] = &[CLIENT, SERVER, IDENTITY, STATUS, 23, 24];
 const CLIENT: u16 = 1;
@@ -82,6 +84,8 @@ impl Found {
             return;
         }
         match self.0.iter_mut().find(|(one, _)| *one == code) {
+            // What has one length only is said again, not continued.
+            Some((_, before)) if FIXED.contains(&code) => *before = value.to_vec(),
             Some((_, before)) => before.extend(value),
             None => self.0.push((code, value.to_vec())),
         }
@@ -197,6 +201,7 @@ mod tests {
         assert_eq!(kept(&[0, 53, 1, 5, 0, 80, 9, 1]), [53, 1, 5, END]);
         assert_eq!(kept(&[80, 1, 7, 53, 1, 5, END, 1, 4, 1, 1, 1, 1]), [53, 1, 5, END]);
         assert_eq!(kept(&[3, 2, 10, 0, 53, 1, 2, 3, 2, 0, 1]), [53, 1, 2, 3, 4, 10, 0, 0, 1, END]);
+        assert_eq!(kept(&[51, 4, 0, 0, 0, 9, 51, 4, 0, 0, 0, 7]), [51, 4, 0, 0, 0, 7, END]);
         assert_eq!(kept(&[3, 3, 10, 0, 1, 26, 3, 1, 1, 1, 15, 2, 0xff, 0xfe]), [END]);
         assert_eq!(
             kept(&[121, 6, 8, 10, 1, 2, 3, 4, 119, 1, 0]),

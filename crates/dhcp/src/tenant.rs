@@ -16,7 +16,7 @@ use crate::journal;
 use crate::machine::{Action, Machine};
 use crate::pace::Dice;
 use crate::record::Record;
-use crate::wire::Wire;
+use crate::wire::{self, Wire};
 use crate::{v4, v6, Error, Result};
 
 /// A link that does not say within this time that it is up may be one that never does.
@@ -268,23 +268,25 @@ impl Tenant {
 
     fn install(&mut self, old: Option<&Grant>, new: &Grant) -> Result<()> {
         self.is_changed = true;
-        let seconds = new.times.end;
-        let event = if old.is_some() { "renewed" } else { "bound" };
-        journal::note(event, self.owner(), format_args!("address={} seconds={seconds}", new.address));
         let mut interface = self.find()?;
         match self.is_new {
-            true => interface.resize(new.mtu),
-            false => interface.apply(old, new, self.record.wish.priority),
+            true => interface.resize(new.mtu)?,
+            false => interface.apply(old, new, self.record.wish.priority)?,
         }
+        let event = if old.is_some() { "renewed" } else { "bound" };
+        let fields = format_args!("address={} seconds={}", new.address, new.times.end);
+        journal::note(event, self.owner(), fields);
+        Ok(())
     }
 
     fn withdraw(&mut self, at: usize, grant: &Grant) -> Result<()> {
         self.is_changed = true;
-        journal::note("lost", self.owner(), format_args!("address={}", grant.address));
         self.lines[at].wire = None;
         // The other family may have an address still.
         let alone = self.lines.iter().all(|line| line.machine.held().is_none());
-        self.find()?.withdraw(grant, self.record.wish.priority, alone)
+        self.find()?.withdraw(grant, self.record.wish.priority, alone)?;
+        journal::note("lost", self.owner(), format_args!("address={}", grant.address));
+        Ok(())
     }
 
     fn grants(&self) -> Vec<&Grant> {
@@ -311,14 +313,16 @@ impl Tenant {
         Record { held, ..self.record.clone() }
     }
 
-    /// Gives everything back. A pod that is gone cannot tell, and its leases end by themselves.
+    /// Gives everything back. A pod that is gone cannot tell; for DHCPv4 the node can, if the server is within its reach.
     pub(crate) fn release(mut self) {
         for at in 0..self.lines.len() {
             let told = match self.lines[at].machine.release() {
                 None => continue,
-                Some(Action::Tell(message, grant)) => {
-                    self.connected(at).and_then(|wire| wire.tell(&message, &grant))
-                }
+                Some(Action::Tell(message, grant)) => match self.connected(at) {
+                    Ok(wire) => wire.tell(&message, &grant),
+                    Err(error) if error.is_gone() => wire::tell_from_here(&message, &grant),
+                    Err(error) => Err(error),
+                },
                 Some(Action::Shout(message)) => self.connected(at).and_then(|wire| wire.shout(&message)),
                 Some(_) => Ok(()),
             };

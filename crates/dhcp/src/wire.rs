@@ -15,6 +15,7 @@ use crate::grant::Grant;
 use crate::{frame, v4, Error, Result};
 
 const CLIENT_PORT: u16 = 68;
+const SERVER_PORT: u16 = 67;
 const CLIENT_PORT6: u16 = 546;
 const SERVER_PORT6: u16 = 547;
 /// All_DHCP_Relay_Agents_and_Servers.
@@ -135,6 +136,13 @@ impl AsFd for Wire {
             Wire::V6 { socket, .. } => socket.as_fd(),
         }
     }
+}
+
+/// Sends a message to the server of a grant from this process's own network, for a pod that is not there any more.
+pub fn tell_from_here(message: &[u8], grant: &Grant) -> Result<()> {
+    let Some(server) = v4::server_address(&grant.server) else { return Ok(()) };
+    let send = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?.send_to(message, (server, SERVER_PORT));
+    send().map(drop).map_err(Error::io("send a DHCP message from the node"))
 }
 
 /// The interface's link-local address, once it may be used.
