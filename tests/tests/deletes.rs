@@ -85,6 +85,14 @@ fn rows() -> Vec<Row> {
             ],
         },
         Row {
+            kind: "dhcp",
+            plugins: vec![json!({"type": "bridge", "bridge": "lan0", "ipam": {"type": "dhcp"}})],
+            failures: vec![
+                failure("no server answers", |node, _, _| drop(node.sh("ip link set s0 down"))),
+                failure("the pod has an interface of that name", taken_by_a_stranger),
+            ],
+        },
+        Row {
             kind: "static",
             plugins: vec![json!({"type": "static", "ipam": fixed})],
             failures: vec![failure("the address is none", |_, _, chain| {
@@ -178,6 +186,11 @@ fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
 /// tables, is there already.
 fn prepared(row: &Row) -> (Node, Chain) {
     let node = Node::new();
+    if row.kind == "dhcp" {
+        node.lan();
+        node.accompany(node.dhcp_server("--dhcp-range=10.66.0.50,10.66.0.250,255.255.255.0,2m"));
+        node.accompany(node.dhcp_daemon("--timeout 5s"));
+    }
     let chain = Chain::new(&ours(), &format!("net-{}", row.kind), &row.plugins);
     let first = node.pod("first");
     let result = chain.add(&node, &first);

@@ -149,6 +149,7 @@ fn configs(block: &Value) -> Vec<Value> {
 #[test]
 fn configs_in_the_documents_are_accepted() {
     let node = Node::new();
+    let _daemon = node.dhcp_daemon("");
     let nobody = Pod { name: String::new(), netns: String::new() };
     let mut accepted = BTreeSet::new();
     for document in documents() {

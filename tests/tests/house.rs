@@ -14,8 +14,13 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("cni-plugin", &["netlink", "kernel", "cni"]),
     ("cni-runtime", &["netlink", "kernel", "cni", "cni-plugin"]),
     ("ipam", &[]),
-    ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam"]),
-    ("cli", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "plugins"]),
+    ("dhcp-api", &[]),
+    ("dhcp", &["netlink", "kernel", "cni", "dhcp-api"]),
+    ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam", "dhcp-api"]),
+    (
+        "cli",
+        &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "dhcp-api", "dhcp", "plugins"],
+    ),
 ];
 
 /// The crates (by name) that `package` is linked from, itself included.

@@ -14,6 +14,7 @@ use cni::{code, json, Attachment, Version};
 use cni_plugin::{Finding, Plugin, Request, Result};
 use dhcp_api::{notes, Answer, Family, Owner, Question, Wish};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The plugin.
 #[derive(Debug)]
@@ -48,8 +49,9 @@ impl Plugin for Dhcp {
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         let conf = read(req)?;
+        let recorded = req.recorded()?;
         match ask(req, &Question::Inspect { owner: owner(req) }, ASKING)? {
-            Answer::Lease { result } => compare(req, &result),
+            Answer::Lease { result } => compare(&req.ifname, recorded, &result),
             Answer::None { why } => {
                 let text = format!("the DHCP lease of {} does not hold: {why}", req.ifname);
                 let req = req.clone();
@@ -135,7 +137,8 @@ fn owner(req: &Request<'_>) -> Owner {
 }
 
 fn acquire(req: &Request<'_>, wish: Wish) -> Result<Attachment> {
-    let netns = std::path::absolute(req.netns.clone().unwrap_or_default()).unwrap_or_default();
+    // Looked at here, where the runtime's path means what the runtime means.
+    let netns = std::path::absolute(req.netns()?.path()).unwrap_or_default();
     match ask(req, &Question::Acquire { owner: owner(req), netns, wish }, ACQUIRING)? {
         Answer::Lease { result } => Ok(Attachment::from_json(&result, Version::V1_1_0)?),
         other => Err(unexpected(other)),
@@ -156,12 +159,11 @@ fn reacquire(req: &Request<'_>, wish: Wish) -> Result<()> {
 }
 
 /// Every address of the lease is one that was recorded.
-fn compare<'p>(req: &Request<'p>, result: &serde_json::Value) -> Result<Vec<Finding<'p>>> {
+fn compare<'p>(ifname: &str, recorded: &Attachment, result: &Value) -> Result<Vec<Finding<'p>>> {
     let leased = Attachment::from_json(result, Version::V1_1_0)?;
-    let Some(recorded) = &req.prev else { return Ok(Vec::new()) };
     let others = leased.ips.iter().filter(|ip| !recorded.ips.iter().any(|one| one.address == ip.address));
     Ok(others
-        .map(|ip| Finding::new(format!("the DHCP server gave {} {} meanwhile", req.ifname, ip.address)))
+        .map(|ip| Finding::new(format!("the DHCP server gave {ifname} {} meanwhile", ip.address)))
         .collect())
 }
 

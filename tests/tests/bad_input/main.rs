@@ -69,6 +69,7 @@ fn good(kind: &str) -> Value {
         "bridge" => json!({"type": kind, "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": pool}),
         "ptp" => json!({"type": kind, "ipMasq": true, "ipam": pool}),
         "host-local" => json!({"type": kind, "ipam": pool}),
+        "dhcp" => json!({"type": kind, "ipam": {"type": kind}}),
         "static" => json!({"type": kind, "ipam": {"type": kind, "addresses": [{"address": "10.9.0.5/24"}]}}),
         "portmap" => {
             json!({"type": kind, "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}})
