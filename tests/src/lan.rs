@@ -1,5 +1,7 @@
 //! A network with a DHCP server: a bridge on a node, and dnsmasq in a namespace of its own behind it.
 
+use std::time::{Duration, Instant};
+
 use crate::{podwire, Node, Process};
 
 /// What the server says unless a test says otherwise: no answer is preceded by a ping, and no name is served.
@@ -36,6 +38,16 @@ impl Node {
         let mut daemon = Process::start(command);
         daemon.expect(&["event=ready"]);
         daemon
+    }
+
+    /// Waits until dnsmasq's file has so many leases: it is written a moment after what is said of it.
+    #[track_caller]
+    pub fn expect_leases(&self, count: usize) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.leases().len() != count {
+            assert!(Instant::now() < end, "{count} leases were expected: {:?}", self.leases());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The leases that dnsmasq has given: lines of its file.

@@ -81,6 +81,7 @@ fn a_pod_gets_an_address_and_all_that_comes_with_it_and_gives_it_back() {
     );
     // The identifier is that of the Go plugin: a zero and container/network/interface.
     let id = "00:62:6c:75:65:2f:6c:61:6e:2f:65:74:68:30";
+    node.expect_leases(1);
     let leases = node.leases();
     assert!(
         leases.len() == 1 && leases[0].ends_with(id) && leases[0].contains(ip.trim_end_matches("/24")),
@@ -90,7 +91,7 @@ fn a_pod_gets_an_address_and_all_that_comes_with_it_and_gives_it_back() {
     chain.check(&node, &pod, &result).unwrap();
     chain.del(&node, &pod, Some(&result));
     server.expect(&["DHCPRELEASE", ip.trim_end_matches("/24")]);
-    assert_eq!(node.leases(), [""; 0]);
+    node.expect_leases(0);
     assert_same(&before, &node.state(&pod), "after DEL");
     assert_eq!(node.sh("find /var/lib/podwire/dhcp -name '*.json'"), "");
     chain.del(&node, &pod, None);
@@ -131,6 +132,7 @@ fn options_of_the_config_and_of_the_arguments_are_sent() {
     server.expect(&["vendor class: podwire"]);
     server.expect(&["client provides name: web-0"]);
     server.expect(&["requested options: 1:netmask, 42:ntp-server"]);
+    node.expect_leases(1);
     assert!(node.leases()[0].contains(" web-0 "), "{:?}", node.leases());
 }
 
@@ -254,7 +256,7 @@ fn a_lease_that_is_given_back_while_the_daemon_is_away_is_given_back_when_it_com
     node.sh("ip address add 10.66.0.2/24 dev lan0");
     let (blue, red) = (node.pod("blue"), node.pod("red"));
     let results = [chain.add(&node, &blue), chain.add(&node, &red)];
-    assert_eq!(node.leases().len(), 2);
+    node.expect_leases(2);
     daemon.stop();
     chain.del(&node, &blue, Some(&results[0]));
     chain.del(&node, &blue, None);
@@ -264,7 +266,7 @@ fn a_lease_that_is_given_back_while_the_daemon_is_away_is_given_back_when_it_com
     let _daemon = node.dhcp_daemon("");
     server.expect(&["DHCPRELEASE"]);
     server.expect(&["DHCPRELEASE"]);
-    assert_eq!(node.leases(), [""; 0]);
+    node.expect_leases(0);
     assert_eq!(node.sh("ls /var/lib/podwire/dhcp/released"), "");
 }
 
@@ -292,7 +294,7 @@ fn gc_gives_the_leases_of_others_back() {
     Invocation::new(&node, &ours(), "GC", &nobody, &config).run().result();
     daemon.expect(&["event=released", "owner=lan/blue/eth0"]);
     server.expect(&["DHCPRELEASE"]);
-    assert_eq!(node.leases().len(), 2, "{:?}", node.leases());
+    node.expect_leases(2);
     chain.check(&node, &red, &kept).unwrap();
 }
 
@@ -311,7 +313,7 @@ fn a_pod_may_have_two_leases() {
     call("DEL").run().result();
     server.expect(&["DHCPRELEASE", address(&second).trim_end_matches("/24")]);
     chain.check(&node, &pod, &first).unwrap();
-    assert_eq!(node.leases().len(), 1);
+    node.expect_leases(1);
 }
 
 #[test]
@@ -328,7 +330,7 @@ fn ipv6_and_both_families() {
     let result2 = dual.add(&node, &both);
     assert_eq!(result2["ips"].as_array().unwrap().len(), 2, "{result2}");
     assert_eq!(addresses(&node, &both, "eth0").len(), 2);
-    assert_eq!(node.leases().len(), 3, "{:?}", node.leases());
+    node.expect_leases(3);
     daemon.stop();
     let daemon = node.dhcp_daemon("");
     assert_eq!(daemon.count(&["event=resumed"]), 2);
@@ -337,7 +339,7 @@ fn ipv6_and_both_families() {
     dual.del(&node, &both, Some(&result2));
     server.expect(&["DHCPRELEASE"]);
     server.expect(&["DHCPRELEASE"]);
-    assert_eq!(node.leases(), [""; 0]);
+    node.expect_leases(0);
 }
 
 #[test]

@@ -167,7 +167,9 @@ impl Daemon {
             let own = || owner.clone();
             all.extend(guest.waiting.iter().map(|(visitor, _)| (Source::Waiting(own()), visitor.as_fd())));
             all.extend(guest.tenant.notices().map(|notices| (Source::Notices(own()), notices.as_fd())));
-            all.extend(guest.tenant.wires().map(|(line, wire)| (Source::Wire(own(), line), wire.as_fd())));
+            for (line, wire) in guest.tenant.wires() {
+                all.extend(wire.fds().map(|fd| (Source::Wire(own(), line), fd)));
+            }
         }
         all.into_iter().unzip()
     }

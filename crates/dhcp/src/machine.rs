@@ -222,8 +222,12 @@ impl Machine {
         let is_asked = |id: &Vec<u8>| asked.is_none_or(|asked| asked == id);
         match heard {
             Heard::Grant(mut grant) if is_asked(&grant.server.id) => {
-                grant.server.mac = from;
                 let old = self.held.take().map(|held| Box::new(held.grant));
+                // Not every way tells where an answer came from; the same server is where it was.
+                let before = old.as_deref().or(self.offer.as_ref()).map(|grant| &grant.server);
+                let known =
+                    before.filter(|server| server.id == grant.server.id).and_then(|server| server.mac);
+                grant.server.mac = from.or(known);
                 let held = Held { grant: grant.clone(), since: self.said_at };
                 (self.state, self.due, self.rounds) = (State::Bound, held.renew(), 0);
                 (self.offer, self.last, self.trouble) = (None, Some(grant.clone()), None);

@@ -33,8 +33,10 @@ pub enum Wire {
         socket: OwnedFd,
         /// The link's index in the pod.
         link: u32,
-        /// Without a socket on the client's port the kernel would tell the server that nobody is there.
-        _port: Option<UdpSocket>,
+        /// The client's port, once there is an address. Without it the kernel would tell the server that nobody is there;
+        /// and in a pod with two interfaces on one network the other one may answer when the server asks for the
+        /// address, and get what is for this one.
+        port: Option<UdpSocket>,
     },
     /// From the link-local address.
     V6 {
@@ -59,11 +61,16 @@ impl Wire {
     pub fn v4(pod: &Host, link: &Link, held: Option<Ipv4Addr>) -> Result<Wire> {
         let doing = "open a packet socket in the pod";
         let socket = pod.run(|| sys::packet_socket(link.index, CLIENT_PORT))?.map_err(Error::io(doing))?;
+        let open = |address| -> std::io::Result<UdpSocket> {
+            let socket = UdpSocket::bind((address, CLIENT_PORT))?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
         let port = match held {
-            Some(address) => pod.run(|| UdpSocket::bind((address, CLIENT_PORT)))?.ok(),
+            Some(address) => pod.run(|| open(address))?.ok(),
             None => None,
         };
-        Ok(Wire::V4 { socket, link: link.index, _port: port })
+        Ok(Wire::V4 { socket, link: link.index, port })
     }
 
     /// For DHCPv6.
@@ -110,31 +117,40 @@ impl Wire {
     /// The next message, if there is one and it is one. A single one: whoever floods a pod must not keep the daemon from
     /// others.
     pub fn receive(&self) -> Result<Option<Message>> {
-        let mut buffer = [0; ROOM];
         match self {
-            Wire::V4 { socket, .. } => {
+            Wire::V4 { socket, port, .. } => {
+                let mut buffer = [0; ROOM];
                 let failed = Error::io("receive a DHCP message");
                 let caught = sys::receive_packet(socket.as_fd(), &mut buffer).map_err(failed)?;
-                Ok(caught.filter(|caught| !caught.own).and_then(|caught| {
+                let message = caught.filter(|caught| !caught.own).and_then(|caught| {
                     let bytes = frame::unwrap(&buffer[..caught.length])?;
                     Some(Message { bytes: bytes.to_vec(), from: caught.from })
-                }))
+                });
+                match (message, port) {
+                    (None, Some(port)) => datagram(port),
+                    (message, _) => Ok(message),
+                }
             }
-            Wire::V6 { socket, .. } => match socket.recv_from(&mut buffer) {
-                Ok((length, _)) => Ok(Some(Message { bytes: buffer[..length].to_vec(), from: None })),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
-                Err(source) => Err(Error::Io { doing: "receive a DHCPv6 message", source }),
-            },
+            Wire::V6 { socket, .. } => datagram(socket),
         }
+    }
+
+    /// What can be waited for.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let (first, second) = match self {
+            Wire::V4 { socket, port, .. } => (socket.as_fd(), port.as_ref().map(AsFd::as_fd)),
+            Wire::V6 { socket, .. } => (socket.as_fd(), None),
+        };
+        std::iter::once(first).chain(second)
     }
 }
 
-impl AsFd for Wire {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Wire::V4 { socket, .. } => socket.as_fd(),
-            Wire::V6 { socket, .. } => socket.as_fd(),
-        }
+fn datagram(socket: &UdpSocket) -> Result<Option<Message>> {
+    let mut buffer = [0; ROOM];
+    match socket.recv_from(&mut buffer) {
+        Ok((length, _)) => Ok(Some(Message { bytes: buffer[..length].to_vec(), from: None })),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+        Err(source) => Err(Error::Io { doing: "receive a DHCP message", source }),
     }
 }
 
