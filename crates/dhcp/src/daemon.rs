@@ -60,7 +60,8 @@ pub fn run(settings: &Settings) -> Result<()> {
     if let Some(path) = &settings.pid_file {
         fs::write(path, format!("{}\n", std::process::id())).map_err(Error::file("write", path))?;
     }
-    let manner = Manner { prefix: settings.host_prefix.clone(), longest: settings.resend_max };
+    let (prefix, boot) = (settings.host_prefix.clone(), shelf.boot().to_owned());
+    let manner = Manner { prefix, longest: settings.resend_max, boot };
     let (visitors, tenants) = (Vec::new(), BTreeMap::new());
     let mut daemon = Daemon {
         timeout: settings.timeout,
@@ -223,7 +224,7 @@ impl Daemon {
         if let Some(Guest { waiting: Some((earlier, _)), .. }) = self.tenants.remove(&owner) {
             let _ = earlier.answer(&failed("another ADD came for the same interface"));
         }
-        match Tenant::begin(owner.clone(), netns, wish, self.shelf.boot(), self.manner.clone()) {
+        match Tenant::begin(owner.clone(), netns, wish, self.manner.clone()) {
             Ok(tenant) => {
                 let until = sys::since_boot() + self.timeout;
                 self.tenants.insert(owner, Guest { tenant, waiting: Some((visitor, until)) });
@@ -301,7 +302,12 @@ impl Daemon {
         let Some(guest) = self.tenants.get_mut(owner) else { return };
         match work(&mut guest.tenant) {
             Ok(()) => self.keep(owner),
-            Err(error) => self.forget(owner, &error),
+            Err(error) if error.is_gone() || guest.waiting.is_some() => self.forget(owner, &error),
+            // It may be better next time.
+            Err(error) => {
+                journal::note("troubled", owner, format_args!("error=\"{error}\""));
+                self.keep(owner);
+            }
         }
     }
 
@@ -361,10 +367,13 @@ impl Daemon {
         let _ = visitor.answer(&failed(&text));
     }
 
-    /// The pod, or its interface, is gone or cannot be worked with: nobody is left to keep a lease for.
+    /// The pod, or its interface, is gone: nobody is left to keep a lease for. If it only cannot be worked with, the file
+    /// stays for the daemon's next life.
     fn forget(&mut self, owner: &Owner, error: &Error) {
         journal::note("forgotten", owner, format_args!("reason=\"{error}\""));
-        self.shelf.remove(owner);
+        if error.is_gone() {
+            self.shelf.remove(owner);
+        }
         if let Some(Guest { waiting: Some((visitor, _)), .. }) = self.tenants.remove(owner) {
             let _ = visitor.answer(&failed(&error.to_string()));
         }

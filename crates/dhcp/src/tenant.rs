@@ -32,6 +32,8 @@ pub(crate) struct Manner {
     pub(crate) prefix: PathBuf,
     /// The longest wait between two tries.
     pub(crate) longest: Duration,
+    /// The name of this life of the machine.
+    pub(crate) boot: String,
 }
 
 /// An attachment.
@@ -56,13 +58,7 @@ struct Line {
 
 impl Tenant {
     /// Begins to look for what `wish` asks for.
-    pub(crate) fn begin(
-        owner: Owner,
-        netns: &Path,
-        wish: Wish,
-        boot: &str,
-        manner: Manner,
-    ) -> Result<Tenant> {
+    pub(crate) fn begin(owner: Owner, netns: &Path, wish: Wish, manner: Manner) -> Result<Tenant> {
         let path = outside(&manner, netns);
         let missing = || Error::Gone(format!("failed to open netns {path:?}: no such file or directory"));
         let namespace = identity(&path).ok_or_else(missing)?;
@@ -70,7 +66,7 @@ impl Tenant {
         let strange =
             |_| Error::Other(format!("{} has no Ethernet address, and DHCP needs one", found.link.name));
         let mac = <[u8; 6]>::try_from(found.link.mac.as_slice()).map_err(strange)?;
-        let (netns, boot, held) = (netns.to_owned(), boot.to_owned(), Vec::new());
+        let (netns, boot, held) = (netns.to_owned(), manner.boot.clone(), Vec::new());
         let record = Record { owner, netns, namespace, mac, wish, boot, held };
         let mut tenant = Tenant::of(record, manner)?;
         tenant.is_new = true;
@@ -269,9 +265,13 @@ impl Tenant {
     fn install(&mut self, old: Option<&Grant>, new: &Grant) -> Result<()> {
         self.is_changed = true;
         let mut interface = self.find()?;
-        match self.is_new {
-            true => interface.resize(new.mtu)?,
-            false => interface.apply(old, new, self.record.wish.priority)?,
+        let applied = match self.is_new {
+            true => interface.resize(new.mtu),
+            false => interface.apply(old, new, self.record.wish.priority),
+        };
+        // What a server asks for and the kernel does not take is no reason to give the lease up.
+        if let Err(error) = applied {
+            journal::note("unapplied", self.owner(), format_args!("error=\"{error}\""));
         }
         let event = if old.is_some() { "renewed" } else { "bound" };
         let fields = format_args!("address={} seconds={}", new.address, new.times.end);
@@ -409,7 +409,8 @@ mod tests {
 
     #[test]
     fn the_prefix_stands_before_paths_of_the_node() {
-        let manner = |prefix: &str| Manner { prefix: prefix.into(), longest: Duration::ZERO };
+        let manner =
+            |prefix: &str| Manner { prefix: prefix.into(), longest: Duration::ZERO, boot: String::new() };
         assert_eq!(outside(&manner("/host"), Path::new("/run/netns/a")), Path::new("/host/run/netns/a"));
         assert_eq!(outside(&manner(""), Path::new("/run/netns/a")), Path::new("/run/netns/a"));
     }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, OptionCode, UnknownOption};
+use dhcproto::v4::{DhcpOption, DhcpOptions, Flags, Message, MessageType, OptionCode, UnknownOption};
 use dhcproto::{Decodable, Decoder, Encodable};
 use ipnet::{IpNet, Ipv4Net};
 
@@ -42,7 +42,6 @@ impl Client {
             IpAddr::V4(address) => Some(address),
             IpAddr::V6(_) => None,
         });
-        let server = saying.grant.and_then(|grant| server_address(&grant.server));
         let speaks_from_address = matches!(saying.word, Word::Renew | Word::Rebind | Word::Release);
         let from = held.filter(|_| speaks_from_address).unwrap_or(none);
         let mut message = Message::new_with_id(saying.xid, from, none, none, none, &self.mac);
@@ -51,12 +50,17 @@ impl Client {
             // Some links (ipvlan) do not pass on what is sent to an address that is not yet theirs.
             message.set_flags(Flags::default().set_broadcast());
         }
+        self.add_options(message.opts_mut(), saying, held);
+        // Nothing in it can fail to be written: every value was made above.
+        message.to_vec().unwrap_or_default()
+    }
+
+    fn add_options(&self, options: &mut DhcpOptions, saying: &Saying<'_>, held: Option<Ipv4Addr>) {
         let kind = match saying.word {
             Word::Discover => MessageType::Discover,
             Word::Request | Word::Renew | Word::Rebind => MessageType::Request,
             Word::Release => MessageType::Release,
         };
-        let options = message.opts_mut();
         options.insert(DhcpOption::ClientIdentifier(self.id.clone()));
         if saying.word != Word::Release {
             options.insert(DhcpOption::MaxMessageSize(LARGEST));
@@ -76,10 +80,9 @@ impl Client {
         };
         options.extend_with(asked.map(DhcpOption::RequestedIpAddress));
         if matches!(saying.word, Word::Request | Word::Release) {
+            let server = saying.grant.and_then(|grant| server_address(&grant.server));
             options.extend_with(server.map(DhcpOption::ServerIdentifier));
         }
-        // Nothing in it can fail to be written: every value was made above.
-        message.to_vec().unwrap_or_default()
     }
 
     /// What a packet says to this client, if it says anything.
@@ -130,7 +133,7 @@ trait ExtendWith {
     fn extend_with(&mut self, option: Option<DhcpOption>);
 }
 
-impl ExtendWith for dhcproto::v4::DhcpOptions {
+impl ExtendWith for DhcpOptions {
     fn extend_with(&mut self, option: Option<DhcpOption>) {
         if let Some(option) = option {
             self.insert(option);
