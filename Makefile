@@ -15,8 +15,9 @@ MACHINE := $(shell uname -m)
 DESTDIR ?=
 PREFIX ?= /usr/local
 CNI_BIN ?= /opt/cni/bin
+SYSTEMD ?= $(PREFIX)/lib/systemd/system
 FUZZ_SECONDS ?= 60
-PLUGINS := bandwidth bridge debug dummy firewall flannel host-device host-local ipvlan loopback macvlan noop portmap ptp sbr static tap tuning vlan vrf
+PLUGINS := bandwidth bridge debug dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan noop portmap ptp sbr static tap tuning vlan vrf
 VM ?=
 
 .PHONY: help demo test test-vm check build lint bench fuzz install clean
@@ -67,10 +68,13 @@ fuzz:
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 install: build
-	@scripts/say "installing into $(DESTDIR)$(PREFIX)/bin and $(DESTDIR)$(CNI_BIN)"
+	@scripts/say "installing into $(DESTDIR)$(PREFIX)/bin, $(DESTDIR)$(CNI_BIN) and $(DESTDIR)$(SYSTEMD)"
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(CNI_BIN)
 	install -m 0755 dist/podwire $(DESTDIR)$(PREFIX)/bin/podwire
 	ln -sf podwire $(DESTDIR)$(PREFIX)/bin/cnitool
+	install -d $(DESTDIR)$(SYSTEMD)
+	install -m 0644 deploy/systemd/podwire-dhcp.socket $(DESTDIR)$(SYSTEMD)/podwire-dhcp.socket
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/systemd/podwire-dhcp.service > $(DESTDIR)$(SYSTEMD)/podwire-dhcp.service
 	@# A new file is moved over the old one, so that a plugin that runs right now is not disturbed.
 	install -m 0755 dist/podwire-cni $(DESTDIR)$(CNI_BIN)/.podwire-cni.new
 	for type in $(PLUGINS); do ln -f $(DESTDIR)$(CNI_BIN)/.podwire-cni.new $(DESTDIR)$(CNI_BIN)/.$$type.new && \

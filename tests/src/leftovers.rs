@@ -10,7 +10,7 @@ const NODE: &str = r#"links=$(ip -j -d link); queues=$(tc -j qdisc); rules4=$(ip
 routes4=$(ip -j route show table all); routes6=$(ip -j -6 route show table all); nft=$(nft -j list ruleset)
 printf "%s\n" "$links" "$queues" "$rules4" "$rules6" "$routes4" "$routes6" "$nft"
 for save in iptables-save ip6tables-save; do $save 2>/dev/null | grep "^-A" | grep -i cni; done
-find /var/lib/cni /run /etc/cni -xdev -type f 2>/dev/null | sort; true"#;
+find /var/lib/cni /var/lib/podwire /run /etc/cni -xdev -type f 2>/dev/null | sort; true"#;
 
 const POD: &str = r#"links=$(ip -j -d addr); rules4=$(ip -j rule); rules6=$(ip -j -6 rule)
 routes4=$(ip -j route show table all); routes6=$(ip -j -6 route show table all)

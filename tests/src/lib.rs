@@ -9,10 +9,12 @@
 mod chain;
 mod drivers;
 mod facts;
+mod lan;
 mod leftovers;
 mod node;
 mod peer;
 mod plugin;
+mod process;
 pub mod strace;
 mod talk;
 mod twins;
@@ -24,6 +26,7 @@ pub use leftovers::{assert_same, differences};
 pub use node::{Node, Pod};
 pub use peer::{go_flannel, go_noop};
 pub use plugin::{Invocation, Output};
+pub use process::Process;
 pub use talk::Listener;
 pub use twins::{compare, Case, Difference};
 

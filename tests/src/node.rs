@@ -2,8 +2,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::Mutex;
 
 use serde_json::Value;
+
+use crate::Process;
 
 const SETUP: &str = "set -e
 mount -t tmpfs none /run
@@ -19,6 +22,8 @@ pub struct Node {
     holder: Child,
     /// Closed when the node goes, which ends the holder.
     stdin: Option<ChildStdin>,
+    /// Programs that run on it as long as it lives.
+    companions: Mutex<Vec<Process>>,
 }
 
 /// A pod's namespace on a node.
@@ -45,7 +50,12 @@ impl Node {
             .read_line(&mut line)
             .expect("the holder's word");
         assert_eq!(line, "ready\n", "a node needs root: network and mount namespaces");
-        Node { holder, stdin }
+        Node { holder, stdin, companions: Mutex::new(Vec::new()) }
+    }
+
+    /// Keeps a program running until the node goes.
+    pub fn accompany(&self, program: Process) {
+        self.companions.lock().expect("companions").push(program);
     }
 
     /// The process that holds the node: its namespaces and files are under `/proc/<pid>`.
@@ -128,6 +138,7 @@ impl Default for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        self.companions.lock().expect("companions").clear();
         drop(self.stdin.take());
         let _ = self.holder.wait();
     }

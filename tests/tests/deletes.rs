@@ -175,6 +175,14 @@ fn all_rows() -> Vec<Row> {
             ],
         },
         Row {
+            kind: "dhcp",
+            plugins: vec![json!({"type": "bridge", "bridge": "lan0", "ipam": {"type": "dhcp"}})],
+            failures: vec![
+                failure("no server answers", |node, _, _| drop(node.sh("ip link set s0 down"))),
+                failure("the pod has an interface of that name", taken_by_a_stranger),
+            ],
+        },
+        Row {
             kind: "static",
             plugins: vec![json!({"type": "static", "ipam": fixed})],
             failures: vec![failure("the address is none", |_, _, chain| {
@@ -300,6 +308,11 @@ fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
 fn node_for(row: &Row) -> Node {
     let node = node();
     node.lay_wire();
+    if row.kind == "dhcp" {
+        node.lan();
+        node.accompany(node.dhcp_server("--dhcp-range=10.66.0.50,10.66.0.250,255.255.255.0,2m"));
+        node.accompany(node.dhcp_daemon("--timeout 5s"));
+    }
     if row.kind == "host-device" {
         node.sh("ip link add lent0 type veth peer name lent1 && ip link set lent0 up");
     }

@@ -151,6 +151,7 @@ fn configs_in_the_documents_are_accepted() {
     let node = Node::new();
     let subnet = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
     node.write("/run/flannel/subnet.env", subnet);
+    let _daemon = node.dhcp_daemon("");
     let nobody = Pod { name: String::new(), netns: String::new() };
     let mut accepted = BTreeSet::new();
     for document in documents() {

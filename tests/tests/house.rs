@@ -14,9 +14,25 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("cni-plugin", &["netlink", "kernel", "cni"]),
     ("cni-runtime", &["netlink", "kernel", "cni", "cni-plugin"]),
     ("ipam", &[]),
-    ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam"]),
-    ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "plugins"]),
-    ("cli", &["audit", "netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "plugins"]),
+    ("dhcp-api", &[]),
+    ("dhcp", &["netlink", "kernel", "cni", "dhcp-api"]),
+    ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam", "dhcp-api"]),
+    ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "dhcp-api", "plugins"]),
+    (
+        "cli",
+        &[
+            "netlink",
+            "kernel",
+            "cni",
+            "cni-plugin",
+            "cni-runtime",
+            "ipam",
+            "dhcp-api",
+            "dhcp",
+            "plugins",
+            "audit",
+        ],
+    ),
 ];
 
 /// The crates (by name) that `package` is linked from, itself included.

@@ -10,6 +10,7 @@ mod answer;
 mod catalogue;
 mod cnitool;
 mod demo;
+mod dhcp_daemon;
 mod duration;
 mod failure;
 mod paint;
@@ -50,6 +51,9 @@ enum Command {
     Cni(Box<verbs::Verb>),
     /// Watch three pods get a network on this machine, in namespaces that vanish afterwards.
     Demo,
+    /// Keep leases for pods whose addresses come from a DHCP server.
+    #[command(subcommand)]
+    Dhcp(dhcp_daemon::Dhcp),
     /// The network plugins that this program knows.
     Plugins,
     /// The version of this program, and of the specification that it speaks.
@@ -73,6 +77,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Demo => match demo::run() {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => Err(Failure::new("the demo failed", cni::Error::internal(format!("{error:#}")))),
+        },
+        Command::Dhcp(command) => match command.run() {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(failure) => Err(failure),
         },
         Command::Plugins => Ok(catalogue::plugins()),
         Command::Version => Ok(catalogue::version()),

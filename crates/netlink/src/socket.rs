@@ -59,11 +59,14 @@ impl Socket {
     }
 
     /// Joins a group of notices (`RTNLGRP_…`). A socket without a number of its own has the kernel's, which
-    /// hears nothing of what the kernel says; one that has sent something has a number already.
+    /// hears nothing of what the kernel says; one that has sent something, or joined a group before, has a number
+    /// already, and is told that it cannot have another.
     pub fn subscribe(&mut self, group: u32) -> Result<()> {
-        if self.seq == 0 {
-            sys::bind_netlink(self.fd.as_fd())
-                .map_err(|source| Error::Io { doing: "bind a netlink socket".into(), source })?;
+        match sys::bind_netlink(self.fd.as_fd()) {
+            Err(source) if source.raw_os_error() != Some(libc::EINVAL) => {
+                return Err(Error::Io { doing: "bind a netlink socket".into(), source })
+            }
+            _ => {}
         }
         sys::set_netlink_option(self.fd.as_fd(), libc::NETLINK_ADD_MEMBERSHIP, group as i32)
             .map_err(|source| Error::Io { doing: format!("subscribe to netlink group {group}"), source })

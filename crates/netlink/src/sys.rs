@@ -438,6 +438,155 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
+/// What came over a [`packet_socket`], and from whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caught {
+    /// How many bytes.
+    pub length: usize,
+    /// The hardware address of the sender, if it has six bytes.
+    pub from: Option<[u8; 6]>,
+    /// Whether this machine sent it itself.
+    pub own: bool,
+}
+
+/// A socket below IP on one link of the current namespace: it gets the IPv4 packets that are UDP datagrams to `port`
+/// and no later fragments, from the IP header on, and nothing else, since the kernel picks them.
+pub fn packet_socket(link: u32, port: u16) -> io::Result<OwnedFd> {
+    // Without a protocol it hears nothing before the filter is in its place.
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: socket(2) takes numbers only.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) }.into())?;
+    // SAFETY: the descriptor was just returned to us and has no other owner.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let mut code = datagrams_to(port);
+    let program = libc::sock_fprog { len: code.len() as libc::c_ushort, filter: code.as_mut_ptr() };
+    let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    let (option, value) = (libc::SO_ATTACH_FILTER, (&raw const program).cast());
+    // SAFETY: the program's pointer and length describe `code`; both live through the call, which copies them.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, size) };
+    check(result.into())?;
+    let (address, size) = link_address(link, [0; 6]);
+    // SAFETY: the pointer and the length describe `address`, which lives through the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) }.into())?;
+    Ok(socket)
+}
+
+/// A filter (linux/filter.h) over packets that begin with their IP header.
+fn datagrams_to(port: u16) -> [libc::sock_filter; 9] {
+    let code = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let (load_byte, load_half) = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, libc::BPF_H | libc::BPF_LD);
+    [
+        code(load_byte, 0, 0, 9), // the protocol
+        code(libc::BPF_JMP | libc::BPF_JEQ, 0, 6, libc::IPPROTO_UDP as u32),
+        code(load_half | libc::BPF_ABS, 0, 0, 6), // where in the whole a fragment belongs
+        code(libc::BPF_JMP | libc::BPF_JSET, 4, 0, 0x1fff),
+        code(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, 0), // the length of the IP header
+        code(load_half | libc::BPF_IND, 0, 0, 2),                   // the port, behind it
+        code(libc::BPF_JMP | libc::BPF_JEQ, 0, 1, u32::from(port)),
+        code(libc::BPF_RET, 0, 0, u32::MAX), // all of it
+        code(libc::BPF_RET, 0, 0, 0),        // nothing
+    ]
+}
+
+/// `struct sockaddr_ll` for IPv4 on a link.
+fn link_address(link: u32, to: [u8; 6]) -> (libc::sockaddr_ll, libc::socklen_t) {
+    // SAFETY: an all-zero sockaddr_ll is a valid value of a plain C struct.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_IP as u16).to_be();
+    address.sll_ifindex = link as i32;
+    address.sll_halen = 6;
+    address.sll_addr[..6].copy_from_slice(&to);
+    (address, size_of::<libc::sockaddr_ll>() as libc::socklen_t)
+}
+
+/// Sends an IPv4 packet over a link to a hardware address.
+pub fn send_packet(socket: BorrowedFd<'_>, link: u32, to: [u8; 6], packet: &[u8]) -> io::Result<()> {
+    let (address, size) = link_address(link, to);
+    // SAFETY: the pointers and lengths describe `packet` and `address`, which live through the call.
+    let call = || unsafe {
+        let (at, length) = (packet.as_ptr().cast(), packet.len());
+        libc::sendto(socket.as_raw_fd(), at, length, 0, (&raw const address).cast(), size) as libc::c_long
+    };
+    uninterrupted(call).map(drop)
+}
+
+/// Receives a packet, if there is one. One that does not fit is cut.
+pub fn receive_packet(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<Caught>> {
+    let (mut address, mut size) = link_address(0, [0; 6]);
+    let (at, room) = (buffer.as_mut_ptr(), buffer.len());
+    // SAFETY: the pointers and lengths describe `buffer` and `address`, both borrowed mutably.
+    let call = || unsafe {
+        let from = (&raw mut address).cast();
+        libc::recvfrom(socket.as_raw_fd(), at.cast(), room, 0, from, &raw mut size) as libc::c_long
+    };
+    match uninterrupted(call) {
+        Ok(length) => {
+            let mut from = [0; 6];
+            from.copy_from_slice(&address.sll_addr[..6]);
+            Ok(Some(Caught {
+                length: length as usize,
+                from: (address.sll_halen == 6).then_some(from),
+                own: address.sll_pkttype == libc::PACKET_OUTGOING,
+            }))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A descriptor that can be read when one of these signals has come; they do nothing else any more to the calling
+/// thread and those that it starts.
+pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: an all-zero sigset_t is storage that sigemptyset fills; the pointers are to it, borrowed mutably.
+    let set = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for &signal in signals {
+            check(libc::sigaddset(&raw mut set, signal).into())?;
+        }
+        set
+    };
+    // SAFETY: the pointer is to `set`; the old mask is not asked for.
+    let result = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    if result != 0 {
+        return Err(io::Error::from_raw_os_error(result));
+    }
+    // SAFETY: the pointer is to `set`, which lives through the call.
+    let fd = check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC) }.into())?;
+    // SAFETY: the descriptor was just returned to us and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A descriptor that can be read when a file was moved into `folder` or written there.
+pub fn watch_folder(folder: &Path) -> io::Result<OwnedFd> {
+    // SAFETY: inotify_init1(2) takes numbers only.
+    let fd = check(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) }.into())?;
+    // SAFETY: the descriptor was just returned to us and has no other owner.
+    let watch = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let folder = path(folder)?;
+    let mask = libc::IN_MOVED_TO | libc::IN_CLOSE_WRITE;
+    // SAFETY: the string is NUL-ended and lives through the call.
+    check(unsafe { libc::inotify_add_watch(watch.as_raw_fd(), folder.as_ptr(), mask) }.into())?;
+    Ok(watch)
+}
+
+/// A copy of a descriptor that whoever started this process passed on under a number.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl(2) with F_DUPFD_CLOEXEC takes numbers only.
+    let fd = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) }.into())?;
+    // SAFETY: the copy was just returned to us and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The time since the boot, with the time that the machine slept.
+pub fn since_boot() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to `time`, borrowed mutably; this clock is there on every kernel.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+}
+
 fn path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::other("a path with a NUL byte in it"))
 }

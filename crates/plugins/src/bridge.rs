@@ -74,6 +74,7 @@ impl Plugin for Bridge {
         // Rules first: nothing may lead to an address that is free for the next pod.
         errors.extend(masquerade::remove(req, &mut node).err());
         errors.extend(port::unguard(req, &mut node).err());
+        errors.extend(lease::release_over_the_wire(req).err());
         let mut links = Host::here()?;
         errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
         errors.extend(lease::release(req).err());

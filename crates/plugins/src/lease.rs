@@ -31,6 +31,15 @@ pub fn release(req: &Request<'_>) -> Result<()> {
     delegate::ipam(req).map_or(Ok(()), |kind| delegate::del(req, kind))
 }
 
+/// Gives the addresses back while the pod's interface is still there, if that has to be said over it: a DHCP server hears
+/// of it from the pod. Whatever the IPAM plugin is, [`release`] comes when the interface is gone.
+pub fn release_over_the_wire(req: &Request<'_>) -> Result<()> {
+    match delegate::ipam(req) {
+        Some("dhcp") => release(req),
+        _ => Ok(()),
+    }
+}
+
 /// What the IPAM plugin finds changed.
 pub fn inspect<'p>(req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
     delegate::ipam(req).map_or(Ok(Vec::new()), |kind| delegate::inspect(req, kind))

@@ -9,6 +9,7 @@ pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
 pub mod debug;
+pub mod dhcp;
 pub mod dummy;
 pub mod firewall;
 pub mod flannel;
@@ -39,6 +40,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
     &debug::Debug,
+    &dhcp::Dhcp,
     &dummy::Dummy,
     &firewall::Firewall,
     &flannel::Flannel,

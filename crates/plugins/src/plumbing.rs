@@ -73,18 +73,12 @@ pub(crate) fn allow_ipv6(name: &str, detect_duplicates: bool) -> kernel::Result<
 }
 
 /// The kernel's form of a route. Without a gateway of its own it goes through that of the first address of
-/// its family, unless it is said to be on the wire.
+/// its family, unless its destination is on the wire itself.
 pub(crate) fn wire_route(wanted: &Route, link: &Link, result: &Attachment) -> route::Route {
     let v4 = wanted.dst.addr().is_ipv4();
-    let on_wire = wanted.scope == Some(u32::from(route::LINK));
-    let via = || {
-        result
-            .ips
-            .iter()
-            .filter(|_| !on_wire)
-            .filter_map(|ip| ip.gateway)
-            .find(|gateway| gateway.is_ipv4() == v4)
-    };
+    let on_the_wire = wanted.scope == Some(u32::from(route::LINK));
+    let gateways = result.ips.iter().filter_map(|ip| ip.gateway).filter(|_| !on_the_wire);
+    let via = || gateways.clone().find(|gateway| gateway.is_ipv4() == v4);
     route::Route {
         gateway: wanted.gw.or_else(via),
         link: Some(link.index),

@@ -81,3 +81,22 @@ fn requests_for_addresses_that_cannot_be_met_are_refused() {
         ("static", "two addresses of old versions", (|r| r.set("cniVersion", json!("0.2.0")).env("CNI_ARGS", "IP=10.9.0.6/24"), CONFIG, &["0.2.0", "1 address per family"])),
     ]);
 }
+
+#[test]
+#[rustfmt::skip] // a table
+fn wishes_to_a_dhcp_server_that_make_no_sense_are_refused() {
+    check(&[
+        ("dhcp", "no ipam", (|r| r.without("ipam"), CONFIG, &["ipam"])),
+        ("dhcp", "a family that is none", (|r| r.set("ipam.family", json!("ipx")), CONFIG, &["ipam.family", "ipx"])),
+        ("dhcp", "a family that is a number", (|r| r.set("ipam.family", json!(4)), CONFIG, &["ipam.family"])),
+        ("dhcp", "a negative priority", (|r| r.set("ipam.priority", json!(-1)), CONFIG, &["ipam.priority", "-1"])),
+        ("dhcp", "a socket that is a number", (|r| r.set("ipam.daemonSocketPath", json!(5)), CONFIG, &["ipam.daemonSocketPath"])),
+        ("dhcp", "an option that nobody knows", (|r| r.set("ipam.request", json!([{"option": "hostname"}])), CONFIG, &["ipam.request[0].option", "hostname"])),
+        ("dhcp", "an option that is a number", (|r| r.set("ipam.request", json!([{"option": 42}])), CONFIG, &["ipam.request[0].option"])),
+        ("dhcp", "option 256", (|r| r.set("ipam.provide", json!([{"option": "12", "value": "a"}, {"option": "256", "value": "b"}])), CONFIG, &["ipam.provide[1].option", "256"])),
+        ("dhcp", "the daemon's own option", (|r| r.set("ipam.provide", json!([{"option": "53", "value": "1"}])), CONFIG, &["ipam.provide[0].option", "53"])),
+        ("dhcp", "a value that is too long", (|r| r.set("ipam.provide", json!([{"option": "12", "value": "x".repeat(256)}])), CONFIG, &["ipam.provide[0]", "value too long"])),
+        ("dhcp", "no daemon", (|r| r, TRY_AGAIN, &["error dialing DHCP daemon", "/run/cni/dhcp.sock"])),
+        ("dhcp", "no daemon elsewhere", (|r| r.set("ipam.daemonSocketPath", json!("/run/test/x")), TRY_AGAIN, &["error dialing DHCP daemon", "/run/test/x"])),
+    ]);
+}

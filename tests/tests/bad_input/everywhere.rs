@@ -5,9 +5,14 @@ use serde_json::{json, Value};
 
 use crate::{assert_refused, check_everywhere, Scene, CONFIG, DECODE, ENV, NETNS, VERSION};
 
+/// Those that serve without anybody else: dhcp needs a server, which `tests/dhcp.rs` has.
+fn served() -> impl Iterator<Item = String> {
+    types().into_iter().filter(|kind| kind != "dhcp")
+}
+
 #[test]
 fn what_is_refused_here_is_served_otherwise() {
-    for kind in types().into_iter().filter(|kind| can_serve(kind)) {
+    for kind in served().filter(|kind| can_serve(kind)) {
         let scene = Scene::new();
         let output = scene.request(&kind).run();
         assert_eq!(output.status, 0, "{kind}: {}{}", output.stdout, output.stderr);
@@ -73,7 +78,7 @@ fn names_and_versions_that_cannot_be_are_refused() {
 #[test]
 fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
     let scene = Scene::new();
-    for kind in types().into_iter().filter(|kind| can_serve(kind)) {
+    for kind in served().filter(|kind| can_serve(kind)) {
         let request = scene.request(&kind).set("name", json!("n".repeat(300)));
         match kind.as_str() {
             "bridge" | "flannel" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan" | "dummy" => {
@@ -152,6 +157,7 @@ fn a_namespace_that_is_none_is_refused() {
     // The others have nothing to do in it.
     for kind in [
         "flannel",
+        "dhcp",
         "bridge",
         "ptp",
         "macvlan",
@@ -203,6 +209,7 @@ fn a_gc_that_does_not_say_what_is_valid_is_refused() {
     // The others keep nothing that could be collected.
     for kind in [
         "flannel",
+        "dhcp",
         "bridge",
         "ptp",
         "macvlan",

@@ -78,6 +78,7 @@ fn good(kind: &str) -> Value {
         "macvlan" | "ipvlan" => json!({"type": kind, "master": "wire", "ipam": pool}),
         "vlan" => json!({"type": kind, "master": "wire", "vlanId": 5, "ipam": pool}),
         "dummy" | "host-local" => json!({"type": kind, "ipam": pool}),
+        "dhcp" => json!({"type": kind, "ipam": {"type": kind}}),
         "static" => json!({"type": kind, "ipam": {"type": kind, "addresses": [{"address": "10.9.0.5/24"}]}}),
         "portmap" => {
             json!({"type": kind, "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}})

@@ -1,0 +1,224 @@
+//! Leases on the disk: whoever starts the daemon again finds them, and renews at the right time.
+//!
+//! A file appears whole, by renaming. It is not flushed to the disk: a machine that lost its power has lost its pods too.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use dhcp_api::{notes, Owner, Wish};
+use serde::{Deserialize, Serialize};
+
+use crate::grant::Held;
+use crate::{journal, Error, Result};
+
+/// What has to be known of an attachment to go on with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Whose it is.
+    pub owner: Owner,
+    /// Where the pod's namespace is.
+    pub netns: PathBuf,
+    /// Which it is.
+    pub namespace: [u64; 2],
+    /// The hardware address under which the server knows the interface.
+    pub mac: [u8; 6],
+    /// What the config says.
+    pub wish: Wish,
+    /// In which life of the machine it was written: times are counted from its beginning.
+    pub boot: String,
+    /// The leases.
+    pub held: Vec<Held>,
+}
+
+/// The folders of the leases, for one daemon at a time.
+#[derive(Debug)]
+pub struct Shelf {
+    state: PathBuf,
+    boot: String,
+    /// Kept as long as the daemon lives.
+    _lock: File,
+}
+
+impl Shelf {
+    /// Opens the folders, and makes them if they are not there.
+    pub fn open(state: &Path) -> Result<Shelf> {
+        for folder in [notes::leases(state), notes::released(state)] {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+            made.map_err(Error::file("make folder", folder))?;
+        }
+        let path = state.join("lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let lock = lock.map_err(Error::file("open", &path))?;
+        if lock.try_lock().is_err() {
+            return Err(Error::Other(format!("another DHCP daemon keeps the leases in {state:?}")));
+        }
+        let boot = "/proc/sys/kernel/random/boot_id";
+        let boot = fs::read_to_string(boot).map_err(Error::file("read", boot))?.trim_end().to_owned();
+        Ok(Shelf { state: state.to_owned(), boot, _lock: lock })
+    }
+
+    /// The name of this life of the machine.
+    pub fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// The folder in which plugins leave notes.
+    pub fn notes(&self) -> PathBuf {
+        notes::released(&self.state)
+    }
+
+    /// Writes a lease, over an older one.
+    pub fn write(&self, record: &Record) -> Result<()> {
+        let path = notes::leases(&self.state).join(notes::file_name(&record.owner));
+        let new = path.with_extension("new");
+        let write = || -> io::Result<()> {
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+            file.write_all(&serde_json::to_vec_pretty(record)?)?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(Error::file("write lease", &path))
+    }
+
+    /// Forgets a lease.
+    pub fn remove(&self, owner: &Owner) {
+        let _ = fs::remove_file(notes::leases(&self.state).join(notes::file_name(owner)));
+    }
+
+    /// The leases of this boot. Others, and those of an owner of whom there is a note, are removed.
+    pub fn leases(&self) -> Vec<Record> {
+        let folder = notes::leases(&self.state);
+        read_all(&folder)
+            .into_iter()
+            .filter_map(|(path, record)| {
+                let noted = path.file_name().is_some_and(|name| self.notes().join(name).exists());
+                match record {
+                    Ok(record) if record.boot == self.boot && !noted => Some(record),
+                    Ok(record) => {
+                        journal::note(
+                            "forgotten",
+                            &record.owner,
+                            "reason=\"of an earlier boot, or released\"",
+                        );
+                        let _ = fs::remove_file(path);
+                        None
+                    }
+                    Err(error) => {
+                        journal::say("unreadable", format!("file={path:?} error=\"{error}\""));
+                        None
+                    }
+                }
+            })
+            .collect()
+    }
+
+    /// The leases that plugins noted to be given back. Each is returned once.
+    pub fn take_notes(&self) -> Vec<Record> {
+        let take = |(path, record): (PathBuf, serde_json::Result<Record>)| {
+            let _ = fs::remove_file(path);
+            record.ok()
+        };
+        read_all(&self.notes()).into_iter().filter_map(take).collect()
+    }
+}
+
+fn read_all(folder: &Path) -> Vec<(PathBuf, serde_json::Result<Record>)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = entries.filter(|path| path.extension().is_some_and(|end| end == "json"));
+    files
+        .filter_map(|path| {
+            let text = fs::read(&path).ok()?;
+            Some((path, serde_json::from_slice(&text)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grant::{Grant, Server, Times};
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    fn owner(container: &str) -> Owner {
+        Owner { network: "lan".into(), container: container.into(), ifname: "eth0".into() }
+    }
+
+    fn record(container: &str, boot: &str) -> Record {
+        let grant = Grant {
+            address: "10.0.0.9/24".parse().unwrap(),
+            gateway: Some([10, 0, 0, 1].into()),
+            routes: Vec::new(),
+            nameservers: Vec::new(),
+            domain: String::new(),
+            search: Vec::new(),
+            mtu: Some(1400),
+            server: Server { id: vec![10, 0, 0, 1], mac: Some([2; 6]) },
+            times: Times { renew: 60, rebind: 100, end: 120 },
+        };
+        Record {
+            owner: owner(container),
+            netns: "/run/netns/blue".into(),
+            namespace: [4, 4026531840],
+            mac: [2, 0, 0, 0, 0, 7],
+            wish: Wish { requested: vec![1, 3], priority: Some(50), ..Wish::default() },
+            boot: boot.into(),
+            held: vec![Held { grant, since: Duration::new(12, 345) }],
+        }
+    }
+
+    fn in_folder(name: &str, test: impl FnOnce(&Path, Shelf)) {
+        let state = std::env::temp_dir().join(format!("podwire-shelf-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&state);
+        test(&state, Shelf::open(&state).unwrap());
+        fs::remove_dir_all(&state).unwrap();
+    }
+
+    #[test]
+    fn leases_are_read_as_they_were_written_and_by_root_only() {
+        in_folder("write", |state, shelf| {
+            let one = record("c1", shelf.boot());
+            shelf.write(&record("c1", "replaced")).unwrap();
+            shelf.write(&one).unwrap();
+            assert_eq!(shelf.leases(), [one.clone()]);
+            let file = notes::leases(state).join(notes::file_name(&one.owner));
+            assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+            shelf.remove(&one.owner);
+            assert_eq!(shelf.leases(), []);
+        });
+    }
+
+    #[test]
+    fn what_is_of_another_boot_or_broken_is_not_taken_up() {
+        in_folder("boot", |state, shelf| {
+            shelf.write(&record("old", "another boot")).unwrap();
+            fs::write(notes::leases(state).join("half.json"), "{\"owner\":").unwrap();
+            fs::write(notes::leases(state).join("torn.new"), "{").unwrap();
+            assert_eq!(shelf.leases(), []);
+            assert!(!notes::leases(state).join(notes::file_name(&owner("old"))).exists());
+        });
+    }
+
+    #[test]
+    fn a_note_counts_once_and_more_than_a_lease() {
+        in_folder("notes", |state, shelf| {
+            let one = record("c1", shelf.boot());
+            shelf.write(&one).unwrap();
+            notes::leave(state, &one.owner).unwrap();
+            // A daemon that was busy may have written it again.
+            shelf.write(&one).unwrap();
+            assert_eq!(shelf.leases(), []);
+            assert_eq!(shelf.take_notes(), [one]);
+            assert_eq!(shelf.take_notes(), []);
+        });
+    }
+
+    #[test]
+    fn two_daemons_do_not_share_leases() {
+        in_folder("lock", |state, _shelf| {
+            assert!(Shelf::open(state).unwrap_err().to_string().contains("another DHCP daemon"));
+        });
+    }
+}

@@ -1,0 +1,199 @@
+//! dhcp: addresses from a DHCP server on the pod's network.
+//!
+//! A lease must be renewed for as long as the pod lives, and a plugin lives for a moment. So this plugin only asks the
+//! daemon (`podwire dhcp daemon`), which speaks to the server from inside the pod and keeps the lease. A lease that is to be
+//! given back while the daemon is not there is noted on the disk, where the daemon finds it when it comes.
+
+mod options;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni::{code, json, Attachment, Version};
+use cni_plugin::{Finding, Plugin, Request, Result};
+use dhcp_api::{notes, Answer, Family, Owner, Question, Wish};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Dhcp;
+
+/// The daemon has a time limit of its own, which its starter chose; this one is for a daemon that stands still.
+const ACQUIRING: Duration = Duration::from_secs(300);
+/// For what it answers at once.
+const ASKING: Duration = Duration::from_secs(5);
+
+impl Plugin for Dhcp {
+    fn name(&self) -> &'static str {
+        "dhcp"
+    }
+
+    fn about(&self) -> &'static str {
+        "dhcp: gets addresses from a DHCP server on the pod's network"
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        acquire(req, read(req)?)
+    }
+
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        let owner = owner(req);
+        // A daemon that cannot be reached must not keep a dead pod's network alive: it finds the note.
+        match dhcp_api::ask(&socket(req), &Question::Release { owner: owner.clone() }, ASKING) {
+            Ok(_) => Ok(()),
+            Err(_) => noted(notes::leave(Path::new(notes::STATE), &owner)),
+        }
+    }
+
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        let conf = read(req)?;
+        let recorded = req.recorded()?;
+        match ask(req, &Question::Inspect { owner: owner(req) }, ASKING)? {
+            Answer::Lease { result } => compare(&req.ifname, recorded, &result),
+            Answer::None { why } => {
+                let text = format!("the DHCP lease of {} does not hold: {why}", req.ifname);
+                let req = req.clone();
+                Ok(vec![Finding::new(text).mended_by(move || reacquire(&req, conf))])
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        let valid = req.valid()?;
+        let valid: Vec<_> =
+            valid.iter().map(|(container, ifname)| (container.into(), ifname.into())).collect();
+        let network = req.network.to_string();
+        let question = Question::Collect { network: network.clone(), valid: valid.clone() };
+        match dhcp_api::ask(&socket(req), &question, ASKING) {
+            Ok(_) => Ok(()),
+            Err(_) => noted(notes::leave_all_but(Path::new(notes::STATE), &network, &valid)),
+        }
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        read(req)?;
+        match dhcp_api::ask(&socket(req), &Question::Ping, ASKING) {
+            Ok(Answer::Done) => Ok(()),
+            Ok(other) => Err(unexpected(other)),
+            Err(error) => Err(unreachable(req, code::NOT_AVAILABLE, &error)),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Document {
+    ipam: Option<Section>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Section {
+    priority: u32,
+    family: String,
+    provide: Vec<options::Provide>,
+    request: Vec<options::Request>,
+    /// Read by [`socket`]; here for its type to be checked.
+    #[allow(dead_code)]
+    daemon_socket_path: String,
+}
+
+/// What the config asks for.
+fn read(req: &Request<'_>) -> Result<Wish> {
+    let document: Document = req.config()?;
+    let missing = || cni::Error::invalid_config("IPAM config missing 'ipam' key");
+    let section = document.ipam.ok_or_else(missing)?;
+    let family = match section.family.as_str() {
+        "" | "ipv4" => Family::Ipv4,
+        "ipv6" => Family::Ipv6,
+        "dual" => Family::Dual,
+        other => {
+            let text = format!("ipam.family: {other:?} is none: ipv4, ipv6 or dual");
+            return Err(cni::Error::invalid_config(text).into());
+        }
+    };
+    Ok(Wish {
+        family,
+        requested: options::requested(&section.request)?,
+        provided: options::provided(&section.provide, &req.args)?,
+        priority: Some(section.priority).filter(|priority| *priority > 0),
+        before: Vec::new(),
+    })
+}
+
+/// Where the daemon listens. DEL needs it too, whatever became of the rest of the config.
+fn socket(req: &Request<'_>) -> PathBuf {
+    let ipam = json::get(&req.config, "ipam");
+    let path = ipam.and_then(|ipam| json::get(ipam, "daemonSocketPath")).and_then(|path| path.as_str());
+    PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(dhcp_api::SOCKET))
+}
+
+fn owner(req: &Request<'_>) -> Owner {
+    let (container, ifname) = (req.container.clone(), req.ifname.clone());
+    Owner { network: req.network.to_string(), container, ifname }
+}
+
+fn acquire(req: &Request<'_>, wish: Wish) -> Result<Attachment> {
+    // Looked at here, where the runtime's path means what the runtime means.
+    let netns = std::path::absolute(req.netns()?.path()).unwrap_or_default();
+    match ask(req, &Question::Acquire { owner: owner(req), netns, wish }, ACQUIRING)? {
+        Answer::Lease { result } => Ok(Attachment::from_json(&result, Version::V1_1_0)?),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Asks for the addresses that were recorded: a pod does not change its address while it runs.
+fn reacquire(req: &Request<'_>, wish: Wish) -> Result<()> {
+    let before: Vec<IpAddr> = req.recorded()?.ips.iter().map(|ip| ip.address.addr()).collect();
+    let leased = acquire(req, Wish { before: before.clone(), ..wish })?;
+    match leased.ips.iter().find(|ip| !before.contains(&ip.address.addr())) {
+        None => Ok(()),
+        Some(other) => {
+            let text = format!("the DHCP server gave {} and not the address that the pod has", other.address);
+            Err(cni::Error::internal(text).with_details("attach the pod anew").into())
+        }
+    }
+}
+
+/// Every address of the lease is one that was recorded.
+fn compare<'p>(ifname: &str, recorded: &Attachment, result: &Value) -> Result<Vec<Finding<'p>>> {
+    let leased = Attachment::from_json(result, Version::V1_1_0)?;
+    let others = leased.ips.iter().filter(|ip| !recorded.ips.iter().any(|one| one.address == ip.address));
+    Ok(others
+        .map(|ip| Finding::new(format!("the DHCP server gave {ifname} {} meanwhile", ip.address)))
+        .collect())
+}
+
+fn ask(req: &Request<'_>, question: &Question, patience: Duration) -> Result<Answer> {
+    match dhcp_api::ask(&socket(req), question, patience) {
+        Err(error) => Err(unreachable(req, code::TRY_AGAIN, &error)),
+        Ok(Answer::Failed { code, msg, hint }) => {
+            let text = format!("error calling DHCP.Allocate: {msg}");
+            Err(cni::Error::new(code, text).with_details(hint).into())
+        }
+        Ok(answer) => Ok(answer),
+    }
+}
+
+fn unreachable(req: &Request<'_>, code: u32, error: &std::io::Error) -> cni_plugin::Error {
+    let text = format!("error dialing DHCP daemon: {}: {error}", socket(req).display());
+    let hint = "start it: `systemctl start podwire-dhcp.socket`, or `podwire dhcp daemon`; if it listens elsewhere, \
+                set ipam.daemonSocketPath";
+    cni::Error::new(code, text).with_details(hint).into()
+}
+
+fn unexpected(answer: Answer) -> cni_plugin::Error {
+    let text = format!("the DHCP daemon answered something else: {answer:?}");
+    cni::Error::internal(text).with_details("are plugin and daemon of one version?").into()
+}
+
+fn noted(outcome: std::io::Result<()>) -> Result<()> {
+    let failed = |error| {
+        let text = format!("note in {} that the lease is to be given back: {error}", notes::STATE);
+        cni::Error::new(code::IO, text).into()
+    };
+    outcome.map_err(failed)
+}
