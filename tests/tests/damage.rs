@@ -238,6 +238,15 @@ fn an_interface_in_a_pod() {
             ),
             ("ip -n blue route delete default", &["route to 0.0.0.0/0 via 10.7.0.1 is missing"]),
             ("ip -n blue -6 route delete default", &["route to ::/0 via fd07::1 is missing"]),
+            (
+                "ip -n blue route replace default via 10.7.0.99",
+                &["route to 0.0.0.0/0 via 10.7.0.1 is missing"],
+            ),
+            ("ip -n blue -6 route replace default via fd07::99", &["route to ::/0 via fd07::1 is missing"]),
+            (
+                "ip -n blue route replace 198.51.100.0/24 via 10.7.0.99",
+                &["route to 198.51.100.0/24 is missing"],
+            ),
             ("ip -n blue route delete 198.51.100.0/24", &["route to 198.51.100.0/24 is missing"]),
             ("ip -n blue -6 route delete 2001:db8:9::/48", &["route to 2001:db8:9::/48 is missing"]),
         ],
@@ -554,6 +563,8 @@ fn vlans() {
     }
     let mut config = bridge();
     (config["vlan"], config["vlanTrunk"]) = (json!(10), json!([{"minID": 20, "maxID": 22}]));
+    // Where br_netfilter shows bridged packets to the firewall, they would be masqueraded on their way to the leg.
+    config["ipMasq"] = json!(false);
     let rows = [
         ("bridge vlan delete dev $end vid 10", &["is not in VLAN 10 as configured"][..]),
         ("bridge vlan add dev $end vid 10", &["is not in VLAN 10 as configured"]),

@@ -85,26 +85,33 @@ fn routes<'p>(
     link: &Link,
 ) -> Result<Vec<Finding<'p>>> {
     let found = route::list(&mut pod.route)?;
-    let missing = recorded.routes.iter().filter(|wanted| !found.iter().any(|one| is_same(one, wanted)));
-    Ok(missing
+    let wire = |wanted: &Route| plumbing::wire_route(wanted, link, recorded);
+    let is_known = |one: &route::Route| recorded.routes.iter().any(|other| is_same(one, other, &wire(other)));
+    let is_missing = |wanted: &&Route| {
+        let again = wire(wanted);
+        !found.iter().any(|one| is_same(one, wanted, &again))
+    };
+    Ok(recorded
+        .routes
+        .iter()
+        .filter(is_missing)
         .map(|wanted| {
             let via = wanted.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
             let table = wanted.table.map(|table| format!(" in table {table}")).unwrap_or_default();
-            let again = plumbing::wire_route(wanted, link, recorded);
-            let in_the_way =
-                found.iter().filter(|one| is_in_the_way(one, &again, recorded)).cloned().collect();
+            let again = wire(wanted);
+            let others = found.iter().filter(|one| is_in_the_way(one, &again) && !is_known(one));
+            let in_the_way = others.cloned().collect();
             Finding::new(format!("route to {}{via}{table} is missing", wanted.dst))
                 .mended_by(put_in_place(req, again, in_the_way))
         })
         .collect())
 }
 
-/// A route by which the interface would send the same packets somewhere else, and of which nothing was recorded.
-fn is_in_the_way(found: &route::Route, wanted: &route::Route, recorded: &Attachment) -> bool {
+/// A route by which the interface would send the same packets somewhere else.
+fn is_in_the_way(found: &route::Route, wanted: &route::Route) -> bool {
     (found.dst, found.prefix, found.table) == (wanted.dst, wanted.prefix, wanted.table)
         && found.link == wanted.link
         && found.protocol != route::BY_KERNEL
-        && !recorded.routes.iter().any(|other| is_same(found, other))
 }
 
 fn put_in_place<'p>(
@@ -129,13 +136,14 @@ fn put_in_place<'p>(
 }
 
 /// A route may have been given to a table of its own by a later plugin (sbr, vrf): one that names no table may be in
-/// any. The way of a default route may be another's choice.
-fn is_same(found: &route::Route, wanted: &Route) -> bool {
-    let default = wanted.dst.prefix_len() == 0;
-    found.dst == wanted.dst.network()
-        && found.prefix == wanted.dst.prefix_len()
+/// any, and there its way is that plugin's choice; as the way of a default route may be another interface's. But in
+/// the main table, by this interface, it leads as it was told to.
+fn is_same(found: &route::Route, wanted: &Route, wire: &route::Route) -> bool {
+    let elsewhere = found.link != wire.link || found.table != route::MAIN;
+    let chosen = wanted.dst.prefix_len() == 0 || wanted.gw.is_none();
+    (found.dst, found.prefix) == (wire.dst, wire.prefix)
         && wanted.table.is_none_or(|table| table == found.table)
-        && (default || wanted.gw.is_none() || found.gateway == wanted.gw)
+        && (found.gateway == wire.gateway || (elsewhere && chosen))
 }
 
 /// Sends `message` to the pod's kernel side. Something that is there already is fine.
