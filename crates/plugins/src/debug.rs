@@ -36,6 +36,10 @@ impl Plugin for Debug {
         "debug: writes down how it was called and runs commands in the pod"
     }
 
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf: Conf = req.config()?;
         conf.record("CmdAdd", req);

@@ -34,6 +34,10 @@ impl Plugin for Dhcp {
         "dhcp: gets addresses from a DHCP server on the pod's network"
     }
 
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         acquire(req, read(req)?)
     }

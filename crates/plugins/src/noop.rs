@@ -64,6 +64,10 @@ impl Plugin for Noop {
         play(req).map(Some)
     }
 
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let said = json::parse(spoken(req)?.stdout.as_bytes())?;
         Ok(Attachment::from_json(&said, req.version)?)

@@ -51,7 +51,7 @@ impl Plugin for Vrf {
         let was_there = pod.find_link(&conf.vrfname)?.is_some();
         let mut undo = Undo::new();
         let vrf = conf.ensure(&mut pod)?;
-        if interface.master.is_none() {
+        if !was_there || interface.master.is_none() {
             undo.push(|| drop(leave(req, &conf.vrfname, was_there)));
         }
         join(&mut pod, &interface, &vrf)?;

@@ -1,6 +1,6 @@
 //! The whole life of an attachment, for each of the plugins and each choice of address families.
 
-use podwire_tests::{assert_same, needs, ours, Chain, Node, Pod};
+use podwire_tests::{assert_same, needs, ours, Chain, Invocation, Node, Pod};
 use serde_json::{json, Value};
 
 use crate::host_device::{lend, LENT};
@@ -173,8 +173,9 @@ fn is_noticed(kind: &str) {
             let before = node.leftovers();
             let result = chain.add(node, &blue);
             node.sh(damage);
-            let failed = chain.check(node, &blue, &result).expect_err(&what);
-            let (_, text) = failed.error();
+            let last = chain.config(chain.plugins.len() - 1);
+            let checked = Invocation::new(node, &chain.path, "CHECK", &blue, &last).prev(&result).run();
+            let (_, text) = checked.error();
             assert!(text.contains(complaint), "{what}: {text}");
             chain.del(node, &blue, Some(&result));
             assert_same(&before, &node.leftovers(), &what);

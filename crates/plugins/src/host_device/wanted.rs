@@ -42,7 +42,7 @@ pub enum Wanted {
 #[derive(Debug)]
 pub enum Found {
     /// A link that can be given to a pod.
-    Link(Link),
+    Link(Box<Link>),
     /// A device that a driver keeps for a program: there is no link.
     UserSpace,
 }
@@ -72,10 +72,10 @@ impl Wanted {
     pub fn find(&self, node: &mut Host, sysfs: &Sysfs) -> Result<Found> {
         match self {
             Wanted::Name(name) => match node.find_link(name)? {
-                Some(link) => Ok(Found::Link(link)),
+                Some(link) => Ok(Found::Link(Box::new(link))),
                 None => missing(format!("there is no {name:?} on the node")),
             },
-            Wanted::Hardware(mac) => by_hardware_address(node, mac).map(Found::Link),
+            Wanted::Hardware(mac) => by_hardware_address(node, mac).map(|link| Found::Link(Box::new(link))),
             Wanted::Path(path) => match sysfs.by_path(path) {
                 Some(folder) => of_device(node, "kernelpath", path, folder),
                 None => invalid(format!(
@@ -123,7 +123,7 @@ fn of_device(node: &mut Host, key: &str, id: &str, folder: PathBuf) -> Result<Fo
     for name in sysfs::links(&folder) {
         // The folder tells of the namespace in which /sys was mounted.
         if let Some(link) = node.find_link(&name)? {
-            return Ok(Found::Link(link));
+            return Ok(Found::Link(Box::new(link)));
         }
     }
     match sysfs::driver(&folder) {
