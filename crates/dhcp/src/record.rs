@@ -182,7 +182,7 @@ mod tests {
             let one = record("c1", shelf.boot());
             shelf.write(&record("c1", "replaced")).unwrap();
             shelf.write(&one).unwrap();
-            assert_eq!(shelf.leases(), [one.clone()]);
+            assert_eq!(shelf.leases(), std::slice::from_ref(&one));
             let file = notes::leases(state).join(notes::file_name(&one.owner));
             assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
             shelf.remove(&one.owner);

@@ -188,7 +188,7 @@ fn no_packet_can_do_harm() {
         let mut bad = good.clone();
         for _ in 0..1 + dice.throw() % 4 {
             // Mostly among the options: the rest is fields of a fixed length.
-            let from = if dice.throw() % 4 == 0 { 0 } else { 236 };
+            let from = if dice.throw().is_multiple_of(4) { 0 } else { 236 };
             let at = from + dice.throw() as usize % (bad.len() - from);
             match dice.throw() % 4 {
                 0 => bad[at] = dice.throw() as u8,
@@ -197,7 +197,7 @@ fn no_packet_can_do_harm() {
                 _ => bad.insert(at, [0, 255, 1, 121, 119, 80, 82][dice.throw() as usize % 7]),
             }
         }
-        if dice.throw() % 16 == 0 {
+        if dice.throw().is_multiple_of(16) {
             bad.truncate(dice.throw() as usize % bad.len());
         }
         understood += usize::from(client().understand(&bad, 7).is_some());
