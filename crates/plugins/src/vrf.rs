@@ -73,7 +73,11 @@ impl Plugin for Vrf {
         let name = &conf.vrfname;
         let again = || {
             let req = req.clone();
-            move || Vrf.add(&req).map(drop)
+            move || {
+                Vrf.add(&req)?;
+                // Routes went when it left the VRF, by whomever's hand.
+                Vrf.inspect(&req)?.into_iter().try_for_each(Finding::mend)
+            }
         };
         let Some(vrf) = vrf::find(&mut pod, name)? else {
             return Ok(vec![Finding::new(format!("the pod has no VRF {name}")).mended_by(again())]);

@@ -130,6 +130,8 @@ fn a_vrf_is_mended() {
         }
         let (_, mut prev) = pod.wire("net", "eth0");
         for line in [
+            // Addresses are the business of the plugin before; ours make them live through a link that goes down.
+            "sysctl -qw net.ipv6.conf.eth0.keep_addr_on_down=1",
             "ip address add 10.5.0.2/24 dev eth0",
             "ip address add fd05::2/64 dev eth0 nodad",
             "ip route add 198.51.100.0/24 via 10.5.0.1",

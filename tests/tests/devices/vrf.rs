@@ -192,10 +192,12 @@ fn go_and_ours_take_over_each_others_vrfs() {
     for (maker, other) in [(ours(), GO.to_string()), (GO.to_string(), ours())] {
         let node = Node::new();
         let pod = node.pod("blue");
-        let chain = |path: &String| Chain {
-            path: path.clone(),
-            version: "1.0.0".into(),
-            ..in_vrf(5, json!({"table": 50}))
+        let chain = |path: &String| {
+            let mut chain = in_vrf(5, json!({"table": 50}));
+            // Debian's 1.1.1 loses all routes that the kernel drops, and ours would find them missing.
+            chain.plugins[0]["isDefaultGateway"] = json!(false);
+            chain.plugins[0]["isGateway"] = json!(true);
+            Chain { path: path.clone(), version: "1.0.0".into(), ..chain }
         };
         let result = chain(&maker).add(&node, &pod);
         // Go's bridge looks for its routes in the main table only, whoever put them elsewhere.
