@@ -89,7 +89,8 @@ fn plugins(bytes: &[u8], parsed: Option<Value>) {
             value.to_string().into_bytes()
         }
     };
-    for plugin in plugins::PLUGINS {
+    // What noop says is up to whoever tells it to.
+    for plugin in plugins::PLUGINS.iter().filter(|plugin| plugin.name() != "noop") {
         status::ask(*plugin, &stdin);
     }
 }

@@ -4,8 +4,9 @@ use cni_plugin::dispatch::{dispatch, World};
 use cni_plugin::{Plugin, Registry};
 use serde_json::Value;
 
-/// Keys that name files: a fuzzer must not be led to read whatever there is on a machine.
-const FILES: [&str; 3] = ["rangefromfile", "resolvconf", "datadir"];
+/// Keys that name files: a fuzzer must not be led to read, or write, whatever there is on a machine.
+const FILES: [&str; 7] =
+    ["rangefromfile", "resolvconf", "datadir", "subnetfile", "debugfile", "commandlog", "cnioutput"];
 
 /// Removes those keys, wherever they are.
 pub fn without_files(value: &mut Value) {

@@ -99,21 +99,28 @@ impl Scratch {
         let unfinished = self.unfinished();
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        file.write_all(bytes)?;
-        let first = self.first();
-        match onto {
-            Some(path) => fs::rename(&unfinished, path).map(|()| path.to_owned()),
-            // Another interface of the container may be attached at this moment: only one of them is the first.
-            None => match fs::hard_link(&unfinished, &first) {
-                Ok(()) => fs::remove_file(&unfinished).map(|()| first),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    let further = self.further();
-                    fs::rename(&unfinished, &further).map(|()| further)
-                }
-                Err(error) => Err(error),
-            },
+        let written = file.write_all(bytes).and_then(|()| self.name(&unfinished, onto));
+        written.inspect_err(|_| drop(fs::remove_file(&unfinished)))
+    }
+
+    fn name(&self, unfinished: &Path, onto: Option<&Path>) -> io::Result<PathBuf> {
+        if let Some(path) = onto {
+            return fs::rename(unfinished, path).map(|()| path.to_owned());
         }
-        .inspect_err(|_| drop(fs::remove_file(&unfinished)))
+        // Another interface of the container may be attached at this moment: only one of them is the first.
+        let first = self.first();
+        match fs::hard_link(unfinished, &first) {
+            Ok(()) => {
+                // If it stays, DEL removes it.
+                let _ = fs::remove_file(unfinished);
+                Ok(first)
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let further = self.further();
+                fs::rename(unfinished, &further).map(|()| further)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes what an ADD that was killed had begun to write.
