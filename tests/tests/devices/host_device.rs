@@ -304,11 +304,12 @@ fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
             let node = Node::new();
             lend(&node);
             let pod = node.pod("blue");
-            // Of ours' index Go knows nothing; an entry that is not true any more is a hint that leads nowhere.
+            // Of our index and our ledger Go knows nothing: an entry that is not true any more is a hint that leads
+            // nowhere, an account waits for the next GC.
             let state = || -> String {
                 let all = node.state(&pod);
                 all.lines()
-                    .filter(|line| !line.starts_with("/run/podwire/host-local/"))
+                    .filter(|line| !line.starts_with("/run/podwire/"))
                     .map(|line| format!("{line}\n"))
                     .collect()
             };
