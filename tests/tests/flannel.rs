@@ -65,7 +65,7 @@ fn files(node: &Node) -> Vec<String> {
 
 /// Without host-local's index, which others do not tend and which is made anew after them.
 fn unindexed(state: &str) -> String {
-    let lines = state.lines().filter(|line| !line.starts_with("/run/podwire/host-local/"));
+    let lines = state.lines().filter(|line| !line.starts_with("/run/podwire/"));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
