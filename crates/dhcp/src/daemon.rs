@@ -370,10 +370,10 @@ impl Daemon {
     /// The pod, or its interface, is gone: nobody is left to keep a lease for. If it only cannot be worked with, the file
     /// stays for the daemon's next life.
     fn forget(&mut self, owner: &Owner, error: &Error) {
-        journal::note("forgotten", owner, format_args!("reason=\"{error}\""));
         if error.is_gone() {
             self.shelf.remove(owner);
         }
+        journal::note("forgotten", owner, format_args!("reason=\"{error}\""));
         if let Some(Guest { waiting: Some((visitor, _)), .. }) = self.tenants.remove(owner) {
             let _ = visitor.answer(&failed(&error.to_string()));
         }
