@@ -164,6 +164,17 @@ fn the_history_stays_short_and_can_be_lost() {
 }
 
 #[test]
+fn a_range_that_never_comes_round_is_not_remembered_for_ever() {
+    let mut node = Node::new(json!({"subnet": "fd00::/64", "sticky": true}));
+    let lines: String = (2..20_002u32).map(|i| format!("fd00::{i:x} given shop/p{i}/eth0\n")).collect();
+    node.write("podwire.history", &lines);
+    assert_eq!(node.add_pod("p20001", "a"), "fd00::4e21", "the newest are known");
+    assert_eq!(node.read("podwire.history").lines().count(), 16_384);
+    node.write("last_reserved_ip.0", "fd00::4e21");
+    assert_eq!(node.add_pod("p2", "b"), "fd00::4e22", "the oldest are not");
+}
+
+#[test]
 fn remembering_makes_nobody_read_the_folder() {
     let mut node = Node::new(json!({"subnet": "10.1.0.0/16", "sticky": true, "cooldown": 60}));
     let lines: String = (0..10_000u32)
