@@ -2,8 +2,9 @@
 //!
 //! A [`Host`] is a set of netlink sockets in one network [`Netns`]: the node has one, each pod has one.
 //! [`veth`], [`bridge`], [`ifb`], [`tap`] and [`vrf`] make devices (born where they will live, never moved),
-//! [`custody`] hands over those that were not made, [`shaping`] limits them, [`sysctl`] turns the knobs, [`firewall`] holds the nftables idioms, [`detached`] deletes
-//! without waiting for the kernel's dust to settle, and [`Undo`] takes back what a failed step left.
+//! [`custody`] hands over those that were not made, [`shaping`] limits them, [`sysctl`] turns the knobs,
+//! [`firewall`] holds the nftables idioms, [`detached`] deletes without waiting for the kernel's dust to settle,
+//! [`Belongings`] are what a link may lose on the way, and [`Undo`] takes back what a failed step left.
 //!
 //! Nothing here runs a program, and nothing here knows of CNI.
 

@@ -1,13 +1,18 @@
 //! What every plugin type gets in the same way: standard input, names, versions, the environment.
 
-use podwire_tests::types;
+use podwire_tests::{needs, types};
 use serde_json::{json, Value};
 
 use crate::{assert_refused, check_everywhere, Scene, CONFIG, DECODE, ENV, NETNS, VERSION};
 
+/// The types that this kernel can serve.
+fn possible_types() -> impl Iterator<Item = String> {
+    types().into_iter().filter(|kind| kind != "vrf" || needs("vrf"))
+}
+
 #[test]
 fn what_is_refused_here_is_served_otherwise() {
-    for kind in types() {
+    for kind in possible_types() {
         let scene = Scene::new();
         let output = scene.request(&kind).run();
         assert_eq!(output.status, 0, "{kind}: {}{}", output.stdout, output.stderr);
@@ -73,10 +78,10 @@ fn names_and_versions_that_cannot_be_are_refused() {
 #[test]
 fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
     let scene = Scene::new();
-    for kind in types() {
+    for kind in possible_types() {
         let request = scene.request(&kind).set("name", json!("n".repeat(300)));
         match kind.as_str() {
-            "bridge" | "ptp" | "host-local" => {
+            "bridge" | "ptp" | "host-device" | "tap" | "host-local" => {
                 assert_refused(&scene, &kind, &request, CONFIG, &["name", "300", "255"]);
                 // And so it is no reason to keep a pod.
                 assert_eq!(request.env("CNI_COMMAND", "DEL").run().status, 0);
@@ -150,7 +155,7 @@ fn a_namespace_that_is_none_is_refused() {
         ("relative", "No such file or directory"),
     ];
     // The others have nothing to do in it.
-    for kind in ["bridge", "ptp", "loopback", "bandwidth", "tuning", "sbr"] {
+    for kind in ["bridge", "ptp", "host-device", "tap", "loopback", "bandwidth", "tuning", "sbr", "vrf"] {
         for (path, reason) in paths {
             let request = scene.request(kind).env("CNI_NETNS", path);
             assert_refused(

@@ -35,6 +35,8 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let node = Node::new();
+        // A device that may be lent.
+        node.sh("ip link add lent0 type veth peer name lent1");
         let (blue, green) = (node.pod("blue"), node.pod("green"));
         let attached = Chain::new(&ours(), "net", &[good("bridge")]).add(&node, &blue);
         Scene { node, blue, green, attached, state: OnceCell::new() }
@@ -60,7 +62,7 @@ impl Scene {
 }
 
 fn is_chained(kind: &str) -> bool {
-    matches!(kind, "portmap" | "bandwidth" | "firewall" | "tuning" | "sbr")
+    matches!(kind, "portmap" | "bandwidth" | "firewall" | "tuning" | "sbr" | "vrf")
 }
 
 fn good(kind: &str) -> Value {
@@ -68,6 +70,9 @@ fn good(kind: &str) -> Value {
     match kind {
         "bridge" => json!({"type": kind, "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": pool}),
         "ptp" => json!({"type": kind, "ipMasq": true, "ipam": pool}),
+        "host-device" => json!({"type": kind, "device": "lent0", "ipam": pool}),
+        "tap" => json!({"type": kind, "ipam": pool}),
+        "vrf" => json!({"type": kind, "vrfname": "red"}),
         "host-local" => json!({"type": kind, "ipam": pool}),
         "static" => json!({"type": kind, "ipam": {"type": kind, "addresses": [{"address": "10.9.0.5/24"}]}}),
         "portmap" => {
