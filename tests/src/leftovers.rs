@@ -68,7 +68,11 @@ impl Node {
         let mut next = || lines.next().filter(|line| !line.trim().is_empty()).map_or(Value::Null, read);
         let found = next();
         let mut all = links(&found);
-        let flags = |link: &Value| list(&link["flags"]).iter().map(text).collect::<Vec<_>>().join(",");
+        // Whether there is a carrier, and so an address that follows from it, is known a moment after its cause.
+        let flags = |link: &Value| {
+            let all = list(&link["flags"]).iter().map(text);
+            all.filter(|flag| !["NO-CARRIER", "LOWER_UP"].contains(&&**flag)).collect::<Vec<_>>().join(",")
+        };
         all.extend(list(&found).iter().map(|link| {
             format!(
                 "{}: {} mtu {} {}",
@@ -83,7 +87,7 @@ impl Node {
                 .iter()
                 .map(|one| format!("{}/{}", text(&one["local"]), one["prefixlen"]));
             all.extend(
-                own.filter(|one| !one.starts_with("127.") && !one.starts_with("::1/"))
+                own.filter(|one| !["127.", "::1/", "fe80:"].iter().any(|own| one.starts_with(own)))
                     .map(|one| format!("address {one}")),
             );
         }

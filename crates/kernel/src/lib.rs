@@ -4,7 +4,8 @@
 //! [`veth`], [`bridge`], [`ifb`], [`tap`], [`vrf`] and [`child`] (with [`macvlan`], [`ipvlan`] and [`vlan`]) make devices, born
 //! where they will live, never moved; [`custody`] hands over those that were there; [`shaping`] limits them, [`sysctl`] turns
 //! the knobs, [`firewall`] holds the nftables idioms, [`detached`] deletes
-//! without waiting for the kernel's dust to settle, and [`Undo`] takes back what a failed step left.
+//! without waiting for the kernel's dust to settle, [`Belongings`] are what a link may lose on the way, and [`Undo`] takes back
+//! what a failed step left.
 //!
 //! Nothing here runs a program, and nothing here knows of CNI.
 

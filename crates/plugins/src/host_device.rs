@@ -18,7 +18,7 @@ use kernel::{Belongings, Host, Link, Netns, Undo};
 use crate::{lease, plumbing};
 use loan::Loan;
 use sysfs::Sysfs;
-use wanted::{Conf, Found, Wanted};
+use wanted::{Conf, Wanted};
 
 /// The plugin.
 #[derive(Debug)]
@@ -37,7 +37,8 @@ impl Plugin for HostDevice {
         let (conf, wanted) = read(req)?;
         let mut node = Host::here()?;
         let mut undo = Undo::new();
-        let Found::Link(device) = wanted.find(&mut node, &Sysfs::default())? else {
+        let Some(device) = wanted.find(&mut node, &Sysfs::default())? else {
+            // A program has it, and no link is there to move.
             let mut result = obtain(req, &mut undo)?;
             result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
             undo.keep();

@@ -65,6 +65,7 @@ impl Plugin for Tap {
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         let conf = Conf::read(req)?;
+        req.recorded()?;
         let mut findings = lease::inspect(req)?;
         let mut pod = req.pod()?;
         match pod.find_link(&req.ifname)? {

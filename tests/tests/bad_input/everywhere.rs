@@ -81,7 +81,8 @@ fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
     for kind in served().filter(|kind| can_serve(kind)) {
         let request = scene.request(&kind).set("name", json!("n".repeat(300)));
         match kind.as_str() {
-            "bridge" | "flannel" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan" | "dummy" => {
+            "bridge" | "flannel" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan" | "dummy"
+            | "host-device" | "tap" => {
                 assert_refused(&scene, &kind, &request, CONFIG, &["name", "300", "255"]);
                 // And so it is no reason to keep a pod.
                 assert_eq!(request.env("CNI_COMMAND", "DEL").run().status, 0);
@@ -168,6 +169,9 @@ fn a_namespace_that_is_none_is_refused() {
         "bandwidth",
         "tuning",
         "sbr",
+        "host-device",
+        "tap",
+        "vrf",
     ] {
         for (path, reason) in paths {
             let request = scene.request(kind).env("CNI_NETNS", path);

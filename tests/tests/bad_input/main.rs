@@ -37,6 +37,8 @@ impl Scene {
         let node = Node::new();
         node.lay_wire();
         node.write("/run/flannel/subnet.env", SUBNET);
+        // A device that may be lent.
+        node.sh("ip link add lent0 type veth peer name lent1");
         let (blue, green) = (node.pod("blue"), node.pod("green"));
         let attached = Chain::new(&ours(), "net", &[good("bridge")]).add(&node, &blue);
         Scene { node, blue, green, attached, state: OnceCell::new() }
@@ -66,7 +68,7 @@ const SUBNET: &str =
     "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
 
 fn is_chained(kind: &str) -> bool {
-    matches!(kind, "portmap" | "bandwidth" | "firewall" | "tuning" | "sbr")
+    matches!(kind, "portmap" | "bandwidth" | "firewall" | "tuning" | "sbr" | "vrf")
 }
 
 fn good(kind: &str) -> Value {
@@ -79,6 +81,9 @@ fn good(kind: &str) -> Value {
         "vlan" => json!({"type": kind, "master": "wire", "vlanId": 5, "ipam": pool}),
         "dummy" | "host-local" => json!({"type": kind, "ipam": pool}),
         "dhcp" => json!({"type": kind, "ipam": {"type": kind}}),
+        "host-device" => json!({"type": kind, "device": "lent0", "ipam": pool}),
+        "tap" => json!({"type": kind, "ipam": pool}),
+        "vrf" => json!({"type": kind, "vrfname": "red"}),
         "static" => json!({"type": kind, "ipam": {"type": kind, "addresses": [{"address": "10.9.0.5/24"}]}}),
         "portmap" => {
             json!({"type": kind, "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}})

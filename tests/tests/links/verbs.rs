@@ -126,8 +126,9 @@ fn a_pod_whose_master_is_gone_is_detached() {
 #[test]
 fn gc_keeps_valid_attachments_and_gives_back_the_others_addresses() {
     everywhere(|what, node, chain| {
-        let leases =
-            |node: &Node| node.sh("cd /var/lib/cni/networks/net && ls | grep -v -e ^lock -e ^last -e ^podwire || true");
+        let leases = |node: &Node| {
+            node.sh("cd /var/lib/cni/networks/net && ls | grep -v -e ^lock -e ^last -e ^podwire || true")
+        };
         let (bare, pod) = (node.leftovers(), node.pod("blue"));
         let result = chain.add(node, &pod);
         let held = leases(node);

@@ -7,7 +7,7 @@ use netlink::Batch;
 
 use super::loan::{self, Loan};
 use super::sysfs::Sysfs;
-use super::wanted::{Found, Wanted};
+use super::wanted::Wanted;
 use super::wire;
 use crate::inspection::{self, recorded_interface};
 
@@ -88,7 +88,7 @@ fn unsigned<'p>(
 /// The device is not in the pod. If it is on the node, it can be lent again.
 fn away<'p>(req: &Request<'p>, wanted: &Wanted) -> Result<Finding<'p>> {
     let text = format!("the pod has no interface {}", req.ifname);
-    let Ok(Found::Link(device)) = wanted.find(&mut Host::here()?, &Sysfs::default()) else {
+    let Ok(Some(device)) = wanted.find(&mut Host::here()?, &Sysfs::default()) else {
         return Ok(Finding::new(format!("{text}, and the node has no device {wanted}")));
     };
     let (req, text) = (req.clone(), format!("{text}: the device {} is on the node", device.name));

@@ -38,15 +38,6 @@ pub enum Wanted {
     Bus(&'static str, String),
 }
 
-/// What was found.
-#[derive(Debug)]
-pub enum Found {
-    /// A link that can be given to a pod.
-    Link(Box<Link>),
-    /// A device that a driver keeps for a program: there is no link.
-    UserSpace,
-}
-
 impl Wanted {
     /// Reads which one. What the runtime chose for this pod comes before what the config says of all pods.
     pub fn read(req: &Request<'_>, conf: &Conf) -> Result<Wanted> {
@@ -68,14 +59,14 @@ impl Wanted {
         asked.is_some_and(|asked| asked == true) && none.iter().all(|key| key.is_empty())
     }
 
-    /// Finds it on the node.
-    pub fn find(&self, node: &mut Host, sysfs: &Sysfs) -> Result<Found> {
+    /// Finds it on the node. One that a driver keeps for a program has no link that could be given to a pod: `None`.
+    pub fn find(&self, node: &mut Host, sysfs: &Sysfs) -> Result<Option<Link>> {
         match self {
             Wanted::Name(name) => match node.find_link(name)? {
-                Some(link) => Ok(Found::Link(Box::new(link))),
+                Some(link) => Ok(Some(link)),
                 None => missing(format!("there is no {name:?} on the node")),
             },
-            Wanted::Hardware(mac) => by_hardware_address(node, mac).map(|link| Found::Link(Box::new(link))),
+            Wanted::Hardware(mac) => by_hardware_address(node, mac).map(Some),
             Wanted::Path(path) => match sysfs.by_path(path) {
                 Some(folder) => of_device(node, "kernelpath", path, folder),
                 None => invalid(format!(
@@ -116,14 +107,14 @@ impl std::fmt::Display for Wanted {
     }
 }
 
-fn of_device(node: &mut Host, key: &str, id: &str, folder: PathBuf) -> Result<Found> {
+fn of_device(node: &mut Host, key: &str, id: &str, folder: PathBuf) -> Result<Option<Link>> {
     if sysfs::user_space_driver(&folder).is_some() {
-        return Ok(Found::UserSpace);
+        return Ok(None);
     }
     for name in sysfs::links(&folder) {
         // The folder tells of the namespace in which /sys was mounted.
         if let Some(link) = node.find_link(&name)? {
-            return Ok(Found::Link(Box::new(link)));
+            return Ok(Some(link));
         }
     }
     match sysfs::driver(&folder) {
