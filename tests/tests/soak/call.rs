@@ -58,6 +58,11 @@ impl Call<'_> {
         answer(child)
     }
 
+    /// Verb and plugin.
+    pub fn what(&self) -> String {
+        format!("{} {}", self.verb, self.config["type"])
+    }
+
     fn start(&self) -> Child {
         let kind = self.config["type"].as_str().expect("a type");
         let mut child = Command::new(Path::new(self.folder).join(kind))

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{json, Value};
 
-/// A network and its chain of plugins. Every pod has an attachment to it at most once.
+/// A network and its chain of plugins.
 #[derive(Debug)]
 pub struct Network {
     /// Its name.
@@ -16,6 +16,8 @@ pub struct Network {
     pub makes_link: bool,
     /// It brings the pod's default route, of which there can be one.
     pub default_route: bool,
+    /// A pod can be on it twice. (Not in a mixed soak: Go's bandwidth has one device for both.)
+    pub twice: bool,
     /// The Go plugins have it too.
     pub in_go: bool,
     /// What has to be on the node before: a script.
@@ -31,6 +33,7 @@ const PLAIN: Network = Network {
     plugins: |_| Vec::new(),
     makes_link: true,
     default_route: false,
+    twice: false,
     in_go: true,
     before: "",
     prop: None,
@@ -90,21 +93,25 @@ const NETWORKS: &[Network] = &[
         name: "pool",
         plugins: |_| vec![json!({"type": "host-local", "ipam": pool(35)})],
         makes_link: false,
+        twice: true,
         ..PLAIN
     },
     Network {
         name: "fixed",
         plugins: |number| {
             let own = json!([format!("10.36.{}.{}/16", number >> 8, number & 255)]);
-            vec![json!({"type": "bridge", "bridge": "sw2", "isGateway": true,
-                "ipam": {"type": "static"}, "runtimeConfig": {"ips": own}})]
+            let main = json!({"type": "bridge", "bridge": "sw2", "isGateway": true, "ipam": {"type": "static"},
+                "runtimeConfig": {"ips": own}});
+            vec![main, limits()]
         },
+        twice: true,
         stays: &["link sw2 bridge", "address sw2 10.36.0.1/16"],
         ..PLAIN
     },
     Network {
         name: "macvlan",
         plugins: |_| vec![json!({"type": "macvlan", "master": "trunk", "ipam": pool(37)})],
+        twice: true,
         in_go: false,
         before: "ip link add trunk type veth peer name trunk-end && ip link set trunk up && ip link set trunk-end up",
         ..PLAIN

@@ -135,10 +135,7 @@ impl<'w> Worker<'w> {
             Act::DelAndVanish => self.del_unhappily(Fate::Vanish),
             Act::Vanish => self.vanish(),
             Act::Check => self.check_one(),
-            Act::Gc => {
-                let network = self.random.below(self.world.networks.len());
-                gc(self.world, network);
-            }
+            Act::Gc => self.gc(),
         }
     }
 
@@ -218,7 +215,8 @@ impl<'w> Worker<'w> {
         let has_default = there.iter().any(|one| self.network(one).default_route);
         let free = |network: usize| {
             let row = self.world.networks[network];
-            there.iter().all(|one| one.network != network) && !(row.default_route && has_default)
+            let again = there.iter().any(|one| one.network == network);
+            (!again || (row.twice && !self.mixed())) && !(row.default_route && has_default)
         };
         let networks: Vec<usize> = (0..self.world.networks.len()).filter(|one| free(*one)).collect();
         let network = self.random.pick(&networks)?;
@@ -254,7 +252,9 @@ impl<'w> Worker<'w> {
     fn forget(&mut self, pod: usize) {
         self.end_namespace(pod);
         let pod = self.pods.remove(pod);
-        self.world.note(format!("{} forgets {}", self.id, pod.name));
+        if !pod.attachments.is_empty() {
+            self.world.note(format!("{} forgets {}", self.id, pod.name));
+        }
         pod.attachments.iter().for_each(|one| self.take_prop(one));
     }
 
@@ -295,14 +295,14 @@ impl<'w> Worker<'w> {
     fn call(&mut self, call: &Call<'_>, place: usize, fate: Fate) -> Answer {
         match fate {
             Fate::Kill(at) if at == place => {
-                let moment = self.world.moment(&mut self.random);
+                let moment = self.world.moment(call, &mut self.random);
                 call.run_and_kill(moment)
             }
             Fate::Vanish(at) if at == place => {
-                let moment = self.world.moment(&mut self.random);
+                let moment = self.world.moment(call, &mut self.random);
                 call.run_and(moment, || ip_netns("delete", call.container))
             }
-            _ if call.folder == self.world.folders[0] => self.world.timed(|| call.run()),
+            _ if call.folder == self.world.folders[0] => self.world.timed(call),
             _ => call.run(),
         }
     }
@@ -310,8 +310,11 @@ impl<'w> Worker<'w> {
     /// ADD through the chain.
     fn run_add(&mut self, one: &mut Attachment, kind: Kind, fate: Fate) -> Answer {
         let world = self.world;
+        {
+            let _door = world.doors[one.network].read().expect("door");
+            world.admit(one.network, &one.container, one.ifname);
+        }
         let _turn = world.turns[one.network].read().expect("turn");
-        world.admit(one.network, &one.container, one.ifname);
         if let Some((ready, _)) = self.network(one).prop {
             sh(&ready.replace("NUMBER", &one.number.to_string()));
         }
@@ -503,10 +506,10 @@ impl<'w> Worker<'w> {
             }
         }
         let answer = self.run_del(&mut one, Kind::Ours, Fate::Peace);
-        if !answer.is_ok() {
-            self.world.complain(&one.container, &format!("a DEL failed: {}", answer.said()));
+        match answer.is_ok() {
+            true => self.bury(one),
+            false => self.world.complain(&one.container, &format!("a DEL failed: {}", answer.said())),
         }
-        self.bury(one);
     }
 
     fn bury(&mut self, one: Attachment) {
@@ -600,6 +603,31 @@ impl<'w> Worker<'w> {
         }
         self.note("CHECK", &one, "", "done");
     }
+
+    /// GC of a network, with what is valid now. The spec wants it to be alone there; ours does no harm beside ADDs and DELs
+    /// of attachments that were known before it began.
+    fn gc(&mut self) {
+        let (world, network) = (self.world, self.random.below(self.world.networks.len()));
+        let _nobody_new = world.doors[network].write().expect("door");
+        let alone = self.random.chance(50);
+        let _turn = alone.then(|| world.turns[network].write().expect("turn"));
+        let valid = world.valid(network);
+        world.release_all_but(network, &valid);
+        let name = |(container, ifname): &(String, String)| json!({"containerID": container, "ifname": ifname});
+        let list: Vec<Value> = valid.iter().map(name).collect();
+        let row = world.networks[network];
+        for mut config in row.chain(0) {
+            config["cniVersion"] = json!("1.1.0");
+            config["cni.dev/valid-attachments"] = json!(list);
+            let kind = config["type"].to_string();
+            let folder = self.folder(Kind::Ours);
+            let answer = Call { verb: "GC", folder, container: "", ifname: "", netns: "", config }.run();
+            world.note(format!("{} GC {} {kind}, {} valid, alone {alone}: {}", self.id, row.name, list.len(), answer.said()));
+            if !answer.is_ok() {
+                world.complain("", &format!("GC of {} by {kind} failed: {}", row.name, answer.said()));
+            }
+        }
+    }
 }
 
 /// What is worth knowing of a result when something is found later: names and addresses.
@@ -610,25 +638,4 @@ fn tell(result: &Option<Value>) -> String {
         all.map(|one| one[field].as_str().unwrap_or_default().to_string()).collect()
     };
     format!("done {} {}", all("interfaces", "name").join(" "), all("ips", "address").join(" "))
-}
-
-/// GC of a network, with what is valid now. Nobody else is at work on it.
-pub fn gc(world: &World, network: usize) {
-    let _turn = world.turns[network].write().expect("turn");
-    let valid = world.valid(network);
-    world.release_all_but(network, &valid);
-    let row = world.networks[network];
-    let list: Vec<Value> =
-        valid.iter().map(|(container, ifname)| json!({"containerID": container, "ifname": ifname})).collect();
-    for mut config in row.chain(0) {
-        config["cniVersion"] = json!("1.1.0");
-        config["cni.dev/valid-attachments"] = json!(list);
-        let name = config["type"].to_string();
-        let call = Call { verb: "GC", folder: &world.folders[0], container: "", ifname: "", netns: "", config };
-        let answer = call.run();
-        world.note(format!("- GC {} {name} with {} valid: {}", row.name, list.len(), answer.said()));
-        if !answer.is_ok() {
-            world.complain("", &format!("GC of {} by {name} failed: {}", row.name, answer.said()));
-        }
-    }
 }

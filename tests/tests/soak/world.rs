@@ -1,12 +1,12 @@
 //! What the workers of a soak share: who is valid, who has which address, whose turn it is, and what was done so far.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::call::{Answer, Call};
 use crate::networks::Network;
 use crate::random::Random;
 
@@ -25,14 +25,16 @@ pub struct World {
     pub networks: Vec<&'static Network>,
     /// The folders of plugins: ours, and perhaps Go's.
     pub folders: Vec<String>,
-    /// The spec wants a GC to be alone on its network.
+    /// Held by those who work on a network.
     pub turns: Vec<RwLock<()>>,
+    /// Held by those who come to a network: a GC knows everybody who is there.
+    pub doors: Vec<RwLock<()>>,
     valid: Mutex<BTreeMap<usize, BTreeSet<Name>>>,
     addresses: Mutex<BTreeMap<(usize, String), Name>>,
     journal: Mutex<Vec<String>>,
     complaints: Mutex<Vec<String>>,
-    /// How long a call of ours takes, in microseconds.
-    pace: AtomicUsize,
+    /// How long a verb of a plugin of ours takes, in microseconds.
+    paces: Mutex<BTreeMap<String, usize>>,
 }
 
 impl World {
@@ -40,13 +42,14 @@ impl World {
     pub fn new(networks: Vec<&'static Network>, folders: Vec<String>) -> World {
         World {
             turns: networks.iter().map(|_| RwLock::new(())).collect(),
+            doors: networks.iter().map(|_| RwLock::new(())).collect(),
             networks,
             folders,
             valid: Mutex::default(),
             addresses: Mutex::default(),
             journal: Mutex::default(),
             complaints: Mutex::default(),
-            pace: AtomicUsize::new(3000),
+            paces: Mutex::default(),
         }
     }
 
@@ -118,19 +121,21 @@ impl World {
         (!all.is_empty()).then(|| format!("{} complaints\n{told}", all.len()))
     }
 
-    /// Runs a call and learns how long they take.
-    pub fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
+    /// Runs a call and learns how long such ones take.
+    pub fn timed(&self, call: &Call<'_>) -> Answer {
         let start = Instant::now();
-        let answer = call();
+        let answer = call.run();
         let took = start.elapsed().as_micros() as usize;
-        let pace = self.pace.load(Ordering::Relaxed);
-        self.pace.store((pace * 15 + took) / 16, Ordering::Relaxed);
+        let mut paces = self.paces.lock().expect("lock");
+        let pace = paces.entry(call.what()).or_insert(took);
+        *pace = (*pace * 15 + took) / 16;
         answer
     }
 
     /// A while after which a call of ours may be anywhere.
-    pub fn moment(&self, random: &mut Random) -> Duration {
-        Duration::from_micros(random.below(self.pace.load(Ordering::Relaxed) * 5 / 4) as u64)
+    pub fn moment(&self, call: &Call<'_>, random: &mut Random) -> Duration {
+        let pace = self.paces.lock().expect("lock").get(&call.what()).copied().unwrap_or(1000);
+        Duration::from_micros(random.below(pace) as u64)
     }
 }
 
