@@ -20,7 +20,8 @@ fn a_deletion_is_noticed_in_a_flood_of_other_notices() {
         let (lo, end) = (flooded.get_link("lo").expect("lo"), node.get_link(&pair.host).expect("its end"));
         flooded.route.subscribe(rt::GROUP_LINK).expect("notices");
         for number in 0..1000 {
-            let change = link::change(lo.index, "change the MTU of lo").u32(link::attribute::MTU, 2000 + number);
+            let change =
+                link::change(lo.index, "change the MTU of lo").u32(link::attribute::MTU, 2000 + number);
             node.route.request(change).expect("a change");
         }
         detached::delete_link(&mut flooded, &end, None).expect("the deletion");

@@ -54,6 +54,7 @@ fn find(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
     match (own, in_pod) {
         (Some(own), Some((pod, link))) if link.link == Some(own.index) => Ok(Some(Found::FromPod(pod, link))),
         (Some(own), _) => Ok(Some(Found::FromNode(own))),
+        (None, _) if req.signed_only => Ok(None),
         (None, Some((pod, link))) if link.kind == "veth" && !is_foreign(node, &link)? => {
             Ok(Some(Found::FromPod(pod, link)))
         }

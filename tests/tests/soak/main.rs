@@ -25,5 +25,5 @@ fn a_node_is_as_new_after_thousands_of_operations() {
 /// ADD by one kind of plugins, DEL by the other. Go's are slower, so there are fewer operations.
 #[test]
 fn a_node_is_as_new_after_operations_of_both_kinds_of_plugins() {
-    workbench::soak("a_node_is_as_new_after_operations_of_both_kinds_of_plugins", 1000, &[&ours(), GO]);
+    workbench::soak("a_node_is_as_new_after_operations_of_both_kinds_of_plugins", 2000, &[&ours(), GO]);
 }

@@ -148,8 +148,11 @@ fn left(node: &Node, networks: &[&Network], before: &str, may_be: impl Fn(&str) 
     let start = Instant::now();
     loop {
         let found = differences(before, &state(node, networks));
-        let left: String =
-            found.lines().filter(|line| !line.is_empty() && !may_be(line)).map(|line| format!("{line}\n")).collect();
+        let left: String = found
+            .lines()
+            .filter(|line| !line.is_empty() && !may_be(line))
+            .map(|line| format!("{line}\n"))
+            .collect();
         if left.is_empty() || start.elapsed() > PATIENCE {
             return left;
         }
@@ -179,12 +182,14 @@ fn owners(node: &Node, journal: &[String], line: &str) -> BTreeSet<String> {
         return direct;
     }
     let words: Vec<&str> = line.split(' ').filter(|word| word.len() > 3).collect();
-    let look = |word: &&str| format!("ip -d link show '{word}' 2>/dev/null; test -f '{word}' && cat '{word}'; true");
+    let look =
+        |word: &&str| format!("ip -d link show '{word}' 2>/dev/null; test -f '{word}' && cat '{word}'; true");
     let found = containers(&node.sh(&words.iter().map(look).collect::<Vec<_>>().join("\n")));
     if !found.is_empty() {
         return found;
     }
-    let told = |word: &&str| journal.iter().rev().find(|line| line.split(' ').any(|one| one == *word)).cloned();
+    let told =
+        |word: &&str| journal.iter().rev().find(|line| line.split(' ').any(|one| one == *word)).cloned();
     containers(&words.iter().filter_map(told).collect::<Vec<_>>().join("\n"))
 }
 
@@ -215,7 +220,9 @@ fn work(networks: Vec<&'static Network>, seed: u64, operations: usize, folders: 
         }
     });
     let journal = world.journal();
-    if let Ok(copy) = std::env::var("SOAK_DEBUG") { std::fs::write(copy, journal.join("\n")).unwrap(); }
+    if let Ok(copy) = std::env::var("SOAK_DEBUG") {
+        std::fs::write(copy, journal.join("\n")).unwrap();
+    }
     std::fs::write(JOURNAL, journal.join("\n")).expect("write the journal");
     println!("\nsoak: {}", counted(&journal));
     if let Some(complaints) = world.complaints() {

@@ -222,8 +222,7 @@ impl<'w> Worker<'w> {
         let network = self.random.pick(&networks)?;
         let names = self.world.networks[network].ifnames().iter().copied();
         let there = &self.pods[pod].attachments;
-        let names: Vec<&str> =
-            names.filter(|name| there.iter().all(|one| one.ifname != *name)).collect();
+        let names: Vec<&str> = names.filter(|name| there.iter().all(|one| one.ifname != *name)).collect();
         let ifname = self.random.pick(&names)?;
         Some(self.attachment(pod, network, ifname))
     }
@@ -280,7 +279,8 @@ impl<'w> Worker<'w> {
 
     fn note(&self, verb: &str, one: &Attachment, how: &str, said: &str) {
         let network = self.network(one).name;
-        self.world.note(format!("{} {verb} {network}/{}/{} {how}: {said}", self.id, one.container, one.ifname));
+        self.world
+            .note(format!("{} {verb} {network}/{}/{} {how}: {said}", self.id, one.container, one.ifname));
     }
 
     fn chain(&self, one: &Attachment) -> Vec<Value> {
@@ -330,7 +330,8 @@ impl<'w> Worker<'w> {
             }
             let name = config["type"].to_string();
             let (folder, container) = (self.folder(kind), one.container.clone());
-            let call = Call { verb: "ADD", folder, container: &container, ifname: one.ifname, netns: &path, config };
+            let call =
+                Call { verb: "ADD", folder, container: &container, ifname: one.ifname, netns: &path, config };
             last = self.call(&call, place, fate);
             if last.is_ok() {
                 one.result = last.value.clone();
@@ -373,7 +374,8 @@ impl<'w> Worker<'w> {
             }
             let name = config["type"].to_string();
             let (folder, container) = (self.folder(kind), one.container.clone());
-            let call = Call { verb: "DEL", folder, container: &container, ifname: one.ifname, netns: &path, config };
+            let call =
+                Call { verb: "DEL", folder, container: &container, ifname: one.ifname, netns: &path, config };
             last = self.call(&call, place, fate);
             let killed = matches!(fate, Fate::Kill(at) if at == place);
             if killed || !last.is_ok() {
@@ -495,7 +497,8 @@ impl<'w> Worker<'w> {
     fn delete(&mut self, (pod, at): (usize, usize)) {
         let mut one = self.pods[pod].attachments.remove(at);
         let kind = self.either();
-        let gos_turn = kind == Kind::Go && one.spoil.is_none() && one.result.is_some() && self.pods[pod].there;
+        let gos_turn =
+            kind == Kind::Go && one.spoil.is_none() && one.result.is_some() && self.pods[pod].there;
         if gos_turn {
             one.gos = true;
             // The first may complain of a chain that it did not find, after everything is done.
@@ -530,8 +533,11 @@ impl<'w> Worker<'w> {
         let is_same = |other: &Attachment| {
             (other.network, &other.container, other.ifname) == (one.network, &one.container, one.ifname)
         };
-        // An interface that Go made tells nobody whose it is.
-        let is_gos = |other: &Attachment| other.gos && other.container == one.container && other.ifname == one.ifname;
+        // An interface that Go made tells nobody whose it is, and chains that Go made do not tell the interface.
+        let is_gos = |other: &Attachment| {
+            let near = other.ifname == one.ifname || other.network == one.network;
+            other.gos && other.container == one.container && near
+        };
         if !self.places(|_, other| is_same(other) || is_gos(other)).is_empty() {
             return self.del();
         }
@@ -591,8 +597,14 @@ impl<'w> Worker<'w> {
         for mut config in self.chain(&one) {
             config["prevResult"] = one.result.clone().unwrap_or_default();
             let (folder, path) = (self.folder(Kind::Ours), netns(&one.container));
-            let call =
-                Call { verb: "CHECK", folder, container: &one.container, ifname: one.ifname, netns: &path, config };
+            let call = Call {
+                verb: "CHECK",
+                folder,
+                container: &one.container,
+                ifname: one.ifname,
+                netns: &path,
+                config,
+            };
             let answer = call.run();
             if !answer.is_ok() {
                 self.note("CHECK", &one, "", &answer.said());
@@ -613,7 +625,8 @@ impl<'w> Worker<'w> {
         let _turn = alone.then(|| world.turns[network].write().expect("turn"));
         let valid = world.valid(network);
         world.release_all_but(network, &valid);
-        let name = |(container, ifname): &(String, String)| json!({"containerID": container, "ifname": ifname});
+        let name =
+            |(container, ifname): &(String, String)| json!({"containerID": container, "ifname": ifname});
         let list: Vec<Value> = valid.iter().map(name).collect();
         let row = world.networks[network];
         for mut config in row.chain(0) {
@@ -622,7 +635,13 @@ impl<'w> Worker<'w> {
             let kind = config["type"].to_string();
             let folder = self.folder(Kind::Ours);
             let answer = Call { verb: "GC", folder, container: "", ifname: "", netns: "", config }.run();
-            world.note(format!("{} GC {} {kind}, {} valid, alone {alone}: {}", self.id, row.name, list.len(), answer.said()));
+            world.note(format!(
+                "{} GC {} {kind}, {} valid, alone {alone}: {}",
+                self.id,
+                row.name,
+                list.len(),
+                answer.said()
+            ));
             if !answer.is_ok() {
                 world.complain("", &format!("GC of {} by {kind} failed: {}", row.name, answer.said()));
             }

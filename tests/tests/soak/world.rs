@@ -81,7 +81,10 @@ impl World {
             }
             let before = self.addresses.lock().expect("lock").insert(key, (container.into(), ifname.into()));
             if let Some((holder, at)) = before {
-                self.complain(container, &format!("{text} was given to {container}/{ifname}, and {holder}/{at} has it"));
+                self.complain(
+                    container,
+                    &format!("{text} was given to {container}/{ifname}, and {holder}/{at} has it"),
+                );
                 self.complain(&holder, "the holder");
             }
         }
@@ -142,8 +145,11 @@ impl World {
 /// The last lines of the journal that concern a container, and the GCs of its networks.
 pub fn past(journal: &[String], container: &str) -> String {
     let of_container = |line: &&String| line.split([' ', '/']).any(|word| word == container);
-    let networks: BTreeSet<&str> =
-        journal.iter().filter(of_container).filter_map(|line| line.split(' ').nth(2)?.split('/').next()).collect();
+    let networks: BTreeSet<&str> = journal
+        .iter()
+        .filter(of_container)
+        .filter_map(|line| line.split(' ').nth(2)?.split('/').next())
+        .collect();
     let of_gc = |line: &&String| {
         let mut words = line.split(' ').skip(1);
         words.next() == Some("GC") && words.next().is_some_and(|network| networks.contains(network))
