@@ -14,6 +14,8 @@ pub struct Network {
     pub plugins: fn(usize) -> Vec<Value>,
     /// It makes an interface in the pod, so it fails where the name is taken.
     pub makes_link: bool,
+    /// That interface has no other end on the node: a DEL that is not told the namespace cannot reach it.
+    pub within_pod: bool,
     /// It brings the pod's default route, of which there can be one.
     pub default_route: bool,
     /// A pod can be on it twice. (Not in a mixed soak: Go's bandwidth has one device for both.)
@@ -32,6 +34,7 @@ const PLAIN: Network = Network {
     name: "",
     plugins: |_| Vec::new(),
     makes_link: true,
+    within_pod: false,
     default_route: false,
     twice: false,
     in_go: true,
@@ -79,7 +82,7 @@ const NETWORKS: &[Network] = &[
         name: "limited",
         plugins: |_| {
             let main = json!({"type": "ptp", "ipam": pool(34)});
-            vec![main, limits(), tuned(), json!({"type": "firewall"})]
+            vec![main, limits(), tuned(), json!({"type": "firewall"}), json!({"type": "sbr"})]
         },
         ..PLAIN
     },
@@ -111,6 +114,7 @@ const NETWORKS: &[Network] = &[
     Network {
         name: "macvlan",
         plugins: |_| vec![json!({"type": "macvlan", "master": "trunk", "ipam": pool(37)})],
+        within_pod: true,
         twice: true,
         in_go: false,
         before: "ip link add trunk type veth peer name trunk-end && ip link set trunk up && ip link set trunk-end up",
@@ -121,6 +125,7 @@ const NETWORKS: &[Network] = &[
         plugins: |_| {
             vec![json!({"type": "tap", "multiQueue": true, "owner": 1000, "group": 1000, "ipam": pool(38)})]
         },
+        within_pod: true,
         in_go: false,
         ..PLAIN
     },
@@ -129,6 +134,7 @@ const NETWORKS: &[Network] = &[
         plugins: |number| {
             vec![json!({"type": "host-device", "device": format!("lent{number}"), "ipam": pool(39)})]
         },
+        within_pod: true,
         in_go: false,
         prop: Some((
             "ip link add lentNUMBER type veth peer name tnelNUMBER",

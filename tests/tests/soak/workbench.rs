@@ -220,9 +220,6 @@ fn work(networks: Vec<&'static Network>, seed: u64, operations: usize, folders: 
         }
     });
     let journal = world.journal();
-    if let Ok(copy) = std::env::var("SOAK_DEBUG") {
-        std::fs::write(copy, journal.join("\n")).unwrap();
-    }
     std::fs::write(JOURNAL, journal.join("\n")).expect("write the journal");
     println!("\nsoak: {}", counted(&journal));
     if let Some(complaints) = world.complaints() {

@@ -86,6 +86,8 @@ struct Pod {
     name: String,
     /// Its namespace is there.
     there: bool,
+    /// Interfaces that stay in it until it ends.
+    spent: Vec<&'static str>,
     attachments: Vec<Attachment>,
 }
 
@@ -187,7 +189,7 @@ impl<'w> Worker<'w> {
         self.names += 1;
         let name = format!("w{}-{}", self.id, self.names);
         ip_netns("add", &name);
-        self.pods.push(Pod { name, there: true, attachments: Vec::new() });
+        self.pods.push(Pod { name, there: true, spent: Vec::new(), attachments: Vec::new() });
         self.pods.len() - 1
     }
 
@@ -221,8 +223,9 @@ impl<'w> Worker<'w> {
         let networks: Vec<usize> = (0..self.world.networks.len()).filter(|one| free(*one)).collect();
         let network = self.random.pick(&networks)?;
         let names = self.world.networks[network].ifnames().iter().copied();
-        let there = &self.pods[pod].attachments;
-        let names: Vec<&str> = names.filter(|name| there.iter().all(|one| one.ifname != *name)).collect();
+        let Pod { spent, attachments: there, .. } = &self.pods[pod];
+        let is_free = |name: &&str| !spent.contains(name) && there.iter().all(|one| one.ifname != *name);
+        let names: Vec<&str> = names.filter(is_free).collect();
         let ifname = self.random.pick(&names)?;
         Some(self.attachment(pod, network, ifname))
     }
@@ -361,6 +364,13 @@ impl<'w> Worker<'w> {
         // Go finds less without namespace and record, and so does ours of what Go made.
         let careful = kind == Kind::Go || one.gos;
         let path = if careful || self.random.chance(70) { netns(&one.container) } else { String::new() };
+        if let (true, true, Some(pod)) = (
+            path.is_empty(),
+            self.network(one).within_pod,
+            self.pods.iter_mut().find(|pod| pod.name == one.container),
+        ) {
+            pod.spent.push(one.ifname);
+        }
         let told = careful || self.random.chance(60);
         let how = format!(
             "by {kind:?} {fate:?}{}{}",
