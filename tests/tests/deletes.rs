@@ -487,3 +487,42 @@ fn a_chained_add_that_fails_takes_its_own_back_before_any_del() {
         }
     }
 }
+
+/// Two networks with everything that could be mistaken for the other's: cable, rules by source, limits, backup.
+#[test]
+fn a_del_after_an_add_in_vain_spares_the_attachment_that_was_in_its_way() {
+    let node = Node::new();
+    let chain = |name: &str, main: Value| {
+        let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000,
+            "egressRate": 8_000_000, "egressBurst": 800_000});
+        let tuned = json!({"type": "tuning", "mtu": 1400});
+        Chain::new(&ours(), name, &[main, limits, tuned, json!({"type": "sbr"})])
+    };
+    let pool = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
+    let (first, second) = (chain("first", json!({"type": "ptp", "ipam": pool})), chain("second", bridge()));
+    let warm = node.pod("warm");
+    let result = second.add(&node, &warm);
+    second.del(&node, &warm, Some(&result));
+    let pod = node.pod("blue");
+    let result = first.add(&node, &pod);
+    let before = node.state(&pod);
+    second.try_add(&node, &pod).expect_err("the name is taken");
+    second.del(&node, &pod, None);
+    assert_same(&before, &node.state(&pod), "after DEL of the second network");
+    first.check(&node, &pod, &result).unwrap_or_else(|failed| panic!("{}", failed.stdout));
+}
+
+/// A cable's end that somebody lent to the pod has its old name as its alias, as host-device notes it.
+#[test]
+fn a_del_after_an_add_in_vain_spares_a_device_that_was_lent_to_the_pod() {
+    for row in rows().iter().filter(|row| ["bridge", "ptp"].contains(&row.kind)) {
+        let (node, chain) = prepared(row);
+        let pod = node.pod("blue");
+        node.sh("ip link add lent0 type veth peer name lent1
+             ip link set lent0 netns blue && ip -n blue link set lent0 name eth0 alias lent0");
+        let before = node.state(&pod);
+        chain.try_add(&node, &pod).expect_err("the name is taken");
+        chain.del(&node, &pod, None);
+        assert_same(&before, &node.state(&pod), row.kind);
+    }
+}

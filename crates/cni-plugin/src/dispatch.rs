@@ -209,10 +209,11 @@ fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     Error::all(errors)
 }
 
-/// DEL of everything in an account, the last first; then the account itself goes.
+/// DEL of everything in an account, the last first; then the account itself goes. It may be an old one: a Go plugin that
+/// detached the pod has not closed it.
 pub fn withdraw(plugin: &dyn Plugin, account: &ledger::Account, registry: Registry<'_>) -> Result<()> {
     for entry in account.entries.iter().rev() {
-        plugin.del(&entry.request(Command::Del, registry)?)?;
+        plugin.del(&Request { signed_only: true, ..entry.request(Command::Del, registry)? })?;
     }
     account.close()
 }

@@ -71,6 +71,9 @@ pub struct Request<'p> {
     pub registry: Registry<'p>,
     /// For GC: attachments (container, ifname) that are being made right now.
     pub busy: Vec<(String, String)>,
+    /// For DEL: this plugin made it and signed everything. What is there without a signature is another's by now: of a
+    /// pod that a Go plugin attached since, with the same interface, address or device name.
+    pub signed_only: bool,
 }
 
 /// The attachments that a GC must leave alone.
@@ -152,6 +155,7 @@ impl<'p> Request<'p> {
             config,
             registry,
             busy: Vec::new(),
+            signed_only: false,
         })
     }
 

@@ -56,6 +56,8 @@ pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Resu
         return gone_is_fine(place.route.request(link::delete(link)));
     }
     drop(told);
+    // The socket that hears of everybody's links may be flooded: whoever asks over it may get no answer.
+    let mut quiet = None;
     let end = Instant::now() + PATIENCE;
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -70,11 +72,20 @@ pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Resu
         }
         match place.route.notice(Duration::ZERO, |frame| gone(frame, link.index).then_some(()))? {
             Some(()) => return Ok(()),
-            // Notices may have been lost in a flood: the link itself knows.
-            None if link::find_index(&mut place.route, link.index)?.is_none() => return Ok(()),
+            // Notices may have been lost in the flood: the link itself knows.
+            None if is_gone(place, &mut quiet, link)? => return Ok(()),
             None => {}
         }
     }
+}
+
+/// Asks for `link` over a socket that hears answers only.
+fn is_gone(place: &Host, quiet: &mut Option<Socket>, link: &Link) -> Result<bool> {
+    let socket = match quiet {
+        Some(socket) => socket,
+        None => quiet.insert(place.run(Socket::route)??),
+    };
+    Ok(link::find_index(socket, link.index)?.is_none())
 }
 
 /// To be called when something was deleted from the firewall of `place`: its socket is closed later, by nobody

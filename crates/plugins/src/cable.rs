@@ -54,19 +54,26 @@ fn find(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
     match (own, in_pod) {
         (Some(own), Some((pod, link))) if link.link == Some(own.index) => Ok(Some(Found::FromPod(pod, link))),
         (Some(own), _) => Ok(Some(Found::FromNode(own))),
-        (None, Some((pod, link))) if link.kind == "veth" && !is_foreign(node, &link)? => {
+        (None, _) if req.signed_only => Ok(None),
+        (None, Some((pod, link))) if link.kind == "veth" && !is_anothers(req, node, &link)? => {
             Ok(Some(Found::FromPod(pod, link)))
         }
         (None, _) => recorded(req, node),
     }
 }
 
-/// Whether the cable is another attachment's: an ADD that failed since the pod had an interface of that name
-/// is followed by a DEL, which must not take that interface.
-fn is_foreign(node: &mut Host, in_pod: &Link) -> Result<bool> {
-    let Some(index) = in_pod.link else { return Ok(false) };
+/// Whether the pod's interface is another attachment's: an ADD that failed since the pod had an interface of that name
+/// is followed by a DEL, which must not take that interface, nor what belongs to it. Ours note the owner on the node's end
+/// of a cable; on a device that lives in the pod alone, or was lent to it, the alias is on the device.
+pub fn is_anothers(req: &Request<'_>, node: &mut Host, in_pod: &Link) -> Result<bool> {
+    let owner = req.owner();
+    let is_signed_by_another = |link: &Link| !link.alias.is_empty() && !owner.matches(&link.alias);
+    if is_signed_by_another(in_pod) {
+        return Ok(true);
+    }
+    let Some(index) = in_pod.link.filter(|_| in_pod.kind == "veth") else { return Ok(false) };
     let other_end = link::find_index(&mut node.route, index)?;
-    Ok(other_end.is_some_and(|end| !end.alias.is_empty()))
+    Ok(other_end.is_some_and(|end| is_signed_by_another(&end)))
 }
 
 /// The end on the node that the recorded result names, if the pod's end cannot be reached any more.

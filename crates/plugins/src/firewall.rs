@@ -116,7 +116,9 @@ fn remove(req: &Request<'_>, node: &mut Host, known: Option<&[IpAddr]>) -> Resul
         Some(addresses) => forward::remove(nft, &owner, addresses)?,
         None => forward::remove_all(nft, &owner)?,
     };
-    legacy::remove_passes(nft, known.unwrap_or_default())?;
+    if !req.signed_only {
+        legacy::remove_passes(nft, known.unwrap_or_default())?;
+    }
     Ok(())
 }
 

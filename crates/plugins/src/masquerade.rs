@@ -37,7 +37,9 @@ pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
         Some(addresses) => masquerade::remove(nft, &owner, &addresses)?,
         None => masquerade::remove_all(nft, &owner)?,
     };
-    legacy::remove_masquerade(nft, &owner)?;
+    if !req.signed_only {
+        legacy::remove_masquerade(nft, &owner)?;
+    }
     Ok(())
 }
 

@@ -130,7 +130,9 @@ fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()>
         // Without a record of what was mapped: whatever has this owner.
         _ => remove_unknown(&owner, nft)?,
     }
-    legacy::remove_ports(nft, &owner)?;
+    if !req.signed_only {
+        legacy::remove_ports(nft, &owner)?;
+    }
     Ok(())
 }
 

@@ -20,6 +20,7 @@ use kernel::{Host, Link, Undo};
 use netlink::Batch;
 use serde::Deserialize;
 
+use crate::cable;
 use plan::{Gateways, Lane, Moves, Plan};
 use turn::Turn;
 
@@ -81,10 +82,7 @@ impl Plugin for Sbr {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let Some(mut pod) = req.find_pod()? else { return Ok(()) };
         let _turn = Turn::take(&pod)?;
-        let mut addresses: Vec<IpAddr> = match pod.find_link(&req.ifname)? {
-            Some(link) => address::list(&mut pod.route, link.index)?.into_iter().map(|one| one.ip).collect(),
-            None => Vec::new(),
-        };
+        let mut addresses = addresses_there(req, &mut pod)?;
         let recorded = req.prev.iter().flat_map(|prev| of_interface(prev, &req.ifname));
         addresses.extend(recorded.map(|ip| ip.address.addr()));
         let table = req.config::<Conf>().ok().and_then(|conf| conf.table);
@@ -106,6 +104,20 @@ impl Plugin for Sbr {
             true => Ok(()),
             false => Err(cni::Error::new(cni::code::NOT_AVAILABLE, NO_POLICY_ROUTING).into()),
         }
+    }
+}
+
+/// The addresses that the interface has, if it is there and this attachment's.
+fn addresses_there(req: &Request<'_>, pod: &mut Host) -> Result<Vec<IpAddr>> {
+    let Some(link) = pod.find_link(&req.ifname)? else { return Ok(Vec::new()) };
+    if cable::is_anothers(req, &mut Host::here()?, &link)? {
+        return Ok(Vec::new());
+    }
+    match address::list(&mut pod.route, link.index) {
+        Ok(all) => Ok(all.into_iter().map(|one| one.ip).collect()),
+        // It goes right now.
+        Err(error) if error.is_gone() => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -142,20 +142,22 @@ fn compare_sysctl<'p>(
     ))
 }
 
-/// Puts back what differs. A knob or an interface that is gone needs nothing.
+/// Puts back what differs. A knob or an interface that is gone, or goes right now, needs nothing.
 fn restore(before: &Backup, pod: &mut Host, ifname: &str) -> Result<()> {
     let mut errors = Vec::new();
     for (key, value) in &before.sysctl {
         let put_back = || match sysctl::read(key) {
             Ok(found) if same_value(&found, value) => Ok(()),
             Err(error) if error.is_gone() => Ok(()),
-            _ => sysctl::write(key, value),
+            _ => sysctl::write(key, value).or_else(|error| if error.is_gone() { Ok(()) } else { Err(error) }),
         };
         errors.extend(pod.run(put_back)?.doing(|| format!("restore sysctl to {value:?}")).err());
     }
     if pod.find_link(ifname)?.is_some() {
-        let restored = interface::change(pod, ifname, &before.link());
-        errors.extend(restored.doing(|| format!("restore {ifname}")).err());
+        let restored = interface::change(pod, ifname, &before.link()).doing(|| format!("restore {ifname}"));
+        if restored.is_err() && pod.find_link(ifname)?.is_some() {
+            errors.extend(restored.err());
+        }
     }
     Error::all(errors)
 }

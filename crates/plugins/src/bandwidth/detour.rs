@@ -53,7 +53,8 @@ pub fn all_of(node: &mut Host, req: &Request<'_>) -> Result<Vec<Link>> {
         let recorded = |name: &str| {
             req.prev.as_ref().is_none_or(|prev| prev.interfaces.iter().any(|one| one.name == name))
         };
-        if owner.matches(&found.alias) || (found.alias.is_empty() && recorded(&name)) {
+        let of_go = || found.alias.is_empty() && !req.signed_only && recorded(&name);
+        if owner.matches(&found.alias) || of_go() {
             all.push(found);
         }
     }

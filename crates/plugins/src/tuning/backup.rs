@@ -127,7 +127,11 @@ impl Backup {
     /// network is not ours to act on.
     pub fn find(req: &Request<'_>) -> Result<Option<Backup>> {
         let found = read(&file(req, SUFFIX))?;
-        Ok(found.filter(|backup| backup.network.is_empty() || backup.network == req.network.as_str()))
+        let may_be_ours = |backup: &Backup| match backup.network.as_str() {
+            "" => !req.signed_only,
+            network => network == req.network.as_str(),
+        };
+        Ok(found.filter(may_be_ours))
     }
 
     /// Removes the file of the request's attachment.

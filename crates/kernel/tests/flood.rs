@@ -1,0 +1,31 @@
+//! Deletions on a node where much else happens. It needs root.
+
+use std::thread;
+
+use kernel::{detached, veth, Host, Netns, Owner};
+use netlink::rt::{self, link};
+use netlink::sys;
+
+/// On a busy node the kernel may tell more of other links, before we listen to the first word, than a socket can hold.
+#[test]
+fn a_deletion_is_noticed_in_a_flood_of_other_notices() {
+    assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
+    let deletion = || {
+        sys::new_network_namespace().expect("a new network namespace");
+        let pod = Netns::open("/proc/thread-self/ns/net").expect("this namespace");
+        let (mut flooded, mut node) = (Host::here().expect("here"), Host::here().expect("here"));
+        let owner = Owner::new("pods", "a", "eth0");
+        let cable = veth::Veth { name: "eth0", owner: &owner, mtu: 0, mac: None, port: None };
+        let pair = cable.create(&mut node, &pod).expect("a cable");
+        let (lo, end) = (flooded.get_link("lo").expect("lo"), node.get_link(&pair.host).expect("its end"));
+        flooded.route.subscribe(rt::GROUP_LINK).expect("notices");
+        for number in 0..1000 {
+            let change =
+                link::change(lo.index, "change the MTU of lo").u32(link::attribute::MTU, 2000 + number);
+            node.route.request(change).expect("a change");
+        }
+        detached::delete_link(&mut flooded, &end, None).expect("the deletion");
+        assert!(node.find_link(&pair.host).expect("an answer").is_none(), "it is gone");
+    };
+    thread::spawn(deletion).join().expect("the deletion");
+}

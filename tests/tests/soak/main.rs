@@ -1,0 +1,29 @@
+//! The soak: thousands of random operations of many runtimes at once, over every plugin, and nothing is left.
+//!
+//! Sixteen workers attach and detach pods, in vain and in peace, kill plugins, take namespaces away under them, ask for
+//! CHECK and GC. Meanwhile no address may be given to two living pods, and no living pod may be touched by what is done
+//! to others. In the end, when every pod is gone, the node must be as one that never had any.
+//!
+//! A run tells its seed; `PODWIRE_SOAK_SEED` makes the same choices again (what they meet depends on the machine), and
+//! `PODWIRE_SOAK_OPS` says how many there are.
+
+mod call;
+mod networks;
+mod random;
+mod spoil;
+mod workbench;
+mod worker;
+mod world;
+
+use podwire_tests::{ours, GO};
+
+#[test]
+fn a_node_is_as_new_after_thousands_of_operations() {
+    workbench::soak("a_node_is_as_new_after_thousands_of_operations", 5000, &[&ours()]);
+}
+
+/// ADD by one kind of plugins, DEL by the other. Go's are slower, so there are fewer operations.
+#[test]
+fn a_node_is_as_new_after_operations_of_both_kinds_of_plugins() {
+    workbench::soak("a_node_is_as_new_after_operations_of_both_kinds_of_plugins", 2000, &[&ours(), GO]);
+}

@@ -1,0 +1,228 @@
+//! The node of a soak: made, looked at, given to the workers, looked at again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use podwire_tests::{differences, Chain, Node};
+
+use crate::networks::{possible, Network};
+use crate::worker::Worker;
+use crate::world::{past, World};
+
+const WORKERS: usize = 16;
+/// What the kernel and detached children clear away takes a while on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Set for the process on the node.
+const INSIDE: &str = "PODWIRE_SOAK_INSIDE";
+const JOURNAL: &str = "/run/test/journal";
+
+/// One soak at a time: each keeps every core busy.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs `operations` with the plugins of `folders` (ours first) on a node of their own. `test` is the test that does so:
+/// it is executed once more on the node, so that a call of a plugin is a call of a plugin and nothing else.
+pub fn soak(test: &str, operations: usize, folders: &[&str]) {
+    let networks = possible(folders);
+    if let Ok(seed) = std::env::var(INSIDE) {
+        return work(networks, seed.parse().expect("a seed"), operations, folders);
+    }
+    let _turn = TURN.lock();
+    let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    let seed = asked("PODWIRE_SOAK_SEED").unwrap_or_else(now);
+    let node = prepared(&networks, folders);
+    let before = state(&node, &networks);
+    say(&format!("{test}: seed {seed}"));
+    let start = Instant::now();
+    let program = std::env::current_exe().expect("this program");
+    let output = node
+        .command(&program.display().to_string())
+        .args(["--exact", test, "--nocapture", "--test-threads", "1"])
+        .env(INSIDE, seed.to_string())
+        .env("PODWIRE_SOAK_OPS", asked("PODWIRE_SOAK_OPS").unwrap_or(operations as u64).to_string())
+        .output()
+        .expect("nsenter");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "seed {seed}\n{printed}");
+    say(&format!("{test}: {} s{}", start.elapsed().as_secs(), summary(&printed)));
+    let journal: Vec<String> = node.sh(&format!("cat {JOURNAL}")).lines().map(str::to_string).collect();
+    // What DEL of ours was asked to take away is gone before any GC.
+    if let [_] = folders {
+        let may_be = |line: &str| {
+            let owners = owners(&node, &journal, line);
+            let forgotten = |one: &String| journal.iter().any(|line| is_forgotten(line, one));
+            is_of_all(&networks, line) || (!owners.is_empty() && owners.iter().all(forgotten))
+        };
+        let left = left(&node, &networks, &before, may_be);
+        assert!(left.is_empty(), "seed {seed}, before GC\n{}", told(&node, &journal, &left));
+    }
+    for network in &networks {
+        Chain::new(folders[0], network.name, &(network.plugins)(0)).gc(&node, &[]);
+    }
+    let left = left(&node, &networks, &before, |_| false);
+    assert!(left.is_empty(), "seed {seed}\n{}", told(&node, &journal, &left));
+}
+
+/// Whether something is of all pods of a network, so that it goes with a GC that finds none.
+fn is_of_all(networks: &[&Network], line: &str) -> bool {
+    let is_of = |name: &str| {
+        line.ends_with(&format!("/ledger/{name}")) || line.contains(&format!("\"comment\":\"{name}\""))
+    };
+    networks.iter().any(|network| is_of(network.name))
+}
+
+/// Whether the line of the journal says that nobody sent DEL for a container.
+fn is_forgotten(line: &str, container: &str) -> bool {
+    line.strip_suffix(container).is_some_and(|rest| rest.ends_with(" forgets "))
+}
+
+/// Not by println: the test runner would keep it to itself.
+fn say(text: &str) {
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
+/// How often what was done, with which end.
+fn counted(journal: &[String]) -> String {
+    let mut counts = BTreeMap::new();
+    for line in journal {
+        let verb = line.split(' ').nth(1).unwrap_or_default();
+        let end = match line.split_once(": ").map_or("", |(_, said)| said) {
+            "killed" => " killed",
+            said if said.starts_with("status") => " failed",
+            _ => "",
+        };
+        *counts.entry(format!("{verb}{end}")).or_insert(0) += 1;
+    }
+    counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What the workers told of themselves.
+fn summary(printed: &str) -> String {
+    printed.lines().filter_map(|line| line.strip_prefix("soak: ")).map(|line| format!(", {line}")).collect()
+}
+
+/// A node with what the networks need. If Go's plugins take part, then with what those leave for ever: chains of
+/// iptables that all pods share.
+fn prepared(networks: &[&Network], folders: &[&str]) -> Node {
+    let node = Node::new();
+    node.remove(&node.pod("first"));
+    for network in networks {
+        node.sh(network.before);
+    }
+    for folder in folders.iter().skip(1) {
+        for network in networks {
+            let pod = node.pod("before");
+            let chain = Chain::new(folder, network.name, &(network.plugins)(0));
+            let result = chain.add(&node, &pod);
+            chain.del(&node, &pod, Some(&result));
+            node.remove(&pod);
+        }
+    }
+    node
+}
+
+/// Everything that could be left behind: what the bench knows of, the node's addresses, and folders of the ledger.
+/// Without what stays of the networks by design.
+fn state(node: &Node, networks: &[&Network]) -> String {
+    let mut lines = node.leftovers();
+    for link in node.json("ip -j address").as_array().into_iter().flatten() {
+        for one in link["addr_info"].as_array().into_iter().flatten().filter(|one| one["scope"] == "global") {
+            let text = |field: &str| one[field].as_str().unwrap_or_default().to_string();
+            lines += &format!(
+                "address {} {}/{}\n",
+                link["ifname"].as_str().unwrap_or_default(),
+                text("local"),
+                one["prefixlen"]
+            );
+        }
+    }
+    lines += &node.sh("find /run/podwire/ledger -mindepth 1 -type d 2>/dev/null || true");
+    let stays = |line: &str| networks.iter().any(|network| network.stays.contains(&line));
+    lines.lines().filter(|line| !stays(line)).map(|line| format!("{line}\n")).collect()
+}
+
+/// What is there that was not, when the dust has settled; and is not what may be there.
+fn left(node: &Node, networks: &[&Network], before: &str, may_be: impl Fn(&str) -> bool) -> String {
+    let start = Instant::now();
+    loop {
+        let found = differences(before, &state(node, networks));
+        let left: String = found
+            .lines()
+            .filter(|line| !line.is_empty() && !may_be(line))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        if left.is_empty() || start.elapsed() > PATIENCE {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// What is left, and what was done to the containers that it is of.
+fn told(node: &Node, journal: &[String], left: &str) -> String {
+    let mut all = format!("left behind:\n{left}");
+    let mut known = BTreeSet::new();
+    for line in left.lines() {
+        for container in owners(node, journal, line) {
+            if known.len() < 6 && known.insert(container.clone()) {
+                all += &format!("{line}: what concerns {container}\n{}", past(journal, &container));
+            }
+        }
+    }
+    all
+}
+
+/// The containers that something is of which was left behind. A link says so by its alias, a file by its name or content,
+/// other things by what an ADD told.
+fn owners(node: &Node, journal: &[String], line: &str) -> BTreeSet<String> {
+    let direct = containers(line);
+    if !direct.is_empty() {
+        return direct;
+    }
+    let words: Vec<&str> = line.split(' ').filter(|word| word.len() > 3).collect();
+    let look =
+        |word: &&str| format!("ip -d link show '{word}' 2>/dev/null; test -f '{word}' && cat '{word}'; true");
+    let found = containers(&node.sh(&words.iter().map(look).collect::<Vec<_>>().join("\n")));
+    if !found.is_empty() {
+        return found;
+    }
+    let told =
+        |word: &&str| journal.iter().rev().find(|line| line.split(' ').any(|one| one == *word)).cloned();
+    containers(&words.iter().filter_map(told).collect::<Vec<_>>().join("\n"))
+}
+
+fn containers(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    words.filter(|word| is_container(word)).map(str::to_string).collect()
+}
+
+/// Containers of the workers are called `w3-17`.
+fn is_container(word: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.chars().all(|digit| digit.is_ascii_digit());
+    word.strip_prefix('w').and_then(|rest| rest.split_once('-')).is_some_and(|(a, b)| number(a) && number(b))
+}
+
+/// On the node: all workers at once.
+fn work(networks: Vec<&'static Network>, seed: u64, operations: usize, folders: &[&str]) {
+    let operations =
+        std::env::var("PODWIRE_SOAK_OPS").map_or(operations, |text| text.parse().expect("a number"));
+    let world = World::new(networks, folders.iter().map(|folder| folder.to_string()).collect());
+    std::thread::scope(|scope| {
+        for id in 0..WORKERS {
+            let world = &world;
+            scope.spawn(move || {
+                let mut worker = Worker::new(world, seed, id);
+                (0..operations.div_ceil(WORKERS)).for_each(|_| worker.step());
+                worker.finish();
+            });
+        }
+    });
+    let journal = world.journal();
+    std::fs::write(JOURNAL, journal.join("\n")).expect("write the journal");
+    println!("\nsoak: {}", counted(&journal));
+    if let Some(complaints) = world.complaints() {
+        panic!("{complaints}");
+    }
+}
