@@ -215,6 +215,7 @@ mod tests {
             config,
             registry: Registry::none(),
             busy: Vec::new(),
+            signed_only: false,
         }
     }
 

@@ -146,6 +146,7 @@ mod tests {
             prev: None,
             registry: Registry::none(),
             busy: Vec::new(),
+            signed_only: false,
         }
     }
 

@@ -92,6 +92,7 @@ impl Node {
             prev: self.prev.clone(),
             registry: Registry::none(),
             busy: Vec::new(),
+            signed_only: false,
         }
     }
 
