@@ -74,7 +74,7 @@ fn a_pod_gets_an_address_and_all_that_comes_with_it_and_gives_it_back() {
     assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.66.0.1"}]));
     let dns = json!({"nameservers": ["10.66.0.53", "10.66.0.54"], "domain": "pods.test", "search": ["one.test", "two.test"]});
     assert_eq!(result["dns"], dns);
-    assert_eq!(addresses(&node, &pod, "eth0"), [ip.clone()]);
+    assert_eq!(addresses(&node, &pod, "eth0"), std::slice::from_ref(&ip));
     assert_eq!(
         (mtu(&node, &pod), routes(&node, &pod)),
         (json!(1400), vec!["default 10.66.0.1 null".to_string()])
