@@ -293,6 +293,8 @@ fn taken_by_a_stranger(node: &Node, pod: &Pod, _: &mut Chain) {
 fn taken_by_another_network(node: &Node, pod: &Pod, chain: &mut Chain) {
     let ipam = json!({"type": "host-local", "subnet": "10.6.0.0/24"});
     Chain::new(&chain.path, "other", &[json!({"type": "ptp", "ipam": ipam})]).add(node, pod);
+    // What is compared later must not change by itself.
+    node.settle(std::slice::from_ref(pod));
 }
 
 /// The first pool of the network gives an address, the second one has none left.
