@@ -35,25 +35,14 @@ pub fn soak(test: &str, operations: usize, folders: &[&str]) {
     let node = prepared(&networks, folders);
     let before = state(&node, &networks);
     say(&format!("{test}: seed {seed}"));
-    let start = Instant::now();
-    let program = std::env::current_exe().expect("this program");
-    let output = node
-        .command(&program.display().to_string())
-        .args(["--exact", test, "--nocapture", "--test-threads", "1"])
-        .env(INSIDE, seed.to_string())
-        .env("PODWIRE_SOAK_OPS", asked("PODWIRE_SOAK_OPS").unwrap_or(operations as u64).to_string())
-        .output()
-        .expect("nsenter");
-    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "seed {seed}\n{printed}");
-    say(&format!("{test}: {} s{}", start.elapsed().as_secs(), summary(&printed)));
+    execute(&node, test, seed, asked("PODWIRE_SOAK_OPS").unwrap_or(operations as u64));
     let journal: Vec<String> = node.sh(&format!("cat {JOURNAL}")).lines().map(str::to_string).collect();
     // What DEL of ours was asked to take away is gone before any GC.
     if let [_] = folders {
         let may_be = |line: &str| {
             let owners = owners(&node, &journal, line);
             let forgotten = |one: &String| journal.iter().any(|line| is_forgotten(line, one));
-            is_of_all(&networks, line) || (!owners.is_empty() && owners.iter().all(forgotten))
+            is_for_gc(&networks, line) || (!owners.is_empty() && owners.iter().all(forgotten))
         };
         let left = left(&node, &networks, &before, may_be);
         assert!(left.is_empty(), "seed {seed}, before GC\n{}", told(&node, &journal, &left));
@@ -65,12 +54,29 @@ pub fn soak(test: &str, operations: usize, folders: &[&str]) {
     assert!(left.is_empty(), "seed {seed}\n{}", told(&node, &journal, &left));
 }
 
-/// Whether something is of all pods of a network, so that it goes with a GC that finds none.
-fn is_of_all(networks: &[&Network], line: &str) -> bool {
+/// Executes this test on the node.
+fn execute(node: &Node, test: &str, seed: u64, operations: u64) {
+    let start = Instant::now();
+    let program = std::env::current_exe().expect("this program");
+    let output = node
+        .command(&program.display().to_string())
+        .args(["--exact", test, "--nocapture", "--test-threads", "1"])
+        .env(INSIDE, seed.to_string())
+        .env("PODWIRE_SOAK_OPS", operations.to_string())
+        .output()
+        .expect("nsenter");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "seed {seed}\n{printed}");
+    say(&format!("{test}: {} s{}", start.elapsed().as_secs(), summary(&printed)));
+}
+
+/// Whether something is of nobody in particular, so that it goes with a GC: it is of all pods of a network, or the lock of a
+/// plugin that was killed in a pod which is gone.
+fn is_for_gc(networks: &[&Network], line: &str) -> bool {
     let is_of = |name: &str| {
         line.ends_with(&format!("/ledger/{name}")) || line.contains(&format!("\"comment\":\"{name}\""))
     };
-    networks.iter().any(|network| is_of(network.name))
+    line.starts_with("+ /run/podwire/sbr/") || networks.iter().any(|network| is_of(network.name))
 }
 
 /// Whether the line of the journal says that nobody sent DEL for a container.
