@@ -308,3 +308,89 @@ fn promises_of_speed_are_those_that_the_benchmark_enforces() {
     let speed = rows.iter().filter(|row| row.contains("≤ ") || row.contains("≥ ")).count();
     assert_eq!(speed, all.len(), "SPECIFICATION.md promises what the benchmark does not enforce");
 }
+
+/// The sources of a plugin type: its file and its folder.
+fn sources(kind: &str) -> String {
+    let module = match kind {
+        "static" => "static_ipam".to_owned(),
+        _ => kind.replace('-', "_"),
+    };
+    let root = project("crates/plugins/src");
+    let mut files = vec![root.join(format!("{module}.rs"))];
+    let folder = std::fs::read_dir(root.join(&module)).into_iter().flatten().flatten();
+    files.extend(
+        folder.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "rs")),
+    );
+    files.iter().map(|file| std::fs::read_to_string(file).unwrap_or_default()).collect()
+}
+
+/// The keys of the config structs in a source: fields of what serde reads, by the names that serde gives them.
+fn keys(source: &str) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let mut lines = source.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        let is_config =
+            line.starts_with("#[derive(") && line.contains("Deserialize") && !line.contains(" Serialize");
+        if !is_config {
+            continue;
+        }
+        let head: Vec<&str> = lines.by_ref().take_while(|line| !line.ends_with('{')).collect();
+        if head.iter().any(|line| line.contains("PascalCase")) {
+            continue;
+        }
+        let (mut renamed, mut is_read) = (None, true);
+        for line in lines.by_ref().take_while(|line| *line != "}") {
+            if let Some(name) = line.split_once("rename = \"").and_then(|(_, rest)| rest.split('"').next()) {
+                renamed = Some(name.to_owned());
+            }
+            is_read &= !line.starts_with("#[serde(skip");
+            let field = line.trim_start_matches("pub(super) ").trim_start_matches("pub ");
+            let is_field = !line.starts_with("//") && !line.starts_with('#');
+            if let (Some((name, _)), true) = (field.split_once(": "), is_field) {
+                let key = renamed.take().unwrap_or_else(|| camel(name));
+                keys.extend(std::mem::replace(&mut is_read, true).then_some(key));
+            }
+        }
+    }
+    keys
+}
+
+fn camel(field: &str) -> String {
+    let mut parts = field.trim_start_matches("r#").split('_');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |name, part| name + &part[..1].to_uppercase() + &part[1..])
+}
+
+/// Whether a source has the key, as a word or as a field. What every plugin reads is read by what they share.
+fn is_read(key: &str, source: &str) -> bool {
+    const SHARED: &[&str] = &["ipam", "dns", "mac", "ips", "master", "mtu", "linkInContainer"];
+    let field = key.chars().fold(String::new(), |field, c| match c.is_uppercase() {
+        true => format!("{field}_{}", c.to_ascii_lowercase()),
+        false => format!("{field}{c}"),
+    });
+    source.contains(key) || source.contains(&field) || SHARED.contains(&key)
+}
+
+#[test]
+fn every_key_that_a_plugin_reads_is_on_its_page_and_no_other() {
+    let mut wrong = Vec::new();
+    for kind in types() {
+        let (page, source) =
+            (Document::read(project(&format!("docs/plugins/{kind}.md"))).text, sources(&kind));
+        let missing = keys(&source).into_iter().filter(|key| !page.contains(key.as_str()));
+        wrong.extend(missing.map(|key| format!("{kind}: {key} is not on the page")));
+        let table = page.lines().skip_while(|line| !line.starts_with("## Keys")).skip(1);
+        for line in table.take_while(|line| !line.starts_with("## ")) {
+            let Some(cell) = line.strip_prefix("| `").and_then(|rest| rest.split('`').next()) else {
+                continue;
+            };
+            let last = cell.rsplit(['.', ' ', '[']).next().unwrap_or(cell);
+            for key in last.trim_matches(|c| "[]{}\"".contains(c)).split(',') {
+                if !is_read(key, &source) {
+                    wrong.push(format!("{kind}: {key} is on the page, and not in the source"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
