@@ -214,6 +214,8 @@ mod tests {
             prev: None,
             config,
             registry: Registry::none(),
+            busy: Vec::new(),
+            signed_only: false,
         }
     }
 

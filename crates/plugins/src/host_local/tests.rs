@@ -82,6 +82,8 @@ impl Node {
             config: self.config.clone(),
             prev: self.prev.clone(),
             registry: Registry::none(),
+            busy: Vec::new(),
+            signed_only: false,
         }
     }
 
