@@ -220,7 +220,9 @@ fn work(networks: Vec<&'static Network>, seed: u64, operations: usize, folders: 
             let world = &world;
             scope.spawn(move || {
                 let mut worker = Worker::new(world, seed, id);
-                (0..operations.div_ceil(WORKERS)).for_each(|_| worker.step());
+                let steps = operations.div_ceil(WORKERS);
+                // Towards the end no GC hides what a DEL leaves.
+                (0..steps).for_each(|step| worker.step(step < steps / 2));
                 worker.finish();
             });
         }

@@ -126,8 +126,8 @@ impl<'w> Worker<'w> {
         Worker { world, random, id, pods: Vec::new(), gone: Vec::new(), numbers: 10, names: 0 }
     }
 
-    /// Does one thing.
-    pub fn step(&mut self) {
+    /// Does one thing; a GC only if it may.
+    pub fn step(&mut self, with_gc: bool) {
         match self.random.weighed(ACTS) {
             Act::Add => self.add(),
             Act::AddInVain => self.add_in_vain(),
@@ -139,7 +139,8 @@ impl<'w> Worker<'w> {
             Act::DelAndVanish => self.del_unhappily(Fate::Vanish),
             Act::Vanish => self.vanish(),
             Act::Check => self.check_one(),
-            Act::Gc => self.gc(),
+            Act::Gc if with_gc => self.gc(),
+            Act::Gc => self.add(),
         }
     }
 

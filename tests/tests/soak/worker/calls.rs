@@ -166,19 +166,14 @@ impl Worker<'_> {
             |(container, ifname): &(String, String)| json!({"containerID": container, "ifname": ifname});
         let list: Vec<Value> = valid.iter().map(name).collect();
         let row = world.networks[network];
+        let how = if alone { "alone" } else { "beside others" };
+        world.note(format!("{} GC {} {how}, {} valid", self.id, row.name, list.len()));
         for mut config in row.chain(0) {
             config["cniVersion"] = json!("1.1.0");
             config["cni.dev/valid-attachments"] = json!(list);
             let kind = config["type"].to_string();
             let folder = self.folder(Kind::Ours);
             let answer = Call { verb: "GC", folder, container: "", ifname: "", netns: "", config }.run();
-            world.note(format!(
-                "{} GC {} {kind}, {} valid, alone {alone}: {}",
-                self.id,
-                row.name,
-                list.len(),
-                answer.said()
-            ));
             if !answer.is_ok() {
                 world.complain("", &format!("GC of {} by {kind} failed: {}", row.name, answer.said()));
             }
