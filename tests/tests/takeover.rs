@@ -237,19 +237,25 @@ fn go_detaches_pods_of_ours_and_our_gc_takes_what_go_does_not_know() {
 /// Ours does not hear of a DEL by Go's plugins, and has the attachment in its books still when a GC comes.
 #[test]
 fn our_gc_of_a_pod_that_go_detached_spares_what_go_attached_since() {
+    let with_sbr = |path: &str, port: u16| {
+        let mut chain = everything(path, port);
+        chain.plugins.push(json!({"type": "sbr"}));
+        chain
+    };
     let (node, outside) = used_node();
     let pod = node.pod("one");
-    let result = everything(&ours(), 8081).add(&node, &pod);
-    detach_by_go(&node, &pod, &everything(GO, 8081), &result);
+    let result = with_sbr(&ours(), 8081).add(&node, &pod);
+    detach_by_go(&node, &pod, &with_sbr(GO, 8081), &result);
     // The same interface, and the same address, in another network.
-    let mut asked = Chain { name: "others".into(), ..everything(GO, 8082) };
+    let mut asked = Chain { name: "others".into(), ..with_sbr(GO, 8082) };
     asked.plugins[0]["args"] = json!({"cni": {"ips": [address(&result, 0), address(&result, 1)]}});
     let of_now = asked.add(&node, &pod);
     assert_eq!(address(&of_now, 0), address(&result, 0));
-    everything(&ours(), 8081).gc(&node, &[]);
+    with_sbr(&ours(), 8081).gc(&node, &[]);
     let checked = Chain { path: ours(), ..asked }.check(&node, &pod, &of_now);
     checked.unwrap_or_else(|failed| panic!("{}", failed.stdout));
-    assert_served(&node, &outside, &pod, 8082);
+    let _listens = node.listen(Some(&pod), "tcp/80");
+    assert_eq!(node.ask(Some(&outside), "192.0.2.1", "tcp/8082"), "one 192.0.2.2");
 }
 
 #[test]

@@ -66,14 +66,14 @@ fn find(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
 /// is followed by a DEL, which must not take that interface, nor what belongs to it. Ours note the owner on the node's end
 /// of a cable; on a device that lives in the pod alone, or was lent to it, the alias is on the device.
 pub fn is_anothers(req: &Request<'_>, node: &mut Host, in_pod: &Link) -> Result<bool> {
-    let owner = req.owner();
-    let is_signed_by_another = |link: &Link| !link.alias.is_empty() && !owner.matches(&link.alias);
-    if is_signed_by_another(in_pod) {
-        return Ok(true);
+    let mut signature = in_pod.alias.clone();
+    if let (true, Some(index)) = (signature.is_empty() && in_pod.kind == "veth", in_pod.link) {
+        signature = link::find_index(&mut node.route, index)?.map(|end| end.alias).unwrap_or_default();
     }
-    let Some(index) = in_pod.link.filter(|_| in_pod.kind == "veth") else { return Ok(false) };
-    let other_end = link::find_index(&mut node.route, index)?;
-    Ok(other_end.is_some_and(|end| is_signed_by_another(&end)))
+    Ok(match signature.is_empty() {
+        true => req.signed_only,
+        false => !req.owner().matches(&signature),
+    })
 }
 
 /// The end on the node that the recorded result names, if the pod's end cannot be reached any more.

@@ -82,9 +82,14 @@ impl Plugin for Sbr {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let Some(mut pod) = req.find_pod()? else { return Ok(()) };
         let _turn = Turn::take(&pod)?;
-        let mut addresses = addresses_there(req, &mut pod)?;
         let recorded = req.prev.iter().flat_map(|prev| of_interface(prev, &req.ifname));
-        addresses.extend(recorded.map(|ip| ip.address.addr()));
+        let mut addresses: Vec<IpAddr> = recorded.map(|ip| ip.address.addr()).collect();
+        match interface_there(req, &mut pod)? {
+            Some(Its::Own(there)) => addresses.extend(there),
+            // It may have got an address that was this one's.
+            Some(Its::Anothers(there)) => addresses.retain(|address| !there.contains(address)),
+            None => {}
+        }
         let table = req.config::<Conf>().ok().and_then(|conf| conf.table);
         remove_rules(&mut pod, &addresses, table)
     }
@@ -107,18 +112,24 @@ impl Plugin for Sbr {
     }
 }
 
-/// The addresses that the interface has, if it is there and this attachment's.
-fn addresses_there(req: &Request<'_>, pod: &mut Host) -> Result<Vec<IpAddr>> {
-    let Some(link) = pod.find_link(&req.ifname)? else { return Ok(Vec::new()) };
-    if cable::is_anothers(req, &mut Host::here()?, &link)? {
-        return Ok(Vec::new());
-    }
-    match address::list(&mut pod.route, link.index) {
-        Ok(all) => Ok(all.into_iter().map(|one| one.ip).collect()),
+/// The addresses of the interface that has the name now.
+enum Its {
+    Own(Vec<IpAddr>),
+    Anothers(Vec<IpAddr>),
+}
+
+fn interface_there(req: &Request<'_>, pod: &mut Host) -> Result<Option<Its>> {
+    let Some(link) = pod.find_link(&req.ifname)? else { return Ok(None) };
+    let there = match address::list(&mut pod.route, link.index) {
+        Ok(all) => all.into_iter().map(|one| one.ip).collect(),
         // It goes right now.
-        Err(error) if error.is_gone() => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
-    }
+        Err(error) if error.is_gone() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(match cable::is_anothers(req, &mut Host::here()?, &link)? {
+        true => Its::Anothers(there),
+        false => Its::Own(there),
+    }))
 }
 
 const NO_POLICY_ROUTING: &str =
