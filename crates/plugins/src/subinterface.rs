@@ -151,8 +151,14 @@ pub fn collect(req: &Request<'_>) -> Result<()> {
 fn remove(req: &Request<'_>, kind: &str) -> Result<()> {
     let Some(mut pod) = req.find_pod()? else { return Ok(()) };
     let owner = req.owner();
-    let is_own = |link: &Link| link.kind == kind && (link.alias.is_empty() || owner.matches(&link.alias));
-    for name in [req.ifname.clone(), child::birth_name(&owner)] {
+    // One without a signature may be a Go plugin's, which a GC by our ledger leaves alone; not so the one whose name
+    // follows from the owner.
+    let names = [(req.ifname.clone(), !req.signed_only), (child::birth_name(&owner), true)];
+    for (name, may_be_unsigned) in names {
+        let is_own = |link: &Link| match link.alias.is_empty() {
+            true => link.kind == kind && may_be_unsigned,
+            false => link.kind == kind && owner.matches(&link.alias),
+        };
         if let Some(link) = pod.find_link(&name)?.filter(is_own) {
             detached::delete_link(&mut pod, &link, None)?;
         }
