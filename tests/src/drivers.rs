@@ -9,16 +9,22 @@ use crate::Node;
 
 /// Set where every driver must be there.
 const REQUIRED: &str = "PODWIRE_REQUIRE_DRIVERS";
+/// The drivers that another machine has tried already, and faster: those of the emulated machine's host.
+const TRIED: &str = "PODWIRE_TRIED_DRIVERS";
 
 /// What was found of each driver that was asked for.
 static FOUND: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
 
 /// Whether the kernel has the driver: a kind of link such as `ipvlan`, or `tun`. If it has not, that is printed once;
-/// and where `PODWIRE_REQUIRE_DRIVERS` is set, the test fails.
+/// and where `PODWIRE_REQUIRE_DRIVERS` is set, the test fails. One in `PODWIRE_TRIED_DRIVERS` need not be tried again.
 pub fn needs(driver: &str) -> bool {
     let mut found = FOUND.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(there) = found.get(driver) {
         return *there;
+    }
+    let tried = std::env::var(TRIED).unwrap_or_default();
+    if tried.split(' ').any(|one| one == driver) {
+        return false;
     }
     let there = is_there(driver);
     assert!(

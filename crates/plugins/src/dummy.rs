@@ -1,16 +1,20 @@
 //! dummy: an interface that leads nowhere, to hold addresses that a pod is to have.
 
-use cni::{Attachment, Dns};
-use cni_plugin::{Finding, Plugin, Request, Result};
+use cni::Dns;
+use cni_plugin::{Request, Result};
 use kernel::child::Driver;
 use serde::Deserialize;
 
 use crate::cable;
-use crate::subinterface::{self, Master, Subinterface};
+use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
 
 /// The plugin.
-#[derive(Debug)]
-pub struct Dummy;
+pub const PLUGIN: Kind = Kind {
+    name: "dummy",
+    about: "dummy: gives a pod an interface that leads nowhere, for its addresses",
+    read,
+    given: nothing,
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -18,36 +22,6 @@ struct Conf {
     mtu: u32,
     mac: String,
     dns: Dns,
-}
-
-impl Plugin for Dummy {
-    fn name(&self) -> &'static str {
-        "dummy"
-    }
-
-    fn about(&self) -> &'static str {
-        "dummy: gives a pod an interface that leads nowhere, for its addresses"
-    }
-
-    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        read(req)?.attach(req, Attachment::default())
-    }
-
-    fn del(&self, req: &Request<'_>) -> Result<()> {
-        subinterface::detach(req, self.name())
-    }
-
-    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        read(req)?.inspect(req)
-    }
-
-    fn gc(&self, req: &Request<'_>) -> Result<()> {
-        subinterface::collect(req)
-    }
-
-    fn status(&self, req: &Request<'_>) -> Result<()> {
-        read(req)?.status(req)
-    }
 }
 
 /// An interface that leads nowhere is there for its addresses.

@@ -4,17 +4,21 @@
 //! ports. In a chain it may take master and addresses from the plugin before it.
 
 use cni::{Attachment, Dns};
-use cni_plugin::{Finding, Plugin, Request, Result};
+use cni_plugin::{Command, Request, Result};
 use kernel::child::Driver;
 use kernel::ipvlan::{self, Mode, Sight};
 use serde::Deserialize;
 
 use crate::cable;
-use crate::subinterface::{self, Master, Subinterface};
+use crate::subinterface::{self, Kind, Master, Subinterface};
 
 /// The plugin.
-#[derive(Debug)]
-pub struct Ipvlan;
+pub const PLUGIN: Kind = Kind {
+    name: ipvlan::Ipvlan::KIND,
+    about: "ipvlan: puts a pod on the node's wire, behind the node's hardware address",
+    read,
+    given,
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -27,46 +31,14 @@ struct Conf {
     dns: Dns,
 }
 
-impl Plugin for Ipvlan {
-    fn name(&self) -> &'static str {
-        ipvlan::Ipvlan::KIND
-    }
-
-    fn about(&self) -> &'static str {
-        "ipvlan: puts a pod on the node's wire, behind the node's hardware address"
-    }
-
-    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        let mut wanted = read(req)?;
-        if wanted.master == Master::FromChain {
-            wanted.master = chained_master(req)?;
-        }
-        wanted.attach(req, given(req)?)
-    }
-
-    fn del(&self, req: &Request<'_>) -> Result<()> {
-        subinterface::detach(req, self.name())
-    }
-
-    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        read(req)?.inspect(req)
-    }
-
-    fn gc(&self, req: &Request<'_>) -> Result<()> {
-        subinterface::collect(req)
-    }
-
-    fn status(&self, req: &Request<'_>) -> Result<()> {
-        read(req)?.status(req)
-    }
-}
-
 fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
     cable::check_mtu(conf.mtu)?;
-    let master = match Master::read(&conf.master, conf.link_in_container)? {
-        Master::DefaultRoute => Master::FromChain,
-        told => told,
+    let master = match (Master::read(&conf.master, conf.link_in_container)?, req.command) {
+        (Master::DefaultRoute, Command::Add) => chained_master(req)?,
+        // Only ADD gets the result of the plugin before.
+        (Master::DefaultRoute, _) => Master::FromChain,
+        (told, _) => told,
     };
     Ok(Subinterface {
         driver: Driver::Ipvlan(ipvlan::Ipvlan { mode: mode(&conf.mode)?, sight: sight(&conf.flag)? }),

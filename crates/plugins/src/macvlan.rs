@@ -3,18 +3,22 @@
 //! The node itself cannot talk to such a pod, nor the pod to the node: what leaves a child goes to the wire or to its
 //! siblings, never to its master.
 
-use cni::{Attachment, Dns};
-use cni_plugin::{Finding, Plugin, Request, Result};
+use cni::Dns;
+use cni_plugin::{Request, Result};
 use kernel::child::Driver;
 use kernel::macvlan::{self, Mode};
 use serde::Deserialize;
 
 use crate::cable;
-use crate::subinterface::{self, Master, Subinterface};
+use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
 
-/// The plugin.
-#[derive(Debug)]
-pub struct Macvlan;
+/// The plugin. Without an IPAM plugin the pod has the wire and nothing else.
+pub const PLUGIN: Kind = Kind {
+    name: macvlan::Macvlan::KIND,
+    about: "macvlan: puts a pod on the node's wire, with a hardware address of its own",
+    read,
+    given: nothing,
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -26,37 +30,6 @@ struct Conf {
     mac: String,
     bcqueuelen: u32,
     dns: Dns,
-}
-
-impl Plugin for Macvlan {
-    fn name(&self) -> &'static str {
-        macvlan::Macvlan::KIND
-    }
-
-    fn about(&self) -> &'static str {
-        "macvlan: puts a pod on the node's wire, with a hardware address of its own"
-    }
-
-    /// Without an IPAM plugin the pod has the wire and nothing else.
-    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        read(req)?.attach(req, Attachment::default())
-    }
-
-    fn del(&self, req: &Request<'_>) -> Result<()> {
-        subinterface::detach(req, self.name())
-    }
-
-    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        read(req)?.inspect(req)
-    }
-
-    fn gc(&self, req: &Request<'_>) -> Result<()> {
-        subinterface::collect(req)
-    }
-
-    fn status(&self, req: &Request<'_>) -> Result<()> {
-        read(req)?.status(req)
-    }
 }
 
 fn read(req: &Request<'_>) -> Result<Subinterface> {

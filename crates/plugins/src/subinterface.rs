@@ -8,7 +8,7 @@ mod master;
 mod sight;
 
 use cni::{Attachment, Dns, Interface, Version};
-use cni_plugin::{delegate, Context, Error, Finding, Request, Result};
+use cni_plugin::{delegate, Context, Error, Finding, Plugin, Request, Result};
 use kernel::child::{self, Child, Driver};
 use kernel::{detached, sysctl, veth, Host, Link, Mac, Undo};
 use serde::Deserialize;
@@ -16,6 +16,61 @@ use serde::Deserialize;
 use crate::{lease, plumbing};
 pub use mac::hardware_address;
 pub use master::Master;
+
+/// A plugin whose pods have such an interface: all that tells one of them from the others.
+#[derive(Debug)]
+pub struct Kind {
+    /// The plugin's type, and the driver's kind.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Reads the config.
+    pub read: fn(&Request<'_>) -> Result<Subinterface>,
+    /// Addresses that the pod has without an IPAM plugin.
+    pub given: fn(&Request<'_>) -> Result<Attachment>,
+}
+
+/// For [`Kind::given`]: no addresses.
+pub fn nothing(_: &Request<'_>) -> Result<Attachment> {
+    Ok(Attachment::default())
+}
+
+impl Plugin for Kind {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        let wanted = (self.read)(req)?;
+        wanted.attach(req, (self.given)(req)?)
+    }
+
+    /// Nothing of the config is needed but the IPAM plugin's part: the master may be gone, or not told any more.
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        let mut errors = Vec::new();
+        // A DHCP server can be told over this interface only, so that goes last.
+        errors.extend(lease::release(req).err());
+        errors.extend(remove(req, self.name).err());
+        Error::all(errors)
+    }
+
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        sight::inspect(req, &(self.read)(req)?)
+    }
+
+    /// The interfaces are gone with their pods.
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        lease::collect(req)
+    }
+
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        (self.read)(req)?.status(req)
+    }
+}
 
 /// What a config asks for.
 #[derive(Clone, Debug)]
@@ -35,7 +90,7 @@ pub struct Subinterface {
 impl Subinterface {
     /// ADD: the interface first, since an IPAM plugin may ask for an address over it (DHCP); then addresses, from the
     /// IPAM plugin or `given` already.
-    pub fn attach<'a>(&self, req: &'a Request<'a>, given: Attachment) -> Result<Attachment> {
+    fn attach<'a>(&self, req: &'a Request<'a>, given: Attachment) -> Result<Attachment> {
         let mut undo = Undo::new();
         let mut pod = req.pod()?;
         let link = self.create(req, &mut pod, &mut undo)?;
@@ -91,13 +146,8 @@ impl Subinterface {
         plumbing::configure(pod, link, result, options)
     }
 
-    /// CHECK.
-    pub fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        sight::inspect(req, self)
-    }
-
     /// STATUS: the kernel has the driver, the master is there and can carry another, and there are addresses.
-    pub fn status(&self, req: &Request<'_>) -> Result<()> {
+    fn status(&self, req: &Request<'_>) -> Result<()> {
         let mut node = Host::here()?;
         let kind = self.driver.kind();
         if !child::is_known(&mut node, kind)? {
@@ -129,20 +179,6 @@ pub fn has_ipam(req: &Request<'_>) -> Result<bool> {
     }
     let conf: Conf = req.config()?;
     Ok(conf.ipam.is_some_and(|section| !section.r#type.is_empty()))
-}
-
-/// DEL. Nothing of the config is needed but the IPAM plugin's part: the master may be gone, or not told any more.
-pub fn detach(req: &Request<'_>, kind: &str) -> Result<()> {
-    let mut errors = Vec::new();
-    // A DHCP server can be told over this interface only, so that goes last.
-    errors.extend(lease::release(req).err());
-    errors.extend(remove(req, kind).err());
-    Error::all(errors)
-}
-
-/// GC. The interfaces are gone with their pods.
-pub fn collect(req: &Request<'_>) -> Result<()> {
-    lease::collect(req)
 }
 
 /// Deletes the pod's interface if it is this attachment's. An ADD that failed since the pod had an interface of that name

@@ -2,21 +2,25 @@
 //!
 //! A card gives each VLAN to one interface only: the pod has the VLAN for itself.
 
-use cni::{Attachment, Dns};
-use cni_plugin::{Finding, Plugin, Request, Result};
+use cni::Dns;
+use cni_plugin::{Request, Result};
 use kernel::child::Driver;
 use kernel::vlan;
 use serde::Deserialize;
 
 use crate::cable;
-use crate::subinterface::{self, Master, Subinterface};
+use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
 
 /// The largest VLAN id; 4095 is reserved.
 const MAX_VLAN: i64 = 4094;
 
-/// The plugin.
-#[derive(Debug)]
-pub struct Vlan;
+/// The plugin. Without an IPAM plugin the pod has the VLAN and nothing else.
+pub const PLUGIN: Kind = Kind {
+    name: vlan::Vlan::KIND,
+    about: "vlan: gives a pod one VLAN of the node's wire",
+    read,
+    given: nothing,
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -26,37 +30,6 @@ struct Conf {
     vlan_id: i64,
     mtu: u32,
     dns: Dns,
-}
-
-impl Plugin for Vlan {
-    fn name(&self) -> &'static str {
-        vlan::Vlan::KIND
-    }
-
-    fn about(&self) -> &'static str {
-        "vlan: gives a pod one VLAN of the node's wire"
-    }
-
-    /// Without an IPAM plugin the pod has the VLAN and nothing else.
-    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        read(req)?.attach(req, Attachment::default())
-    }
-
-    fn del(&self, req: &Request<'_>) -> Result<()> {
-        subinterface::detach(req, self.name())
-    }
-
-    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        read(req)?.inspect(req)
-    }
-
-    fn gc(&self, req: &Request<'_>) -> Result<()> {
-        subinterface::collect(req)
-    }
-
-    fn status(&self, req: &Request<'_>) -> Result<()> {
-        read(req)?.status(req)
-    }
 }
 
 fn read(req: &Request<'_>) -> Result<Subinterface> {

@@ -1,28 +1,27 @@
-//! DEL always succeeds and leaves nothing, whatever became of the pod meanwhile: for every plugin type that the kernel
-//! has a driver for.
+//! Every plugin type at the end of a chain in which it makes sense, and ways to make its ADD fail.
 
-use podwire_tests::{assert_same, ours, should_try, types, Chain, Invocation, Node, Pod};
+use podwire_tests::{should_try, Chain, Node, Pod};
 use serde_json::{json, Value};
 
 /// A plugin type, at the end of a chain in which it makes sense.
-struct Row {
-    kind: &'static str,
-    plugins: Vec<Value>,
-    failures: Vec<Failure>,
+pub struct Row {
+    pub kind: &'static str,
+    pub plugins: Vec<Value>,
+    pub failures: Vec<Failure>,
 }
 
 /// A way to make the ADD of a row fail, as late as possible.
-struct Failure {
-    because: &'static str,
+pub struct Failure {
+    pub because: &'static str,
     /// Spoils the node, the pod or the config.
-    spoil: fn(&Node, &Pod, &mut Chain),
+    pub spoil: fn(&Node, &Pod, &mut Chain),
 }
 
 fn failure(because: &'static str, spoil: fn(&Node, &Pod, &mut Chain)) -> Failure {
     Failure { because, spoil }
 }
 
-fn bridge() -> Value {
+pub fn bridge() -> Value {
     json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true,
         "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [
             [{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]}})
@@ -33,13 +32,13 @@ const SUBNET: &str =
     "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
 
 /// A fresh machine, on which flanneld has been.
-fn node() -> Node {
+pub fn node() -> Node {
     let node = Node::new();
     node.write("/run/test/subnet.env", SUBNET);
     node
 }
 
-fn behind_bridge(kind: &str, mut config: Value) -> Vec<Value> {
+pub fn behind_bridge(kind: &str, mut config: Value) -> Vec<Value> {
     config["type"] = json!(kind);
     vec![bridge(), config]
 }
@@ -71,11 +70,11 @@ fn hanging(kind: &'static str, mut config: Value) -> Row {
 }
 
 /// The rows of the types that are to be tried on this kernel.
-fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<Row> {
     all_rows().into_iter().filter(|row| should_try(row.kind)).collect()
 }
 
-fn all_rows() -> Vec<Row> {
+pub fn all_rows() -> Vec<Row> {
     let pool =
         json!({"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd08::/64"}]]});
     let fixed = json!({"type": "static", "addresses": [{"address": "10.9.0.5/24", "gateway": "10.9.0.1"}]});
@@ -307,7 +306,7 @@ fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
 }
 
 /// A machine with what a row needs: a device to lend, which is an end of a cable.
-fn node_for(row: &Row) -> Node {
+pub fn node_for(row: &Row) -> Node {
     let node = node();
     node.lay_wire();
     if row.kind == "dhcp" {
@@ -322,209 +321,8 @@ fn node_for(row: &Row) -> Node {
 }
 
 /// What is left on a node on which a pod's namespace is gone. A cable that was lent ends with it, unlike a card.
-fn remains(row: &Row, node: &Node) -> String {
+pub fn remains(row: &Row, node: &Node) -> String {
     let all = node.leftovers();
     let lent = |line: &&str| row.kind == "host-device" && line.starts_with("link lent");
     all.lines().filter(|line| !lent(line)).map(|line| format!("{line}\n")).collect()
-}
-
-/// A node where a pod of that network has come and gone: what stays of it by design, the bridge and empty
-/// tables, is there already.
-fn prepared(row: &Row) -> (Node, Chain) {
-    let node = node_for(row);
-    let chain = Chain::new(&ours(), &format!("net-{}", row.kind), &row.plugins);
-    let first = node.pod("first");
-    let result = chain.add(&node, &first);
-    chain.del(&node, &first, Some(&result));
-    node.remove(&first);
-    (node, chain)
-}
-
-fn for_every_type(test: impl Fn(&Row, &Node, &Chain)) {
-    for row in rows() {
-        let (node, chain) = prepared(&row);
-        test(&row, &node, &chain);
-    }
-}
-
-fn without_netns(pod: &Pod) -> Pod {
-    Pod { netns: String::new(), ..pod.clone() }
-}
-
-#[test]
-fn every_plugin_type_has_a_row() {
-    let mut rows: Vec<_> = all_rows().iter().map(|row| row.kind.to_string()).collect();
-    rows.sort();
-    assert_eq!(rows, types());
-}
-
-#[test]
-fn a_pod_that_is_detached_leaves_nothing() {
-    for_every_type(|row, node, chain| {
-        let pod = node.pod("blue");
-        let before = node.state(&pod);
-        let result = chain.add(node, &pod);
-        chain.del(node, &pod, Some(&result));
-        assert_same(&before, &node.state(&pod), row.kind);
-    });
-}
-
-#[test]
-fn a_pod_whose_namespace_is_not_told_leaves_nothing() {
-    for_every_type(|row, node, chain| {
-        let (before, pod) = (node.leftovers(), node.pod("blue"));
-        let result = chain.add(node, &pod);
-        chain.del(node, &without_netns(&pod), Some(&result));
-        assert_same(&before, &node.leftovers(), row.kind);
-    });
-}
-
-#[test]
-fn a_pod_whose_namespace_has_vanished_leaves_nothing() {
-    for_every_type(|row, node, chain| {
-        let (before, pod) = (remains(row, node), node.pod("blue"));
-        let result = chain.add(node, &pod);
-        node.remove(&pod);
-        chain.del(node, &pod, Some(&result));
-        assert_same(&before, &remains(row, node), row.kind);
-    });
-}
-
-#[test]
-fn a_pod_whose_namespace_has_become_a_plain_file_leaves_nothing() {
-    for_every_type(|row, node, chain| {
-        let (before, pod) = (remains(row, node), node.pod("blue"));
-        let result = chain.add(node, &pod);
-        // What `ip netns` leaves when only the mount is gone.
-        node.sh(&format!("umount {} && test -f {}", pod.netns, pod.netns));
-        chain.del(node, &pod, Some(&result));
-        assert_same(&before, &remains(row, node), row.kind);
-    });
-}
-
-#[test]
-fn a_pod_may_be_detached_again_and_again() {
-    for_every_type(|row, node, chain| {
-        let pod = node.pod("blue");
-        let before = node.state(&pod);
-        let result = chain.add(node, &pod);
-        for _ in 0..2 {
-            chain.del(node, &pod, Some(&result));
-            assert_same(&before, &node.state(&pod), row.kind);
-        }
-        chain.del(node, &pod, None);
-        chain.del(node, &without_netns(&pod), None);
-        assert_same(&before, &node.state(&pod), row.kind);
-    });
-}
-
-#[test]
-fn a_pod_of_which_nothing_was_remembered_leaves_nothing() {
-    for_every_type(|row, node, chain| {
-        let pod = node.pod("blue");
-        let before = node.state(&pod);
-        chain.add(node, &pod);
-        chain.del(node, &pod, None);
-        assert_same(&before, &node.state(&pod), row.kind);
-    });
-}
-
-#[test]
-fn a_pod_of_which_nothing_is_left_to_go_by_leaves_nothing() {
-    for_every_type(|row, node, chain| {
-        let (before, pod) = (remains(row, node), node.pod("blue"));
-        chain.add(node, &pod);
-        node.remove(&pod);
-        chain.del(node, &without_netns(&pod), None);
-        assert_same(&before, &remains(row, node), row.kind);
-    });
-}
-
-#[test]
-fn a_pod_that_never_was_attached_is_detached() {
-    for row in rows() {
-        let node = node_for(&row);
-        let chain = Chain::new(&ours(), "never", &row.plugins);
-        let before = node.leftovers();
-        chain.del(&node, &node.pod("blue"), None);
-        assert_same(&before, &node.leftovers(), row.kind);
-    }
-}
-
-#[test]
-fn an_add_that_fails_leaves_nothing_and_its_del_succeeds() {
-    for row in rows() {
-        for Failure { because, spoil } in &row.failures {
-            let (node, mut chain) = prepared(&row);
-            let pod = node.pod("blue");
-            spoil(&node, &pod, &mut chain);
-            let before = node.state(&pod);
-            let (code, text) = chain.try_add(&node, &pod).expect_err(because).error();
-            let context = format!("{}: {because}: {code} {text}", row.kind);
-            // Plugins before the one that failed have done their work; a failed one takes its own back.
-            if row.plugins.len() == 1 {
-                assert_same(&before, &node.state(&pod), &context);
-            }
-            for _ in 0..2 {
-                chain.del(&node, &pod, None);
-                assert_same(&before, &node.state(&pod), &context);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_chained_add_that_fails_takes_its_own_back_before_any_del() {
-    for row in rows().into_iter().filter(|row| row.plugins.len() > 1) {
-        for Failure { because, spoil } in &row.failures {
-            let (node, mut chain) = prepared(&row);
-            let pod = node.pod("blue");
-            spoil(&node, &pod, &mut chain);
-            let earlier = Chain { plugins: chain.plugins[..1].to_vec(), ..chain.clone() };
-            let result = earlier.add(&node, &pod);
-            let before = node.state(&pod);
-            let call = Invocation::new(&node, &chain.path, "ADD", &pod, &chain.config(1)).prev(&result);
-            let (code, text) = call.run().error();
-            assert_same(&before, &node.state(&pod), &format!("{}: {because}: {code} {text}", row.kind));
-        }
-    }
-}
-
-/// Two networks with everything that could be mistaken for the other's: cable, rules by source, limits, backup.
-#[test]
-fn a_del_after_an_add_in_vain_spares_the_attachment_that_was_in_its_way() {
-    let node = Node::new();
-    let chain = |name: &str, main: Value| {
-        let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000,
-            "egressRate": 8_000_000, "egressBurst": 800_000});
-        let tuned = json!({"type": "tuning", "mtu": 1400});
-        Chain::new(&ours(), name, &[main, limits, tuned, json!({"type": "sbr"})])
-    };
-    let pool = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
-    let (first, second) = (chain("first", json!({"type": "ptp", "ipam": pool})), chain("second", bridge()));
-    let warm = node.pod("warm");
-    let result = second.add(&node, &warm);
-    second.del(&node, &warm, Some(&result));
-    let pod = node.pod("blue");
-    let result = first.add(&node, &pod);
-    let before = node.state(&pod);
-    second.try_add(&node, &pod).expect_err("the name is taken");
-    second.del(&node, &pod, None);
-    assert_same(&before, &node.state(&pod), "after DEL of the second network");
-    first.check(&node, &pod, &result).unwrap_or_else(|failed| panic!("{}", failed.stdout));
-}
-
-/// A cable's end that somebody lent to the pod has its old name as its alias, as host-device notes it.
-#[test]
-fn a_del_after_an_add_in_vain_spares_a_device_that_was_lent_to_the_pod() {
-    for row in rows().iter().filter(|row| ["bridge", "ptp"].contains(&row.kind)) {
-        let (node, chain) = prepared(row);
-        let pod = node.pod("blue");
-        node.sh("ip link add lent0 type veth peer name lent1
-             ip link set lent0 netns blue && ip -n blue link set lent0 name eth0 alias lent0");
-        let before = node.state(&pod);
-        chain.try_add(&node, &pod).expect_err("the name is taken");
-        chain.del(&node, &pod, None);
-        assert_same(&before, &node.state(&pod), row.kind);
-    }
 }
