@@ -42,8 +42,8 @@ pub struct Known {
 impl Known {
     /// Whether an ADD began and never came to its end.
     pub(crate) fn is_unfinished(&self) -> bool {
-        let accounts = self.accounts.iter().flat_map(|account| &account.entries);
-        let unfinished = accounts.filter(|entry| entry.result.is_none()).count() > 0;
+        let mut entries = self.accounts.iter().flat_map(|account| &account.entries);
+        let unfinished = entries.any(|entry| entry.result.is_none());
         let recorded = self.record.as_ref();
         unfinished || recorded.is_some_and(|record| record.result.is_none() && is_settled(&record.path))
     }

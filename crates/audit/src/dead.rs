@@ -1,6 +1,6 @@
 //! What belongs to pods that are gone, or never came to be.
 
-use cni_plugin::{dispatch, Context, Error, Result};
+use cni_plugin::{withdraw, Context, Error, Result};
 use cni_runtime::Record;
 
 use crate::census::{is_settled, Census, Known, Life};
@@ -62,7 +62,7 @@ fn withdrawal<'p>(node: &'p Node<'p>, one: &Known) -> impl FnOnce() -> Result<()
         for account in accounts.iter().rev().filter(|account| account.file.exists()) {
             let plugin = account.entries.first().and_then(|entry| node.registry.find(&entry.plugin));
             errors.extend(match plugin {
-                Some(plugin) => dispatch::withdraw(plugin, account, node.registry).err(),
+                Some(plugin) => withdraw(plugin, account, node.registry).err(),
                 // A plugin of a later build: its file says nothing to us.
                 None => Some(
                     cni::Error::internal(format!("{} is no plugin of this program", account.file.display()))

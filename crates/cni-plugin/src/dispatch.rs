@@ -8,7 +8,7 @@ use kernel::Netns;
 use serde_json::Value;
 
 use crate::request::{Command, Request, Source};
-use crate::{ledger, Error, Finding, Plugin, Registry, Result};
+use crate::{recorded, Error, Finding, Plugin, Registry, Result};
 
 /// More than any config: a runtime that sends more is broken or hostile.
 const STDIN_LIMIT: u64 = 64 << 20;
@@ -141,81 +141,14 @@ pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool)
 
 fn perform(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Option<Value>> {
     match req.command {
-        Command::Add => return add(plugin, req).map(Some),
-        Command::Del => del(plugin, req)?,
+        Command::Add => return recorded::add(plugin, req).map(Some),
+        Command::Del => recorded::del(plugin, req)?,
         Command::Check => Finding::report(plugin.inspect(req)?)?,
-        Command::Gc => gc(plugin, req)?,
+        Command::Gc => recorded::gc(plugin, req)?,
         Command::Status => plugin.status(req)?,
         Command::Version => {}
     }
     Ok(None)
-}
-
-/// The request is in the ledger before the plugin lays a hand on anything.
-fn add(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Value> {
-    let open = match plugin.is_recorded() {
-        true => Some(ledger::Open::begin(plugin.name(), req)?),
-        false => None,
-    };
-    let added = plugin.add(req).and_then(|attachment| Ok(attachment.to_json(req.version)?));
-    match (&added, open) {
-        (Ok(result), Some(open)) => open.complete(result),
-        (Err(_), Some(open)) => open.abandon(),
-        (_, None) => {}
-    }
-    added
-}
-
-/// A runtime that lost the result, or never kept one, is helped out by the ledger.
-fn del(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
-    if !plugin.is_recorded() {
-        return plugin.del(req);
-    }
-    match req.prev {
-        Some(_) => plugin.del(req)?,
-        None => plugin.del(&Request { prev: remembered(plugin, req), ..req.clone() })?,
-    }
-    ledger::close(&req.owner(), plugin.name())
-}
-
-fn remembered(plugin: &dyn Plugin, req: &Request<'_>) -> Option<cni::Attachment> {
-    let account = ledger::find(&req.owner(), plugin.name())?;
-    account.entries.last()?.request(Command::Del, req.registry).ok()?.prev
-}
-
-/// Everything in the ledger that is not valid any more is deleted as its owner would delete it, with the config that
-/// it was added with; then the plugin looks for what has no account.
-fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
-    let valid = req.valid()?;
-    let mut errors = Vec::new();
-    let mut busy = Vec::new();
-    for account in ledger::of_network(&req.network, plugin.name()) {
-        let Some(entry) = account.entries.first() else {
-            // Killed before it could write a word, and so before it did anything; or about to write.
-            if !account.busy {
-                errors.extend(account.close().err());
-            }
-            continue;
-        };
-        if valid.contains(&entry.container, &entry.ifname) {
-            continue;
-        }
-        match account.busy {
-            true => busy.push((entry.container.clone(), entry.ifname.clone())),
-            false => errors.extend(withdraw(plugin, &account, req.registry).err()),
-        }
-    }
-    errors.extend(plugin.gc(&Request { busy, ..req.clone() }).err());
-    Error::all(errors)
-}
-
-/// DEL of everything in an account, the last first; then the account itself goes. It may be an old one: a Go plugin that
-/// detached the pod has not closed it.
-pub fn withdraw(plugin: &dyn Plugin, account: &ledger::Account, registry: Registry<'_>) -> Result<()> {
-    for entry in account.entries.iter().rev() {
-        plugin.del(&Request { signed_only: true, ..entry.request(Command::Del, registry)? })?;
-    }
-    account.close()
 }
 
 /// What `plugin` finds changed: CHECK for a runtime in the same process, which may want to mend it.

@@ -41,12 +41,14 @@ mod error;
 pub mod exec;
 mod finding;
 pub mod ledger;
+mod recorded;
 mod registry;
 mod request;
 
 pub use dispatch::{main, Verbatim};
 pub use error::{Context, Error, Result};
 pub use finding::Finding;
+pub use recorded::withdraw;
 pub use registry::Registry;
 pub use request::{Command, Request, Source, Valid};
 

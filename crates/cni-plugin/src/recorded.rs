@@ -1,0 +1,134 @@
+//! ADD, DEL and GC with the ledger's help: what every plugin gets from it without a line of its own.
+
+use serde_json::Value;
+
+use crate::{ledger, Command, Error, Plugin, Registry, Request, Result};
+
+/// The request is in the ledger before the plugin lays a hand on anything.
+pub(crate) fn add(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Value> {
+    let open = match plugin.is_recorded() {
+        true => Some(ledger::Open::begin(plugin.name(), req)?),
+        false => None,
+    };
+    let added = plugin.add(req).and_then(|attachment| {
+        // What cannot be told in the config's version is not to stand.
+        let told = attachment.to_json(req.version);
+        Ok(told.inspect_err(|_| drop(plugin.del(req)))?)
+    });
+    match (&added, open) {
+        (Ok(result), Some(open)) => open.complete(result),
+        (Err(_), Some(open)) => open.abandon(),
+        (_, None) => {}
+    }
+    added
+}
+
+/// A runtime that lost the result, or never kept one, is helped out by the ledger.
+pub(crate) fn del(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
+    if !plugin.is_recorded() {
+        return plugin.del(req);
+    }
+    match req.prev {
+        Some(_) => plugin.del(req)?,
+        None => plugin.del(&Request { prev: remembered(plugin, req), ..req.clone() })?,
+    }
+    ledger::close(&req.owner(), plugin.name())
+}
+
+fn remembered(plugin: &dyn Plugin, req: &Request<'_>) -> Option<cni::Attachment> {
+    let account = ledger::find(&req.owner(), plugin.name())?;
+    account.entries.last()?.request(Command::Del, req.registry).ok()?.prev
+}
+
+/// Everything in the ledger that is not valid any more is deleted as its owner would delete it, with the config that
+/// it was added with; then the plugin looks for what has no account.
+pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
+    let valid = req.valid()?;
+    let mut errors = Vec::new();
+    let mut busy = Vec::new();
+    for account in ledger::of_network(&req.network, plugin.name()) {
+        let Some(entry) = account.entries.first() else {
+            // Killed before it could write a word, and so before it did anything; or about to write.
+            if !account.busy {
+                errors.extend(account.close().err());
+            }
+            continue;
+        };
+        if valid.contains(&entry.container, &entry.ifname) {
+            continue;
+        }
+        match account.busy {
+            true => busy.push((entry.container.clone(), entry.ifname.clone())),
+            false => errors.extend(withdraw(plugin, &account, req.registry).err()),
+        }
+    }
+    errors.extend(plugin.gc(&Request { busy, ..req.clone() }).err());
+    Error::all(errors)
+}
+
+/// DEL of everything in an account, the last first; then the account itself goes. It may be an old one: a Go plugin that
+/// detached the pod has not closed it.
+pub fn withdraw(plugin: &dyn Plugin, account: &ledger::Account, registry: Registry<'_>) -> Result<()> {
+    for entry in account.entries.iter().rev() {
+        plugin.del(&Request { signed_only: true, ..entry.request(Command::Del, registry)? })?;
+    }
+    account.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use cni::{addr, Attachment, Ip, Version};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Finding, Source};
+
+    thread_local! {
+        static DELETED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Gives two addresses, whatever the version can tell.
+    struct Generous;
+
+    impl Plugin for Generous {
+        fn name(&self) -> &'static str {
+            "generous"
+        }
+        fn about(&self) -> &'static str {
+            "generous: for this test"
+        }
+        fn is_recorded(&self) -> bool {
+            false
+        }
+        fn add(&self, _: &Request<'_>) -> Result<Attachment> {
+            let ips = ["10.1.0.2/24", "10.2.0.2/24"].map(|net| addr::parse_net(net).map(Ip::new));
+            Ok(Attachment { ips: ips.into_iter().flatten().collect(), ..Attachment::default() })
+        }
+        fn del(&self, _: &Request<'_>) -> Result<()> {
+            DELETED.set(true);
+            Ok(())
+        }
+        fn inspect<'p>(&self, _: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+            Ok(Vec::new())
+        }
+        fn gc(&self, _: &Request<'_>) -> Result<()> {
+            Ok(())
+        }
+        fn status(&self, _: &Request<'_>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_result_that_the_version_cannot_tell_is_taken_back() {
+        let source = Source { container: "c".into(), ifname: "eth0".into(), ..Source::default() };
+        let add = |version: Version| {
+            let config = json!({"cniVersion": version, "name": "net", "type": "generous"});
+            super::add(&Generous, &Request::new(Command::Add, &source, config, Registry::none()).unwrap())
+        };
+        assert!(add(Version::V1_0_0).is_ok() && !DELETED.get());
+        assert!(add(Version::V0_2_0).is_err() && DELETED.get());
+    }
+}
