@@ -213,6 +213,21 @@ fn a_repair_puts_the_pod_into_the_zone_again() {
 }
 
 #[test]
+fn a_reload_of_firewalld_is_followed_by_one_of_ours() {
+    let guarded = Guarded::new();
+    let (node, chain) = (&guarded.node, with_firewalld());
+    let pod = node.pod("a");
+    let result = chain.add(node, &pod);
+    node.sh("firewall-cmd --reload");
+    assert_eq!(guarded.sources("trusted"), NONE);
+    let said = node.output(&[&podwire(), "cni", "reload"], &[]);
+    assert_eq!((said.status, &*said.stdout), (0, "put back 2 things that were missing\n"), "{}", said.stderr);
+    assert_eq!(guarded.sources("trusted"), FIRST_POD);
+    chain.check(node, &pod, &result).expect("CHECK");
+    chain.del(node, &pod, Some(&result));
+}
+
+#[test]
 fn the_zone_is_the_one_that_the_config_names() {
     let guarded = Guarded::new();
     let (node, chain) =
