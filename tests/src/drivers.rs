@@ -26,7 +26,7 @@ pub fn needs(driver: &str) -> bool {
     if tried.split(' ').any(|one| one == driver) {
         return false;
     }
-    let there = is_there(driver);
+    let there = has(driver);
     assert!(
         there || std::env::var_os(REQUIRED).is_none(),
         "this kernel was said to have {driver}, and has not"
@@ -59,9 +59,9 @@ pub fn should_try(kind: &str) -> bool {
     can_serve(kind) && (driver_of(kind).is_some() || std::env::var_os(REQUIRED).is_none())
 }
 
-/// The kernel is asked for a device; most drivers then miss something (a master, an id), and say so themselves. One
-/// that is not there cannot.
-fn is_there(driver: &str) -> bool {
+/// Whether the kernel has the driver, whoever may have tried it already. It is asked for a device; most drivers then miss
+/// something (a master, an id), and say so themselves. One that is not there cannot.
+pub fn has(driver: &str) -> bool {
     let attempt = match driver {
         "tun" => "ip tuntap add mode tap name probe".to_string(),
         "vlan" => "ip link add probe type vlan id 1".to_string(),

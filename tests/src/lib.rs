@@ -7,7 +7,7 @@
 //! Programs under test are those that `make build` left in `dist/`.
 
 mod chain;
-mod drivers;
+pub mod drivers;
 mod facts;
 mod lan;
 mod leftovers;

@@ -52,7 +52,7 @@ impl Plugin for Vrf {
         let mut undo = Undo::new();
         let vrf = conf.ensure(&mut pod)?;
         if !was_there || interface.master.is_none() {
-            undo.push(|| drop(leave(req, &conf.vrfname, was_there)));
+            undo.push(|| drop(leave(req, &conf, was_there)));
         }
         join(&mut pod, &interface, &vrf)?;
         undo.keep();
@@ -62,7 +62,7 @@ impl Plugin for Vrf {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         // A config without a name made nothing.
         let Ok(conf) = Conf::read(req) else { return Ok(()) };
-        leave(req, &conf.vrfname, false)
+        leave(req, &conf, false)
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
@@ -173,14 +173,18 @@ fn join(pod: &mut Host, interface: &Link, vrf: &Link) -> Result<()> {
     restored.doing(|| format!("could not restore addresses and routes of {} @ {}", interface.name, vrf.name))
 }
 
-/// Takes the interface out of the VRF, its routes back to the main table; a VRF with nothing in it goes, unless it `stays`.
-fn leave(req: &Request<'_>, name: &str, stays: bool) -> Result<()> {
+/// Takes the interface out of the VRF, its routes back to the main table; a VRF with nothing in it goes, unless it `stays`
+/// or has another table than the config wants: then it is somebody else's, and ADD refused it.
+fn leave(req: &Request<'_>, conf: &Conf, stays: bool) -> Result<()> {
     let Some(mut pod) = req.find_pod()? else { return Ok(()) };
-    let Some(vrf) = pod.find_link(name)?.filter(|link| link.kind == vrf::KIND) else { return Ok(()) };
+    let Some(vrf) = pod.find_link(&conf.vrfname)?.filter(|link| link.kind == vrf::KIND) else {
+        return Ok(());
+    };
     let members: Vec<Link> =
         link::list(&mut pod.route)?.into_iter().filter(|link| link.master == Some(vrf.index)).collect();
     let own = members.iter().find(|link| link.name == req.ifname);
     let table = vrf::table(&vrf).unwrap_or_default();
+    let stays = stays || (own.is_none() && conf.table != 0 && conf.table != table);
     let belongings = own.map(|link| Belongings::of(&mut pod, link.index)).transpose()?;
     match own {
         Some(own) if stays || members.len() > 1 => vrf::assign(&mut pod, own, None)?,

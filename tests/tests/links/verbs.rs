@@ -1,6 +1,6 @@
 //! Every verb, for every plugin and every family.
 
-use podwire_tests::{assert_same, Chain, Invocation, Node, Pod};
+use podwire_tests::{assert_same, drivers, Chain, Invocation, Node, Pod};
 use serde_json::{json, Value};
 
 use super::*;
@@ -171,7 +171,7 @@ fn status_tells_whether_pods_can_come() {
 fn status_tells_that_the_driver_is_missing() {
     let (node, _) = node();
     for kind in KINDS {
-        let there = kinds().any(|one| one == kind);
+        let there = drivers::has(kind);
         let said = status(&node, &network("net", &config(kind, &[V4])));
         match there {
             true => assert_eq!(said.status, 0, "{kind}: {}", said.stdout),
