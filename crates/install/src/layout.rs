@@ -75,7 +75,9 @@ impl Runtime {
     /// Whether something of it is on the node.
     pub fn is_on(self, root: &Root) -> bool {
         let program = |name: &str| {
-            ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/bin"].iter().any(|folder| root.has(format!("{folder}/{name}")))
+            ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/bin"]
+                .iter()
+                .any(|folder| root.has(format!("{folder}/{name}")))
         };
         match self {
             Runtime::Containerd => program("containerd") || root.has(containerd::CONFIG),
@@ -124,7 +126,10 @@ impl Layout {
     /// What people should know when `file` with the network `name` is put among `others`.
     pub fn warnings(&self, file: &str, name: &str, others: &[Neighbour]) -> Vec<String> {
         let runtime = self.runtime.name();
-        warnings(&self.reads, file, name, others).into_iter().map(|text| format!("{runtime}: {text}")).collect()
+        warnings(&self.reads, file, name, others)
+            .into_iter()
+            .map(|text| format!("{runtime}: {text}"))
+            .collect()
     }
 }
 

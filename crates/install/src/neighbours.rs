@@ -44,7 +44,8 @@ pub(crate) fn warnings(reads: &Reads, file: &str, name: &str, others: &[Neighbou
         Some(network) => format!("{} (network {network})", other.file),
         None => format!("{} (which makes no sense)", other.file),
     };
-    let list = |files: Vec<&&Neighbour>| files.into_iter().map(|other| called(other)).collect::<Vec<_>>().join(", ");
+    let list =
+        |files: Vec<&&Neighbour>| files.into_iter().map(|other| called(other)).collect::<Vec<_>>().join(", ");
     let mut warnings = Vec::new();
     let same: Vec<_> = others.iter().filter(|other| other.network.as_deref() == Some(name)).collect();
     if !same.is_empty() {

@@ -53,16 +53,21 @@ impl Design {
             }),
             Shape::Ptp => json!({ "type": "ptp", "ipMasq": true, "ipam": self.ipam(true)? }),
             Shape::Macvlan => {
-                let master = self.master.as_ref().ok_or_else(|| Error::Network("macvlan needs --master".into()))?;
+                let master =
+                    self.master.as_ref().ok_or_else(|| Error::Network("macvlan needs --master".into()))?;
                 json!({ "type": "macvlan", "master": master, "ipam": self.ipam(true)? })
             }
-            Shape::Flannel => json!({ "type": "flannel", "delegate": { "hairpinMode": true, "isDefaultGateway": true } }),
+            Shape::Flannel => {
+                json!({ "type": "flannel", "delegate": { "hairpinMode": true, "isDefaultGateway": true } })
+            }
         };
         if self.shape != Shape::Macvlan && self.master.is_some() {
             return Err(Error::Network("--master is for macvlan only".into()));
         }
         if self.shape == Shape::Flannel && !self.subnets.is_empty() {
-            return Err(Error::Network("flannel's daemon says which addresses pods have: no --subnet".into()));
+            return Err(Error::Network(
+                "flannel's daemon says which addresses pods have: no --subnet".into(),
+            ));
         }
         let mut list = Map::new();
         list.insert("cniVersion".into(), self.version.into());
@@ -85,9 +90,13 @@ impl Design {
             return Err(Error::Network("--subnet may be given once for IPv4 and once for IPv6".into()));
         }
         if let Some(odd) = self.subnets.iter().find(|subnet| subnet.trunc() != **subnet) {
-            return Err(Error::Network(format!("{odd} is an address, not a subnet: did you mean {}?", odd.trunc())));
+            return Err(Error::Network(format!(
+                "{odd} is an address, not a subnet: did you mean {}?",
+                odd.trunc()
+            )));
         }
-        let ranges: Vec<_> = self.subnets.iter().map(|subnet| json!([{ "subnet": subnet.to_string() }])).collect();
+        let ranges: Vec<_> =
+            self.subnets.iter().map(|subnet| json!([{ "subnet": subnet.to_string() }])).collect();
         let mut ipam = json!({ "type": "host-local", "ranges": ranges });
         if default_route {
             let everywhere = |subnet: &IpNet| if subnet.addr().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
@@ -133,7 +142,9 @@ mod tests {
         assert!(wrong(design(Shape::Bridge, &[])).contains("needs --subnet"));
         assert!(wrong(design(Shape::Bridge, &["10.1.0.0/24", "10.2.0.0/24"])).contains("once for IPv4"));
         assert!(wrong(design(Shape::Ptp, &["10.1.0.7/24"])).contains("did you mean 10.1.0.0/24?"));
-        assert!(wrong(Design { master: None, ..design(Shape::Macvlan, &["10.1.0.0/24"]) }).contains("--master"));
+        assert!(
+            wrong(Design { master: None, ..design(Shape::Macvlan, &["10.1.0.0/24"]) }).contains("--master")
+        );
         assert!(wrong(design(Shape::Flannel, &["10.1.0.0/24"])).contains("no --subnet"));
     }
 }

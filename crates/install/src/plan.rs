@@ -95,7 +95,8 @@ pub struct Plan {
 impl Plan {
     /// To have `targets` on the node. With `replace`, files that are not ours give way, and are kept.
     pub fn install(targets: &[Target], replace: bool, survey: &Survey) -> Plan {
-        let mut plan = Plan { before: survey.record.clone(), after: survey.record.clone(), ..Plan::default() };
+        let mut plan =
+            Plan { before: survey.record.clone(), after: survey.record.clone(), ..Plan::default() };
         plan.steps.extend(survey.drafts.iter().cloned().map(Step::Sweep));
         plan.steps.extend(survey.missing_folders.iter().cloned().map(Step::MakeFolder));
         for record in [&mut plan.before, &mut plan.after] {

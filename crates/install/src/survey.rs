@@ -62,7 +62,8 @@ impl Survey {
 /// Drafts in a folder: by their ending, since the file that one of them was to be may not be wished for any more.
 fn drafts(root: &Root, folder: &Path) -> Vec<PathBuf> {
     let ending = draft_of(Path::new("x")).to_string_lossy().trim_start_matches(".x").to_owned();
-    let names = fs::read_dir(root.target(folder)).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names =
+        fs::read_dir(root.target(folder)).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut found: Vec<_> = names
         .filter(|name| {
             let name = name.to_string_lossy();

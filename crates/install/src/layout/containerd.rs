@@ -36,7 +36,9 @@ pub(super) fn read(root: &Root, path: &Path, usual: Layout) -> Result<Layout> {
     let Some(cni) = NAMES.iter().find_map(|name| table(&config, &["plugins", name, "cni"])) else {
         return Ok(layout);
     };
-    if let Some(folders) = paths(cni, "bin_dirs").or_else(|| text(cni, "bin_dir").map(|folder| vec![folder.into()])) {
+    if let Some(folders) =
+        paths(cni, "bin_dirs").or_else(|| text(cni, "bin_dir").map(|folder| vec![folder.into()]))
+    {
         layout.bin_dirs = folders;
     }
     if let Some(folder) = text(cni, "conf_dir") {

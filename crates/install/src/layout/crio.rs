@@ -16,7 +16,9 @@ pub(super) fn layout(root: &Root) -> Result<Layout> {
         let Some(config) = load(root, &file)? else { continue };
         let Some(network) = table(&config, &["crio", "network"]) else { continue };
         let dirs = paths(network, "plugin_dirs");
-        let said = dirs.is_some() || network.contains_key("network_dir") || network.contains_key("cni_default_network");
+        let said = dirs.is_some()
+            || network.contains_key("network_dir")
+            || network.contains_key("cni_default_network");
         if let Some(dirs) = dirs {
             layout.bin_dirs = dirs;
         }

@@ -19,7 +19,8 @@ pub(super) fn layout(root: &Root) -> Result<Option<Layout>> {
         ..Layout::usual(Runtime::Podman)
     };
     let mut backend = None;
-    let fixed = ["/usr/share/containers/containers.conf", "/etc/containers/containers.conf"].map(PathBuf::from);
+    let fixed =
+        ["/usr/share/containers/containers.conf", "/etc/containers/containers.conf"].map(PathBuf::from);
     let dropped = files(root, Path::new("/etc/containers/containers.conf.d"), ".conf");
     for file in fixed.into_iter().chain(dropped) {
         let Some(config) = load(root, &file)? else { continue };
@@ -46,7 +47,8 @@ fn remembered(root: &Root) -> Option<String> {
 
 /// What podman will choose: netavark where it is installed.
 fn guessed(root: &Root) -> String {
-    let folders = ["/usr/libexec/podman", "/usr/lib/podman", "/usr/local/libexec/podman", "/usr/local/lib/podman"];
+    let folders =
+        ["/usr/libexec/podman", "/usr/lib/podman", "/usr/local/libexec/podman", "/usr/local/lib/podman"];
     let netavark = folders.iter().any(|folder| root.has(format!("{folder}/netavark")));
     if netavark { "netavark" } else { "cni" }.to_owned()
 }

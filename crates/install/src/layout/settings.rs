@@ -23,7 +23,8 @@ pub(super) fn load(root: &Root, path: &Path) -> Result<Option<Table>> {
 /// The files of a folder of the node, sorted, that have this ending.
 pub(super) fn files(root: &Root, folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(root.target(folder)).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().ends_with(ending));
+    let names =
+        entries.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().ends_with(ending));
     let mut files: Vec<_> = names.map(|name| folder.join(name)).collect();
     files.sort();
     files
@@ -41,7 +42,8 @@ pub(super) fn text(from: &Table, key: &str) -> Option<String> {
 
 /// A list of paths that is not empty.
 pub(super) fn paths(from: &Table, key: &str) -> Option<Vec<PathBuf>> {
-    let list: Vec<PathBuf> = from.get(key)?.as_array()?.iter().filter_map(Value::as_str).map(PathBuf::from).collect();
+    let list: Vec<PathBuf> =
+        from.get(key)?.as_array()?.iter().filter_map(Value::as_str).map(PathBuf::from).collect();
     (!list.is_empty()).then_some(list)
 }
 

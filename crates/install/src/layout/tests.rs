@@ -94,7 +94,10 @@ fn later_files_of_crio_win() {
     let scratch = Scratch::new();
     scratch.write("/etc/crio/crio.conf", "[crio.network]\nnetwork_dir = '/a/'\nplugin_dirs = ['/b/', '/c']");
     assert_eq!(folders(&scratch, Runtime::Crio), pair("/b/:/c", "/a/"));
-    scratch.write("/etc/crio/crio.conf.d/20-x.conf", "[crio.network]\ncni_default_network = 'multus'\nplugin_dirs = ['/e']");
+    scratch.write(
+        "/etc/crio/crio.conf.d/20-x.conf",
+        "[crio.network]\ncni_default_network = 'multus'\nplugin_dirs = ['/e']",
+    );
     scratch.write("/etc/crio/crio.conf.d/10-x.conf", "[crio.network]\nplugin_dirs = ['/d']");
     assert_eq!(folders(&scratch, Runtime::Crio), pair("/e", "/a/"));
     let layout = Runtime::Crio.layout(&scratch.root()).unwrap().unwrap();
@@ -145,7 +148,8 @@ fn a_k3s_that_never_ran_or_lives_elsewhere_is_found_too() {
 #[test]
 fn microk8s_lives_below_its_snap() {
     let scratch = Scratch::new();
-    let wanted = pair("/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network");
+    let wanted =
+        pair("/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network");
     assert_eq!(folders(&scratch, Runtime::Microk8s), wanted);
     let text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.cni]\nbin_dir = '${SNAP_DATA}/opt/cni/bin'\nconf_dir = '${SNAP_DATA}/args/cni-network'";
     scratch.write("/var/snap/microk8s/current/args/containerd.toml", text);

@@ -59,11 +59,16 @@ fn every_state_of_a_file_has_its_step() {
 
 #[test]
 fn the_record_knows_both_versions_while_one_replaces_the_other() {
-    let plan = Plan::install(&[bridge()], false, &survey(Some("older"), Some(entry("older", Some("go"))), true));
+    let plan =
+        Plan::install(&[bridge()], false, &survey(Some("older"), Some(entry("older", Some("go"))), true));
     let path = Path::new(BRIDGE);
     assert_eq!(plan.before.files[path].ours, [id("ours"), id("older")]);
     assert_eq!(plan.after.files[path].ours, [id("ours")]);
-    assert_eq!(plan.after.files[path].replaced, Some(id("go")), "an update does not forget what was there first");
+    assert_eq!(
+        plan.after.files[path].replaced,
+        Some(id("go")),
+        "an update does not forget what was there first"
+    );
 }
 
 #[test]
