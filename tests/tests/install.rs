@@ -65,7 +65,8 @@ impl<'n> Image<'n> {
                         std::fs::read_link(&path).unwrap().display().to_string().into_bytes()
                     }
                     () if metadata.is_dir() => b"folder".to_vec(),
-                    () => [format!("{:o} ", metadata.mode()).into_bytes(), std::fs::read(&path).unwrap()].concat(),
+                    () => [format!("{:o} ", metadata.mode()).into_bytes(), std::fs::read(&path).unwrap()]
+                        .concat(),
                 };
                 tree.insert(name, what);
                 if metadata.is_dir() {
@@ -117,7 +118,13 @@ fn done(answer: &Value, verb: &str) -> Vec<String> {
 }
 
 fn warnings(answer: &Value) -> String {
-    answer["warnings"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+    answer["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|text| text.as_str().unwrap())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[test]
@@ -133,7 +140,10 @@ fn a_fresh_node_gets_every_plugin_and_a_network_and_gives_all_of_it_back() {
         .map(|kind| image.path(&format!("/usr/lib/cni/{kind}")).metadata().unwrap())
         .map(|metadata| (metadata.ino(), metadata.mode() & 0o7777))
         .collect();
-    assert!(inodes.iter().all(|one| *one == inodes[0] && one.1 == 0o755), "one program under many names: {inodes:?}");
+    assert!(
+        inodes.iter().all(|one| *one == inodes[0] && one.1 == 0o755),
+        "one program under many names: {inodes:?}"
+    );
     let list: Value = serde_json::from_str(&image.read(LIST)).unwrap();
     assert_eq!((&list["cniVersion"], &list["name"]), (&"1.0.0".into(), &"podwire".into()));
     assert_eq!(list["plugins"][0]["type"], "bridge");
@@ -199,7 +209,11 @@ fn what_somebody_changed_is_kept_and_said() {
     let again = image.install(&["--network", "ptp"]);
     assert_eq!(again["leftAlone"]["changed"].as_array().unwrap().len(), 2, "{again}");
     let output = image.run(&["--uninstall"]);
-    assert!(output.stdout.contains("changed since it was installed, left alone: bridge"), "{}", output.stdout);
+    assert!(
+        output.stdout.contains("changed since it was installed, left alone: bridge"),
+        "{}",
+        output.stdout
+    );
     assert_eq!((image.read("/opt/cni/bin/bridge"), image.read(LIST)), ("newer go".into(), "{}".into()));
     assert_eq!(image.read("/opt/cni/bin/bridge.before-podwire"), "go");
     assert!(!image.has("/opt/cni/bin/ptp") && !image.has("/var/lib/podwire"));
@@ -216,7 +230,10 @@ fn the_network_that_would_win_or_lose_is_told() {
     assert!(warnings(&told).contains("has a network already (05-other.conflist): none is added"), "{told}");
     assert!(!done(&told, "put").contains(&LIST.to_owned()));
     let told = image.install(&["--dry-run", "--network", "bridge"]);
-    assert!(warnings(&told).contains("10-podwire.conflist is not used: 05-other.conflist (network other)"), "{told}");
+    assert!(
+        warnings(&told).contains("10-podwire.conflist is not used: 05-other.conflist (network other)"),
+        "{told}"
+    );
     let told = image.install(&["--dry-run", "--network", "bridge", "--conf-name", "00-podwire.conflist"]);
     assert!(warnings(&told).contains("no longer by 05-other.conflist"), "{told}");
 }
@@ -253,7 +270,11 @@ fn the_choice_of_a_network_is_honoured() {
         assert!(!image.has("/empty"), "{wrong:?}");
     }
     image.install(&["--uninstall"]);
-    assert!(!image.has("/srv") && !image.has("/usr/local") && !image.has("/etc/cni"), "{:?}", image.tree().keys());
+    assert!(
+        !image.has("/srv") && !image.has("/usr/local") && !image.has("/etc/cni"),
+        "{:?}",
+        image.tree().keys()
+    );
 }
 
 #[test]
@@ -274,7 +295,8 @@ fn a_running_plugin_is_not_disturbed() {
     let image = Image::new(&node);
     std::fs::create_dir_all(image.path("/opt/cni/bin")).unwrap();
     std::fs::copy("/bin/sleep", image.path("/opt/cni/bin/bridge")).unwrap();
-    let mut running = std::process::Command::new(image.path("/opt/cni/bin/bridge")).arg("60").spawn().unwrap();
+    let mut running =
+        std::process::Command::new(image.path("/opt/cni/bin/bridge")).arg("60").spawn().unwrap();
     image.install(&["--no-conflist", "--replace"]);
     assert_eq!(running.try_wait().unwrap(), None, "it runs");
     running.kill().unwrap();
@@ -288,7 +310,10 @@ fn killed_at_any_system_call_it_can_be_repaired() {
     let image = || {
         let image = Image::new(&node);
         image.write("/opt/cni/bin/bridge", "go");
-        image.write("/etc/cni/net.d/20-other.conflist", r#"{"cniVersion":"1.0.0","name":"o","plugins":[{"type":"ptp"}]}"#);
+        image.write(
+            "/etc/cni/net.d/20-other.conflist",
+            r#"{"cniVersion":"1.0.0","name":"o","plugins":[{"type":"ptp"}]}"#,
+        );
         image
     };
     let words = ["--replace", "--network", "bridge"];
@@ -328,4 +353,32 @@ fn killed_at_any_system_call_it_can_be_repaired() {
         image.install(&["--uninstall"]);
         image.assert_tree(&before, &format!("uninstall after uninstall was killed at {operation}"));
     }
+}
+
+/// containerd looks again when a name in the folder is written, renamed or removed, and not when one is created there. A
+/// name that ends like a config must never be made in any other way than by renaming another name of the same folder.
+#[test]
+fn a_watcher_that_ignores_created_files_hears_of_the_network() {
+    let node = Node::new();
+    let image = Image::new(&node);
+    image.write(LIST, r#"{"cniVersion":"1.0.0","name":"o","plugins":[{"type":"ptp"}]}"#);
+    let is_config = |name: &str| [".conf", ".conflist", ".json"].iter().any(|ending| name.ends_with(ending));
+    for words in [vec!["--replace", "--network", "bridge"], vec!["--uninstall"]] {
+        let (all, output) = operations(&node, &Call { image: &image, words: words.clone() });
+        assert_eq!(output.status, 0, "{}", output.stderr);
+        let folder = image.path("/etc/cni/net.d").display().to_string();
+        let mut renamed = 0;
+        for operation in &all {
+            let names: Vec<&str> = operation.line.split('"').skip(1).step_by(2).collect();
+            let Some(last) = names.last().filter(|name| name.starts_with(&folder) && is_config(name)) else {
+                continue;
+            };
+            assert!(operation.call.starts_with("rename"), "{words:?}: {operation}");
+            assert_eq!(Path::new(names[0]).parent(), Path::new(last).parent(), "{operation}");
+            assert!(!is_config(names[0]), "{operation}");
+            renamed += 1;
+        }
+        assert_eq!(renamed, 1, "{words:?}: the network appears once");
+    }
+    assert!(image.read(LIST).contains("\"name\":\"o\""));
 }
