@@ -113,8 +113,8 @@ fn status_leaves_nothing_behind() {
     let node = Node::new();
     let nobody = Pod { name: String::new(), netns: String::new() };
     let configs = interfaces(&node);
-    let chained = ["portmap", "bandwidth", "firewall", "tuning", "sbr", "loopback"]
-        .map(|kind| json!({"type": kind}));
+    let chained =
+        ["portmap", "bandwidth", "firewall", "tuning", "sbr", "loopback"].map(|kind| json!({"type": kind}));
     // Of a network that was never used, and of one that is in use.
     let pod = node.pod("living");
     for used in [false, true] {
