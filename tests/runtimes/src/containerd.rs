@@ -50,6 +50,7 @@ impl Containerd {
         let mut daemon = self.stage.daemon(&["env", PATH, "containerd", "--config", CONFIG]);
         daemon.expect(&["containerd successfully booted"]);
         self.daemon = Some(daemon);
+        self.cri().wait();
     }
 
     /// Ends it as a crash does. Containers go on.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_cri::v1::image_service_client::ImageServiceClient;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
@@ -113,6 +113,15 @@ impl Cri {
             client: RuntimeServiceClient::new(channel.clone()),
             images: ImageServiceClient::new(channel),
             runtime,
+        }
+    }
+
+    /// Waits until the runtime has read what it knows: before, it takes connections and refuses every call.
+    pub(crate) fn wait(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while let Err(error) = self.runtime.block_on(self.client.status(StatusRequest { verbose: false })) {
+            assert!(Instant::now() < end, "Status: {error}");
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

@@ -38,7 +38,7 @@ fn a_container_in_the_foreground_has_a_network_and_leaves_nothing() {
 }
 
 #[test]
-fn detached_containers_ping_each_other_and_what_ctr_leaves_of_them_is_swept_by_gc() {
+fn detached_containers_ping_each_other_and_what_ctr_leaves_of_them_is_swept_by_the_audit() {
     let mut containerd = start();
     containerd.sh(&format!("ctr run --cni --rm {} first true", image::BOX));
     let before = containerd.traces();
@@ -61,7 +61,8 @@ fn detached_containers_ping_each_other_and_what_ctr_leaves_of_them_is_swept_by_g
     let end = |name: &str| {
         containerd.sh(&format!("ctr task delete --force {name} && ctr container delete {name}"));
     };
-    let sweep = || containerd.sh(&format!("{} cni gc pods", podwire()));
+    // containerd 1.6 does not record namespaces; the ledger of our plugins does.
+    let sweep = || println!("{}", containerd.sh(&format!("{} cni audit --fix", podwire())));
     // ctr does not detach a container that it started in the background: its address and its record stay.
     end("one");
     assert!(containerd.can("ls /var/lib/cni/results/pods-default-one-eth0"));
