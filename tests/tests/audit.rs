@@ -28,11 +28,6 @@ ip=$(ip -n victim -4 -o address show eth0 | sed 's/.*inet \([0-9.]*\).*/\1/')
 ledger=/run/podwire/ledger/pods
 long_ago() { touch -d '1 hour ago' "$@"; }
 in_pod() { ip netns exec victim "$@"; }
-loopback_record() { # As containerd 1.6 writes it: without the namespace.
-  config=$(printf '{"cniVersion":"1.0.0","name":"cni-loopback","plugins":[{"type":"loopback"}]}' | base64 -w0)
-  printf '{"kind":"cniCacheV1","containerId":"%s","config":"%s","ifName":"lo","networkName":"cni-loopback","result":{"cniVersion":"1.0.0"}}' \
-    $1 $config > /var/lib/cni/results/cni-loopback-$1-lo
-}
 "#;
 
 const ROWS: &[Row] = &[
@@ -44,8 +39,6 @@ const ROWS: &[Row] = &[
     row(": > $ledger/ghost:eth0:bridge", &["torn by a crash"]),
     row("echo '{\"kind' > /var/lib/cni/results/pods-ghost-eth0; long_ago /var/lib/cni/results/pods-ghost-eth0",
         &["pods-ghost-eth0"]),
-    row("ip netns delete victim; loopback_record victim", &["its pod is gone", "cni-loopback-victim-lo"]),
-    row("loopback_record ghost; long_ago /var/lib/cni/results/cni-loopback-ghost-lo", &["cni-loopback-ghost-lo"]),
     // Nobody's.
     row("cd /var/lib/cni/networks/pods; printf 'ghost\\r\\neth0' > 10.7.0.200; long_ago 10.7.0.200",
         &["address 10.7.0.200 is reserved for nobody"]),

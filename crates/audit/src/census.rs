@@ -1,6 +1,6 @@
 //! Who is attached on this node, and who of them lives.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -54,14 +54,6 @@ impl Known {
         self.record.iter().filter_map(|record| record.netns.clone()).chain(written)
     }
 
-    /// Whether all that is known is a record of a loopback that does not say where.
-    fn is_bare_loopback(&self) -> bool {
-        let list = self.record.as_ref().and_then(|record| record.network_list().ok());
-        self.life == Life::Unknown
-            && self.accounts.is_empty()
-            && list.is_some_and(|list| list.plugins.iter().all(|plugin| plugin.kind.as_str() == "loopback"))
-    }
-
     fn judge(&self) -> Life {
         if self.accounts.iter().any(|account| account.busy) {
             return Life::Beginning;
@@ -108,7 +100,6 @@ impl Census {
         }
         let mut known: Vec<Known> = owners.into_values().collect();
         known.iter_mut().for_each(|one| one.life = one.judge());
-        follow_their_containers(&mut known);
         let comments = known.iter().map(|one| one.owner.comment()).collect();
         Census { known, torn, unreadable: listing.problems, comments }
     }
@@ -125,22 +116,6 @@ impl Census {
         container: &'c str,
     ) -> impl Iterator<Item = &'c Known> {
         self.known.iter().filter(move |one| one.owner.network == network && one.owner.container == container)
-    }
-}
-
-/// containerd records a pod's loopback as a network of its own, without saying where the namespace is, and there is nothing
-/// to keep an account of. A container has one namespace: when its other attachments are of the dead, so is this record; and
-/// when there are none any more, whoever removed them has forgotten it.
-fn follow_their_containers(known: &mut [Known]) {
-    let mut all_dead: HashMap<String, bool> = HashMap::new();
-    for one in known.iter().filter(|one| !one.is_bare_loopback()) {
-        *all_dead.entry(one.owner.container.clone()).or_insert(true) &= one.life == Life::Dead;
-    }
-    for one in known.iter_mut().filter(|one| one.is_bare_loopback()) {
-        let settled = one.record.as_ref().is_some_and(|record| is_settled(&record.path));
-        if all_dead.get(&one.owner.container).copied().unwrap_or(settled) {
-            one.life = Life::Dead;
-        }
     }
 }
 
