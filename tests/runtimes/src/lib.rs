@@ -40,12 +40,14 @@ mod cri;
 mod daemon;
 mod flow;
 pub mod image;
+mod newer;
 mod outside;
 mod stage;
 mod traces;
 
-pub use containerd::{network, Containerd, NETWORK, SOCKET};
+pub use containerd::{network, Containerd, Unlike, NETWORK, SOCKET};
 pub use cri::{Container, Cri, Executed, Sandbox, Wish};
 pub use daemon::Daemon;
 pub use flow::Flow;
+pub use newer::newer_containerd;
 pub use stage::{Plugins, Stage};
