@@ -48,6 +48,6 @@ mod traces;
 pub use containerd::{network, Containerd, Unlike, NETWORK, SOCKET};
 pub use cri::{Container, Cri, Executed, Sandbox, Wish};
 pub use daemon::Daemon;
-pub use flow::Flow;
+pub use flow::{Flow, Limit};
 pub use newer::newer_containerd;
 pub use stage::{Plugins, Stage};

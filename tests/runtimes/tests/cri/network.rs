@@ -1,6 +1,6 @@
 //! What a pod's network is for: packets.
 
-use podwire_runtime_tests::{Container, Containerd, Cri, Flow, Plugins, Sandbox, Wish};
+use podwire_runtime_tests::{Container, Containerd, Cri, Flow, Limit, Plugins, Sandbox, Wish};
 use podwire_tests::Pod;
 
 use crate::{assert_nothing_left, by_netns, scene, EGRESS, INGRESS};
@@ -8,9 +8,8 @@ use crate::{assert_nothing_left, by_netns, scene, EGRESS, INGRESS};
 /// A container that serves a page with its pod's name, and whatever else it is told to do.
 const SERVE: &str = "hostname > /www/index.html && exec httpd -f -p 80 -h /www";
 
-/// The burst that containerd asks for, whatever the limit is, is u32::MAX bits: only what comes after it is held up. Headers
-/// count, so this is a little more than the burst's share of what a program sends.
-const BURST: u64 = u32::MAX as u64 / 8 / 100 * 98;
+/// The burst that containerd asks for, whatever the limit is: u32::MAX bits. Only what comes after it is held up.
+const BURST: u64 = u32::MAX as u64 / 8;
 
 /// A pod with a container that serves a page.
 pub struct Server {
@@ -92,13 +91,14 @@ fn limits_are_kept(plugins: Plugins) {
     let limited = cri.run(&Wish::named("limited").annotation(INGRESS, "40M").annotation(EGRESS, "16M"));
     let free = cri.run(&Wish::named("free"));
     let (pod, other) = (by_netns(&limited), by_netns(&free));
-    let received = containerd.flow_after(BURST, &other, &pod, &limited.addresses[0]);
-    let sent = containerd.flow_after(BURST, &pod, &outside, "192.0.2.2");
-    for (flow, limit) in [(received, 40_000_000), (sent, 16_000_000)] {
-        let share = flow.share_of(limit);
-        assert!((0.5..=1.1).contains(&share), "{share} of {limit} bits a second: {flow:?}");
+    for (rate, from, to, address) in
+        [(40_000_000, &other, &pod, &*limited.addresses[0]), (16_000_000, &pod, &outside, "192.0.2.2")]
+    {
+        let flow = containerd.flow_beyond(Limit { rate, burst: BURST }, from, to, address);
+        let share = flow.share_of(rate);
+        assert!((0.5..=1.1).contains(&share), "{share} of {rate} bits a second: {flow:?}");
         let burst = Flow { bytes: BURST, seconds: flow.before, ..flow };
-        assert!(burst.share_of(limit) > 2.0, "the burst is held up: {flow:?}");
+        assert!(burst.share_of(rate) > 2.0, "the burst is held up: {flow:?}");
     }
     // Who has no limit is not held up by the others.
     let free_flow = containerd.flow(&other, &outside, "192.0.2.2");
