@@ -221,3 +221,37 @@ fn a_pod_that_is_being_attached_is_left_alone() {
     must(&node, &["check", "pods", "slow"]);
     must(&node, &["audit"]);
 }
+
+/// podman and containerd write their record last, and podman's networks are of version 0.4.0, which knows no GC.
+#[test]
+fn a_pod_that_only_the_plugins_know_of_is_swept_unless_it_is_kept() {
+    let node = node();
+    let pool = json!({"type": "host-local", "subnet": "10.9.0.0/24"});
+    let plugins = json!([{"type": "bridge", "bridge": "br9", "isGateway": true, "ipMasq": true, "ipam": pool},
+        {"type": "portmap", "capabilities": {"portMappings": true}}]);
+    let old = json!({"cniVersion": "0.4.0", "name": "old", "plugins": plugins});
+    node.write("/run/test/net.d/30-old.conflist", &old.to_string());
+    let attach = |name: &str| must(&node, &["add", "old", name, "--container", name, "--publish", "9090:90"]);
+    for name in ["stays", "lost"] {
+        node.pod(name);
+    }
+    must(&node, &["add", "old", "stays", "--container", "stays"]);
+    must(&node, &["add", "old", "stays", "--container", "stays", "--ifname", "eth1"]);
+    let before = node.leftovers();
+    attach("lost");
+    node.sh("rm /var/lib/cni/results/old-lost-eth0");
+
+    assert_eq!(must(&node, &["gc", "old"]), "nothing is stale\n", "its namespace is there");
+    let all = ["gc", "old", "--all", "--keep", "stays"];
+    assert_eq!(must(&node, &[&all[..], &["--dry-run"]].concat()), "would remove lost eth0\n");
+    assert_eq!(must(&node, &all), "removed lost eth0\n");
+    assert_same(&before, &node.leftovers(), "after the sweep");
+    must(&node, &["check", "old", "stays"]);
+    must(&node, &["check", "old", "stays", "--ifname", "eth1"]);
+
+    // The port and the name are free again; without its namespace the pod needs no --all.
+    attach("lost");
+    node.sh("rm /var/lib/cni/results/old-lost-eth0 && ip netns delete lost");
+    assert_eq!(must(&node, &["gc", "old"]), "removed lost eth0\n");
+    assert_same(&before, &node.leftovers(), "after the second sweep");
+}

@@ -10,6 +10,7 @@ mod place;
 mod reload;
 mod status;
 mod target;
+mod unrecorded;
 
 use clap::Subcommand;
 use cni_runtime::Record;

@@ -1,4 +1,8 @@
 //! `podwire cni gc`: what belongs to containers that are gone goes.
+//!
+//! Two sides know of attachments: the runtime's records, and the plugins' own ledger. A runtime that is killed between
+//! the plugins' work and its record knows nothing of the pod afterwards, while the namespace may still be there: the pod's
+//! host port would stay taken for ever. What the ledger alone knows is swept with the rest.
 
 use std::path::Path;
 
@@ -10,12 +14,14 @@ use serde_json::json;
 
 use super::addresses;
 use super::place::Place;
+use super::unrecorded::Unrecorded;
 use crate::{Answer, Failure};
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire cni gc pods --dry-run
   podwire cni gc pods
-  podwire cni gc pods --all --keep web-1/eth0
+  podwire cni gc pods --all --keep web-1/eth0 --keep web-2
+  podwire cni gc podman --all $(podman ps -aq --no-trunc | sed 's/^/--keep /')
 
 An attachment is kept if its network namespace still exists, if it is named by --keep, or if its record cannot
 tell. Do not run it while a runtime that leaves no record beforehand, such as libcni, is starting a pod on the
@@ -25,9 +31,9 @@ same network: its plugins would take the pod's address for one that nobody has."
 pub(crate) struct Gc {
     /// The network, by the name in its config.
     network: String,
-    /// Keep this attachment; may be repeated.
-    #[arg(long, value_name = "CONTAINER/IFNAME", value_parser = attachment)]
-    keep: Vec<(ContainerId, IfName)>,
+    /// Keep this attachment, or all of this container; may be repeated.
+    #[arg(long, value_name = "CONTAINER[/IFNAME]", value_parser = attachment)]
+    keep: Vec<(ContainerId, Option<IfName>)>,
     /// Remove all attachments that --keep does not name, even those whose namespace exists.
     #[arg(long)]
     all: bool,
@@ -42,7 +48,7 @@ impl Gc {
     pub(crate) fn run(&self) -> Result<Answer, Failure> {
         let what = || format!("cannot sweep {}", self.network);
         let list = self.place.folder().find(&self.network).map_err(Failure::to(what()))?.list;
-        let mut valid = self.keep.clone();
+        let mut valid = self.kept();
         if !self.all {
             valid.extend(alive(&self.place.cache(), &self.network));
         }
@@ -50,20 +56,53 @@ impl Gc {
             let stale = stale(&self.place.cache(), &self.network, &valid);
             return Ok(report("would remove", "stale", &stale));
         }
+        let unrecorded = match list.disable_gc {
+            true => Vec::new(),
+            false => Unrecorded::find(&self.place.cache(), &self.network, &valid),
+        };
         let sweep = self.place.runtime().gc(&list, &valid);
-        let answer = report("removed", "removed", &sweep.removed);
-        let done = cni_runtime::Error::all(sweep.errors);
+        let mut removed: Vec<Swept> = sweep.removed.iter().map(Swept::recorded).collect();
+        let mut errors = sweep.errors;
+        for one in unrecorded {
+            match one.take_back() {
+                Ok(()) => removed.push(Swept::unrecorded(&one)),
+                Err(error) => errors.push(cni_runtime::Error::Cni(error.to_cni())),
+            }
+        }
+        let answer = report("removed", "removed", &removed);
+        let done = cni_runtime::Error::all(errors);
         drop_tables();
         match done {
             Ok(()) => Ok(answer),
             Err(error) => Err(Failure::to(what())(error).after(answer)),
         }
     }
+
+    /// Whom `--keep` names. A container alone stands for each of its interfaces that anybody has written down.
+    fn kept(&self) -> Vec<(ContainerId, IfName)> {
+        let records = self.place.cache().list().records.into_iter();
+        let recorded = records.filter(|record| record.network == self.network);
+        let mut known: Vec<_> = recorded.map(|record| (record.container, record.ifname)).collect();
+        let accounts = ledger::of_whole_network(&self.network);
+        let entries = accounts.into_iter().flat_map(|account| account.entries);
+        known.extend(entries.map(|entry| (entry.container, entry.ifname)));
+        let interfaces = |container: &ContainerId| -> Vec<IfName> {
+            let own = known.iter().filter(|(other, _)| *other == **container);
+            own.filter_map(|(_, ifname)| IfName::parse(ifname).ok()).collect()
+        };
+        let each = |(container, ifname): &(ContainerId, Option<IfName>)| {
+            let all = ifname.clone().map_or_else(|| interfaces(container), |one| vec![one]);
+            all.into_iter().map(|ifname| (container.clone(), ifname)).collect::<Vec<_>>()
+        };
+        self.keep.iter().flat_map(each).collect()
+    }
 }
 
 /// What may still be in use: attachments whose namespace exists, and those of which that cannot be told.
 fn alive(cache: &Cache, network: &str) -> Vec<(ContainerId, IfName)> {
     let listing = cache.list();
+    let accounts = ledger::of_whole_network(network);
+    let entries = || accounts.iter().flat_map(|account| &account.entries);
     let used = |record: &&Record| record.netns.as_deref().is_none_or(exists);
     let known = listing.records.iter().filter(|record| record.network == network).filter(used);
     let known = known.map(|record| (record.container.clone(), record.ifname.clone()));
@@ -76,9 +115,7 @@ fn alive(cache: &Cache, network: &str) -> Vec<(ContainerId, IfName)> {
         name.match_indices('-').map(|(at, _)| (name[..at].to_owned(), name[at + 1..].to_owned()))
     });
     // Pods of runtimes that keep no records are in the plugins' own account.
-    let accounts = ledger::of_whole_network(network);
-    let entries = accounts.iter().flat_map(|account| &account.entries);
-    let living = entries.filter(|entry| entry.result.is_some() && exists(Path::new(&entry.netns)));
+    let living = entries().filter(|entry| entry.result.is_some() && exists(Path::new(&entry.netns)));
     let living = living.map(|entry| (entry.container.clone(), entry.ifname.clone()));
     known
         .chain(torn)
@@ -94,24 +131,47 @@ fn exists(path: &Path) -> bool {
     !matches!(kernel::Netns::find(path), Ok(None))
 }
 
-fn stale(cache: &Cache, network: &str, valid: &[(ContainerId, IfName)]) -> Vec<Record> {
-    let kept = |record: &Record| {
+fn stale(cache: &Cache, network: &str, valid: &[(ContainerId, IfName)]) -> Vec<Swept> {
+    let kept = |record: &&Record| {
         valid.iter().any(|(container, ifname)| **container == record.container && **ifname == record.ifname)
     };
-    cache.list().records.into_iter().filter(|record| record.network == network && !kept(record)).collect()
+    let records = cache.list().records;
+    let recorded = records.iter().filter(|record| record.network == network && !kept(record));
+    let mut all: Vec<Swept> = recorded.map(Swept::recorded).collect();
+    all.extend(Unrecorded::find(cache, network, valid).iter().map(Swept::unrecorded));
+    all
 }
 
-fn report(verb: &str, key: &str, records: &[Record]) -> Answer {
-    let line = |record: &Record| {
-        let text = format!("{verb} {} {} {}", record.container, record.ifname, addresses(record).join(" "));
+/// An attachment that is not kept.
+struct Swept {
+    container: String,
+    ifname: String,
+    addresses: Vec<String>,
+}
+
+impl Swept {
+    fn recorded(record: &Record) -> Swept {
+        let addresses = addresses(record);
+        Swept { container: record.container.clone(), ifname: record.ifname.clone(), addresses }
+    }
+
+    fn unrecorded(one: &Unrecorded) -> Swept {
+        Swept { container: one.container.clone(), ifname: one.ifname.clone(), addresses: Vec::new() }
+    }
+}
+
+fn report(verb: &str, key: &str, swept: &[Swept]) -> Answer {
+    let line = |one: &Swept| {
+        let text = format!("{verb} {} {} {}", one.container, one.ifname, one.addresses.join(" "));
         format!("{}\n", text.trim_end())
     };
-    let json = |record: &Record| json!({ "container": record.container, "ifname": record.ifname, "addresses": addresses(record) });
-    let text = match records {
+    let json =
+        |one: &Swept| json!({ "container": one.container, "ifname": one.ifname, "addresses": one.addresses });
+    let text = match swept {
         [] => "nothing is stale\n".to_owned(),
         some => some.iter().map(line).collect(),
     };
-    Answer::new(text, json!({ key: records.iter().map(json).collect::<Vec<_>>() }))
+    Answer::new(text, json!({ key: swept.iter().map(json).collect::<Vec<_>>() }))
 }
 
 /// Tables of ours that hold nothing any more. Plugins leave them, because another pod may be about to use them.
@@ -121,8 +181,12 @@ fn drop_tables() {
     let _ = dropped;
 }
 
-fn attachment(text: &str) -> Result<(ContainerId, IfName), String> {
-    let (container, ifname) = text.split_once('/').ok_or("expected CONTAINER/IFNAME, like web-1/eth0")?;
-    let container = ContainerId::parse(container).map_err(|error| error.to_string())?;
-    Ok((container, IfName::parse(ifname).map_err(|error| error.to_string())?))
+fn attachment(text: &str) -> Result<(ContainerId, Option<IfName>), String> {
+    let (container, ifname) = match text.split_once('/') {
+        Some((container, ifname)) => {
+            (container, Some(IfName::parse(ifname).map_err(|error| error.to_string())?))
+        }
+        None => (text, None),
+    };
+    Ok((ContainerId::parse(container).map_err(|error| error.to_string())?, ifname))
 }

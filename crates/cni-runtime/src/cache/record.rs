@@ -23,7 +23,8 @@ pub struct Record {
     pub container: String,
     /// The interface in the container.
     pub ifname: String,
-    /// The container's namespace at the time of ADD.
+    /// The container's namespace at the time of ADD. libcni wrote none down before 1.2; then it is the one that the plugins
+    /// told in their result.
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS` of the ADD.
     pub arg_pairs: Vec<(String, String)>,
@@ -85,12 +86,14 @@ impl Record {
         {
             return Err(cni::Error::decode("containerId, ifName or networkName is missing").into());
         }
+        let netns = Some(document.netns).filter(|netns| !netns.is_empty());
+        let netns = netns.or_else(|| sandbox(document.result.as_ref()?, &document.if_name));
         Ok(Some(Record {
             path: path.to_owned(),
             network: document.network_name,
             container: document.container_id,
             ifname: document.if_name,
-            netns: Some(document.netns).filter(|netns| !netns.is_empty()).map(PathBuf::from),
+            netns: netns.map(PathBuf::from),
             arg_pairs: document.cni_args,
             capabilities: document.capability_args,
             config,
@@ -193,6 +196,14 @@ pub(crate) fn in_version(
     Ok((attachment, value))
 }
 
+/// In which namespace a result's interface is.
+fn sandbox(result: &Value, ifname: &str) -> Option<String> {
+    let interfaces = json::get(result, "interfaces")?.as_array()?.iter();
+    let text = |interface, key| json::get(interface, key).and_then(Value::as_str).unwrap_or_default();
+    let mut inside = interfaces.filter(|one| text(one, "name") == ifname).map(|one| text(one, "sandbox"));
+    inside.find(|sandbox| !sandbox.is_empty()).map(String::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +233,20 @@ mod tests {
         assert_eq!(record.network_list().unwrap(), list);
         record.result = None;
         assert!(!record.to_json().to_string().contains("result"));
+    }
+
+    #[test]
+    fn a_namespace_that_an_old_libcni_did_not_record_is_read_from_the_result() {
+        let text = |interfaces: Value| {
+            json!({"kind": KIND, "containerId": "c0ffee", "ifName": "eth0", "networkName": "n", "config": "",
+                   "result": {"cniVersion": "0.4.0", "interfaces": interfaces}})
+            .to_string()
+        };
+        let parse = |text: &str| Record::parse(Path::new("/r"), text.as_bytes()).unwrap().unwrap().netns;
+        let ends = json!([{"name": "br0"}, {"name": "eth1", "sandbox": "/other"}, {"name": "eth0", "sandbox": "/ns"}]);
+        assert_eq!(parse(&text(ends)), Some("/ns".into()));
+        assert_eq!(parse(&text(json!([{"name": "eth0", "sandbox": ""}]))), None);
+        assert_eq!(parse(&text(json!(7))), None);
     }
 
     #[test]

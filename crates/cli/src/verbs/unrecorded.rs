@@ -1,0 +1,59 @@
+//! Attachments that only the plugins know of.
+
+use std::collections::BTreeMap;
+
+use cni::{ContainerId, IfName};
+use cni_plugin::ledger::{self, Account};
+use cni_plugin::{withdraw, Error, Result};
+use cni_runtime::{Cache, Record};
+
+use super::place::registry;
+
+/// An attachment in the plugins' ledger.
+#[derive(Debug)]
+pub(super) struct Unrecorded {
+    pub(super) container: String,
+    pub(super) ifname: String,
+    accounts: Vec<Account>,
+}
+
+impl Unrecorded {
+    /// Those of `network` that are not in `valid` and have no record. What an ADD is at work on is somebody's, whatever
+    /// the list says.
+    pub(super) fn find(cache: &Cache, network: &str, valid: &[(ContainerId, IfName)]) -> Vec<Unrecorded> {
+        let records = cache.list().records;
+        let mut owners: BTreeMap<(String, String), Vec<Account>> = BTreeMap::new();
+        for account in ledger::of_whole_network(network) {
+            if let Some(entry) = account.entries.first().filter(|entry| entry.network == network) {
+                owners.entry((entry.container.clone(), entry.ifname.clone())).or_default().push(account);
+            }
+        }
+        let kept = |container: &str, ifname: &str| {
+            let same = |record: &Record| {
+                (&*record.network, &*record.container, &*record.ifname) == (network, container, ifname)
+            };
+            valid.iter().any(|(other, interface)| **other == *container && **interface == *ifname)
+                || records.iter().any(same)
+        };
+        let stale = owners.into_iter().filter(|((container, ifname), accounts)| {
+            !kept(container, ifname) && !accounts.iter().any(|account| account.busy)
+        });
+        stale.map(|((container, ifname), accounts)| Unrecorded { container, ifname, accounts }).collect()
+    }
+
+    /// DEL by each plugin of ours that wrote something down and has not swept it up itself; on past failures.
+    pub(super) fn take_back(&self) -> Result<()> {
+        let mut errors = Vec::new();
+        for account in self.accounts.iter().rev().filter(|account| account.file.exists()) {
+            let name = account.entries.first().map_or("", |entry| &entry.plugin);
+            errors.extend(match registry().find(name) {
+                Some(plugin) => withdraw(plugin, account, registry()).err(),
+                None => {
+                    let text = format!("{} is no plugin of this program", account.file.display());
+                    Some(cni::Error::internal(text).into())
+                }
+            });
+        }
+        Error::all(errors)
+    }
+}

@@ -1,0 +1,114 @@
+//! containerd on a stage, set up as the guide says.
+
+use std::ops::Deref;
+
+use podwire_tests::project;
+
+use crate::{Cri, Daemon, Stage};
+
+/// Where containerd listens, on its stage.
+pub const SOCKET: &str = "/run/containerd/containerd.sock";
+/// The network of its pods, on its stage.
+pub const NETWORK: &str = "/etc/cni/net.d/10-pods.conflist";
+
+const CONFIG: &str = "/etc/containerd/config.toml";
+/// A test that wants another runc puts it into the first of these.
+const PATH: [&str; 2] = ["/opt/runc", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
+const GUIDE: &str = "docs/containerd.md";
+
+/// containerd, the images that tests run, and the stage on which all of it is.
+#[derive(Debug)]
+pub struct Containerd {
+    stage: Stage,
+    daemon: Option<Daemon>,
+    /// Where its programs are looked for.
+    path: String,
+}
+
+/// What is to be different from the guide.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unlike<'a> {
+    /// The image for what holds a pod's namespaces.
+    pub pause: Option<&'a str>,
+    /// The folder with containerd's programs.
+    pub programs: Option<&'a str>,
+}
+
+impl Containerd {
+    /// Starts containerd with the config and the network that the guide shows, and loads the images.
+    pub fn start(stage: Stage) -> Containerd {
+        Containerd::start_unlike(stage, Unlike::default())
+    }
+
+    /// The same, but for what is named.
+    pub fn start_unlike(stage: Stage, unlike: Unlike<'_>) -> Containerd {
+        let config = guide("toml");
+        let pause = config.lines().find(|line| line.trim_start().starts_with("sandbox_image = "));
+        let pause = pause.unwrap_or_else(|| panic!("{GUIDE} sets no sandbox_image"));
+        let wanted = unlike.pause.unwrap_or(crate::image::PAUSE);
+        stage.write(CONFIG, &config.replace(pause, &format!("  sandbox_image = \"{wanted}\"")));
+        stage.write(NETWORK, &network());
+        let [first, last] = PATH;
+        let path =
+            [Some(first), unlike.programs, Some(last)].into_iter().flatten().collect::<Vec<_>>().join(":");
+        let mut containerd = Containerd { stage, daemon: None, path };
+        containerd.restart();
+        for image in containerd.images() {
+            let import = |namespace: &str| format!("ctr --namespace {namespace} images import {image}");
+            let [pods, others] = [import("k8s.io"), import("default")];
+            containerd.sh(&format!("export PATH={}; {pods} && {others}", containerd.path));
+        }
+        containerd
+    }
+
+    /// Starts it again after it was killed or stopped, and waits until it serves.
+    pub fn restart(&mut self) {
+        assert!(self.daemon.is_none(), "containerd runs");
+        let path = format!("PATH={}", self.path);
+        let mut daemon = self.stage.daemon(&["env", &path, "containerd", "--config", CONFIG]);
+        daemon.expect(&["containerd successfully booted"]);
+        self.daemon = Some(daemon);
+        self.cri().wait();
+    }
+
+    /// Ends it as a crash does. Containers go on.
+    pub fn kill(&mut self) {
+        self.daemon.take().expect("containerd runs").kill(&self.stage);
+    }
+
+    /// Asks it to end. Containers go on.
+    pub fn stop(&mut self) {
+        self.daemon.take().expect("containerd runs").stop(&self.stage);
+    }
+
+    /// A connection to its CRI.
+    pub fn cri(&self) -> Cri {
+        Cri::connect(&self.stage.file(SOCKET))
+    }
+
+    /// Gives its pods another network, written as containerd notices it: beside, and renamed.
+    pub fn set_network(&self, network: &str) {
+        self.write(&format!("{NETWORK}.new"), network);
+        self.sh(&format!("mv {NETWORK}.new {NETWORK}"));
+    }
+}
+
+impl Deref for Containerd {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+/// The network that the guide shows.
+pub fn network() -> String {
+    guide("json")
+}
+
+/// The guide's first block in this language.
+fn guide(language: &str) -> String {
+    let text = std::fs::read_to_string(project(GUIDE)).expect("the guide");
+    let block = text.split(&format!("```{language}\n")).nth(1).and_then(|rest| rest.split("```").next());
+    block.unwrap_or_else(|| panic!("{GUIDE} has no block of {language}")).to_owned()
+}

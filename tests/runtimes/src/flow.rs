@@ -1,0 +1,114 @@
+//! How fast bytes get from one namespace to another: is a limit kept?
+//!
+//! A limit is judged by a ratio: the bytes that arrived, to those that the limit allows in the time in which they
+//! arrived. The receiver looks at the clock itself, between two of its own reads, so neither the start of programs nor a
+//! slow connection counts; and it begins only after a bucket's burst has passed.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use podwire_tests::Pod;
+
+use crate::Stage;
+
+/// Takes one connection; lets a bucket's burst pass, and then some; then counts for a while. Prints bytes, seconds, and the
+/// seconds before. A bucket is dry when its burst has passed and what came in meanwhile: of that, programs see about 95.5 %, the
+/// rest is headers (66 bytes of 1514).
+const RECEIVE: &str = r#"
+use IO::Socket::IP; use Time::HiRes qw(time); $| = 1; $SIG{ALRM} = sub { exit 1 };
+my ($port, $burst, $rate, $rest, $duration, $patience) = @ARGV;
+alarm $patience;
+my $socket = IO::Socket::IP->new(LocalHost => "::", LocalPort => $port, Listen => 1, ReuseAddr => 1, V6Only => 0)
+  or die "listen: $@";
+print "ready\n";
+my $caller = $socket->accept;
+my ($passed, $is_dry, $bytes, $begin, $start, $now) = (0, 0, 0, time, 0, 0);
+while (my $got = sysread $caller, my $data, 65536) {
+  $now = time;
+  $passed += $got;
+  $is_dry ||= $passed >= 0.95 * ($burst + $rate * ($now - $begin));
+  if ($rest > 0) { $rest -= $got if $is_dry; $start = $now; next }
+  $bytes += $got;
+  last if $now - $start >= $duration;
+}
+printf "%d %.6f %.6f\n", $bytes, $now - $start, $start - $begin;"#;
+
+/// Sends until nobody listens any more.
+const SEND: &str = r#"
+use IO::Socket::IP; $SIG{PIPE} = "IGNORE"; $SIG{ALRM} = sub { exit 1 };
+my ($host, $port, $patience) = @ARGV;
+alarm $patience;
+my $socket = IO::Socket::IP->new(PeerHost => $host, PeerPort => $port, Timeout => 10) or exit 1;
+my $data = "x" x 65536;
+1 while defined syswrite $socket, $data;"#;
+
+const PORT: &str = "5201";
+/// Seconds of counting.
+const DURATION: &str = "1.2";
+/// Seconds after which both sides give up: nothing gets through.
+const PATIENCE: &str = "90";
+
+/// A limit as a token bucket keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Bits a second.
+    pub rate: u64,
+    /// Bytes that pass at once after a silence.
+    pub burst: u64,
+}
+
+/// What arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// How much.
+    pub bytes: u64,
+    /// In which time.
+    pub seconds: f64,
+    /// In which time the bytes before had come, those that are not counted.
+    pub before: f64,
+}
+
+impl Flow {
+    /// How much of a limit of `rate` bits a second was used: 1.0 is all of it.
+    pub fn share_of(&self, rate: u64) -> f64 {
+        self.bytes as f64 * 8.0 / (rate as f64 * self.seconds)
+    }
+}
+
+impl Stage {
+    /// Sends over TCP from one namespace to another, at `address`, as fast as it goes. For a limit with a small burst, or none.
+    pub fn flow(&self, from: &Pod, to: &Pod, address: &str) -> Flow {
+        self.measure(["0", "0", "200000"], from, to, address)
+    }
+
+    /// The same once the burst of this limit has passed, however large it is and however long that takes.
+    pub fn flow_beyond(&self, limit: Limit, from: &Pod, to: &Pod, address: &str) -> Flow {
+        let (burst, rate) = (limit.burst.to_string(), (limit.rate / 8).to_string());
+        self.measure([&burst, &rate, "5000000"], from, to, address)
+    }
+
+    fn measure(&self, ignored: [&str; 3], from: &Pod, to: &Pod, address: &str) -> Flow {
+        let perl = |at: &Pod, script: &str| {
+            let mut command = self.command("nsenter");
+            command.args([&format!("--net={}", at.netns), "perl", "-e", script]).stdin(Stdio::null());
+            command
+        };
+        let mut receiver = perl(to, RECEIVE);
+        receiver.arg(PORT).args(ignored).args([DURATION, PATIENCE]).stdout(Stdio::piped());
+        let mut receiver = receiver.spawn().expect("perl");
+        let mut said = BufReader::new(receiver.stdout.take().expect("stdout"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("the receiver's word");
+        assert_eq!(line, "ready\n", "listen to {PORT} in {}", to.name);
+        let mut sender = perl(from, SEND).args([address, PORT, PATIENCE]).spawn().expect("perl");
+        let sent = sender.wait().expect("the sender's end");
+        line.clear();
+        said.read_line(&mut line).expect("what arrived");
+        receiver.wait().expect("the receiver's end");
+        let [bytes, seconds, before] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("nothing gets from {} to {address}: {sent}", from.name)
+        };
+        let time = |text: &str| text.parse().expect("seconds");
+        Flow { bytes: bytes.parse().expect("bytes"), seconds: time(seconds), before: time(before) }
+    }
+}
