@@ -20,6 +20,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam", "dhcp-api"]),
     ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "dhcp-api", "plugins"]),
     ("install", &["cni"]),
+    ("sandbox", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime"]),
     (
         "cli",
         &[
@@ -33,6 +34,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "dhcp",
             "plugins",
             "audit",
+            "sandbox",
             "verify",
             "install",
         ],

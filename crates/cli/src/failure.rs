@@ -95,6 +95,12 @@ impl From<cni_runtime::Error> for Cause {
     }
 }
 
+impl From<sandbox::Error> for Cause {
+    fn from(error: sandbox::Error) -> Self {
+        Cause(error.to_cni())
+    }
+}
+
 /// Whether this process is root's, as the owner of its own folder under /proc tells.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)

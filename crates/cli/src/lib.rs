@@ -15,6 +15,7 @@ mod duration;
 mod failure;
 mod install_command;
 mod paint;
+mod pods;
 mod prove;
 mod publish;
 mod table;
@@ -29,7 +30,7 @@ use clap::{Parser, Subcommand};
 pub use answer::Answer;
 pub use failure::Failure;
 
-/// Plugs containers into networks, and shows what is plugged in.
+/// Plugs pods and containers into networks, and shows what is plugged in.
 #[derive(Debug, Parser)]
 #[command(name = "podwire", version, disable_help_subcommand = true)]
 #[command(after_help = "Examples:
@@ -37,6 +38,7 @@ pub use failure::Failure;
   podwire cni add pods blue             attach the namespace `blue` to the network `pods`
   podwire cni status                    could another container be attached?
   podwire install --dry-run             what would be put on this node, and where?
+  podwire pod run web --port 8080:80    run a pod on the default network
 
 `podwire COMMAND --help` tells more.")]
 struct Podwire {
@@ -60,6 +62,9 @@ enum Command {
     /// Put plugins and a network where this node's container runtimes look for them, or take them back.
     #[command(after_help = install_command::EXAMPLES)]
     Install(Box<install_command::Install>),
+    /// Run, stop and look at pods: namespaces, the process that holds them, and their networks.
+    #[command(subcommand)]
+    Pod(Box<pods::Verb>),
     /// The network plugins that this program knows.
     Plugins,
     /// Prove with packets that pods and nodes reach each other, and see each other's own addresses.
@@ -77,6 +82,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         kernel::detached::this_program_ends_soon();
         return cnitool::main(args);
     }
+    // The process of a pod is this program too. It is to be small: nothing else is done in it.
+    if args.get(1).is_some_and(|command| command == "pause") {
+        return sandbox::pause::main();
+    }
     let podwire = Podwire::parse_from(args);
     let answer = match podwire.command {
         Command::Cni(verb) => {
@@ -92,6 +101,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Install(command) => command.run(),
+        Command::Pod(verb) => {
+            kernel::detached::this_program_ends_soon();
+            match *verb {
+                pods::Verb::Exec(exec) => match exec.run() {
+                    Ok(status) => return status,
+                    Err(failure) => Err(failure),
+                },
+                verb => verb.run(),
+            }
+        }
         Command::Plugins => Ok(catalogue::plugins()),
         Command::Verify(command) => command.run(),
         Command::Version => Ok(catalogue::version()),

@@ -16,7 +16,7 @@ use clap::Subcommand;
 use cni_runtime::Record;
 
 pub(crate) use namespace::{absolute, container_id};
-pub(crate) use place::split;
+pub(crate) use place::{split, Place};
 
 use crate::{Answer, Failure};
 

@@ -114,14 +114,19 @@ fn refuse_circle(kind: &str, command: Command) -> Result<()> {
 }
 
 fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>> {
-    let file = exec::find(kind, &req.path)?;
-    if let Some(plugin) = req.registry.in_file(kind, &file) {
+    let found = exec::find(kind, &req.path);
+    let here = match &found {
+        Ok(file) => req.registry.in_file(kind, file),
+        Err(_) => req.registry.in_place_of_missing(kind, command),
+    };
+    if let Some(plugin) = here {
         if is_called(kind) {
             return refuse_circle(kind, command).map(|()| None);
         }
         // The own-namespace check was made for the caller.
         return while_called(kind, || call(plugin, &Request { command, ..req.clone() }, true));
     }
+    let file = found?;
     let path = std::env::join_paths(&req.path).unwrap_or_default();
     let env: Vec<(&'static str, OsString)> = vec![
         ("CNI_COMMAND", command.as_str().into()),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::Plugin;
+use crate::{Command, Plugin};
 
 /// The plugins that can be called in this process.
 ///
@@ -41,6 +41,12 @@ impl<'p> Registry<'p> {
     pub fn in_file(&self, kind: &str, file: &Path) -> Option<&'p dyn Plugin> {
         let plugin = self.find(kind)?;
         (!self.fingerprint.is_empty() && build_id(file)? == self.fingerprint).then_some(plugin)
+    }
+
+    /// The plugin that can take back what a plugin of this type did whose file is gone: ours does not need its file, and
+    /// knows what its counterparts make. Nothing new is attached in another's place.
+    pub fn in_place_of_missing(&self, kind: &str, command: Command) -> Option<&'p dyn Plugin> {
+        matches!(command, Command::Del | Command::Gc).then(|| self.find(kind)).flatten()
     }
 }
 

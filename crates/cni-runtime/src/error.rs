@@ -171,7 +171,7 @@ fn nearby(present: &[String], problems: &[Problem]) -> String {
         [] => "no network is there".to_owned(),
         names => format!("there are: {}", names.join(", ")),
     };
-    problems.iter().fold(there, |text, problem| format!("{text}; could not read {problem}"))
+    problems.iter().fold(there, |text, problem| format!("{text}; skipped {problem}"))
 }
 
 fn of_file(error: &io::Error) -> String {
@@ -212,6 +212,6 @@ mod tests {
             problems: vec![problem],
         };
         assert_eq!(error.to_string(), r#"no net configuration with name "x" in /n"#);
-        assert_eq!(error.to_cni().details, "there are: a, b; could not read /n/10-x.conflist: torn");
+        assert_eq!(error.to_cni().details, "there are: a, b; skipped /n/10-x.conflist: torn");
     }
 }

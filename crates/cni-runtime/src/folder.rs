@@ -129,7 +129,7 @@ impl ConfigFolder {
     }
 }
 
-fn is_list(path: &Path) -> bool {
+pub(crate) fn is_list(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "conflist")
 }
 

@@ -49,8 +49,9 @@ impl<'p> Runtime<'p> {
         config: &'l PluginConfig,
         verb: Command,
     ) -> Result<Step<'l, 'p>> {
-        let place = self.place(&config.kind).map_err(failed(list, &config.kind, verb))?;
-        Ok(Step { config, place })
+        let stand_in = || self.registry.in_place_of_missing(&config.kind, verb);
+        let place = self.place(&config.kind).or_else(|error| stand_in().map(Place::Here).ok_or(error));
+        Ok(Step { config, place: place.map_err(failed(list, &config.kind, verb))? })
     }
 
     /// Finds every plugin of the list, so that a missing one is noticed before another has made anything.
@@ -64,8 +65,21 @@ impl<'p> Runtime<'p> {
 
     /// Finds the plugin `kind`.
     pub(crate) fn place(&self, kind: &str) -> cni_plugin::Result<Place<'p>> {
-        let file = exec::find(kind, &self.path)?;
+        let file = exec::find(kind, &self.path_of(kind))?;
         Ok(self.registry.in_file(kind, &file).map_or(Place::File(file), Place::Here))
+    }
+
+    /// The vendor's folder of the plugin `kind`.
+    pub(crate) fn vendor(&self, kind: &str) -> Option<PathBuf> {
+        // A type that is no file name is told of where it is looked for.
+        let folder = self.vendors.as_ref().filter(|_| cni::name::plugin_type(kind).is_ok())?;
+        Some(folder.join(kind).join("bin"))
+    }
+
+    /// Where the plugin `kind`, and those that it calls, are looked for.
+    fn path_of(&self, kind: &str) -> Vec<PathBuf> {
+        let there = self.vendor(kind).filter(|folder| folder.is_dir());
+        self.path.iter().cloned().chain(there).collect()
     }
 
     /// Calls a plugin. Returns what ADD printed.
@@ -116,7 +130,9 @@ impl<'p> Runtime<'p> {
             }
             None => Default::default(),
         };
-        let folders: Vec<_> = self.path.iter().map(|folder| folder.to_string_lossy()).collect();
+        let kind = json::get(&call.config, "type").and_then(Value::as_str).unwrap_or_default();
+        let path = self.path_of(kind);
+        let folders: Vec<_> = path.iter().map(|folder| folder.to_string_lossy()).collect();
         Source { container, ifname, netns, args, path: folders.join(":") }
     }
 

@@ -1,6 +1,7 @@
 //! What a container runtime needs to put containers on networks: the whole other side of the CNI protocol.
 //!
-//! An administrator writes networks into a folder ([`ConfigFolder`]). To attach a container, [`Runtime::add`]
+//! An administrator writes networks into a folder ([`ConfigFolder`]; a [`Catalogue`] knows which of them can be used, and
+//! a [`Watch`] when that changes). To attach a container, [`Runtime::add`]
 //! runs the network's plugins one after the other, hands each the result of the one before, and remembers what
 //! it did in a [`cache`]; [`Runtime::del`] runs them backwards with what was remembered. [`Runtime::check`],
 //! [`Runtime::gc`] and [`Runtime::status`] ask the plugins whether all is as it was, sweep up what nobody
@@ -37,6 +38,7 @@
 
 mod add;
 pub mod cache;
+mod catalogue;
 mod check;
 mod del;
 mod error;
@@ -47,11 +49,14 @@ mod invoke;
 mod repair;
 mod runtime;
 mod version;
+mod watch;
 
 pub use cache::{Cache, Record};
+pub use catalogue::{Catalogue, Readiness};
 pub use error::{Error, Problem, Result};
 pub use folder::{ConfigFolder, Loaded, Network};
 pub use gc::Sweep;
 pub use identity::Identity;
 pub use repair::{Left, PutBack, Repaired};
 pub use runtime::{Runtime, Trace};
+pub use watch::Watch;

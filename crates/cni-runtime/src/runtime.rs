@@ -14,6 +14,7 @@ use crate::Cache;
 #[derive(Clone, Debug)]
 pub struct Runtime<'p> {
     pub(crate) path: Vec<PathBuf>,
+    pub(crate) vendors: Option<PathBuf>,
     pub(crate) cache: Cache,
     pub(crate) registry: Registry<'p>,
     pub(crate) timeout: Option<Duration>,
@@ -38,6 +39,7 @@ impl Runtime<'static> {
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Runtime<'static> {
         Runtime {
             path: path.into_iter().map(Into::into).collect(),
+            vendors: None,
             cache: Cache::default(),
             registry: Registry::none(),
             timeout: None,
@@ -52,10 +54,16 @@ impl<'p> Runtime<'p> {
         Runtime { cache: Cache::new(folder), ..self }
     }
 
+    /// Looks for a plugin that is in none of the folders in `<folder>/<type>/bin`, as kubelet did with `/opt`. That
+    /// folder is then in the plugin's own `CNI_PATH` too.
+    pub fn vendors(self, folder: impl Into<PathBuf>) -> Self {
+        Runtime { vendors: Some(folder.into()), ..self }
+    }
+
     /// Calls these plugins in this process when the file that would be executed is the program that holds them.
     pub fn registry<'r>(self, registry: Registry<'r>) -> Runtime<'r> {
-        let Runtime { path, cache, timeout, trace, .. } = self;
-        Runtime { path, cache, registry, timeout, trace }
+        let Runtime { path, vendors, cache, timeout, trace, .. } = self;
+        Runtime { path, vendors, cache, registry, timeout, trace }
     }
 
     /// How long ADD, CHECK, STATUS and VERSION may take in all, and each plugin of DEL, GC and of taking back a

@@ -55,7 +55,7 @@ fn a_bad_file_hides_no_network_and_is_told_of() {
     let text = format!("no net configuration with name \"x\" in {}", folder.open().path().display());
     assert_eq!(error.to_string(), text);
     let details = error.to_cni().details;
-    assert!(details.starts_with("there are: good; could not read "), "{details}");
+    assert!(details.starts_with("there are: good; skipped "), "{details}");
     assert!(
         details.contains("10-torn.conflist: error parsing configuration list: invalid JSON"),
         "{details}"

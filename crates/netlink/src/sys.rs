@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -215,6 +215,168 @@ pub fn terminate(process: u32) -> io::Result<()> {
     }
     // SAFETY: kill(2) takes numbers only; the number is one process, never a group or all.
     check(unsafe { libc::kill(process, libc::SIGTERM) }.into()).map(drop)
+}
+
+/// A program that is to be started in namespaces of its own, as the first process of a pod.
+#[derive(Debug)]
+pub struct Birth<'a> {
+    /// What it is called with, its own name first.
+    pub args: &'a [&'a str],
+    /// Whether it gets a network and a host name of its own. Its mounts, processes and System V objects always are.
+    pub own_network: bool,
+    /// Its standard input.
+    pub stdin: BorrowedFd<'a>,
+    /// Its standard output.
+    pub stdout: BorrowedFd<'a>,
+}
+
+/// All that the child needs, prepared by the parent.
+struct Prepared {
+    args: *const *const libc::c_char,
+    stdin: i32,
+    stdout: i32,
+    errno: i32,
+}
+
+/// Starts this program anew, in namespaces of its own: with these two streams and no other descriptor of the caller,
+/// no variable of its environment, in a session of its own. Returns its number as the caller sees it.
+pub fn spawn_apart(birth: &Birth<'_>) -> io::Result<u32> {
+    let args: Vec<CString> = birth
+        .args
+        .iter()
+        .map(|arg| CString::new(*arg))
+        .collect::<Result<_, _>>()
+        .map_err(io::Error::other)?;
+    let pointers: Vec<_> = args.iter().map(|arg| arg.as_ptr()).chain([std::ptr::null()]).collect();
+    // Copies whose numbers no standard stream has: else one could be put over the other.
+    let (stdin, stdout) = (inherited(birth.stdin.as_raw_fd())?, inherited(birth.stdout.as_raw_fd())?);
+    let mut prepared =
+        Prepared { args: pointers.as_ptr(), stdin: stdin.as_raw_fd(), stdout: stdout.as_raw_fd(), errno: 0 };
+    let apart = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC;
+    let network = if birth.own_network { libc::CLONE_NEWNET | libc::CLONE_NEWUTS } else { 0 };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | apart | network;
+    let mut stack = vec![0u128; 2048];
+    // SAFETY: an all-zero sigset_t is storage that sigfillset fills; the pointers are to values that live through the
+    // calls. The child shares this memory, runs on `stack` (whose end is aligned to 16 bytes) and touches `prepared`
+    // and what it points to, while the kernel keeps this thread stopped until the child has executed a program or
+    // ended (CLONE_VFORK). No handler of a signal runs meanwhile in either, since all are blocked.
+    let child = unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let top = stack.as_mut_ptr().add(stack.len()).cast();
+        let child = check(libc::clone(born, top, flags, (&raw mut prepared).cast()).into());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        child? as i32
+    };
+    match prepared.errno {
+        0 => Ok(child as u32),
+        errno => {
+            // SAFETY: waitpid(2) with a null status takes numbers only; the child is ours and has ended.
+            let _ = uninterrupted(|| unsafe { libc::waitpid(child, std::ptr::null_mut(), 0).into() });
+            Err(io::Error::from_raw_os_error(errno))
+        }
+    }
+}
+
+/// The child of [`spawn_apart`]: only plain system calls, no allocation, no lock.
+extern "C" fn born(prepared: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the pointer is to the parent's `Prepared`, which waits and does not touch it. Plain system calls on
+    // numbers and NUL-ended strings follow; _exit never returns.
+    unsafe {
+        let prepared = &mut *prepared.cast::<Prepared>();
+        let no_variables: [*const libc::c_char; 1] = [std::ptr::null()];
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::setsid();
+        libc::chdir(c"/".as_ptr());
+        libc::dup2(prepared.stdin, 0);
+        libc::dup2(prepared.stdout, 1);
+        libc::dup2(libc::open(c"/dev/null".as_ptr(), libc::O_RDWR), 2);
+        libc::syscall(libc::SYS_close_range, 3, i32::MAX, 0);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::execve(c"/proc/self/exe".as_ptr(), prepared.args, no_variables.as_ptr());
+        prepared.errno = *libc::__errno_location();
+        libc::_exit(127)
+    }
+}
+
+/// Waits, as the first process of a pod, for a word that it is over (SIGTERM or SIGINT). Until then it is what keeps the
+/// pod's namespaces, without any descriptor; children that it is given are reaped by the kernel.
+pub fn rest() -> io::Result<()> {
+    // SAFETY: plain system calls on numbers and constants; `set` is storage that sigemptyset fills, and the pointers are
+    // to values that live through the calls. Nobody in this process uses the descriptors 0 to 2 any more.
+    unsafe {
+        let null = check(libc::open(c"/dev/null".as_ptr(), libc::O_RDWR).into())? as i32;
+        for stream in 0..3 {
+            check(libc::dup2(null, stream).into())?;
+        }
+        libc::syscall(libc::SYS_close_range, 3, i32::MAX, 0);
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        let (mut set, mut signal): (libc::sigset_t, libc::c_int) = (std::mem::zeroed(), 0);
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        while libc::sigwait(&raw const set, &raw mut signal) != 0 {}
+    }
+    Ok(())
+}
+
+/// Sends a signal to the process behind a descriptor: never to another one that got its number since.
+pub fn signal_process(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let (fd, no_details) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+    // SAFETY: pidfd_send_signal(2) takes numbers, and a null pointer for no details.
+    check(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_details, 0) }).map(drop)
+}
+
+/// Takes note of the end of a process that this one started; no error if another did.
+pub fn reap(process: BorrowedFd<'_>) {
+    // SAFETY: an all-zero siginfo_t is a valid value of a plain C struct; the pointer is to it.
+    unsafe {
+        let mut told: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(
+            libc::P_PIDFD,
+            process.as_raw_fd() as libc::id_t,
+            &raw mut told,
+            libc::WEXITED | libc::WNOHANG,
+        );
+    }
+}
+
+/// Moves this process, which must have one thread only, into the network, host name, mounts and System V objects of
+/// another one; children that it starts from now on are among that one's processes.
+pub fn enter_namespaces_of(process: BorrowedFd<'_>) -> io::Result<()> {
+    let apart = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC;
+    // SAFETY: setns(2) takes numbers only; it changes namespaces, no memory.
+    let result = unsafe { libc::setns(process.as_raw_fd(), apart | libc::CLONE_NEWNET | libc::CLONE_NEWUTS) };
+    check(result.into()).map(drop)
+}
+
+/// Sets the name of the host, of this process's namespace.
+pub fn set_host_name(name: &str) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `name`.
+    check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }.into()).map(drop)
+}
+
+/// What is mounted in this mount namespace from now on is seen by nobody else; what others unmount goes here too.
+pub fn follow_mounts() -> io::Result<()> {
+    let null = std::ptr::null();
+    // SAFETY: the target is a NUL-ended constant; source, type and data may be null for a change of propagation.
+    let result =
+        unsafe { libc::mount(null, c"/".as_ptr(), null, libc::MS_REC | libc::MS_SLAVE, std::ptr::null()) };
+    check(result.into()).map(drop)
+}
+
+/// Mounts a file system that has no device, such as `proc` or `sysfs`, over the folder `target`.
+pub fn mount_virtual(kind: &str, target: &Path) -> io::Result<()> {
+    let (kind, target) = (path(Path::new(kind))?, path(target)?);
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: source, target and type are NUL-ended strings that live through the call; data may be null.
+    let result =
+        unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) };
+    check(result.into()).map(drop)
 }
 
 /// What is carried out aside while the caller goes on: a request is sent if there is one, how it went is told, and
@@ -584,15 +746,30 @@ pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
 
 /// A descriptor that can be read when a file was moved into `folder` or written there.
 pub fn watch_folder(folder: &Path) -> io::Result<OwnedFd> {
+    let watch = watch_nothing()?;
+    add_watch(watch.as_fd(), folder, libc::IN_MOVED_TO | libc::IN_CLOSE_WRITE)?;
+    Ok(watch)
+}
+
+/// A descriptor for watches over files (inotify); reading it does not block.
+pub fn watch_nothing() -> io::Result<OwnedFd> {
     // SAFETY: inotify_init1(2) takes numbers only.
     let fd = check(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) }.into())?;
     // SAFETY: the descriptor was just returned to us and has no other owner.
-    let watch = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Watches whatever happens to a folder and to what is in it. To say it again changes nothing.
+pub fn watch_all(watch: BorrowedFd<'_>, folder: &Path) -> io::Result<()> {
+    let within = libc::IN_CREATE | libc::IN_DELETE | libc::IN_MOVED_FROM | libc::IN_MOVED_TO;
+    let changed = libc::IN_CLOSE_WRITE | libc::IN_ATTRIB | libc::IN_DELETE_SELF | libc::IN_MOVE_SELF;
+    add_watch(watch, folder, within | changed | libc::IN_ONLYDIR)
+}
+
+fn add_watch(watch: BorrowedFd<'_>, folder: &Path, mask: u32) -> io::Result<()> {
     let folder = path(folder)?;
-    let mask = libc::IN_MOVED_TO | libc::IN_CLOSE_WRITE;
     // SAFETY: the string is NUL-ended and lives through the call.
-    check(unsafe { libc::inotify_add_watch(watch.as_raw_fd(), folder.as_ptr(), mask) }.into())?;
-    Ok(watch)
+    check(unsafe { libc::inotify_add_watch(watch.as_raw_fd(), folder.as_ptr(), mask) }.into()).map(drop)
 }
 
 /// A copy of a descriptor that whoever started this process passed on under a number.

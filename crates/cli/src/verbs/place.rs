@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use cni_plugin::Registry;
-use cni_runtime::{Cache, ConfigFolder, Runtime};
+use cni_runtime::{Cache, Catalogue, ConfigFolder, Runtime};
 
 use crate::duration;
 
+/// Plugins that come with their own folder are in `/opt/<type>/bin`.
+const VENDORS: &str = "/opt";
 const PLUGIN_FOLDERS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
 /// Options that every verb has.
@@ -35,6 +37,11 @@ impl Place {
         ConfigFolder::new(self.conf_dir.clone().or(named).unwrap_or_else(|| "/etc/cni/net.d".into()))
     }
 
+    /// The networks that can be used.
+    pub(crate) fn catalogue(&self) -> Catalogue<'static> {
+        Catalogue::read(self.folder(), self.runtime())
+    }
+
     pub(crate) fn cache(&self) -> Cache {
         Cache::new(&self.cache_dir)
     }
@@ -45,7 +52,11 @@ impl Place {
             false => self.plugin_dir.clone(),
             true => named().unwrap_or_else(|| PLUGIN_FOLDERS.iter().map(PathBuf::from).collect()),
         };
-        Runtime::new(path).cache_folder(&self.cache_dir).timeout(self.timeout).registry(registry())
+        Runtime::new(path)
+            .vendors(VENDORS)
+            .cache_folder(&self.cache_dir)
+            .timeout(self.timeout)
+            .registry(registry())
     }
 }
 

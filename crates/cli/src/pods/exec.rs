@@ -1,0 +1,88 @@
+//! `podwire pod exec`: a command in a pod's namespaces.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
+
+use clap::Args;
+use netlink::sys;
+use sandbox::{PodName, Pods};
+
+use super::Namespace;
+use crate::verbs::Place;
+use crate::Failure;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  podwire pod exec web -- ip address
+  podwire pod exec web -- cat /etc/resolv.conf
+  podwire pod exec web                         a shell
+
+The command has the pod's network, host name, resolv.conf and processes, and the node's files. Its exit status is that of
+podwire. It ends with the pod.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The pod: NAME or NAMESPACE/NAME.
+    #[arg(value_name = "POD")]
+    pod: String,
+    #[command(flatten)]
+    namespace: Namespace,
+    #[command(flatten)]
+    place: Place,
+    /// The command and its arguments [default: $SHELL].
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Those that somebody sends to end a program; it is the command that should.
+const SIGNALS: [i32; 4] = [1, 2, 3, 15]; // HUP, INT, QUIT, TERM: asm-generic/signal.h
+
+impl Exec {
+    pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
+        let name = self.namespace.pod(&self.pod)?;
+        let folder = std::env::current_dir();
+        let pods = Pods::new(self.place.runtime());
+        pods.enter(&name).map_err(Failure::to(format!("cannot run a command in pod {name}")))?;
+        // The pod has the node's files, so mostly this folder too; else it is the root.
+        let _ = folder.and_then(std::env::set_current_dir);
+        let shell = || vec![std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into())];
+        let words = if self.command.is_empty() { shell() } else { self.command.clone() };
+        let failed = |error: io::Error| failure(&name, &words[0], &error);
+        let status = converse(&words).map_err(failed)?;
+        Ok(ExitCode::from(code(status)))
+    }
+}
+
+fn failure(pod: &PodName, program: &str, error: &io::Error) -> Failure {
+    let error = cni::Error::new(cni::code::IO, error.to_string());
+    Failure::new(format!("cannot run {program} in pod {pod}"), error)
+}
+
+/// Runs a program to its end. Signals that would end us go to it.
+fn converse(words: &[String]) -> io::Result<ExitStatus> {
+    let signals = sys::signal_descriptor(&SIGNALS)?;
+    let mut child = Command::new(&words[0]).args(&words[1..]).spawn()?;
+    let process = sys::process_descriptor(child.id())?;
+    let mut signals = std::fs::File::from(signals);
+    loop {
+        let ready = sys::readable(&[process.as_fd(), signals.as_fd()], Duration::from_secs(3600))?;
+        if ready[0] {
+            return child.wait();
+        }
+        if ready[1] {
+            // struct signalfd_siginfo of linux/signalfd.h: the number comes first.
+            let mut told = [0; 128];
+            io::Read::read_exact(&mut signals, &mut told)?;
+            let number = i32::from_ne_bytes([told[0], told[1], told[2], told[3]]);
+            let _ = sys::signal_process(process.as_fd(), number);
+        }
+    }
+}
+
+/// As shells tell it.
+fn code(status: ExitStatus) -> u8 {
+    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    u8::try_from(number).unwrap_or(1)
+}

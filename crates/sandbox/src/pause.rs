@@ -1,0 +1,195 @@
+//! The process that is in a pod from its beginning to its end, and holds its namespaces.
+//!
+//! It is this program, started anew ([`main`]) as the first process of new namespaces. It is told over its standard input
+//! what to do there: mounts, the host's name, knobs, the loopback. Then it says `ready` and waits for the word `live`; if
+//! whoever started it dies before, the input ends and so does the process. Once it lives it has no descriptor and waits for
+//! SIGTERM; the kernel reaps the pod's orphans, and ends whatever else is in the pod when this process ends.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use kernel::rt::link;
+use kernel::Host;
+use netlink::sys::{self, Birth};
+
+use crate::{Error, PodName, Process, Result};
+
+/// It takes a millisecond; on a node that is busy beyond measure, seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+const END: &str = "end";
+const LIVE: &str = "live";
+const READY: &str = "ready";
+
+/// A pod's process that does not live yet: it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Newborn {
+    name: PodName,
+    pub(crate) process: Process,
+    orders: File,
+    report: File,
+}
+
+impl Newborn {
+    /// Starts one, with a network of its own or with the node's.
+    pub(crate) fn start(name: &PodName, own_network: bool) -> Result<Newborn> {
+        let start = || -> io::Result<Newborn> {
+            let ((stdin, orders), (report, stdout)) = (sys::pipe()?, sys::pipe()?);
+            let called = name.to_string();
+            let args = ["podwire", "pause", &called];
+            let pid = sys::spawn_apart(&Birth {
+                args: &args,
+                own_network,
+                stdin: stdin.as_fd(),
+                stdout: stdout.as_fd(),
+            })?;
+            let process = Process::of(pid)?;
+            Ok(Newborn { name: name.clone(), process, orders: orders.into(), report: report.into() })
+        };
+        start().map_err(|error| Error::Pause { name: name.clone(), why: error.to_string() })
+    }
+
+    /// Says what is to be done in the pod.
+    pub(crate) fn tell(&mut self, orders: &[String]) -> Result<()> {
+        self.say(
+            &orders.iter().map(|order| format!("{order}\n")).chain([format!("{END}\n")]).collect::<String>(),
+        )
+    }
+
+    /// It shall live from now on, whatever happens to us, if it can do what it was told.
+    pub(crate) fn live(mut self) -> Result<()> {
+        self.say(&format!("{LIVE}\n"))?;
+        let failed = |why: String| Error::Pause { name: self.name.clone(), why };
+        let mut words = String::new();
+        if !sys::readable(&[self.report.as_fd()], PATIENCE).is_ok_and(|ready| ready == [true]) {
+            return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
+        }
+        let read = self.report.read_to_string(&mut words);
+        match (read, words.trim()) {
+            (Ok(_), READY) => Ok(()),
+            (Ok(_), "") => Err(failed("it ended without a word".into())),
+            (Ok(_), why) => Err(failed(why.into())),
+            (Err(error), _) => Err(failed(error.to_string())),
+        }
+    }
+
+    fn say(&mut self, words: &str) -> Result<()> {
+        let said = self.orders.write_all(words.as_bytes());
+        // If it died of an earlier word its report tells why.
+        match said {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Error::Pause { name: self.name.clone(), why: error.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is to be done in a pod.
+#[derive(Debug)]
+pub(crate) enum Order<'a> {
+    /// Files of processes and of links as the pod has them.
+    ShowItself {
+        own_network: bool,
+    },
+    /// The pod sees this file in place of the node's, if the node has one.
+    Cover {
+        file: &'a Path,
+        with: &'a Path,
+    },
+    HostName(&'a str),
+    Knob {
+        path: &'a str,
+        value: &'a str,
+    },
+    Loopback,
+}
+
+impl Order<'_> {
+    /// As a line.
+    pub(crate) fn line(&self) -> String {
+        match self {
+            Order::ShowItself { own_network } => format!("show\t{own_network}"),
+            Order::Cover { file, with } => format!("cover\t{}\t{}", file.display(), with.display()),
+            Order::HostName(name) => format!("hostname\t{name}"),
+            Order::Knob { path, value } => format!("knob\t{path}\t{value}"),
+            Order::Loopback => "loopback".into(),
+        }
+    }
+}
+
+/// `podwire pause`: the process itself.
+pub fn main() -> ExitCode {
+    // Done by hand it would be done to the node.
+    if std::process::id() != 1 {
+        eprintln!("podwire: `podwire pause` is what runs in a pod: there is nothing to do by hand");
+        return ExitCode::from(2);
+    }
+    let mut orders = BufReader::with_capacity(4096, io::stdin().lock());
+    let done = obey(&mut orders);
+    // Nobody else may keep the report open: its end is waited for.
+    let told = match &done {
+        Ok(()) => io::stdout().write_all(READY.as_bytes()),
+        Err(why) => io::stdout().write_all(why.as_bytes()),
+    };
+    let _ = io::stdout().flush();
+    let mut word = String::new();
+    let may_live = done.is_ok() && told.is_ok() && orders.read_line(&mut word).is_ok() && word.trim() == LIVE;
+    match may_live && sys::rest().is_ok() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn obey(orders: &mut impl BufRead) -> Result<(), String> {
+    let _ = std::fs::write("/proc/self/comm", "podwire-pause");
+    sys::follow_mounts().map_err(|error| format!("part from the node's mounts: {error}"))?;
+    for line in orders.lines().map_while(io::Result::ok) {
+        if line == END {
+            return Ok(());
+        }
+        carry_out(&line)?;
+    }
+    Err("nobody says what to do".into())
+}
+
+fn carry_out(line: &str) -> Result<(), String> {
+    let mut words = line.splitn(3, '\t');
+    let (order, first, second) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
+    match order {
+        "show" => {
+            let mount = |kind: &str, target: &str| {
+                sys::mount_virtual(kind, Path::new(target))
+                    .map_err(|error| format!("mount {target}: {error}"))
+            };
+            mount("proc", "/proc")?;
+            if first == "true" {
+                mount("sysfs", "/sys")
+            } else {
+                Ok(())
+            }
+        }
+        "cover" => match sys::bind_mount(Path::new(second), Path::new(first)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !Path::new(first).exists() => Ok(()),
+            other => other.map_err(|error| format!("show {second} as {first}: {error}")),
+        },
+        "hostname" => sys::set_host_name(first).map_err(|error| format!("set host name {first:?}: {error}")),
+        "knob" => kernel::sysctl::write(first, second).map_err(|error| error.to_string()),
+        "loopback" => raise_loopback().map_err(|error| error.to_string()),
+        other => Err(format!("unknown order {other:?}")),
+    }
+}
+
+/// The kernel then gives it 127.0.0.1/8 and ::1/128.
+fn raise_loopback() -> kernel::Result<()> {
+    let mut host = Host::here()?;
+    let lo = host.get_link("lo")?;
+    Ok(host.route.request(link::up(&lo))?)
+}
