@@ -90,7 +90,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let answer = match podwire.command {
         Command::Cni(verb) => {
             kernel::detached::this_program_ends_soon();
-            verb.run()
+            verb.run(podwire.json)
         }
         Command::Demo => match demo::run() {
             Ok(()) => return ExitCode::SUCCESS,

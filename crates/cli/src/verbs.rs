@@ -11,6 +11,7 @@ mod reload;
 mod status;
 mod target;
 mod unrecorded;
+mod watch;
 
 use clap::Subcommand;
 use cni_runtime::Record;
@@ -49,12 +50,13 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+    pub(crate) fn run(&self, json: bool) -> Result<Answer, Failure> {
         match self {
             Verb::Add(verb) => verb.run(),
             Verb::Del(verb) => verb.run(),
             Verb::Check(verb) => verb.run(),
             Verb::Gc(verb) => verb.run(),
+            Verb::Status(verb) if verb.watch => watch::run(&verb.place, json),
             Verb::Status(verb) => verb.run(),
             Verb::Audit(verb) => verb.run(),
             Verb::Reload(verb) => verb.run(),

@@ -13,7 +13,7 @@ use cni::NetworkName;
 use cni_plugin::Command;
 
 use crate::folder::{is_list, Loaded};
-use crate::invoke::Place;
+use crate::invoke::{Place, Step};
 use crate::{ConfigFolder, Error, Network, Problem, Result, Runtime};
 
 /// The networks of a folder, as they were when it was read last.
@@ -44,6 +44,22 @@ pub struct Catalogue<'p> {
 struct Proof {
     list: Vec<u8>,
     plugins: Vec<(PathBuf, u64, i64, i64, u64)>,
+}
+
+impl Proof {
+    /// What a network's usability depends on; none if that cannot be told.
+    fn of(network: &Network, chain: &[Step<'_, '_>]) -> Option<Proof> {
+        let files = chain.iter().filter_map(|step| match &step.place {
+            Place::File(file) => Some(file),
+            Place::Here(_) => None,
+        });
+        let look = |file: &PathBuf| {
+            let found = fs::metadata(file).ok()?;
+            Some((file.clone(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+        };
+        let plugins = files.map(look).collect::<Option<_>>()?;
+        Some(Proof { list: network.list.bytes.clone(), plugins })
+    }
 }
 
 /// Whether pods can be attached.
@@ -95,23 +111,12 @@ impl<'p> Catalogue<'p> {
     }
 
     fn prove(&self, network: &Network) -> Result<Option<Proof>> {
-        let proof = self.proof(network)?;
+        let chain = self.runtime.chain(&network.list, Command::Version)?;
+        let proof = Proof::of(network, &chain);
         if !proof.as_ref().is_some_and(|proof| self.proven.contains(proof)) {
-            self.runtime.validate(&network.list)?;
+            self.runtime.validate_chain(&network.list, &chain)?;
         }
         Ok(proof)
-    }
-
-    /// What a network's usability depends on; none if that cannot be told.
-    fn proof(&self, network: &Network) -> Result<Option<Proof>> {
-        let mut plugins = Vec::new();
-        for step in self.runtime.chain(&network.list, Command::Version)? {
-            if let Place::File(file) = step.place {
-                let Ok(found) = fs::metadata(&file) else { return Ok(None) };
-                plugins.push((file, found.ino(), found.mtime(), found.mtime_nsec(), found.len()));
-            }
-        }
-        Ok(Some(Proof { list: network.list.bytes.clone(), plugins }))
     }
 
     /// Where it is read from.

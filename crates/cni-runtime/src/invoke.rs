@@ -65,7 +65,7 @@ impl<'p> Runtime<'p> {
 
     /// Finds the plugin `kind`.
     pub(crate) fn place(&self, kind: &str) -> cni_plugin::Result<Place<'p>> {
-        let file = exec::find(kind, &self.path_of(kind))?;
+        let file = exec::find(kind, &self.path).or_else(|_| exec::find(kind, &self.path_of(kind)))?;
         Ok(self.registry.in_file(kind, &file).map_or(Place::File(file), Place::Here))
     }
 

@@ -1,6 +1,7 @@
 //! A process that can be told from another one that gets its number later.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,7 +80,10 @@ impl Process {
 
 /// State and start of a process: the first and twentieth field behind its name, which may have blanks and brackets in it.
 fn look(pid: u32) -> io::Result<(char, u64)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The kernel gives all of it at once.
+    let mut line = [0; 1024];
+    let length = File::open(format!("/proc/{pid}/stat"))?.read(&mut line)?;
+    let text = String::from_utf8_lossy(&line[..length]);
     let fields = || text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
     let state = fields().and_then(|mut fields| fields.next()?.chars().next());
     let start = fields().and_then(|mut fields| fields.nth(19)?.parse().ok());

@@ -12,6 +12,7 @@ use crate::{Answer, Failure};
 pub(super) const EXAMPLES: &str = "Examples:
   podwire cni status                 every network
   podwire cni status pods --json
+  podwire cni status --watch         tell of the default network whenever its readiness changes
 
 Networks before version 1.1.0 cannot be asked; of those it is checked that every plugin is there and speaks the
 network's version. The exit status is 1 if any network is not ready.";
@@ -20,8 +21,12 @@ network's version. The exit status is 1 if any network is not ready.";
 pub(crate) struct Status {
     /// The network, by the name in its config [default: all].
     network: Option<String>,
+    /// Follow the config folder: a line whenever pods can be attached, or cannot any more, and why. With --json an object
+    /// a line.
+    #[arg(long, conflicts_with = "network")]
+    pub(crate) watch: bool,
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
 }
 
 impl Status {
