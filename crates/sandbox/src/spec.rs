@@ -80,6 +80,7 @@ impl Spec {
     pub(crate) fn check(&self) -> Result<()> {
         let fail = |text: String, hint: &str| Err(cni::Error::env(text).with_details(hint).into());
         resolv::check(&self.dns)?;
+        cni::Args::from_pairs([("K8S_POD_UID", &*self.uid)])?;
         for (key, value) in &self.sysctls {
             sysctl::path(key, self.host_network)?;
             if value.is_empty() || value.contains(['\n', '\0']) {

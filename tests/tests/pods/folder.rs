@@ -9,14 +9,16 @@ use serde_json::Value;
 
 use crate::world::{World, CONF};
 
-struct Watcher {
+struct Watcher<'w> {
+    world: &'w World,
     child: Child,
     lines: Receiver<Value>,
 }
 
-impl Watcher {
-    fn start(world: &World) -> Watcher {
-        let script = format!("exec env {} cni status --watch --json", world.prefix());
+impl<'w> Watcher<'w> {
+    fn start(world: &'w World) -> Watcher<'w> {
+        let script =
+            format!("echo $$ > /run/test/watcher; exec env {} cni status --watch --json", world.prefix());
         let mut command = world.node.command("sh");
         let mut child =
             command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -27,7 +29,7 @@ impl Watcher {
                 let _ = sender.send(serde_json::from_str(&line).unwrap());
             }
         });
-        Watcher { child, lines }
+        Watcher { world, child, lines }
     }
 
     /// Waits until it says so: sooner than by looking every five seconds.
@@ -49,9 +51,9 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
+impl Drop for Watcher<'_> {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        self.world.node.can("kill $(cat /run/test/watcher)");
         let _ = self.child.wait();
     }
 }

@@ -116,7 +116,10 @@ impl World {
     pub fn start(&self, name: &str, options: &str) -> Pod {
         self.ok(&format!("run {name} {options}"));
         let status = self.json(&format!("status {name}"));
-        Pod { name: name.into(), netns: status["netns"].as_str().expect("netns").into() }
+        let netns = status["netns"].as_str().expect("netns").to_owned();
+        // So that `ip netns exec` finds it.
+        self.node.sh(&format!("ln -sf {netns} /run/netns/{name}"));
+        Pod { name: name.into(), netns }
     }
 
     /// A pod's first address of a family, as the kernel tells it.
