@@ -248,7 +248,7 @@ fn shown(document: &Document) -> Vec<String> {
 fn commands_in_the_documents_exist() {
     let makefile = std::fs::read_to_string(project("Makefile")).unwrap();
     let is_verb = |verb: &str| makefile.lines().any(|line| line.starts_with(&format!("{verb}:")));
-    let (all, of_cni) = (commands(&[]), commands(&["cni"]));
+    let (all, of_cni, of_pod) = (commands(&[]), commands(&["cni"]), commands(&["pod"]));
     let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
     let mut unknown = Vec::new();
     let mut seen = BTreeSet::new();
@@ -260,6 +260,9 @@ fn commands_in_the_documents_exist() {
                 ["make", verb, ..] if is_word(verb) => (is_verb(verb), format!("make {verb}")),
                 ["podwire", "cni", verbs, ..] if is_word(verbs) => {
                     (verbs.split('|').all(|verb| of_cni.contains(verb)), format!("podwire cni {verbs}"))
+                }
+                ["podwire", "pod", verbs, ..] if is_word(verbs) => {
+                    (verbs.split('|').all(|verb| of_pod.contains(verb)), format!("podwire pod {verbs}"))
                 }
                 ["podwire", command, ..] if is_word(command) => {
                     (all.contains(*command), format!("podwire {command}"))

@@ -25,11 +25,11 @@ impl Home {
     pub(crate) fn ensure(folder: &Path, name: &PodName) -> Result<Home> {
         let path = folder.join(name.key());
         loop {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&path)
-                .map_err(Error::file("create", &path))?;
+            match DirBuilder::new().recursive(true).mode(0o700).create(&path) {
+                // It was there, and somebody removed it meanwhile; it may be back by now.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_other(&path) => continue,
+                made => made.map_err(Error::file("create", &path))?,
+            }
             if let Some(home) = Home::lock(&path)? {
                 return Ok(home);
             }
@@ -96,6 +96,11 @@ impl Home {
     pub(crate) fn remove(self) -> Result<()> {
         fs::remove_dir_all(&self.path).map_err(Error::file("remove", &self.path))
     }
+}
+
+/// Whether something is there that is no folder.
+fn is_other(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| !found.is_dir())
 }
 
 /// What is known of the pod of a folder, for those who only look.
