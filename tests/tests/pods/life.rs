@@ -161,3 +161,21 @@ fn checkpoints_are_roots_own() {
     assert_eq!(modes, expected);
     world.ok("rm web");
 }
+
+#[test]
+fn running_a_pod_starts_no_program_but_the_pods_own_process() {
+    let world = World::new();
+    let (variables, program) =
+        world.prefix().rsplit_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    // It is traced until its pod ends.
+    let script = format!(
+        "{variables} strace -f -qq -e trace=execve,execveat -e signal=none -o /run/test/trace {program} pod run web & \
+         while ! {0} pod status web > /dev/null 2>&1; do sleep 0.05; done; {0} pod rm web > /dev/null; wait; cat /run/test/trace",
+        world.prefix()
+    );
+    let trace = world.node.sh(&script);
+    let calls = trace.lines().filter(|line| line.contains("execve") && line.ends_with("= 0"));
+    let started: Vec<_> = calls.filter_map(|line| line.split('"').nth(1)).collect();
+    assert_eq!(started, [&*program, "/proc/self/exe"], "{trace}");
+    world.assert_clean("after a pod that was watched");
+}
