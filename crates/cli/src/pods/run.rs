@@ -62,7 +62,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     annotation: Vec<(String, String)>,
     /// The id that Kubernetes gave to the pod.
-    #[arg(long, value_name = "UID", default_value = "")]
+    #[arg(long, value_name = "UID", default_value = "", hide_default_value = true)]
     uid: String,
     #[command(flatten)]
     names: Names,
