@@ -146,9 +146,9 @@ fn the_pods_process_is_small_alone_and_holds_nothing_of_the_callers() {
     assert_eq!(world.pod("exec web -- sh -c 'exit 7'").status, 7);
     assert_eq!(world.pod("exec web -- sh -c 'kill -KILL $$'").status, 137);
     world.ok("exec web -- sh -c 'setsid sleep 1234 > /dev/null 2>&1 &'");
-    assert!(world.node.can("pgrep -x sleep"));
+    world.node.sh("timeout 20 sh -c 'until pgrep -f \"^sleep 1234\"; do sleep 0.01; done'");
     world.ok("rm web");
-    assert!(!world.node.can("pgrep -x sleep"), "it ended with its pod");
+    assert!(!world.node.can("pgrep -f '^sleep 1234'"), "it ended with its pod");
     world.assert_clean("after a pod with processes");
 }
 

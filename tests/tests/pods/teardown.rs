@@ -8,7 +8,7 @@ fn a_pod_whose_process_was_killed_is_lost_and_can_be_removed() {
     for verbs in [&["rm web"][..], &["stop web", "stop web", "rm web"]] {
         world.ok("run web --port 8080:80");
         let pid = world.json("status web")["pid"].clone();
-        world.node.sh(&format!("kill -9 {pid}; while [ -e /proc/{pid}/ns/net ]; do sleep 0.01; done"));
+        world.node.sh(&format!("kill -9 {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.01; done"));
         let status = world.json("status web");
         assert_eq!((&status["state"], &status["pid"]), (&"lost".into(), &serde_json::Value::Null));
         assert!(world.fails("exec web -- true").contains("pod default/web is not running: it is lost"));
