@@ -133,10 +133,11 @@ impl World {
     /// All that a pod could leave, when those whom nobody waits for have ended.
     pub fn settled(&self) -> String {
         let end = Instant::now() + Duration::from_secs(20);
-        while self.node.can("pgrep -x podwire") && Instant::now() < end {
+        // A pod's process whose maker died is about to end; it is called `exe` before it has its name.
+        while self.node.can("pgrep -x 'podwire.*|exe'") && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }
-        let processes = self.node.sh("ps axo comm= | grep podwire | sort || true");
+        let processes = self.node.sh("ps axo comm= | grep -E 'podwire|^exe$' | sort || true");
         let mounts = self.node.sh("cut -d' ' -f2,3 /proc/mounts");
         let folders = self.node.sh("ls /run/podwire/pods /run/podwire/ledger 2>/dev/null || true");
         self.node.leftovers() + &processes + &mounts + &folders
