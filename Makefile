@@ -2,6 +2,7 @@
 #
 #   make demo     watch pods get a network, on this machine, in namespaces that vanish afterwards
 #   make test     everything that this machine can prove; says what it left out and why
+#   make test-runtimes  real container runtimes on our plugins, the lane of that name alone
 #   make test-vm  what this kernel lacks, in an emulated machine; VM="links vlan" chooses steps
 #   make check    the quick loop: format, lints, unit tests
 #   make build    dist/podwire, dist/podwire-cni, dist/cni/<type>
@@ -20,9 +21,9 @@ FUZZ_SECONDS ?= 60
 PLUGINS := bandwidth bridge debug dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan noop portmap ptp sbr static tap tuning vlan vrf
 VM ?=
 
-.PHONY: help demo test test-vm check build lint bench fuzz install clean
+.PHONY: help demo test test-runtimes test-vm check build lint bench fuzz install clean
 help:
-	@sed -n '3,11s/^# *//p' Makefile
+	@sed -n '3,12s/^# *//p' Makefile
 
 build:
 	@scripts/setup build
@@ -50,6 +51,12 @@ test:
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
 	@scripts/test
+
+test-runtimes:
+	@scripts/as-root "make test-runtimes" true
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	@scripts/test runtimes
 
 test-vm:
 	@scripts/as-root "make test-vm" true

@@ -13,13 +13,17 @@ mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
 mkdir -p /run/netns /run/test /var/lib/cni
 ip link set lo up
-echo ready
+echo ready $$
 exec cat >/dev/null";
 
 /// A machine in namespaces.
 #[derive(Debug)]
 pub struct Node {
     holder: Child,
+    /// The process in the node's namespaces: the holder, or one that it started.
+    inside: u32,
+    /// Which of its namespaces are the node's, in the words of `nsenter`.
+    namespaces: &'static [&'static str],
     /// Closed when the node goes, which ends the holder.
     stdin: Option<ChildStdin>,
     /// Programs that run on it as long as it lives.
@@ -38,19 +42,24 @@ pub struct Pod {
 impl Node {
     /// A fresh machine.
     pub fn new() -> Node {
-        let mut holder = Command::new("unshare")
-            .args(["--net", "--mount", "--propagation", "private", "--", "sh", "-c", SETUP])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("unshare (are you root?)");
+        let mut holder = Command::new("unshare");
+        holder.args(["--net", "--mount", "--propagation", "private", "--", "sh", "-c", SETUP]);
+        Node::held_by(holder, &["--net", "--mount"])
+    }
+
+    /// A machine that this program makes and holds: it says `ready` and the number of a process in the machine's
+    /// namespaces, and ends, and the machine with it, when its standard input does.
+    pub fn held_by(mut holder: Command, namespaces: &'static [&'static str]) -> Node {
+        let started = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut holder = started.expect("unshare (are you root?)");
         let stdin = holder.stdin.take();
         let mut line = String::new();
         BufReader::new(holder.stdout.take().expect("stdout"))
             .read_line(&mut line)
             .expect("the holder's word");
-        assert_eq!(line, "ready\n", "a node needs root: network and mount namespaces");
-        Node { holder, stdin, companions: Mutex::new(Vec::new()) }
+        let inside = line.strip_prefix("ready ").and_then(|pid| pid.trim().parse().ok());
+        let inside = inside.expect("a node needs root: network and mount namespaces");
+        Node { holder, inside, namespaces, stdin, companions: Mutex::new(Vec::new()) }
     }
 
     /// Keeps a program running until the node goes.
@@ -60,13 +69,13 @@ impl Node {
 
     /// The process that holds the node: its namespaces and files are under `/proc/<pid>`.
     pub fn pid(&self) -> u32 {
-        self.holder.id()
+        self.inside
     }
 
     /// A command that will run on the node.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--net", "--mount", "--target", &self.holder.id().to_string(), "--", program]);
+        command.args(self.namespaces).args(["--target", &self.inside.to_string(), "--", program]);
         command
     }
 

@@ -56,6 +56,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Waits until it has ended, as somebody else asked it to.
+    pub fn wait(mut self) {
+        self.child.wait().expect("its end");
+    }
+
     /// Asks it to end, and waits until it has.
     pub fn stop(mut self) {
         let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();

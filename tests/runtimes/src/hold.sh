@@ -1,0 +1,34 @@
+# Makes a stage and holds it until standard input ends; $1 is the script of its first process (stage.sh).
+#
+# This shell stays outside: when the first process has ended, and with it everything in its process namespace, it takes
+# away the only thing that outlives them, the stage's groups in the machine's cgroup hierarchies.
+set -eu
+name=podwire-stage-$$
+# One line a hierarchy: where it is mounted, its kind, its options.
+hierarchies=$(while read -r _ path kind options _; do
+  case $kind in cgroup | cgroup2) echo "$path $kind $options" ;; esac
+done </proc/mounts)
+each() { echo "$hierarchies" | while read -r path kind options; do "$@"; done; }
+
+make_group() {
+  mkdir "$path/$name"
+  # A group of processors is born empty, and nobody can join it.
+  for set in cpuset.cpus cpuset.mems; do
+    if [ "$kind" = cgroup ] && [ -e "$path/$set" ]; then cat "$path/$set" >"$path/$name/$set"; fi
+  done
+}
+remove_group() {
+  # The kernel may need a moment for what has just been killed.
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    find "$path/$name" -depth -type d -exec rmdir {} + 2>/dev/null && return
+    sleep 0.1
+  done
+  echo "$path/$name could not be removed" >&2
+}
+
+each make_group
+export name hierarchies
+# The groups are joined before the namespace is made: they become its root.
+sh -c 'echo "$hierarchies" | while read -r path _; do echo $$ >"$path/$name/cgroup.procs"; done
+  exec unshare --net --mount --pid --cgroup --ipc --fork --kill-child --propagation private -- sh -c "$1"' sh "$1" || true
+each remove_group

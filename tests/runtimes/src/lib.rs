@@ -1,0 +1,51 @@
+//! The test bench for real container runtimes: containerd, and whoever else runs containers.
+//!
+//! A [`Stage`] is a whole machine as far as a container runtime can tell: its own network, mounts, processes and
+//! cgroups; its own `/run`, `/var/lib`, `/var/log`, `/etc` and `/opt`; and plugins, Debian's or ours, in `/opt/cni/bin`.
+//! It is a [`Node`](podwire_tests::Node) too, so everything that the other suites do on nodes can be done on it:
+//! run scripts, write files, listen in pods, ask ports, look for leftovers.
+//!
+//! ```no_run
+//! use podwire_runtime_tests::{Plugins, Stage};
+//!
+//! let stage = Stage::new(Plugins::Ours);
+//! let outside = stage.outside();                              // a client beyond the node, IPv4 and IPv6
+//! stage.write("/etc/cni/net.d/10-pods.conflist", "{ … }");
+//! let before = stage.traces();
+//! let mut daemon = stage.daemon(&["dockerd", "--bridge=none"]); // runs until it is ended, or the stage goes
+//! daemon.expect(&["API listen on"]);
+//! // … run containers; for one whose namespace has a path:
+//! let pod = stage.adopt("web", "/proc/4711/ns/net");
+//! assert!(stage.pings(Some(&pod), "10.1.0.1"));
+//! stage.ask(Some(&outside), stage.address(), "tcp/8080");
+//! let flow = stage.flow(&outside, &pod, "10.1.0.2");
+//! assert!((0.5..=1.2).contains(&flow.share_of(8_000_000)));   // of 8 Mbit/s
+//! daemon.kill(&stage);
+//! assert_eq!(podwire_tests::differences(&before, &stage.traces()), "");
+//! ```
+//!
+//! A stage ends with the test, by whatever end. Its first process reads a pipe of the test's; when that closes, the
+//! process ends, the kernel kills everything in its process namespace (daemons, shims, containers), and with the
+//! last process go the network, the mounts and all files, which are in memory. A shell outside then removes the
+//! stage's cgroups. Nothing is ended by name, so stages run beside each other and beside the machine's own runtimes.
+//!
+//! Numbers of processes are the stage's own: what `kill` and `/proc` on the stage mean, not what the machine calls
+//! them. So a daemon is ended by [`Daemon`], never by the number of the `nsenter` that started it.
+//!
+//! There is no registry: images are made here, of Debian's static busybox ([`image`]), as one file that `ctr`,
+//! `podman` and `docker` all load.
+
+mod containerd;
+mod cri;
+mod daemon;
+mod flow;
+pub mod image;
+mod outside;
+mod stage;
+mod traces;
+
+pub use containerd::{network, Containerd, NETWORK, SOCKET};
+pub use cri::{Container, Cri, Executed, Sandbox, Wish};
+pub use daemon::Daemon;
+pub use flow::Flow;
+pub use stage::{Plugins, Stage};

@@ -1,0 +1,32 @@
+//! The world beyond a stage: a client on a wire.
+
+use podwire_tests::Pod;
+
+use crate::Stage;
+
+/// The network between the stage and the client, both for documentation (RFC 5737, RFC 3849).
+const NET: &str = "192.0.2";
+const NET6: &str = "2001:db8:2";
+
+impl Stage {
+    /// A machine outside, on a wire of its own: 192.0.2.2 and 2001:db8:2::2. It and the stage are each other's way to
+    /// everywhere else, so pods can be reached from it where nothing forbids that, and it from pods.
+    pub fn outside(&self) -> Pod {
+        let outside = self.neighbour("outside", NET, NET6);
+        self.sh(&format!(
+            "ip -n outside route add default via {NET}.1; ip -n outside -6 route add default via {NET6}::1
+             ip route add default via {NET}.2; ip -6 route add default via {NET6}::2"
+        ));
+        outside
+    }
+
+    /// The stage's address towards [`outside`](Self::outside).
+    pub fn address(&self) -> &'static str {
+        "192.0.2.1"
+    }
+
+    /// Its IPv6 address.
+    pub fn address6(&self) -> &'static str {
+        "2001:db8:2::1"
+    }
+}

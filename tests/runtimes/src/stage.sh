@@ -1,0 +1,38 @@
+# The first process of a stage, in new namespaces; $hierarchies are the machine's cgroup mounts.
+set -e
+# By the machine's /proc, which is still mounted: our number out there.
+read -r pid _ </proc/self/stat
+mount -t proc proc /proc
+# A fresh /sys shows the stage's own links. It hides the hierarchies, which are mounted anew.
+mount -t sysfs sysfs /sys
+case $hierarchies in *" cgroup "*) mount -t tmpfs -o mode=755 none /sys/fs/cgroup ;; esac
+echo "$hierarchies" | while read -r path kind options; do
+  mkdir -p "$path"
+  case $kind in
+    cgroup)
+      wanted=$(echo "$options" | tr , '\n' | grep -vxE 'rw|ro|nosuid|nodev|noexec|relatime|noatime' | paste -sd,)
+      case $wanted in *name=*) wanted=none,$wanted ;; esac
+      mount -t cgroup -o "$wanted" none "$path" ;;
+    cgroup2)
+      mount -t cgroup2 none "$path"
+      # Only groups without processes of their own may have children that are limited.
+      mkdir "$path/first" && echo $$ >"$path/first/cgroup.procs" ;;
+  esac
+done
+for folder in /run /var/lib /var/log /var/tmp; do mount -t tmpfs -o mode=755 none $folder; done
+# What is written under /etc and /opt stays here.
+for folder in etc opt; do
+  mkdir -p /var/lib/stage/$folder /var/lib/stage/$folder.work
+  mount -t overlay -o lowerdir=/$folder,upperdir=/var/lib/stage/$folder,workdir=/var/lib/stage/$folder.work none /$folder
+done
+rm -rf /etc/cni /opt/cni
+mkdir -p /etc/cni/net.d /opt/cni/bin /run/netns /run/test /run/lock /var/lib/cni
+mount --make-rshared /
+ip link set lo up
+echo 1 >/proc/sys/net/ipv4/ip_forward
+echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+echo "ready $pid"
+# Waiting, this shell also takes leave of every process whose parent has gone.
+exec 3<&0
+cat <&3 >/dev/null &
+wait $!

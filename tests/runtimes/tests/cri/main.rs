@@ -1,0 +1,55 @@
+//! containerd as Kubernetes uses it: pods over the CRI, with our plugins and, to show that the tests are fair, with Debian's.
+
+mod crashes;
+mod crowd;
+mod network;
+mod outlive;
+mod refusals;
+mod swap;
+
+use podwire_runtime_tests::{Containerd, Cri, Plugins, Sandbox, Stage, Wish};
+use podwire_tests::{differences, Pod};
+
+/// A stage with a world outside, and containerd on it. One pod has come and gone: what waits for the next one by
+/// design (the bridge, its address) is there.
+fn scene(plugins: Plugins) -> (Containerd, Pod) {
+    let stage = Stage::new(plugins);
+    let outside = stage.outside();
+    let containerd = Containerd::start(stage);
+    let mut cri = containerd.cri();
+    let first = cri.run(&Wish::named("first").port(1, 1).annotation(INGRESS, "1M").annotation(EGRESS, "1M"));
+    cri.remove(&first.id);
+    (containerd, outside)
+}
+
+/// Kubernetes' annotations for what a pod receives and sends, bits a second.
+const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
+const EGRESS: &str = "kubernetes.io/egress-bandwidth";
+
+/// Panics if anything but `before` is on the stage. Of links that are being deleted nobody waits for the end, so that end is
+/// waited for here.
+#[track_caller]
+fn assert_nothing_left(containerd: &Containerd, before: &str) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        let all = differences(before, &containerd.traces());
+        if all.is_empty() {
+            return;
+        }
+        assert!(std::time::Instant::now() < end, "left behind:{all}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// A name by which the stage can be asked to ping and to listen in a pod.
+fn by_netns(sandbox: &Sandbox) -> Pod {
+    let name = sandbox.netns.rsplit('/').next().unwrap_or_default();
+    Pod { name: name.into(), netns: sandbox.netns.clone() }
+}
+
+/// Stops and removes every pod that containerd knows.
+fn remove_all(cri: &mut Cri) {
+    for id in cri.list() {
+        cri.remove(&id);
+    }
+}

@@ -1,0 +1,102 @@
+//! What a pod's network is for: packets.
+
+use podwire_runtime_tests::{Container, Containerd, Cri, Plugins, Sandbox, Wish};
+use podwire_tests::Pod;
+
+use crate::{assert_nothing_left, by_netns, scene, EGRESS, INGRESS};
+
+/// A container that serves a page with its pod's name, and whatever else it is told to do.
+const SERVE: &str = "hostname > /www/index.html && exec httpd -f -p 80 -h /www";
+
+/// A pod with a container that serves a page.
+pub struct Server {
+    /// The pod.
+    pub pod: Sandbox,
+    /// The container.
+    pub container: Container,
+}
+
+/// Starts a pod with a container that serves a page with its name.
+pub fn serve(cri: &mut Cri, wish: &Wish) -> Server {
+    let pod = cri.run(wish);
+    let container = cri.container(&pod, wish, &["sh", "-c", SERVE]);
+    Server { pod, container }
+}
+
+/// The page at this address, as somebody in a network namespace sees it.
+pub fn page(containerd: &Containerd, at: &Pod, address: &str) -> String {
+    let fetch = format!("nsenter --net={} timeout 10 busybox wget -qO- http://{address}/", at.netns);
+    // The server may be about to open its port.
+    containerd.sh(&format!("for try in 1 2 3 4 5; do {fetch} && exit; sleep 0.2; done; exit 1")).trim().into()
+}
+
+/// Two pods talk to each other, are reached from outside and reach it, over both families.
+pub fn packets_pass(containerd: &Containerd, outside: &Pod, [web, other]: [&Server; 2]) {
+    let mut cri = containerd.cri();
+    assert_eq!(web.pod.addresses.len(), 2, "IPv4 and IPv6: {:?}", web.pod.addresses);
+    for (from, to) in [(web, other), (other, web)] {
+        for address in &to.pod.addresses {
+            cri.sh(&from.container, &format!("ping -c 1 -W 10 {address}"));
+        }
+    }
+    // A host port, from outside and from a pod behind the same bridge.
+    for address in [containerd.address().to_owned(), format!("[{}]", containerd.address6())] {
+        let port = format!("{address}:8080");
+        assert_eq!(page(containerd, outside, &port), "web", "from outside, {port}");
+        assert_eq!(page(containerd, &by_netns(&other.pod), &port), "web", "from a pod, {port}");
+    }
+    // The world sees the node's address.
+    let _listener = containerd.listen(Some(outside), "tcp/99");
+    for (world, node) in [("192.0.2.2", containerd.address()), ("2001:db8:2::2", containerd.address6())] {
+        let seen = cri.sh(&web.container, &format!("nc {world} 99 </dev/null"));
+        assert_eq!(seen.trim(), format!("outside {node}"));
+    }
+}
+
+fn pods_are_on_the_network(plugins: Plugins) {
+    let (containerd, outside) = scene(plugins);
+    let before = containerd.traces();
+    let mut cri = containerd.cri();
+    let ready = cri.conditions();
+    assert!(ready["NetworkReady"].0, "{ready:?}");
+    let wish = Wish::named("web").port(8080, 80).dns(&["10.96.0.10"], &["pods.test"], &["ndots:5"]);
+    let web = serve(&mut cri, &wish);
+    let other = serve(&mut cri, &Wish::named("other"));
+    packets_pass(&containerd, &outside, [&web, &other]);
+    let resolver = cri.sh(&web.container, "cat /etc/resolv.conf");
+    assert_eq!(resolver, "search pods.test\nnameserver 10.96.0.10\noptions ndots:5\n");
+    for server in [web, other] {
+        cri.remove(&server.pod.id);
+    }
+    assert_nothing_left(&containerd, &before);
+}
+
+#[test]
+fn two_pods_ping_each_other_and_a_host_port_answers_from_outside() {
+    pods_are_on_the_network(Plugins::Ours);
+}
+
+#[test]
+fn with_go_plugins_all_of_this_is_so_too() {
+    pods_are_on_the_network(Plugins::Go);
+}
+
+#[test]
+fn a_pod_receives_and_sends_as_fast_as_it_may_and_no_faster() {
+    let (containerd, outside) = scene(Plugins::Ours);
+    let before = containerd.traces();
+    let mut cri = containerd.cri();
+    let limited = cri.run(&Wish::named("limited").annotation(INGRESS, "40M").annotation(EGRESS, "16M"));
+    let free = cri.run(&Wish::named("free"));
+    let (pod, other) = (by_netns(&limited), by_netns(&free));
+    let [address, ..] = &limited.addresses[..] else { panic!("no address") };
+    let [other_address, ..] = &free.addresses[..] else { panic!("no address") };
+    let received = containerd.flow(&other, &pod, address);
+    let sent = containerd.flow(&pod, &other, other_address);
+    let world = containerd.flow(&pod, &outside, "192.0.2.2");
+    println!("{received:?} {sent:?} {world:?}");
+    for id in [limited.id, free.id] {
+        cri.remove(&id);
+    }
+    assert_nothing_left(&containerd, &before);
+}

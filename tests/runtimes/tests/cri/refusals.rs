@@ -1,0 +1,96 @@
+//! What cannot work is told once, clearly, and leaves nothing.
+
+use podwire_runtime_tests::{network, Containerd, Plugins, Stage, Wish};
+
+use crate::{assert_nothing_left, remove_all, scene};
+
+/// A registry where nobody listens: the machine outside.
+const NOWHERE: &str = "192.0.2.2:5000/nothing:1";
+
+#[test]
+fn an_image_that_cannot_be_fetched_is_one_clear_error_and_leaves_nothing() {
+    let (containerd, _outside) = scene(Plugins::Ours);
+    let before = containerd.traces();
+    let mut cri = containerd.cri();
+    let wish = Wish::named("web").port(8080, 80);
+    let pod = cri.run(&wish);
+    let refused = cri.try_pull(NOWHERE).expect_err("nobody listens there");
+    assert!(refused.contains(NOWHERE) && refused.contains("connection refused"), "{refused}");
+    let refused = cri.try_container(&pod, &wish, NOWHERE, &["sh"]).expect_err("no image");
+    assert!(refused.contains("not found"), "{refused}");
+    cri.remove(&pod.id);
+    assert_nothing_left(&containerd, &before);
+}
+
+#[test]
+fn a_pod_whose_own_image_cannot_be_fetched_leaves_nothing() {
+    let stage = Stage::new(Plugins::Ours);
+    stage.outside();
+    let containerd = Containerd::with_pause(stage, NOWHERE);
+    let before = containerd.traces();
+    let refused = containerd.cri().try_run(&Wish::named("web").port(8080, 80)).expect_err("no image");
+    assert!(refused.contains(NOWHERE) && refused.contains("connection refused"), "{refused}");
+    assert_nothing_left(&containerd, &before);
+}
+
+/// What is done to the stage or the network, and what the runtime's error must say.
+struct Refusal {
+    spoil: fn(&Containerd),
+    says: &'static [&'static str],
+}
+
+const REFUSALS: &[Refusal] = &[
+    Refusal {
+        spoil: |containerd| containerd.set_network(&network().replace("fd85::/64", "fd85::/129")),
+        says: &["plugin type=\"bridge\" failed (add)", "fd85::/129"],
+    },
+    Refusal {
+        spoil: |containerd| {
+            containerd.set_network(&network().replace("\"hairpinMode\": true", "\"hairpinMode\": 7"))
+        },
+        says: &["plugin type=\"bridge\" failed (add)", "hairpinMode"],
+    },
+    // Found out by containerd before it runs any of them.
+    Refusal {
+        spoil: |containerd| drop(containerd.sh("rm /opt/cni/bin/portmap")),
+        says: &["\"portmap\"", "/opt/cni/bin"],
+    },
+    // Found out by bridge.
+    Refusal {
+        spoil: |containerd| containerd.set_network(&network().replace("host-local", "no-such-ipam")),
+        says: &["no-such-ipam", "/opt/cni/bin"],
+    },
+    // The second plugin of the chain says no: what the first one did is taken back.
+    Refusal {
+        spoil: |containerd| {
+            containerd
+                .set_network(&network().replace("\"snat\": true", "\"snat\": true, \"markMasqBit\": 99"))
+        },
+        says: &["plugin type=\"portmap\" failed (add)", "markMasqBit"],
+    },
+];
+
+#[test]
+fn a_bad_network_or_a_missing_plugin_is_told_in_the_plugins_words_and_leaves_nothing() {
+    let (containerd, _outside) = scene(Plugins::Ours);
+    let before = containerd.traces();
+    for Refusal { spoil, says } in REFUSALS {
+        spoil(&containerd);
+        let mut cri = containerd.cri();
+        // containerd reads the folder a moment after it has changed.
+        let refused = (0..100).find_map(|n| {
+            let tried = cri.try_run(&Wish::named(&format!("web-{n}")).port(8080, 80));
+            tried.is_ok().then(|| remove_all(&mut cri));
+            tried.err()
+        });
+        let refused = refused.unwrap_or_else(|| panic!("nothing is wrong with {says:?}"));
+        assert!(says.iter().all(|words| refused.contains(words)), "{says:?} is not in: {refused}");
+        containerd.install(Plugins::Ours);
+        containerd.set_network(&network());
+        // A pod that could be detached only halfway, since a plugin was missing, is still known.
+        remove_all(&mut cri);
+        let well = (0..100).find_map(|_| cri.try_run(&Wish::named("well").port(8080, 80)).ok());
+        cri.remove(&well.expect("the good network again").id);
+        assert_nothing_left(&containerd, &before);
+    }
+}
