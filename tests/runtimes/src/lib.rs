@@ -38,14 +38,23 @@
 mod containerd;
 mod cri;
 mod daemon;
+mod docker;
+mod engine;
 mod flow;
+mod gate;
+mod guide;
 pub mod image;
 mod outside;
+mod podman;
 mod stage;
 mod traces;
 
 pub use containerd::{network, Containerd, NETWORK, SOCKET};
 pub use cri::{Container, Cri, Executed, Sandbox, Wish};
 pub use daemon::Daemon;
+pub use docker::Docker;
+pub use engine::{Engine, Guest, Order};
 pub use flow::Flow;
+pub use gate::{Gate, Then, GATES};
+pub use podman::Podman;
 pub use stage::{Plugins, Stage};
