@@ -5,7 +5,7 @@ use std::ops::Deref;
 use podwire_tests::{podwire, Output, Pod};
 
 use crate::engine::{Engine, Guest, Order, SERVE};
-use crate::{guide, image, Daemon, Stage, GATES};
+use crate::{guide, image, Daemon, Gate, Stage, Then, GATES};
 
 const GUIDE: &str = "docs/docker.md";
 const CONFIG: &str = "/etc/docker/daemon.json";
@@ -62,6 +62,16 @@ impl Docker {
     /// Asks it to end. Containers go on.
     pub fn stop(&mut self) {
         self.daemon.take().expect("dockerd runs").stop(&self.stage);
+    }
+
+    /// Runs `docker` into a gate, and kills dockerd while something stands there.
+    pub fn kill_at(&mut self, gate: Gate, then: Then, words: &[String]) {
+        gate.put_up(&self.stage);
+        let client = self.stage.daemon(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let daemon = self.daemon.take().expect("dockerd runs");
+        gate.pass(&self.stage, then, || daemon.kill(&self.stage));
+        gate.take_away(&self.stage);
+        drop(client);
     }
 
     /// Runs a program of the guide: `docker`, `docker-net` or `podwire`.

@@ -158,9 +158,10 @@ impl Stage {
             .into()
     }
 
-    /// The addresses of an interface in a namespace, IPv4 first, without those that it made itself.
+    /// The addresses of an interface in a namespace, IPv4 first, without those that it made itself. None if there is no interface.
     pub fn addresses(&self, netns: &str, ifname: &str) -> Vec<String> {
-        let found = self.json(&format!("nsenter --net={netns} ip -j address show dev {ifname}"));
+        let found =
+            self.json(&format!("nsenter --net={netns} ip -j address show dev {ifname} 2>/dev/null || true"));
         let all = found[0]["addr_info"].as_array().cloned().unwrap_or_default();
         let wide = all.iter().filter(|one| one["scope"] == "global");
         wide.filter_map(|one| one["local"].as_str()).map(String::from).collect()

@@ -27,6 +27,8 @@ pub const GATES: &str = "/opt/gate";
 const STAND_IN: &str = r#"#!/bin/sh
 wait_at_the_gate() { echo $$ >/run/test/reached; read -r word </run/test/gate; }
 case "${CNI_COMMAND:-$*}" in VERB) ;; *) exec REAL "$@" ;; esac
+# Only the first one stands still: a runtime may call it again, by another process of its own.
+mkdir /run/test/came 2>/dev/null || exec REAL "$@"
 if [ -n "${CNI_COMMAND:-}" ]; then
   # The whole config first: whoever writes it may be dead when the gate opens.
   config=$(cat)
@@ -78,7 +80,7 @@ impl Gate {
             _ => self.verb,
         };
         if file.starts_with("/opt/cni") {
-            stage.sh(&format!("mkdir -p /opt/real && mv {file} {real}"));
+            stage.sh(&format!("mkdir -p /opt/real && cp -a {file} {real}"));
         }
         let wait = |here| if here { "wait_at_the_gate" } else { "" };
         let script = STAND_IN
@@ -86,7 +88,7 @@ impl Gate {
             .replace("REAL", &real)
             .replace("BEFORE", wait(!self.after))
             .replace("AFTER", wait(self.after));
-        stage.sh(&format!("rm -f {file} /run/test/reached /run/test/gate"));
+        stage.sh(&format!("rm -rf {file} /run/test/reached /run/test/gate /run/test/came"));
         stage.write(&file, &script);
         stage.sh(&format!("chmod 755 {file}; mkfifo /run/test/reached /run/test/gate"));
     }
@@ -98,7 +100,9 @@ impl Gate {
         meanwhile();
         match then {
             Then::Dies => stage.sh(&format!("kill -9 {pid}")),
-            Then::GoesOn => stage.sh("timeout 60 sh -c 'echo go >/run/test/gate'"),
+            // Some callers take those whom they called with them.
+            Then::GoesOn => stage
+                .sh(&format!("timeout 20 sh -c 'echo go >/run/test/gate' || ! kill -0 {pid} 2>/dev/null")),
         };
         stage.sh(&format!(
             "for try in $(seq 600); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.05; done; exit 1"
@@ -108,9 +112,9 @@ impl Gate {
     /// Takes the gate away.
     pub fn take_away(self, stage: &Stage) {
         let [file, real] = self.files(stage);
-        // A container may remember by which file its runtime was called.
+        // The real one stays where it is: a container may remember by which file its runtime was called.
         stage.sh(&match file.starts_with("/opt/cni") {
-            true => format!("mv {real} {file}"),
+            true => format!("cp -a {real} {file}.new && mv {file}.new {file}"),
             false => format!("ln -sf {real} {file}"),
         });
     }

@@ -41,7 +41,7 @@ impl Podman {
         let script = guide::block(GUIDE, "sh", "podwire cni gc");
         let program = podwire();
         let tools = program.trim_end_matches("podwire");
-        let swept = self.sh(&format!("set -e; PATH={tools}:$PATH\n{script}"));
+        let swept = self.stage.sh(&format!("set -e; PATH={tools}:$PATH\n{script}"));
         println!("{swept}");
     }
 

@@ -30,6 +30,12 @@ fn kill_at(podman: &Podman, gate: Gate, then: Then, words: &[&str]) {
     gate.take_away(podman);
 }
 
+/// The processes of containers, and those that look after them.
+fn processes(podman: &Podman) -> Vec<String> {
+    let found = podman.sh("ps -e -o comm= | grep -E '^(conmon|runc|httpd)' | sort");
+    found.lines().map(String::from).collect()
+}
+
 /// Has podman remove a container that it may or may not know. A first try may fail where a mount was left.
 fn remove(podman: &Podman, name: &str) {
     let words = ["rm", "-f", "-i", "-t", "0", name];
@@ -44,7 +50,7 @@ fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_n
     podman.sh(&format!("mkdir -p {GATES} && ln -s $(command -v runc) $(command -v conmon) {GATES}/"));
     let web = podman.run(&Order::named("web").port(8080, 80));
     let other = podman.run(&Order::named("other"));
-    let before = podman.traces();
+    let (before, running) = (podman.traces(), processes(&podman));
     let (runtime, monitor) = (format!("{GATES}/runc"), format!("{GATES}/conmon"));
     let order = podman.words(&Order::named("half").port(8081, 80));
     let mut words = vec!["--runtime", &runtime, "--conmon", &monitor];
@@ -55,6 +61,7 @@ fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_n
             remove(&podman, "half");
             podman.sweep();
             podman.assert_nothing_new(&before);
+            assert_eq!(processes(&podman), running, "processes that are left");
         }
     }
     // The node is as good as new: the same name and the same host port again.

@@ -53,8 +53,8 @@ const REFUSALS: &[Refusal] = &[
         &["plugin type=\"portmap\" failed (add)", "markMasqBit"],
         "",
     ),
-    // A port that another container has.
-    refusal("", POD_WITH_PORT, &["host port 8080/tcp is taken by pods/", "stop that container"], ""),
+    // A port that another container has: its conmon listens there, so that no other program takes it.
+    refusal("", POD_WITH_PORT, &["cannot listen on the TCP port", "8080", "already in use"], ""),
 ];
 
 const POD: &[&str] = &["--network", "pods", "-p", "8081:80", "podwire.test/pause:1"];
