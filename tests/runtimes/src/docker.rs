@@ -74,6 +74,13 @@ impl Docker {
         drop(client);
     }
 
+    /// Sweeps up after a crash, as the guide says.
+    #[track_caller]
+    pub fn sweep(&self) {
+        let script = guide::block(GUIDE, "sh", "podwire cni audit --fix");
+        println!("{}", self.must(&["sh", "-e", "-c", &script]));
+    }
+
     /// Runs a program of the guide: `docker`, `docker-net` or `podwire`.
     pub fn call(&self, words: &[&str]) -> Output {
         let program = podwire();

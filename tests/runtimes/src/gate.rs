@@ -98,14 +98,15 @@ impl Gate {
         let pid = stage.sh("timeout 60 cat /run/test/reached");
         let pid = pid.trim();
         meanwhile();
-        match then {
-            Then::Dies => stage.sh(&format!("kill -9 {pid}")),
-            // Some callers take those whom they called with them.
-            Then::GoesOn => stage
-                .sh(&format!("timeout 20 sh -c 'echo go >/run/test/gate' || ! kill -0 {pid} 2>/dev/null")),
+        let go = match then {
+            Then::Dies => "kill -9 $pid 2>/dev/null",
+            Then::GoesOn => "timeout 10 sh -c 'echo go >/run/test/gate'",
         };
+        // Some callers take those whom they called with them, and some never take leave of them.
         stage.sh(&format!(
-            "for try in $(seq 600); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.05; done; exit 1"
+            "pid={pid}; lives() {{ grep -q '^State:[[:space:]]*[^ZX]' /proc/$pid/status 2>/dev/null; }}
+             lives || exit 0; {go} || ! lives || exit 1
+             for try in $(seq 600); do lives || exit 0; sleep 0.05; done; exit 1"
         ));
     }
 

@@ -59,7 +59,8 @@ fn whatever_a_killed_dockerd_leaves_of_half_a_container_is_swept() {
     docker.sh(&format!("mkdir -p {GATES}"));
     let web = docker.run(&Order::named("web").port(8080, 80));
     let other = docker.run(&Order::named("other"));
-    let before = docker.traces();
+    let namespaces = |docker: &Docker| docker.stage().sh("findmnt -n -r -o TARGET -t nsfs | sort");
+    let (before, used) = (docker.traces(), namespaces(&docker));
     for gate in [Gate::before("runc"), Gate::after("runc")] {
         for then in [Then::GoesOn, Then::Dies] {
             println!("{gate:?}, and {then:?}");
@@ -67,9 +68,9 @@ fn whatever_a_killed_dockerd_leaves_of_half_a_container_is_swept() {
             docker.kill_at(gate, then, &words);
             docker.restart();
             docker.call(&["docker", "rm", "-f", "half"]);
-            let audit = docker.must(&["podwire", "cni", "audit", "--fix"]);
-            println!("{audit}");
+            docker.sweep();
             docker.assert_nothing_new(&before);
+            assert_eq!(namespaces(&docker), used, "namespaces of Docker's");
         }
     }
     docker.packets_pass(&outside, &web, ("other", &other));

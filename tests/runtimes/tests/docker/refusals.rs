@@ -30,7 +30,8 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         spoil: |docker| drop(docker.sh("rm /opt/cni/bin/portmap")),
-        words: ADD,
+        // Else it would be found among Debian's.
+        words: &["docker-net", "add", "pods", "other", "--plugin-dir", "/opt/cni/bin"],
         says: &["failed to find plugin \"portmap\"", "/opt/cni/bin"],
     },
     Refusal {
