@@ -23,7 +23,7 @@ pub fn look(pod: u32, result: &Value) -> Result<()> {
     ensure!(addresses.iter().any(|a| a.ip == ip), "{IFNAME} does not have {ip} after ADD");
     if let Some(gateway) = gateway {
         let ping =
-            || Command::new("ping").args(["-c1", "-W2", "-q", &gateway]).stdout(Stdio::null()).status();
+            || Command::new("ping").args(["-c1", "-w10", "-q", &gateway]).stdout(Stdio::null()).status();
         ensure!(inside.run(ping)??.success(), "the gateway {gateway} does not answer");
     }
     Ok(())

@@ -16,6 +16,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("ipam", &[]),
     ("dhcp-api", &[]),
     ("dhcp", &["netlink", "kernel", "cni", "dhcp-api"]),
+    ("verify", &["netlink", "kernel"]),
     ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam", "dhcp-api"]),
     ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "dhcp-api", "plugins"]),
     (
@@ -31,6 +32,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "dhcp",
             "plugins",
             "audit",
+            "verify",
         ],
     ),
 ];

@@ -14,6 +14,7 @@ mod dhcp_daemon;
 mod duration;
 mod failure;
 mod paint;
+mod prove;
 mod publish;
 mod table;
 mod verbs;
@@ -56,6 +57,9 @@ enum Command {
     Dhcp(dhcp_daemon::Dhcp),
     /// The network plugins that this program knows.
     Plugins,
+    /// Prove with packets that pods and nodes reach each other, and see each other's own addresses.
+    #[command(after_help = prove::EXAMPLES)]
+    Verify(prove::Verify),
     /// The version of this program, and of the specification that it speaks.
     Version,
 }
@@ -83,6 +87,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Plugins => Ok(catalogue::plugins()),
+        Command::Verify(command) => command.run(),
         Command::Version => Ok(catalogue::version()),
     };
     match answer {

@@ -145,6 +145,30 @@ pub fn icmp_socket(v6: bool) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Datagrams of this socket (of IPv6 if `v6`) are never cut into pieces, nor held back for what is remembered
+/// of the way: only what the first link cannot carry is refused.
+pub fn never_fragment(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
+    let (level, option, value) = match v6 {
+        true => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+        false => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+    };
+    let size = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the pointer and the length describe `value`, which lives through the call.
+    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), size) };
+    check(result.into()).map(drop)
+}
+
+/// The largest packet that, as far as this host knows, gets to where the socket is connected.
+pub fn path_mtu(fd: BorrowedFd<'_>, v6: bool) -> io::Result<u32> {
+    let (level, option) =
+        if v6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
+    let (mut value, mut size) = (0i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: both pointers are to variables that are borrowed mutably, and `size` is that of `value`.
+    let result =
+        unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, (&raw mut value).cast(), &mut size) };
+    check(result.into()).map(|_| value.max(0) as u32)
+}
+
 /// Takes a mount away; it goes when its last user does.
 pub fn unmount(target: &Path) -> io::Result<()> {
     let target = path(target)?;

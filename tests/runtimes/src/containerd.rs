@@ -12,8 +12,8 @@ pub const SOCKET: &str = "/run/containerd/containerd.sock";
 pub const NETWORK: &str = "/etc/cni/net.d/10-pods.conflist";
 
 const CONFIG: &str = "/etc/containerd/config.toml";
-/// A test that wants another runc puts it first.
-const PATH: &str = "PATH=/opt/runc:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// A test that wants another runc puts it into the first of these.
+const PATH: [&str; 2] = ["/opt/runc", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
 const GUIDE: &str = "docs/containerd.md";
 
 /// containerd, the images that tests run, and the stage on which all of it is.
@@ -21,25 +21,42 @@ const GUIDE: &str = "docs/containerd.md";
 pub struct Containerd {
     stage: Stage,
     daemon: Option<Daemon>,
+    /// Where its programs are looked for.
+    path: String,
+}
+
+/// What is to be different from the guide.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unlike<'a> {
+    /// The image for what holds a pod's namespaces.
+    pub pause: Option<&'a str>,
+    /// The folder with containerd's programs.
+    pub programs: Option<&'a str>,
 }
 
 impl Containerd {
     /// Starts containerd with the config and the network that the guide shows, and loads the images.
     pub fn start(stage: Stage) -> Containerd {
-        Containerd::with_pause(stage, crate::image::PAUSE)
+        Containerd::start_unlike(stage, Unlike::default())
     }
 
-    /// The same, with this image for what holds a pod's namespaces.
-    pub fn with_pause(stage: Stage, image: &str) -> Containerd {
+    /// The same, but for what is named.
+    pub fn start_unlike(stage: Stage, unlike: Unlike<'_>) -> Containerd {
         let config = guide("toml");
         let pause = config.lines().find(|line| line.trim_start().starts_with("sandbox_image = "));
         let pause = pause.unwrap_or_else(|| panic!("{GUIDE} sets no sandbox_image"));
-        stage.write(CONFIG, &config.replace(pause, &format!("  sandbox_image = \"{image}\"")));
+        let wanted = unlike.pause.unwrap_or(crate::image::PAUSE);
+        stage.write(CONFIG, &config.replace(pause, &format!("  sandbox_image = \"{wanted}\"")));
         stage.write(NETWORK, &network());
-        let mut containerd = Containerd { stage, daemon: None };
+        let [first, last] = PATH;
+        let path =
+            [Some(first), unlike.programs, Some(last)].into_iter().flatten().collect::<Vec<_>>().join(":");
+        let mut containerd = Containerd { stage, daemon: None, path };
         containerd.restart();
         for image in containerd.images() {
-            containerd.sh(&format!("ctr -n k8s.io images import {image} && ctr images import {image}"));
+            let import = |namespace: &str| format!("ctr --namespace {namespace} images import {image}");
+            let [pods, others] = [import("k8s.io"), import("default")];
+            containerd.sh(&format!("export PATH={}; {pods} && {others}", containerd.path));
         }
         containerd
     }
@@ -47,7 +64,8 @@ impl Containerd {
     /// Starts it again after it was killed or stopped, and waits until it serves.
     pub fn restart(&mut self) {
         assert!(self.daemon.is_none(), "containerd runs");
-        let mut daemon = self.stage.daemon(&["env", PATH, "containerd", "--config", CONFIG]);
+        let path = format!("PATH={}", self.path);
+        let mut daemon = self.stage.daemon(&["env", &path, "containerd", "--config", CONFIG]);
         daemon.expect(&["containerd successfully booted"]);
         self.daemon = Some(daemon);
         self.cri().wait();

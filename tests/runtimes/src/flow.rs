@@ -11,7 +11,8 @@ use podwire_tests::Pod;
 
 use crate::Stage;
 
-/// Takes one connection; lets the first bytes pass, then counts for a while; prints bytes and seconds.
+/// Takes one connection; lets the first bytes pass, then counts for a while; prints bytes, seconds, and the
+/// seconds that the first bytes took.
 const RECEIVE: &str = r#"
 use IO::Socket::IP; use Time::HiRes qw(time); $| = 1;
 my ($port, $ignored, $duration) = @ARGV;
@@ -19,14 +20,14 @@ my $socket = IO::Socket::IP->new(LocalHost => "::", LocalPort => $port, Listen =
   or die "listen: $@";
 print "ready\n";
 my $caller = $socket->accept;
-my ($bytes, $start, $now) = (0, 0, 0);
+my ($bytes, $begin, $start, $now) = (0, time, 0, 0);
 while (my $got = sysread $caller, my $data, 65536) {
   if ($ignored > 0) { $ignored -= $got; $start = time; next }
   $bytes += $got;
   $now = time;
   last if $now - $start >= $duration;
 }
-printf "%d %.6f\n", $bytes, $now - $start;"#;
+printf "%d %.6f %.6f\n", $bytes, $now - $start, $start - $begin;"#;
 
 /// Sends until nobody listens any more.
 const SEND: &str = r#"
@@ -50,6 +51,8 @@ pub struct Flow {
     pub bytes: u64,
     /// In which time.
     pub seconds: f64,
+    /// In which time the bytes before had come, those that are not counted.
+    pub before: f64,
 }
 
 impl Flow {
@@ -84,8 +87,11 @@ impl Stage {
         said.read_line(&mut line).expect("what arrived");
         receiver.wait().expect("the receiver's end");
         assert!(sent.success(), "nothing gets from {} to {address}", from.name);
-        let (bytes, seconds) = line.trim().split_once(' ').unwrap_or_else(|| panic!("what arrived: {line}"));
-        Flow { bytes: bytes.parse().expect("bytes"), seconds: seconds.parse().expect("seconds") }
+        let [bytes, seconds, before] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("what arrived: {line}")
+        };
+        let time = |text: &str| text.parse().expect("seconds");
+        Flow { bytes: bytes.parse().expect("bytes"), seconds: time(seconds), before: time(before) }
     }
 
     /// As [`flow_after`](Self::flow_after), for a limit with a small burst.

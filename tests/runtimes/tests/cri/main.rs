@@ -3,6 +3,7 @@
 mod crashes;
 mod crowd;
 mod network;
+mod newer;
 mod outlive;
 mod refusals;
 mod swap;

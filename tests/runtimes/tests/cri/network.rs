@@ -1,12 +1,16 @@
 //! What a pod's network is for: packets.
 
-use podwire_runtime_tests::{Container, Containerd, Cri, Plugins, Sandbox, Wish};
+use podwire_runtime_tests::{Container, Containerd, Cri, Flow, Plugins, Sandbox, Wish};
 use podwire_tests::Pod;
 
 use crate::{assert_nothing_left, by_netns, scene, EGRESS, INGRESS};
 
 /// A container that serves a page with its pod's name, and whatever else it is told to do.
 const SERVE: &str = "hostname > /www/index.html && exec httpd -f -p 80 -h /www";
+
+/// The burst that containerd asks for, whatever the limit is, is u32::MAX bits: only what comes after it is held up. Headers
+/// count, so this is a little more than the burst's share of what a program sends.
+const BURST: u64 = u32::MAX as u64 / 8 / 100 * 98;
 
 /// A pod with a container that serves a page.
 pub struct Server {
@@ -81,22 +85,36 @@ fn with_go_plugins_all_of_this_is_so_too() {
     pods_are_on_the_network(Plugins::Go);
 }
 
-#[test]
-fn a_pod_receives_and_sends_as_fast_as_it_may_and_no_faster() {
-    let (containerd, outside) = scene(Plugins::Ours);
+fn limits_are_kept(plugins: Plugins) {
+    let (containerd, outside) = scene(plugins);
     let before = containerd.traces();
     let mut cri = containerd.cri();
     let limited = cri.run(&Wish::named("limited").annotation(INGRESS, "40M").annotation(EGRESS, "16M"));
     let free = cri.run(&Wish::named("free"));
     let (pod, other) = (by_netns(&limited), by_netns(&free));
-    let [address, ..] = &limited.addresses[..] else { panic!("no address") };
-    let [other_address, ..] = &free.addresses[..] else { panic!("no address") };
-    let received = containerd.flow(&other, &pod, address);
-    let sent = containerd.flow(&pod, &other, other_address);
-    let world = containerd.flow(&pod, &outside, "192.0.2.2");
-    println!("{received:?} {sent:?} {world:?}");
+    let received = containerd.flow_after(BURST, &other, &pod, &limited.addresses[0]);
+    let sent = containerd.flow_after(BURST, &pod, &outside, "192.0.2.2");
+    for (flow, limit) in [(received, 40_000_000), (sent, 16_000_000)] {
+        let share = flow.share_of(limit);
+        assert!((0.5..=1.1).contains(&share), "{share} of {limit} bits a second: {flow:?}");
+        let burst = Flow { bytes: BURST, seconds: flow.before, ..flow };
+        assert!(burst.share_of(limit) > 2.0, "the burst is held up: {flow:?}");
+    }
+    // Who has no limit is not held up by the others.
+    let free_flow = containerd.flow(&other, &outside, "192.0.2.2");
+    assert!(free_flow.share_of(40_000_000) > 2.0, "{free_flow:?}");
     for id in [limited.id, free.id] {
         cri.remove(&id);
     }
     assert_nothing_left(&containerd, &before);
+}
+
+#[test]
+fn a_pod_receives_and_sends_as_fast_as_it_may_and_no_faster() {
+    limits_are_kept(Plugins::Ours);
+}
+
+#[test]
+fn with_go_plugins_it_does_so_too() {
+    limits_are_kept(Plugins::Go);
 }

@@ -1,6 +1,8 @@
 //! What cannot work is told once, clearly, and leaves nothing.
 
-use podwire_runtime_tests::{network, Containerd, Plugins, Stage, Wish};
+use std::time::Duration;
+
+use podwire_runtime_tests::{network, Containerd, Plugins, Stage, Unlike, Wish, NETWORK};
 
 use crate::{assert_nothing_left, remove_all, scene};
 
@@ -26,7 +28,7 @@ fn an_image_that_cannot_be_fetched_is_one_clear_error_and_leaves_nothing() {
 fn a_pod_whose_own_image_cannot_be_fetched_leaves_nothing() {
     let stage = Stage::new(Plugins::Ours);
     stage.outside();
-    let containerd = Containerd::with_pause(stage, NOWHERE);
+    let containerd = Containerd::start_unlike(stage, Unlike { pause: Some(NOWHERE), ..Unlike::default() });
     let before = containerd.traces();
     let refused = containerd.cri().try_run(&Wish::named("web").port(8080, 80)).expect_err("no image");
     assert!(refused.contains(NOWHERE) && refused.contains("connection refused"), "{refused}");
@@ -93,4 +95,29 @@ fn a_bad_network_or_a_missing_plugin_is_told_in_the_plugins_words_and_leaves_not
         cri.remove(&well.expect("the good network again").id);
         assert_nothing_left(&containerd, &before);
     }
+}
+
+#[test]
+fn containerd_is_not_ready_until_there_is_a_network() {
+    let (containerd, _outside) = scene(Plugins::Ours);
+    let before = containerd.traces();
+    let mut cri = containerd.cri();
+    let mut wait_until = |ready: bool| {
+        let said = (0..200).find_map(|_| {
+            let (is_ready, why) = cri.conditions()["NetworkReady"].clone();
+            std::thread::sleep(Duration::from_millis(20));
+            (is_ready == ready).then_some(why)
+        });
+        said.unwrap_or_else(|| panic!("NetworkReady does not become {ready}"))
+    };
+    containerd.sh(&format!("rm {NETWORK}"));
+    let why = wait_until(false);
+    assert!(why.contains("cni plugin not initialized"), "{why}");
+    let refused = containerd.cri().try_run(&Wish::named("web")).expect_err("no network");
+    assert!(refused.contains("cni plugin not initialized"), "{refused}");
+    containerd.set_network(&network());
+    wait_until(true);
+    // containerd could not take back what it had begun, and remembers that.
+    remove_all(&mut containerd.cri());
+    assert_nothing_left(&containerd, &before);
 }

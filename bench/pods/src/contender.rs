@@ -1,0 +1,132 @@
+//! Those who run pods.
+
+use std::path::Path;
+
+use anyhow::{anyhow, ensure, Context, Result};
+use podwire_runtime_tests::{network, Containerd, Cri, Plugins, Stage, Wish, NETWORK};
+use podwire_tests::{podwire, GO};
+use serde_json::Value;
+
+/// Who is compared with.
+const GO_PLUGINS: &str = "containerd, Go plugins";
+/// The same containerd with our plugins.
+pub const OURS: &str = "containerd, our plugins";
+/// Our own pods.
+pub const PODWIRE: &str = "podwire";
+
+/// A pod that was asked for.
+pub struct Pod {
+    /// How it is called when it is to go.
+    pub id: String,
+    /// Its first address.
+    pub address: String,
+}
+
+/// Somebody who runs pods, on a stage of its own.
+pub trait Contender {
+    /// Its name in the table.
+    fn name(&self) -> &'static str;
+    /// Where it runs.
+    fn stage(&self) -> &Stage;
+    /// Starts a pod with a host port.
+    fn run(&mut self, name: &str, port: u16) -> Result<Pod>;
+    /// Removes a pod.
+    fn remove(&mut self, id: &str) -> Result<()>;
+}
+
+/// All of them, the one to compare with first; or why there is nothing to compare.
+pub fn contenders() -> Result<Vec<Box<dyn Contender>>, String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let there = |program: &str| path.split(':').any(|folder| Path::new(folder).join(program).exists());
+    if let Some(missing) = ["containerd", "runc", "busybox"].into_iter().find(|program| !there(program)) {
+        return Err(format!("{missing} is not installed"));
+    }
+    if !Path::new(GO).join("bridge").exists() {
+        return Err(format!("there are no Go plugins in {GO}"));
+    }
+    let podwire = Podwire::start().ok_or("this podwire runs no pods")?;
+    Ok(vec![
+        Box::new(ByContainerd::start(GO_PLUGINS, Plugins::Go)),
+        Box::new(ByContainerd::start(OURS, Plugins::Ours)),
+        Box::new(podwire),
+    ])
+}
+
+struct ByContainerd {
+    name: &'static str,
+    containerd: Containerd,
+    cri: Cri,
+}
+
+impl ByContainerd {
+    fn start(name: &'static str, plugins: Plugins) -> ByContainerd {
+        let containerd = Containerd::start(Stage::new(plugins));
+        let cri = containerd.cri();
+        ByContainerd { name, containerd, cri }
+    }
+}
+
+impl Contender for ByContainerd {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn stage(&self) -> &Stage {
+        &self.containerd
+    }
+
+    fn run(&mut self, name: &str, port: u16) -> Result<Pod> {
+        let pod = self.cri.try_run(&Wish::named(name).port(port, 80)).map_err(|why| anyhow!(why))?;
+        let address = pod.addresses.first().context("a pod without an address")?.clone();
+        Ok(Pod { id: pod.id, address })
+    }
+
+    fn remove(&mut self, id: &str) -> Result<()> {
+        self.cri.remove(id);
+        Ok(())
+    }
+}
+
+struct Podwire {
+    stage: Stage,
+    program: String,
+}
+
+impl Podwire {
+    /// None if the program knows no pods.
+    fn start() -> Option<Podwire> {
+        let stage = Stage::new(Plugins::Ours);
+        stage.write(NETWORK, &network());
+        let podwire = Podwire { stage, program: podwire() };
+        podwire.pod(&["list"]).is_ok().then_some(podwire)
+    }
+
+    fn pod(&self, words: &[&str]) -> Result<Value> {
+        let all: Vec<&str> =
+            [&*self.program, "pod"].into_iter().chain(words.iter().copied()).chain(["--json"]).collect();
+        let output = self.stage.output(&all, &[]);
+        ensure!(output.status == 0, "{words:?}: {}{}", output.stdout, output.stderr);
+        serde_json::from_str(&output.stdout).context(output.stdout)
+    }
+}
+
+impl Contender for Podwire {
+    fn name(&self) -> &'static str {
+        PODWIRE
+    }
+
+    fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    fn run(&mut self, name: &str, port: u16) -> Result<Pod> {
+        let said = self.pod(&["run", name, "--port", &format!("{port}:80")])?;
+        let address = said[0]["addresses"][0].as_str().with_context(|| format!("no address: {said}"))?;
+        let address = address.split('/').next().unwrap_or(address).to_owned();
+        Ok(Pod { id: name.to_owned(), address })
+    }
+
+    fn remove(&mut self, id: &str) -> Result<()> {
+        self.pod(&["rm", id]).map(drop)
+    }
+}

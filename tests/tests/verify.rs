@@ -1,0 +1,120 @@
+//! `podwire verify` says that the model holds when it does, and where it does not, who missed whom, and why.
+
+use podwire_tests::{ours, podwire, Node, Output};
+use serde_json::{json, Value};
+
+/// A node with pods `one`, `two` and `three` on a dual-stack network: `kind` is bridge (one segment) or ptp (routed).
+fn node(kind: &str) -> Node {
+    let node = Node::new();
+    let plugin = json!({
+        "type": kind, "bridge": "pods0", "isGateway": true,
+        "ipam": { "type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]] },
+    });
+    let list = json!({ "cniVersion": "1.1.0", "name": "pods", "plugins": [plugin] });
+    node.write("/etc/cni/net.d/10-pods.conflist", &list.to_string());
+    for name in ["one", "two", "three"] {
+        node.pod(name);
+        let added = node.output(&[&podwire(), "cni", "add", "pods", name, "--plugin-dir", &ours()], &[]);
+        assert_eq!(added.status, 0, "{}", added.stderr);
+    }
+    node
+}
+
+fn verify(node: &Node, words: &[&str]) -> Output {
+    let program = podwire();
+    let all: Vec<&str> = [program.as_str(), "verify"].iter().chain(words).copied().collect();
+    node.output(&all, &[])
+}
+
+fn failures(node: &Node) -> Vec<Value> {
+    let said = verify(node, &["--json", "--patience", "3s"]);
+    let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    assert_eq!(said.status, i32::from(report["holds"] != true), "{}", said.stdout);
+    report["probes"]
+        .as_array()
+        .expect("probes")
+        .iter()
+        .filter(|probe| !probe["failure"].is_null())
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn the_model_holds_on_a_bridge_and_on_routed_pods() {
+    for kind in ["bridge", "ptp"] {
+        let said = verify(&node(kind), &[]);
+        assert_eq!(said.status, 0, "{kind}: {}{}", said.stdout, said.stderr);
+        for words in ["the model holds", "3 pods and the node", "no address translated"] {
+            assert!(said.stdout.contains(words), "{kind}: {words}: {}", said.stdout);
+        }
+        // three pods and the node ask each other at an address of each family, by four kinds of packets; ptp's node has a
+        // gateway for each pod.
+        assert!(!said.stdout.contains("failed"), "{}", said.stdout);
+    }
+}
+
+#[test]
+fn a_translated_address_is_told() {
+    let node = node("ptp");
+    node.sh("nft add table ip meddler
+             nft add chain ip meddler out '{ type nat hook postrouting priority 100; }'
+             nft add rule ip meddler out ip saddr 10.7.0.0/24 ip daddr 10.7.0.0/24 masquerade");
+    let found = failures(&node);
+    assert!(!found.is_empty());
+    for probe in found {
+        let why = probe["failure"].as_str().unwrap();
+        assert!(why.contains("it was translated") && probe["protocol"] != "icmp", "{probe}");
+        assert!(probe["address"].as_str().unwrap().starts_with("10.7."), "{probe}");
+    }
+}
+
+#[test]
+fn a_way_that_is_narrower_than_promised_is_told_with_both_numbers() {
+    let node = node("ptp");
+    // The node's end of one cable: packets towards that pod are those of 1500 bytes no more.
+    node.sh("index=$(ip -n two -o link show eth0 | sed 's/.*@if\\([0-9]*\\):.*/\\1/')
+             end=$(ip -o link | sed -n \"s/^$index: \\([^@:]*\\).*/\\1/p\"); ip link set $end mtu 1400");
+    let found = failures(&node);
+    let told: Vec<_> =
+        found.iter().filter(|probe| probe["protocol"] == "large" && probe["to"] == "two").collect();
+    assert!(!told.is_empty(), "{found:?}");
+    for probe in told {
+        let why = probe["failure"].as_str().unwrap();
+        assert!(why.contains("promises packets of 1500 bytes") && why.contains("1400"), "{probe}");
+    }
+}
+
+#[test]
+fn what_a_firewall_swallows_is_told_by_protocol_and_direction() {
+    let node = node("ptp");
+    node.sh("nft add table inet meddler
+             nft add chain inet meddler pass '{ type filter hook forward priority 0; }'
+             nft add rule inet meddler pass ip saddr \"$(ip -n one -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')\" meta l4proto udp drop");
+    let found = failures(&node);
+    assert!(!found.is_empty());
+    for probe in &found {
+        let is_udp = ["udp", "large"].contains(&probe["protocol"].as_str().unwrap());
+        // Questions of `one`, and its answers.
+        assert!(is_udp && (probe["from"] == "one" || probe["to"] == "one"), "{probe}");
+    }
+    let said = verify(&node, &["--patience", "3s"]);
+    assert!(said.stdout.contains("the model does not hold"), "{}", said.stdout);
+    assert!(said.stdout.contains("failed: one to"), "{}", said.stdout);
+}
+
+#[test]
+fn without_pods_there_is_nothing_to_prove() {
+    let said = verify(&Node::new(), &[]);
+    assert_eq!(said.status, 1);
+    assert!(said.stderr.contains("no living pod"), "{}", said.stderr);
+}
+
+#[test]
+fn pods_that_are_gone_and_other_networks_are_left_out() {
+    let node = node("bridge");
+    node.sh("ip netns delete three");
+    let said = verify(&node, &["--network", "pods"]);
+    assert!(said.status == 0 && said.stdout.contains("2 pods"), "{}", said.stdout);
+    let said = verify(&node, &["--network", "other"]);
+    assert!(said.status == 1 && said.stderr.contains("no living pod"), "{}", said.stderr);
+}
