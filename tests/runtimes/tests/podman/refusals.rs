@@ -37,6 +37,8 @@ const REFUSALS: &[Refusal] = &[
     ),
     refusal("echo '{ broken' > $FILE", POD, &["pods", "network not found"], "pods.conflist"),
     refusal("sed -i 's|fd90::/64|fd90::/129|' $FILE", POD, &["pods", "network not found"], "fd90::/129"),
+    // What podman's library cannot read back, it should not have asked for.
+    refusal("sed -i 's|0.4.0|1.1.0|' $FILE", POD, &["unsupported CNI result version", "1.1.0"], ""),
     // It does not look for IPAM plugins: bridge does.
     refusal("rm /opt/cni/bin/host-local", POD, &["host-local", "/opt/cni/bin"], ""),
     // The first plugin says no to what podman does not look at.
