@@ -5,21 +5,34 @@ use podwire_runtime_tests::{Engine, Gate, Order, Plugins, Podman, Then, GATES};
 
 use crate::scene;
 
+use Then::{Dies, GoesOn};
+
 /// From the first plugin to the last, and beyond: conmon is called when the network is complete, and runc by conmon.
-const STARTS: &[Gate] = &[
-    Gate::before("bridge"),
-    Gate::after("host-local"),
-    Gate::after("bridge"),
-    Gate::after("portmap"),
-    Gate::after("firewall"),
-    Gate::after("tuning"),
-    Gate::before("conmon"),
-    Gate::before("runc"),
-    Gate::after("runc"),
+const STARTS: &[(Gate, Then)] = &[
+    (Gate::before("bridge"), GoesOn),
+    (Gate::after("host-local"), GoesOn),
+    (Gate::after("host-local"), Dies),
+    (Gate::after("bridge"), GoesOn),
+    (Gate::after("bridge"), Dies),
+    (Gate::after("portmap"), Dies),
+    (Gate::after("firewall"), GoesOn),
+    (Gate::after("tuning"), GoesOn),
+    (Gate::after("tuning"), Dies),
+    (Gate::before("conmon"), GoesOn),
+    (Gate::before("conmon"), Dies),
+    (Gate::before("runc"), GoesOn),
+    (Gate::before("runc"), Dies),
+    (Gate::after("runc"), GoesOn),
+    (Gate::after("runc"), Dies),
 ];
 
 /// podman's calls of the plugins at the end, the last one first.
-const ENDS: &[Gate] = &[Gate::at("DEL", "tuning"), Gate::at("DEL", "portmap"), Gate::at("DEL", "bridge")];
+const ENDS: &[(Gate, Then)] = &[
+    (Gate::at("DEL", "tuning"), Dies),
+    (Gate::at("DEL", "portmap"), GoesOn),
+    (Gate::at("DEL", "portmap"), Dies),
+    (Gate::at("DEL", "bridge"), Dies),
+];
 
 /// Runs podman into a gate and kills it there.
 fn kill_at(podman: &Podman, gate: Gate, then: Then, words: &[&str]) {
@@ -55,25 +68,21 @@ fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_n
     let order = podman.words(&Order::named("half").port(8081, 80));
     let mut words = vec!["--runtime", &runtime, "--conmon", &monitor];
     words.extend(order.iter().map(String::as_str));
-    for gate in STARTS {
-        for then in [Then::GoesOn, Then::Dies] {
-            kill_at(&podman, *gate, then, &words);
-            remove(&podman, "half");
-            podman.sweep();
-            podman.assert_nothing_new(&before);
-            assert_eq!(processes(&podman), running, "processes that are left");
-        }
+    for (gate, then) in STARTS {
+        kill_at(&podman, *gate, *then, &words);
+        remove(&podman, "half");
+        podman.sweep();
+        podman.assert_nothing_new(&before);
+        assert_eq!(processes(&podman), running, "processes that are left");
     }
     // The node is as good as new: the same name and the same host port again.
     podman.run(&Order::named("half").port(8081, 80));
-    for gate in ENDS {
-        for then in [Then::GoesOn, Then::Dies] {
-            kill_at(&podman, *gate, then, &["rm", "-f", "-t", "0", "half"]);
-            remove(&podman, "half");
-            podman.sweep();
-            podman.assert_nothing_new(&before);
-            podman.run(&Order::named("half").port(8081, 80));
-        }
+    for (gate, then) in ENDS {
+        kill_at(&podman, *gate, *then, &["rm", "-f", "-t", "0", "half"]);
+        remove(&podman, "half");
+        podman.sweep();
+        podman.assert_nothing_new(&before);
+        podman.run(&Order::named("half").port(8081, 80));
     }
     podman.remove("half");
     podman.packets_pass(&outside, &web, ("other", &other));
