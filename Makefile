@@ -78,6 +78,7 @@ install: build
 	@scripts/say "installing into $(DESTDIR)$(PREFIX)/bin, $(DESTDIR)$(CNI_BIN) and $(DESTDIR)$(SYSTEMD)"
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(CNI_BIN)
 	install -m 0755 dist/podwire $(DESTDIR)$(PREFIX)/bin/podwire
+	install -m 0755 dist/podwire-cni $(DESTDIR)$(PREFIX)/bin/podwire-cni
 	ln -sf podwire $(DESTDIR)$(PREFIX)/bin/cnitool
 	install -d $(DESTDIR)$(SYSTEMD)
 	install -m 0644 deploy/systemd/podwire-dhcp.socket $(DESTDIR)$(SYSTEMD)/podwire-dhcp.socket

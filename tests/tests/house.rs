@@ -19,6 +19,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("verify", &["netlink", "kernel"]),
     ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam", "dhcp-api"]),
     ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "dhcp-api", "plugins"]),
+    ("install", &["cni"]),
     (
         "cli",
         &[
@@ -33,6 +34,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "plugins",
             "audit",
             "verify",
+            "install",
         ],
     ),
 ];

@@ -79,6 +79,16 @@ impl From<cni::Error> for Cause {
     }
 }
 
+impl From<install::Error> for Cause {
+    fn from(error: install::Error) -> Self {
+        let code = match error {
+            install::Error::File { .. } => cni::code::IO,
+            _ => cni::code::INVALID_CONFIG,
+        };
+        Cause(cni::Error::new(code, error.to_string()).with_details(error.hint().unwrap_or_default()))
+    }
+}
+
 impl From<cni_runtime::Error> for Cause {
     fn from(error: cni_runtime::Error) -> Self {
         Cause(error.to_cni())

@@ -13,6 +13,7 @@ mod demo;
 mod dhcp_daemon;
 mod duration;
 mod failure;
+mod install_command;
 mod paint;
 mod prove;
 mod publish;
@@ -35,6 +36,7 @@ pub use failure::Failure;
   podwire cni list                      networks, attachments, and what is wrong with them
   podwire cni add pods blue             attach the namespace `blue` to the network `pods`
   podwire cni status                    could another container be attached?
+  podwire install --dry-run             what would be put on this node, and where?
 
 `podwire COMMAND --help` tells more.")]
 struct Podwire {
@@ -55,6 +57,9 @@ enum Command {
     /// Keep leases for pods whose addresses come from a DHCP server.
     #[command(subcommand)]
     Dhcp(dhcp_daemon::Dhcp),
+    /// Put plugins and a network where this node's container runtimes look for them, or take them back.
+    #[command(after_help = install_command::EXAMPLES)]
+    Install(Box<install_command::Install>),
     /// The network plugins that this program knows.
     Plugins,
     /// Prove with packets that pods and nodes reach each other, and see each other's own addresses.
@@ -86,6 +91,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(()) => return ExitCode::SUCCESS,
             Err(failure) => Err(failure),
         },
+        Command::Install(command) => command.run(),
         Command::Plugins => Ok(catalogue::plugins()),
         Command::Verify(command) => command.run(),
         Command::Version => Ok(catalogue::version()),

@@ -13,7 +13,7 @@ pub enum Error {
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
     /// A namespace file is missing or is no network namespace.
-    #[error("failed to open netns {path:?}: {source}")]
+    #[error("failed to open netns {path:?}: {}", plain(source))]
     Netns {
         /// The file.
         path: PathBuf,
@@ -82,5 +82,14 @@ impl Error {
             }
             _ => false,
         }
+    }
+}
+
+/// The system's words as Go prints them, without Rust's "(os error N)": go-cni looks for "no such file or directory".
+fn plain(error: &io::Error) -> String {
+    let full = error.to_string();
+    match full.find(" (os error") {
+        Some(at) => full[..at].to_lowercase(),
+        None => full,
     }
 }

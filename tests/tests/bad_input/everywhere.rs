@@ -148,12 +148,12 @@ fn a_namespace_that_is_none_is_refused() {
     let scene = Scene::new();
     scene.node.sh("echo > /run/test/file; mkdir /run/test/folder");
     let paths = [
-        ("/run/netns/nowhere", "No such file or directory"),
+        ("/run/netns/nowhere", "no such file or directory"),
         ("/run/test/file", "not a network namespace"),
         ("/run/test/folder", "not a network namespace"),
-        ("/run/test/file/net", "Not a directory"),
+        ("/run/test/file/net", "not a directory"),
         ("/dev/null", "not a network namespace"),
-        ("relative", "No such file or directory"),
+        ("relative", "no such file or directory"),
     ];
     // The others have nothing to do in it.
     for kind in [

@@ -1,0 +1,109 @@
+//! What an installation did or would do, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use install::{Kind, Layout, Plan, Step, Target, Why};
+use serde_json::{json, Value};
+
+use crate::paint::Paint;
+use crate::Answer;
+
+pub(super) struct Report<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) layouts: &'a [Layout],
+    pub(super) warnings: &'a [String],
+    pub(super) dry_run: bool,
+}
+
+impl Report<'_> {
+    pub(super) fn answer(&self) -> Answer {
+        Answer::new(self.text(Paint::stdout()), self.json())
+    }
+
+    fn text(&self, paint: Paint) -> String {
+        let mut lines: Vec<String> = self.layouts.iter().map(layout_line).collect();
+        let would = if self.dry_run { "would " } else { "" };
+        // Files of one folder to which the same happens are one line.
+        let mut groups: Vec<(String, PathBuf, Vec<String>)> = Vec::new();
+        let steps =
+            self.plan.steps.iter().filter_map(|step| Some((format!("{would}{}", said(step)?), step.path())));
+        let remarks =
+            self.plan.remarks.iter().map(|remark| (explained(remark.why).to_owned(), remark.path.clone()));
+        for (what, path) in steps.chain(remarks) {
+            let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match groups.iter_mut().find(|(other, place, _)| *other == what && *place == folder) {
+                Some((.., names)) => names.push(name),
+                None => groups.push((what, folder, vec![name])),
+            }
+        }
+        let group = |(what, folder, mut names): (String, PathBuf, Vec<String>)| {
+            names.sort();
+            format!("{}: {what}: {}", folder.display(), names.join(" "))
+        };
+        lines.extend(groups.into_iter().map(group));
+        if self.plan.steps.is_empty() && self.plan.remarks.is_empty() {
+            lines.push("nothing is installed".to_owned());
+        }
+        lines.extend(self.warnings.iter().map(|warning| format!("{} {warning}", paint.bad("warning:"))));
+        lines.into_iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    fn json(&self) -> Value {
+        let layout = |layout: &Layout| {
+            json!({
+                "runtime": layout.runtime.name(),
+                "config": layout.config,
+                "binDirs": layout.bin_dirs,
+                "confDir": layout.conf_dir,
+            })
+        };
+        let mut kept: BTreeMap<&str, Vec<&Path>> = BTreeMap::new();
+        for remark in &self.plan.remarks {
+            kept.entry(remark.why.word()).or_default().push(&remark.path);
+        }
+        json!({
+            "dryRun": self.dry_run,
+            "runtimes": self.layouts.iter().map(layout).collect::<Vec<_>>(),
+            "steps": self.plan.steps.iter().map(|step| json!({ "do": step.verb(), "path": step.path() })).collect::<Vec<_>>(),
+            "leftAlone": kept,
+            "warnings": self.warnings,
+        })
+    }
+}
+
+fn layout_line(layout: &Layout) -> String {
+    let config = layout.config.as_ref().map_or("no config".to_owned(), |path| path.display().to_string());
+    let plugins: Vec<_> = layout.bin_dirs.iter().map(|folder| folder.display().to_string()).collect();
+    let (name, networks) = (layout.runtime.name(), layout.conf_dir.display());
+    format!("{name} ({config}): plugins in {}, networks in {networks}", plugins.join(":"))
+}
+
+/// A step in people's words; what only cleans up is not worth a line.
+fn said(step: &Step) -> Option<&'static str> {
+    let is_network = |target: &Target| target.kind() == Kind::Network;
+    Some(match step {
+        Step::Put { backup: true, .. } => "replace, and keep the old for --uninstall",
+        Step::Put { update: true, .. } => "update",
+        Step::Put { target, .. } if is_network(target) => "put the network",
+        Step::Put { .. } => "put",
+        Step::Restore(_) => "bring back what was there before",
+        Step::Remove(_) => "remove",
+        Step::SetAside(_) => "keep what was there before as",
+        Step::MakeFolder(_) | Step::RemoveFolder(_) | Step::DropBackup(_) | Step::Sweep(_) => return None,
+    })
+}
+
+fn explained(why: Why) -> &'static str {
+    match why {
+        Why::AlreadyThere => "already there",
+        Why::Foreign => {
+            "not ours, left alone (--replace puts ours in their place, --uninstall brings them back)"
+        }
+        Why::Changed => "changed since it was installed, left alone",
+        Why::Folder => "a folder is there, left alone",
+        Why::Gone => "gone already",
+        Why::BackupLost => "what was there before is lost",
+    }
+}
