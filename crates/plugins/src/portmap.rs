@@ -1,11 +1,13 @@
 //! portmap: ports of the node that lead into the pod.
 //!
 //! A packet to a mapped port of the node gets the pod's address as its destination. The map is one for the
-//! whole node, so a port has one owner, and an ADD that wants a taken one is told whose it is.
+//! whole node, so a port has one owner, and an ADD that wants a taken one is told whose it is. Only interfaces of one
+//! container may want the same port: see `waiting`.
 
 mod check;
 mod conditions;
 mod config;
+mod waiting;
 
 use cni::Attachment;
 use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
@@ -44,8 +46,12 @@ impl Plugin for Portmap {
             open_loopback(&mut node, &maps)?;
         }
         let nft = node.nft()?;
-        hostports::add(nft, &req.owner(), &maps, &conf.options).doing(|| "map the pod's ports".into())?;
+        let waits =
+            hostports::add(nft, &req.owner(), &maps, &conf.options).doing(|| "map the pod's ports".into())?;
         undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node, Some(&conf)))));
+        if waits {
+            waiting::enter(&req.owner())?;
+        }
         // Datagrams of a flow that began before the map would go on to wherever they went.
         hostports::forget_earlier_connections(nft, &maps)
             .doing(|| "forget connections to the mapped ports".into())?;
@@ -77,6 +83,7 @@ impl Plugin for Portmap {
         let mut errors: Vec<Error> = Vec::new();
         errors.extend(hostports::collect(nft, &req.network, &kept).err().map(Error::from));
         errors.extend(legacy::collect_ports(nft, &req.network, &kept).err().map(Error::from));
+        errors.extend(waiting::collect().err());
         Error::all(errors)
     }
 
@@ -133,7 +140,7 @@ fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()>
     if !req.signed_only {
         legacy::remove_ports(nft, &owner)?;
     }
-    Ok(())
+    waiting::leave(req)
 }
 
 fn remove_unknown(owner: &Owner, nft: &mut netlink::Socket) -> Result<()> {

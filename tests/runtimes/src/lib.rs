@@ -38,16 +38,25 @@
 mod containerd;
 mod cri;
 mod daemon;
+mod docker;
+mod engine;
 mod flow;
+mod gate;
+mod guide;
 pub mod image;
 mod newer;
 mod outside;
+mod podman;
 mod stage;
 mod traces;
 
 pub use containerd::{network, Containerd, Unlike, NETWORK, SOCKET};
 pub use cri::{Container, Cri, Executed, Sandbox, Wish};
 pub use daemon::Daemon;
+pub use docker::Docker;
+pub use engine::{Engine, Guest, Order};
 pub use flow::{Flow, Limit};
+pub use gate::{Gate, Then, GATES};
 pub use newer::newer_containerd;
+pub use podman::Podman;
 pub use stage::{Plugins, Stage};

@@ -8,6 +8,7 @@ mod condition;
 mod skeleton;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -191,8 +192,9 @@ impl PortMap {
 }
 
 /// Maps the ports, all or none. A port that another pod has is an error that names it; one that leads to this
-/// pod's address was left by a pod that has gone, and changes hands.
-pub fn add(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options) -> Result<()> {
+/// pod's address was left by a pod that has gone, and changes hands; one that leads into the same container, to another
+/// interface, stays as it is. Says whether there was such a one.
+pub fn add(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options) -> Result<bool> {
     condition::check(options)?;
     let maps: Vec<PortMap> = maps.iter().copied().filter(PortMap::maps_something).collect();
     let (table, comment) = (condition::table(options), owner.comment());
@@ -204,13 +206,20 @@ pub fn add(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options)
         }
     }
     let networks = |change: &mut Transaction| networks(change, &maps, options);
+    let left_to_sibling = Cell::new(false);
+    let rival = |entry: &Entry, there: &Element| {
+        let found = rival(owner, entry, there)?;
+        left_to_sibling.set(left_to_sibling.get() || found == Found::Good);
+        Ok(found)
+    };
     Plan {
         table: &table,
         entries,
         skeletons: &[&networks, &|change| whole(change, &maps, options)],
-        rival: &|entry, there| rival(owner, entry, there),
+        rival: &rival,
     }
-    .carry_out(nft)
+    .carry_out(nft)?;
+    Ok(left_to_sibling.get())
 }
 
 /// The rules for the pods' networks.
@@ -245,12 +254,21 @@ fn rival(owner: &Owner, entry: &Entry, there: &Element) -> Result<Found> {
     if is_of(there, owner) || held.pod == wanted.pod {
         return Ok(Found::Stale);
     }
+    if is_of_sibling(there, owner) {
+        return Ok(Found::Good);
+    }
     Err(Error::PortTaken {
         port: wanted.host_port,
         protocol: wanted.protocol.name(),
         address: wanted.host_ip,
         holder: there.comment.clone().unwrap_or_else(|| held.pod.addr().to_string()),
     })
+}
+
+/// Whether an element is of another interface of the same container.
+fn is_of_sibling(element: &Element, owner: &Owner) -> bool {
+    let comment = element.comment.as_deref().unwrap_or_default();
+    owner.shares_container(comment) && !owner.matches(comment)
 }
 
 /// Takes these maps back, as far as they are this owner's; says whether there were any.
@@ -289,13 +307,16 @@ fn tables(nft: &mut Socket) -> Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// Which of the maps are not as [`add`] made them.
+/// Which of the maps are not as [`add`] made them, or would leave them.
 pub fn missing(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options) -> Result<Vec<PortMap>> {
     let (table, comment) = (condition::table(options), owner.comment());
     let mut missing = Vec::new();
     for map in maps.iter().filter(|map| map.maps_something()) {
         for Entry { set, element, .. } in map.entries(&comment, options.snat) {
-            if nft::get_element(nft, &table, &set, &element.key)?.as_ref() != Some(&element) {
+            let there = nft::get_element(nft, &table, &set, &element.key)?;
+            let is_map = PortMap::from_element(&element).is_some();
+            let led_to_sibling = is_map && there.as_ref().is_some_and(|there| is_of_sibling(there, owner));
+            if there.as_ref() != Some(&element) && !led_to_sibling {
                 missing.push(*map);
                 break;
             }

@@ -50,6 +50,14 @@ impl Owner {
         self.comment() == comment
     }
 
+    /// Whether an element with this comment is of the same container, by whichever network and interface.
+    pub fn shares_container(&self, comment: &str) -> bool {
+        let rest = comment.split_once('/').and_then(|(_, rest)| rest.rsplit_once('/'));
+        rest.is_some_and(|(container, _)| {
+            container == self.container || container == cut(&self.container, LONGEST_CONTAINER)
+        })
+    }
+
     /// What elements say that are of all pods of a network together.
     pub fn network_comment(network: &str) -> String {
         cut(network, LONGEST_NETWORK).into_owned()
@@ -92,6 +100,8 @@ mod tests {
         assert_eq!(owner.comment(), "pods/0a1b/eth0");
         assert!(owner.matches("pods/0a1b/eth0") && !owner.matches("pods/0a1b/eth1"));
         assert!(Owner::is_in("pods/0a1b/eth0", "pods") && !Owner::is_in("pods2/0a1b/eth0", "pods"));
+        assert!(owner.shares_container("others/0a1b/eth1") && !owner.shares_container("pods/0a1/eth0"));
+        assert!(!owner.shares_container("0a1b") && !owner.shares_container("0a1b/eth0"));
     }
 
     #[test]

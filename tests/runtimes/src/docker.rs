@@ -1,0 +1,178 @@
+//! Docker on a stage, set up as the guide says: containers without a network of Docker's, attached by `podwire cni`.
+
+use std::ops::Deref;
+
+use podwire_tests::{podwire, Output, Pod};
+
+use crate::engine::{Engine, Guest, Order, SERVE};
+use crate::{guide, image, Daemon, Gate, Stage, Then, GATES};
+
+const GUIDE: &str = "docs/docker.md";
+const CONFIG: &str = "/etc/docker/daemon.json";
+const NETWORK: &str = "/etc/cni/net.d/10-pods.conflist";
+/// The guide's script.
+const DOCKER_NET: &str = "/run/test/docker-net";
+
+/// dockerd, the images that tests run, and the stage on which all of it is.
+#[derive(Debug)]
+pub struct Docker {
+    stage: Stage,
+    daemon: Option<Daemon>,
+}
+
+impl Docker {
+    /// Starts dockerd with the config and the network that the guide shows, and loads the images.
+    pub fn start(stage: Stage) -> Docker {
+        stage.write(CONFIG, &guide::block(GUIDE, "json", "live-restore"));
+        stage.write(NETWORK, &Docker::network());
+        stage.write(DOCKER_NET, &guide::block(GUIDE, "sh", "#!/bin/sh"));
+        stage.sh(&format!("chmod 755 {DOCKER_NET}"));
+        let mut docker = Docker { stage, daemon: None };
+        docker.restart();
+        for image in docker.images() {
+            docker.must(&["docker", "load", "-i", &image]);
+        }
+        docker
+    }
+
+    /// The guide's network.
+    pub fn network() -> String {
+        guide::block(GUIDE, "json", "portmap")
+    }
+
+    /// Gives containers another network of the same name.
+    pub fn set_network(&self, network: &str) {
+        self.write(NETWORK, network);
+    }
+
+    /// Starts it again after it was killed or stopped, and waits until it serves.
+    pub fn restart(&mut self) {
+        assert!(self.daemon.is_none(), "dockerd runs");
+        let path = format!("PATH={GATES}:/usr/sbin:/usr/bin:/sbin:/bin");
+        let mut daemon = self.stage.daemon(&["env", &path, "dockerd"]);
+        daemon.expect(&["API listen on"]);
+        self.daemon = Some(daemon);
+    }
+
+    /// Ends it as a crash does. Containers go on.
+    pub fn kill(&mut self) {
+        self.daemon.take().expect("dockerd runs").kill(&self.stage);
+    }
+
+    /// Asks it to end. Containers go on.
+    pub fn stop(&mut self) {
+        self.daemon.take().expect("dockerd runs").stop(&self.stage);
+    }
+
+    /// Runs `docker` into a gate, and kills dockerd while something stands there.
+    pub fn kill_at(&mut self, gate: Gate, then: Then, words: &[String]) {
+        gate.put_up(&self.stage);
+        let client = self.stage.daemon(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let daemon = self.daemon.take().expect("dockerd runs");
+        gate.pass(&self.stage, then, || daemon.kill(&self.stage));
+        gate.take_away(&self.stage);
+        drop(client);
+    }
+
+    /// Sweeps up after a crash, as the guide says.
+    #[track_caller]
+    pub fn sweep(&self) {
+        let script = guide::block(GUIDE, "sh", "podwire cni audit --fix");
+        println!("{}", self.must(&["sh", "-e", "-c", &script]));
+    }
+
+    /// Runs a program of the guide: `docker`, `docker-net` or `podwire`.
+    pub fn call(&self, words: &[&str]) -> Output {
+        let program = podwire();
+        let tools = program.trim_end_matches("podwire");
+        let path = format!("/run/test:{tools}:/usr/sbin:/usr/bin:/sbin:/bin");
+        let words: Vec<_> = ["env"].iter().chain(words).copied().collect();
+        self.output(&words, &[("PATH", &path)])
+    }
+
+    /// Runs a program of the guide; panics if it fails. Returns what it printed.
+    #[track_caller]
+    pub fn must(&self, words: &[&str]) -> String {
+        let output = self.call(words);
+        assert_eq!(output.status, 0, "{}: {}{}", words.join(" "), output.stdout, output.stderr);
+        output.stdout.trim().into()
+    }
+
+    /// The words of a `docker run` in the background.
+    pub fn words(&self, order: &Order) -> Vec<String> {
+        let name = format!("NAME={}", order.name);
+        let fixed = ["docker", "run", "-d", "--name", &order.name, "--env", &name, "--net", "none"];
+        let mut words: Vec<String> = fixed.map(String::from).to_vec();
+        words.extend(order.options.iter().cloned());
+        words.extend([image::BOX, "sh", "-c", SERVE].map(String::from));
+        words
+    }
+
+    /// Starts a container that has no network yet; Docker's words if that fails.
+    pub fn try_create(&self, order: &Order) -> Result<String, String> {
+        let words = self.words(order);
+        let output = self.call(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        match output.status {
+            0 => Ok(output.stdout.trim().into()),
+            _ => Err(output.stderr),
+        }
+    }
+
+    /// Puts a container on the network, with these options of `podwire cni add`; its words if that fails.
+    pub fn try_attach(&self, name: &str, options: &[&str]) -> Result<Guest, String> {
+        let output = self.call(&[&["docker-net", "add", "pods", name], options].concat());
+        match output.status {
+            0 => Ok(self.guest(name)),
+            _ => Err(output.stderr),
+        }
+    }
+
+    /// A container that runs.
+    pub fn guest(&self, name: &str) -> Guest {
+        let told =
+            self.must(&["docker", "inspect", "--format", "{{.Id}} {{.NetworkSettings.SandboxKey}}", name]);
+        let (id, netns) = told.split_once(' ').expect("an id and a namespace");
+        // Docker keeps namespaces in a folder of its own; `ip netns` knows this one.
+        let known = format!("docker-{}", &id[..12]);
+        self.sh(&format!("ln -sf {netns} /run/netns/{known}"));
+        let pod = Pod { name: known, netns: netns.into() };
+        Guest { id: id.into(), addresses: self.addresses(netns, "eth0"), pod }
+    }
+}
+
+impl Deref for Docker {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+impl Engine for Docker {
+    fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    fn try_run(&self, order: &Order) -> Result<Guest, String> {
+        self.try_create(order)?;
+        let ports: Vec<_> =
+            order.ports.iter().map(|(host, container)| format!("{host}:{container}")).collect();
+        let options: Vec<_> = ports.iter().flat_map(|port| ["--publish", port]).collect();
+        self.try_attach(&order.name, &options)
+    }
+
+    fn try_exec(&self, name: &str, script: &str) -> Result<String, String> {
+        let output = self.call(&["docker", "exec", name, "sh", "-c", script]);
+        match output.status {
+            0 => Ok(output.stdout),
+            status => Err(format!("{status}: {}{}", output.stdout, output.stderr)),
+        }
+    }
+
+    fn remove(&self, name: &str) {
+        let id = self.must(&["docker", "inspect", "--format", "{{.Id}}", name]);
+        self.must(&["docker-net", "del", "pods", name]);
+        self.must(&["docker", "rm", "-f", name]);
+        self.sh(&format!("rm -f /run/netns/docker-{}", &id[..12]));
+    }
+}

@@ -1,0 +1,197 @@
+//! Whoever runs containers at the command line, and what every one of them must be able to do.
+//!
+//! podman calls the plugins itself; docker leaves a container without a network, and `podwire cni` attaches it. What a container's
+//! network is for is the same: [`Engine::packets_pass`] and [`Engine::crowd`] ask it of both.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use podwire_tests::{differences, Pod};
+
+use crate::Stage;
+
+/// What a container does: it serves a page with its own name.
+pub const SERVE: &str = "mkdir -p /www && echo $NAME > /www/index.html && exec httpd -f -p 80 -h /www";
+
+/// A container that is wished for.
+#[derive(Clone, Debug, Default)]
+pub struct Order {
+    /// Its name.
+    pub name: String,
+    /// Ports of the node, and the container's to which they lead, over TCP.
+    pub ports: Vec<(u16, u16)>,
+    /// Options of the engine's `run`, on top.
+    pub options: Vec<String>,
+}
+
+impl Order {
+    /// A container of this name.
+    pub fn named(name: &str) -> Order {
+        Order { name: name.into(), ..Order::default() }
+    }
+
+    /// With a port of the node that leads to one of its own.
+    pub fn port(mut self, host: u16, container: u16) -> Order {
+        self.ports.push((host, container));
+        self
+    }
+
+    /// With these options of the engine's `run`.
+    pub fn with(mut self, options: &[&str]) -> Order {
+        self.options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+}
+
+/// A container that runs.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// The engine's number of it: the container id of the plugins.
+    pub id: String,
+    /// Its network namespace, under a name by which the stage can be asked to ping and to listen there.
+    pub pod: Pod,
+    /// The addresses of its `eth0`, IPv4 first.
+    pub addresses: Vec<String>,
+}
+
+/// An engine on a stage.
+pub trait Engine: Sync {
+    /// Where it runs.
+    fn stage(&self) -> &Stage;
+
+    /// Starts a container that serves a page with its name; the engine's words if that fails.
+    fn try_run(&self, order: &Order) -> Result<Guest, String>;
+
+    /// Runs a shell script in a container; what it said if it fails.
+    fn try_exec(&self, name: &str, script: &str) -> Result<String, String>;
+
+    /// Ends a container, and takes it away with its network.
+    fn remove(&self, name: &str);
+
+    /// Starts a container that serves a page with its name.
+    #[track_caller]
+    fn run(&self, order: &Order) -> Guest {
+        self.try_run(order).unwrap_or_else(|error| panic!("{}: {error}", order.name))
+    }
+
+    /// What a shell script prints in a container; panics if it fails.
+    #[track_caller]
+    fn exec(&self, name: &str, script: &str) -> String {
+        self.try_exec(name, script).unwrap_or_else(|error| panic!("{script} in {name}: {error}"))
+    }
+
+    /// Two containers, `web` with the node's port 8080, talk to each other, are reached from outside and reach it, over both families.
+    #[track_caller]
+    fn packets_pass(&self, outside: &Pod, web: &Guest, (name, other): (&str, &Guest)) {
+        let stage = self.stage();
+        assert_eq!(web.addresses.len(), 2, "IPv4 and IPv6: {:?}", web.addresses);
+        for address in &other.addresses {
+            self.exec("web", &format!("ping -c 1 -W 10 {address}"));
+        }
+        for address in &web.addresses {
+            self.exec(name, &format!("ping -c 1 -W 10 {address}"));
+        }
+        for address in [stage.address().to_owned(), format!("[{}]", stage.address6())] {
+            let port = format!("{address}:8080");
+            assert_eq!(stage.page(outside, &port), "web", "from outside, {port}");
+            assert_eq!(stage.page(&other.pod, &port), "web", "from behind the same bridge, {port}");
+        }
+        // The world sees the node's address.
+        let _listener = stage.listen(Some(outside), "tcp/99");
+        for (world, node) in [("192.0.2.2", stage.address()), ("2001:db8:2::2", stage.address6())] {
+            assert_eq!(
+                self.exec("web", &format!("nc {world} 99 </dev/null")).trim(),
+                format!("outside {node}")
+            );
+        }
+    }
+
+    /// Fifty containers, eight being started at a time (the machines that run this have two cores), each with a host port: no two have the same
+    /// address, all answer, and all go again, eight at a time.
+    fn crowd(&self, outside: &Pod) {
+        let names: Vec<String> = (0..50).map(|n| format!("box-{n}")).collect();
+        let guests = at_once(8, &names, |n, name| self.run(&Order::named(name).port(20_000 + n, 80)));
+        let stage = self.stage();
+        let addresses: BTreeSet<_> = guests.iter().flat_map(|guest| &guest.addresses).collect();
+        assert_eq!(addresses.len(), 2 * names.len(), "each has two addresses, and no two the same");
+        let pings = addresses
+            .iter()
+            .map(|address| format!("ping -q -c 1 -W 10 {address} >/dev/null || echo {address}\n"));
+        assert_eq!(stage.sh(&(pings.collect::<String>() + "true")), "", "addresses that do not answer");
+        for n in [0, 17, 49] {
+            let port = format!("{}:{}", stage.address(), 20_000 + n);
+            assert_eq!(stage.page(outside, &port), names[n], "{port}");
+        }
+        at_once(8, &names, |_, name| self.remove(name));
+    }
+}
+
+/// Does something with each of these, `width` of them at a time; returns what came of each, in their order.
+fn at_once<T: Send>(width: usize, all: &[String], work: impl Fn(u16, &str) -> T + Sync) -> Vec<T> {
+    let next = Mutex::new(all.iter().enumerate());
+    let done = Mutex::new(Vec::new());
+    let take = || next.lock().expect("the queue").next();
+    std::thread::scope(|scope| {
+        for _ in 0..width {
+            scope.spawn(|| {
+                while let Some((n, name)) = take() {
+                    let made = work(n as u16, name);
+                    done.lock().expect("the results").push((n, made));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("the results");
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, made)| made).collect()
+}
+
+impl Stage {
+    /// The page at this address, as somebody in a network namespace sees it.
+    #[track_caller]
+    pub fn page(&self, at: &Pod, address: &str) -> String {
+        let fetch = format!("nsenter --net={} timeout 10 busybox wget -qO- http://{address}/", at.netns);
+        // The server may be about to open its port.
+        self.sh(&format!("for try in 1 2 3 4 5 6 7 8; do {fetch} && exit; sleep 0.2; done; exit 1"))
+            .trim()
+            .into()
+    }
+
+    /// The addresses of an interface in a namespace, IPv4 first, without those that it made itself. None if there is no interface.
+    pub fn addresses(&self, netns: &str, ifname: &str) -> Vec<String> {
+        let found =
+            self.json(&format!("nsenter --net={netns} ip -j address show dev {ifname} 2>/dev/null || true"));
+        let all = found[0]["addr_info"].as_array().cloned().unwrap_or_default();
+        let wide = all.iter().filter(|one| one["scope"] == "global");
+        wide.filter_map(|one| one["local"].as_str()).map(String::from).collect()
+    }
+
+    /// Panics if anything is on the stage that was not there `before`, or the other way round. Of links that are being deleted nobody
+    /// waits for the end, so that end is waited for here.
+    #[track_caller]
+    pub fn assert_nothing_left(&self, before: &str) {
+        self.assert_no_change(before, |_| true);
+    }
+
+    /// Panics if anything is on the stage that was not there `before`. What is gone does not count: ours take away more than was theirs to
+    /// of what Go leaves, and the index of host-local has other files after a crash.
+    #[track_caller]
+    pub fn assert_nothing_new(&self, before: &str) {
+        self.assert_no_change(before, |line| line.starts_with('+'));
+    }
+
+    #[track_caller]
+    fn assert_no_change(&self, before: &str, counts: impl Fn(&str) -> bool) {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            let changed = differences(before, &self.traces());
+            let changed: Vec<_> = changed.lines().filter(|line| !line.is_empty() && counts(line)).collect();
+            if changed.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < end, "left behind: {changed:#?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A moment that is not left to chance: a program stands still at a gate, before or after its work, until the test lets it
+//! go on or kills it. Meanwhile the test kills whoever called it.
+
+use crate::Stage;
+
+/// Where a program stands still.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    program: &'static str,
+    after: bool,
+    verb: &'static str,
+}
+
+/// What becomes of the program that stands at the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It does the rest of its work, alone.
+    GoesOn,
+    /// It is killed too.
+    Dies,
+}
+
+/// Where runtimes should look for `runc` and `conmon`, before any other folder, so that a gate can stand in for them.
+pub const GATES: &str = "/opt/gate";
+
+/// Stands in for a program: reads what it is given, tells that it has come, and waits at the gate.
+const STAND_IN: &str = r#"#!/bin/sh
+wait_at_the_gate() { echo $$ >/run/test/reached; read -r word </run/test/gate; }
+case "${CNI_COMMAND:-$*}" in VERB) ;; *) exec REAL "$@" ;; esac
+# Only the first one stands still: a runtime may call it again, by another process of its own.
+mkdir /run/test/came 2>/dev/null || exec REAL "$@"
+if [ -n "${CNI_COMMAND:-}" ]; then
+  # The whole config first: whoever writes it may be dead when the gate opens.
+  config=$(cat)
+  work() { printf %s "$config" | REAL "$@"; }
+else
+  work() { REAL "$@"; }
+fi
+BEFORE
+work "$@"
+status=$?
+AFTER
+exit $status
+"#;
+
+impl Gate {
+    /// Before the work of a plugin at ADD, of `runc create`, or of conmon.
+    pub const fn before(program: &'static str) -> Gate {
+        Gate { program, after: false, verb: "ADD" }
+    }
+
+    /// After it.
+    pub const fn after(program: &'static str) -> Gate {
+        Gate { program, after: true, verb: "ADD" }
+    }
+
+    /// Before the work of a plugin at another verb.
+    pub const fn at(verb: &'static str, program: &'static str) -> Gate {
+        Gate { program, after: false, verb }
+    }
+
+    /// The file in which the program is looked for, and the real one while another stands in.
+    fn files(self, stage: &Stage) -> [String; 2] {
+        match self.program {
+            "runc" | "conmon" => {
+                let real =
+                    stage.sh(&format!("PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v {}", self.program));
+                [format!("{GATES}/{}", self.program), real.trim().into()]
+            }
+            plugin => [format!("/opt/cni/bin/{plugin}"), format!("/opt/real/{plugin}")],
+        }
+    }
+
+    /// Puts the gate up.
+    pub fn put_up(self, stage: &Stage) {
+        let [file, real] = self.files(stage);
+        let verb = match self.program {
+            "runc" => "*\" create \"*",
+            "conmon" => "*",
+            _ => self.verb,
+        };
+        if file.starts_with("/opt/cni") {
+            stage.sh(&format!("mkdir -p /opt/real && cp -a {file} {real}"));
+        }
+        let wait = |here| if here { "wait_at_the_gate" } else { "" };
+        let script = STAND_IN
+            .replace("VERB", verb)
+            .replace("REAL", &real)
+            .replace("BEFORE", wait(!self.after))
+            .replace("AFTER", wait(self.after));
+        stage.sh(&format!("rm -rf {file} /run/test/reached /run/test/gate /run/test/came"));
+        stage.write(&file, &script);
+        stage.sh(&format!("chmod 755 {file}; mkfifo /run/test/reached /run/test/gate"));
+    }
+
+    /// Waits until the program has come to the gate; `then` comes to pass when `meanwhile` is done.
+    pub fn pass(self, stage: &Stage, then: Then, meanwhile: impl FnOnce()) {
+        let pid = stage.sh("timeout 60 cat /run/test/reached");
+        let pid = pid.trim();
+        meanwhile();
+        let go = match then {
+            Then::Dies => "kill -9 $pid 2>/dev/null",
+            Then::GoesOn => "timeout 10 sh -c 'echo go >/run/test/gate'",
+        };
+        // Some callers take those whom they called with them, and some never take leave of them.
+        stage.sh(&format!(
+            "pid={pid}; lives() {{ grep -q '^State:[[:space:]]*[^ZX]' /proc/$pid/status 2>/dev/null; }}
+             lives || exit 0; {go} || ! lives || exit 1
+             for try in $(seq 600); do lives || exit 0; sleep 0.05; done; exit 1"
+        ));
+    }
+
+    /// Takes the gate away.
+    pub fn take_away(self, stage: &Stage) {
+        let [file, real] = self.files(stage);
+        // The real one stays where it is: a container may remember by which file its runtime was called.
+        stage.sh(&match file.starts_with("/opt/cni") {
+            true => format!("cp -a {real} {file}.new && mv {file}.new {file}"),
+            false => format!("ln -sf {real} {file}"),
+        });
+    }
+}

@@ -1,0 +1,142 @@
+//! podman on a stage, set up as the guide says.
+
+use std::ops::Deref;
+
+use podwire_tests::{podwire, Output};
+
+use crate::engine::{Engine, Guest, Order, SERVE};
+use crate::{guide, image, Daemon, Stage};
+
+const GUIDE: &str = "docs/podman.md";
+const CONFIG: &str = "/etc/containers/containers.conf";
+
+/// podman, the images that tests run, and the stage on which all of it is.
+#[derive(Debug)]
+pub struct Podman {
+    stage: Stage,
+    /// The network on which containers are started.
+    network: String,
+}
+
+impl Podman {
+    /// podman with the guide's config; its containers will be on this network.
+    pub fn new(stage: Stage, network: &str) -> Podman {
+        stage.write(CONFIG, &guide::block(GUIDE, "toml", "cni_plugin_dirs"));
+        let podman = Podman { stage, network: network.into() };
+        podman.must(&["info"]);
+        for image in podman.images() {
+            podman.must(&["load", "-i", &image]);
+        }
+        podman
+    }
+
+    /// The guide's network with limits.
+    pub fn limited_network() -> String {
+        guide::block(GUIDE, "json", "bandwidth")
+    }
+
+    /// Sweeps up after a crash, as the guide says.
+    #[track_caller]
+    pub fn sweep(&self) {
+        let script = guide::block(GUIDE, "sh", "podwire cni gc");
+        let program = podwire();
+        let tools = program.trim_end_matches("podwire");
+        let swept = self.stage.sh(&format!("set -e; PATH={tools}:$PATH\n{script}"));
+        println!("{swept}");
+    }
+
+    /// Starts containers on another network from now on.
+    pub fn set_network(&mut self, network: &str) {
+        self.network = network.into();
+    }
+
+    /// Runs `podman` with these words.
+    pub fn call(&self, words: &[&str]) -> Output {
+        self.output(&[&["podman"], words].concat(), &[])
+    }
+
+    /// Runs `podman`; panics if it fails. Returns what it printed.
+    #[track_caller]
+    pub fn must(&self, words: &[&str]) -> String {
+        let output = self.call(words);
+        assert_eq!(output.status, 0, "podman {}: {}{}", words.join(" "), output.stdout, output.stderr);
+        output.stdout.trim().into()
+    }
+
+    /// Runs `podman`, which must fail and say so in one line that begins with `Error:`; returns that, and its warnings.
+    #[track_caller]
+    pub fn refuses(&self, words: &[&str]) -> (String, String) {
+        let output = self.call(words);
+        assert_ne!(output.status, 0, "podman {}: {}", words.join(" "), output.stdout);
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            output.stderr.lines().partition(|line| line.starts_with("Error:"));
+        assert_eq!(errors.len(), 1, "one clear line: {}", output.stderr);
+        (errors[0].into(), warnings.join("\n"))
+    }
+
+    /// The words of a `podman run` in the background.
+    pub fn words(&self, order: &Order) -> Vec<String> {
+        let name = format!("NAME={}", order.name);
+        let fixed = ["run", "-d", "--name", &order.name, "--env", &name, "--network", &self.network];
+        let mut words: Vec<String> = fixed.map(String::from).to_vec();
+        // podman's containers may not ping by themselves.
+        words.push("--cap-add=NET_RAW".into());
+        for (host, container) in &order.ports {
+            words.extend(["-p".into(), format!("{host}:{container}")]);
+        }
+        words.extend(order.options.iter().cloned());
+        words.extend([image::BOX, "sh", "-c", SERVE].map(String::from));
+        words
+    }
+
+    /// A `podman` that runs beside the test.
+    pub fn begin(&self, words: &[&str]) -> Daemon {
+        self.daemon(&[&["podman"], words].concat())
+    }
+
+    /// A container that runs.
+    pub fn guest(&self, name: &str) -> Guest {
+        let told = self.must(&["inspect", "--format", "{{.Id}} {{.NetworkSettings.SandboxKey}}", name]);
+        let (id, netns) = told.split_once(' ').expect("an id and a namespace");
+        let pod = podwire_tests::Pod {
+            name: netns.rsplit('/').next().unwrap_or_default().into(),
+            netns: netns.into(),
+        };
+        Guest { id: id.into(), addresses: self.addresses(netns, "eth0"), pod }
+    }
+}
+
+impl Deref for Podman {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+impl Engine for Podman {
+    fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    fn try_run(&self, order: &Order) -> Result<Guest, String> {
+        let words = self.words(order);
+        let output = self.call(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        match output.status {
+            0 => Ok(self.guest(&order.name)),
+            _ => Err(output.stderr),
+        }
+    }
+
+    fn try_exec(&self, name: &str, script: &str) -> Result<String, String> {
+        let output = self.call(&["exec", name, "sh", "-c", script]);
+        match output.status {
+            0 => Ok(output.stdout),
+            status => Err(format!("{status}: {}{}", output.stdout, output.stderr)),
+        }
+    }
+
+    fn remove(&self, name: &str) {
+        self.must(&["rm", "-f", "-t", "0", name]);
+    }
+}

@@ -1,0 +1,126 @@
+//! dockerd, or `podwire cni`, comes and goes, by its own will or killed.
+
+use podwire_runtime_tests::{Docker, Engine, Gate, Order, Plugins, Then, GATES};
+use podwire_tests::podwire;
+
+use crate::scene;
+
+#[test]
+fn containers_keep_their_network_while_dockerd_is_away_and_are_removed_cleanly_by_the_next_one() {
+    let (mut docker, outside) = scene(Plugins::Ours);
+    let before = docker.traces();
+    let web = docker.run(&Order::named("web").port(8080, 80));
+    let other = docker.run(&Order::named("other"));
+    let running = docker.traces();
+    // Once it ends well, once it crashes.
+    for crash in [false, true] {
+        if crash {
+            docker.kill();
+        } else {
+            docker.stop();
+        }
+        assert!(
+            web.addresses.iter().all(|address| docker.pings(Some(&other.pod), address)),
+            "while dockerd is away"
+        );
+        assert_eq!(docker.page(&outside, "192.0.2.1:8080"), "web", "while dockerd is away");
+        docker.restart();
+        docker.assert_nothing_left(&running);
+    }
+    docker.packets_pass(&outside, &web, ("other", &other));
+    for name in ["web", "other"] {
+        docker.remove(name);
+    }
+    docker.assert_nothing_left(&before);
+}
+
+#[test]
+fn a_container_that_ended_without_a_word_is_swept() {
+    let (docker, _outside) = scene(Plugins::Ours);
+    let living = docker.run(&Order::named("living"));
+    let before = docker.traces();
+    // Removed, and ended by itself: in both cases Docker takes the namespace away.
+    for end in [&["docker", "rm", "-f", "gone"][..], &["docker", "kill", "gone"]] {
+        let gone = docker.run(&Order::named("gone").port(8080, 80));
+        docker.must(end);
+        docker.sh(&format!("rm -f /run/netns/{}", gone.pod.name));
+        let swept = docker.must(&["podwire", "cni", "gc", "pods"]);
+        assert!(swept.starts_with(&format!("removed {} eth0 10.87.", gone.id)), "{swept}");
+        docker.call(&["docker", "rm", "gone"]);
+        docker.assert_nothing_left(&before);
+    }
+    docker.must(&["docker-net", "check", "pods", "living"]);
+    drop(living);
+}
+
+#[test]
+fn whatever_a_killed_dockerd_leaves_of_half_a_container_is_swept() {
+    let (mut docker, outside) = scene(Plugins::Ours);
+    docker.sh(&format!("mkdir -p {GATES}"));
+    let web = docker.run(&Order::named("web").port(8080, 80));
+    let other = docker.run(&Order::named("other"));
+    let namespaces = |docker: &Docker| docker.stage().sh("findmnt -n -r -o TARGET -t nsfs | sort");
+    let (before, used) = (docker.traces(), namespaces(&docker));
+    for gate in [Gate::before("runc"), Gate::after("runc")] {
+        for then in [Then::GoesOn, Then::Dies] {
+            println!("{gate:?}, and {then:?}");
+            let words = docker.words(&Order::named("half"));
+            docker.kill_at(gate, then, &words);
+            docker.restart();
+            docker.call(&["docker", "rm", "-f", "half"]);
+            docker.sweep();
+            docker.assert_nothing_new(&before);
+            assert_eq!(namespaces(&docker), used, "namespaces of Docker's");
+        }
+    }
+    docker.packets_pass(&outside, &web, ("other", &other));
+    // The same name again.
+    docker.run(&Order::named("half").port(8081, 80));
+}
+
+/// Kills `podwire cni add` at a gate.
+fn kill_attaching(docker: &Docker, gate: Gate, then: Then) {
+    println!("{gate:?}, and {then:?}");
+    gate.put_up(docker);
+    let netns = docker.guest("half").pod.netns;
+    let id = docker.must(&["docker", "inspect", "--format", "{{.Id}}", "half"]);
+    let program = podwire();
+    let words = [&*program, "cni", "add", "pods", &netns, "--container", &id, "--publish", "8081:80"];
+    let running = docker.daemon(&words);
+    gate.pass(docker, then, || running.kill(docker));
+    gate.take_away(docker);
+}
+
+#[test]
+fn an_attachment_that_was_killed_half_way_is_taken_back_or_made_again() {
+    let (docker, outside) = scene(Plugins::Ours);
+    docker.try_create(&Order::named("half")).expect("a container");
+    docker.guest("half");
+    let before = docker.traces();
+    for gate in [
+        Gate::before("bridge"),
+        Gate::after("host-local"),
+        Gate::after("bridge"),
+        Gate::after("portmap"),
+        Gate::after("bandwidth"),
+        Gate::after("firewall"),
+    ] {
+        for then in [Then::GoesOn, Then::Dies] {
+            kill_attaching(&docker, gate, then);
+            docker.must(&["docker-net", "del", "pods", "half"]);
+            docker.assert_nothing_left(&before);
+            // Without a DEL in between, the next ADD takes back what was left.
+            kill_attaching(&docker, gate, then);
+            docker.must(&["docker-net", "add", "pods", "half", "--publish", "8081:80"]);
+            assert_eq!(docker.page(&outside, "192.0.2.1:8081"), "half");
+            docker.must(&["docker-net", "check", "pods", "half"]);
+            docker.must(&["docker-net", "del", "pods", "half"]);
+            docker.assert_nothing_left(&before);
+        }
+    }
+    // The container goes too, before anybody has looked.
+    kill_attaching(&docker, Gate::after("portmap"), Then::Dies);
+    docker.must(&["docker", "rm", "-f", "half"]);
+    docker.must(&["podwire", "cni", "gc", "pods"]);
+    docker.assert_nothing_left(&before);
+}

@@ -1,0 +1,21 @@
+//! Docker, whose containers have no network of Docker's: `podwire cni` attaches them, with our plugins and, to show that the tests
+//! are fair, with Debian's.
+
+mod crashes;
+mod network;
+mod refusals;
+mod swap;
+
+use podwire_runtime_tests::{Docker, Engine, Order, Plugins, Stage};
+use podwire_tests::Pod;
+
+/// A stage with a world outside, and dockerd on it. One container has come and gone: what waits for the next one by
+/// design (the bridge, its address) is there.
+fn scene(plugins: Plugins) -> (Docker, Pod) {
+    let stage = Stage::new(plugins);
+    let outside = stage.outside();
+    let docker = Docker::start(stage);
+    docker.run(&Order::named("first").port(1, 1));
+    docker.remove("first");
+    (docker, outside)
+}

@@ -1,0 +1,86 @@
+//! What a container's network is for: packets.
+
+use podwire_runtime_tests::{Engine, Order, Plugins};
+use serde_json::json;
+
+use crate::scene;
+
+fn containers_are_on_the_network(plugins: Plugins) {
+    let (docker, outside) = scene(plugins);
+    let before = docker.traces();
+    let dns = ["--dns", "10.96.0.10", "--dns-search", "pods.test", "--dns-option", "ndots:5"];
+    let web = docker.run(&Order::named("web").port(8080, 80).with(&dns));
+    let other = docker.run(&Order::named("other"));
+    docker.packets_pass(&outside, &web, ("other", &other));
+    let resolver = docker.exec("web", "cat /etc/resolv.conf");
+    assert_eq!(resolver, "search pods.test\nnameserver 10.96.0.10\noptions ndots:5\n");
+    if plugins == Plugins::Ours {
+        // CHECK of Go's portmap looks for the IPv4 rules among those of IPv6; and of two interfaces in one network its bridge can
+        // detach only one.
+        docker.must(&["docker-net", "check", "pods", "web"]);
+        docker.must(&["docker-net", "add", "pods", "web", "--ifname", "eth1"]);
+        assert_eq!(docker.addresses(&web.pod.netns, "eth1").len(), 2);
+        docker.must(&["docker-net", "del", "pods", "web", "--ifname", "eth1"]);
+        docker.packets_pass(&outside, &web, ("other", &other));
+    }
+
+    for name in ["web", "other"] {
+        docker.remove(name);
+    }
+    docker.assert_nothing_left(&before);
+}
+
+#[test]
+fn containers_ping_each_other_and_host_ports_answer_from_outside() {
+    containers_are_on_the_network(Plugins::Ours);
+}
+
+#[test]
+fn with_go_plugins_all_of_this_is_so_too() {
+    containers_are_on_the_network(Plugins::Go);
+}
+
+#[test]
+fn a_container_receives_and_sends_as_fast_as_it_may_and_no_faster() {
+    let (docker, outside) = scene(Plugins::Ours);
+    let before = docker.traces();
+    docker.try_create(&Order::named("web")).expect("a container");
+    let limits = json!({"ingressRate": 40_000_000, "ingressBurst": 400_000, "egressRate": 16_000_000, "egressBurst": 160_000});
+    let web = docker.try_attach("web", &["--capability", &format!("bandwidth={limits}")]).expect("a network");
+    for (family, world) in [(0, "192.0.2.2"), (1, "2001:db8:2::2")] {
+        let received = docker.flow(&outside, &web.pod, &web.addresses[family]).share_of(40_000_000);
+        let sent = docker.flow(&web.pod, &outside, world).share_of(16_000_000);
+        println!("received {received:.2}, sent {sent:.2} of what is allowed");
+        assert!((0.5..1.1).contains(&received), "received {received} of the limit");
+        assert!((0.5..1.1).contains(&sent), "sent {sent} of the limit");
+    }
+    docker.remove("web");
+    docker.assert_nothing_left(&before);
+}
+
+#[test]
+fn fifty_containers_eight_at_a_time_get_a_network_each_and_leave_nothing() {
+    let (docker, outside) = scene(Plugins::Ours);
+    let before = docker.traces();
+    docker.crowd(&outside);
+    docker.assert_nothing_left(&before);
+}
+
+#[test]
+fn as_cnitool_it_attaches_and_detaches_a_container_too() {
+    let (docker, outside) = scene(Plugins::Ours);
+    let before = docker.traces();
+    docker.try_create(&Order::named("web")).expect("a container");
+    let netns = docker.guest("web").pod.netns;
+    let ports =
+        "CAP_ARGS={\"portMappings\": [{\"hostPort\": 8080, \"containerPort\": 80, \"protocol\": \"tcp\"}]}";
+    docker.must(&["CNI_PATH=/opt/cni/bin", ports, "cnitool", "add", "pods", &netns]);
+    let web = docker.guest("web");
+    assert_eq!(web.addresses.len(), 2, "{web:?}");
+    assert_eq!(docker.page(&outside, "192.0.2.1:8080"), "web");
+    docker.must(&["CNI_PATH=/opt/cni/bin", ports, "cnitool", "check", "pods", &netns]);
+    docker.must(&["CNI_PATH=/opt/cni/bin", ports, "cnitool", "del", "pods", &netns]);
+    docker.must(&["docker", "rm", "-f", "web"]);
+    docker.sh(&format!("rm -f /run/netns/{}", web.pod.name));
+    docker.assert_nothing_left(&before);
+}

@@ -1,0 +1,29 @@
+//! A node changes its plugins while containers run.
+
+use podwire_runtime_tests::{Engine, Order, Plugins};
+
+use crate::scene;
+
+#[test]
+fn containers_of_go_plugins_keep_their_network_under_ours_and_are_removed_cleanly_by_them() {
+    let (mut docker, outside) = scene(Plugins::Go);
+    let before = docker.traces();
+    let web = docker.run(&Order::named("web").port(8080, 80));
+    let old = docker.run(&Order::named("old").port(8082, 80));
+    docker.packets_pass(&outside, &web, ("old", &old));
+
+    docker.install(Plugins::Ours);
+    docker.packets_pass(&outside, &web, ("old", &old));
+    // A container of ours beside those of Go; and dockerd is new, too.
+    let new = docker.run(&Order::named("new").port(8081, 80));
+    docker.packets_pass(&outside, &web, ("new", &new));
+    docker.kill();
+    docker.restart();
+    docker.packets_pass(&outside, &web, ("new", &new));
+
+    for name in ["web", "old", "new"] {
+        docker.remove(name);
+    }
+    // Nothing is there that was not before the first container. (Of what Go leaves, ours may take more away.)
+    docker.assert_nothing_new(&before);
+}

@@ -1,0 +1,111 @@
+//! podman, or conmon, is killed. There is no daemon that could come back and clean up: the next podman does what it can, and the
+//! guide's few lines the rest.
+
+use podwire_runtime_tests::{Engine, Gate, Order, Plugins, Podman, Then, GATES};
+
+use crate::scene;
+
+use Then::{Dies, GoesOn};
+
+/// From the first plugin to the last, and beyond: conmon is called when the network is complete, and runc by conmon.
+const STARTS: &[(Gate, Then)] = &[
+    (Gate::before("bridge"), GoesOn),
+    (Gate::after("host-local"), GoesOn),
+    (Gate::after("host-local"), Dies),
+    (Gate::after("bridge"), GoesOn),
+    (Gate::after("bridge"), Dies),
+    (Gate::after("portmap"), Dies),
+    (Gate::after("firewall"), GoesOn),
+    (Gate::after("tuning"), GoesOn),
+    (Gate::after("tuning"), Dies),
+    (Gate::before("conmon"), GoesOn),
+    (Gate::before("conmon"), Dies),
+    (Gate::before("runc"), GoesOn),
+    (Gate::before("runc"), Dies),
+    (Gate::after("runc"), GoesOn),
+    (Gate::after("runc"), Dies),
+];
+
+/// podman's calls of the plugins at the end, the last one first.
+const ENDS: &[(Gate, Then)] = &[
+    (Gate::at("DEL", "tuning"), Dies),
+    (Gate::at("DEL", "portmap"), GoesOn),
+    (Gate::at("DEL", "portmap"), Dies),
+    (Gate::at("DEL", "bridge"), Dies),
+];
+
+/// Runs podman into a gate and kills it there.
+fn kill_at(podman: &Podman, gate: Gate, then: Then, words: &[&str]) {
+    println!("{gate:?}, and {then:?}");
+    gate.put_up(podman);
+    let running = podman.begin(words);
+    gate.pass(podman, then, || running.kill(podman));
+    gate.take_away(podman);
+}
+
+/// The processes of containers, and those that look after them.
+fn processes(podman: &Podman) -> Vec<String> {
+    let found = podman.sh("ps -e -o comm= | grep -E '^(conmon|runc|httpd)' | sort");
+    found.lines().map(String::from).collect()
+}
+
+/// Has podman remove a container that it may or may not know. A first try may fail where a mount was left.
+fn remove(podman: &Podman, name: &str) {
+    let words = ["rm", "-f", "-i", "-t", "0", name];
+    if podman.call(&words).status != 0 {
+        podman.must(&words);
+    }
+}
+
+#[test]
+fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_notice_nothing() {
+    let (podman, outside) = scene(Plugins::Ours);
+    podman.sh(&format!("mkdir -p {GATES} && ln -s $(command -v runc) $(command -v conmon) {GATES}/"));
+    let web = podman.run(&Order::named("web").port(8080, 80));
+    let other = podman.run(&Order::named("other"));
+    let (before, running) = (podman.traces(), processes(&podman));
+    let (runtime, monitor) = (format!("{GATES}/runc"), format!("{GATES}/conmon"));
+    let order = podman.words(&Order::named("half").port(8081, 80));
+    let mut words = vec!["--runtime", &runtime, "--conmon", &monitor];
+    words.extend(order.iter().map(String::as_str));
+    for (gate, then) in STARTS {
+        kill_at(&podman, *gate, *then, &words);
+        remove(&podman, "half");
+        podman.sweep();
+        podman.assert_nothing_new(&before);
+        assert_eq!(processes(&podman), running, "processes that are left");
+    }
+    // The node is as good as new: the same name and the same host port again.
+    podman.run(&Order::named("half").port(8081, 80));
+    for (gate, then) in ENDS {
+        kill_at(&podman, *gate, *then, &["rm", "-f", "-t", "0", "half"]);
+        remove(&podman, "half");
+        podman.sweep();
+        podman.assert_nothing_new(&before);
+        podman.run(&Order::named("half").port(8081, 80));
+    }
+    podman.remove("half");
+    podman.packets_pass(&outside, &web, ("other", &other));
+    podman.assert_nothing_new(&before);
+}
+
+#[test]
+fn a_container_whose_conmon_is_killed_keeps_its_network_and_is_removed_cleanly() {
+    let (podman, outside) = scene(Plugins::Ours);
+    let before = podman.traces();
+    let web = podman.run(&Order::named("web").port(8080, 80));
+    let other = podman.run(&Order::named("other"));
+    let monitor = podman.must(&["inspect", "--format", "{{.State.ConmonPid}}", "web"]);
+    podman.sh(&format!("kill -9 {monitor}"));
+    for address in &web.addresses {
+        podman.exec("other", &format!("ping -c 1 -W 10 {address}"));
+    }
+    assert_eq!(podman.page(&outside, "192.0.2.1:8080"), "web");
+    for name in ["web", "other"] {
+        remove(&podman, name);
+    }
+    podman.sh("for pid in $(pidof httpd); do kill -9 $pid; done");
+    podman.sweep();
+    podman.assert_nothing_left(&before);
+    drop(other);
+}

@@ -1,0 +1,23 @@
+//! podman with the CNI backend, on our plugins and, to show that the tests are fair, on Debian's.
+
+mod crashes;
+mod created;
+mod network;
+mod refusals;
+mod swap;
+
+use podwire_runtime_tests::{Engine, Order, Plugins, Podman, Stage};
+use podwire_tests::Pod;
+
+/// A stage with a world outside, podman on it, and the network `pods` that podman itself has written. One container
+/// has come and gone: what waits for the next one by design (the bridge, its address) is there.
+fn scene(plugins: Plugins) -> (Podman, Pod) {
+    let stage = Stage::new(plugins);
+    let outside = stage.outside();
+    let podman = Podman::new(stage, "pods");
+    let subnets = ["--subnet", "10.90.0.0/24", "--subnet", "fd90::/64"];
+    podman.must(&[&["network", "create", "--ipv6"], &subnets[..], &["pods"]].concat());
+    podman.run(&Order::named("first").port(1, 1));
+    podman.remove("first");
+    (podman, outside)
+}

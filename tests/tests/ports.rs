@@ -1,0 +1,114 @@
+//! Host ports of a container with several interfaces. podman publishes a container's ports on each of its networks: that is one
+//! container which wants its own port again, and not a rival.
+
+use podwire_tests::{assert_same, ours, podwire, Node, Output};
+use serde_json::json;
+
+/// A node with a neighbour, the networks `one` and `two`, and the pods `web` and `rival`.
+fn node() -> Node {
+    let node = Node::new();
+    node.neighbour("outside", "192.0.2", "2001:db8:a");
+    for (n, name) in [(1, "one"), (2, "two")] {
+        let pool = json!({"type": "host-local", "subnet": format!("10.{n}.0.0/24"), "routes": [{"dst": "192.0.2.0/24"}]});
+        let plugins = json!([{"type": "bridge", "bridge": format!("br{n}"), "isGateway": true, "hairpinMode": true, "ipam": pool},
+            {"type": "portmap", "capabilities": {"portMappings": true}}]);
+        let network = json!({"cniVersion": "0.4.0", "name": name, "plugins": plugins});
+        node.write(&format!("/run/test/net.d/{name}.conflist"), &network.to_string());
+    }
+    for name in ["web", "rival"] {
+        node.pod(name);
+    }
+    node
+}
+
+fn run(node: &Node, line: &str) -> Output {
+    let (program, plugins) = (podwire(), ours());
+    let mut words = vec![program.as_str(), "cni"];
+    words.extend(line.split(' '));
+    words.extend(["--conf-dir", "/run/test/net.d", "--plugin-dir", &plugins]);
+    node.output(&words, &[])
+}
+
+#[track_caller]
+fn must(node: &Node, line: &str) {
+    let output = run(node, line);
+    assert_eq!(output.status, 0, "{line}: {}{}", output.stdout, output.stderr);
+}
+
+const ONE: &str = "add one web --container web --publish 8080:80";
+const TWO: &str = "add two web --container web --ifname eth1 --publish 8080:80";
+
+/// The port leads into the container: to its address on this network.
+#[track_caller]
+fn leads_to(node: &Node, network: &str) {
+    let maps = node.sh("nft list map inet podwire_ports ports4");
+    assert_eq!(maps.matches("8080").count(), 1, "{maps}");
+    assert!(maps.contains(&format!("\"{network}/web/")), "{maps}");
+    let outside = podwire_tests::Pod { name: "outside".into(), netns: "/run/netns/outside".into() };
+    assert_eq!(node.ask(Some(&outside), "192.0.2.1", "tcp/8080"), "web 192.0.2.2");
+    must(node, "check one web --container web");
+    must(node, "check two web --container web --ifname eth1");
+    must(node, "audit");
+}
+
+#[test]
+fn a_port_that_two_interfaces_of_a_container_want_leads_to_the_first_and_then_to_the_other() {
+    let node = node();
+    // What stays of networks that were used once.
+    for line in [ONE, TWO, "del one web --container web", "del two web --container web --ifname eth1"] {
+        must(&node, line);
+    }
+    let before = node.leftovers();
+    let web = podwire_tests::Pod { name: "web".into(), netns: "/run/netns/web".into() };
+    let _listener = node.listen(Some(&web), "tcp/80");
+    must(&node, ONE);
+    must(&node, TWO);
+    leads_to(&node, "one");
+
+    // Another container is a rival on either network.
+    for network in ["one", "two"] {
+        let refused = run(&node, &format!("add {network} rival --container rival --publish 8080:80"));
+        assert!(refused.stderr.contains("host port 8080/tcp is taken by one/web/eth0"), "{}", refused.stderr);
+    }
+
+    must(&node, "del one web --container web");
+    assert!(
+        node.sh("nft list map inet podwire_ports ports4").contains("\"two/web/eth1\""),
+        "nobody took over"
+    );
+    must(&node, ONE);
+    leads_to(&node, "two");
+    must(&node, "del two web --container web --ifname eth1");
+    assert!(
+        node.sh("nft list map inet podwire_ports ports4").contains("\"one/web/eth0\""),
+        "nobody took over"
+    );
+    must(&node, TWO);
+    leads_to(&node, "one");
+
+    // Rules that were flushed come back, each once.
+    node.sh("nft flush ruleset");
+    assert_eq!(node.output(&[&podwire(), "cni", "reload"], &[]).status, 0);
+    assert_eq!(run(&node, "audit --fix").status, 0);
+    let maps = node.sh("nft list map inet podwire_ports ports4");
+    assert_eq!(maps.matches("8080").count(), 1, "{maps}");
+
+    // A container that ends with both, and its namespace is gone.
+    must(&node, "del two web --container web --ifname eth1");
+    must(&node, "del one web --container web");
+    assert_same(&before, &node.leftovers(), "after both");
+    assert!(!node.can("ls /run/podwire/ports"), "a note is left");
+}
+
+#[test]
+fn a_container_that_vanished_with_all_its_interfaces_leaves_no_note() {
+    let node = node();
+    let before = node.leftovers();
+    must(&node, ONE);
+    must(&node, TWO);
+    node.sh("ip netns delete web");
+    assert_eq!(run(&node, "audit --fix").status, 0);
+    node.sh("ip link delete br1; ip link delete br2");
+    assert_same(&before, &node.leftovers(), "after the audit");
+    assert!(!node.can("ls /run/podwire/ports"), "a note is left");
+}
