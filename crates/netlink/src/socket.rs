@@ -44,6 +44,11 @@ impl Socket {
         Socket::open(libc::NETLINK_NETFILTER)
     }
 
+    /// A socket for the families of generic netlink ([`genl`](crate::genl)) of the current namespace.
+    pub fn generic() -> Result<Socket> {
+        Socket::open(libc::NETLINK_GENERIC)
+    }
+
     fn open(protocol: i32) -> Result<Socket> {
         let opened = || -> io::Result<OwnedFd> {
             let fd = sys::netlink_socket(protocol)?;
@@ -121,28 +126,56 @@ impl Socket {
         unreachable!("the loop returns on its fifth turn")
     }
 
-    /// Sends all messages in one write and reads their acknowledgements. Every message is carried out,
-    /// also behind one that failed; the first failure is returned.
+    /// Sends all messages in one write. Every message is carried out, also behind one that failed; the first
+    /// failure is returned.
     pub fn batch(&mut self, batch: Batch) -> Result<()> {
-        let mut first_error = None;
-        for chunk in batch.messages.chunks(ACKS_AT_ONCE) {
-            let base = self.seq;
+        self.batch_each(batch)?.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// As [`batch`](Self::batch), with all failures, each with its message's place in the batch.
+    ///
+    /// The kernel carries messages out in their order and always tells a failure, so only the last of a write is asked
+    /// to be acknowledged: one answer says that all before it are done.
+    pub fn batch_each(&mut self, batch: Batch) -> Result<Vec<(usize, Error)>> {
+        let mut failures = Vec::new();
+        let mut done = 0;
+        let mut messages = batch.messages;
+        for chunk in messages.chunks_mut(ACKS_AT_ONCE) {
+            let base = self.seq + 1;
+            let last = chunk.len() - 1;
             let mut bytes = Vec::with_capacity(chunk.len() * 128);
-            for message in chunk {
+            for (n, message) in chunk.iter_mut().enumerate() {
                 self.seq += 1;
-                let mut message = message.clone();
-                message.seal(F_ACK, self.seq);
+                message.seal(if n == last { F_ACK } else { 0 }, self.seq);
                 bytes.extend_from_slice(&message.bytes);
             }
             self.write(&bytes, &chunk[0].doing)?;
-            for (n, message) in chunk.iter().enumerate() {
-                let result = self.receive(base + 1 + n as u32, &message.doing, |_| {});
-                if let Err(error) = result {
-                    first_error.get_or_insert(error);
+            self.read_answers(base, chunk, |n, error| failures.push((done + n, error)))?;
+            done += chunk.len();
+        }
+        Ok(failures)
+    }
+
+    /// Reads what the kernel says of messages that were numbered from `base` on, until it has spoken of the last.
+    fn read_answers(
+        &mut self,
+        base: u32,
+        messages: &[Message],
+        mut failed: impl FnMut(usize, Error),
+    ) -> Result<()> {
+        loop {
+            let length = self.read(&messages[0].doing)?;
+            for frame in Frames::new(&self.buffer[..length]) {
+                let at = frame.seq.wrapping_sub(base) as usize;
+                let (Some(message), NLMSG_ERROR) = (messages.get(at), frame.kind) else { continue };
+                if let Err(error) = acknowledged(&frame, &message.doing) {
+                    failed(at, error);
+                }
+                if at + 1 == messages.len() {
+                    return Ok(());
                 }
             }
         }
-        first_error.map_or(Ok(()), Err)
     }
 
     /// Sends an nf_tables transaction: all of it happens, or nothing. The first and the last message are
@@ -198,6 +231,22 @@ impl Socket {
                 }
             }
         }
+    }
+
+    /// Shows `each` the notices that have come and were not read yet; does not wait. `false` if some were lost, since
+    /// there were more than the socket could hold: look at the state itself then.
+    pub fn drain(&mut self, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
+        let mut complete = true;
+        while sys::readable(&[self.fd.as_fd()], Duration::ZERO).map_err(|source| self.lost(source))?[0] {
+            match sys::receive(self.fd.as_fd(), &mut self.buffer) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => complete = false,
+                other => {
+                    let length = other.map_err(|source| self.lost(source))?;
+                    Frames::new(&self.buffer[..length]).for_each(&mut each);
+                }
+            }
+        }
+        Ok(complete)
     }
 
     /// Sends one message without waiting for the answer; returns its sequence number.
