@@ -189,12 +189,14 @@ impl Device {
                 DEVICE_PRIVATE_KEY => self.private_key = key(&attr).unwrap_or_default(),
                 DEVICE_PUBLIC_KEY => self.public_key = key(&attr).unwrap_or_default(),
                 DEVICE_LISTEN_PORT => self.port = attr.u16().unwrap_or(0),
-                DEVICE_PEERS => attr.nested().filter_map(|peer| Peer::read(&peer)).for_each(|peer| {
-                    match self.peers.last_mut().filter(|last| last.public_key == peer.public_key) {
-                        Some(last) => last.allowed.extend(peer.allowed),
-                        None => self.peers.push(peer),
-                    }
-                }),
+                DEVICE_PEERS => {
+                    attr.nested().filter_map(|peer| Peer::read(&peer)).for_each(|peer| {
+                        match self.peers.last_mut().filter(|last| last.public_key == peer.public_key) {
+                            Some(last) => last.allowed.extend(peer.allowed),
+                            None => self.peers.push(peer),
+                        }
+                    })
+                }
                 _ => {}
             }
         }
@@ -240,7 +242,9 @@ mod tests {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let wireguard = Wireguard { socket: Socket::from(std::os::fd::OwnedFd::from(socket)), family: 30 };
         let mut device = Device::default();
-        for peer in [peer(1, "192.0.2.1:51820"), peer(2, "[2001:db8::1]:51821"), peer(2, "[2001:db8::1]:51821")] {
+        for peer in
+            [peer(1, "192.0.2.1:51820"), peer(2, "[2001:db8::1]:51821"), peer(2, "[2001:db8::1]:51821")]
+        {
             let bytes = wireguard.set_peer(7, &peer).into_bytes();
             device.absorb(Frames::new(&bytes).next().unwrap());
         }

@@ -321,7 +321,8 @@ impl RuleInfo {
                 .and_then(|data| attr::find(data.value, NFTA_DATA_VALUE))
                 .map_or(Vec::new(), |value| value.value.to_vec()),
             "lookup" => {
-                let inverted = attr::find(data, NFTA_LOOKUP_FLAGS).and_then(|flags| flags.be32()).unwrap_or(0);
+                let inverted =
+                    attr::find(data, NFTA_LOOKUP_FLAGS).and_then(|flags| flags.be32()).unwrap_or(0);
                 let set = attr::find(data, NFTA_LOOKUP_SET).map_or(String::new(), |set| set.string());
                 format!("{set} {inverted}").into_bytes()
             }

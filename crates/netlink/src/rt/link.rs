@@ -54,10 +54,8 @@ pub mod attribute {
     pub const VXLAN_LOCAL6: u16 = 17;
     pub const VXLAN_GBP: u16 = 23;
     pub const VXLAN_DF: u16 = 29;
-    pub const IPTUN_LINK: u16 = 1;
     pub const IPTUN_LOCAL: u16 = 2;
     pub const IPTUN_REMOTE: u16 = 3;
-    pub const IPTUN_PMTUDISC: u16 = 10;
     pub const TUN_OWNER: u16 = 1;
     pub const TUN_GROUP: u16 = 2;
     pub const TUN_PERSIST: u16 = 6;

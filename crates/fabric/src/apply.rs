@@ -1,0 +1,207 @@
+//! From what is wanted to the kernel: read once, compare, send the difference.
+//!
+//! The order keeps packets flowing. Devices come first; then who is behind them; then the routes that lead there; and only
+//! then what nobody needs any more is forgotten. Routes that nobody wants go before all that, since what they lead to is
+//! about to change.
+
+mod attached;
+mod secrets;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use kernel::firewall::cluster as rules;
+use kernel::{Host, Link, Mac};
+use netlink::rt::link;
+use netlink::rt::route::{self, Route};
+use netlink::{Batch, Message};
+
+use crate::routes::{self, Claim};
+use crate::wanted::{Device, Over, Wanted};
+use crate::{Cluster, Error, Fabric, Ground, Refusal, Report, Result, Road, ALIAS, PROTOCOL};
+
+/// What the firewall is to do for pods; flannel's flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Firewall {
+    /// Pods reach the world with the node's address (`--ip-masq`).
+    pub masquerade: bool,
+    /// With a random port (not `--ip-masq-fully-random-disable`).
+    pub random: bool,
+    /// Pods' packets pass FORWARD (`--iptables-forward-rules`).
+    pub forward: bool,
+}
+
+impl Default for Firewall {
+    fn default() -> Firewall {
+        Firewall { masquerade: false, random: true, forward: true }
+    }
+}
+
+/// Makes the roads of `cluster`, as `fabric` builds them, and the firewall's rules. What is as wanted is not touched.
+pub fn apply(host: &mut Host, fabric: &dyn Fabric, cluster: &Cluster, firewall: &Firewall) -> Result<Report> {
+    let links = link::list(&mut host.route)?;
+    let mut found = main_table(host)?;
+    let foreign: Vec<Route> = found.iter().filter(|route| route.protocol != PROTOCOL).cloned().collect();
+    let wanted = fabric.wanted(cluster, &Ground::of(&foreign, &cluster.networks));
+    let mut report = Report { refused: wanted.refused.clone(), ..Report::default() };
+
+    remove_strays(host, &links, &wanted, &mut report)?;
+    let mut devices = Vec::with_capacity(wanted.devices.len());
+    for device in &wanted.devices {
+        let there = links.iter().find(|link| link.name == device.tunnel.name);
+        let ensured = device.tunnel.ensure(host, there.cloned()).map_err(named)?;
+        if ensured.is_new {
+            // Its routes went with the one that was there.
+            found.retain(|route| there.is_none_or(|old| route.link != Some(old.index)));
+        }
+        report.changed.extend(ensured.done);
+        devices.push(ensured.link);
+    }
+
+    let messages = difference(host, cluster, &wanted, &devices, &found, &mut report)?;
+    send(host, messages, &mut report)?;
+    for (device, link) in wanted.devices.iter().zip(&devices) {
+        let public_key = secrets::apply(host, device, link, &mut report)?;
+        let mac = <[u8; 6]>::try_from(link.mac.as_slice()).ok().map(Mac);
+        let (name, index, mtu) = (link.name.clone(), link.index, link.mtu);
+        report.roads.push(Road { device: name, index, mtu, mac, public_key });
+    }
+    report.changed.extend(rules::apply(host.nft()?, &rules_for(cluster, firewall))?);
+    Ok(report)
+}
+
+/// All routes of the main table.
+fn main_table(host: &mut Host) -> Result<Vec<Route>> {
+    let mut all = Vec::new();
+    for like in [IpAddr::from([0u8; 4]), IpAddr::from([0u8; 16])] {
+        match route::list_table(&mut host.route, like, route::MAIN) {
+            // A kernel without IPv6 has none, and a namespace in which nobody ever had a route has no table.
+            Err(error) if error.is_unsupported() || error.is_gone() => {}
+            rows => all.extend(rows?),
+        }
+    }
+    Ok(all)
+}
+
+/// Devices that bear our note and that this fabric does not have: of another VNI, or of another fabric.
+fn remove_strays(host: &mut Host, links: &[Link], wanted: &Wanted, report: &mut Report) -> Result<()> {
+    let is_wanted = |link: &Link| wanted.devices.iter().any(|device| device.tunnel.name == link.name);
+    for stray in links.iter().filter(|link| link.alias == ALIAS && !is_wanted(link)) {
+        let message = link::delete(stray);
+        report.changed.push(message.doing().into());
+        match host.route.request(message) {
+            Err(error) if error.is_gone() => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// A device of that name and another kind is told with what to do about it.
+fn named(error: kernel::Error) -> Error {
+    match error {
+        kernel::Error::WrongKind { name, wanted, found } => Error::ForeignDevice { name, wanted, found },
+        other => other.into(),
+    }
+}
+
+/// All messages that are needed, in the order in which they are safe.
+fn difference(
+    host: &mut Host,
+    cluster: &Cluster,
+    wanted: &Wanted,
+    devices: &[Link],
+    found: &[Route],
+    report: &mut Report,
+) -> Result<Vec<Message>> {
+    let indices: Vec<u32> = devices.iter().map(|link| link.index).collect();
+    let ways: Vec<Route> = wanted.ways.iter().map(|way| route_of(way, &indices)).collect();
+    let claim = Claim { devices: &indices, networks: &cluster.networks };
+    let mut roads = routes::difference(&ways, found, &claim);
+    for (to, occupant) in roads.occupied.drain(..) {
+        let why = format!("{to} is taken by {occupant}, which is not ours to change: delete it");
+        report.refused.push(Refusal::new(holder(cluster, &to), why));
+    }
+    let mut messages = std::mem::take(&mut roads.obsolete);
+    let mut forgotten = Vec::new();
+    for (device, link) in wanted.devices.iter().zip(devices) {
+        let mut change = attached::difference(host, device, link, &cluster.networks)?;
+        messages.append(&mut change.needed);
+        forgotten.append(&mut change.obsolete);
+    }
+    messages.append(&mut roads.needed);
+    messages.append(&mut forgotten);
+    Ok(messages)
+}
+
+fn holder(cluster: &Cluster, to: &IpNet) -> String {
+    let has = |peer: &&crate::Peer| peer.sides.iter().any(|side| side.pods.trunc() == *to);
+    cluster.peers.iter().find(has).map_or_else(|| to.to_string(), |peer| peer.name.clone())
+}
+
+fn route_of(way: &crate::Way, devices: &[u32]) -> Route {
+    let link = match way.over {
+        Over::Device(number) => devices.get(number).copied(),
+        Over::Link(index) => Some(index),
+    };
+    Route {
+        gateway: way.via,
+        link,
+        onlink: way.onlink,
+        protocol: PROTOCOL,
+        scope: if way.via.is_none() && way.to.addr().is_ipv4() { route::LINK } else { route::UNIVERSE },
+        ..Route::to(way.to.network(), way.to.prefix_len())
+    }
+}
+
+/// Sends messages in batches. What was to be deleted and is gone already is no failure.
+fn send(host: &mut Host, messages: Vec<Message>, report: &mut Report) -> Result<()> {
+    let doing: Vec<String> = messages.iter().map(|message| message.doing().into()).collect();
+    let mut batch = Batch::new();
+    batch.extend(messages);
+    let failures = host.route.batch_each(batch)?;
+    let mut failed = failures.iter().map(|(at, _)| *at).peekable();
+    let done = doing.iter().enumerate().filter(|(at, _)| failed.next_if_eq(at).is_none());
+    report.changed.extend(done.map(|(_, doing)| doing.clone()));
+    let is_lost = |at: usize, error: &netlink::Error| !(error.is_gone() && doing[at].starts_with("delete"));
+    let lost = failures.into_iter().filter(|(at, error)| is_lost(*at, error));
+    report.failed.extend(lost.map(|(_, error)| error.into()));
+    Ok(())
+}
+
+fn rules_for(cluster: &Cluster, firewall: &Firewall) -> rules::Rules {
+    let Firewall { masquerade, random, forward } = *firewall;
+    let outside = |net: &&IpNet| !cluster.networks.iter().any(|network| network.contains(*net));
+    let ranges = cluster.peers.iter().flat_map(|peer| peer.sides.iter().map(|side| &side.pods));
+    let own: Vec<IpNet> = cluster.own.sides.iter().map(|side| side.pods).collect();
+    rules::Rules {
+        cluster: cluster.networks.iter().chain(ranges.chain(&own).filter(outside)).copied().collect(),
+        own,
+        masquerade,
+        random,
+        forward,
+    }
+}
+
+/// What is to be sent about one thing.
+#[derive(Default)]
+pub(crate) struct Change {
+    /// What is missing or wrong.
+    needed: Vec<Message>,
+    /// What nobody needs any more.
+    obsolete: Vec<Message>,
+}
+
+/// The address of a device that stands alone in its network.
+fn full(ip: &IpAddr) -> u8 {
+    if ip.is_ipv4() {
+        32
+    } else {
+        128
+    }
+}
+
+/// Whether a device is one with a forwarding database.
+fn forwards(device: &Device) -> bool {
+    matches!(device.tunnel.driver, kernel::tunnel::Driver::Vxlan(_))
+}

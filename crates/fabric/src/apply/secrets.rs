@@ -1,0 +1,45 @@
+//! What WireGuard is told: key, port, peers.
+
+use std::collections::HashMap;
+
+use kernel::{Host, Link};
+use netlink::wireguard::{Key, Peer, Wireguard};
+
+use crate::wanted::{Device, Secrets};
+use crate::{Report, Result};
+
+/// Makes a WireGuard device know what is wanted; returns its public key. Other devices have none.
+pub(super) fn apply(host: &Host, device: &Device, link: &Link, report: &mut Report) -> Result<Option<Key>> {
+    let Some(Secrets { private_key, port, peers }) = &device.secrets else { return Ok(None) };
+    let mut wireguard = host.run(Wireguard::open)??;
+    let found = wireguard.read(link.index)?;
+    let mut messages = Vec::new();
+    if (found.private_key, found.port) != (*private_key, *port) {
+        messages.push(wireguard.set_device(link.index, *private_key, *port));
+    }
+    let there: HashMap<Key, &Peer> = found.peers.iter().map(|peer| (peer.public_key, peer)).collect();
+    // The old key of a node goes before the new one gets its addresses.
+    let is_wanted = |peer: &&Peer| peers.iter().any(|wanted| wanted.public_key == peer.public_key);
+    let strangers = found.peers.iter().filter(|peer| !is_wanted(peer));
+    messages.extend(strangers.map(|peer| wireguard.remove_peer(link.index, peer.public_key)));
+    let missing =
+        peers.iter().filter(|peer| there.get(&peer.public_key).is_none_or(|found| differs(peer, found)));
+    messages.extend(missing.map(|peer| wireguard.set_peer(link.index, peer)));
+    if messages.is_empty() {
+        return Ok(Some(found.public_key));
+    }
+    report.changed.extend(messages.iter().map(|message| message.doing().to_string()));
+    report.failed.extend(wireguard.batch_each(messages)?.into_iter().map(|(_, error)| error.into()));
+    Ok(Some(wireguard.read(link.index)?.public_key))
+}
+
+/// A peer moves where its packets come from: that is WireGuard's way, and only another address is a difference, once it is
+/// said here. The order of ranges means nothing.
+fn differs(wanted: &Peer, found: &Peer) -> bool {
+    let sorted = |peer: &Peer| {
+        let mut allowed = peer.allowed.clone();
+        allowed.sort();
+        Peer { allowed, ..peer.clone() }
+    };
+    sorted(wanted) != sorted(found)
+}
