@@ -40,15 +40,20 @@ fn pods_of_all_pairs_reach_each_other_over_vxlan_in_both_families() {
     );
     let at = |what: &str, number, v4| format!("{what} at {}", mac(&lab, number, v4));
     assert_eq!(n1.neighbours("flannel.1"), [at("10.244.2.0", 2, true), at("10.244.3.0", 3, true)]);
-    assert_eq!(n1.neighbours("flannel-v6.1"), [at("fd00:244:0:2::", 2, false), at("fd00:244:0:3::", 3, false)]);
+    assert_eq!(
+        n1.neighbours("flannel-v6.1"),
+        [at("fd00:244:0:2::", 2, false), at("fd00:244:0:3::", 3, false)]
+    );
     let mut behind = [
         format!("{} behind 192.168.10.12", mac(&lab, 2, true)),
         format!("{} behind 192.168.20.13", mac(&lab, 3, true)),
     ];
     behind.sort();
     assert_eq!(n1.forwarding("flannel.1"), behind);
-    let mut behind =
-        [format!("{} behind fd10::12", mac(&lab, 2, false)), format!("{} behind fd20::13", mac(&lab, 3, false))];
+    let mut behind = [
+        format!("{} behind fd10::12", mac(&lab, 2, false)),
+        format!("{} behind fd20::13", mac(&lab, 3, false)),
+    ];
     behind.sort();
     assert_eq!(n1.forwarding("flannel-v6.1"), behind);
 }
@@ -67,7 +72,10 @@ fn the_devices_are_those_that_flannel_would_make_but_with_the_right_mtu() {
         assert_eq!(link["mtu"], mtu, "{link}");
         assert_eq!((&data["id"], &data["port"]), (&1.into(), &8472.into()), "{data}");
         assert_eq!(data["learning"], false, "{data}");
-        assert_eq!((&data["link"], data["local"].as_str().or(data["local6"].as_str())), (&"eth0".into(), Some(local)));
+        assert_eq!(
+            (&data["link"], data["local"].as_str().or(data["local6"].as_str())),
+            (&"eth0".into(), Some(local))
+        );
         assert!(n1.node.sh(&format!("ip -o address show {device}")).contains(address));
     }
     assert_eq!(n1.node.sh("cat /proc/sys/net/ipv6/conf/flannel.1/accept_ra"), "0\n");
@@ -125,7 +133,10 @@ fn a_peer_that_is_no_longer_on_the_wire_gets_its_tunnel_and_back() {
     }
     let behind = lab.node(1).routes();
     assert!(behind.contains(&"10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink".to_string()), "{behind:?}");
-    assert!(behind.contains(&"fd00:244:0:2::/64 via fd00:244:0:2:: dev flannel-v6.1 onlink".to_string()), "{behind:?}");
+    assert!(
+        behind.contains(&"fd00:244:0:2::/64 via fd00:244:0:2:: dev flannel-v6.1 onlink".to_string()),
+        "{behind:?}"
+    );
     lab.assert_pairs_talk(MTU, &[(1, 2), (2, 1)], &[true, false]);
     for number in [1, 2] {
         let (n, other) = (lab.node(number), 3 - number);

@@ -31,6 +31,7 @@ pub struct Socket {
     fd: OwnedFd,
     seq: u32,
     buffer: Vec<u8>,
+    calls: u64,
 }
 
 impl Socket {
@@ -60,7 +61,7 @@ impl Socket {
             Ok(fd)
         };
         let fd = opened().map_err(|source| Error::Io { doing: "open a netlink socket".into(), source })?;
-        Ok(Socket { fd, seq: 0, buffer: vec![0; BUFFER] })
+        Ok(Socket { fd, seq: 0, buffer: vec![0; BUFFER], calls: 0 })
     }
 
     /// Joins a group of notices (`RTNLGRP_…`). A socket without a number of its own has the kernel's, which
@@ -257,11 +258,18 @@ impl Socket {
         Ok(self.seq)
     }
 
+    /// How often it has sent or received: what a conversation costs in system calls.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
     fn write(&mut self, bytes: &[u8], doing: &str) -> Result<()> {
+        self.calls += 1;
         sys::send(self.fd.as_fd(), bytes).map_err(|source| Error::Io { doing: doing.into(), source })
     }
 
     fn read(&mut self, doing: &str) -> Result<usize> {
+        self.calls += 1;
         sys::receive(self.fd.as_fd(), &mut self.buffer)
             .map_err(|source| Error::Io { doing: doing.into(), source })
     }
@@ -292,7 +300,7 @@ impl From<OwnedFd> for Socket {
     /// A socket that somebody else has opened: one end of a pair, for example, at whose other end a test plays
     /// the kernel.
     fn from(fd: OwnedFd) -> Socket {
-        Socket { fd, seq: 0, buffer: vec![0; BUFFER] }
+        Socket { fd, seq: 0, buffer: vec![0; BUFFER], calls: 0 }
     }
 }
 

@@ -47,8 +47,10 @@ pub fn host_of(node: &Node) -> Host {
     Host::within(Netns::open(format!("/proc/{}/ns/net", node.pid())).unwrap()).unwrap()
 }
 
-const NO_DAD: &str = "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
-const FORWARDING: &str = "echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding";
+const NO_DAD: &str =
+    "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
+const FORWARDING: &str =
+    "echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding";
 
 impl Lab {
     /// The three nodes, each with a pod whose MTU is `pod_mtu`.
@@ -62,7 +64,8 @@ impl Lab {
                  && ip address add 192.168.{lan}.1/24 dev lan{lan} && ip address add fd{lan}::1/64 dev lan{lan} nodad"
             ));
         }
-        let nodes = [(1, 10), (2, 10), (3, 20)].map(|(number, lan)| LabNode::new(&router, number, lan, pod_mtu));
+        let nodes =
+            [(1, 10), (2, 10), (3, 20)].map(|(number, lan)| LabNode::new(&router, number, lan, pod_mtu));
         Lab { router, nodes: nodes.into() }
     }
 
@@ -114,7 +117,10 @@ impl Lab {
                 assert_eq!(answer, format!("{} {source}", to.pod.name), "{source} to {target}");
                 // The headers of IP and ICMP.
                 let size = mtu - if *v4 { 28 } else { 48 };
-                assert!(from.node.pings_with(Some(&from.pod), &target, size), "{size} bytes from {source} to {target}");
+                assert!(
+                    from.node.pings_with(Some(&from.pod), &target, size),
+                    "{size} bytes from {source} to {target}"
+                );
             }
         }
     }
@@ -192,7 +198,8 @@ impl LabNode {
     }
 
     pub fn apply(&self, fabric: &dyn Fabric, cluster: &Cluster) -> Report {
-        fabric::apply(&mut self.host.borrow_mut(), fabric, cluster, &Firewall::default()).expect("apply")
+        let firewall = Firewall { masquerade: true, ..Firewall::default() };
+        fabric::apply(&mut self.host.borrow_mut(), fabric, cluster, &firewall).expect("apply")
     }
 
     /// Our routes, `10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink`, sorted.
@@ -234,13 +241,26 @@ impl LabNode {
     pub fn picture(&self) -> String {
         let mut picture = self.routes().join("\n");
         for device in ["flannel.1", "flannel-v6.1"] {
-            let link = self.node.sh(&format!("ip -d link show {device}; ip -br address show {device}"));
-            picture += &format!("\n{link}{:?}\n{:?}", self.neighbours(device), self.forwarding(device));
+            // Without the number: a device that is made anew has another.
+            let link = self.node.sh(&format!(
+                "ip -d link show {device} | sed 's/^[0-9]*: //'; ip -o address show {device} | sed 's/^[0-9]*: //'"
+            ));
+            picture += &format!("\n{link}{:?}\n{:?}\n", self.neighbours(device), self.forwarding(device));
         }
-        // Link-local addresses come a moment later, queues and states are the kernel's own.
-        let own = |line: &&str| !line.contains("fe80:");
-        let kept: Vec<_> = picture.lines().filter(own).collect();
+        // Link-local addresses come a moment later.
+        let kept: Vec<_> = picture.lines().filter(|line| !line.contains("fe80:")).collect();
         kept.join("\n") + &self.node.sh("nft list table inet podwire_fabric")
+    }
+
+    /// The same, or nothing if something is missing as a whole.
+    pub fn picture_or_none(&self) -> String {
+        let there =
+            "ip link show flannel.1 && ip link show flannel-v6.1 && nft list table inet podwire_fabric";
+        if self.node.can(there) {
+            self.picture()
+        } else {
+            String::new()
+        }
     }
 }
 

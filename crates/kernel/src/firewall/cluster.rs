@@ -5,6 +5,7 @@
 //! The rules are flannel's, in its order, with sets in the place of networks. So they are written once: another network of
 //! the cluster is another element. The whole is compared with what the kernel has, and only the difference is sent.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -25,6 +26,9 @@ const POSTROUTING: Base = Base::new(ChainKind::Nat, Hook::Postrouting, 100); // 
 const FORWARD: Base = Base::new(ChainKind::Filter, Hook::Forward, -1);
 /// After it.
 const FORWARDED: Base = Base::new(ChainKind::Filter, Hook::Forward, 1);
+
+/// How many changes go together: a socket takes only so much at once.
+const AT_ONCE: usize = 500;
 
 /// What the rules are to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,12 +88,18 @@ pub fn apply(nft: &mut Socket, rules: &Rules) -> Result<Vec<String>> {
     if done.is_empty() {
         change = Transaction::new();
     }
+    let mut steps = Vec::new();
     for half in halves() {
         for (set, nets) in [(half.cluster, &rules.cluster), (half.own, &rules.own)] {
-            let wanted =
-                elements(nets.iter().filter(|net| net.addr().is_ipv4() == (half.family == Family::Ip)));
-            done.extend(difference(nft, &mut change, set, &wanted)?);
+            let of_half = |net: &&IpNet| net.addr().is_ipv4() == (half.family == Family::Ip);
+            steps.extend(difference(nft, set, &ranges(nets.iter().filter(of_half)))?);
         }
+    }
+    for step in &steps {
+        if change.len() >= AT_ONCE {
+            std::mem::take(&mut change).commit(nft)?;
+        }
+        done.push(step.put_into(&mut change));
     }
     change.commit(nft)?;
     if rules.forward {
@@ -115,8 +125,11 @@ pub fn remove(nft: &mut Socket) -> Result<bool> {
     }
 }
 
-/// The ranges of some networks, joined where they meet: a set of ranges takes none that touch or overlap.
-fn elements<'a>(nets: impl Iterator<Item = &'a IpNet>) -> Vec<Element> {
+/// A range of addresses as a set holds it: where it begins, and where what is behind it does, if anything is.
+type Range = Vec<Element>;
+
+/// The ranges of some networks, joined where they meet: a set takes none that touch or overlap.
+fn ranges<'a>(nets: impl Iterator<Item = &'a IpNet>) -> Vec<Range> {
     let mut joined: Vec<(IpAddr, IpAddr)> = Vec::new();
     for net in IpNet::aggregate(&nets.map(IpNet::trunc).collect()) {
         match joined.last_mut() {
@@ -124,7 +137,23 @@ fn elements<'a>(nets: impl Iterator<Item = &'a IpNet>) -> Vec<Element> {
             _ => joined.push((net.network(), net.broadcast())),
         }
     }
-    joined.iter().flat_map(|(first, last)| Element::range(*first, *last)).collect()
+    joined.iter().map(|(first, last)| Element::range(*first, *last)).collect()
+}
+
+/// The ranges that a set's elements make.
+fn paired(mut elements: Vec<Element>) -> Vec<Range> {
+    // Where one range ends and the next begins with the same key, the end comes first.
+    elements.sort_by_key(|one| (one.key.bytes().to_vec(), !one.ends_range));
+    let mut ranges: Vec<Range> = Vec::new();
+    for one in elements {
+        match ranges.last_mut() {
+            Some(range) if one.ends_range && range.len() == 1 => range.push(one),
+            // The kernel may begin a set with the end of nothing.
+            _ if one.ends_range => {}
+            _ => ranges.push(vec![one]),
+        }
+    }
+    ranges
 }
 
 fn next(ip: IpAddr) -> Option<IpAddr> {
@@ -134,28 +163,39 @@ fn next(ip: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Appends to `change` what makes a set hold exactly these elements.
-fn difference(
-    nft: &mut Socket,
-    change: &mut Transaction,
-    set: &str,
-    wanted: &[Element],
-) -> Result<Vec<String>> {
-    let found = nft::list_elements(nft, &TABLE, set)?;
-    // The kernel may begin a set with the end of nothing.
-    let nothing = |one: &&Element| one.ends_range && one.key.bytes().iter().all(|byte| *byte == 0);
-    let same = |one: &Element, other: &Element| (&one.key, one.ends_range) == (&other.key, other.ends_range);
-    let mut done = Vec::new();
-    let unwanted = |one: &&Element| !wanted.iter().any(|other| same(one, other));
-    for one in found.iter().filter(|one| !nothing(one)).filter(unwanted) {
-        change.delete_element(&TABLE, set, one);
-        done.push(format!("{} is not for set {set} of table {TABLE}", one.key));
+/// A range that is to go or to come.
+struct Step {
+    set: &'static str,
+    range: Range,
+    goes: bool,
+}
+
+impl Step {
+    fn put_into(&self, change: &mut Transaction) -> String {
+        let Step { set, range, goes } = self;
+        let first = range.first().map(|one| one.key.to_string()).unwrap_or_default();
+        if *goes {
+            // The kernel wants to see a range's beginning before its end.
+            range.iter().for_each(|one| change.delete_element(&TABLE, set, one));
+            format!("the range from {first} is not for set {set} of table {TABLE}")
+        } else {
+            range.iter().for_each(|one| change.create_element(&TABLE, set, one));
+            format!("the range from {first} is missing from set {set} of table {TABLE}")
+        }
     }
-    for one in wanted.iter().filter(|one| !found.iter().any(|other| same(one, other))) {
-        change.create_element(&TABLE, set, one);
-        done.push(format!("{} is missing from set {set} of table {TABLE}", one.key));
-    }
-    Ok(done)
+}
+
+/// What makes a set hold exactly these ranges: first what goes, since ranges must not overlap.
+fn difference(nft: &mut Socket, set: &'static str, wanted: &[Range]) -> Result<Vec<Step>> {
+    let found = paired(nft::list_elements(nft, &TABLE, set)?);
+    let key = |range: &Range| range.iter().map(|one| one.key.bytes().to_vec()).collect::<Vec<_>>();
+    let lacking = |those: &[Range], others: &[Range]| -> Vec<Range> {
+        let there: HashSet<_> = others.iter().map(key).collect();
+        those.iter().filter(|range| !there.contains(&key(range))).cloned().collect()
+    };
+    let goes = lacking(&found, wanted).into_iter().map(|range| Step { set, range, goes: true });
+    let comes = lacking(wanted, &found).into_iter().map(|range| Step { set, range, goes: false });
+    Ok(goes.chain(comes).collect())
 }
 
 /// Tables, sets, chains and rules: the same whether or not parts of it are there.
@@ -215,6 +255,8 @@ impl Half {
 
 #[cfg(test)]
 mod tests {
+    use netlink::nft::Value;
+
     use super::*;
 
     #[test]
@@ -222,11 +264,14 @@ mod tests {
         let nets: Vec<IpNet> = ["10.1.0.0/16", "10.2.0.0/16", "10.2.3.0/24", "10.9.0.0/16"]
             .map(|net| net.parse().unwrap())
             .into();
-        let keys: Vec<_> =
-            elements(nets.iter()).into_iter().map(|one| (one.key.to_string(), one.ends_range)).collect();
+        let made = ranges(nets.iter());
+        let keys: Vec<_> = made.iter().flatten().map(|one| (one.key.to_string(), one.ends_range)).collect();
         let wanted = [("10.1.0.0", false), ("10.3.0.0", true), ("10.9.0.0", false), ("10.10.0.0", true)];
         assert_eq!(keys, wanted.map(|(key, ends)| (key.to_string(), ends)));
         let top: Vec<IpNet> = vec!["ff00::/8".parse().unwrap()];
-        assert_eq!(elements(top.iter()).len(), 1, "behind the last address there is nothing");
+        assert_eq!(ranges(top.iter())[0].len(), 1, "behind the last address there is nothing");
+        let mut mixed: Vec<Element> = made.iter().flatten().rev().cloned().collect();
+        mixed.push(Element { ends_range: true, ..Element::key(Value::ip([0, 0, 0, 0].into())) });
+        assert_eq!(paired(mixed), made);
     }
 }
