@@ -74,3 +74,6 @@ impl Device {
         Device { tunnel, addresses, neighbours: Vec::new(), forwarding: Vec::new(), secrets: None }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,10 +33,8 @@ fn pods_reach_each_other_over_ipip() {
     );
     assert!(lab.apply(1, &ipip()).is_quiet());
     // Its address changes in place.
-    n1.node.sh(
-        "ip address del 192.168.10.11/24 dev eth0 && ip address add 192.168.10.21/24 dev eth0 \
-         && ip route replace default via 192.168.10.1",
-    );
+    n1.node.sh("ip address del 192.168.10.11/24 dev eth0 && ip address add 192.168.10.21/24 dev eth0 \
+         && ip route replace default via 192.168.10.1");
     lab.build(&ipip());
     assert!(n1.node.sh("ip -d link show flannel.ipip").contains("local 192.168.10.21"));
     lab.assert_pairs_talk(1480, &[(1, 3), (2, 1)], &[true]);
@@ -56,7 +54,11 @@ fn pods_reach_each_other_over_ipip() {
     }
     let direct = Ipip { direct: true, ..ipip() };
     lab.build(&direct);
-    assert!(n1.routes().contains(&"10.244.2.0/24 via 192.168.10.12 dev eth0".to_string()), "{:?}", n1.routes());
+    assert!(
+        n1.routes().contains(&"10.244.2.0/24 via 192.168.10.12 dev eth0".to_string()),
+        "{:?}",
+        n1.routes()
+    );
     lab.assert_pairs_talk(1480, &[(1, 2), (1, 3)], &[true]);
 }
 
