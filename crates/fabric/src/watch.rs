@@ -115,7 +115,9 @@ impl Scope {
     /// What of ours a notice of rtnetlink is about.
     fn concerns(&mut self, frame: Frame<'_>) -> Option<String> {
         if let Some(link) = Link::read(frame) {
-            return self.link(&link, frame.kind == libc::RTM_DELLINK);
+            // A bridge tells of a port that left it as if the port were gone.
+            let of_bridge = frame.body.first() == Some(&(libc::AF_BRIDGE as u8));
+            return self.link(&link, frame.kind == libc::RTM_DELLINK && !of_bridge);
         }
         if let Some(index) = neighbour::link_of(frame) {
             // Neighbours of an uplink come and go all the time.
@@ -134,7 +136,6 @@ impl Scope {
     fn link(&mut self, link: &Link, is_gone: bool) -> Option<String> {
         let known = self.links.get(&link.index).cloned();
         if is_gone {
-            // A bridge tells of a port that left in the same way, and of its family.
             self.links.remove(&link.index);
         } else if self.knows(&link.name) {
             self.links.insert(link.index, link.name.clone());

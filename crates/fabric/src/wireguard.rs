@@ -4,6 +4,7 @@
 //! there is one route for each of the cluster's networks and none for each peer. A node that lost its key comes back with
 //! another: the old one goes with the next comparison.
 
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -129,19 +130,17 @@ impl Fabric for Wireguard {
             if own.is_empty() {
                 continue;
             }
-            let mut allowed: Vec<(&Peer, Vec<IpNet>)> = Vec::new();
+            let mut allowed: BTreeMap<&str, (&Peer, Vec<IpNet>)> = BTreeMap::new();
             for side in &own {
                 for (peer, side) in sieve::accepted(cluster, side, &mut wanted.refused) {
-                    match allowed.iter_mut().find(|(there, _)| there.name == peer.name) {
-                        Some((_, nets)) => nets.push(side.pods.trunc()),
-                        None => allowed.push((peer, vec![side.pods.trunc()])),
-                    }
+                    let entry = allowed.entry(&peer.name).or_insert((peer, Vec::new()));
+                    entry.1.push(side.pods.trunc());
                 }
             }
-            let mut peers: Vec<End> = Vec::new();
-            for (peer, nets) in allowed {
+            let (mut peers, mut keys) = (Vec::new(), HashSet::new());
+            for (peer, nets) in allowed.into_values() {
                 match self.end(&lane, &cluster.own, peer, nets) {
-                    Ok(end) if peers.iter().any(|there| there.public_key == end.public_key) => {
+                    Ok(end) if !keys.insert(end.public_key) => {
                         let why = "it has told the WireGuard key of another node";
                         wanted.refused.push(Refusal::new(&peer.name, why));
                     }

@@ -298,4 +298,26 @@ fn another_vni_has_another_device_and_the_old_one_goes() {
     assert!(!told.contains("nolearning"), "{told}");
     assert_eq!(n1.routes()[0], "10.244.2.0/24 via 10.244.2.0 dev flannel.42 onlink");
     lab.assert_pairs_talk(MTU, &[(1, 3)], &[true, false]);
+    // What the kernel can change in place is changed in place.
+    let index = n1.node.sh("ip -o link show flannel.42 | cut -d: -f1");
+    let changed = Vxlan { learning: false, df: kernel::vxlan::Df::Inherit, ..other };
+    lab.apply(1, &changed);
+    let told = n1.node.sh("ip -d link show flannel.42");
+    assert!(told.contains("nolearning") && told.contains("df inherit"), "{told}");
+    assert_eq!(n1.node.sh("ip -o link show flannel.42 | cut -d: -f1"), index);
+    assert!(lab.apply(1, &changed).is_quiet());
+}
+
+#[test]
+fn the_mtu_of_the_devices_follows_that_of_the_uplink() {
+    let lab = Lab::new(1300);
+    lab.build(&Vxlan::default());
+    let n1 = lab.node(1);
+    let mtus =
+        || n1.node.sh("for d in flannel.1 flannel-v6.1; do ip -o link show $d | grep -o 'mtu [0-9]*'; done");
+    assert_eq!(mtus(), "mtu 1450\nmtu 1430\n");
+    n1.node.sh("ip link set eth0 mtu 1400");
+    assert_eq!(lab.apply(1, &Vxlan::default()).changed.len(), 2);
+    assert_eq!(mtus(), "mtu 1350\nmtu 1330\n");
+    lab.assert_pairs_talk(1300, &[(1, 3)], &[true, false]);
 }

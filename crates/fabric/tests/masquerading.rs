@@ -168,3 +168,35 @@ fn a_network_that_grows_or_shrinks_is_the_same_set_with_another_range() {
         assert!(n1.apply(&Vxlan::default(), &cluster).is_quiet());
     }
 }
+
+#[test]
+fn the_rules_that_flanneld_left_go_and_all_others_stay() {
+    let lab = Lab::new(MTU);
+    let n1 = lab.node(1);
+    // As flanneld writes them, by iptables and by nft.
+    n1.node.sh(
+        r#"for t in iptables ip6tables; do
+             net=10.244.0.0/16; [ $t = iptables ] || net=fd00:244::/48
+             $t -t nat -A POSTROUTING -j RETURN -m comment --comment theirs
+             $t -t nat -N FLANNEL-POSTRTG
+             $t -t nat -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
+             $t -t nat -A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
+             $t -t nat -A FLANNEL-POSTRTG -s $net -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+             $t -N FLANNEL-FWD
+             $t -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
+             $t -A FLANNEL-FWD -s $net -m comment --comment "flanneld forward" -j ACCEPT
+             $t -A FORWARD -j ACCEPT -m comment --comment theirs
+           done
+           nft add table ip flannel-ipv4 && nft add chain ip flannel-ipv4 postrtg '{ type nat hook postrouting priority 100; }'
+           nft add table ip6 flannel-ipv6"#,
+    );
+    lab.build(&Vxlan::default());
+    let mut host = n1.host.borrow_mut();
+    use kernel::firewall::cluster::flannel;
+    assert_eq!(flannel::retire(host.nft().unwrap()).unwrap(), 6);
+    let left = n1.node.sh("nft list ruleset; iptables-save; ip6tables-save");
+    assert!(!left.to_lowercase().contains("flannel"), "{left}");
+    assert_eq!(left.matches("--comment theirs").count(), 4, "{left}");
+    assert!(left.contains("podwire_fabric"));
+    assert_eq!(flannel::retire(host.nft().unwrap()).unwrap(), 0);
+}

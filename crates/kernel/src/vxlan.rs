@@ -80,7 +80,7 @@ impl Vxlan {
     /// number, port, family or GBP of a living link change.
     pub fn can_follow(&self, found: &Vxlan) -> bool {
         let fixed = |one: &Vxlan| (one.vni, one.port, one.gbp, one.local.is_ipv4());
-        fixed(self) == fixed(found) && self.df == found.df
+        fixed(self) == fixed(found)
     }
 
     /// The bytes that it puts around a frame's content: Ethernet, VXLAN, UDP, IP.
@@ -95,8 +95,7 @@ impl Vxlan {
     /// All settings of a new link.
     pub(crate) fn describe(&self, message: Message) -> Message {
         let message = self.describe_change(message.u32(a::VXLAN_ID, self.vni).be16(a::VXLAN_PORT, self.port));
-        let message = message.maybe(self.gbp.then_some(()), |m, ()| m.flag(a::VXLAN_GBP));
-        message.maybe((self.df != Df::Unset).then_some(self.df.number()), |m, df| m.u8(a::VXLAN_DF, df))
+        message.maybe(self.gbp.then_some(()), |m, ()| m.flag(a::VXLAN_GBP))
     }
 
     /// The settings that may change while it lives.
@@ -106,6 +105,7 @@ impl Vxlan {
             .maybe((self.link > 0).then_some(self.link), |m, link| m.u32(a::VXLAN_LINK, link))
             .ip(local, self.local)
             .u8(a::VXLAN_LEARNING, self.learning.into())
+            .u8(a::VXLAN_DF, self.df.number())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What WireGuard is told: key, port, peers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kernel::{Host, Link};
 use netlink::wireguard::{Key, Peer, Wireguard};
@@ -19,8 +19,8 @@ pub(super) fn apply(host: &Host, device: &Device, link: &Link, report: &mut Repo
     }
     let there: HashMap<Key, &Peer> = found.peers.iter().map(|peer| (peer.public_key, peer)).collect();
     // The old key of a node goes before the new one gets its addresses.
-    let is_wanted = |peer: &&Peer| peers.iter().any(|wanted| wanted.public_key == peer.public_key);
-    let strangers = found.peers.iter().filter(|peer| !is_wanted(peer));
+    let wanted: HashSet<Key> = peers.iter().map(|peer| peer.public_key).collect();
+    let strangers = found.peers.iter().filter(|peer| !wanted.contains(&peer.public_key));
     messages.extend(strangers.map(|peer| wireguard.remove_peer(link.index, peer.public_key)));
     let missing =
         peers.iter().filter(|peer| there.get(&peer.public_key).is_none_or(|found| differs(peer, found)));

@@ -5,6 +5,8 @@
 //! The rules are flannel's, in its order, with sets in the place of networks. So they are written once: another network of
 //! the cluster is another element. The whole is compared with what the kernel has, and only the difference is sent.
 
+pub mod flannel;
+
 use std::collections::HashSet;
 use std::net::IpAddr;
 
