@@ -43,29 +43,15 @@ pub fn apply(host: &mut Host, fabric: &dyn Fabric, cluster: &Cluster, firewall: 
     let mut found = main_table(host)?;
     let foreign: Vec<Route> = found.iter().filter(|route| route.protocol != PROTOCOL).cloned().collect();
     let wanted = fabric.wanted(cluster, &Ground::of(&foreign, &cluster.networks));
-    let mut report = Report { refused: wanted.refused.clone(), ..Report::default() };
+    let report = Report { refused: wanted.refused.clone(), ..Report::default() };
 
-    remove_strays(host, &links, &wanted, &mut report)?;
-    let mut devices = Vec::with_capacity(wanted.devices.len());
-    for device in &wanted.devices {
-        let there = links.iter().find(|link| link.name == device.tunnel.name);
-        let ensured = device.tunnel.ensure(host, there.cloned()).map_err(named)?;
-        if ensured.is_new {
-            // Its routes went with the one that was there.
-            found.retain(|route| there.is_none_or(|old| route.link != Some(old.index)));
-        }
-        report.changed.extend(ensured.done);
-        devices.push(ensured.link);
-    }
-
-    let messages = difference(host, cluster, &wanted, &devices, &found, &mut report)?;
-    send(host, messages, &mut report)?;
-    for (device, link) in wanted.devices.iter().zip(&devices) {
-        let public_key = secrets::apply(host, device, link, &mut report)?;
-        let mac = <[u8; 6]>::try_from(link.mac.as_slice()).ok().map(Mac);
-        let (name, index, mtu) = (link.name.clone(), link.index, link.mtu);
-        report.roads.push(Road { device: name, index, mtu, mac, public_key });
-    }
+    let mut site = Site { host, cluster, wanted: &wanted, report };
+    site.remove_strays(&links)?;
+    let devices = site.ensure_devices(&links, &mut found)?;
+    let messages = site.difference(&devices, &found)?;
+    site.send(messages)?;
+    site.tell_secrets(&devices)?;
+    let Site { host, mut report, .. } = site;
     report.changed.extend(rules::apply(host.nft()?, &rules_for(cluster, firewall))?);
     Ok(report)
 }
@@ -83,18 +69,92 @@ fn main_table(host: &mut Host) -> Result<Vec<Route>> {
     Ok(all)
 }
 
-/// Devices that bear our note and that this fabric does not have: of another VNI, or of another fabric.
-fn remove_strays(host: &mut Host, links: &[Link], wanted: &Wanted, report: &mut Report) -> Result<()> {
-    let is_wanted = |link: &Link| wanted.devices.iter().any(|device| device.tunnel.name == link.name);
-    for stray in links.iter().filter(|link| link.alias == ALIAS && !is_wanted(link)) {
-        let message = link::delete(stray);
-        report.changed.push(message.doing().into());
-        match host.route.request(message) {
-            Err(error) if error.is_gone() => {}
-            other => other?,
+/// A node on which roads are being built.
+struct Site<'a> {
+    host: &'a mut Host,
+    cluster: &'a Cluster,
+    wanted: &'a Wanted,
+    report: Report,
+}
+
+impl Site<'_> {
+    /// Removes devices that bear our note and that this fabric does not have: of another VNI, or of another fabric.
+    fn remove_strays(&mut self, links: &[Link]) -> Result<()> {
+        let is_wanted = |link: &Link| self.wanted.devices.iter().any(|one| one.tunnel.name == link.name);
+        for stray in links.iter().filter(|link| link.alias == ALIAS && !is_wanted(link)) {
+            let message = link::delete(stray);
+            self.report.changed.push(message.doing().into());
+            match self.host.route.request(message) {
+                Err(error) if error.is_gone() => {}
+                other => other?,
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Makes or changes the devices. Routes that went with one that had to be made anew are no longer `found`.
+    fn ensure_devices(&mut self, links: &[Link], found: &mut Vec<Route>) -> Result<Vec<Link>> {
+        let mut devices = Vec::with_capacity(self.wanted.devices.len());
+        for device in &self.wanted.devices {
+            let there = links.iter().find(|link| link.name == device.tunnel.name);
+            let ensured = device.tunnel.ensure(self.host, there.cloned()).map_err(named)?;
+            if ensured.is_new {
+                found.retain(|route| there.is_none_or(|old| route.link != Some(old.index)));
+            }
+            self.report.changed.extend(ensured.done);
+            devices.push(ensured.link);
+        }
+        Ok(devices)
+    }
+
+    /// All messages that are needed, in the order in which they are safe.
+    fn difference(&mut self, devices: &[Link], found: &[Route]) -> Result<Vec<Message>> {
+        let indices: Vec<u32> = devices.iter().map(|link| link.index).collect();
+        let ways: Vec<Route> = self.wanted.ways.iter().map(|way| route_of(way, &indices)).collect();
+        let claim = Claim { devices: &indices, networks: &self.cluster.networks };
+        let mut roads = routes::difference(&ways, found, &claim);
+        for (to, occupant) in roads.occupied.drain(..) {
+            let why = format!("{to} is taken by {occupant}, which is not ours to change: delete it");
+            self.report.refused.push(Refusal::new(holder(self.cluster, &to), why));
+        }
+        let mut messages = std::mem::take(&mut roads.obsolete);
+        let mut forgotten = Vec::new();
+        for (device, link) in self.wanted.devices.iter().zip(devices) {
+            let mut change = attached::difference(self.host, device, link, &self.cluster.networks)?;
+            messages.append(&mut change.needed);
+            forgotten.append(&mut change.obsolete);
+        }
+        messages.append(&mut roads.needed);
+        messages.append(&mut forgotten);
+        Ok(messages)
+    }
+
+    /// Sends messages in batches. What was to be deleted and is gone already is no failure.
+    fn send(&mut self, messages: Vec<Message>) -> Result<()> {
+        let doing: Vec<String> = messages.iter().map(|message| message.doing().into()).collect();
+        let mut batch = Batch::new();
+        batch.extend(messages);
+        let failures = self.host.route.batch_each(batch)?;
+        let mut failed = failures.iter().map(|(at, _)| *at).peekable();
+        let done = doing.iter().enumerate().filter(|(at, _)| failed.next_if_eq(at).is_none());
+        self.report.changed.extend(done.map(|(_, doing)| doing.clone()));
+        let is_lost =
+            |at: usize, error: &netlink::Error| !(error.is_gone() && doing[at].starts_with("delete"));
+        let lost = failures.into_iter().filter(|(at, error)| is_lost(*at, error));
+        self.report.failed.extend(lost.map(|(_, error)| error.into()));
+        Ok(())
+    }
+
+    /// Tells WireGuard what it must know, and the report what peers must know.
+    fn tell_secrets(&mut self, devices: &[Link]) -> Result<()> {
+        for (device, link) in self.wanted.devices.iter().zip(devices) {
+            let public_key = secrets::apply(self.host, device, link, &mut self.report)?;
+            let mac = <[u8; 6]>::try_from(link.mac.as_slice()).ok().map(Mac);
+            let (name, index, mtu) = (link.name.clone(), link.index, link.mtu);
+            self.report.roads.push(Road { device: name, index, mtu, mac, public_key });
+        }
+        Ok(())
+    }
 }
 
 /// A device of that name and another kind is told with what to do about it.
@@ -103,35 +163,6 @@ fn named(error: kernel::Error) -> Error {
         kernel::Error::WrongKind { name, wanted, found } => Error::ForeignDevice { name, wanted, found },
         other => other.into(),
     }
-}
-
-/// All messages that are needed, in the order in which they are safe.
-fn difference(
-    host: &mut Host,
-    cluster: &Cluster,
-    wanted: &Wanted,
-    devices: &[Link],
-    found: &[Route],
-    report: &mut Report,
-) -> Result<Vec<Message>> {
-    let indices: Vec<u32> = devices.iter().map(|link| link.index).collect();
-    let ways: Vec<Route> = wanted.ways.iter().map(|way| route_of(way, &indices)).collect();
-    let claim = Claim { devices: &indices, networks: &cluster.networks };
-    let mut roads = routes::difference(&ways, found, &claim);
-    for (to, occupant) in roads.occupied.drain(..) {
-        let why = format!("{to} is taken by {occupant}, which is not ours to change: delete it");
-        report.refused.push(Refusal::new(holder(cluster, &to), why));
-    }
-    let mut messages = std::mem::take(&mut roads.obsolete);
-    let mut forgotten = Vec::new();
-    for (device, link) in wanted.devices.iter().zip(devices) {
-        let mut change = attached::difference(host, device, link, &cluster.networks)?;
-        messages.append(&mut change.needed);
-        forgotten.append(&mut change.obsolete);
-    }
-    messages.append(&mut roads.needed);
-    messages.append(&mut forgotten);
-    Ok(messages)
 }
 
 fn holder(cluster: &Cluster, to: &IpNet) -> String {
@@ -152,21 +183,6 @@ fn route_of(way: &crate::Way, devices: &[u32]) -> Route {
         scope: if way.via.is_none() && way.to.addr().is_ipv4() { route::LINK } else { route::UNIVERSE },
         ..Route::to(way.to.network(), way.to.prefix_len())
     }
-}
-
-/// Sends messages in batches. What was to be deleted and is gone already is no failure.
-fn send(host: &mut Host, messages: Vec<Message>, report: &mut Report) -> Result<()> {
-    let doing: Vec<String> = messages.iter().map(|message| message.doing().into()).collect();
-    let mut batch = Batch::new();
-    batch.extend(messages);
-    let failures = host.route.batch_each(batch)?;
-    let mut failed = failures.iter().map(|(at, _)| *at).peekable();
-    let done = doing.iter().enumerate().filter(|(at, _)| failed.next_if_eq(at).is_none());
-    report.changed.extend(done.map(|(_, doing)| doing.clone()));
-    let is_lost = |at: usize, error: &netlink::Error| !(error.is_gone() && doing[at].starts_with("delete"));
-    let lost = failures.into_iter().filter(|(at, error)| is_lost(*at, error));
-    report.failed.extend(lost.map(|(_, error)| error.into()));
-    Ok(())
 }
 
 fn rules_for(cluster: &Cluster, firewall: &Firewall) -> rules::Rules {
