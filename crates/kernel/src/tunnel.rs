@@ -30,7 +30,7 @@ pub struct Tunnel {
     pub driver: Driver,
     /// MTU.
     pub mtu: u32,
-    /// Hardware address; `None` leaves it as it is (and lets the kernel choose a new link's).
+    /// Hardware address; `None` leaves it as it is, and gives a new link a random one.
     pub mac: Option<Mac>,
     /// A note on it that says whose it is. A note of somebody else is not overwritten.
     pub alias: &'static str,
@@ -77,11 +77,17 @@ impl Tunnel {
     }
 
     fn create(&self, host: &mut Host, mut done: Vec<String>) -> Result<Ensured> {
+        // A hardware address that the kernel made up would be changed by udev (systemd's MACAddressPolicy) a moment later,
+        // when peers know it already; one that was given is let alone.
+        let mac = match self.mac {
+            None if self.driver.has_mac() => Some(Mac::random()?),
+            given => given.filter(|_| self.driver.has_mac()),
+        };
         let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, format!("create {self}"))
             .raw(&link::header(0, 0, 0))
             .string(a::IFNAME, &self.name)
             .u32(a::MTU, self.mtu)
-            .maybe(self.mac.filter(|_| self.driver.has_mac()), |m, mac| m.bytes(a::ADDRESS, &mac.0))
+            .maybe(mac, |m, mac| m.bytes(a::ADDRESS, &mac.0))
             .nest(a::LINKINFO, |m| self.driver.describe(m));
         done.push(message.doing().into());
         host.route.request(message)?;
@@ -91,9 +97,7 @@ impl Tunnel {
         let born = host.get_link(&self.name)?;
         let dress = link::set_flags(born.index, link::UP, link::UP, format!("bring {} up", self.name));
         host.route.request(dress.string(a::IFALIAS, self.alias))?;
-        let link = host.get_link(&self.name)?;
-        // Somebody else may dress new links too (systemd's MACAddressPolicy): who comes last is heard next time.
-        Ok(Ensured { link, done, is_new: true })
+        Ok(Ensured { link: host.get_link(&self.name)?, done, is_new: true })
     }
 
     fn change(&self, host: &mut Host, found: Link, there: Driver) -> Result<Ensured> {

@@ -183,7 +183,7 @@ fn key(attr: &Attr<'_>) -> Option<Key> {
 impl Device {
     /// Takes in one message of a dump. What does not fit into one goes on in the next; a peer may be cut in between, and
     /// comes again with the rest of its addresses.
-    fn absorb(&mut self, frame: Frame<'_>) {
+    pub fn absorb(&mut self, frame: Frame<'_>) {
         for attr in frame.attrs(genl::HEADER) {
             match attr.kind {
                 DEVICE_PRIVATE_KEY => self.private_key = key(&attr).unwrap_or_default(),

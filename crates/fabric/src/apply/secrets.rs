@@ -33,8 +33,8 @@ pub(super) fn apply(host: &Host, device: &Device, link: &Link, report: &mut Repo
     Ok(Some(wireguard.read(link.index)?.public_key))
 }
 
-/// A peer moves where its packets come from: that is WireGuard's way, and only another address is a difference, once it is
-/// said here. The order of ranges means nothing.
+/// The order of ranges means nothing. The address does: WireGuard follows a peer to wherever its packets come from, but what
+/// the peer has told of itself counts (it may have moved and be silent).
 fn differs(wanted: &Peer, found: &Peer) -> bool {
     let sorted = |peer: &Peer| {
         let mut allowed = peer.allowed.clone();
