@@ -22,7 +22,7 @@ fn watch(node: &LabNode) -> Watch {
 }
 
 fn drain(watch: &mut Watch) {
-    while watch.wait(Duration::from_millis(50), None).unwrap() != News::Quiet {}
+    while watch.wait(Duration::from_millis(300), None).unwrap() != News::Quiet {}
 }
 
 #[test]
