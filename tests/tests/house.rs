@@ -10,6 +10,7 @@ use podwire_tests::project;
 const HOUSE: &[(&str, &[&str])] = &[
     ("netlink", &[]),
     ("kernel", &["netlink"]),
+    ("fabric", &["netlink", "kernel"]),
     ("cni", &[]),
     ("cni-plugin", &["netlink", "kernel", "cni"]),
     ("cni-runtime", &["netlink", "kernel", "cni", "cni-plugin"]),

@@ -16,9 +16,11 @@
 //! | `inet podwire_masq` | pods reach the world with the node's address |
 //! | `inet podwire_ports` | ports of the node lead to pods |
 //! | `inet podwire_firewall` | pods' packets pass, and bridges are kept apart |
+//! | `inet podwire_fabric` | the cluster's pods among each other, and to the world ([`cluster`]: networks, not pods) |
 //! | `bridge podwire_spoof` | a pod sends with its own hardware address only |
 
 pub mod census;
+pub mod cluster;
 mod elements;
 pub mod forward;
 pub mod hostports;
@@ -45,7 +47,8 @@ pub fn drop_empty_tables(nft: &mut Socket) -> Result<usize> {
             continue;
         }
         change.delete_table(table);
-        if *table == forward::TABLE {
+        // The fabric's table relies on the pass through iptables too.
+        if *table == forward::TABLE && !nft::has_table(nft, &cluster::TABLE)? {
             forward::withdraw(nft, &mut change)?;
         }
         match change.commit(nft) {

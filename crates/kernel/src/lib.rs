@@ -1,8 +1,8 @@
 //! What a pod network needs from one Linux host, a device or verb a file.
 //!
 //! A [`Host`] is a set of netlink sockets in one network [`Netns`]: the node has one, each pod has one.
-//! [`veth`], [`bridge`], [`ifb`], [`tap`], [`vrf`] and [`child`] (with [`macvlan`], [`ipvlan`] and [`vlan`]) make devices, born
-//! where they will live, never moved; [`custody`] hands over those that were there; [`shaping`] limits them, [`sysctl`] turns
+//! [`veth`], [`bridge`], [`ifb`], [`tap`], [`vrf`] and [`child`] (with [`macvlan`], [`ipvlan`] and [`vlan`]) make pods' devices, born
+//! where they will live, never moved; [`tunnel`] (with [`vxlan`] and [`ipip`]) makes those that lead to other nodes; [`custody`] hands over those that were there; [`shaping`] limits them, [`sysctl`] turns
 //! the knobs, [`firewall`] holds the nftables idioms, [`detached`] deletes
 //! without waiting for the kernel's dust to settle, [`Belongings`] are what a link may lose on the way, and [`Undo`] takes back
 //! what a failed step left.
@@ -18,6 +18,7 @@ mod error;
 pub mod firewall;
 mod host;
 pub mod ifb;
+pub mod ipip;
 pub mod ipvlan;
 pub mod mac;
 pub mod macvlan;
@@ -25,10 +26,12 @@ pub mod netns;
 pub mod shaping;
 pub mod sysctl;
 pub mod tap;
+pub mod tunnel;
 mod undo;
 pub mod veth;
 pub mod vlan;
 pub mod vrf;
+pub mod vxlan;
 
 pub use belongings::Belongings;
 pub use error::{Error, Result};

@@ -5,9 +5,10 @@
 //! what it did not like. This crate holds the blocking, batching [`Socket`], the writer and reader of
 //! attributes ([`Message`], [`attr`]), and the messages of the families that a pod network needs:
 //!
-//! - [`rt`]: links, addresses, routes, rules and traffic control (`NETLINK_ROUTE`);
+//! - [`rt`]: links, addresses, neighbours, routes, rules and traffic control (`NETLINK_ROUTE`);
 //! - [`nft`]: nf_tables transactions, for every firewall rule and set;
-//! - [`ct`]: connection tracking entries.
+//! - [`ct`]: connection tracking entries;
+//! - [`genl`] and [`wireguard`]: generic netlink, and the one family of it that is spoken here.
 //!
 //! It knows nothing of pods or plugins: `kernel`, above it, gives these messages their meaning.
 //! All `unsafe` code of the project is in one file here, [`sys`].
@@ -23,12 +24,14 @@
 pub mod attr;
 pub mod ct;
 mod error;
+pub mod genl;
 mod message;
 pub mod nft;
 pub mod rt;
 mod socket;
 #[allow(unsafe_code)]
 pub mod sys;
+pub mod wireguard;
 
 pub use error::{Error, Result};
 pub use message::{Batch, Frame, Frames, Message};

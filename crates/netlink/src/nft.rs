@@ -43,7 +43,7 @@ pub use userdata::MAX_COMMENT;
 pub use value::{Value, Verdict};
 
 use crate::error::{found, Error, Result};
-use crate::message::Message;
+use crate::message::{Frame, Message};
 use crate::socket::Socket;
 use abi::*;
 
@@ -153,6 +153,24 @@ pub fn list_tables(socket: &mut Socket, family: Option<Family>) -> Result<Vec<Ta
         let name = frame.attrs(HEADER).find(|a| a.kind == NFTA_TABLE_NAME)?.string();
         Some(Table::new(family, name))
     })
+}
+
+/// Group of notices about the rules of nf_tables (`NFNLGRP_NFTABLES`).
+pub const GROUP: u32 = 7;
+
+/// The table that a notice is about, and the chain, if it is about a chain or a rule of one. `None` for a notice about
+/// something else, or of the ruleset's generation.
+pub fn subject(frame: Frame<'_>) -> Option<(Table, Option<String>)> {
+    let kind = frame.kind.checked_sub(NFNL_SUBSYS_NFTABLES << 8).filter(|kind| *kind < NFT_MSG_NEWGEN)?;
+    let family = Family::from_number(*frame.body.first()?)?;
+    let text = |wanted: u16| frame.attrs(HEADER).find(|a| a.kind == wanted).map(|a| a.string());
+    let chain = match kind {
+        NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => text(NFTA_CHAIN_NAME),
+        NFT_MSG_NEWRULE | NFT_MSG_DELRULE => text(NFTA_RULE_CHAIN),
+        _ => None,
+    };
+    // Whatever it is about, the first attribute names the table.
+    Some((Table::new(family, text(NFTA_TABLE_NAME)?), chain))
 }
 
 /// A message of the nf_tables subsystem with its `struct nfgenmsg`.

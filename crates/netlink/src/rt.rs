@@ -1,7 +1,8 @@
-//! rtnetlink: links, addresses, routes, rules and traffic control of one namespace.
+//! rtnetlink: links, addresses, neighbours, routes, rules and traffic control of one namespace.
 
 pub mod address;
 pub mod link;
+pub mod neighbour;
 pub mod route;
 pub mod rule;
 pub mod tc;
@@ -10,6 +11,12 @@ use std::net::IpAddr;
 
 /// Group of link notices (`RTNLGRP_LINK`).
 pub const GROUP_LINK: u32 = 1;
+/// Group of notices about neighbours and forwarding databases (`RTNLGRP_NEIGH`).
+pub const GROUP_NEIGHBOUR: u32 = 3;
+/// Groups of notices about addresses (`RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`).
+pub const GROUPS_ADDRESS: [u32; 2] = [5, 9];
+/// Groups of notices about routes (`RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_ROUTE`).
+pub const GROUPS_ROUTE: [u32; 2] = [7, 11];
 
 /// Flags of a request that makes a new object and fails if it is there.
 pub const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;

@@ -31,6 +31,7 @@ pub struct Socket {
     fd: OwnedFd,
     seq: u32,
     buffer: Vec<u8>,
+    calls: u64,
 }
 
 impl Socket {
@@ -44,6 +45,11 @@ impl Socket {
         Socket::open(libc::NETLINK_NETFILTER)
     }
 
+    /// A socket for the families of generic netlink ([`genl`](crate::genl)) of the current namespace.
+    pub fn generic() -> Result<Socket> {
+        Socket::open(libc::NETLINK_GENERIC)
+    }
+
     fn open(protocol: i32) -> Result<Socket> {
         let opened = || -> io::Result<OwnedFd> {
             let fd = sys::netlink_socket(protocol)?;
@@ -55,7 +61,7 @@ impl Socket {
             Ok(fd)
         };
         let fd = opened().map_err(|source| Error::Io { doing: "open a netlink socket".into(), source })?;
-        Ok(Socket { fd, seq: 0, buffer: vec![0; BUFFER] })
+        Ok(Socket { fd, seq: 0, buffer: vec![0; BUFFER], calls: 0 })
     }
 
     /// Joins a group of notices (`RTNLGRP_…`). A socket without a number of its own has the kernel's, which
@@ -121,28 +127,56 @@ impl Socket {
         unreachable!("the loop returns on its fifth turn")
     }
 
-    /// Sends all messages in one write and reads their acknowledgements. Every message is carried out,
-    /// also behind one that failed; the first failure is returned.
+    /// Sends all messages in one write. Every message is carried out, also behind one that failed; the first
+    /// failure is returned.
     pub fn batch(&mut self, batch: Batch) -> Result<()> {
-        let mut first_error = None;
-        for chunk in batch.messages.chunks(ACKS_AT_ONCE) {
-            let base = self.seq;
+        self.batch_each(batch)?.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// As [`batch`](Self::batch), with all failures, each with its message's place in the batch.
+    ///
+    /// The kernel carries messages out in their order and always tells a failure, so only the last of a write is asked
+    /// to be acknowledged: one answer says that all before it are done.
+    pub fn batch_each(&mut self, batch: Batch) -> Result<Vec<(usize, Error)>> {
+        let mut failures = Vec::new();
+        let mut done = 0;
+        let mut messages = batch.messages;
+        for chunk in messages.chunks_mut(ACKS_AT_ONCE) {
+            let base = self.seq + 1;
+            let last = chunk.len() - 1;
             let mut bytes = Vec::with_capacity(chunk.len() * 128);
-            for message in chunk {
+            for (n, message) in chunk.iter_mut().enumerate() {
                 self.seq += 1;
-                let mut message = message.clone();
-                message.seal(F_ACK, self.seq);
+                message.seal(if n == last { F_ACK } else { 0 }, self.seq);
                 bytes.extend_from_slice(&message.bytes);
             }
             self.write(&bytes, &chunk[0].doing)?;
-            for (n, message) in chunk.iter().enumerate() {
-                let result = self.receive(base + 1 + n as u32, &message.doing, |_| {});
-                if let Err(error) = result {
-                    first_error.get_or_insert(error);
+            self.read_answers(base, chunk, |n, error| failures.push((done + n, error)))?;
+            done += chunk.len();
+        }
+        Ok(failures)
+    }
+
+    /// Reads what the kernel says of messages that were numbered from `base` on, until it has spoken of the last.
+    fn read_answers(
+        &mut self,
+        base: u32,
+        messages: &[Message],
+        mut failed: impl FnMut(usize, Error),
+    ) -> Result<()> {
+        loop {
+            let length = self.read(&messages[0].doing)?;
+            for frame in Frames::new(&self.buffer[..length]) {
+                let at = frame.seq.wrapping_sub(base) as usize;
+                let (Some(message), NLMSG_ERROR) = (messages.get(at), frame.kind) else { continue };
+                if let Err(error) = acknowledged(&frame, &message.doing) {
+                    failed(at, error);
+                }
+                if at + 1 == messages.len() {
+                    return Ok(());
                 }
             }
         }
-        first_error.map_or(Ok(()), Err)
     }
 
     /// Sends an nf_tables transaction: all of it happens, or nothing. The first and the last message are
@@ -200,6 +234,22 @@ impl Socket {
         }
     }
 
+    /// Shows `each` the notices that have come and were not read yet; does not wait. `false` if some were lost, since
+    /// there were more than the socket could hold: look at the state itself then.
+    pub fn drain(&mut self, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
+        let mut complete = true;
+        while sys::readable(&[self.fd.as_fd()], Duration::ZERO).map_err(|source| self.lost(source))?[0] {
+            match sys::receive(self.fd.as_fd(), &mut self.buffer) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => complete = false,
+                other => {
+                    let length = other.map_err(|source| self.lost(source))?;
+                    Frames::new(&self.buffer[..length]).for_each(&mut each);
+                }
+            }
+        }
+        Ok(complete)
+    }
+
     /// Sends one message without waiting for the answer; returns its sequence number.
     fn send(&mut self, mut message: Message, flags: u16) -> Result<u32> {
         self.seq += 1;
@@ -208,11 +258,18 @@ impl Socket {
         Ok(self.seq)
     }
 
+    /// How often it has sent or received: what a conversation costs in system calls.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
     fn write(&mut self, bytes: &[u8], doing: &str) -> Result<()> {
+        self.calls += 1;
         sys::send(self.fd.as_fd(), bytes).map_err(|source| Error::Io { doing: doing.into(), source })
     }
 
     fn read(&mut self, doing: &str) -> Result<usize> {
+        self.calls += 1;
         sys::receive(self.fd.as_fd(), &mut self.buffer)
             .map_err(|source| Error::Io { doing: doing.into(), source })
     }
@@ -243,7 +300,7 @@ impl From<OwnedFd> for Socket {
     /// A socket that somebody else has opened: one end of a pair, for example, at whose other end a test plays
     /// the kernel.
     fn from(fd: OwnedFd) -> Socket {
-        Socket { fd, seq: 0, buffer: vec![0; BUFFER] }
+        Socket { fd, seq: 0, buffer: vec![0; BUFFER], calls: 0 }
     }
 }
 

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use netlink::nft::{self, Family, Table, Transaction, Value};
-use netlink::rt::{address, link, route, rule, tc};
-use netlink::{attr, ct, Batch, Frame, Frames, Message, Socket};
+use netlink::rt::{address, link, neighbour, route, rule, tc};
+use netlink::{attr, ct, genl, wireguard, Batch, Frame, Frames, Message, Socket};
 
 /// `struct nlmsghdr` (linux/netlink.h).
 const HEADER: usize = 16;
@@ -58,6 +58,15 @@ const QUESTIONS: &[(&str, Question)] = &[
     ("addresses", |s| drop(address::list(s, 1))),
     ("routes", |s| drop(route::list(s).map(|all| all.iter().for_each(|route| drop(route.replace()))))),
     ("a route", |s| drop(route::lookup(s, IpAddr::from([10, 7, 0, 1])))),
+    ("the way", |s| drop(route::towards(s, IpAddr::from([10, 7, 0, 1])))),
+    ("routes of a table", |s| drop(route::list_table(s, IpAddr::from([0; 16]), route::MAIN))),
+    ("neighbours", |s| {
+        for one in neighbour::list(s, 2, IpAddr::from([0; 4])).unwrap_or_default() {
+            drop(one.delete(neighbour::Table::Addresses));
+        }
+    }),
+    ("forwarding entries", |s| drop(neighbour::forwarding(s, 2))),
+    ("a family", |s| drop(genl::family(s, "wireguard"))),
     ("rules", |s| drop(rule::list(s).map(|all| all.iter().for_each(|rule| drop(rule.delete()))))),
     ("tables of rules", |s| drop(rule::tables(s))),
     ("queues", |s| {
@@ -107,6 +116,10 @@ const QUESTIONS: &[(&str, Question)] = &[
 fn read(frame: Frame<'_>) {
     let _ = link::Link::read(frame).map(|link| (link.mac_text(), link.is_up(), link::delete(&link)));
     let _ = address::Address::read(frame).map(|address| (address.is_tentative(), address.is_duplicate()));
+    let _ = neighbour::Neighbour::read(frame).map(|one| one.replace(neighbour::Table::Forwarding));
+    let _ = (neighbour::link_of(frame), nft::subject(frame));
+    let mut device = wireguard::Device::default();
+    device.absorb(frame);
     for header in [0, 4, 8, 12, 16, 20] {
         let _ = frame.attrs(header).count();
     }

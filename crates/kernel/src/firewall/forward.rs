@@ -18,7 +18,7 @@ use super::elements::{self, is_of, Entry, Plan};
 use super::owner::Owner;
 use crate::Result;
 
-pub(super) use iptables::withdraw;
+pub(super) use iptables::{absent as lacks_pass, ensure_pass, withdraw};
 
 pub(super) const TABLE: Table = Table::named(Family::Inet, "podwire_firewall");
 const PODS: [&str; 2] = ["pods4", "pods6"];

@@ -23,6 +23,7 @@ pub const NFT_MSG_DELSET: u16 = 11;
 pub const NFT_MSG_NEWSETELEM: u16 = 12;
 pub const NFT_MSG_GETSETELEM: u16 = 13;
 pub const NFT_MSG_DELSETELEM: u16 = 14;
+pub const NFT_MSG_NEWGEN: u16 = 15;
 pub const NFT_MSG_GETGEN: u16 = 16;
 
 pub const NFTA_LIST_ELEM: u16 = 1;
@@ -54,6 +55,7 @@ pub const NFTA_SET_DATA_TYPE: u16 = 6;
 pub const NFTA_SET_DATA_LEN: u16 = 7;
 pub const NFTA_SET_ID: u16 = 10;
 pub const NFTA_SET_USERDATA: u16 = 13;
+pub const NFT_SET_INTERVAL: u32 = 4;
 pub const NFT_SET_MAP: u32 = 8;
 pub const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
 
@@ -62,7 +64,9 @@ pub const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 pub const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 pub const NFTA_SET_ELEM_KEY: u16 = 1;
 pub const NFTA_SET_ELEM_DATA: u16 = 2;
+pub const NFTA_SET_ELEM_FLAGS: u16 = 3;
 pub const NFTA_SET_ELEM_USERDATA: u16 = 6;
+pub const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 
 pub const NFTA_DATA_VALUE: u16 = 1;
 pub const NFTA_DATA_VERDICT: u16 = 2;

@@ -1,5 +1,7 @@
 //! Elements of sets and maps: added, read one by one or all together.
 
+use std::net::IpAddr;
+
 use super::abi::*;
 use super::value::{Value, Verdict};
 use super::{message, userdata, Table, HEADER};
@@ -29,12 +31,25 @@ pub struct Element {
     pub data: Data,
     /// What it says about itself; here, whose it is.
     pub comment: Option<String>,
+    /// In a set of ranges: it is the first key behind one, and not the first key of one.
+    pub ends_range: bool,
 }
 
 impl Element {
     /// A key without data or comment.
     pub fn key(key: Value) -> Element {
-        Element { key, data: Data::None, comment: None }
+        Element { key, data: Data::None, comment: None, ends_range: false }
+    }
+
+    /// The elements that make a set of ranges hold the addresses from `first` to `last`: where the range begins, and
+    /// where what is behind it does, if anything is.
+    pub fn range(first: IpAddr, last: IpAddr) -> Vec<Element> {
+        let behind = match last {
+            IpAddr::V4(last) => u32::from(last).checked_add(1).map(|next| IpAddr::V4(next.into())),
+            IpAddr::V6(last) => u128::from(last).checked_add(1).map(|next| IpAddr::V6(next.into())),
+        };
+        let end = behind.map(|ip| Element { ends_range: true, ..Element::key(Value::ip(ip)) });
+        std::iter::once(Element::key(Value::ip(first))).chain(end).collect()
     }
 
     /// Leading to a value.
@@ -60,6 +75,9 @@ impl Element {
                 Data::Value(value) => m.nest(NFTA_SET_ELEM_DATA, |m| m.bytes(NFTA_DATA_VALUE, value.bytes())),
                 Data::Verdict(verdict) => m.nest(NFTA_SET_ELEM_DATA, |m| verdict.encode(m)),
             };
+            let m = m.maybe(self.ends_range.then_some(NFT_SET_ELEM_INTERVAL_END), |m, flag| {
+                m.be32(NFTA_SET_ELEM_FLAGS, flag)
+            });
             m.maybe(self.comment.as_ref(), |m, text| m.bytes(NFTA_SET_ELEM_USERDATA, &userdata::encode(text)))
         })
     }
@@ -76,7 +94,9 @@ impl Element {
             }
         });
         let comment = attr::find(attr.value, NFTA_SET_ELEM_USERDATA).and_then(|a| userdata::decode(a.value));
-        Some(Element { key, data: data.unwrap_or_default(), comment })
+        let flags = attr::find(attr.value, NFTA_SET_ELEM_FLAGS).and_then(|a| a.be32()).unwrap_or(0);
+        let ends_range = flags & NFT_SET_ELEM_INTERVAL_END != 0;
+        Some(Element { key, data: data.unwrap_or_default(), comment, ends_range })
     }
 }
 

@@ -241,6 +241,12 @@ impl Rule {
         self.expr(Expr::Masquerade(0))
     }
 
+    /// The same, with a port that nobody can guess (`NF_NAT_RANGE_PROTO_RANDOM_FULLY`): connections that begin at the
+    /// same time do not race for the same one.
+    pub fn masquerade_randomly(self) -> Rule {
+        self.expr(Expr::Masquerade(1 << 4))
+    }
+
     /// Passes.
     pub fn accept(self) -> Rule {
         self.expr(Expr::Verdict(Verdict::Accept))
@@ -314,7 +320,16 @@ impl RuleInfo {
             "cmp" => attr::find(data, NFTA_CMP_DATA)
                 .and_then(|data| attr::find(data.value, NFTA_DATA_VALUE))
                 .map_or(Vec::new(), |value| value.value.to_vec()),
-            "lookup" => attr::find(data, NFTA_LOOKUP_SET).map_or(Vec::new(), |set| set.string().into_bytes()),
+            "lookup" => {
+                let inverted =
+                    attr::find(data, NFTA_LOOKUP_FLAGS).and_then(|flags| flags.be32()).unwrap_or(0);
+                let set = attr::find(data, NFTA_LOOKUP_SET).map_or(String::new(), |set| set.string());
+                format!("{set} {inverted}").into_bytes()
+            }
+            "masq" => {
+                let flags = attr::find(data, NFTA_MASQ_FLAGS).and_then(|flags| flags.be32()).unwrap_or(0);
+                flags.to_be_bytes().to_vec()
+            }
             _ => Vec::new(),
         };
         let told = self.exprs.iter().map(|(name, data)| (name.as_str(), telling(name, data)));

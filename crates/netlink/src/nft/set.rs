@@ -72,28 +72,35 @@ pub struct Set<'a> {
     pub(super) name: &'a str,
     key: &'a [Type],
     holds: Holds<'a>,
+    intervals: bool,
 }
 
 impl<'a> Set<'a> {
     /// A set of keys.
     pub const fn of(name: &'a str, key: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Keys }
+        Set { name, key, holds: Holds::Keys, intervals: false }
+    }
+
+    /// A set of ranges of keys, such as networks: see [`Element::range`](super::Element::range).
+    pub const fn ranges(name: &'a str, key: &'a [Type]) -> Set<'a> {
+        Set { name, key, holds: Holds::Keys, intervals: true }
     }
 
     /// A map from keys to values.
     pub const fn map(name: &'a str, key: &'a [Type], data: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Values(data) }
+        Set { name, key, holds: Holds::Values(data), intervals: false }
     }
 
     /// A map from keys to verdicts.
     pub const fn verdicts(name: &'a str, key: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Verdicts }
+        Set { name, key, holds: Holds::Verdicts, intervals: false }
     }
 
     /// `id` tells the sets of one transaction apart.
     pub(super) fn encode(&self, message: Message, id: u32) -> Message {
         let (key_type, key_length) = described(self.key);
-        let flags = if self.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
+        let map = if self.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
+        let flags = map | if self.intervals { NFT_SET_INTERVAL } else { 0 };
         let host_order = matches!(self.key, [Type::IfName | Type::Mark]);
         let message = message
             .string(NFTA_SET_NAME, self.name)

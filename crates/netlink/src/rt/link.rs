@@ -46,6 +46,16 @@ pub mod attribute {
     pub const AF_SPEC_BRIDGE_FLAGS: u16 = 0;
     pub const AF_SPEC_BRIDGE_VLAN_INFO: u16 = 2;
     pub const VRF_TABLE: u16 = 1;
+    pub const VXLAN_ID: u16 = 1;
+    pub const VXLAN_LINK: u16 = 3;
+    pub const VXLAN_LOCAL: u16 = 4;
+    pub const VXLAN_LEARNING: u16 = 7;
+    pub const VXLAN_PORT: u16 = 15;
+    pub const VXLAN_LOCAL6: u16 = 17;
+    pub const VXLAN_GBP: u16 = 23;
+    pub const VXLAN_DF: u16 = 29;
+    pub const IPTUN_LOCAL: u16 = 2;
+    pub const IPTUN_REMOTE: u16 = 3;
     pub const TUN_OWNER: u16 = 1;
     pub const TUN_GROUP: u16 = 2;
     pub const TUN_PERSIST: u16 = 6;

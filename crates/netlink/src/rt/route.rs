@@ -32,6 +32,8 @@ pub const NOWHERE: u8 = libc::RT_SCOPE_NOWHERE;
 pub const BY_KERNEL: u8 = libc::RTPROT_KERNEL;
 /// `RTPROT_BOOT`: made by a tool.
 pub const BY_TOOL: u8 = libc::RTPROT_BOOT;
+/// `RTPROT_STATIC`: made by an administrator.
+pub const BY_ADMINISTRATOR: u8 = libc::RTPROT_STATIC;
 const UNICAST: u8 = libc::RTN_UNICAST;
 
 /// A route of one path.
@@ -134,14 +136,19 @@ impl Route {
         self.encode(libc::RTM_NEWROUTE, super::REPLACE, self.describe("add"))
     }
 
+    /// A message that adds the route; fails if there is one to the same destination with the same metric, whoever made it.
+    pub fn create(&self) -> Message {
+        self.encode(libc::RTM_NEWROUTE, super::CREATE, self.describe("add"))
+    }
+
     /// A message that deletes the route.
     pub fn delete(&self) -> Message {
         self.encode(libc::RTM_DELROUTE, 0, self.describe("delete"))
     }
 
-    /// Reads the route's paths from `RTM_NEWROUTE`.
-    fn read_into(frame: Frame<'_>, all: &mut Vec<Route>) -> Option<()> {
-        if frame.kind != libc::RTM_NEWROUTE {
+    /// Reads the route's paths from `RTM_NEWROUTE` (or `RTM_DELROUTE`).
+    pub fn read_into(frame: Frame<'_>, all: &mut Vec<Route>) -> Option<()> {
+        if frame.kind != libc::RTM_NEWROUTE && frame.kind != libc::RTM_DELROUTE {
             return None;
         }
         let head = frame.body.get(..12)?;
@@ -217,6 +224,34 @@ pub fn lookup(route: &mut Socket, ip: IpAddr) -> Result<u32> {
     );
     route
         .query(message, |frame| frame.attrs(12).find(|attr| attr.kind == RTA_OIF).and_then(|attr| attr.u32()))
+}
+
+/// The way that a packet to `ip` would take: link, gateway, preferred source.
+pub fn towards(route: &mut Socket, ip: IpAddr) -> Result<Route> {
+    let full = if ip.is_ipv4() { 32 } else { 128 };
+    let question = Route { table: 0, protocol: 0, kind: 0, ..Route::to(ip, full) };
+    let message = question.encode(libc::RTM_GETROUTE, 0, format!("look up the route to {ip}"));
+    route.query(message, |frame| {
+        let mut ways = Vec::new();
+        Route::read_into(frame, &mut ways);
+        ways.pop()
+    })
+}
+
+/// The routes of one family (that of `like`) in one table, of any kind, a row for each path. The kernel does the
+/// choosing, where it can (since 4.20).
+pub fn list_table(route: &mut Socket, like: IpAddr, table: u32) -> Result<Vec<Route>> {
+    let mut head = [0; 12];
+    head[0] = family(&like);
+    let message = Message::new(libc::RTM_GETROUTE, 0, format!("list routes of table {table}"))
+        .raw(&head)
+        .u32(RTA_TABLE, table);
+    let rows = route.list(message, |frame| {
+        let mut rows = Vec::new();
+        Route::read_into(frame, &mut rows);
+        Some(rows)
+    })?;
+    Ok(rows.into_iter().flatten().filter(|route| route.table == table).collect())
 }
 
 /// The unicast routes of every table and both families, a row for each path.

@@ -13,7 +13,7 @@ const ATTEMPTS: usize = 100;
 
 /// Makes sure of the rule wherever iptables filters what is forwarded. Once made it is found here each time,
 /// since a restart of somebody's firewall may have taken it away.
-pub(super) fn ensure_pass(nft: &mut Socket) -> Result<()> {
+pub(in super::super) fn ensure_pass(nft: &mut Socket) -> Result<()> {
     for table in &FILTERS {
         ensure_in(nft, table)?;
     }
@@ -21,7 +21,7 @@ pub(super) fn ensure_pass(nft: &mut Socket) -> Result<()> {
 }
 
 /// Where iptables filters what is forwarded and does not let our bit pass, in words.
-pub(super) fn absent(nft: &mut Socket) -> Result<Vec<String>> {
+pub(in super::super) fn absent(nft: &mut Socket) -> Result<Vec<String>> {
     let mut absent = Vec::new();
     for table in &FILTERS {
         let filters = nft::get_chain(nft, table, FORWARD)?.is_some_and(|chain| chain.base.is_some());
