@@ -1,0 +1,115 @@
+//! The names of keys.
+
+use ipnet::{Ipv4Net, Ipv6Net};
+
+use crate::{Error, Ranges, Result};
+
+/// The keys under a prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// flannel joins paths as file names: doubled and trailing slashes vanish.
+    pub(super) fn new(prefix: &str) -> Keys {
+        let parts: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
+        let root = if prefix.starts_with('/') { "/" } else { "" };
+        Keys { prefix: format!("{root}{}", parts.join("/")) }
+    }
+
+    /// The prefix itself.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Where the network's config is.
+    pub(super) fn config(&self) -> String {
+        format!("{}/config", self.prefix)
+    }
+
+    /// What all nodes' keys begin with.
+    pub(super) fn subnets(&self) -> String {
+        format!("{}/subnets/", self.prefix)
+    }
+
+    /// The key of a range. flannel's begin with the IPv4 range: there is none for IPv6 alone.
+    pub(super) fn subnet(&self, ranges: Ranges) -> Result<String> {
+        let Ranges { v4: Some(v4), v6 } = ranges else {
+            let why = "a range in etcd needs IPv4: flannel has no key for IPv6 alone; set EnableIPv4, or keep the nodes in Kubernetes";
+            return Err(Error::Unreadable { object: self.subnets(), why: why.into() });
+        };
+        let (folder, ip, len) = (self.subnets(), v4.addr(), v4.prefix_len());
+        Ok(match v6 {
+            None => format!("{folder}{ip}-{len}"),
+            Some(v6) => format!("{folder}{ip}-{len}&{}-{}", v6.addr(), v6.prefix_len()),
+        })
+    }
+
+    /// The range of a key, and the key's last part, by which the node is called.
+    pub(super) fn parse<'k>(&self, key: &'k [u8]) -> Option<(Ranges, &'k str)> {
+        let name = std::str::from_utf8(key).ok()?.strip_prefix(&self.subnets())?;
+        let (v4, v6) = match name.split_once('&') {
+            Some((v4, v6)) => (v4, Some(v6)),
+            None => (name, None),
+        };
+        let split =
+            |text: &'k str| text.rsplit_once('-').and_then(|(ip, len)| Some((ip, len.parse::<u8>().ok()?)));
+        let (ip, len) = split(v4)?;
+        let v4 = Ipv4Net::new(ip.parse().ok()?, len).ok()?;
+        let v6 = match v6 {
+            Some(text) => {
+                let (ip, len) = split(text)?;
+                Some(Ipv6Net::new(ip.parse().ok()?, len).ok()?)
+            }
+            None => None,
+        };
+        Some((Ranges { v4: Some(v4), v6 }, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_flannels() {
+        let keys = Keys::new("/coreos.com/network");
+        assert_eq!(keys.config(), "/coreos.com/network/config");
+        let v4 = Ranges { v4: "10.5.34.0/24".parse().ok(), v6: None };
+        assert_eq!(keys.subnet(v4).unwrap(), "/coreos.com/network/subnets/10.5.34.0-24");
+        let both = Ranges { v6: "fd00:0:0:7::/64".parse().ok(), ..v4 };
+        let key = keys.subnet(both).unwrap();
+        assert_eq!(key, "/coreos.com/network/subnets/10.5.34.0-24&fd00:0:0:7::-64");
+        assert_eq!(keys.parse(key.as_bytes()), Some((both, "10.5.34.0-24&fd00:0:0:7::-64")));
+        let error = keys.subnet(Ranges { v4: None, ..both }).unwrap_err().to_string();
+        assert!(error.contains("needs IPv4"), "{error}");
+    }
+
+    #[test]
+    fn prefixes_are_joined_as_paths() {
+        assert_eq!(Keys::new("/a//b/").config(), "/a/b/config");
+        assert_eq!(Keys::new("a").config(), "a/config");
+    }
+
+    #[test]
+    fn other_keys_are_no_nodes() {
+        let keys = Keys::new("/net");
+        for key in [
+            "/net/subnets/",
+            "/net/subnets/10.0.0.0",
+            "/net/subnets/10.0.0.0-33",
+            "/net/subnets/10.0.0-24",
+            "/net/subnets/10.0.0.0-24&x-64",
+            "/net/subnets/10.0.0.0-24&fd00::",
+            "/net/subnets/x/10.0.0.0-24",
+            "/net/config",
+            "/other/subnets/10.0.0.0-24",
+            "/net/subnets/-",
+            "/net/subnets/é-24",
+        ] {
+            assert_eq!(keys.parse(key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(keys.parse(b"/net/subnets/\xff"), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! A Node object, of which only what matters here is read.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::ClusterResourceScope;
+use serde::Deserialize;
+
+use crate::{NetConf, Ranges};
+
+/// A Node object. A real one has ten to fifty kilobytes of images, conditions and capacities; they are skipped while reading.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LeanNode {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    #[serde(rename = "podCIDR")]
+    pod_cidr: Option<String>,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Option<Vec<String>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+impl LeanNode {
+    pub(super) fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn annotations(&self) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.metadata.annotations.as_ref().unwrap_or(&NONE)
+    }
+
+    /// Whether the node says of itself that its network works.
+    pub(super) fn is_available(&self) -> bool {
+        let conditions = self.status.conditions.iter().flatten();
+        conditions
+            .into_iter()
+            .any(|condition| condition.r#type == "NetworkUnavailable" && condition.status == "False")
+    }
+
+    /// The ranges as they were set, as texts. Before Kubernetes 1.16 there was only one.
+    pub(super) fn pod_cidrs(&self) -> Vec<String> {
+        match &self.spec.pod_cidrs {
+            Some(several) if !several.is_empty() => several.clone(),
+            _ => self.spec.pod_cidr.iter().filter(|one| !one.is_empty()).cloned().collect(),
+        }
+    }
+
+    /// The ranges of the families that the network has.
+    pub(super) fn ranges(&self, conf: &NetConf) -> Result<Ranges, String> {
+        ranges(&self.pod_cidrs(), conf)
+    }
+}
+
+/// What a node's podCIDRs mean for a network: of each enabled family there must be one.
+pub(super) fn ranges(pod_cidrs: &[String], conf: &NetConf) -> Result<Ranges, String> {
+    let mut ranges = Ranges::default();
+    if pod_cidrs.len() > 2 {
+        return Err(format!(
+            "pod cidrs should be IPv4/IPv6 only or dualstack, and are {}",
+            pod_cidrs.join(", ")
+        ));
+    }
+    for text in pod_cidrs {
+        let range: IpNet = text.parse().map_err(|error| format!("podCIDR {text:?}: {error}"))?;
+        match range.trunc() {
+            IpNet::V4(range) => ranges.v4 = ranges.v4.or(Some(range)).filter(|_| conf.enable_ipv4),
+            IpNet::V6(range) => ranges.v6 = ranges.v6.or(Some(range)).filter(|_| conf.enable_ipv6),
+        }
+    }
+    let missing = |family: &str| {
+        format!(
+            "missing {family} address on podCIDRs ({}), which net-conf.json enables",
+            pod_cidrs.join(", ")
+        )
+    };
+    if conf.enable_ipv4 && ranges.v4.is_none() {
+        return Err(missing("IPv4"));
+    }
+    if conf.enable_ipv6 && ranges.v6.is_none() {
+        return Err(missing("IPv6"));
+    }
+    Ok(ranges)
+}
+
+impl kube::Resource for LeanNode {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Node".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// What an event is about. kubelet's own events have the node's name as its uid, and `kubectl describe` looks for that.
+pub(super) fn reference(name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Node".into()),
+        name: Some(name.into()),
+        uid: Some(name.into()),
+        ..ObjectReference::default()
+    }
+}
