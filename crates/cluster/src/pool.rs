@@ -102,7 +102,7 @@ impl Pool {
         let min = within("SubnetMin", asked.min, number(net.network()) + size)?;
         let max = within("SubnetMax", asked.max, number(net.broadcast()) - (size - 1))?;
         for (key, ip) in [("SubnetMin", min), ("SubnetMax", max)] {
-            if number(ip) % size != 0 {
+            if !number(ip).is_multiple_of(size) {
                 return Err(format!("{prefix}{key} is not on a SubnetLen boundary: {ip}, with /{len}"));
             }
         }

@@ -18,7 +18,7 @@ pub enum Source {
     /// flannel's etcd.
     Etcd(Etcd),
     /// Node objects.
-    Kubernetes(Kubernetes),
+    Kubernetes(Box<Kubernetes>),
 }
 
 impl Source {

@@ -7,6 +7,8 @@
 //! address of the one before it, which neighbours may still have in their caches. A range may keep addresses back: some
 //! for good, some for those who ask for them by name.
 //!
+//! Before pods get addresses, nodes get ranges: [`NodeRanges`] cuts a cluster's networks into one for each node.
+//!
 //! ```
 //! use ipam::{range_sets, RangeSpec};
 //!
@@ -23,12 +25,15 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod node_pool;
+mod node_ranges;
 mod order;
 mod range;
 mod set;
 mod stretch;
 
 pub use error::Error;
+pub use node_ranges::{NodeRanges, NodeRangesError, Oddity};
 pub use order::{Candidate, Candidates};
 pub use range::{Range, RangeSpec};
 pub use set::{range_sets, RangeSet};

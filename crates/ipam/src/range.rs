@@ -183,7 +183,7 @@ pub(crate) fn number(ip: IpAddr) -> u128 {
 }
 
 /// The address with this number in the family of `subnet`.
-fn address(number: u128, subnet: IpNet) -> IpAddr {
+pub(crate) fn address(number: u128, subnet: IpNet) -> IpAddr {
     match (subnet, u32::try_from(number)) {
         (IpNet::V4(_), Ok(number)) => Ipv4Addr::from_bits(number).into(),
         _ => Ipv6Addr::from_bits(number).into(),

@@ -1,24 +1,31 @@
 //! Following all nodes by their metadata.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node as NodeObject;
-use kube::api::{ListParams, PartialObjectMeta};
+use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 
-use super::{failed, object, told, Kubernetes};
+use super::{failed, object, Kubernetes};
 use crate::backoff::Backoff;
 use crate::generation::{Feed, Refusal};
-use crate::{NetConf, Node, Result};
+use crate::{Error, NetConf, Node, Result};
 
 /// A watch is asked for anew after so many seconds: a connection that died without a word is noticed then.
 const WATCH_SECONDS: u32 = 120;
 
 /// Up to so many nodes are read one by one; more, all at once.
 const FEW: usize = 8;
+
+/// How many nodes the server tells at a time.
+const PAGE: u32 = 500;
+
+/// HTTP's word for history that is not kept any more.
+const GONE: u16 = 410;
 
 /// What is kept of a node: a few hundred bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +36,10 @@ struct Kept {
 
 #[derive(Default)]
 struct Known {
+    /// As of when. `None`: a list is needed.
+    revision: Option<String>,
+    /// Whether the ranges of some nodes may still have to be read.
+    is_unread: bool,
     /// By name.
     nodes: BTreeMap<String, Kept>,
     /// By uid: what `spec.podCIDRs` was, once it was anything.
@@ -40,57 +51,81 @@ type Meta = PartialObjectMeta<NodeObject>;
 /// Feeds a watch, for ever.
 pub(super) async fn follow(kubernetes: Kubernetes, feed: Feed) {
     let mut backoff = Backoff::new();
-    let conf = loop {
-        match kubernetes.network().await {
-            Ok(conf) => break conf,
-            Err(error) => feed.stale(error),
-        }
-        backoff.wait().await;
-    };
     let mut known = Known::default();
-    let mut listed: Option<BTreeMap<String, Kept>> = None;
-    let api: Api<Meta> = Api::all(kubernetes.client.clone());
-    let mut events = pin!(watcher::watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)));
-    while let Some(event) = events.next().await {
-        let changed = match event {
-            Err(error) => {
-                feed.stale(trouble(&error));
-                backoff.wait().await;
-                continue;
-            }
-            Ok(Event::Init) => {
-                listed = Some(BTreeMap::new());
-                false
-            }
-            Ok(Event::InitApply(node)) => {
-                listed.get_or_insert_default().insert(node.name_any(), kept(&kubernetes, node));
-                false
-            }
-            Ok(Event::InitDone) => {
-                known.nodes = listed.take().unwrap_or_default();
-                true
-            }
-            Ok(Event::Apply(node)) => {
-                // Most changes are heartbeats, which change nothing that is kept. But while a range is missing, any may set it.
-                let (name, node) = (node.name_any(), kept(&kubernetes, node));
-                let missing = !known.ranges.contains_key(&node.uid);
-                known.nodes.insert(name, node.clone()) != Some(node) || missing
-            }
-            Ok(Event::Delete(node)) => known.nodes.remove(&node.name_any()).is_some(),
-        };
-        if !changed {
-            if listed.is_none() {
-                feed.current();
-            }
-            continue;
-        }
-        while let Err(error) = known.read_ranges(&kubernetes).await {
+    loop {
+        if let Err(error) = listen(&kubernetes, &feed, &mut known, &mut backoff).await {
             feed.stale(error);
             backoff.wait().await;
         }
-        backoff.reset();
-        known.tell(&kubernetes, &conf, &feed);
     }
+}
+
+/// Feeds a watch until it breaks. `Ok` if it is to be asked for anew, at once.
+///
+/// The library has a loop like this one, but it does not tell when a broken watch is whole again: what is known would
+/// count as stale until the next change, which may be minutes away.
+async fn listen(
+    kubernetes: &Kubernetes,
+    feed: &Feed,
+    known: &mut Known,
+    backoff: &mut Backoff,
+) -> Result<()> {
+    let conf = kubernetes.network().await?;
+    let api: Api<Meta> = Api::all(kubernetes.client.clone());
+    if known.revision.is_none() {
+        known.list(kubernetes, &api).await?;
+    }
+    // After trouble, too: what could not be read then is read now.
+    if known.is_unread {
+        known.read_ranges(kubernetes).await?;
+        known.tell(kubernetes, &conf, feed);
+    }
+    let revision = known.revision.clone().unwrap_or_default();
+    let params = WatchParams::default().timeout(WATCH_SECONDS);
+    let started = Instant::now();
+    let mut events = match api.watch(&params, &revision).await {
+        Ok(events) => events.boxed(),
+        Err(kube::Error::Api(status)) if status.code == GONE => return known.forget(),
+        Err(error) => return Err(failed("watch nodes")(error)),
+    };
+    feed.current();
+    let silence = Duration::from_secs(u64::from(WATCH_SECONDS) + 10);
+    while let Some(event) = tokio::time::timeout(silence, events.next()).await.map_err(|_| mute())? {
+        let changed = match event.map_err(failed("watch nodes"))? {
+            WatchEvent::Error(status) if status.code == GONE => return known.forget(),
+            WatchEvent::Error(status) => return Err(failed("watch nodes")(kube::Error::Api(status.boxed()))),
+            WatchEvent::Bookmark(mark) => {
+                known.revision = Some(mark.metadata.resource_version);
+                false
+            }
+            WatchEvent::Added(node) | WatchEvent::Modified(node) => {
+                known.revision = node.resource_version();
+                // Most changes are heartbeats, which change nothing that is kept. But while a range is missing, any may set it.
+                let (name, node) = (node.name_any(), kept(kubernetes, node));
+                let missing = !known.ranges.contains_key(&node.uid);
+                known.nodes.insert(name, node.clone()) != Some(node) || missing
+            }
+            WatchEvent::Deleted(node) => {
+                known.revision = node.resource_version();
+                known.nodes.remove(&node.name_any()).is_some()
+            }
+        };
+        backoff.reset();
+        if changed {
+            known.is_unread = true;
+            known.read_ranges(kubernetes).await?;
+            known.tell(kubernetes, &conf, feed);
+        }
+    }
+    // The server ends a watch after its time. One that ends at once is not asked for at once.
+    if started.elapsed() < Duration::from_secs(1) {
+        backoff.wait().await;
+    }
+    Ok(())
+}
+
+fn mute() -> Error {
+    Error::Kubernetes { doing: "watch nodes".into(), why: "the connection is mute".into() }
 }
 
 fn kept(kubernetes: &Kubernetes, node: Meta) -> Kept {
@@ -98,23 +133,33 @@ fn kept(kubernetes: &Kubernetes, node: Meta) -> Kept {
     Kept { uid, annotations: kubernetes.annotations.own(node.metadata.annotations.unwrap_or_default()) }
 }
 
-fn trouble(error: &watcher::Error) -> String {
-    use watcher::Error as E;
-    match error {
-        E::InitialListFailed(error) => format!("kubernetes: list nodes: {}", told(error)),
-        E::WatchStartFailed(error) | E::WatchFailed(error) => {
-            format!("kubernetes: watch nodes: {}", told(error))
-        }
-        E::WatchError(status) => format!("kubernetes: watch nodes: {} ({})", status.message, status.code),
-        other => format!("kubernetes: watch nodes: {other}"),
-    }
-}
-
 impl Known {
+    /// The history since our revision is gone: all is listed anew. Ranges stay, since they never change.
+    fn forget(&mut self) -> Result<()> {
+        self.revision = None;
+        Ok(())
+    }
+
+    /// All nodes' metadata, page by page.
+    async fn list(&mut self, kubernetes: &Kubernetes, api: &Api<Meta>) -> Result<()> {
+        let (mut nodes, mut page) = (BTreeMap::new(), ListParams::default().limit(PAGE));
+        loop {
+            let list = api.list(&page).await.map_err(failed("list nodes"))?;
+            nodes.extend(list.items.into_iter().map(|node| (node.name_any(), kept(kubernetes, node))));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => {
+                    (self.nodes, self.revision, self.is_unread) =
+                        (nodes, list.metadata.resource_version, true);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
     /// Reads the ranges of nodes that have a network and whose range is not known.
     async fn read_ranges(&mut self, kubernetes: &Kubernetes) -> Result<()> {
-        let uids: std::collections::HashSet<&str> =
-            self.nodes.values().map(|node| node.uid.as_str()).collect();
+        let uids: HashSet<&str> = self.nodes.values().map(|node| node.uid.as_str()).collect();
         self.ranges.retain(|uid, _| uids.contains(uid.as_str()));
         let wanted = self.nodes.iter().filter(|(_, node)| {
             kubernetes.annotations.is_managed(&node.annotations) && !self.ranges.contains_key(&node.uid)
@@ -147,6 +192,7 @@ impl Known {
                 self.ranges.insert(node.uid().into(), ranges);
             }
         }
+        self.is_unread = false;
         Ok(())
     }
 
@@ -183,7 +229,7 @@ pub(super) async fn range_is_set(kubernetes: &Kubernetes) -> Result<()> {
             Ok(Event::Apply(_) | Event::InitDone) => match kubernetes.own().await {
                 Ok(node) if !node.pod_cidrs().is_empty() => return Ok(()),
                 // Not registered yet: kubelet will, and the watch tells.
-                Ok(_) | Err(crate::Error::UnknownNode { .. }) => {}
+                Ok(_) | Err(Error::UnknownNode { .. }) => {}
                 Err(error) => return Err(error),
             },
             Ok(_) => {}

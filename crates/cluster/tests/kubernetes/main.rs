@@ -86,7 +86,7 @@ async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
     server.put("odd", flannels(8), &["10.244.8.0/24"]);
     server.put("odd", json!({format!("{PREFIX}/public-ip"): "nonsense"}), &[]);
     let agent = Agent::of(&server, "seen", V4).await;
-    let mut watch = Source::Kubernetes(agent.source.clone()).watch();
+    let mut watch = Source::Kubernetes(Box::new(agent.source.clone())).watch();
     let (nodes, first) = watch.known().await;
     assert_eq!((names(&first), &first.health), (vec!["n1"], &Health::Current));
     assert_eq!(nodes[0].ranges.v4.unwrap().to_string(), "10.244.1.0/24");
@@ -175,6 +175,9 @@ async fn a_watch_from_too_long_ago_is_answered_410_and_all_is_listed_anew() {
     server.cut();
     let stale = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
     assert_eq!(names(&stale).len(), 3, "what is known stays known");
+    while let Ok(later) = tokio::time::timeout(Duration::from_millis(700), watch.changed()).await {
+        assert!(matches!(later.health, Health::Stale { .. }), "{}", later.health);
+    }
     server.delete("n2");
     add(&server, 9);
     server.compact();
@@ -200,6 +203,8 @@ async fn a_bookmark_spares_the_list() {
     until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
     server.compact();
     server.mend();
+    let back = until(&mut watch, |generation| generation.health == Health::Current).await;
+    assert_eq!(names(&back).len(), 2, "whole again, though nothing has changed");
     add(&server, 3);
     until(&mut watch, |generation| names(generation).len() == 3).await;
     assert_eq!(server.count(&["GET /api/v1/nodes meta"]), 1);
