@@ -19,10 +19,10 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("dhcp", &["netlink", "kernel", "cni", "dhcp-api"]),
     ("verify", &["netlink", "kernel"]),
     ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam", "dhcp-api"]),
-    ("cluster", &["cni"]),
     ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "dhcp-api", "plugins"]),
     ("install", &["cni"]),
     ("sandbox", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime"]),
+    ("cluster", &["cni"]),
     (
         "cli",
         &[
