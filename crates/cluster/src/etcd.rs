@@ -116,11 +116,15 @@ impl Etcd {
         keep::keep(self, node).await
     }
 
-    /// Gives the range back.
+    /// Gives the range back, if it is this node's still.
     pub async fn release(&self, node: &Node) -> Result<()> {
         let mut session = self.connect().await?;
-        let key = self.keys.subnet(node.ranges)?;
-        session.delete(&key).await
+        let Some(found) = session.get(&self.keys.subnet(node.ranges)?).await? else { return Ok(()) };
+        let record = lease::Record::read(&self.keys, &found);
+        match node.underlay.v4.is_some_and(|address| record.is_of(address)) {
+            true => session.delete(&record).await,
+            false => Ok(()),
+        }
     }
 
     /// All nodes, and all changes of them.

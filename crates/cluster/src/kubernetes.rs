@@ -11,7 +11,9 @@ mod annotations;
 mod object;
 mod watch;
 
+use std::future::Future;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -23,6 +25,9 @@ use object::LeanNode;
 use crate::error::words;
 use crate::generation::{Feed, Watch};
 use crate::{Error, NetConf, Node, Registration, Result};
+
+/// How long the API server may think about a question.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How to reach the API server, and flannel's settings for it.
 #[derive(Clone, Debug)]
@@ -56,7 +61,7 @@ impl KubernetesOptions {
         use k8s_openapi::api::core::v1::Pod;
         let doing = format!("get pod {namespace}/{pod}");
         let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
-        let found = pods.get(pod).await.map_err(failed(&doing))?;
+        let found = asked(&doing, pods.get(pod)).await?;
         let name = found.spec.and_then(|spec| spec.node_name).filter(|name| !name.is_empty());
         name.ok_or_else(|| Error::Kubernetes {
             doing,
@@ -184,7 +189,7 @@ impl Kubernetes {
         let note = Some(note.chars().take(1000).collect());
         let event = Event { type_, reason: reason.into(), note, action: "Network".into(), secondary: None };
         let about = object::reference(&self.name);
-        self.recorder.publish(&event, &about).await.map_err(failed("create an event"))
+        asked("create an event", self.recorder.publish(&event, &about)).await
     }
 
     /// All nodes that have a network, and all changes of them.
@@ -194,8 +199,7 @@ impl Kubernetes {
     }
 
     async fn own(&self) -> Result<LeanNode> {
-        let doing = format!("get node {}", self.name);
-        let found = self.nodes().get_opt(&self.name).await.map_err(failed(&doing))?;
+        let found = asked(format!("get node {}", self.name), self.nodes().get_opt(&self.name)).await?;
         found.ok_or_else(|| Error::UnknownNode {
             name: self.name.clone(),
             place: "the cluster".into(),
@@ -205,6 +209,17 @@ impl Kubernetes {
 
     fn nodes(&self) -> Api<LeanNode> {
         Api::all(self.client.clone())
+    }
+}
+
+/// A question that is answered soon, or has failed: an API server behind a broken wire never says no.
+async fn asked<T>(doing: impl ToString, question: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, question).await {
+        Ok(answer) => answer.map_err(failed(doing)),
+        Err(_) => {
+            let why = format!("no answer in {} s", PATIENCE.as_secs());
+            Err(Error::Kubernetes { doing: doing.to_string(), why })
+        }
     }
 }
 

@@ -55,7 +55,7 @@ impl Attempt<'_> {
         }
         for record in &own {
             // Of another config than today's: of no use to anybody, and in somebody's way.
-            session.delete(&record.key).await?;
+            session.delete(record).await?;
         }
         let taken: Vec<Ranges> = others.iter().filter_map(|record| record.ranges).collect();
         let previous = self.registration.previous;

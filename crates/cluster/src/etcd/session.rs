@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use etcd_client::{
-    Certificate, Client, Compare, ConnectOptions, GetOptions, Identity, KeyValue, PutOptions, TlsOptions,
-    Txn, TxnOp,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue, PutOptions,
+    TlsOptions, Txn, TxnOp,
 };
 
 use super::lease::Record;
@@ -121,9 +121,12 @@ impl Session {
         Ok((answer.kvs().iter().map(|kv| Record::read(&self.etcd.keys, kv)).collect(), revision))
     }
 
-    pub(super) async fn delete(&mut self, key: &str) -> Result<()> {
-        let done = patiently(self.client.delete(key, None)).await;
-        done.map(|_| ()).map_err(self.failed(format!("delete {key}")))
+    /// Deletes a key, unless somebody has changed it since it was read.
+    pub(super) async fn delete(&mut self, record: &Record) -> Result<()> {
+        let unchanged = Compare::mod_revision(record.key.as_str(), CompareOp::Equal, record.changed);
+        let delete = TxnOp::delete(record.key.as_str(), None);
+        let done = patiently(self.client.txn(Txn::new().when([unchanged]).and_then([delete]))).await;
+        done.map(|_| ()).map_err(self.failed(format!("delete {}", record.key)))
     }
 
     /// When a lease ends, if it still lives.

@@ -5,6 +5,7 @@
 //! from a backup and its revisions begin lower; or another cluster answers.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use etcd_client::{EventType, WatchOptions, WatchResponse};
 
@@ -28,17 +29,20 @@ pub(super) async fn follow(etcd: Etcd, feed: Feed) {
     let mut backoff = Backoff::new();
     let mut known = Known::default();
     loop {
-        match listen(&etcd, &feed, &mut known, &mut backoff).await {
-            Ok(()) => {}
-            Err(error) => {
-                feed.stale(error);
-                backoff.wait().await;
-            }
+        let begun = Instant::now();
+        let ended = listen(&etcd, &feed, &mut known, &mut backoff).await;
+        let was_short = begun.elapsed() < Duration::from_secs(1);
+        if let Err(error) = &ended {
+            feed.stale(error);
+        }
+        // One that ends at once is not asked for again at once.
+        if ended.is_err() || was_short {
+            backoff.wait().await;
         }
     }
 }
 
-/// Feeds a watch until it breaks. `Ok` if a new list is needed, at once.
+/// Feeds a watch until it breaks. `Ok` if a new list is needed.
 async fn listen(etcd: &Etcd, feed: &Feed, known: &mut Known, backoff: &mut Backoff) -> Result<()> {
     let mut session = etcd.connect().await?;
     if known.from.is_none() {

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::{json, Value};
 
-use super::{failed, Kubernetes};
+use super::{asked, Kubernetes};
 use crate::{Error, Node, Registration, Result, Tenure};
 
 pub(super) async fn acquire(kubernetes: &Kubernetes, registration: &Registration) -> Result<Node> {
@@ -43,9 +43,7 @@ pub(super) async fn set_available(kubernetes: &Kubernetes) -> Result<()> {
 
 /// Through `nodes/status`, as flannel: its role may patch that and nothing else. Annotations may be written there, too.
 async fn patch(kubernetes: &Kubernetes, change: Value) -> Result<()> {
-    let doing = format!("patch status of node {}", kubernetes.name);
-    let nodes = kubernetes.nodes();
-    let patched =
-        nodes.patch_status(&kubernetes.name, &PatchParams::default(), &Patch::Strategic(change)).await;
-    patched.map(|_| ()).map_err(failed(doing))
+    let (nodes, params, change) = (kubernetes.nodes(), PatchParams::default(), Patch::Strategic(change));
+    let patched = nodes.patch_status(&kubernetes.name, &params, &change);
+    asked(format!("patch status of node {}", kubernetes.name), patched).await.map(|_| ())
 }

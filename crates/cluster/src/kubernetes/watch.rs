@@ -10,7 +10,7 @@ use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 
-use super::{failed, object, Kubernetes};
+use super::{asked, failed, object, Kubernetes, PATIENCE};
 use crate::backoff::Backoff;
 use crate::generation::{Feed, Refusal};
 use crate::{Error, NetConf, Node, Result};
@@ -53,8 +53,14 @@ pub(super) async fn follow(kubernetes: Kubernetes, feed: Feed) {
     let mut backoff = Backoff::new();
     let mut known = Known::default();
     loop {
-        if let Err(error) = listen(&kubernetes, &feed, &mut known, &mut backoff).await {
+        let begun = Instant::now();
+        let ended = listen(&kubernetes, &feed, &mut known, &mut backoff).await;
+        let was_short = begun.elapsed() < Duration::from_secs(1);
+        if let Err(error) = &ended {
             feed.stale(error);
+        }
+        // One that ends at once is not asked for again at once.
+        if ended.is_err() || was_short {
             backoff.wait().await;
         }
     }
@@ -82,8 +88,8 @@ async fn listen(
     }
     let revision = known.revision.clone().unwrap_or_default();
     let params = WatchParams::default().timeout(WATCH_SECONDS);
-    let started = Instant::now();
-    let mut events = match api.watch(&params, &revision).await {
+    let begun = tokio::time::timeout(PATIENCE, api.watch(&params, &revision)).await.map_err(|_| mute())?;
+    let mut events = match begun {
         Ok(events) => events.boxed(),
         Err(kube::Error::Api(status)) if status.code == GONE => return known.forget(),
         Err(error) => return Err(failed("watch nodes")(error)),
@@ -117,10 +123,7 @@ async fn listen(
             known.tell(kubernetes, &conf, feed);
         }
     }
-    // The server ends a watch after its time. One that ends at once is not asked for at once.
-    if started.elapsed() < Duration::from_secs(1) {
-        backoff.wait().await;
-    }
+    // The server ends a watch after its time.
     Ok(())
 }
 
@@ -144,7 +147,7 @@ impl Known {
     async fn list(&mut self, kubernetes: &Kubernetes, api: &Api<Meta>) -> Result<()> {
         let (mut nodes, mut page) = (BTreeMap::new(), ListParams::default().limit(PAGE));
         loop {
-            let list = api.list(&page).await.map_err(failed("list nodes"))?;
+            let list = asked("list nodes", api.list(&page)).await?;
             nodes.extend(list.items.into_iter().map(|node| (node.name_any(), kept(kubernetes, node))));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
@@ -170,20 +173,15 @@ impl Known {
             few if few <= FEW => {
                 let mut found = Vec::new();
                 for name in &wanted {
-                    let node = kubernetes.nodes().get_opt(name).await;
                     // One that is not there any more has an event coming that says so.
-                    found.extend(node.map_err(failed(format!("get node {name}")))?);
+                    let nodes = kubernetes.nodes();
+                    found.extend(asked(format!("get node {name}"), nodes.get_opt(name)).await?);
                 }
                 found
             }
             // From the API server's memory: a node newer than that is read alone, at its next event.
             _ => {
-                kubernetes
-                    .nodes()
-                    .list(&ListParams::default().match_any())
-                    .await
-                    .map_err(failed("list nodes"))?
-                    .items
+                asked("list nodes", kubernetes.nodes().list(&ListParams::default().match_any())).await?.items
             }
         };
         for node in found {

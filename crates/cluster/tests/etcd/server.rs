@@ -102,6 +102,11 @@ impl Server {
         }
     }
 
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().expect("it runs").id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
     pub fn data(&self) -> PathBuf {
         self.scratch.0.join("data")
     }

@@ -190,4 +190,21 @@ async fn a_range_that_another_node_took_over_is_lost() {
     server.put(&key(&node.name), &peer(9)).await;
     let lost = keeping.await.unwrap();
     assert!(lost.why.contains("another node's now") && lost.why.contains("192.168.64.9"), "{lost}");
+    source.release(&node).await.unwrap();
+    assert_eq!(server.dump(SUBNETS).await.len(), 1, "and is not given back by who lost it");
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_noticed() {
+    let server = Server::start().await;
+    server.put(&key("10.5.1.0-24"), &peer(1)).await;
+    let mut watch = server.source().watch();
+    watch.known().await;
+    until(&mut watch, |generation| generation.health == Health::Current).await;
+    server.signal("STOP");
+    let stale = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await;
+    server.signal("CONT");
+    let stale = stale.expect("noticed within 30 s");
+    assert!(matches!(stale.health, Health::Stale { .. }), "{}", stale.health);
+    until(&mut watch, |generation| generation.health == Health::Current).await;
 }

@@ -187,6 +187,7 @@ struct Request {
     query: BTreeMap<String, String>,
     accept: String,
     content_type: String,
+    authorization: String,
     body: Value,
 }
 
@@ -216,9 +217,10 @@ async fn read(stream: &mut TcpStream) -> Option<Request> {
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let query = query.split('&').filter_map(|pair| pair.split_once('='));
     let query = query.map(|(key, value)| (key.to_string(), value.replace("%3D", "="))).collect();
-    let (accept, content_type) = (header("accept"), header("content-type"));
+    let (accept, content_type, authorization) =
+        (header("accept"), header("content-type"), header("authorization"));
     let body = serde_json::from_slice(&bytes[end..]).unwrap_or_default();
-    Some(Request { method, path: path.into(), query, accept, content_type, body })
+    Some(Request { method, path: path.into(), query, accept, content_type, authorization, body })
 }
 
 async fn answer(stream: &mut TcpStream, status: u16, body: Value) {
@@ -252,7 +254,10 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>, bell: watch::Rec
     let verb = if watching { "WATCH" } else { &request.method };
     let refuse = {
         let mut state = state.lock().unwrap();
-        state.asked.push(format!("{verb} {} {how} {}", request.path, request.content_type));
+        state.asked.push(format!(
+            "{verb} {} {how} {} {}",
+            request.path, request.content_type, request.authorization
+        ));
         state.refuse
     };
     if let Some(code) = refuse {

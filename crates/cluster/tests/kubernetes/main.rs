@@ -339,3 +339,27 @@ async fn a_pod_finds_its_node() {
     let error = Kubernetes::new(&KubernetesOptions::new("own")).await.unwrap_err().to_string();
     assert!(error.contains("outside of a pod a kubeconfig or an API server's address is needed"), "{error}");
 }
+
+#[tokio::test]
+async fn a_kubeconfig_tells_the_server_and_who_we_are() {
+    let server = ApiServer::start().await;
+    server.put("own", json!({}), &["10.244.1.0/24"]);
+    let agent = Agent::of(&server, "kubeconfig", V4).await;
+    let path = agent.folder.join("kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: k, user: u}}\n\
+         clusters:\n- name: k\n  cluster: {{server: \"{}\"}}\nusers:\n- name: u\n  user: {{token: secret}}\n",
+        server.url
+    );
+    std::fs::write(&path, text).unwrap();
+    let options =
+        KubernetesOptions { api_url: None, kubeconfig: Some(path.clone()), ..agent.options.clone() };
+    Kubernetes::new(&options).await.unwrap().acquire(&registration()).await.unwrap();
+    assert_eq!(server.count(&["PATCH", "Bearer secret"]), 1);
+    std::fs::write(&path, "nonsense: [").unwrap();
+    let error = Kubernetes::new(&options).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("kubernetes: fail to create kubernetes config: ") && error.contains("kubeconfig: "),
+        "{error}"
+    );
+}
