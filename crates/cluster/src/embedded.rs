@@ -111,8 +111,12 @@ impl Embedded {
             let pools = store.config(text)?.pools()?;
             let (nodes, _) = row::all(&transaction).map_err(failed("read nodes"))?;
             let own = nodes.iter().find(|node| node.name == registration.name).map(|node| node.ranges);
-            let others: Vec<Ranges> =
-                nodes.iter().filter(|node| node.name != registration.name).map(|node| node.ranges).collect();
+            let taken = row::ranges(&transaction).map_err(failed("read ranges"))?;
+            let others: Vec<Ranges> = taken
+                .into_iter()
+                .filter(|(name, _)| *name != registration.name)
+                .map(|(_, ranges)| ranges)
+                .collect();
             let ranges = match own.filter(|own| pools.fit(*own)) {
                 Some(own) => own,
                 None if choice::may_keep(&pools, registration.previous, &others) => registration.previous,

@@ -150,6 +150,22 @@ async fn a_row_that_makes_no_sense_is_left_out_and_a_lost_file_said() {
 }
 
 #[tokio::test]
+async fn the_range_of_a_row_that_makes_no_sense_is_taken_nevertheless() {
+    let scratch = Scratch::new("taken");
+    let path = scratch.0.join("cluster.db");
+    let store = Embedded::open(&path).await.unwrap();
+    store.set_network(SMALL).await.unwrap();
+    let insert =
+        "INSERT INTO node (name, v4, backend, data) VALUES ('x', '10.8.0.4/30', 'vxlan', 'nonsense'), \
+                  ('y', '10.8.0.8/31', 'vxlan', NULL)";
+    rusqlite::Connection::open(&path).unwrap().execute(insert, []).unwrap();
+    let node = store.acquire(&registration("a")).await.unwrap();
+    assert_eq!(node.ranges.v4.unwrap().to_string(), "10.8.0.12/30");
+    assert!(store.acquire(&registration("b")).await.is_err());
+    store.acquire(&registration("x")).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_file_of_somebody_else_is_refused() {
     let scratch = Scratch::new("foreign");
     let path = scratch.0.join("other.db");

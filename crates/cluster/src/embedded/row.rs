@@ -23,6 +23,18 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<(Vec<Node>, Vec<R
     Ok((nodes, refused))
 }
 
+/// What is taken, by whom: also by rows that otherwise make no sense.
+pub(super) fn ranges(connection: &Connection) -> rusqlite::Result<Vec<(String, Ranges)>> {
+    let mut statement = connection.prepare("SELECT name, v4, v6 FROM node")?;
+    let read = |row: &Row<'_>| {
+        let (v4, v6): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
+        let (v4, v6) = (v4.and_then(|text| text.parse().ok()), v6.and_then(|text| text.parse().ok()));
+        Ok((row.get(0)?, Ranges { v4, v6 }))
+    };
+    let rows = statement.query_map([], read)?;
+    rows.collect()
+}
+
 fn node(name: String, row: &Row<'_>) -> rusqlite::Result<Result<Node, String>> {
     let texts: [Option<String>; 4] = [row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?];
     let (kind, data): (String, [Option<String>; 2]) = (row.get(5)?, [row.get(6)?, row.get(7)?]);

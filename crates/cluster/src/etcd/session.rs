@@ -155,12 +155,12 @@ impl Session {
         let options = lease.as_ref().map(|lease| PutOptions::new().with_lease(lease.id()));
         let put = TxnOp::put(key, value, options);
         let done = patiently(self.client.txn(Txn::new().when(only_if).and_then([put]))).await;
-        let succeeded = done.as_ref().is_ok_and(|answer| answer.succeeded());
+        // Without an answer nobody knows whether it was done. If it was, the key hangs on the lease, which must live; if not,
+        // the lease ends by itself.
+        let succeeded = done.map_err(self.failed(format!("put {key}")))?.succeeded();
         if let Some(lease) = lease.as_ref().filter(|_| !succeeded) {
-            // Nothing hangs on it. If this fails, too, it ends by itself.
             let _ = patiently(self.client.lease_revoke(lease.id())).await;
         }
-        done.map_err(self.failed(format!("put {key}")))?;
         let end = |seconds: i64| SystemTime::now() + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         Ok(succeeded.then(|| lease.map(|lease| end(lease.ttl()))))
     }
