@@ -26,11 +26,11 @@ impl Drop for Scratch {
 
 async fn until(watch: &mut Watch, wanted: impl Fn(&Generation) -> bool) -> Generation {
     let mut generation = watch.latest();
-    let end = tokio::time::Instant::now() + Duration::from_secs(10);
+    let end = tokio::time::Instant::now() + Duration::from_secs(60);
     while !wanted(&generation) {
         generation = tokio::time::timeout_at(end, watch.changed())
             .await
-            .unwrap_or_else(|_| panic!("not within 10 s; the last was {generation:?}"));
+            .unwrap_or_else(|_| panic!("not within 60 s; the last was {generation:?}"));
     }
     generation
 }
