@@ -43,7 +43,8 @@ pub trait Store {
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError>;
 }
 
-impl<S: Store + ?Sized> Store for &S {
+/// Several may hold one store.
+impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
         (**self).get(key)
     }

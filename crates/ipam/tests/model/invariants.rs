@@ -6,14 +6,15 @@ use std::net::IpAddr;
 use ipam::blocks::{Block, Owner, State};
 use ipam::moment::Moment;
 
-use crate::explorer::{allocator, Seen};
-use crate::stepwise::Whole;
+use crate::explorer::{allocator, Scenario};
+use crate::stepwise::{Shelves, Whole};
 
-pub fn hold(seen: &Seen<'_>) {
-    let whole = Whole(seen.shelves.clone().into());
+/// `holds` are the addresses that pods use.
+pub fn hold(scenario: &Scenario, shelves: &Shelves, holds: &[(IpAddr, &str)]) {
+    let whole = Whole(shelves.clone().into());
     let now = || Moment::from_unix_nanos(1_787_405_700_000_000_000);
     let allocator = allocator(&whole, now);
-    let name = seen.scenario.name;
+    let name = scenario.name;
     // A block that cannot be read has an address that is free and somebody's, or neither.
     let blocks: Vec<Block> = allocator.blocks().unwrap().into_iter().map(|block| block.expect(name)).collect();
 
@@ -38,25 +39,21 @@ pub fn hold(seen: &Seen<'_>) {
     }
 
     let mut users: BTreeMap<IpAddr, &str> = BTreeMap::new();
-    for (ip, handle) in seen.diaries.iter().flat_map(|(diary, _)| &diary.holds) {
+    for (ip, handle) in holds {
         let other = users.insert(*ip, handle);
         assert_eq!(other, None, "{name}: {ip} has two owners");
         let allocation = blocks.iter().find_map(|block| block.allocation(*ip));
         let holder = allocation.and_then(|allocation| allocation.attribute.handle());
         assert_eq!(holder, Some(*handle), "{name}: {ip} was taken from its pod");
     }
-
-    if seen.is_over {
-        nothing_is_lost(seen, &whole);
-    }
 }
 
 /// Handles of the dead are given back as a runtime's DEL does, and as a sweep does; then nothing may be left.
-fn nothing_is_lost(seen: &Seen<'_>, whole: &Whole) {
-    let (name, rules) = (seen.scenario.name, &seen.scenario.rules);
+pub fn nothing_is_lost(scenario: &Scenario, shelves: &Shelves) {
+    let (name, rules) = (scenario.name, &scenario.rules);
+    let whole = &Whole(shelves.clone().into());
     let later = || Moment::from_unix_nanos(1_787_409_200_000_000_000);
     let much_later = || Moment::from_unix_nanos(1_787_412_800_000_000_000);
-    let saved = whole.0.borrow().clone();
     let clean = |how: &str| {
         let allocator = allocator(whole, much_later);
         allocator.thaw(rules).expect(name);
@@ -66,11 +63,11 @@ fn nothing_is_lost(seen: &Seen<'_>, whole: &Whole) {
         let left: Vec<_> = whole.0.borrow().entries("").into_iter().map(|entry| entry.key).collect();
         assert!(left.is_empty(), "{name}: {how} leaves {left:?}");
     };
-    for handle in seen.scenario.handles {
+    for handle in scenario.handles {
         allocator(whole, later).release_handle(rules, handle).expect(name);
     }
     clean("release by handle");
-    *whole.0.borrow_mut() = saved;
+    *whole.0.borrow_mut() = shelves.clone();
     let swept = allocator(whole, later).sweep(rules, |_| false).expect(name);
     assert!(swept.errors.is_empty(), "{name}: {:?}", swept.errors);
     clean("a sweep");

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
 
 use ipam::store::{Entry, Revision, Store, StoreError};
 
@@ -9,7 +11,17 @@ use ipam::store::{Entry, Revision, Store, StoreError};
 /// survives a deletion. Revisions of different keys have nothing to do with each other, so that worlds which differ only in the order of
 /// writes to different keys are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shelves(pub BTreeMap<String, (u64, Option<Vec<u8>>)>);
+pub struct Shelves(BTreeMap<Rc<str>, (u64, Option<Rc<[u8]>>)>);
+
+/// What a node asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    Get(String),
+    List(String),
+    Create(String, Vec<u8>),
+    Update(String, Vec<u8>, Revision),
+    Delete(String, Revision),
+}
 
 /// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,177 +30,154 @@ pub enum Answer {
     Written(Result<Revision, StoreError>),
 }
 
-/// What becomes of the next operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is done, and answered.
-    Done,
-    /// It is done, but the answer is lost: the node cannot know.
-    AnswerLost,
+impl Operation {
+    pub fn is_write(&self) -> bool {
+        !matches!(self, Operation::Get(_) | Operation::List(_))
+    }
+
+    fn key(&self) -> &str {
+        match self {
+            Operation::Get(key)
+            | Operation::List(key)
+            | Operation::Create(key, _)
+            | Operation::Update(key, ..)
+            | Operation::Delete(key, _) => key,
+        }
+    }
+
+    /// The operation was done, or not, but nobody will tell.
+    pub fn unanswered(&self, why: &str) -> Answer {
+        let key = self.key().to_owned();
+        let error = StoreError::Unavailable { store: "model".into(), verb: "answer", key, why: why.into() };
+        match self.is_write() {
+            true => Answer::Written(Err(error)),
+            false => Answer::Entries(Err(error)),
+        }
+    }
 }
 
-/// The store as one node sees it during one run of its program.
-pub struct Stepwise<'a> {
-    log: &'a [Answer],
+impl Shelves {
+    pub fn entries(&self, prefix: &str) -> Vec<Entry> {
+        let from = self.0.range::<str, _>((Bound::Included(prefix), Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
+        from.filter_map(|(key, (revision, value))| {
+            Some(Entry { key: key.to_string(), value: value.as_ref()?.to_vec(), revision: Revision(*revision) })
+        })
+        .collect()
+    }
+
+    pub fn apply(&mut self, operation: &Operation) -> Answer {
+        let key = operation.key();
+        let there = self.0.get(key).filter(|(_, value)| value.is_some()).map(|(revision, _)| Revision(*revision));
+        let expected = |revision: &Revision| match there {
+            Some(now) if now == *revision => Ok(()),
+            Some(_) => Err(StoreError::Changed { key: key.into() }),
+            None => Err(StoreError::Missing { key: key.into() }),
+        };
+        let written = match operation {
+            Operation::List(prefix) => return Answer::Entries(Ok(self.entries(prefix))),
+            Operation::Get(key) => {
+                let mut found = self.entries(key);
+                found.retain(|entry| entry.key == *key);
+                return Answer::Entries(Ok(found));
+            }
+            Operation::Create(..) if there.is_some() => Err(StoreError::Exists { key: key.into() }),
+            Operation::Create(_, value) => Ok(Some(value)),
+            Operation::Update(_, value, revision) => expected(revision).map(|()| Some(value)),
+            Operation::Delete(_, revision) => expected(revision).map(|()| None),
+        };
+        Answer::Written(written.map(|value| {
+            let entry = self.0.entry(key.into()).or_default();
+            *entry = (entry.0 + 1, value.map(|value| value.as_slice().into()));
+            Revision(entry.0)
+        }))
+    }
+}
+
+/// Anything that can be asked.
+trait Oracle {
+    fn ask(&self, operation: Operation) -> Answer;
+}
+
+/// A node's store during one run of its program: it answers from a log, and cuts the program off behind that.
+pub struct Stepwise {
+    log: Vec<Answer>,
     place: Cell<usize>,
-    shelves: RefCell<&'a mut Shelves>,
-    fate: Fate,
-    /// The answer to the operation behind the log.
-    pub next: RefCell<Option<Answer>>,
-    /// Whether that operation was a write.
-    pub was_write: Cell<bool>,
+    /// The operation behind the log.
+    pub next: RefCell<Option<Operation>>,
 }
 
 const CUT_OFF: &str = "cut off";
 
-impl<'a> Stepwise<'a> {
-    pub fn new(log: &'a [Answer], shelves: &'a mut Shelves, fate: Fate) -> Stepwise<'a> {
-        let (next, was_write) = (RefCell::new(None), Cell::new(false));
-        Stepwise { log, place: Cell::new(0), shelves: RefCell::new(shelves), fate, next, was_write }
+impl Stepwise {
+    pub fn new(log: Vec<Answer>) -> Stepwise {
+        Stepwise { log, place: Cell::new(0), next: RefCell::new(None) }
     }
 
     /// How many operations the node has done so far, for its clock.
     pub fn steps(&self) -> u64 {
         self.place.get() as u64
     }
+}
 
-    /// Whether the program has come to the end of its log.
-    pub fn is_cut_off(error: &StoreError) -> bool {
-        matches!(error, StoreError::Unavailable { why, .. } if why == CUT_OFF)
-    }
-
-    fn answer(&self, key: &str, is_write: bool, act: impl FnOnce(&mut Shelves) -> Answer) -> Answer {
+impl Oracle for Stepwise {
+    fn ask(&self, operation: Operation) -> Answer {
         let place = self.place.replace(self.place.get() + 1);
         if let Some(answer) = self.log.get(place) {
             return answer.clone();
         }
-        if place == self.log.len() && self.next.borrow().is_none() {
-            let answer = act(&mut self.shelves.borrow_mut());
-            let answer = match (self.fate, answer) {
-                (Fate::AnswerLost, Answer::Written(_)) => Answer::Written(Err(unavailable(key, "answer lost"))),
-                (_, answer) => answer,
-            };
-            self.was_write.set(is_write);
-            *self.next.borrow_mut() = Some(answer);
-        }
-        match is_write {
-            true => Answer::Written(Err(unavailable(key, CUT_OFF))),
-            false => Answer::Entries(Err(unavailable(key, CUT_OFF))),
-        }
-    }
-
-    fn read(&self, key: &str, act: impl FnOnce(&mut Shelves) -> Vec<Entry>) -> Result<Vec<Entry>, StoreError> {
-        match self.answer(key, false, |shelves| Answer::Entries(Ok(act(shelves)))) {
-            Answer::Entries(entries) => entries,
-            Answer::Written(_) => panic!("a program must do the same when it is run again"),
-        }
-    }
-
-    fn write(
-        &self,
-        key: &str,
-        act: impl FnOnce(&mut Shelves) -> Result<Revision, StoreError>,
-    ) -> Result<Revision, StoreError> {
-        match self.answer(key, true, |shelves| Answer::Written(act(shelves))) {
-            Answer::Written(written) => written,
-            Answer::Entries(_) => panic!("a program must do the same when it is run again"),
-        }
-    }
-}
-
-fn unavailable(key: &str, why: &str) -> StoreError {
-    StoreError::Unavailable { store: "model".into(), verb: "answer", key: key.into(), why: why.into() }
-}
-
-impl Shelves {
-    pub fn entries(&self, prefix: &str) -> Vec<Entry> {
-        let from = self.0.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
-        from.filter_map(|(key, (revision, value))| {
-            Some(Entry { key: key.clone(), value: value.clone()?, revision: Revision(*revision) })
-        })
-        .collect()
-    }
-
-    fn put(&mut self, key: &str, value: Option<&[u8]>) -> Revision {
-        let entry = self.0.entry(key.into()).or_default();
-        *entry = (entry.0 + 1, value.map(Into::into));
-        Revision(entry.0)
-    }
-
-    fn expect(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
-        match self.0.get(key) {
-            Some((now, Some(_))) if *now == revision.0 => Ok(()),
-            Some((_, Some(_))) => Err(StoreError::Changed { key: key.into() }),
-            _ => Err(StoreError::Missing { key: key.into() }),
-        }
-    }
-
-    fn create(&mut self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
-        match self.0.get(key) {
-            Some((_, Some(_))) => Err(StoreError::Exists { key: key.into() }),
-            _ => Ok(self.put(key, Some(value))),
-        }
-    }
-
-    fn update(&mut self, key: &str, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
-        self.expect(key, revision)?;
-        Ok(self.put(key, Some(value)))
-    }
-
-    fn delete(&mut self, key: &str, revision: Revision) -> Result<Revision, StoreError> {
-        self.expect(key, revision)?;
-        Ok(self.put(key, None))
-    }
-}
-
-impl Store for Stepwise<'_> {
-    fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        let entries = self.read(key, |shelves| {
-            let mut entries = shelves.entries(key);
-            entries.retain(|entry| entry.key == key);
-            entries
-        })?;
-        Ok(entries.into_iter().next())
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
-        self.read(prefix, |shelves| shelves.entries(prefix))
-    }
-
-    fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
-        self.write(key, |shelves| shelves.create(key, value))
-    }
-
-    fn update(&self, key: &str, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
-        self.write(key, |shelves| shelves.update(key, value, revision))
-    }
-
-    fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
-        self.write(key, |shelves| shelves.delete(key, revision)).map(drop)
+        let answer = operation.unanswered(CUT_OFF);
+        self.next.borrow_mut().get_or_insert(operation);
+        answer
     }
 }
 
 /// The shelves as a store without steps, to look at a world and to clean up at its end.
 pub struct Whole(pub RefCell<Shelves>);
 
-impl Store for Whole {
-    fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        Ok(self.0.borrow().entries(key).into_iter().find(|entry| entry.key == key))
+impl Oracle for Whole {
+    fn ask(&self, operation: Operation) -> Answer {
+        self.0.borrow_mut().apply(&operation)
     }
+}
 
-    fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.0.borrow().entries(prefix))
+macro_rules! stores {
+    ($($oracle:ty),*) => {$(
+        impl Store for $oracle {
+            fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+                Ok(entries(self.ask(Operation::Get(key.into())))?.into_iter().next())
+            }
+
+            fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
+                entries(self.ask(Operation::List(prefix.into())))
+            }
+
+            fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
+                written(self.ask(Operation::Create(key.into(), value.into())))
+            }
+
+            fn update(&self, key: &str, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
+                written(self.ask(Operation::Update(key.into(), value.into(), revision)))
+            }
+
+            fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
+                written(self.ask(Operation::Delete(key.into(), revision))).map(drop)
+            }
+        }
+    )*};
+}
+
+stores!(Stepwise, Whole);
+
+fn entries(answer: Answer) -> Result<Vec<Entry>, StoreError> {
+    match answer {
+        Answer::Entries(entries) => entries,
+        Answer::Written(_) => panic!("a program must do the same when it is run again"),
     }
+}
 
-    fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
-        self.0.borrow_mut().create(key, value)
-    }
-
-    fn update(&self, key: &str, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
-        self.0.borrow_mut().update(key, value, revision)
-    }
-
-    fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
-        self.0.borrow_mut().delete(key, revision).map(drop)
+fn written(answer: Answer) -> Result<Revision, StoreError> {
+    match answer {
+        Answer::Written(written) => written,
+        Answer::Entries(_) => panic!("a program must do the same when it is run again"),
     }
 }
