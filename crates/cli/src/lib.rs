@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod answer;
 mod catalogue;
 mod cnitool;
@@ -55,6 +56,9 @@ enum Command {
     /// Keep leases for pods whose addresses come from a DHCP server.
     #[command(subcommand)]
     Dhcp(dhcp_daemon::Dhcp),
+    /// Address pools and blocks of a cluster: look at them, check them, change them.
+    #[command(subcommand)]
+    Ipam(Box<addresses::Verb>),
     /// The network plugins that this program knows.
     Plugins,
     /// Prove with packets that pods and nodes reach each other, and see each other's own addresses.
@@ -86,6 +90,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(()) => return ExitCode::SUCCESS,
             Err(failure) => Err(failure),
         },
+        Command::Ipam(verb) => verb.run(),
         Command::Plugins => Ok(catalogue::plugins()),
         Command::Verify(command) => command.run(),
         Command::Version => Ok(catalogue::version()),

@@ -111,7 +111,9 @@ fn a_list_is_a_prefix_in_order(open: Open<'_>) {
 fn any_bytes_and_any_key_are_kept(open: Open<'_>) {
     let store = open();
     let large: Vec<u8> = (0..200_000u32).map(|number| number as u8).collect();
-    for (key, value) in [("/empty", &b""[..]), ("/zero", b"\0\xff\xfe"), ("/large", &large), ("/'; --\n\"", b"x")] {
+    for (key, value) in
+        [("/empty", &b""[..]), ("/zero", b"\0\xff\xfe"), ("/large", &large), ("/'; --\n\"", b"x")]
+    {
         let revision = store.create(key, value).expect("create");
         assert_eq!(store.get(key).expect("get").expect("entry").value, value);
         store.update(key, value, revision).expect("update");
@@ -131,7 +133,10 @@ fn of_many_writers_one_wins(open: Open<'_>) {
                     barrier.wait();
                     match round % 2 {
                         0 => store.create("/a", &value).is_ok(),
-                        _ => store.create(&format!("/{number}"), &value).is_ok() && store.create("/a", &value).is_ok(),
+                        _ => {
+                            store.create(&format!("/{number}"), &value).is_ok()
+                                && store.create("/a", &value).is_ok()
+                        }
                     }
                 }
             };
@@ -177,13 +182,16 @@ fn now() -> Moment {
 fn pods_come_and_go(open: Open<'_>) {
     let store = open();
     let allocator = Allocator::new(&*store, now);
-    allocator.add_pool(&Pool::new("pods", "10.244.1.0/29".parse().expect("a network")).with_block_size(30)).expect("a pool");
+    allocator
+        .add_pool(&Pool::new("pods", "10.244.1.0/29".parse().expect("a network")).with_block_size(30))
+        .expect("a pool");
     let rules = Rules::load(&*store).expect("rules");
     let first = allocator.assign(&rules, &Request::new(Owner::host("node1"), "net.one")).expect("an address");
     let [address] = first.addresses[..] else { panic!("{first:?}") };
     let block = address.trunc();
     let tail = format!("ipv4/block/{}-30", block.addr());
-    let keys: Vec<String> = store.list("/calico/ipam/").expect("list").into_iter().map(|entry| entry.key).collect();
+    let keys: Vec<String> =
+        store.list("/calico/ipam/").expect("list").into_iter().map(|entry| entry.key).collect();
     let wanted = [
         format!("/calico/ipam/v2/assignment/{tail}"),
         "/calico/ipam/v2/handle/net.one".into(),
@@ -217,7 +225,9 @@ fn nodes_at_once_never_share_an_address(open: Open<'_>) {
     const PODS: usize = 6;
     let store = open();
     let allocator = Allocator::new(&*store, now);
-    allocator.add_pool(&Pool::new("pods", "fd00::/123".parse().expect("a network")).with_block_size(126)).expect("a pool");
+    allocator
+        .add_pool(&Pool::new("pods", "fd00::/123".parse().expect("a network")).with_block_size(126))
+        .expect("a pool");
     let rules = Arc::new(Rules { config: Config::default(), ..Rules::load(&*store).expect("rules") });
     let all: Vec<IpAddr> = std::thread::scope(|scope| {
         let node = |number: usize| {
@@ -225,7 +235,8 @@ fn nodes_at_once_never_share_an_address(open: Open<'_>) {
             move || {
                 let allocator = Allocator::new(&*store, now);
                 let pod = |pod: usize| {
-                    let mut request = Request::new(Owner::host(format!("node{number}")), format!("net.{number}-{pod}"));
+                    let mut request =
+                        Request::new(Owner::host(format!("node{number}")), format!("net.{number}-{pod}"));
                     request.family = crate::blocks::Family::V6;
                     let assigned = allocator.assign(&rules, &request).expect("an address");
                     assert_eq!(assigned.shortage, None);

@@ -95,7 +95,12 @@ fn numbers<const N: usize>(text: &str, separator: char) -> Option<[i64; N]> {
     let parts: Option<Vec<i64>> = text
         .split(separator)
         .map(|part| {
-            part.bytes().all(|c| c.is_ascii_digit()).then_some(part).filter(|part| part.len() <= 4)?.parse().ok()
+            part.bytes()
+                .all(|c| c.is_ascii_digit())
+                .then_some(part)
+                .filter(|part| part.len() <= 4)?
+                .parse()
+                .ok()
         })
         .collect();
     parts?.try_into().ok()
@@ -113,7 +118,9 @@ mod tests {
         assert_eq!(moment.timestamp(), "2026-08-22 13:33:20.1 +0000 UTC");
         assert_eq!(Moment::from_unix_nanos(0).timestamp(), "1970-01-01 00:00:00 +0000 UTC");
         assert_eq!(Moment::parse_rfc3339("2026-08-22T15:33:20.1+02:00"), Some(moment));
-        for nonsense in ["", "2026-08-22", "2026-13-01T00:00:00Z", "2026-08-22T13:33:20", "x-y-zT1:2:3Z", "TZ"] {
+        for nonsense in
+            ["", "2026-08-22", "2026-13-01T00:00:00Z", "2026-08-22T13:33:20", "x-y-zT1:2:3Z", "TZ"]
+        {
             assert_eq!(Moment::parse_rfc3339(nonsense), None, "{nonsense}");
         }
     }

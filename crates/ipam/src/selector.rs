@@ -119,9 +119,8 @@ impl fmt::Display for Term {
         let joined = |terms: &[Term], word: &str| {
             terms.iter().map(ToString::to_string).collect::<Vec<_>>().join(&format!(" {word} "))
         };
-        let set = |texts: &BTreeSet<String>| {
-            texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", ")
-        };
+        let set =
+            |texts: &BTreeSet<String>| texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", ");
         match self {
             Term::All => write!(f, "all()"),
             Term::Global => write!(f, "global()"),

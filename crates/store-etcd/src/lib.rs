@@ -14,7 +14,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse,
+    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KeyValue, KvClient, Txn, TxnOp,
+    TxnOpResponse,
 };
 use ipam::store::{Entry, Revision, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
@@ -38,15 +39,22 @@ impl EtcdStore {
     /// Connects to a cluster by some of its members, such as `http://10.0.0.1:2379`.
     pub fn connect(endpoints: &[String], tls: Option<&TlsFiles>) -> Result<EtcdStore, StoreError> {
         let name = endpoints.join(",");
-        let fail = |why: String| StoreError::Unavailable { store: name.clone(), verb: "open", key: String::new(), why };
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| fail(error.to_string()))?;
+        let fail = |why: String| StoreError::Unavailable {
+            store: name.clone(),
+            verb: "open",
+            key: String::new(),
+            why,
+        };
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(|error| fail(error.to_string()))?;
         let mut options = ConnectOptions::new().with_timeout(PATIENCE).with_connect_timeout(CONNECT);
         if let Some(files) = tls {
             options = options.with_tls(files.read().map_err(fail)?);
         }
         let client = runtime.block_on(Client::connect(endpoints, Some(options)));
         // A list of all blocks of a large cluster is larger than a client expects by default.
-        let kv = client.map_err(|error| fail(words(&error)))?.kv_client().max_decoding_message_size(usize::MAX);
+        let kv =
+            client.map_err(|error| fail(words(&error)))?.kv_client().max_decoding_message_size(usize::MAX);
         Ok(EtcdStore { name, runtime, kv })
     }
 
@@ -86,7 +94,13 @@ impl EtcdStore {
         Ok(Err(there))
     }
 
-    fn write_at(&self, verb: &'static str, key: &str, at: Revision, act: TxnOp) -> Result<Revision, StoreError> {
+    fn write_at(
+        &self,
+        verb: &'static str,
+        key: &str,
+        at: Revision,
+        act: TxnOp,
+    ) -> Result<Revision, StoreError> {
         let compare = Compare::mod_revision(key, CompareOp::Equal, i64::try_from(at.0).unwrap_or(i64::MAX));
         let key_again = key.to_owned();
         self.write(verb, key, compare, act)?.map_err(|there| match there {

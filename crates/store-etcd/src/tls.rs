@@ -15,7 +15,8 @@ pub struct TlsFiles {
 
 impl TlsFiles {
     pub(crate) fn read(&self) -> Result<TlsOptions, String> {
-        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        let read =
+            |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
         let mut options = TlsOptions::new();
         if let Some(path) = &self.authority {
             options = options.ca_certificate(Certificate::from_pem(read(path)?));

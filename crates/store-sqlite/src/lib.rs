@@ -40,7 +40,8 @@ impl SqliteStore {
         connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
         // A power failure may cost the last writes, as it costs the pods that they were made for, but never the file.
         connection.pragma_update(None, "synchronous", "normal").map_err(fail)?;
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
         transaction.execute_batch(SCHEMA).and_then(|()| transaction.commit()).map_err(fail)?;
         Ok(SqliteStore { path: path.into(), connection: Mutex::new(connection) })
     }
@@ -64,7 +65,8 @@ impl SqliteStore {
     ) -> Result<Revision, StoreError> {
         let fail = self.fail(verb, key);
         let mut connection = self.connection();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail)?;
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail)?;
         let found = transaction
             .prepare_cached("SELECT revision FROM entries WHERE key = ?1")
             .and_then(|mut query| query.query_row([key], |row| row.get::<_, i64>(0)).optional())
@@ -99,8 +101,8 @@ impl Store for SqliteStore {
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
         let connection = self.connection();
         let read = || -> rusqlite::Result<Vec<Entry>> {
-            let mut query =
-                connection.prepare_cached("SELECT key, value, revision FROM entries WHERE key >= ?1 ORDER BY key")?;
+            let mut query = connection
+                .prepare_cached("SELECT key, value, revision FROM entries WHERE key >= ?1 ORDER BY key")?;
             let mut rows = query.query([prefix])?;
             let mut entries = Vec::new();
             while let Some(row) = rows.next()? {
@@ -123,7 +125,8 @@ impl Store for SqliteStore {
 
     fn update(&self, key: &str, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
         self.write("update", key, Some(revision), |transaction, number| {
-            transaction.execute("UPDATE entries SET value = ?2, revision = ?3 WHERE key = ?1", (key, value, number))
+            transaction
+                .execute("UPDATE entries SET value = ?2, revision = ?3 WHERE key = ?1", (key, value, number))
         })
     }
 
@@ -145,5 +148,10 @@ fn revision(number: i64) -> Revision {
 }
 
 fn unavailable(path: &Path, verb: &'static str, key: &str, why: &str) -> StoreError {
-    StoreError::Unavailable { store: format!("sqlite:{}", path.display()), verb, key: key.into(), why: why.into() }
+    StoreError::Unavailable {
+        store: format!("sqlite:{}", path.display()),
+        verb,
+        key: key.into(),
+        why: why.into(),
+    }
 }

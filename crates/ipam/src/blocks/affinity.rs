@@ -59,9 +59,8 @@ mod tests {
 
     #[test]
     fn the_bytes_are_calicos() {
-        let written = |state| {
-            String::from_utf8(Affinity { state, ..Affinity::pending() }.encode().unwrap()).unwrap()
-        };
+        let written =
+            |state| String::from_utf8(Affinity { state, ..Affinity::pending() }.encode().unwrap()).unwrap();
         assert_eq!(written(State::Pending), r#"{"state":"pending","deleted":false}"#);
         assert_eq!(written(State::Confirmed), r#"{"state":"confirmed","deleted":false}"#);
         assert_eq!(written(State::PendingDeletion), r#"{"state":"pendingDeletion","deleted":false}"#);

@@ -63,8 +63,10 @@ impl<'a> Allocator<'a> {
     /// All handles by their ids.
     pub fn handles(&self) -> Result<Vec<(String, Handle)>, Error> {
         let all = Record::<Handle>::list(self.store, key::HANDLES)?.into_iter();
-        all.map(|record| record.map(|record| (key::parse_handle(&record.key).unwrap_or_default().into(), record.value)))
-            .collect()
+        all.map(|record| {
+            record.map(|record| (key::parse_handle(&record.key).unwrap_or_default().into(), record.value))
+        })
+        .collect()
     }
 
     /// All claims, or those of one owner.
@@ -127,7 +129,11 @@ impl<'a> Allocator<'a> {
     }
 
     /// Tries until `attempt` has an answer: `None`, and a write that came too late, mean that the world has changed.
-    pub(in crate::blocks) fn retry<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<Option<T>, Error>) -> Result<T, Error> {
+    pub(in crate::blocks) fn retry<T>(
+        &self,
+        what: &str,
+        mut attempt: impl FnMut() -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
         for _ in 0..PATIENCE {
             match attempt() {
                 Ok(Some(answer)) => return Ok(answer),
@@ -147,4 +153,3 @@ fn named_by_its_key(record: Record<Block>) -> Result<Record<Block>, Error> {
         false => Err(Error::Malformed { why: format!("it holds {}", record.value.cidr()), key: record.key }),
     }
 }
-

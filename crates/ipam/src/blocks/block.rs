@@ -165,7 +165,8 @@ impl Block {
     /// Gives addresses back. Those of `cooldown` 0 are free at once; else they cool down first.
     pub(super) fn release(&mut self, ips: &[IpAddr], now: Moment, cooldown: u64) {
         for ip in ips {
-            let Some(ordinal) = self.ordinal(*ip).filter(|ordinal| self.allocations[*ordinal].is_some()) else {
+            let Some(ordinal) = self.ordinal(*ip).filter(|ordinal| self.allocations[*ordinal].is_some())
+            else {
                 continue;
             };
             self.sequence_number_for_allocation.remove(&ordinal.to_string());
@@ -259,16 +260,23 @@ impl Block {
             return Err(format!("{} is no block", self.cidr));
         }
         if self.allocations.len() != 1 << bits {
-            return Err(format!("it has {} addresses, and allocations for {}", 1 << bits, self.allocations.len()));
+            return Err(format!(
+                "it has {} addresses, and allocations for {}",
+                1 << bits,
+                self.allocations.len()
+            ));
         }
-        if let Some(index) = self.allocations.iter().flatten().find(|index| **index >= self.attributes.len()) {
+        if let Some(index) = self.allocations.iter().flatten().find(|index| **index >= self.attributes.len())
+        {
             return Err(format!("an address refers to attribute {index} of {}", self.attributes.len()));
         }
         let mut is_free = vec![false; self.allocations.len()];
         for ordinal in &self.unallocated {
             match self.allocations.get(*ordinal) {
                 Some(None) if !is_free[*ordinal] => is_free[*ordinal] = true,
-                _ => return Err(format!("address {ordinal} is free twice, or free and in use, or not there")),
+                _ => {
+                    return Err(format!("address {ordinal} is free twice, or free and in use, or not there"))
+                }
             }
         }
         let lost = |(ordinal, index): (usize, &Option<usize>)| index.is_none() && !is_free[ordinal];

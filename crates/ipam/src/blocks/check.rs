@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -78,13 +77,6 @@ pub enum Problem {
         /// The prefix length of the pool's blocks.
         wanted: u8,
     },
-    /// Addresses that nobody uses.
-    Leaked {
-        /// The address.
-        ip: IpAddr,
-        /// The handle that has it.
-        handle: String,
-    },
 }
 
 impl fmt::Display for Problem {
@@ -98,7 +90,11 @@ impl fmt::Display for Problem {
                 write!(f, "handle {handle} counts {counted} addresses of {block}, which gives it only {held}")
             }
             Problem::StaleAffinity { owner, block, state, holder } => match holder {
-                None => write!(f, "{owner} has a claim ({}) to {block}, which is not there or nobody's", name(*state)),
+                None => write!(
+                    f,
+                    "{owner} has a claim ({}) to {block}, which is not there or nobody's",
+                    name(*state)
+                ),
                 Some(holder) => {
                     write!(f, "{owner} has a claim ({}) to {block}, which belongs to {holder}", name(*state))
                 }
@@ -106,10 +102,13 @@ impl fmt::Display for Problem {
             Problem::UnfinishedAffinity { owner, block, state } => {
                 write!(f, "the claim of {owner} to {block} is unfinished ({})", name(*state))
             }
-            Problem::Unclaimed { block, owner } => write!(f, "{block} belongs to {owner}, who has no claim to it"),
-            Problem::Homeless { block, in_use } => write!(f, "{block} is in no pool; {in_use} addresses are in use"),
+            Problem::Unclaimed { block, owner } => {
+                write!(f, "{block} belongs to {owner}, who has no claim to it")
+            }
+            Problem::Homeless { block, in_use } => {
+                write!(f, "{block} is in no pool; {in_use} addresses are in use")
+            }
             Problem::OddSize { block, wanted } => write!(f, "{block} is not of its pool's size, /{wanted}"),
-            Problem::Leaked { ip, handle } => write!(f, "{ip} of {handle} is used by nobody"),
         }
     }
 }
@@ -184,7 +183,11 @@ fn compare_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, 
     let mut problems = Vec::new();
     let mut held: BTreeMap<(&str, IpNet), usize> = BTreeMap::new();
     for block in blocks.values() {
-        for handle in block.allocations().filter(|one| !one.attribute.is_reserved()).filter_map(|one| one.attribute.handle()) {
+        for handle in block
+            .allocations()
+            .filter(|one| !one.attribute.is_reserved())
+            .filter_map(|one| one.attribute.handle())
+        {
             *held.entry((handle, block.cidr())).or_default() += 1;
         }
     }
@@ -208,14 +211,19 @@ fn compare_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, 
     problems
 }
 
-fn compare_affinities(affinities: &[(Owner, IpNet, Affinity)], blocks: &BTreeMap<IpNet, Block>) -> Vec<Problem> {
+fn compare_affinities(
+    affinities: &[(Owner, IpNet, Affinity)],
+    blocks: &BTreeMap<IpNet, Block>,
+) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (owner, cidr, affinity) in affinities {
         let holder = blocks.get(cidr).and_then(Block::owner);
         let (owner, block, state) = (owner.clone(), *cidr, affinity.state);
         match holder {
             Some(holder) if holder == owner && state == State::Confirmed => {}
-            Some(holder) if holder == owner => problems.push(Problem::UnfinishedAffinity { owner, block, state }),
+            Some(holder) if holder == owner => {
+                problems.push(Problem::UnfinishedAffinity { owner, block, state })
+            }
             holder => problems.push(Problem::StaleAffinity { owner, block, state, holder }),
         }
     }

@@ -53,7 +53,10 @@ impl Config {
         } else if self.max_blocks_per_host > 0 && !self.strict_affinity {
             format!("a limit of {} blocks needs strict affinity", self.max_blocks_per_host)
         } else if self.ip_cooldown_seconds > LONGEST_COOLDOWN {
-            format!("addresses may cool down for {LONGEST_COOLDOWN} s, not for {} s", self.ip_cooldown_seconds)
+            format!(
+                "addresses may cool down for {LONGEST_COOLDOWN} s, not for {} s",
+                self.ip_cooldown_seconds
+            )
         } else {
             return Ok(());
         };

@@ -131,9 +131,13 @@ impl Error {
             Error::Store(error) => error.hint(),
             Error::Malformed { .. } => "look at the record with the store's own tool, and mend or remove it",
             Error::Selector { .. } => "correct nodeSelector or namespaceSelector of the pool",
-            Error::NoPool { .. } => "enable a pool, or look at its nodeSelector, namespaceSelector and allowedUses",
+            Error::NoPool { .. } => {
+                "enable a pool, or look at its nodeSelector, namespaceSelector and allowedUses"
+            }
             Error::UnknownPool { .. } => "name an enabled pool of the right family, by name or CIDR",
-            Error::BlockLimit { .. } => "raise maxBlocksPerHost (podwire ipam configure), or make blocks larger",
+            Error::BlockLimit { .. } => {
+                "raise maxBlocksPerHost (podwire ipam configure), or make blocks larger"
+            }
             Error::StrictAffinity => "add a pool, or allow borrowing (podwire ipam configure)",
             Error::Full { .. } => "add a pool; podwire ipam check finds addresses that nobody uses",
             Error::Taken { .. } => "choose another address",
@@ -141,7 +145,9 @@ impl Error {
             Error::Stale { .. } => "look again: the address was given to somebody else meanwhile",
             Error::NotOwner { .. } | Error::NotEmpty { .. } => "release its addresses first",
             Error::Overlap { .. } => "a pool's block size was changed: drain the old blocks first",
-            Error::Settings { .. } => "borrowing or new blocks must be allowed; a block limit needs strict affinity",
+            Error::Settings { .. } => {
+                "borrowing or new blocks must be allowed; a block limit needs strict affinity"
+            }
             Error::Busy { .. } => "try again",
         }
     }

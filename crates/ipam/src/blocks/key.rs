@@ -123,10 +123,7 @@ mod tests {
             (block(v4), "/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-26"),
             (block(v6), "/calico/ipam/v2/assignment/ipv6/block/fd00::40-122"),
             (affinity(&node, v4), "/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-26"),
-            (
-                affinity(&balancer, v4),
-                "/calico/ipam/v2/virtual/load-balancer/ipv4/block/10.244.1.0-26",
-            ),
+            (affinity(&balancer, v4), "/calico/ipam/v2/virtual/load-balancer/ipv4/block/10.244.1.0-26"),
             (handle("k8s-pod-network.4711"), "/calico/ipam/v2/handle/k8s-pod-network.4711"),
         ];
         for (ours, calicos) in keys {

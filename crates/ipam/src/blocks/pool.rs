@@ -219,7 +219,8 @@ impl Pool {
     }
 
     fn selects(&self, selector: &str, labels: &Labels) -> Result<bool, Error> {
-        let selector = Selector::parse(selector).map_err(|why| Error::Selector { pool: self.name().into(), why })?;
+        let selector =
+            Selector::parse(selector).map_err(|why| Error::Selector { pool: self.name().into(), why })?;
         Ok(selector.matches(labels))
     }
 }
@@ -265,7 +266,11 @@ mod tests {
         assert!(pool.allows(Use::Workload) && pool.allows(Use::Tunnel) && !pool.allows(Use::LoadBalancer));
         assert!(pool.selects_node(&Labels::new()).unwrap());
         assert_eq!(read(r#"{"cidr":"fd00::/48"}"#).block_size(), 122);
-        assert_eq!(read(r#"{"cidr":"10.0.0.0/28","blockSize":26}"#).block_size(), 28, "a block fits its pool");
+        assert_eq!(
+            read(r#"{"cidr":"10.0.0.0/28","blockSize":26}"#).block_size(),
+            28,
+            "a block fits its pool"
+        );
         assert_eq!(
             read(r#"{"cidr":"10.0.0.0/24","blockSize":30}"#).block_of("10.0.0.9".parse().unwrap()),
             Some("10.0.0.8/30".parse().unwrap())

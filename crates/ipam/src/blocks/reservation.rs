@@ -25,10 +25,12 @@ impl Reservations {
 
     /// How many addresses of a network are reserved.
     pub(super) fn size_within(&self, network: IpNet) -> u128 {
-        let cut = self.0.iter().filter_map(|reserved| match (network.contains(reserved), reserved.contains(&network)) {
-            (true, _) => Some(*reserved),
-            (_, true) => Some(network),
-            _ => None,
+        let cut = self.0.iter().filter_map(|reserved| {
+            match (network.contains(reserved), reserved.contains(&network)) {
+                (true, _) => Some(*reserved),
+                (_, true) => Some(network),
+                _ => None,
+            }
         });
         // Networks either hold each other or have nothing in common.
         IpNet::aggregate(&cut.collect()).into_iter().map(size).fold(0, u128::saturating_add)
@@ -36,7 +38,11 @@ impl Reservations {
 
     /// The largest reservation that covers the whole network.
     pub(super) fn covering(&self, network: IpNet) -> Option<IpNet> {
-        self.0.iter().filter(|reserved| reserved.contains(&network)).min_by_key(|net| net.prefix_len()).copied()
+        self.0
+            .iter()
+            .filter(|reserved| reserved.contains(&network))
+            .min_by_key(|net| net.prefix_len())
+            .copied()
     }
 }
 

@@ -24,7 +24,8 @@ pub struct Rules {
 impl Rules {
     /// Reads them.
     pub fn load(store: &dyn Store) -> Result<Rules, Error> {
-        let config = Record::<Config>::find(store, key::CONFIG)?.map(|record| record.value).unwrap_or_default();
+        let config =
+            Record::<Config>::find(store, key::CONFIG)?.map(|record| record.value).unwrap_or_default();
         config.validate()?;
         let pools = Record::<Pool>::list(store, key::POOLS)?;
         let pools = pools.into_iter().map(|pool| Ok(pool?.value)).collect::<Result<_, Error>>()?;

@@ -25,10 +25,8 @@ impl Allocator<'_> {
         if !why.is_empty() {
             return Err(Error::Settings { why });
         }
-        let nets: Vec<IpNet> = cidr
-            .subnets(length)
-            .map_err(|error| Error::Settings { why: error.to_string() })?
-            .collect();
+        let nets: Vec<IpNet> =
+            cidr.subnets(length).map_err(|error| Error::Settings { why: error.to_string() })?.collect();
         let names = nets.iter().enumerate().map(|(place, _)| format!("split-{}-{place}", pool.name()));
         let wanted: Vec<Pool> = names.zip(&nets).map(|(name, net)| pool.part(&name, *net)).collect();
         for part in &wanted {

@@ -42,7 +42,9 @@ pub(super) fn split(text: &str) -> Result<Vec<Token<'_>>, Wrong> {
         let at = text.len() - rest.len();
         let after_label = matches!(tokens.last(), Some(Token { word: Word::Label(_), .. }));
         let (word, left) = match rest.as_bytes()[0] {
-            quote @ (b'"' | b'\'') => literal(&rest[1..], char::from(quote)).ok_or((at, "the text does not end"))?,
+            quote @ (b'"' | b'\'') => {
+                literal(&rest[1..], char::from(quote)).ok_or((at, "the text does not end"))?
+            }
             _ => match sign(rest) {
                 Some(found) => found,
                 None if rest.starts_with(['=', '&', '|']) => return Err((at, "expected ==, && or ||")),

@@ -49,7 +49,11 @@ impl Store for Memory {
     fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
         let shelves = self.shelves();
         let found = shelves.entries.get(key);
-        Ok(found.map(|(value, revision)| Entry { key: key.into(), value: value.clone(), revision: *revision }))
+        Ok(found.map(|(value, revision)| Entry {
+            key: key.into(),
+            value: value.clone(),
+            revision: *revision,
+        }))
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {

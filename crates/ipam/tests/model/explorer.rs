@@ -161,7 +161,8 @@ impl Explorer<'_> {
     fn next_worlds(&mut self, world: &World, plans: &[Rc<Plan>]) -> Vec<World> {
         let mut next = Vec::new();
         for (number, node) in world.nodes.iter().enumerate() {
-            let interrupted = world.running.is_some_and(|other| other != number && world.nodes[other].can_go_on());
+            let interrupted =
+                world.running.is_some_and(|other| other != number && world.nodes[other].can_go_on());
             if !node.can_go_on() || (interrupted && world.interruptions == 0) {
                 continue;
             }

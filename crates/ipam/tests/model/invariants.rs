@@ -16,7 +16,8 @@ pub fn hold(scenario: &Scenario, shelves: &Shelves, holds: &[(IpAddr, &str)]) {
     let allocator = allocator(&whole, now);
     let name = scenario.name;
     // A block that cannot be read has an address that is free and somebody's, or neither.
-    let blocks: Vec<Block> = allocator.blocks().unwrap().into_iter().map(|block| block.expect(name)).collect();
+    let blocks: Vec<Block> =
+        allocator.blocks().unwrap().into_iter().map(|block| block.expect(name)).collect();
 
     let mut claimed = BTreeMap::new();
     for (owner, cidr, affinity) in allocator.affinities(None).unwrap() {

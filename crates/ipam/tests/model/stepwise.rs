@@ -58,16 +58,24 @@ impl Operation {
 
 impl Shelves {
     pub fn entries(&self, prefix: &str) -> Vec<Entry> {
-        let from = self.0.range::<str, _>((Bound::Included(prefix), Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix));
+        let from = self
+            .0
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix));
         from.filter_map(|(key, (revision, value))| {
-            Some(Entry { key: key.to_string(), value: value.as_ref()?.to_vec(), revision: Revision(*revision) })
+            Some(Entry {
+                key: key.to_string(),
+                value: value.as_ref()?.to_vec(),
+                revision: Revision(*revision),
+            })
         })
         .collect()
     }
 
     pub fn apply(&mut self, operation: &Operation) -> Answer {
         let key = operation.key();
-        let there = self.0.get(key).filter(|(_, value)| value.is_some()).map(|(revision, _)| Revision(*revision));
+        let there =
+            self.0.get(key).filter(|(_, value)| value.is_some()).map(|(revision, _)| Revision(*revision));
         let expected = |revision: &Revision| match there {
             Some(now) if now == *revision => Ok(()),
             Some(_) => Err(StoreError::Changed { key: key.into() }),

@@ -30,8 +30,12 @@ impl Server {
         panic!("etcd does not start: is the package etcd-server there?");
     }
 
+    pub fn url(&self) -> String {
+        url(self.ports.0)
+    }
+
     pub fn store(&self) -> EtcdStore {
-        EtcdStore::connect(&[format!("http://127.0.0.1:{}", self.ports.0)], None).unwrap()
+        EtcdStore::connect(&[self.url()], None).unwrap()
     }
 
     pub fn stop(&mut self) {
@@ -64,7 +68,10 @@ impl Server {
         let Ok(mut process) = process else { return false };
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         self.process = Some(process);
-        let serves = lines.by_ref().map_while(Result::ok).any(|line| line.contains("serving insecure client requests"));
+        let serves = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .any(|line| line.contains("serving insecure client requests"));
         // Whatever else it says is read and thrown away, so that it never waits for a reader.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         if !serves {

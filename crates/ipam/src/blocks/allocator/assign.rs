@@ -53,7 +53,8 @@ impl Allocator<'_> {
     /// This very address, reserved or not.
     pub fn assign_address(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<IpNet, Error> {
         let pool = rules.pool_of(ip, request.wanted_for)?;
-        let cidr = pool.block_of(ip).ok_or(Error::OutsideOfPools { ip, allowed: request.wanted_for.name() })?;
+        let cidr =
+            pool.block_of(ip).ok_or(Error::OutsideOfPools { ip, allowed: request.wanted_for.name() })?;
         let who = request.attribute();
         self.retry("assigning an address", || {
             let Some(mut block) = self.block(cidr)? else {

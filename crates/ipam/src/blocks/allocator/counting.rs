@@ -14,7 +14,12 @@ impl Allocator<'_> {
     }
 
     /// Counts up, and returns the handle as it was written.
-    pub(in crate::blocks) fn count_up(&self, id: &str, block: IpNet, count: usize) -> Result<Record<Handle>, Error> {
+    pub(in crate::blocks) fn count_up(
+        &self,
+        id: &str,
+        block: IpNet,
+        count: usize,
+    ) -> Result<Record<Handle>, Error> {
         self.retry("counting a handle up", || match self.handle(id)? {
             None => {
                 let mut handle = Handle::default();
@@ -31,7 +36,12 @@ impl Allocator<'_> {
 
     /// Takes a count back because the block was not written. If somebody has changed the handle meanwhile, it is left as it is:
     /// it promises too much, which does no harm.
-    pub(super) fn count_back(&self, mut handle: Record<Handle>, block: IpNet, count: usize) -> Result<(), Error> {
+    pub(super) fn count_back(
+        &self,
+        mut handle: Record<Handle>,
+        block: IpNet,
+        count: usize,
+    ) -> Result<(), Error> {
         handle.value.subtract(block, count);
         match self.save_handle(&mut handle) {
             Err(error) if !error.is_conflict() => Err(error),
@@ -41,7 +51,13 @@ impl Allocator<'_> {
 
     /// Brings a handle's count for a block down to what the block holds. `before` is the handle as it was read before the last
     /// write to the block, and `held` what the block has held since that write.
-    pub(super) fn settle(&self, id: &str, before: Option<Record<Handle>>, block: IpNet, held: usize) -> Result<(), Error> {
+    pub(super) fn settle(
+        &self,
+        id: &str,
+        before: Option<Record<Handle>>,
+        block: IpNet,
+        held: usize,
+    ) -> Result<(), Error> {
         let Some(mut handle) = before else {
             return Ok(());
         };

@@ -82,15 +82,20 @@ impl Allocator<'_> {
         for (cidr, releases) in by_block {
             match cidr {
                 None => unknown.extend(releases.iter().map(|release| release.ip)),
-                Some(cidr) => unknown.extend(self.retry("releasing addresses", || {
-                    self.try_to_release(rules, cidr, &releases)
-                })?),
+                Some(cidr) => unknown.extend(
+                    self.retry("releasing addresses", || self.try_to_release(rules, cidr, &releases))?,
+                ),
             }
         }
         Ok(unknown)
     }
 
-    fn try_to_release(&self, rules: &Rules, cidr: IpNet, releases: &[&Release]) -> Result<Option<Vec<IpAddr>>, Error> {
+    fn try_to_release(
+        &self,
+        rules: &Rules,
+        cidr: IpNet,
+        releases: &[&Release],
+    ) -> Result<Option<Vec<IpAddr>>, Error> {
         let Some(mut block) = self.block(cidr)? else {
             return Ok(Some(releases.iter().map(|release| release.ip).collect()));
         };
@@ -155,7 +160,8 @@ fn refuse_stale(release: &Release, handle: Option<&str>, sequence: u64) -> Resul
 /// The blocks that a handle names.
 pub(super) fn named_blocks(handle: &Record<Handle>) -> Result<Vec<IpNet>, Error> {
     let read = |(name, _): (&str, usize)| {
-        name.parse().map_err(|_| Error::Malformed { key: handle.key.clone(), why: format!("{name:?} is no block") })
+        name.parse()
+            .map_err(|_| Error::Malformed { key: handle.key.clone(), why: format!("{name:?} is no block") })
     };
     handle.value.blocks().map(read).collect()
 }

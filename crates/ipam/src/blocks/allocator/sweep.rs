@@ -23,9 +23,8 @@ impl Allocator<'_> {
         let cooldown = rules.config.ip_cooldown_seconds;
         let mut written = 0;
         for block in self.blocks()?.into_iter().flatten() {
-            let is_cold = |block: &Block| {
-                block.allocations().any(|one| one.attribute.is_cold(self.now(), cooldown))
-            };
+            let is_cold =
+                |block: &Block| block.allocations().any(|one| one.attribute.is_cold(self.now(), cooldown));
             if is_cold(&block) {
                 written += self.retry("freeing cold addresses", || match self.block(block.cidr())? {
                     Some(mut found) if is_cold(&found.value) => {
@@ -64,9 +63,9 @@ impl Allocator<'_> {
             }
             for (handle, releases) in stale {
                 match self.release(rules, &releases) {
-                    Ok(_) => swept
-                        .addresses
-                        .extend(releases.iter().map(|release| (release.ip, handle.clone()))),
+                    Ok(_) => {
+                        swept.addresses.extend(releases.iter().map(|release| (release.ip, handle.clone())))
+                    }
                     Err(error) => swept.errors.push(error),
                 }
             }
