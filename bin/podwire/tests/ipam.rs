@@ -46,15 +46,23 @@ fn json(store: &str, line: &str) -> Value {
 /// Gives an address, as an agent would.
 fn assign(store: &dyn Store, node: &str, handle: &str) -> String {
     let allocator = Allocator::new(store, || Moment::from_unix_nanos(1_787_405_600_000_000_000));
-    let given = allocator.assign(&Rules::load(store).unwrap(), &Request::new(Owner::host(node), handle)).unwrap();
+    let given =
+        allocator.assign(&Rules::load(store).unwrap(), &Request::new(Owner::host(node), handle)).unwrap();
     given.addresses[0].addr().to_string()
 }
 
 /// The same story on every store.
 fn the_story(name: &str, open: &dyn Fn() -> Box<dyn Store>) {
-    assert_eq!(ok(name, "pool pods 10.244.0.0/28 --block-size 30"), "made pods 10.244.0.0/28, in blocks of /30\n");
+    assert_eq!(
+        ok(name, "pool pods 10.244.0.0/28 --block-size 30"),
+        "made pods 10.244.0.0/28, in blocks of /30\n"
+    );
     let overlapping = podwire(name, "pool more 10.244.0.0/16");
-    assert!(overlapping.code == 1 && overlapping.stderr.contains("overlaps with pool pods"), "{}", overlapping.stderr);
+    assert!(
+        overlapping.code == 1 && overlapping.stderr.contains("overlaps with pool pods"),
+        "{}",
+        overlapping.stderr
+    );
     let ip = assign(&*open(), "node1", "net.a");
     assign(&*open(), "node1", "net.b");
 
@@ -67,21 +75,35 @@ fn the_story(name: &str, open: &dyn Fn() -> Box<dyn Store>) {
     assert_eq!(ok(name, "show --borrowed"), "nothing is borrowed\n");
     assert_eq!(ok(name, &format!("show --ip {ip}")), format!("{ip} is in use by net.a\n  node: node1\n"));
 
-    open().create("/calico/ipam/v2/handle/net.orphan", br#"{"block":{"10.244.0.0/30":1},"deleted":false}"#).unwrap();
+    open()
+        .create("/calico/ipam/v2/handle/net.orphan", br#"{"block":{"10.244.0.0/30":1},"deleted":false}"#)
+        .unwrap();
     let checked = podwire(name, "check");
-    assert!(checked.code == 1 && checked.stdout.contains("problem: handle net.orphan counts 1"), "{}", checked.stdout);
+    assert!(
+        checked.code == 1 && checked.stdout.contains("problem: handle net.orphan counts 1"),
+        "{}",
+        checked.stdout
+    );
     assert!(ok(name, "check --mend").contains("mended: handle net.orphan"));
     assert_eq!(json(name, "check")["problems"], serde_json::json!([]));
 
     let refused = podwire(name, &format!("release --ip {ip} --handle net.b"));
-    assert!(refused.code == 1 && refused.stderr.contains("it belongs to net.a, not to net.b"), "{}", refused.stderr);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("it belongs to net.a, not to net.b"),
+        "{}",
+        refused.stderr
+    );
     assert_eq!(ok(name, &format!("release --ip {ip}")), format!("released {ip}\n"));
     assert_eq!(ok(name, &format!("release --ip {ip}")), "nothing was in use\n");
     assert_eq!(json(name, "release --handle net.b")["released"].as_array().unwrap().len(), 1);
 
     assert!(ok(name, "configure").contains("strict affinity: false"));
     let refused = podwire(name, "configure --max-blocks-per-host 3");
-    assert!(refused.code == 1 && refused.stderr.contains("a limit of 3 blocks needs strict affinity"), "{}", refused.stderr);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("a limit of 3 blocks needs strict affinity"),
+        "{}",
+        refused.stderr
+    );
     assert_eq!(json(name, "configure --strict-affinity true --max-blocks-per-host 3")["maxBlocksPerHost"], 3);
 
     let parts = ok(name, "split 2 --name pods");

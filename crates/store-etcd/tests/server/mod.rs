@@ -71,7 +71,7 @@ impl Server {
         let serves = lines
             .by_ref()
             .map_while(Result::ok)
-            .any(|line| line.contains("serving insecure client requests"));
+            .any(|line| line.contains("serving client traffic insecurely"));
         // Whatever else it says is read and thrown away, so that it never waits for a reader.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         if !serves {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::claim::not_owner;
-use super::{Allocator, Block, Error, Owner, Record};
-use crate::blocks::{Assigned, Attribute, Pool, Request, Rules, Use};
+use super::{Allocator, Block, Error, Owner, Record, PATIENCE};
+use crate::blocks::{Assigned, Attribute, Family, Pool, Request, Rules, Use};
 
 impl Allocator<'_> {
     /// Addresses of the node's own blocks; if those are full, of a new block; if there is none to be had and it is
@@ -25,7 +25,7 @@ impl Allocator<'_> {
                 break;
             }
         }
-        let mut shortage = None;
+        let (mut shortage, mut idle) = (None, 0);
         while given.missing() > 0 && shortage.is_none() {
             let limit = rules.config.max_blocks_per_host;
             if !rules.config.auto_allocate_blocks {
@@ -33,11 +33,17 @@ impl Allocator<'_> {
             } else if limit > 0 && count >= limit {
                 shortage = Some(Error::BlockLimit { limit });
             } else {
+                let before = given.missing();
                 match self.find_and_claim(rules, request, &pools)? {
                     Some(cidr) => self.give_from_own(&mut given, cidr)?,
                     None => shortage = Some(full(&pools)),
                 }
                 count += 1;
+                // A block that others have filled or taken away before we could use it.
+                idle = if given.missing() < before { 0 } else { idle + 1 };
+                if idle > PATIENCE {
+                    return Err(Error::Busy { what: "claiming blocks".into() });
+                }
             }
         }
         // A tunnel's end at a borrowed address would be routed to the block's owner.
@@ -81,7 +87,7 @@ impl Allocator<'_> {
         let Giving { rules, request, .. } = given;
         let mut own = Vec::new();
         for (owner, cidr, _) in self.affinities(Some(&request.owner))? {
-            if super::super::Family::of(cidr.addr()) != request.family {
+            if Family::of(cidr.addr()) != request.family {
                 continue;
             }
             let holds = |pool: &&Pool| pool.cidr().contains(&cidr);
