@@ -25,6 +25,8 @@ pub type Program = fn(&Allocator<'_>, &Rules, &mut Diary) -> Result<(), Error>;
 pub struct Scenario {
     pub name: &'static str,
     pub rules: Rules,
+    /// Records that are there from earlier lives.
+    pub left_behind: &'static [(&'static str, &'static str)],
     /// Done by nobody in particular, before the nodes begin.
     pub before: Program,
     pub nodes: Vec<Program>,
@@ -121,6 +123,9 @@ impl Scenario {
     /// Looks at every world, and returns how many there were.
     pub fn explore(&self) -> usize {
         let whole = Whole(Shelves::default().into());
+        for (key, value) in self.left_behind {
+            whole.create(key, value.as_bytes()).expect("preparations");
+        }
         let now = || BEGINNING;
         (self.before)(&allocator(&whole, now), &self.rules, &mut Diary::default()).expect("preparations");
         let mut explorer =

@@ -79,6 +79,7 @@ fn two_nodes_that_start_their_first_pods_in_a_pool_of_one_block() {
     explore(Scenario {
         name: "one block for two",
         rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
         before: nothing,
         nodes: vec![
             |allocator, rules, diary| {
@@ -99,6 +100,7 @@ fn two_processes_of_one_node() {
     explore(Scenario {
         name: "two processes of a node",
         rules: rules("10.0.0.0/30", 31, strict()),
+        left_behind: &[],
         before: nothing,
         nodes: vec![
             |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
@@ -123,10 +125,33 @@ fn an_empty_block_that_is_stolen_while_its_owner_comes_back() {
     explore(Scenario {
         name: "theft",
         rules: rules("10.0.0.0/31", 31, strict()),
+        left_behind: &[],
         before: one_block_of_node1,
         nodes: vec![
             |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
             |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
+        ],
+        deaths: 1,
+        lost_answers: 0,
+        interruptions: 3,
+        handles: HANDLES,
+    });
+}
+
+/// Its owner died between making the block and confirming its claim, and the claim was withdrawn.
+#[test]
+fn a_block_whose_owner_has_no_claim_is_claimed_again_and_stolen() {
+    explore(Scenario {
+        name: "stranded",
+        rules: rules("10.0.0.0/31", 31, strict()),
+        left_behind: &[(
+            "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-31",
+            r#"{"cidr":"10.0.0.0/31","affinity":"host:node1","allocations":[null,null],"unallocated":[0,1],"attributes":[],"sequenceNumber":7,"sequenceNumberForAllocation":{},"deleted":false}"#,
+        )],
+        before: nothing,
+        nodes: vec![
+            |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
+            |allocator, _, _| allocator.give_up_all(&Owner::host("node1"), false),
         ],
         deaths: 1,
         lost_answers: 0,
@@ -140,6 +165,7 @@ fn an_empty_block_that_two_want_to_steal() {
     explore(Scenario {
         name: "two thieves",
         rules: rules("10.0.0.0/31", 31, strict()),
+        left_behind: &[],
         before: one_block_of_node1,
         nodes: vec![
             |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
@@ -158,6 +184,7 @@ fn a_node_that_is_drained_while_it_claims_and_another_steals() {
     explore(Scenario {
         name: "drain",
         rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
         before: nothing,
         nodes: vec![
             |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
@@ -176,6 +203,7 @@ fn an_add_and_dels_of_the_same_container() {
     explore(Scenario {
         name: "add beside del",
         rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
         before: |allocator, _, _| allocator.claim(&Owner::host("node1"), "10.0.0.0/31".parse().unwrap()),
         nodes: vec![
             // The runtime has lost patience with this one: nobody uses what it gets.
@@ -198,6 +226,7 @@ fn a_release_by_address_that_comes_too_late() {
     explore(Scenario {
         name: "late release",
         rules: rules("10.0.0.0/32", 32, borrowing()),
+        left_behind: &[],
         before: |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
         nodes: vec![
             // A sweeper has seen that net.a has 10.0.0.0, and that its container is gone.
@@ -228,6 +257,7 @@ fn answers_that_are_lost_on_the_way() {
     explore(Scenario {
         name: "lost answers",
         rules: rules("10.0.0.0/30", 31, cooling()),
+        left_behind: &[],
         before: nothing,
         nodes: vec![
             |allocator, rules, diary| {
