@@ -91,7 +91,7 @@ impl Allocator<'_> {
                 continue;
             }
             let holds = |pool: &&Pool| pool.cidr().contains(&cidr);
-            if !pools.iter().any(|pool| holds(&pool)) {
+            if !pools.iter().any(&holds) {
                 let home = rules.pools.iter().find(holds);
                 let wanted = home.map(|pool| pool.selects_node(&request.node_labels)).transpose()?;
                 if wanted == Some(false) && self.release_unwanted(&owner, cidr)? {
