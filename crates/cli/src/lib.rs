@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod answer;
 mod catalogue;
 mod cnitool;
@@ -65,6 +66,9 @@ enum Command {
     /// Run, stop and look at pods: namespaces, the process that holds them, and their networks.
     #[command(subcommand)]
     Pod(Box<pods::Verb>),
+    /// Address pools and blocks of a cluster: look at them, check them, change them.
+    #[command(subcommand)]
+    Ipam(Box<addresses::Verb>),
     /// The network plugins that this program knows.
     Plugins,
     /// Prove with packets that pods and nodes reach each other, and see each other's own addresses.
@@ -111,6 +115,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 verb => verb.run(),
             }
         }
+        Command::Ipam(verb) => verb.run(),
         Command::Plugins => Ok(catalogue::plugins()),
         Command::Verify(command) => command.run(),
         Command::Version => Ok(catalogue::version()),

@@ -1,0 +1,138 @@
+//! `podwire ipam` as people and scripts meet it, on a file and on a real etcd.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../../crates/store-etcd/tests/server/mod.rs"]
+mod server;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use ipam::blocks::{Allocator, Owner, Request, Rules};
+use ipam::moment::Moment;
+use ipam::store::Store;
+use serde_json::Value;
+
+struct Outcome {
+    stdout: String,
+    stderr: String,
+    code: i32,
+}
+
+/// Runs the program on a store.
+fn podwire(store: &str, line: &str) -> Outcome {
+    let output = Command::new(env!("CARGO_BIN_EXE_podwire"))
+        .arg("ipam")
+        .args(line.split_whitespace())
+        .args(["--store", store])
+        .env_remove("ETCD_ENDPOINTS")
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Outcome { stdout: text(output.stdout), stderr: text(output.stderr), code: output.status.code().unwrap() }
+}
+
+fn ok(store: &str, line: &str) -> String {
+    let outcome = podwire(store, line);
+    assert_eq!(outcome.code, 0, "{line}: {}{}", outcome.stdout, outcome.stderr);
+    outcome.stdout
+}
+
+fn json(store: &str, line: &str) -> Value {
+    serde_json::from_str(&ok(store, &format!("{line} --json"))).unwrap()
+}
+
+/// Gives an address, as an agent would.
+fn assign(store: &dyn Store, node: &str, handle: &str) -> String {
+    let allocator = Allocator::new(store, || Moment::from_unix_nanos(1_787_405_600_000_000_000));
+    let given =
+        allocator.assign(&Rules::load(store).unwrap(), &Request::new(Owner::host(node), handle)).unwrap();
+    given.addresses[0].addr().to_string()
+}
+
+/// The same story on every store.
+fn the_story(name: &str, open: &dyn Fn() -> Box<dyn Store>) {
+    assert_eq!(
+        ok(name, "pool pods 10.244.0.0/28 --block-size 30"),
+        "made pods 10.244.0.0/28, in blocks of /30\n"
+    );
+    let overlapping = podwire(name, "pool more 10.244.0.0/16");
+    assert!(
+        overlapping.code == 1 && overlapping.stderr.contains("overlaps with pool pods"),
+        "{}",
+        overlapping.stderr
+    );
+    let ip = assign(&*open(), "node1", "net.a");
+    assign(&*open(), "node1", "net.b");
+
+    let shown = ok(name, "show --blocks");
+    let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["ADDRESSES", "TOTAL", "IN", "USE", "RESERVED", "FREE"]);
+    assert_eq!(lines[1], ["pods", "10.244.0.0/28", "16", "2", "(12%)", "0", "14", "(87%)"]);
+    assert_eq!(lines[2][0], "host:node1");
+    assert_eq!(json(name, "show")["pools"][0]["blocks"][0]["inUse"], 2);
+    assert_eq!(ok(name, "show --borrowed"), "nothing is borrowed\n");
+    assert_eq!(ok(name, &format!("show --ip {ip}")), format!("{ip} is in use by net.a\n  node: node1\n"));
+
+    open()
+        .create("/calico/ipam/v2/handle/net.orphan", br#"{"block":{"10.244.0.0/30":1},"deleted":false}"#)
+        .unwrap();
+    let checked = podwire(name, "check");
+    assert!(
+        checked.code == 1 && checked.stdout.contains("problem: handle net.orphan counts 1"),
+        "{}",
+        checked.stdout
+    );
+    assert!(ok(name, "check --mend").contains("mended: handle net.orphan"));
+    assert_eq!(json(name, "check")["problems"], serde_json::json!([]));
+
+    let refused = podwire(name, &format!("release --ip {ip} --handle net.b"));
+    assert!(
+        refused.code == 1 && refused.stderr.contains("it belongs to net.a, not to net.b"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(ok(name, &format!("release --ip {ip}")), format!("released {ip}\n"));
+    assert_eq!(ok(name, &format!("release --ip {ip}")), "nothing was in use\n");
+    assert_eq!(json(name, "release --handle net.b")["released"].as_array().unwrap().len(), 1);
+
+    assert!(ok(name, "configure").contains("strict affinity: false"));
+    let refused = podwire(name, "configure --max-blocks-per-host 3");
+    assert!(
+        refused.code == 1 && refused.stderr.contains("a limit of 3 blocks needs strict affinity"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(json(name, "configure --strict-affinity true --max-blocks-per-host 3")["maxBlocksPerHost"], 3);
+
+    let parts = ok(name, "split 2 --name pods");
+    assert_eq!(parts, "made split-pods-0 10.244.0.0/29\nmade split-pods-1 10.244.0.8/29\nremoved pods\n");
+    assert_eq!(podwire(name, "split 2 --cidr 10.244.0.0/28").code, 1, "that pool is gone");
+    ok(name, "check");
+}
+
+#[test]
+fn the_verbs_work_on_a_file() {
+    let folder: PathBuf = std::env::temp_dir().join(format!("podwire-ipam-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("ipam.db");
+    let name = path.display().to_string();
+    let missing = podwire(&name, "show");
+    assert!(missing.code == 1 && missing.stderr.contains("there is no /"), "{}", missing.stderr);
+    assert!(!path.exists(), "to look is not to make");
+    the_story(&name, &|| Box::new(store_sqlite::SqliteStore::open(&path).unwrap()));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_verbs_work_on_etcd() {
+    let mut server = server::Server::start();
+    let name = server.url();
+    the_story(&name, &|| Box::new(server.store()));
+    server.stop();
+    let gone = podwire(&name, "show");
+    assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
+    server.start_again();
+    ok(&name, "show");
+}

@@ -1,0 +1,52 @@
+//! `podwire ipam split`: a pool becomes several.
+
+use clap::Args;
+use serde_json::json;
+
+use super::place::{allocator, rules, Place};
+use crate::{Answer, Failure};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  podwire ipam split 4 --name default-ipv4-ippool
+  podwire ipam split 2 --cidr 10.244.0.0/16
+
+Pods keep their addresses and nodes their blocks. For a moment no new address of the pool is given.";
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("which").args(["name", "cidr"]).required(true))]
+pub(crate) struct Split {
+    /// Into how many pools: 2, 4, 8 …
+    parts: usize,
+    /// The pool, by its name.
+    #[arg(long)]
+    name: Option<String>,
+    /// The pool, by its addresses.
+    #[arg(long)]
+    cidr: Option<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Split {
+    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+        let wanted = self.name.as_ref().or(self.cidr.as_ref()).map(String::as_str).unwrap_or_default();
+        let what = format!("cannot split {wanted}");
+        let store = self.place.open(&what, false)?;
+        let rules = rules(&*store, &what)?;
+        let is_meant = |pool: &&ipam::blocks::Pool| match &self.name {
+            Some(name) => pool.name() == name,
+            None => pool.cidr().to_string() == wanted,
+        };
+        let Some(pool) = rules.pools.iter().find(is_meant) else {
+            let error = cni::Error::internal("there is no such pool");
+            return Err(Failure::new(what, error.with_details("podwire ipam show lists pools")));
+        };
+        let parts = allocator(&*store).split(pool, self.parts).map_err(super::to(&what))?;
+        let text =
+            parts.iter().map(|part| format!("made {} {}\n", part.name(), part.cidr())).collect::<String>();
+        let json =
+            |part: &ipam::blocks::Pool| json!({ "name": part.name(), "cidr": part.cidr().to_string() });
+        let json = json!({ "removed": pool.name(), "made": parts.iter().map(json).collect::<Vec<_>>() });
+        Ok(Answer::new(format!("{text}removed {}\n", pool.name()), json))
+    }
+}

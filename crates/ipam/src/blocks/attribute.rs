@@ -1,0 +1,61 @@
+//! What a block knows about an address that is in use.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::json::{self, Unknown};
+use super::Handle;
+use crate::moment::Moment;
+
+/// The handle of Calico on Windows, whose addresses belong to the block itself.
+const WINDOWS: &str = "windows-reserved-ipam-handle";
+
+/// Who has an address. Several addresses of a block may share one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// The handle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle_id: Option<String>,
+    /// Pod, namespace, node and the like.
+    #[serde(default, deserialize_with = "json::null_is_empty", skip_serializing_if = "BTreeMap::is_empty")]
+    pub secondary: BTreeMap<String, String>,
+    /// When the address was given back, if it is cooling down.
+    #[serde(default, rename = "releasedAt", skip_serializing_if = "Option::is_none")]
+    pub released_at: Option<String>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl Attribute {
+    /// An address in use.
+    pub fn new(handle: &str, secondary: BTreeMap<String, String>) -> Attribute {
+        Attribute { handle_id: Some(handle.into()), secondary, ..Attribute::default() }
+    }
+
+    /// An address that was given back at `now`.
+    pub(super) fn cooling(now: Moment) -> Attribute {
+        Attribute { released_at: Some(now.rfc3339()), ..Attribute::default() }
+    }
+
+    /// The handle, if there is one.
+    pub fn handle(&self) -> Option<&str> {
+        self.handle_id.as_deref().map(Handle::plain)
+    }
+
+    /// Whether the address is in nobody's hands, and waits for the time when it may be given again.
+    pub fn is_cooling(&self) -> bool {
+        self.released_at.is_some()
+    }
+
+    /// Whether the wait is over. A time that cannot be read was long ago: else the address would never come back.
+    pub(super) fn is_cold(&self, now: Moment, cooldown: u64) -> bool {
+        let since = |text: &String| Moment::parse_rfc3339(text).map(|then| now.seconds_since(then));
+        self.released_at.as_ref().is_some_and(|text| since(text).is_none_or(|seconds| seconds >= cooldown))
+    }
+
+    /// Whether the address belongs to the block itself.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.handle().is_some_and(|handle| handle.eq_ignore_ascii_case(WINDOWS))
+    }
+}

@@ -1,0 +1,177 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Moment = Moment::from_unix_nanos(1_787_405_600_100_000_000);
+
+fn later(seconds: u64) -> Moment {
+    Moment::from_unix_nanos(NOW.unix_nanos() + seconds * 1_000_000_000)
+}
+
+fn block(cidr: &str) -> Block {
+    Block::new(cidr.parse().unwrap(), &Owner::host("node1"), NOW)
+}
+
+fn who(handle: &str) -> Attribute {
+    let pairs = [("pod", "p"), ("namespace", "d"), ("node", "node1")];
+    let secondary = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    Attribute::new(handle, secondary)
+}
+
+fn text(block: &Block) -> String {
+    String::from_utf8(block.encode().unwrap()).unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn none() -> Reservations {
+    Reservations::default()
+}
+
+#[test]
+fn the_bytes_are_calicos() {
+    let mut block = block("10.244.1.0/30");
+    assert_eq!(
+        text(&block),
+        r#"{"cidr":"10.244.1.0/30","affinity":"host:node1","affinity_claim_time":"2026-08-22T13:33:20Z","allocations":[null,null,null,null],"unallocated":[0,1,2,3],"attributes":[],"sequenceNumber":1787405600100000000,"sequenceNumberForAllocation":{},"deleted":false}"#
+    );
+    block.take(2, &who("k8s-pod-network.4711"), &none());
+    block.count_write();
+    assert_eq!(
+        text(&block),
+        r#"{"cidr":"10.244.1.0/30","affinity":"host:node1","affinity_claim_time":"2026-08-22T13:33:20Z","allocations":[0,0,null,null],"unallocated":[2,3],"attributes":[{"handle_id":"k8s-pod-network.4711","secondary":{"namespace":"d","node":"node1","pod":"p"}}],"sequenceNumber":1787405600100000001,"sequenceNumberForAllocation":{"0":1787405600100000000,"1":1787405600100000000},"deleted":false}"#
+    );
+    assert_eq!(Block::decode(text(&block).as_bytes()).unwrap(), block);
+}
+
+/// As Calico 3.31, 3.32 and its next release write it: the keys of maps in the order of their letters, `null` for what
+/// was never made, fields that we do not know.
+#[test]
+fn what_calico_wrote_comes_back_byte_by_byte() {
+    let written = [
+        r#"{"cidr":"fd00::40/126","affinity":null,"allocations":[null,0,null,1],"unallocated":[2,0],"attributes":[{"handle_id":"vxlan-v6-tunnel-addr-n","secondary":{"node":"n","type":"vxlanV6TunnelAddress"},"alternateOwnerAttrs":{"pod":"next"}},{"releasedAt":"2026-08-22T13:33:20Z"}],"sequenceNumber":7,"sequenceNumberForAllocation":{"1":6},"deleted":false,"fromTheFuture":{"a":[1,2.5,null]}}"#,
+        r#"{"cidr":"10.0.0.0/31","affinity":"virtual:load-balancer","allocations":[0,null],"unallocated":[1],"attributes":[{"handle_id":"a\u003cb"}],"sequenceNumber":7,"sequenceNumberForAllocation":{},"deleted":false,"hostAffinity":"old"}"#,
+    ];
+    for json in written {
+        assert_eq!(text(&Block::decode(json.as_bytes()).unwrap()), json);
+    }
+    let fresh = r#"{"cidr":"10.0.0.0/32","affinity":"host:n","allocations":[null],"unallocated":[0],"attributes":null,"sequenceNumber":1,"sequenceNumberForAllocation":null,"deleted":false}"#;
+    assert!(Block::decode(fresh.as_bytes()).unwrap().is_empty());
+    let legacy = r#"{"cidr":"10.0.0.0/32","affinity":null,"hostAffinity":"n","allocations":[null],"unallocated":[0],"attributes":[]}"#;
+    assert_eq!(Block::decode(legacy.as_bytes()).unwrap().owner(), Some(Owner::host("n")));
+}
+
+#[test]
+fn a_block_that_lies_is_refused() {
+    let block = |cidr: &str, allocations: &str, unallocated: &str| {
+        let json = format!(
+            r#"{{"cidr":"{cidr}","affinity":null,"allocations":{allocations},"unallocated":{unallocated},"attributes":[{{}}]}}"#
+        );
+        Block::decode(json.as_bytes()).map(drop)
+    };
+    assert_eq!(block("10.0.0.0/31", "[null,0]", "[0]"), Ok(()));
+    for (cidr, allocations, unallocated) in [
+        ("10.0.0.1/31", "[null,0]", "[0]"),
+        ("10.0.0.0/30", "[null,0]", "[0]"),
+        ("0.0.0.0/0", "[null,0]", "[0]"),
+        ("10.0.0.0/31", "[null,1]", "[0]"),
+        ("10.0.0.0/31", "[null,0]", "[]"),
+        ("10.0.0.0/31", "[null,0]", "[0,0]"),
+        ("10.0.0.0/31", "[null,0]", "[0,1]"),
+        ("10.0.0.0/31", "[null,0]", "[0,2]"),
+        ("10.0.0.0/31", "[null,-1]", "[0]"),
+    ] {
+        assert!(block(cidr, allocations, unallocated).is_err(), "{cidr} {allocations} {unallocated}");
+    }
+}
+
+#[test]
+fn the_address_that_was_free_for_the_longest_time_is_next() {
+    let mut block = block("10.0.0.0/30");
+    let first = block.take(1, &who("a"), &none());
+    block.release(&first, NOW, 0);
+    let next: Vec<_> = (0..4).flat_map(|_| block.take(1, &who("b"), &none())).collect();
+    assert_eq!(next, ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.0"].map(ip));
+    assert!(block.take(1, &who("c"), &none()).is_empty());
+}
+
+#[test]
+fn reserved_addresses_are_left_out_and_may_be_asked_for() {
+    let reserved = Reservations::new(["10.0.0.0/31".parse().unwrap()]);
+    let mut block = block("10.0.0.0/30");
+    assert_eq!(block.free(&reserved), 2);
+    assert_eq!(block.take(9, &who("a"), &reserved), ["10.0.0.2", "10.0.0.3"].map(ip));
+    assert!(block.take_address(ip("10.0.0.1"), &who("b")) && !block.take_address(ip("10.0.0.1"), &who("c")));
+    assert!(!block.take_address(ip("10.9.0.1"), &who("b")));
+    assert_eq!(block.allocation(ip("10.0.0.1")).unwrap().attribute.handle(), Some("b"));
+}
+
+#[test]
+fn attributes_are_shared_and_go_with_their_last_address() {
+    let mut block = block("10.0.0.0/30");
+    for handle in ["a", "b", "a"] {
+        block.take(1, &who(handle), &none());
+    }
+    assert_eq!(block.attributes.len(), 2);
+    block.release(&[ip("10.0.0.0")], NOW, 0);
+    assert_eq!((block.attributes.len(), block.of_handle("a")), (2, vec![ip("10.0.0.2")]));
+    block.release(&[ip("10.0.0.2")], NOW, 0);
+    assert_eq!((block.attributes.len(), block.of_handle("b")), (1, vec![ip("10.0.0.1")]));
+}
+
+#[test]
+fn an_address_that_cools_down_is_nobodys_and_not_free() {
+    let mut block = block("10.0.0.0/31");
+    let taken = block.take(2, &who("a"), &none());
+    block.release(&taken[..1], NOW, 30);
+    assert!(block.of_handle("a") == taken[1..] && block.free(&none()) == 0 && !block.is_empty());
+    block.release(&taken[1..], later(10), 30);
+    assert_eq!(block.attributes.len(), 2, "each cools down from its own time");
+    block.thaw(later(29), 30);
+    assert_eq!(block.free(&none()), 0);
+    block.thaw(later(30), 30);
+    assert_eq!(block.free(&none()), 1);
+    block.thaw(later(40), 30);
+    assert!(block.is_empty() && block.attributes.is_empty());
+}
+
+#[test]
+fn addresses_that_belong_to_the_block_do_not_fill_it() {
+    let mut block = block("10.0.0.0/30");
+    block.take(1, &who("windows-reserved-ipam-handle"), &none());
+    assert!(block.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_done_every_address_is_free_or_somebodys(acts in prop::collection::vec((0..4u8, 0..8u8, 0..3u8), 0..60)) {
+        let mut block = block("fd00::/125");
+        for (act, address, handle) in acts {
+            let address = ip(&format!("fd00::{address}"));
+            let handle = who(&handle.to_string());
+            match act {
+                0 => drop(block.take(1 + usize::from(handle.handle_id == Some("1".into())), &handle, &none())),
+                1 => drop(block.take_address(address, &handle)),
+                2 => block.release(&[address], NOW, 0),
+                _ => block.release(&[address], NOW, 5),
+            }
+            block.count_write();
+            prop_assert_eq!(block.validate(), Ok(()));
+            prop_assert_eq!(Block::decode(&block.encode().unwrap()), Ok(block.clone()));
+            let used: std::collections::BTreeSet<_> = block.allocations.iter().flatten().collect();
+            prop_assert_eq!(used.len(), block.attributes.len(), "no attribute without an address");
+        }
+        block.thaw(later(5), 5);
+        let all: Vec<IpAddr> = block.allocations().map(|allocation| allocation.ip).collect();
+        block.release(&all, NOW, 0);
+        prop_assert!(block.is_empty() && block.free(&none()) == 8);
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(allocations in prop::collection::vec(prop::option::of(0..3i32), 0..5), free in prop::collection::vec(-1..6i32, 0..5)) {
+        let json = serde_json::json!({"cidr": "10.0.0.0/30", "affinity": null, "allocations": allocations, "unallocated": free, "attributes": [{}, {}]});
+        let _ = Block::decode(json.to_string().as_bytes()).map(|mut block| block.thaw(NOW, 0));
+    }
+}

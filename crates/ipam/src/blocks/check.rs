@@ -1,0 +1,250 @@
+//! Comparing all records with each other, and mending what differs. Nothing has to be locked for it: each record is mended by
+//! compare-and-swap, and what is at work right now is left alone or turned back safely.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ipnet::IpNet;
+
+use super::{Affinity, Allocator, Block, Error, Handle, Owner, Rules, State};
+
+/// Something that does not fit together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// A record that cannot be read.
+    Malformed {
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A handle that does not count an address that a block gives to it.
+    Uncounted {
+        /// The handle.
+        handle: String,
+        /// The block.
+        block: IpNet,
+        /// How many addresses the handle counts, and how many the block gives.
+        counts: (usize, usize),
+    },
+    /// A handle that counts addresses which its block does not give to it.
+    Overcounted {
+        /// The handle.
+        handle: String,
+        /// The block.
+        block: String,
+        /// How many addresses the handle counts, and how many the block gives.
+        counts: (usize, usize),
+    },
+    /// A claim whose block is not there or is somebody else's.
+    StaleAffinity {
+        /// Whose claim.
+        owner: Owner,
+        /// To which block.
+        block: IpNet,
+        /// How far it has come.
+        state: State,
+        /// Whose the block is.
+        holder: Option<Owner>,
+    },
+    /// A claim that somebody began to make or to give up. It is no error while that somebody is at work.
+    UnfinishedAffinity {
+        /// Whose claim.
+        owner: Owner,
+        /// To which block.
+        block: IpNet,
+        /// How far it has come.
+        state: State,
+    },
+    /// A block whose owner has no claim to it.
+    Unclaimed {
+        /// The block.
+        block: IpNet,
+        /// Its owner.
+        owner: Owner,
+    },
+    /// A block that lies in no pool.
+    Homeless {
+        /// The block.
+        block: IpNet,
+        /// How many addresses of it are in use.
+        in_use: usize,
+    },
+    /// A block whose size is not its pool's: it may overlap with others.
+    OddSize {
+        /// The block.
+        block: IpNet,
+        /// The prefix length of the pool's blocks.
+        wanted: u8,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Malformed { key, why } => write!(f, "{key} makes no sense: {why}"),
+            Problem::Uncounted { handle, block, counts: (counted, held) } => {
+                write!(f, "handle {handle} counts {counted} addresses of {block}, which gives it {held}")
+            }
+            Problem::Overcounted { handle, block, counts: (counted, held) } => {
+                write!(f, "handle {handle} counts {counted} addresses of {block}, which gives it only {held}")
+            }
+            Problem::StaleAffinity { owner, block, state, holder } => match holder {
+                None => write!(
+                    f,
+                    "{owner} has a claim ({}) to {block}, which is not there or nobody's",
+                    name(*state)
+                ),
+                Some(holder) => {
+                    write!(f, "{owner} has a claim ({}) to {block}, which belongs to {holder}", name(*state))
+                }
+            },
+            Problem::UnfinishedAffinity { owner, block, state } => {
+                write!(f, "the claim of {owner} to {block} is unfinished ({})", name(*state))
+            }
+            Problem::Unclaimed { block, owner } => {
+                write!(f, "{block} belongs to {owner}, who has no claim to it")
+            }
+            Problem::Homeless { block, in_use } => {
+                write!(f, "{block} is in no pool; {in_use} addresses are in use")
+            }
+            Problem::OddSize { block, wanted } => write!(f, "{block} is not of its pool's size, /{wanted}"),
+        }
+    }
+}
+
+fn name(state: State) -> &'static str {
+    match state {
+        State::Pending => "pending",
+        State::Confirmed => "confirmed",
+        State::PendingDeletion => "pendingDeletion",
+    }
+}
+
+/// What a look at everything found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many blocks there are.
+    pub blocks: usize,
+    /// How many addresses are in use.
+    pub addresses: usize,
+    /// How many handles there are.
+    pub handles: usize,
+    /// What does not fit together.
+    pub problems: Vec<Problem>,
+}
+
+impl Allocator<'_> {
+    /// Compares blocks, handles, claims and pools. What is at work at the same moment may look like a problem: ask twice.
+    pub fn check(&self, rules: &Rules) -> Result<Report, Error> {
+        let mut report = Report::default();
+        // Handles first: they are counted up before a block is written, so that this order sees no lie.
+        let handles: BTreeMap<String, Handle> = self.handles()?.into_iter().collect();
+        let affinities = self.affinities(None)?;
+        let mut blocks: BTreeMap<IpNet, Block> = BTreeMap::new();
+        for block in self.blocks()? {
+            match block {
+                Ok(block) => drop(blocks.insert(block.cidr(), block)),
+                Err(Error::Malformed { key, why }) => report.problems.push(Problem::Malformed { key, why }),
+                Err(error) => return Err(error),
+            }
+        }
+        report.blocks = blocks.len();
+        report.handles = handles.len();
+        report.addresses = blocks.values().map(|block| block.allocations().count()).sum();
+        report.problems.extend(compare_handles(&handles, &blocks));
+        report.problems.extend(compare_affinities(&affinities, &blocks));
+        report.problems.extend(blocks.values().filter_map(|block| compare_pool(block, rules)));
+        Ok(report)
+    }
+
+    /// Mends what can be mended from the records alone. Whether it was.
+    pub fn mend(&self, problem: &Problem) -> Result<bool, Error> {
+        match problem {
+            // To promise too much does no harm, so that nothing that happens meanwhile can make this wrong.
+            Problem::Uncounted { handle, block, counts: (counted, held) } => {
+                self.count_up(handle, *block, held.saturating_sub(*counted)).map(|_| true)
+            }
+            Problem::Overcounted { handle, block, .. } => match block.parse() {
+                Ok(block) => self.settle_anew(handle, block).map(|()| true),
+                Err(_) => Ok(false),
+            },
+            Problem::StaleAffinity { owner, block, .. } => self.forget_stale_affinity(owner, *block),
+            Problem::Unclaimed { block, owner } => match self.claim(owner, *block) {
+                Err(Error::NotOwner { .. }) => Ok(false),
+                done => done.map(|()| true),
+            },
+            _ => Ok(false),
+        }
+    }
+}
+
+fn compare_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, Block>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut held: BTreeMap<(&str, IpNet), usize> = BTreeMap::new();
+    for block in blocks.values() {
+        for handle in block
+            .allocations()
+            .filter(|one| !one.attribute.is_reserved())
+            .filter_map(|one| one.attribute.handle())
+        {
+            *held.entry((handle, block.cidr())).or_default() += 1;
+        }
+    }
+    for ((handle, block), held) in &held {
+        let counted = handles.get(*handle).map_or(0, |handle| handle.count(*block));
+        if counted < *held {
+            let handle = (*handle).to_owned();
+            problems.push(Problem::Uncounted { handle, block: *block, counts: (counted, *held) });
+        }
+    }
+    for (id, handle) in handles {
+        for (block, counted) in handle.blocks() {
+            let cidr = block.parse().ok();
+            let held = cidr.and_then(|cidr| held.get(&(id.as_str(), cidr))).copied().unwrap_or(0);
+            if counted > held {
+                let (handle, block) = (id.clone(), block.to_owned());
+                problems.push(Problem::Overcounted { handle, block, counts: (counted, held) });
+            }
+        }
+    }
+    problems
+}
+
+fn compare_affinities(
+    affinities: &[(Owner, IpNet, Affinity)],
+    blocks: &BTreeMap<IpNet, Block>,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (owner, cidr, affinity) in affinities {
+        let holder = blocks.get(cidr).and_then(Block::owner);
+        let (owner, block, state) = (owner.clone(), *cidr, affinity.state);
+        match holder {
+            Some(holder) if holder == owner && state == State::Confirmed => {}
+            Some(holder) if holder == owner => {
+                problems.push(Problem::UnfinishedAffinity { owner, block, state })
+            }
+            holder => problems.push(Problem::StaleAffinity { owner, block, state, holder }),
+        }
+    }
+    for block in blocks.values() {
+        let cidr = block.cidr();
+        if let Some(owner) = block.owner() {
+            if !affinities.iter().any(|(claimant, claimed, _)| *claimant == owner && *claimed == cidr) {
+                problems.push(Problem::Unclaimed { block: cidr, owner });
+            }
+        }
+    }
+    problems
+}
+
+fn compare_pool(block: &Block, rules: &Rules) -> Option<Problem> {
+    let (cidr, in_use) = (block.cidr(), block.allocations().count());
+    match rules.pools.iter().find(|pool| pool.cidr().contains(&cidr)) {
+        None => Some(Problem::Homeless { block: cidr, in_use }),
+        Some(pool) if pool.block_size() != cidr.prefix_len() => {
+            Some(Problem::OddSize { block: cidr, wanted: pool.block_size() })
+        }
+        Some(_) => None,
+    }
+}

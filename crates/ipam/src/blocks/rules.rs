@@ -1,0 +1,101 @@
+//! What the administrators of a cluster have decided: settings, pools, reservations. An agent reads it once and then follows
+//! the store's notices, so that a pod's start does not have to read it again.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+use super::reservation::Reservation;
+use super::{key, AssignmentMode, Config, Error, Pool, Record, Request, Reservations, Use};
+use crate::selector::Labels;
+use crate::store::Store;
+
+/// Settings, pools in the order of their names, and reservations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Settings.
+    pub config: Config,
+    /// All pools, enabled or not.
+    pub pools: Vec<Pool>,
+    /// What nobody gets without asking for it.
+    pub reservations: Reservations,
+}
+
+impl Rules {
+    /// Reads them.
+    pub fn load(store: &dyn Store) -> Result<Rules, Error> {
+        let config =
+            Record::<Config>::find(store, key::CONFIG)?.map(|record| record.value).unwrap_or_default();
+        config.validate()?;
+        let pools = Record::<Pool>::list(store, key::POOLS)?;
+        let pools = pools.into_iter().map(|pool| Ok(pool?.value)).collect::<Result<_, Error>>()?;
+        let mut networks = Vec::new();
+        for reservation in Record::<Reservation>::list(store, key::RESERVATIONS)? {
+            let Record { key, value, .. } = reservation?;
+            networks.extend(value.networks().map_err(|why| Error::Malformed { key, why })?);
+        }
+        Ok(Rules { config, pools, reservations: Reservations::new(networks) })
+    }
+
+    /// The labels of a node, as Calico's object of it has them; none if there is none.
+    pub fn node_labels(store: &dyn Store, node: &str) -> Result<Labels, Error> {
+        #[derive(Deserialize)]
+        struct Node {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            labels: Option<Labels>,
+        }
+        let key = format!("{}{node}", key::NODES);
+        let Some(entry) = store.get(&key)? else {
+            return Ok(Labels::new());
+        };
+        let node: Node = serde_json::from_slice(&entry.value)
+            .map_err(|error| Error::Malformed { key, why: error.to_string() })?;
+        Ok(node.metadata.labels.unwrap_or_default())
+    }
+
+    /// The pools that a request may be served from. Pools that are asked for by name are taken as they are; else mode,
+    /// selectors and uses decide.
+    pub(super) fn qualified(&self, request: &Request) -> Result<Vec<&Pool>, Error> {
+        let family = request.family.name();
+        let enabled: Vec<&Pool> =
+            self.pools.iter().filter(|pool| pool.is_enabled() && pool.family() == request.family).collect();
+        let mut chosen = Vec::new();
+        for wanted in &request.pools {
+            let is_meant = |pool: &&&Pool| pool.name() == wanted || pool.cidr().to_string() == *wanted;
+            let pool = enabled.iter().find(is_meant);
+            chosen.push(*pool.ok_or_else(|| Error::UnknownPool { pool: wanted.clone(), family })?);
+        }
+        let mut why = "is there";
+        if request.pools.is_empty() {
+            for pool in &enabled {
+                if pool.assignment_mode() == AssignmentMode::Automatic
+                    && pool.selects_node(&request.node_labels)?
+                    && pool.selects_namespace(&request.namespace_labels)?
+                {
+                    chosen.push(*pool);
+                }
+            }
+            why = if enabled.is_empty() { why } else { "selects this node and namespace" };
+        }
+        let selected = chosen.len();
+        chosen.retain(|pool| pool.allows(request.wanted_for));
+        if chosen.is_empty() {
+            let why = match selected {
+                0 => why.to_owned(),
+                _ => format!("allows {}", request.wanted_for.name()),
+            };
+            let node = request.owner.name().to_owned();
+            return Err(Error::NoPool { node, family, pools: enabled.len(), why });
+        }
+        Ok(chosen)
+    }
+
+    /// The enabled pool that an address lies in and that may give it.
+    pub(super) fn pool_of(&self, ip: IpAddr, wanted_for: Use) -> Result<&Pool, Error> {
+        let holds = |pool: &&Pool| pool.is_enabled() && pool.cidr().contains(&ip) && pool.allows(wanted_for);
+        self.pools.iter().find(holds).ok_or(Error::OutsideOfPools { ip, allowed: wanted_for.name() })
+    }
+}

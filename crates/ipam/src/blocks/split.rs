@@ -1,0 +1,60 @@
+//! Cutting a pool into smaller ones, while pods run and start.
+
+use ipnet::IpNet;
+
+use super::record::Value;
+use super::{Allocator, Error, Pool, Record};
+use crate::store::StoreError;
+
+impl Allocator<'_> {
+    /// Replaces a pool by `parts` pools of equal size with the same settings: `split-<name>-0` and so on. Blocks and
+    /// addresses stay as they are.
+    ///
+    /// The new pools are made first, disabled: they already stand for routes and NAT. Then the old one goes, then the new ones
+    /// are enabled. Only in between, for a moment, no new address is given. Cut short, it can be done again.
+    pub fn split(&self, pool: &Pool, parts: usize) -> Result<Vec<Pool>, Error> {
+        let bits = parts.checked_ilog2().unwrap_or(0) as u8;
+        let (cidr, length) = (pool.cidr(), pool.cidr().prefix_len() + bits);
+        let why = match parts {
+            parts if parts < 2 || !parts.is_power_of_two() => format!("{parts} is not 2, 4, 8, 16 …"),
+            _ if length > pool.block_size() => {
+                format!("a part of {cidr} would be smaller than a block of it, /{}", pool.block_size())
+            }
+            _ => String::new(),
+        };
+        if !why.is_empty() {
+            return Err(Error::Settings { why });
+        }
+        let nets: Vec<IpNet> =
+            cidr.subnets(length).map_err(|error| Error::Settings { why: error.to_string() })?.collect();
+        let names = nets.iter().enumerate().map(|(place, _)| format!("split-{}-{place}", pool.name()));
+        let wanted: Vec<Pool> = names.zip(&nets).map(|(name, net)| pool.part(&name, *net)).collect();
+        for part in &wanted {
+            match Record::create(self.store, part.key(), part.clone().disabled()) {
+                Err(Error::Store(StoreError::Exists { .. })) => self.expect_part(part)?,
+                made => drop(made?),
+            }
+        }
+        if let Some(old) = Record::<Pool>::find(self.store, &pool.key())? {
+            old.delete(self.store)?;
+        }
+        for part in &wanted {
+            self.retry("enabling a pool", || {
+                let found = Record::<Pool>::find(self.store, &part.key())?;
+                let mut found = found.ok_or_else(|| StoreError::Missing { key: part.key() })?;
+                found.value = part.clone();
+                found.save(self.store).map(Some)
+            })?;
+        }
+        Ok(wanted)
+    }
+
+    /// A part that is there already must be of an earlier attempt.
+    fn expect_part(&self, part: &Pool) -> Result<(), Error> {
+        let found = Record::<Pool>::find(self.store, &part.key())?;
+        match found {
+            Some(found) if found.value.encode() == part.clone().disabled().encode() => Ok(()),
+            _ => Err(Error::Settings { why: format!("there is another pool {}", part.name()) }),
+        }
+    }
+}

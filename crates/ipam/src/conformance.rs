@@ -1,0 +1,269 @@
+//! What every store must do: one suite for all of them.
+//!
+//! A store's own tests call [`run`] with a function that opens the *same* store again and again, each time as another client of it
+//! would: another connection, another process.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, Barrier};
+
+use crate::blocks::{Allocator, Config, Error, Owner, Pool, Release, Request, Rules};
+use crate::moment::Moment;
+use crate::store::{Revision, Store, StoreError};
+
+/// Opens the store as one more client of it.
+pub type Open<'a> = &'a (dyn Fn() -> Box<dyn Store + Send> + Sync);
+
+/// Runs the whole suite, and panics where a store does not do what it must. The store must be empty, and is empty afterwards.
+pub fn run(open: Open<'_>) {
+    a_value_is_what_was_put(open);
+    a_key_is_created_once(open);
+    a_write_that_comes_too_late_is_refused(open);
+    a_revision_is_never_used_twice(open);
+    a_list_is_a_prefix_in_order(open);
+    any_bytes_and_any_key_are_kept(open);
+    of_many_writers_one_wins(open);
+    counting_together_loses_nothing(open);
+    pods_come_and_go(open);
+    nodes_at_once_never_share_an_address(open);
+    empty(open);
+}
+
+fn empty(open: Open<'_>) {
+    let store = open();
+    for entry in store.list("").expect("a list of everything") {
+        store.delete(&entry.key, entry.revision).expect("cleaning up");
+    }
+    assert_eq!(store.list("").expect("a list of everything"), []);
+}
+
+fn a_value_is_what_was_put(open: Open<'_>) {
+    let (one, other) = (open(), open());
+    assert_eq!(one.get("/a").expect("nothing"), None);
+    let first = one.create("/a", b"1").expect("create");
+    let entry = other.get("/a").expect("get").expect("what another client has created");
+    assert_eq!((entry.key.as_str(), entry.value.as_slice(), entry.revision), ("/a", &b"1"[..], first));
+    let second = other.update("/a", b"2", first).expect("update");
+    let entry = one.get("/a").expect("get").expect("what another client has updated");
+    assert_eq!((entry.value.as_slice(), entry.revision), (&b"2"[..], second));
+    one.delete("/a", second).expect("delete");
+    assert_eq!(other.get("/a").expect("get"), None);
+    empty(open);
+}
+
+fn a_key_is_created_once(open: Open<'_>) {
+    let (one, other) = (open(), open());
+    let revision = one.create("/a", b"1").expect("create");
+    assert_eq!(other.create("/a", b"2"), Err(StoreError::Exists { key: "/a".into() }));
+    let entry = one.get("/a").expect("get").expect("the first");
+    assert_eq!((entry.value.as_slice(), entry.revision), (&b"1"[..], revision));
+    empty(open);
+}
+
+fn a_write_that_comes_too_late_is_refused(open: Open<'_>) {
+    let (one, other) = (open(), open());
+    let (changed, missing) =
+        (Err(StoreError::Changed { key: "/a".into() }), Err(StoreError::Missing { key: "/a".into() }));
+    let old = one.create("/a", b"1").expect("create");
+    let new = other.update("/a", b"2", old).expect("update");
+    assert_eq!(one.update("/a", b"3", old), changed.clone());
+    assert_eq!(one.delete("/a", old), changed.map(|_: Revision| ()));
+    assert_eq!(one.get("/a").expect("get").expect("entry").value, b"2");
+    other.delete("/a", new).expect("delete");
+    assert_eq!(one.update("/a", b"3", new), missing.clone());
+    assert_eq!(one.delete("/a", new), missing.map(|_: Revision| ()));
+    assert_eq!(one.get("/a").expect("get"), None, "an update does not create");
+    empty(open);
+}
+
+/// Even the same value under the same key is another state, after a deletion too: else a sleeper would take one for the other.
+fn a_revision_is_never_used_twice(open: Open<'_>) {
+    let store = open();
+    let mut seen = BTreeSet::new();
+    for _ in 0..3 {
+        let made = store.create("/a", b"same").expect("create");
+        let same = store.update("/a", b"same", made).expect("update");
+        assert!(seen.insert(made) && seen.insert(same), "a revision was used twice");
+        assert_eq!(store.update("/a", b"same", made), Err(StoreError::Changed { key: "/a".into() }));
+        store.delete("/a", same).expect("delete");
+    }
+    empty(open);
+}
+
+fn a_list_is_a_prefix_in_order(open: Open<'_>) {
+    let store = open();
+    for key in ["/x/b", "/x/a", "/x/a/deep", "/x", "/xy", "/y/a", "/x/ä", "/x/%", "/x/_"] {
+        store.create(key, key.as_bytes()).expect("create");
+    }
+    let keys = |prefix: &str| -> Vec<String> {
+        store.list(prefix).expect("list").into_iter().map(|entry| entry.key).collect()
+    };
+    assert_eq!(keys("/x/"), ["/x/%", "/x/_", "/x/a", "/x/a/deep", "/x/b", "/x/ä"]);
+    assert_eq!(keys("/x/a"), ["/x/a", "/x/a/deep"]);
+    assert_eq!(keys("/x/%"), ["/x/%"], "a prefix is no pattern");
+    assert_eq!(keys("/X"), Vec::<String>::new(), "letters have their case");
+    assert_eq!(keys("").len(), 9);
+    let entry = &store.list("/y").expect("list")[0];
+    assert_eq!(Some(entry), store.get("/y/a").expect("get").as_ref(), "a list tells what get tells");
+    empty(open);
+}
+
+fn any_bytes_and_any_key_are_kept(open: Open<'_>) {
+    let store = open();
+    let large: Vec<u8> = (0..200_000u32).map(|number| number as u8).collect();
+    for (key, value) in
+        [("/empty", &b""[..]), ("/zero", b"\0\xff\xfe"), ("/large", &large), ("/'; --\n\"", b"x")]
+    {
+        let revision = store.create(key, value).expect("create");
+        assert_eq!(store.get(key).expect("get").expect("entry").value, value);
+        store.update(key, value, revision).expect("update");
+    }
+    empty(open);
+}
+
+fn of_many_writers_one_wins(open: Open<'_>) {
+    const WRITERS: usize = 4;
+    for round in 0..5 {
+        let barrier = Barrier::new(WRITERS);
+        let won = std::thread::scope(|scope| {
+            let write = |number: usize| {
+                let (store, barrier) = (open(), &barrier);
+                move || {
+                    let value = [number as u8];
+                    barrier.wait();
+                    match round % 2 {
+                        0 => store.create("/a", &value).is_ok(),
+                        _ => {
+                            store.create(&format!("/{number}"), &value).is_ok()
+                                && store.create("/a", &value).is_ok()
+                        }
+                    }
+                }
+            };
+            let writers: Vec<_> = (0..WRITERS).map(|number| scope.spawn(write(number))).collect();
+            writers.into_iter().map(|writer| writer.join().expect("a writer")).filter(|won| *won).count()
+        });
+        assert_eq!(won, 1, "of {WRITERS} who create a key, one does");
+        empty(open);
+    }
+}
+
+fn counting_together_loses_nothing(open: Open<'_>) {
+    const CLIENTS: usize = 3;
+    const TIMES: usize = 15;
+    let first = open();
+    first.create("/count", b"0").expect("create");
+    std::thread::scope(|scope| {
+        for store in (0..CLIENTS).map(|_| open()) {
+            scope.spawn(move || {
+                let mut done = 0;
+                while done < TIMES {
+                    let entry = store.get("/count").expect("get").expect("the count");
+                    let count: usize = String::from_utf8_lossy(&entry.value).parse().expect("a number");
+                    match store.update("/count", (count + 1).to_string().as_bytes(), entry.revision) {
+                        Ok(_) => done += 1,
+                        Err(StoreError::Changed { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    let count = first.get("/count").expect("get").expect("the count").value;
+    assert_eq!(String::from_utf8_lossy(&count), (CLIENTS * TIMES).to_string());
+    empty(open);
+}
+
+fn now() -> Moment {
+    Moment::from_unix_nanos(1_787_405_600_000_000_000)
+}
+
+/// The life of two pods on two nodes, with the records that Calico would see.
+fn pods_come_and_go(open: Open<'_>) {
+    let store = open();
+    let allocator = Allocator::new(&*store, now);
+    allocator
+        .add_pool(&Pool::new("pods", "10.244.1.0/29".parse().expect("a network")).with_block_size(30))
+        .expect("a pool");
+    let rules = Rules::load(&*store).expect("rules");
+    let first = allocator.assign(&rules, &Request::new(Owner::host("node1"), "net.one")).expect("an address");
+    let [address] = first.addresses[..] else { panic!("{first:?}") };
+    let block = address.trunc();
+    let tail = format!("ipv4/block/{}-30", block.addr());
+    let keys: Vec<String> =
+        store.list("/calico/ipam/").expect("list").into_iter().map(|entry| entry.key).collect();
+    let wanted = [
+        format!("/calico/ipam/v2/assignment/{tail}"),
+        "/calico/ipam/v2/handle/net.one".into(),
+        format!("/calico/ipam/v2/host/node1/{tail}"),
+    ];
+    assert_eq!(keys, wanted);
+    let handle = store.get(&keys[1]).expect("get").expect("the handle").value;
+    assert_eq!(String::from_utf8_lossy(&handle), format!(r#"{{"block":{{"{block}":1}},"deleted":false}}"#));
+    assert_eq!(allocator.addresses_of("net.one").expect("by handle"), [address.addr()]);
+
+    let other = open();
+    let theirs = Allocator::new(&*other, now);
+    let taken = theirs.assign_address(&rules, &Request::new(Owner::host("node2"), "net.two"), address.addr());
+    assert!(matches!(taken, Err(Error::Taken { .. })), "{taken:?}");
+    let second = theirs.assign(&rules, &Request::new(Owner::host("node2"), "net.two")).expect("an address");
+    assert_ne!(second.addresses[0].trunc(), block, "another node has another block");
+    let stale = Release { handle: Some("net.two".into()), ..Release::of(address.addr()) };
+    assert!(matches!(theirs.release(&rules, &[stale]), Err(Error::Stale { .. })));
+    assert_eq!(theirs.release(&rules, &[Release::of(second.addresses[0].addr())]), Ok(vec![]));
+    assert_eq!(allocator.release_handle(&rules, "net.one"), Ok(vec![address.addr()]));
+    assert_eq!(allocator.release_handle(&rules, "net.one"), Ok(vec![]), "DEL may be repeated");
+    assert_eq!(allocator.check(&rules).expect("check").problems, []);
+    allocator.give_up_all(&Owner::host("node1"), true).expect("drain");
+    allocator.give_up_all(&Owner::host("node2"), true).expect("drain");
+    assert_eq!(store.list("/calico/ipam/").expect("list"), []);
+    empty(open);
+}
+
+fn nodes_at_once_never_share_an_address(open: Open<'_>) {
+    const NODES: usize = 3;
+    const PODS: usize = 6;
+    let store = open();
+    let allocator = Allocator::new(&*store, now);
+    allocator
+        .add_pool(&Pool::new("pods", "fd00::/123".parse().expect("a network")).with_block_size(126))
+        .expect("a pool");
+    let rules = Arc::new(Rules { config: Config::default(), ..Rules::load(&*store).expect("rules") });
+    let all: Vec<IpAddr> = std::thread::scope(|scope| {
+        let node = |number: usize| {
+            let (store, rules) = (open(), Arc::clone(&rules));
+            move || {
+                let allocator = Allocator::new(&*store, now);
+                let pod = |pod: usize| {
+                    let mut request =
+                        Request::new(Owner::host(format!("node{number}")), format!("net.{number}-{pod}"));
+                    request.family = crate::blocks::Family::V6;
+                    let assigned = allocator.assign(&rules, &request).expect("an address");
+                    assert_eq!(assigned.shortage, None);
+                    assigned.addresses[0].addr()
+                };
+                (0..PODS).map(pod).collect::<Vec<_>>()
+            }
+        };
+        let nodes: Vec<_> = (0..NODES).map(|number| scope.spawn(node(number))).collect();
+        nodes.into_iter().flat_map(|node| node.join().expect("a node")).collect()
+    });
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), NODES * PODS, "{all:?}");
+    assert_eq!(allocator.check(&rules).expect("check").problems, []);
+    let swept = allocator.sweep(&rules, |handle| handle.starts_with("net.0")).expect("sweep");
+    assert_eq!((swept.addresses.len(), swept.errors), ((NODES - 1) * PODS, vec![]));
+    assert_eq!(allocator.handles().expect("handles").len(), PODS);
+    empty(open);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Memory;
+
+    #[test]
+    fn memory_does_what_every_store_must() {
+        let memory = Arc::new(Memory::new());
+        run(&|| Box::new(Arc::clone(&memory)));
+    }
+}

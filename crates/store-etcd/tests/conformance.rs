@@ -1,0 +1,80 @@
+//! The suite that every store has to pass, on a real etcd that is started for it and stopped after it.
+
+mod server;
+
+use ipam::blocks::{Allocator, Handle, Owner, Pool, Request, Rules};
+use ipam::moment::Moment;
+use ipam::store::{Store, StoreError};
+use server::Server;
+use store_etcd::EtcdStore;
+
+#[test]
+fn etcd_does_what_every_store_must() {
+    let server = Server::start();
+    ipam::conformance::run(&|| Box::new(server.store()));
+}
+
+/// What Calico wrote, as it stands in etcd: ours goes on with it, and leaves alone what it does not know.
+#[test]
+fn a_cluster_that_calico_has_filled_is_gone_on_with() {
+    let server = Server::start();
+    let store = server.store();
+    let put = |key: &str, value: &str| store.create(key, value.as_bytes()).unwrap();
+    put(
+        "/calico/resources/v3/projectcalico.org/ippools/default-ipv4-ippool",
+        r#"{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"default-ipv4-ippool","uid":"6d5e","creationTimestamp":"2026-08-22T13:00:00Z"},"spec":{"cidr":"10.244.1.0/29","ipipMode":"Always","vxlanMode":"Never","natOutgoing":true,"blockSize":30,"nodeSelector":"zone == 'west'","allowedUses":["Workload","Tunnel"],"assignmentMode":"Automatic"}}"#,
+    );
+    put(
+        "/calico/resources/v3/projectcalico.org/nodes/node1",
+        r#"{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"node1","labels":{"zone":"west"}},"spec":{}}"#,
+    );
+    put(
+        "/calico/resources/v3/projectcalico.org/ipreservations/first",
+        r#"{"kind":"IPReservation","apiVersion":"projectcalico.org/v3","metadata":{"name":"first"},"spec":{"reservedCIDRs":["10.244.1.2/32"]}}"#,
+    );
+    put(
+        "/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-30",
+        r#"{"cidr":"10.244.1.0/30","affinity":"host:node1","allocations":[null,0,null,null],"unallocated":[2,3,0],"attributes":[{"handle_id":"k8s-pod-network.old","secondary":{"namespace":"d","node":"node1","pod":"p","timestamp":"2026-08-22 13:33:20.1 +0000 UTC"},"alternateOwnerAttrs":{"pod":"q"}}],"sequenceNumber":1755,"sequenceNumberForAllocation":{"1":1754},"deleted":false,"later":true}"#,
+    );
+    put("/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-30", r#"{"state":"confirmed","deleted":false}"#);
+    put("/calico/ipam/v2/handle/k8s-pod-network.old", r#"{"block":{"10.244.1.0/30":1},"deleted":false}"#);
+
+    let rules = Rules::load(&store).unwrap();
+    let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1_787_405_600_000_000_000));
+    assert_eq!(allocator.check(&rules).unwrap().problems, []);
+    let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "new"));
+    request.node_labels = Rules::node_labels(&store, "node1").unwrap();
+    request.attributes.insert("pod".into(), "n".into());
+    let given = allocator.assign(&rules, &request).unwrap();
+    assert_eq!(given.addresses[0].to_string(), "10.244.1.3/30", "2 is reserved, 3 was free before 0");
+    let block = store.get("/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-30").unwrap().unwrap().value;
+    assert_eq!(
+        String::from_utf8(block).unwrap(),
+        r#"{"cidr":"10.244.1.0/30","affinity":"host:node1","allocations":[null,0,null,1],"unallocated":[2,0],"attributes":[{"handle_id":"k8s-pod-network.old","secondary":{"namespace":"d","node":"node1","pod":"p","timestamp":"2026-08-22 13:33:20.1 +0000 UTC"},"alternateOwnerAttrs":{"pod":"q"}},{"handle_id":"k8s-pod-network.new","secondary":{"node":"node1","pod":"n"}}],"sequenceNumber":1756,"sequenceNumberForAllocation":{"1":1754,"3":1755},"deleted":false,"later":true}"#
+    );
+    assert_eq!(allocator.release_handle(&rules, "k8s-pod-network.old").unwrap().len(), 1);
+    assert_eq!(store.get("/calico/ipam/v2/handle/k8s-pod-network.old").unwrap(), None);
+    let elsewhere = allocator.assign(&rules, &Request::new(Owner::host("node2"), "k8s-pod-network.x"));
+    assert!(elsewhere.unwrap_err().to_string().starts_with("no configured Calico pools for node node2"));
+}
+
+#[test]
+fn an_etcd_that_is_gone_is_told_and_found_again_when_it_is_back() {
+    let mut server = Server::start();
+    let store = server.store();
+    let pool = Pool::new("pods", "10.0.0.0/26".parse().unwrap());
+    Allocator::new(&store, || Moment::from_unix_nanos(1)).add_pool(&pool).unwrap();
+    server.stop();
+    let error = store.get("/a").unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable { verb: "get", .. }), "{error}");
+    assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    server.start_again();
+    assert_eq!(store.list("/calico/resources/").unwrap().len(), 1);
+}
+
+#[test]
+fn a_certificate_that_is_not_there_is_told_with_its_path() {
+    let files = store_etcd::TlsFiles { authority: Some("/nowhere/ca.pem".into()), identity: None };
+    let error = EtcdStore::connect(&["https://127.0.0.1:1".into()], Some(&files)).err().unwrap();
+    assert!(error.to_string().contains("/nowhere/ca.pem: No such file"), "{error}");
+}
