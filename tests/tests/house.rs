@@ -17,6 +17,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("dhcp-api", &[]),
     ("dhcp", &["netlink", "kernel", "cni", "dhcp-api"]),
     ("verify", &["netlink", "kernel"]),
+    ("policy", &[]),
     ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam", "dhcp-api"]),
     ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "dhcp-api", "plugins"]),
     (
@@ -30,6 +31,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "ipam",
             "dhcp-api",
             "dhcp",
+            "policy",
             "plugins",
             "audit",
             "verify",

@@ -15,6 +15,7 @@ mod duration;
 mod failure;
 mod paint;
 mod prove;
+mod policy;
 mod publish;
 mod table;
 mod verbs;
@@ -60,6 +61,9 @@ enum Command {
     /// Prove with packets that pods and nodes reach each other, and see each other's own addresses.
     #[command(after_help = prove::EXAMPLES)]
     Verify(prove::Verify),
+    /// Try network policies without a cluster, and see which rule decides.
+    #[command(subcommand)]
+    Policy(policy::Verb),
     /// The version of this program, and of the specification that it speaks.
     Version,
 }
@@ -88,6 +92,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
         Command::Plugins => Ok(catalogue::plugins()),
         Command::Verify(command) => command.run(),
+        Command::Policy(verb) => verb.run(),
         Command::Version => Ok(catalogue::version()),
     };
     match answer {

@@ -159,8 +159,8 @@ impl Snapshot {
 }
 
 fn free(network: &IpNet, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-    // The first one is the gateway's nearly everywhere.
-    network.hosts().skip(1).find(|address| !taken.contains(address))
+    // The first one is the gateway's nearly everywhere; IPv6 has one before it that is nobody's.
+    network.hosts().skip(if network.addr().is_ipv4() { 1 } else { 2 }).find(|address| !taken.contains(address))
 }
 
 fn in_namespace(name: String) -> String {
@@ -235,8 +235,8 @@ mod tests {
         }
         snapshot.give_addresses(&["10.1.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()]);
         let addresses = |name| snapshot.pod(name).unwrap().addresses();
-        assert_eq!(addresses("a"), ["10.1.0.2".parse::<IpAddr>().unwrap(), "fd00::1".parse().unwrap()]);
-        assert_eq!(addresses("b"), ["10.1.0.3".parse::<IpAddr>().unwrap(), "fd00::2".parse().unwrap()]);
+        assert_eq!(addresses("a"), ["10.1.0.2".parse::<IpAddr>().unwrap(), "fd00::2".parse().unwrap()]);
+        assert_eq!(addresses("b"), ["10.1.0.3".parse::<IpAddr>().unwrap(), "fd00::3".parse().unwrap()]);
     }
 
     #[test]

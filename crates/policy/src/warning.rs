@@ -56,7 +56,7 @@ impl<'a> Warner<'a> {
     pub(crate) fn unknown(&mut self, place: &str, fields: &crate::api::Unknown) {
         for field in fields.keys() {
             let place = if place.is_empty() { field.clone() } else { format!("{place}.{field}") };
-            self.say(place, Kind::Unknown, "no such field: it has no effect");
+            self.say(place, Kind::Unknown, "no such field");
         }
     }
 }
