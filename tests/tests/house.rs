@@ -18,6 +18,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("dhcp", &["netlink", "kernel", "cni", "dhcp-api"]),
     ("verify", &["netlink", "kernel"]),
     ("policy", &[]),
+    ("dataplane", &["netlink", "policy"]),
     ("plugins", &["netlink", "kernel", "cni", "cni-plugin", "ipam", "dhcp-api"]),
     ("audit", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime", "ipam", "dhcp-api", "plugins"]),
     (

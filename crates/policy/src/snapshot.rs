@@ -160,7 +160,10 @@ impl Snapshot {
 
 fn free(network: &IpNet, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     // The first one is the gateway's nearly everywhere; IPv6 has one before it that is nobody's.
-    network.hosts().skip(if network.addr().is_ipv4() { 1 } else { 2 }).find(|address| !taken.contains(address))
+    network
+        .hosts()
+        .skip(if network.addr().is_ipv4() { 1 } else { 2 })
+        .find(|address| !taken.contains(address))
 }
 
 fn in_namespace(name: String) -> String {

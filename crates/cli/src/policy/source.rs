@@ -10,8 +10,9 @@ pub(super) const POD_NETWORKS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/64"]
 
 /// All documents of a YAML file; JSON is YAML too. Empty documents are left out.
 pub(super) fn documents(path: &Path) -> Result<Vec<Value>, cni::Error> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| cni::Error::new(cni::error::code::IO, format!("read {}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        cni::Error::new(cni::error::code::IO, format!("read {}: {error}", path.display()))
+    })?;
     parse(&text).map_err(|reason| cni::Error::decode(format!("{}: {reason}", path.display())))
 }
 

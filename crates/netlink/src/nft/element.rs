@@ -29,12 +29,19 @@ pub struct Element {
     pub data: Data,
     /// What it says about itself; here, whose it is.
     pub comment: Option<String>,
+    /// In a set of intervals, whether one ends before this key.
+    pub ends_interval: bool,
 }
 
 impl Element {
     /// A key without data or comment.
     pub fn key(key: Value) -> Element {
-        Element { key, data: Data::None, comment: None }
+        Element { key, data: Data::None, comment: None, ends_interval: false }
+    }
+
+    /// In a set of intervals, the key before which one ends.
+    pub fn end_of_interval(key: Value) -> Element {
+        Element { ends_interval: true, ..Element::key(key) }
     }
 
     /// Leading to a value.
@@ -55,6 +62,8 @@ impl Element {
     fn encode(&self, message: Message) -> Message {
         message.nest(NFTA_LIST_ELEM, |m| {
             let m = m.nest(NFTA_SET_ELEM_KEY, |m| m.bytes(NFTA_DATA_VALUE, self.key.bytes()));
+            let end = self.ends_interval.then_some(NFT_SET_ELEM_INTERVAL_END);
+            let m = m.maybe(end, |m, flag| m.be32(NFTA_SET_ELEM_FLAGS, flag));
             let m = match &self.data {
                 Data::None => m,
                 Data::Value(value) => m.nest(NFTA_SET_ELEM_DATA, |m| m.bytes(NFTA_DATA_VALUE, value.bytes())),
@@ -76,16 +85,18 @@ impl Element {
             }
         });
         let comment = attr::find(attr.value, NFTA_SET_ELEM_USERDATA).and_then(|a| userdata::decode(a.value));
-        Some(Element { key, data: data.unwrap_or_default(), comment })
+        let flags = attr::find(attr.value, NFTA_SET_ELEM_FLAGS).and_then(|a| a.be32()).unwrap_or(0);
+        let ends_interval = flags & NFT_SET_ELEM_INTERVAL_END != 0;
+        Some(Element { key, data: data.unwrap_or_default(), comment, ends_interval })
     }
 }
 
-/// Appends the set's place and the element.
-pub(super) fn encode(message: Message, table: &Table, set: &str, element: &Element) -> Message {
+/// Appends the set's place and the elements.
+pub(super) fn encode(message: Message, table: &Table, set: &str, elements: &[Element]) -> Message {
     message
         .string(NFTA_SET_ELEM_LIST_TABLE, &table.name)
         .string(NFTA_SET_ELEM_LIST_SET, set)
-        .nest(NFTA_SET_ELEM_LIST_ELEMENTS, |m| element.encode(m))
+        .nest(NFTA_SET_ELEM_LIST_ELEMENTS, |m| elements.iter().fold(m, |m, element| element.encode(m)))
 }
 
 fn decode(frame: &Frame<'_>) -> Option<Vec<Element>> {
@@ -102,7 +113,7 @@ pub fn get_element(socket: &mut Socket, table: &Table, set: &str, key: &Value) -
         table.family.number(),
         format!("look for {key} in set {set} of table {table}"),
     );
-    let asked = encode(asked, table, set, &Element::key(key.clone()));
+    let asked = encode(asked, table, set, &[Element::key(key.clone())]);
     found(socket.query(asked, |frame| decode(&frame)?.into_iter().next()))
 }
 

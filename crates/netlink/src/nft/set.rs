@@ -62,6 +62,7 @@ fn described(types: &[Type]) -> (u32, u32) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds<'a> {
     Keys,
+    Intervals,
     Verdicts,
     Values(&'a [Type]),
 }
@@ -80,6 +81,12 @@ impl<'a> Set<'a> {
         Set { name, key, holds: Holds::Keys }
     }
 
+    /// A set of intervals of keys. Each begins with an element and ends before the next
+    /// [end](super::Element::end_of_interval), or never.
+    pub const fn intervals(name: &'a str, key: &'a [Type]) -> Set<'a> {
+        Set { name, key, holds: Holds::Intervals }
+    }
+
     /// A map from keys to values.
     pub const fn map(name: &'a str, key: &'a [Type], data: &'a [Type]) -> Set<'a> {
         Set { name, key, holds: Holds::Values(data) }
@@ -93,7 +100,11 @@ impl<'a> Set<'a> {
     /// `id` tells the sets of one transaction apart.
     pub(super) fn encode(&self, message: Message, id: u32) -> Message {
         let (key_type, key_length) = described(self.key);
-        let flags = if self.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
+        let flags = match self.holds {
+            Holds::Keys => 0,
+            Holds::Intervals => NFT_SET_INTERVAL,
+            Holds::Verdicts | Holds::Values(_) => NFT_SET_MAP,
+        };
         let host_order = matches!(self.key, [Type::IfName | Type::Mark]);
         let message = message
             .string(NFTA_SET_NAME, self.name)
@@ -103,7 +114,7 @@ impl<'a> Set<'a> {
             .be32(NFTA_SET_ID, id)
             .maybe(host_order.then(userdata::host_order), |m, bytes| m.bytes(NFTA_SET_USERDATA, &bytes));
         match self.holds {
-            Holds::Keys => message,
+            Holds::Keys | Holds::Intervals => message,
             Holds::Verdicts => message.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT).be32(NFTA_SET_DATA_LEN, 0),
             Holds::Values(types) => {
                 let (data_type, data_length) = described(types);
