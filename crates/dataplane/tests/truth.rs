@@ -5,17 +5,12 @@ mod stage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 use dataplane::{Dataplane, Nftables};
 use policy::{compile, Protocol, Snapshot};
 use serde_json::Value;
-use stage::{ask_tcp_for, ask_udp_for, on_a_node, Answer, Place};
-
-/// Patience with the first question; one that should be answered is asked again with more.
-const IMPATIENCE: Duration = Duration::from_millis(400);
-const PATIENCE: Duration = Duration::from_secs(3);
+use stage::probe::{self, Question};
+use stage::{on_a_node, Place};
 
 /// One connection: from, to, protocol, port.
 type Connection = (String, String, Protocol, u16);
@@ -52,7 +47,7 @@ fn play(nft: &mut Nftables, file: &str, at_least: usize) {
             continue;
         }
         nft.apply(&compile(&snapshot, None).program, &[]).expect("applied");
-        compare(table["name"].as_str().unwrap(), &expected, &places);
+        probe::ask(table["name"].as_str().unwrap(), &questions(&expected, &places), &places);
         played += 1;
     }
     assert!(played >= at_least, "{played} tables");
@@ -63,11 +58,24 @@ fn build(base: &Snapshot) -> BTreeMap<String, Place> {
         let ips: Vec<String> = pod.addresses().iter().map(ToString::to_string).collect();
         let (four, six) = ((ips[0].as_str(), "10.244.0.1"), (ips[1].as_str(), "fd00:10:244::1"));
         let place = Place::on_bridge(&format!("pod{number}"), four, six);
-        // Every refusal counts as an answer, so none may be held back.
-        place.sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0");
         (pod.full_name(), place)
     };
     base.pods.iter().enumerate().map(place).collect()
+}
+
+/// Each connection over IPv4 and over IPv6.
+fn questions(expected: &BTreeMap<Connection, bool>, places: &BTreeMap<String, Place>) -> Vec<Question> {
+    let both = |((from, to, protocol, port), allowed): (&Connection, &bool)| {
+        let place = &places[to];
+        [&place.ip4, &place.ip6].map(|ip| Question {
+            from: from.clone(),
+            ip: ip.clone(),
+            protocol: *protocol,
+            port: *port,
+            allowed: *allowed,
+        })
+    };
+    expected.iter().flat_map(both).collect()
 }
 
 /// A table's own objects in the place of those with their names; pods keep their addresses.
@@ -135,46 +143,4 @@ fn service(port: &Value, to: &str, snapshot: &Snapshot) -> Option<(Protocol, u16
         None => snapshot.pod(to)?.named_ports(text).next()?,
     };
     (found.0 != Protocol::Sctp).then_some(found)
-}
-
-/// Asks all questions at once, each in its pod.
-fn compare(table: &str, expected: &BTreeMap<Connection, bool>, places: &BTreeMap<String, Place>) {
-    let wrong: Vec<String> = thread::scope(|scope| {
-        let asked = places.iter().map(|(name, place)| {
-            let mine: Vec<_> = expected.iter().filter(|((from, ..), _)| from == name).collect();
-            scope.spawn(move || place.within(|| wrong(&mine, places)))
-        });
-        let asked: Vec<_> = asked.collect();
-        asked.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
-    });
-    assert!(wrong.is_empty(), "{table}: {wrong:#?}");
-}
-
-/// Those of a pod's questions that are answered otherwise. Threads are born in the namespace of their maker.
-fn wrong(mine: &[(&Connection, &bool)], places: &BTreeMap<String, Place>) -> Vec<String> {
-    thread::scope(|scope| {
-        let ask = |(connection, allowed): &(&Connection, &bool)| {
-            let ((from, to, protocol, port), allowed) = ((*connection).clone(), **allowed);
-            let other = &places[&to];
-            [&other.ip4, &other.ip6].map(|ip| {
-                let told = format!("{from} -> {to} ({ip}) {protocol} {port} should be {allowed}");
-                scope.spawn(move || (reaches(ip, protocol, port, allowed) != allowed).then_some(told))
-            })
-        };
-        let asked: Vec<_> = mine.iter().flat_map(ask).collect();
-        asked.into_iter().filter_map(|thread| thread.join().expect("no panic")).collect()
-    })
-}
-
-/// Nobody listens: a refusal comes from the other pod, so it was reached.
-fn reaches(ip: &str, protocol: Protocol, port: u16, expected: bool) -> bool {
-    let ask = |patience| match protocol {
-        Protocol::Udp => ask_udp_for(patience, ip, port, 1),
-        _ => ask_tcp_for(patience, ip, port),
-    };
-    let first = ask(IMPATIENCE) != Answer::Silence;
-    if expected && !first {
-        return ask(PATIENCE) != Answer::Silence;
-    }
-    first
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api::{
-    without_nulls, ClusterNetworkPolicy, Labels, Namespace, NetworkPolicy, Node, Pod, Template,
+    without_nulls, ClusterNetworkPolicy, Labels, Namespace, NetworkPolicy, Node, ObjectMeta, Pod, Template,
 };
 use crate::{Error, Result};
 
@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub nodes: Vec<Node>,
     pub network_policies: Vec<NetworkPolicy>,
     pub cluster_network_policies: Vec<ClusterNetworkPolicy>,
+    /// Kinds and names of what was added.
+    added: BTreeSet<String>,
 }
 
 impl Snapshot {
@@ -65,31 +67,23 @@ impl Snapshot {
             ("", "Pod", _) => self.add_pod(read(object, &kind)?)?,
             ("", "Namespace", _) => {
                 let namespace: Namespace = read(object, &kind)?;
-                once(
-                    &kind,
-                    &namespace.metadata.name,
-                    self.namespaces.iter().map(|other| &other.metadata.name),
-                )?;
+                self.once(&kind, &namespace.metadata.name)?;
                 self.namespaces.push(namespace);
             }
             ("", "Node", _) => {
                 let node: Node = read(object, &kind)?;
-                once(&kind, &node.metadata.name, self.nodes.iter().map(|other| &other.metadata.name))?;
+                self.once(&kind, &node.metadata.name)?;
                 self.nodes.push(node);
             }
             ("networking.k8s.io", "NetworkPolicy", _) => {
                 let mut policy: NetworkPolicy = read(object, &kind)?;
                 policy.metadata.namespace = in_namespace(policy.metadata.namespace);
-                let full = |policy: &NetworkPolicy| {
-                    format!("{}/{}", policy.metadata.namespace, policy.metadata.name)
-                };
-                once(&kind, &full(&policy), self.network_policies.iter().map(full))?;
+                self.once(&kind, &full_name(&policy.metadata))?;
                 self.network_policies.push(policy);
             }
             ("policy.networking.k8s.io", "ClusterNetworkPolicy", _) => {
                 let policy: ClusterNetworkPolicy = read(object, &kind)?;
-                let others = self.cluster_network_policies.iter().map(|other| &other.metadata.name);
-                once(&kind, &policy.metadata.name, others)?;
+                self.once(&kind, &policy.metadata.name)?;
                 self.cluster_network_policies.push(policy);
             }
             (_, _, Some((_, pointer))) => {
@@ -108,9 +102,21 @@ impl Snapshot {
         Ok(true)
     }
 
+    /// Refuses what has no name, and what is there already.
+    fn once(&mut self, kind: &str, name: &str) -> Result<()> {
+        if name.is_empty() {
+            return Err(Error::NoObject("metadata.name"));
+        }
+        let object = format!("{kind} {name}");
+        match self.added.insert(object.clone()) {
+            true => Ok(()),
+            false => Err(Error::Twice { object }),
+        }
+    }
+
     fn add_pod(&mut self, mut pod: Pod) -> Result<()> {
         pod.metadata.namespace = in_namespace(pod.metadata.namespace);
-        once("Pod", &pod.full_name(), self.pods.iter().map(Pod::full_name))?;
+        self.once("Pod", &full_name(&pod.metadata))?;
         self.pods.push(pod);
         Ok(())
     }
@@ -174,13 +180,11 @@ fn in_namespace(name: String) -> String {
     }
 }
 
-fn once<T: AsRef<str>>(kind: &str, name: &str, mut others: impl Iterator<Item = T>) -> Result<()> {
-    if name.is_empty() {
-        return Err(Error::NoObject("metadata.name"));
-    }
-    match others.any(|other| other.as_ref() == name) {
-        true => Err(Error::Twice { object: format!("{kind} {name}") }),
-        false => Ok(()),
+/// `namespace/name`; nothing for what has no name.
+fn full_name(meta: &ObjectMeta) -> String {
+    match meta.name.is_empty() {
+        true => String::new(),
+        false => format!("{}/{}", meta.namespace, meta.name),
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod probe;
+
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -38,6 +40,7 @@ pub fn on_a_node(test: impl FnOnce(&mut Nftables) + Send + 'static) {
         run("sysctl -qw net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0");
         run("ip link add br0 type bridge; ip addr add 10.1.0.1/16 dev br0; ip addr add fd00:1::1/64 dev br0 nodad");
         run("ip addr add 10.244.0.1/16 dev br0; ip addr add fd00:10:244::1/64 dev br0 nodad; ip link set br0 up");
+        run("ip addr add 10.0.0.1/16 dev br0; ip addr add fd00::1/64 dev br0 nodad");
         let mut host = kernel::Host::here().expect("the node");
         let bridge = host.get_link("br0").expect("br0");
         kernel::bridge::ensure_seen_by_ip_rules(&mut host, &bridge).expect("br_netfilter");
@@ -98,6 +101,8 @@ impl Place {
         run(&format!("ip link set {host} master br0"));
         pod.sh(&format!("ip addr add {ip4}/16 dev eth0; ip addr add {ip6}/64 dev eth0 nodad"));
         pod.sh(&format!("ip route add default via {gateway4}; ip -6 route add default via {gateway6}"));
+        // A refusal counts as an answer, so none may be held back.
+        pod.sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0");
         pod.is_reached();
         pod
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use worlds::World;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 384, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn program_and_oracle_agree(world in worlds::world()) {

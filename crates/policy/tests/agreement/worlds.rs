@@ -32,7 +32,7 @@ fn build((pods, namespaces, nodes, policies, cluster, packets): Parts) -> World 
     for (number, mut pod) in pods.into_iter().enumerate() {
         pod["metadata"]["name"] = json!(format!("p{number}"));
         pod["status"]["podIPs"] =
-            json!([{ "ip": format!("10.0.0.{number}") }, { "ip": format!("fd00::{number}") }]);
+            json!([{ "ip": format!("10.0.0.{}", number + 2) }, { "ip": format!("fd00::{}", number + 2) }]);
         snapshot.add(pod).expect("pod");
     }
     for (name, labels) in namespaces {
@@ -105,7 +105,7 @@ fn selector() -> impl Strategy<Value = Value> {
 
 fn network() -> impl Strategy<Value = &'static str> {
     prop_oneof![
-        12 => select(vec!["10.0.0.0/8", "10.0.0.0/30", "10.0.0.2/31", "10.0.0.1/32", "0.0.0.0/0", "::/0", "fd00::/125",
+        12 => select(vec!["10.0.0.0/8", "10.0.0.0/30", "10.0.0.4/31", "10.0.0.5/32", "0.0.0.0/0", "::/0", "fd00::/125",
             "fd00::2/128", "192.168.0.0/31", "10.0.0.3/30", "fd99::/16"]),
         1 => select(vec!["10.0.0.0", "10.0.0.0/40", "nonsense", ""]),
     ]
@@ -226,7 +226,7 @@ fn cluster_policy() -> impl Strategy<Value = Value> {
 
 /// From and to pods, nodes and strangers; always of one family.
 fn packet() -> impl Strategy<Value = Packet> {
-    let end = || prop_oneof![8 => (0u8..8).prop_map(|n| (0, n)), 2 => (0u8..3).prop_map(|n| (1, n)), 1 => (0u8..2).prop_map(|n| (2, n))];
+    let end = || prop_oneof![8 => (2u8..10).prop_map(|n| (0, n)), 2 => (0u8..3).prop_map(|n| (1, n)), 1 => (0u8..2).prop_map(|n| (2, n))];
     let service = (select(Protocol::ALL.to_vec()), prop_oneof![4 => 78u16..85, 1 => Just(53)]);
     (end(), end(), any::<bool>(), weighted(0.9, service)).prop_map(|(from, to, v6, service)| {
         let address = |(kind, n): (u8, u8)| -> IpAddr {
