@@ -150,7 +150,8 @@ fn explain_names_the_rule_and_ends_by_the_verdict() {
             "  ingress of shop/db: allow: NetworkPolicy shop/db ingress[0] says Accept",
         ]
     );
-    let said = policy(&folder, "explain 192.0.2.1 shop/db 22/UDP -f manifests --json --pod-network 10.9.0.0/16");
+    let said =
+        policy(&folder, "explain 192.0.2.1 shop/db 22/UDP -f manifests --json --pod-network 10.9.0.0/16");
     assert_eq!(said.code, 1);
     let json: Value = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!((&json[0]["verdict"], &json[0]["port"]), (&"deny".into(), &22.into()));
@@ -180,7 +181,11 @@ fn files_that_make_no_sense_are_told_with_their_name_and_what_is_wrong() {
         }
         let said = policy(&folder, &format!("test {name}"));
         assert_eq!(said.code, 1, "{name}: {}", said.stdout);
-        assert!(said.stderr.starts_with(&format!("podwire: cannot test {name}\n  because: ")), "{}", said.stderr);
+        assert!(
+            said.stderr.starts_with(&format!("podwire: cannot test {name}\n  because: ")),
+            "{}",
+            said.stderr
+        );
         assert!(said.stderr.contains(because), "{name}: {}", said.stderr);
     }
 }
