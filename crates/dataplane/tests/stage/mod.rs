@@ -167,7 +167,7 @@ impl Place {
 
     /// Answers at these ports, of TCP and of UDP.
     pub fn serves(&self, ports: &[u16]) {
-        for port in ports.to_vec() {
+        for port in ports.iter().copied() {
             self.within(move || serve(port));
         }
     }
