@@ -17,6 +17,7 @@ mod failure;
 mod install_command;
 mod paint;
 mod pods;
+mod policy;
 mod prove;
 mod publish;
 mod table;
@@ -74,6 +75,9 @@ enum Command {
     /// Prove with packets that pods and nodes reach each other, and see each other's own addresses.
     #[command(after_help = prove::EXAMPLES)]
     Verify(prove::Verify),
+    /// Try network policies without a cluster, and see which rule decides.
+    #[command(subcommand)]
+    Policy(policy::Verb),
     /// The version of this program, and of the specification that it speaks.
     Version,
 }
@@ -118,6 +122,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Ipam(verb) => verb.run(),
         Command::Plugins => Ok(catalogue::plugins()),
         Command::Verify(command) => command.run(),
+        Command::Policy(verb) => verb.run(),
         Command::Version => Ok(catalogue::version()),
     };
     match answer {

@@ -98,6 +98,25 @@ impl Bridge<'_> {
     }
 }
 
+/// Lets what this bridge forwards between its ports pass the rules for IP packets, as what is routed does
+/// (`br_netfilter`). It is this bridge's own setting: other bridges of the node stay as they are.
+pub fn ensure_seen_by_ip_rules(host: &mut Host, bridge: &Link) -> Result<()> {
+    let is_there = host.run(|| std::path::Path::new("/proc/sys/net/bridge").exists())?;
+    if !is_there {
+        let text = "the kernel's br_netfilter is not loaded: pods on a bridge could not be kept apart (modprobe br_netfilter)";
+        return Err(Error::Other(text.into()));
+    }
+    let doing = format!("let bridge {} be seen by the rules for IP packets", bridge.name);
+    let message = Message::new(libc::RTM_NEWLINK, 0, doing).raw(&link::header(bridge.index, 0, 0)).nest(
+        a::LINKINFO,
+        |m| {
+            m.string(a::INFO_KIND, "bridge")
+                .nest(a::INFO_DATA, |m| m.u8(a::BR_NF_CALL_IPTABLES, 1).u8(a::BR_NF_CALL_IP6TABLES, 1))
+        },
+    );
+    Ok(host.route.request(message)?)
+}
+
 /// VLANs of a bridge port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vlans {

@@ -50,6 +50,13 @@ impl Socket {
         Socket::open(libc::NETLINK_GENERIC)
     }
 
+    /// Lets transactions of up to so many bytes be sent. Without it the kernel takes some 200 kB at once.
+    pub fn widen(&mut self, bytes: usize) -> Result<()> {
+        let doing = "enlarge a netlink socket's buffer";
+        sys::set_send_buffer(self.fd.as_fd(), i32::try_from(bytes).unwrap_or(i32::MAX))
+            .map_err(|source| Error::Io { doing: doing.into(), source })
+    }
+
     fn open(protocol: i32) -> Result<Socket> {
         let opened = || -> io::Result<OwnedFd> {
             let fd = sys::netlink_socket(protocol)?;

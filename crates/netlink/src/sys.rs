@@ -58,6 +58,17 @@ pub fn set_netlink_option(fd: BorrowedFd<'_>, option: i32, value: i32) -> io::Re
     check(result.into()).map(drop)
 }
 
+/// Sets the size of a socket's send buffer, beyond what the machine's settings allow (`SO_SNDBUFFORCE`).
+pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    let size = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the pointer is to an i32 of this frame, and its size is given.
+    let result = unsafe {
+        let value = (&raw const bytes).cast();
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, value, size)
+    };
+    check(result.into()).map(drop)
+}
+
 /// Sends one datagram to the kernel.
 pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: the pointer and the length describe `bytes`.

@@ -52,6 +52,11 @@ impl Element {
         std::iter::once(Element::key(Value::ip(first))).chain(end).collect()
     }
 
+    /// In a set of ranges, the key before which one ends.
+    pub fn end_of_range(key: Value) -> Element {
+        Element { ends_range: true, ..Element::key(key) }
+    }
+
     /// Leading to a value.
     pub fn to(self, data: Value) -> Element {
         Element { data: Data::Value(data), ..self }
@@ -100,12 +105,12 @@ impl Element {
     }
 }
 
-/// Appends the set's place and the element.
-pub(super) fn encode(message: Message, table: &Table, set: &str, element: &Element) -> Message {
+/// Appends the set's place and the elements.
+pub(super) fn encode(message: Message, table: &Table, set: &str, elements: &[Element]) -> Message {
     message
         .string(NFTA_SET_ELEM_LIST_TABLE, &table.name)
         .string(NFTA_SET_ELEM_LIST_SET, set)
-        .nest(NFTA_SET_ELEM_LIST_ELEMENTS, |m| element.encode(m))
+        .nest(NFTA_SET_ELEM_LIST_ELEMENTS, |m| elements.iter().fold(m, |m, element| element.encode(m)))
 }
 
 fn decode(frame: &Frame<'_>) -> Option<Vec<Element>> {
@@ -122,7 +127,7 @@ pub fn get_element(socket: &mut Socket, table: &Table, set: &str, key: &Value) -
         table.family.number(),
         format!("look for {key} in set {set} of table {table}"),
     );
-    let asked = encode(asked, table, set, &Element::key(key.clone()));
+    let asked = encode(asked, table, set, &[Element::key(key.clone())]);
     found(socket.query(asked, |frame| decode(&frame)?.into_iter().next()))
 }
 

@@ -85,6 +85,15 @@ pub enum Expr {
         /// The value.
         value: Vec<u8>,
     },
+    /// Ends the rule unless the register is between two values, both included.
+    Range {
+        /// Which register.
+        from: Register,
+        /// The smallest value.
+        first: Vec<u8>,
+        /// The largest value.
+        last: Vec<u8>,
+    },
     /// `register = register & mask ^ xor`
     Bitwise {
         /// Which register.
@@ -149,6 +158,7 @@ impl Expr {
             Expr::Ct(..) => "ct",
             Expr::FibType(..) => "fib",
             Expr::Cmp { .. } => "cmp",
+            Expr::Range { .. } => "range",
             Expr::Bitwise { .. } => "bitwise",
             Expr::Lookup { .. } | Expr::Map { .. } | Expr::VerdictMap { .. } => "lookup",
             Expr::Verdict(_) => "immediate",
@@ -182,6 +192,11 @@ impl Expr {
                 .be32(NFTA_CMP_SREG, register(*from))
                 .be32(NFTA_CMP_OP, if *inverted { NFT_CMP_NEQ } else { NFT_CMP_EQ })
                 .nest(NFTA_CMP_DATA, |m| m.bytes(NFTA_DATA_VALUE, value)),
+            Expr::Range { from, first, last } => m
+                .be32(NFTA_RANGE_SREG, register(*from))
+                .be32(NFTA_RANGE_OP, NFT_RANGE_EQ)
+                .nest(NFTA_RANGE_FROM_DATA, |m| m.bytes(NFTA_DATA_VALUE, first))
+                .nest(NFTA_RANGE_TO_DATA, |m| m.bytes(NFTA_DATA_VALUE, last)),
             Expr::Bitwise { register: number, mask, xor } => m
                 .be32(NFTA_BITWISE_SREG, register(*number))
                 .be32(NFTA_BITWISE_DREG, register(*number))

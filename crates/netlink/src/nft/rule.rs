@@ -26,6 +26,8 @@ pub enum Field {
     Ip6Source,
     Ip6Destination,
     PortDestination,
+    /// The type of an ICMP or ICMPv6 message; say the protocol first.
+    IcmpType,
     MacSource,
     CtState,
     CtStatus,
@@ -55,7 +57,7 @@ impl Field {
 
     fn length(self) -> u32 {
         match self {
-            Field::Family | Field::Protocol => 1,
+            Field::Family | Field::Protocol | Field::IcmpType => 1,
             Field::PortDestination => 2,
             Field::MacSource => 6,
             Field::InterfaceIn | Field::InterfaceOut | Field::Ip6Source | Field::Ip6Destination => 16,
@@ -76,6 +78,7 @@ impl Field {
             Field::Ip6Source => payload(Header::Network, 8),
             Field::Ip6Destination => payload(Header::Network, 24),
             Field::PortDestination => payload(Header::Transport, 2),
+            Field::IcmpType => payload(Header::Transport, 0),
             Field::MacSource => payload(Header::Link, 6),
             Field::CtState => Expr::Ct(Ct::State, to),
             Field::CtStatus => Expr::Ct(Ct::Status, to),
@@ -129,6 +132,12 @@ impl Rule {
     /// Whose field has another value.
     pub fn is_not(self, field: Field, value: &[u8]) -> Rule {
         self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: true, value: value.to_vec() })
+    }
+
+    /// Whose field is between two values, both included.
+    pub fn between(self, field: Field, first: &[u8], last: &[u8]) -> Rule {
+        let (first, last) = (first.to_vec(), last.to_vec());
+        self.expr(field.load(0)).expr(Expr::Range { from: 0, first, last })
     }
 
     /// Whose device (a field of names) is this one, or any other.
@@ -320,6 +329,11 @@ impl RuleInfo {
             "cmp" => attr::find(data, NFTA_CMP_DATA)
                 .and_then(|data| attr::find(data.value, NFTA_DATA_VALUE))
                 .map_or(Vec::new(), |value| value.value.to_vec()),
+            "range" => [NFTA_RANGE_FROM_DATA, NFTA_RANGE_TO_DATA]
+                .into_iter()
+                .filter_map(|kind| attr::find(attr::find(data, kind)?.value, NFTA_DATA_VALUE))
+                .flat_map(|value| value.value.to_vec())
+                .collect(),
             "lookup" => {
                 let inverted =
                     attr::find(data, NFTA_LOOKUP_FLAGS).and_then(|flags| flags.be32()).unwrap_or(0);

@@ -5,7 +5,7 @@
 
 use super::abi::*;
 use super::chain::Base;
-use super::element::{self, Element};
+use super::element::{self, Data, Element};
 use super::rule::Rule;
 use super::set::Set;
 use super::{message, Table};
@@ -180,7 +180,30 @@ impl Transaction {
         let (verb, word) = if kind == NFT_MSG_DELSETELEM { ("delete", "from") } else { ("add", "to") };
         let doing = format!("{verb} {} {word} set {set} of table {table}", element.key);
         let message = message(kind, flags, table.family.number(), doing);
-        self.messages.push(element::encode(message, table, set, element));
+        self.messages.push(element::encode(message, table, set, std::slice::from_ref(element)));
+    }
+
+    /// Adds many elements, with few messages. Those that are there with the same data stay.
+    pub fn add_elements(&mut self, table: &Table, set: &str, elements: &[Element]) {
+        self.many(NFT_MSG_NEWSETELEM, ADD, (table, set), elements);
+    }
+
+    /// Deletes the elements with these elements' keys.
+    pub fn delete_elements(&mut self, table: &Table, set: &str, elements: &[Element]) {
+        let keys = |element: &Element| Element { data: Data::None, comment: None, ..element.clone() };
+        let keys: Vec<Element> = elements.iter().map(keys).collect();
+        self.many(NFT_MSG_DELSETELEM, 0, (table, set), &keys);
+    }
+
+    /// A list of elements is an attribute, whose length is a number of 16 bits.
+    fn many(&mut self, kind: u16, flags: u16, (table, set): (&Table, &str), elements: &[Element]) {
+        const AT_ONCE: usize = 128;
+        let (verb, word) = if kind == NFT_MSG_DELSETELEM { ("delete", "from") } else { ("add", "to") };
+        for some in elements.chunks(AT_ONCE) {
+            let doing = format!("{verb} {} elements {word} set {set} of table {table}", some.len());
+            let message = message(kind, flags, table.family.number(), doing);
+            self.messages.push(element::encode(message, table, set, some));
+        }
     }
 
     /// Carries the changes out. An empty transaction does nothing.

@@ -39,6 +39,8 @@ pub mod attribute {
     pub const IPVLAN_FLAGS: u16 = 2;
     pub const VLAN_ID: u16 = 1;
     pub const BR_VLAN_FILTERING: u16 = 7;
+    pub const BR_NF_CALL_IPTABLES: u16 = 36;
+    pub const BR_NF_CALL_IP6TABLES: u16 = 37;
     pub const BRPORT_MODE: u16 = 4;
     pub const BRPORT_ISOLATED: u16 = 33;
     pub const INET_CONF: u16 = 1;

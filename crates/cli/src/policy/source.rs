@@ -1,0 +1,91 @@
+//! Where objects come from: files and folders of YAML or JSON, as `kubectl apply` takes them.
+
+use std::path::{Path, PathBuf};
+
+use policy::Snapshot;
+use serde_json::Value;
+
+/// Pods without an address get one of these: ranges that many clusters use.
+pub(super) const POD_NETWORKS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/64"];
+
+/// All documents of a YAML file; JSON is YAML too. Empty documents are left out.
+pub(super) fn documents(path: &Path) -> Result<Vec<Value>, cni::Error> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        cni::Error::new(cni::error::code::IO, format!("read {}: {error}", path.display()))
+    })?;
+    parse(&text).map_err(|reason| cni::Error::decode(format!("{}: {reason}", path.display())))
+}
+
+/// The documents of a text.
+pub(super) fn parse(text: &str) -> Result<Vec<Value>, String> {
+    // Without this, `on` and `yes` would be truth values, which no label can have.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
+    let documents = documents.map_err(|error| error.to_string())?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// Reads what the paths hold into a snapshot. Folders are read with all that is in them.
+pub(super) fn read(paths: &[PathBuf], into: &mut Snapshot) -> Result<(), cni::Error> {
+    let mut files = Vec::new();
+    for path in paths {
+        collect(path, true, &mut files)?;
+    }
+    for file in files {
+        for document in documents(&file)? {
+            add(document, into)
+                .map_err(|error| cni::Error::new(error.code, format!("{}: {}", file.display(), error.msg)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds one object.
+pub(super) fn add(object: Value, into: &mut Snapshot) -> Result<(), cni::Error> {
+    match into.add(object) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(cni::Error::decode(error.to_string())),
+    }
+}
+
+fn collect(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> Result<(), cni::Error> {
+    let trouble = |error| cni::Error::new(cni::error::code::IO, format!("read {}: {error}", path.display()));
+    if !std::fs::metadata(path).map_err(trouble)?.is_dir() {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        // Whatever was named is read; in a folder, what looks like objects.
+        if named || ["yaml", "yml", "json"].contains(&ending) {
+            files.push(path.to_path_buf());
+        }
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(path).map_err(trouble)?;
+    let mut inside = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(trouble)?;
+    inside.sort();
+    inside.iter().try_for_each(|path| collect(path, false, files))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn documents_are_read_as_kubectl_does() {
+        let text = "a: 1\nb: \"1\"\nc: on\nd: ~\ne: [80, http]\n---\n# nothing\n---\n{\"json\": true}\n";
+        let all = parse(text).unwrap();
+        assert_eq!(
+            all,
+            [json!({ "a": 1, "b": "1", "c": "on", "d": null, "e": [80, "http"] }), json!({ "json": true })]
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_told_with_its_place() {
+        let error = parse("a: 1\na: 2\n").unwrap_err();
+        assert!(error.contains('2') && error.to_lowercase().contains("duplicate"), "{error}");
+    }
+}
