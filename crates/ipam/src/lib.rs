@@ -33,9 +33,9 @@ pub mod blocks;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod error;
+pub mod moment;
 mod node_pool;
 mod node_ranges;
-pub mod moment;
 mod order;
 mod range;
 pub mod selector;
