@@ -53,7 +53,7 @@ fn routed_pods_are_kept_apart_and_both_ends_must_allow() {
             json!({ "podSelector": { "matchLabels": { "app": "a" } }, "policyTypes": ["Egress"],
                 "egress": [{ "to": [{ "podSelector": { "matchLabels": { "app": "b" } } }] }] }),
         );
-        apply(nft, &[&pods[..], &[only_to_b.clone()]].concat());
+        apply(nft, &[&pods[..], std::slice::from_ref(&only_to_b)].concat());
         assert_eq!([a.asks(&b, 80), a.asks(&c, 80)], [Yes, Silence]);
         assert_eq!([b.asks(&a, 80), c.asks(&a, 80), c.asks(&b, 80)], [Yes, Yes, Yes]);
         let b_is_closed = network_policy("in", json!({ "podSelector": { "matchLabels": { "app": "b" } } }));
