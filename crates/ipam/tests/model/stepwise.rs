@@ -11,7 +11,10 @@ use ipam::store::{Entry, Revision, Store, StoreError};
 /// survives a deletion. Revisions of different keys have nothing to do with each other, so that worlds which differ only in the order of
 /// writes to different keys are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shelves(BTreeMap<Rc<str>, (u64, Option<Rc<[u8]>>)>);
+pub struct Shelves(BTreeMap<Rc<str>, Slot>);
+
+/// How often a key was written, and its value if it has one.
+type Slot = (u64, Option<Rc<[u8]>>);
 
 /// What a node asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
