@@ -27,6 +27,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("install", &["cni"]),
     ("sandbox", &["netlink", "kernel", "cni", "cni-plugin", "cni-runtime"]),
     ("cluster", &["cni"]),
+    ("agent", &["netlink", "kernel", "cni", "fabric", "cluster"]),
     (
         "cli",
         &[
@@ -46,6 +47,9 @@ const HOUSE: &[(&str, &[&str])] = &[
             "sandbox",
             "verify",
             "install",
+            "fabric",
+            "cluster",
+            "agent",
         ],
     ),
 ];

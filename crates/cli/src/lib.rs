@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod agent_daemon;
 mod answer;
 mod catalogue;
 mod cnitool;
@@ -53,6 +54,9 @@ struct Podwire {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Learn of the other nodes, open the roads to them, and say when pods may come.
+    #[command(after_help = agent_daemon::EXAMPLES)]
+    Agent(Box<agent_daemon::Agent>),
     /// Attach, detach and look at containers, as a container runtime does.
     #[command(subcommand)]
     Cni(Box<verbs::Verb>),
@@ -96,6 +100,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let podwire = Podwire::parse_from(args);
     let answer = match podwire.command {
+        Command::Agent(agent) => match agent.run() {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(failure) => Err(failure),
+        },
         Command::Cni(verb) => {
             kernel::detached::this_program_ends_soon();
             verb.run(podwire.json)

@@ -1,0 +1,255 @@
+//! A cluster on one machine: two nodes on one wire, a third behind a router, each with its agent and its pods.
+//!
+//! ```text
+//!  n1 192.168.10.11 ─┐
+//!                    ├─ lan10 ─ router ─ lan20 ─ n3 192.168.20.13
+//!  n2 192.168.10.12 ─┘            │
+//!                                etcd
+//! ```
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use podwire_tests::{ours, podwire, Node, Process};
+use serde_json::{json, Value};
+use verify::{Options, Place, Report};
+
+/// Where the nodes are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    Embedded,
+    Etcd,
+}
+
+/// The machines and what is between them.
+pub struct Stage {
+    pub router: Node,
+    pub nodes: Vec<Machine>,
+    pub store: Store,
+    /// A folder that all see.
+    folder: PathBuf,
+    pub etcd: Option<Process>,
+}
+
+/// A node and its agent.
+pub struct Machine {
+    pub number: u8,
+    pub node: Node,
+    pub agent: Option<Process>,
+    pub pods: Vec<String>,
+}
+
+const NO_DAD: &str =
+    "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
+/// A heal takes two seconds on an idle machine; this one may be busy.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+pub fn net_conf(backend: Value) -> Value {
+    json!({
+        "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/48", "IPv6SubnetLen": 64,
+        "Backend": backend,
+    })
+}
+
+impl Stage {
+    /// Three nodes without agents.
+    pub fn new(store: Store, conf: &Value) -> Stage {
+        let router = Node::new();
+        router.sh(NO_DAD);
+        router.sh("echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding");
+        for lan in [10, 20] {
+            router.sh(&format!(
+                "ip link add lan{lan} type bridge && ip link set lan{lan} up \
+                 && ip address add 192.168.{lan}.1/24 dev lan{lan} && ip address add fd{lan}::1/64 dev lan{lan} nodad"
+            ));
+        }
+        let nodes =
+            [(1, 10), (2, 10), (3, 20)].map(|(number, lan)| Machine::new(&router, number, lan)).into();
+        let folder =
+            std::env::temp_dir().join(format!("podwire-agents-{}-{}", std::process::id(), router.pid()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("net-conf.json"), conf.to_string()).expect("the config");
+        let mut stage = Stage { router, nodes, store, folder, etcd: None };
+        if store == Store::Etcd {
+            stage.start_etcd();
+            let put = format!("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 put /coreos.com/network/config '{conf}'");
+            stage.wait_until("etcd takes the config", |stage| stage.router.can(&put));
+        }
+        stage
+    }
+
+    /// The same with agents, ready, and a pod on each node.
+    pub fn ready(store: Store, backend: Value) -> Stage {
+        let mut stage = Stage::new(store, &net_conf(backend));
+        (1..=3).for_each(|number| stage.start_agent(number, &[]));
+        (1..=3).for_each(|number| stage.wait_ready(number));
+        (1..=3).for_each(|number| stage.add_pod(number, &format!("pod{number}")));
+        stage
+    }
+
+    pub fn start_etcd(&mut self) {
+        let mut command = self.router.command("etcd");
+        command.args(["--data-dir", self.folder.join("etcd").to_str().expect("a path"), "--unsafe-no-fsync"]);
+        command.args([
+            "--listen-client-urls",
+            "http://192.168.10.1:2379",
+            "--advertise-client-urls",
+            "http://192.168.10.1:2379",
+        ]);
+        command.args(["--listen-peer-urls", "http://127.0.0.1:2380", "--logger", "zap"]);
+        self.etcd = Some(Process::start(command));
+    }
+
+    pub fn machine(&self, number: u8) -> &Machine {
+        &self.nodes[usize::from(number) - 1]
+    }
+
+    pub fn node(&self, number: u8) -> &Node {
+        &self.machine(number).node
+    }
+
+    pub fn start_agent(&mut self, number: u8, flags: &[&str]) {
+        let folder = self.folder.clone();
+        let store = match self.store {
+            Store::Embedded => format!("embedded:{}", folder.join("cluster.db").display()),
+            Store::Etcd => "etcd".to_string(),
+        };
+        let machine = &mut self.nodes[usize::from(number) - 1];
+        let mut command = machine.node.command(&podwire());
+        command.args(["agent", "--store", &store, "--node-name", &format!("n{number}"), "--ip-masq"]);
+        command.args(["--net-config-path", folder.join("net-conf.json").to_str().expect("a path")]);
+        command.args(["--etcd-endpoints", "http://192.168.10.1:2379", "--healthz-port", "8081"]);
+        command
+            .args(["--cni-network", "flannel", "--cni-conflist", "/run/cni-conf/10-podwire.conflist"])
+            .args(flags);
+        machine.agent = Some(Process::start(command));
+    }
+
+    /// As SIGKILL does it.
+    pub fn kill_agent(&mut self, number: u8) {
+        self.nodes[usize::from(number) - 1].agent = None;
+    }
+
+    /// What the agent says of itself; `null` if it does not answer.
+    pub fn status(&self, number: u8) -> Value {
+        let script = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/status', timeout=5).read().decode())\" 2>/dev/null";
+        let said = self.node(number).try_sh(script);
+        serde_json::from_slice(&said.stdout).unwrap_or_default()
+    }
+
+    #[track_caller]
+    pub fn wait_ready(&self, number: u8) {
+        self.wait_until(&format!("n{number} is ready"), |stage| stage.status(number)["phase"] == "ready");
+    }
+
+    /// Waits for something that the kernel or an agent must bring about by itself.
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            if Instant::now() > end {
+                let all: Vec<_> = (1..=3).map(|number| self.status(number).to_string()).collect();
+                panic!("not within {PATIENCE:?}: {what}\n{}", all.join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A pod on a node, by the list of plugins that the agent wrote.
+    pub fn add_pod(&mut self, number: u8, name: &str) {
+        let machine = &mut self.nodes[usize::from(number) - 1];
+        machine.node.pod(name);
+        let words =
+            [&podwire(), "cni", "add", "cbr0", name, "--plugin-dir", &ours(), "--conf-dir", "/run/cni-conf"];
+        let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
+        let added = machine.node.output(&words, &[]);
+        assert_eq!(added.status, 0, "{name}: {}", added.stderr);
+        machine.pods.push(name.into());
+    }
+
+    /// Every pod asks every pod and node, with packets.
+    pub fn verify(&self) -> Report {
+        let mut places = Vec::new();
+        for machine in &self.nodes {
+            let root = format!("/proc/{}", machine.node.pid());
+            for pod in &machine.pods {
+                let path = format!("{root}/root/run/netns/{pod}");
+                places.push(Place::pod(pod, path).expect("the pod"));
+            }
+            let netns = kernel::Netns::open(format!("{root}/ns/net")).expect("the node");
+            let lan = machine.lan();
+            let own = [format!("192.168.{lan}.1{}", machine.number), format!("fd{lan}::1{}", machine.number)];
+            let own = own.iter().map(|ip| ip.parse().expect("an address")).collect();
+            places.push(Place::node(format!("n{}", machine.number), netns, own).expect("the node"));
+        }
+        verify::verify(&places, Options { patience: Duration::from_secs(3), ..Options::default() })
+            .expect("packets")
+    }
+
+    #[track_caller]
+    pub fn assert_model_holds(&self) {
+        let report = self.verify();
+        let said: Vec<_> = report.failures().map(|one| report.sentence(one)).collect();
+        assert!(report.holds(), "{} of {} failed:\n{}", said.len(), report.outcomes.len(), said.join("\n"));
+    }
+
+    /// The address of a pod.
+    pub fn address(&self, number: u8, pod: &str) -> String {
+        let script = format!("ip -n {pod} -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/'");
+        self.node(number).sh(&script).trim().into()
+    }
+
+    /// Pings from one node's pod to another's while `meanwhile` happens; returns how many were lost.
+    pub fn lost_while(&mut self, from: u8, to: u8, meanwhile: impl FnOnce(&mut Stage)) -> u32 {
+        let target = self.address(to, &format!("pod{to}"));
+        let script =
+            format!("exec ip netns exec pod{from} ping -i 0.05 -W 2 -c 100000 {target} > /run/test/ping");
+        let mut command = self.node(from).command("sh");
+        command.args(["-c", &script]);
+        let mut ping = command.spawn().expect("ping");
+        self.wait_until("the first answer", |stage| {
+            stage.node(from).can("grep -q icmp_seq=5 /run/test/ping")
+        });
+        meanwhile(self);
+        std::thread::sleep(Duration::from_millis(500));
+        let stopped = std::process::Command::new("kill").args(["-INT", &ping.id().to_string()]).status();
+        assert!(stopped.expect("kill").success());
+        drop(ping.wait());
+        let said = self.node(from).sh("cat /run/test/ping");
+        let counts = said.lines().find(|line| line.contains("packets transmitted")).expect("the sum");
+        let numbers: Vec<u32> =
+            counts.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+        // The last one may be on its way.
+        (numbers[0] - numbers[1]).saturating_sub(1)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Machine {
+    fn new(router: &Node, number: u8, lan: u8) -> Machine {
+        let node = Node::new();
+        node.sh(NO_DAD);
+        router.sh(&format!(
+            "ip link add p{number} type veth peer name eth0 netns {pid} && ip link set p{number} master lan{lan} up",
+            pid = node.pid()
+        ));
+        node.sh(&format!(
+            "ip address add 192.168.{lan}.1{number}/24 dev eth0 && ip address add fd{lan}::1{number}/64 dev eth0 nodad \
+             && ip link set eth0 up && ip route add default via 192.168.{lan}.1 && ip route add default via fd{lan}::1"
+        ));
+        Machine { number, node, agent: None, pods: Vec::new() }
+    }
+
+    fn lan(&self) -> u8 {
+        if self.number == 3 {
+            20
+        } else {
+            10
+        }
+    }
+}
