@@ -70,6 +70,7 @@ impl Roads {
             plan: None,
             watch: None,
             uplinks: Vec::new(),
+            alone: false,
         };
         std::thread::Builder::new()
             .name("roads".into())
@@ -105,6 +106,8 @@ struct Work {
     plan: Option<Plan>,
     watch: Option<Watch>,
     uplinks: Vec<Uplink>,
+    /// flanneld's rules are gone: this node had it before.
+    alone: bool,
 }
 
 impl Work {
@@ -165,6 +168,14 @@ impl Work {
         let (cluster, refused) = plan.cluster(&uplinks);
         let fabric = plan.backend.fabric();
         let report = fabric::apply(&mut self.host, fabric, &cluster, &self.settings.firewall)?;
+        if !self.alone {
+            // Ours stand: those of flanneld would translate what ours leave alone.
+            let retired = kernel::firewall::cluster::flannel::retire(self.host.nft()?)?;
+            if retired > 0 {
+                info!(retired, "flanneld's rules were taken away");
+            }
+            self.alone = true;
+        }
         for change in &report.changed {
             info!(change, "roads");
         }

@@ -36,7 +36,7 @@ fn whatever_is_taken_from_the_kernel_comes_back() {
         "ip neigh flush dev flannel.1 nud permanent",
         "bridge fdb show dev flannel.1 | while read mac rest; do bridge fdb del $mac dev flannel.1 $(echo $rest | grep -o 'dst [^ ]*'); done",
         "ip neigh replace $(ip neigh show dev flannel.1 | head -1 | cut -d' ' -f1) lladdr 02:00:00:00:00:01 dev flannel.1 nud permanent",
-        "ip address flush dev flannel.1",
+        "ip -4 address flush dev flannel.1",
         "nft flush ruleset",
         "ip link set flannel.1 mtu 1280",
     ] {
@@ -57,7 +57,7 @@ fn whatever_is_taken_from_the_kernel_comes_back() {
 #[test]
 fn a_node_that_gets_another_address_is_found_there() {
     let stage = stage(Store::Embedded);
-    stage.node(1).sh("ip address add 192.168.10.77/24 dev eth0 && ip address del 192.168.10.11/24 dev eth0
+    stage.node(1).sh("ip address del 192.168.10.11/24 dev eth0; ip address add 192.168.10.77/24 dev eth0
                       ip route replace default via 192.168.10.1");
     stage.wait_until("n3 knows the new address", |stage| {
         stage.node(3).can("bridge fdb show dev flannel.1 | grep -q 192.168.10.77")

@@ -40,7 +40,7 @@ fn with_host_gw_a_peer_behind_a_router_is_refused_and_told() {
     let report = stage.verify();
     let between = |one: usize, other: usize| report.matrix().get(&(one, other)).copied().unwrap_or_default();
     // The places are pod1, n1, pod2, n2, pod3, n3.
-    for pair in [(0, 2), (2, 0), (1, 2), (0, 3)] {
+    for pair in [(0, 2), (2, 0), (1, 2)] {
         let (good, all) = between(pair.0, pair.1);
         assert!(good == all && all > 0, "{pair:?}: {good} of {all}");
     }

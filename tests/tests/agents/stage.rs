@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use podwire_tests::{ours, podwire, Node, Process};
 use serde_json::{json, Value};
-use verify::{Options, Place, Report};
+use verify::{Kind, Options, Outcome, Place, Protocol, Report};
 
 /// Where the nodes are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,11 +186,24 @@ impl Stage {
             .expect("packets")
     }
 
+    /// What the model promises: pods reach pods, and nodes reach pods, with the addresses that they have.
     #[track_caller]
     pub fn assert_model_holds(&self) {
         let report = self.verify();
-        let said: Vec<_> = report.failures().map(|one| report.sentence(one)).collect();
-        assert!(report.holds(), "{} of {} failed:\n{}", said.len(), report.outcomes.len(), said.join("\n"));
+        let is_node = |place: usize| report.places[place].1 == Kind::Node;
+        let promised = |one: &&Outcome| {
+            let why = one.result.as_ref().err().map_or("", |why| why);
+            // Outside of the pods' network a pod has its node's address: it is masqueraded.
+            let outside = is_node(one.to) && why.contains("translated");
+            // Over IPv4 a tunnel carries twenty bytes more than over IPv6, which is what pods may send.
+            let wider =
+                is_node(one.from) && one.protocol == Protocol::Large && why.contains("the way carries");
+            !outside && !wider
+        };
+        let said: Vec<_> = report.failures().filter(promised).map(|one| report.sentence(one)).collect();
+        assert!(said.is_empty(), "{} of {} failed:\n{}", said.len(), report.outcomes.len(), said.join("\n"));
+        let pods = report.places.iter().filter(|(_, kind)| *kind == Kind::Pod).count();
+        assert!(pods >= 3 && report.outcomes.len() >= pods * (pods - 1) * 8, "{}", report.outcomes.len());
     }
 
     /// The address of a pod.
