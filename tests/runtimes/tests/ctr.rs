@@ -1,8 +1,11 @@
 //! `ctr run --cni`: containers without Kubernetes. The id of a container is `default-NAME` for the plugins, and its namespace
 //! is `/proc/PID/ns/net`.
 
-use podwire_runtime_tests::{image, Containerd, Plugins, Stage};
-use podwire_tests::{differences, podwire};
+use std::sync::Mutex;
+
+use podwire_runtime_tests::{image, network, Containerd, Gate, Plugins, Stage, Then};
+use podwire_tests::{differences, podwire, Pod};
+use serde_json::{json, Value};
 
 fn start() -> Containerd {
     Containerd::start(Stage::new(Plugins::Ours))
@@ -74,4 +77,155 @@ fn detached_containers_ping_each_other_and_what_ctr_leaves_of_them_is_swept_by_g
     end("two");
     sweep("audit --fix");
     assert_eq!(differences(&before, &containerd.traces()), "");
+}
+
+/// The words of a container that serves a page with its name.
+fn serve(name: &str) -> String {
+    format!(
+        "ctr run --cni --detach {} {name} sh -c 'mkdir -p /www; echo {name} >/www/index.html; exec httpd -f -p 80 -h /www'",
+        image::BOX
+    )
+}
+
+/// A container's namespace, under a name by which the stage can be asked for it.
+fn pod(containerd: &Containerd, name: &str) -> Pod {
+    let pid = containerd.sh(&format!("ctr task list | sed -n 's/^{name} *\\([0-9]*\\).*/\\1/p'"));
+    containerd.adopt(name, &format!("/proc/{}/ns/net", pid.trim()))
+}
+
+/// Ends containers, of which ctr tells the plugins nothing, and sweeps up.
+fn end(containerd: &Containerd, names: &[&str]) {
+    for name in names {
+        containerd.sh(&format!(
+            "rm -f /run/netns/{name}; ctr task delete --force {name}; ctr container delete {name}"
+        ));
+    }
+    containerd.sh(&format!("{} cni gc pods", podwire()));
+}
+
+/// ctr can ask the plugins for nothing: ports and limits stand in the network itself.
+fn network_with_port_and_limits() -> String {
+    let mut list: Value = serde_json::from_str(&network()).expect("the guide's network");
+    for plugin in list["plugins"].as_array_mut().expect("plugins") {
+        if plugin["type"] == "portmap" {
+            let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+            plugin["runtimeConfig"] = json!({ "portMappings": ports });
+        }
+        if plugin["type"] == "bandwidth" {
+            plugin["ingressRate"] = json!(40_000_000);
+            plugin["ingressBurst"] = json!(400_000);
+            plugin["egressRate"] = json!(16_000_000);
+            plugin["egressBurst"] = json!(160_000);
+        }
+    }
+    list.to_string()
+}
+
+fn a_container_has_a_port_and_limits(plugins: Plugins) {
+    let stage = Stage::new(plugins);
+    let outside = stage.outside();
+    let containerd = Containerd::start(stage);
+    containerd.set_network(&network_with_port_and_limits());
+    containerd.sh(&format!("ctr run --cni --rm {} first true", image::BOX));
+    let before = containerd.traces();
+    containerd.sh(&serve("web"));
+    let (web, addresses) = (pod(&containerd, "web"), addresses(&containerd, "web"));
+    for address in [containerd.address().to_owned(), format!("[{}]", containerd.address6())] {
+        assert_eq!(containerd.page(&outside, &format!("{address}:8080")), "web", "from outside, {address}");
+    }
+    for (family, world) in [(0, "192.0.2.2"), (1, "2001:db8:2::2")] {
+        let received = containerd.flow(&outside, &web, &addresses[family]).share_of(40_000_000);
+        let sent = containerd.flow(&web, &outside, world).share_of(16_000_000);
+        assert!((0.5..1.1).contains(&received), "received {received} of the limit");
+        assert!((0.5..1.1).contains(&sent), "sent {sent} of the limit");
+    }
+    end(&containerd, &["web"]);
+    // GC knows what Go's plugins left in the tables, and not what their bandwidth did.
+    match plugins {
+        Plugins::Ours => containerd.assert_nothing_left(&before),
+        Plugins::Go => assert!(!containerd.can("ls /var/lib/cni/results/pods-default-web-eth0")),
+    }
+}
+
+#[test]
+fn a_port_and_limits_that_stand_in_the_network_are_every_containers() {
+    a_container_has_a_port_and_limits(Plugins::Ours);
+}
+
+#[test]
+fn with_go_plugins_they_are_so_too() {
+    a_container_has_a_port_and_limits(Plugins::Go);
+}
+
+#[test]
+fn containers_of_go_plugins_keep_their_network_under_ours_and_are_swept_by_them() {
+    let containerd = Containerd::start(Stage::new(Plugins::Go));
+    containerd.sh(&format!("ctr run --cni --rm {} first true", image::BOX));
+    let before = containerd.traces();
+    run_detached(&containerd, "old");
+    let old = addresses(&containerd, "old");
+    containerd.install(Plugins::Ours);
+    run_detached(&containerd, "new");
+    for address in old.iter().chain(&addresses(&containerd, "new")) {
+        exec(&containerd, "old", &format!("ping -c 1 -W 10 {address}"));
+        exec(&containerd, "new", &format!("ping -c 1 -W 10 {address}"));
+    }
+    end(&containerd, &["old", "new"]);
+    containerd.assert_nothing_new(&before);
+}
+
+#[test]
+fn fifty_containers_eight_at_a_time_get_a_network_each_and_are_swept() {
+    let containerd = start();
+    containerd.sh(&format!("ctr run --cni --rm {} first true", image::BOX));
+    let before = containerd.traces();
+    let names: Vec<String> = (0..50).map(|n| format!("box-{n}")).collect();
+    let queue = Mutex::new(names.iter());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let take = || queue.lock().expect("the queue").next();
+                while let Some(name) = take() {
+                    run_detached(&containerd, name);
+                }
+            });
+        }
+    });
+    let mut all: Vec<String> = names.iter().flat_map(|name| addresses(&containerd, name)).collect();
+    for address in &all {
+        containerd.sh(&format!("ping -q -c 1 -W 10 {address}"));
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 100, "each has two addresses, and no two the same");
+    end(&containerd, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    containerd.assert_nothing_left(&before);
+}
+
+#[test]
+fn what_a_ctr_that_was_killed_leaves_of_half_a_container_is_swept() {
+    let containerd = start();
+    containerd.sh(&format!("ctr run --cni --rm {} first true", image::BOX));
+    let before = containerd.traces();
+    let run = ["ctr", "run", "--cni", "--detach", image::BOX, "half", "sleep", "100000"];
+    for (gate, then) in [
+        (Gate::before("bridge"), Then::Dies),
+        (Gate::after("host-local"), Then::Dies),
+        (Gate::after("host-local"), Then::GoesOn),
+        (Gate::after("bridge"), Then::Dies),
+        (Gate::after("portmap"), Then::GoesOn),
+        (Gate::after("bandwidth"), Then::Dies),
+    ] {
+        gate.put_up(&containerd);
+        let client = containerd.daemon(&run);
+        gate.pass(&containerd, then, || client.kill(&containerd));
+        gate.take_away(&containerd);
+        end(&containerd, &["half"]);
+        containerd.assert_nothing_new(&before);
+    }
+    // The same name again.
+    run_detached(&containerd, "half");
+    exec(&containerd, "half", "ping -c 1 -W 10 10.85.0.1");
+    end(&containerd, &["half"]);
+    containerd.assert_nothing_new(&before);
 }

@@ -42,7 +42,16 @@ fn with_go_plugins_all_of_this_is_so_too() {
 
 #[test]
 fn a_container_receives_and_sends_as_fast_as_it_may_and_no_faster() {
-    let (docker, outside) = scene(Plugins::Ours);
+    limits_are_kept(Plugins::Ours);
+}
+
+#[test]
+fn with_go_plugins_it_does_so_too() {
+    limits_are_kept(Plugins::Go);
+}
+
+fn limits_are_kept(plugins: Plugins) {
+    let (docker, outside) = scene(plugins);
     let before = docker.traces();
     docker.try_create(&Order::named("web")).expect("a container");
     let limits = json!({"ingressRate": 40_000_000, "ingressBurst": 400_000, "egressRate": 16_000_000, "egressBurst": 160_000});
@@ -64,6 +73,12 @@ fn fifty_containers_eight_at_a_time_get_a_network_each_and_leave_nothing() {
     let before = docker.traces();
     docker.crowd(&outside);
     docker.assert_nothing_left(&before);
+}
+
+#[test]
+fn with_go_plugins_fifty_get_one_too() {
+    let (docker, outside) = scene(Plugins::Go);
+    docker.crowd(&outside);
 }
 
 #[test]

@@ -56,7 +56,16 @@ fn with_go_plugins_all_of_this_is_so_too() {
 
 #[test]
 fn a_container_receives_and_sends_as_fast_as_it_may_and_asks_its_networks_name_server() {
-    let (mut podman, outside) = scene(Plugins::Ours);
+    limits_are_kept(Plugins::Ours);
+}
+
+#[test]
+fn with_go_plugins_it_does_so_too() {
+    limits_are_kept(Plugins::Go);
+}
+
+fn limits_are_kept(plugins: Plugins) {
+    let (mut podman, outside) = scene(plugins);
     let before = podman.traces();
     podman.write("/etc/cni/net.d/limited.conflist", &Podman::limited_network());
     podman.set_network("limited");
@@ -86,4 +95,10 @@ fn fifty_containers_eight_at_a_time_get_a_network_each_and_leave_nothing() {
     let before = podman.traces();
     podman.crowd(&outside);
     podman.assert_nothing_left(&before);
+}
+
+#[test]
+fn with_go_plugins_fifty_get_one_too() {
+    let (podman, outside) = scene(Plugins::Go);
+    podman.crowd(&outside);
 }
