@@ -132,7 +132,7 @@ impl Work {
             if self.wait(rest).is_err() {
                 // Deaf, it can still look.
                 self.watch = None;
-                std::thread::sleep(AGAIN);
+                drop(self.wait(AGAIN));
             }
         }
     }

@@ -20,7 +20,7 @@ fn exec(containerd: &Containerd, name: &str, words: &str) {
 /// it loses what they printed (seen with 1.6.20, while the namespace was as it should be).
 fn addresses(containerd: &Containerd, name: &str) -> Vec<String> {
     let links = containerd.json(&format!(
-        "pid=$(ctr task list | sed -n 's/^{name} *\\([0-9]*\\).*/\\1/p')
+        "pid=$(ctr task list | sed -n 's/^{name}  *\\([0-9]*\\).*/\\1/p')
          nsenter --net=/proc/$pid/ns/net ip -j address show dev eth0 scope global"
     ));
     let found = links[0]["addr_info"].as_array().cloned().unwrap_or_default();
@@ -89,7 +89,7 @@ fn serve(name: &str) -> String {
 
 /// A container's namespace, under a name by which the stage can be asked for it.
 fn pod(containerd: &Containerd, name: &str) -> Pod {
-    let pid = containerd.sh(&format!("ctr task list | sed -n 's/^{name} *\\([0-9]*\\).*/\\1/p'"));
+    let pid = containerd.sh(&format!("ctr task list | sed -n 's/^{name}  *\\([0-9]*\\).*/\\1/p'"));
     containerd.adopt(name, &format!("/proc/{}/ns/net", pid.trim()))
 }
 
