@@ -10,7 +10,16 @@ const PODS: u16 = 50;
 
 #[test]
 fn fifty_pods_at_once_all_get_a_network_of_their_own_and_leave_nothing() {
-    let (containerd, outside) = scene(Plugins::Ours);
+    crowd(Plugins::Ours);
+}
+
+#[test]
+fn with_go_plugins_fifty_pods_get_one_too() {
+    crowd(Plugins::Go);
+}
+
+fn crowd(plugins: Plugins) {
+    let (containerd, outside) = scene(plugins);
     let before = containerd.traces();
     let start = |n: u16| {
         let wish = Wish::named(&format!("pod-{n}")).port(20_000 + n, 80);
