@@ -3,9 +3,9 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use cluster::{Generation, Health, NetConf, Node, Registration, Severity, Source, SubnetEnv};
+use cluster::{Backoff, Generation, Health, NetConf, Node, Registration, Severity, Source, SubnetEnv};
 use fabric::{Uplink, VtepMac};
 use ipnet::IpNet;
 use kernel::{Host, Mac};
@@ -18,9 +18,6 @@ use crate::plan::{self, Plan};
 use crate::roads::{self, Made, Roads, Told};
 use crate::status::{Board, Phase};
 use crate::{http, Error, Result, Settings};
-
-/// The first wait after a failure, and the longest.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
 /// Lives until SIGTERM or SIGINT. Roads, rules and files stay as they are then: pods go on talking.
 pub async fn run(settings: Settings, source: Source) -> Result<()> {
@@ -66,17 +63,16 @@ struct Ground {
 
 impl Life {
     async fn live(&mut self) {
-        let mut wait = PATIENCE.0;
+        let mut backoff = Backoff::new();
         loop {
             match self.once().await {
                 Ok(why) => {
                     info!(why, "starting over");
-                    wait = PATIENCE.0;
+                    backoff.reset();
                 }
                 Err(error) => {
                     self.problem(error.to_string()).await;
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(PATIENCE.1);
+                    backoff.wait().await;
                 }
             }
         }

@@ -8,15 +8,22 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// The next wait.
 #[derive(Debug)]
-pub(crate) struct Backoff(Duration);
+pub struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff::new()
+    }
+}
 
 impl Backoff {
-    pub(crate) fn new() -> Backoff {
+    /// Short at first.
+    pub fn new() -> Backoff {
         Backoff(FIRST)
     }
 
     /// It worked: the next trouble is a new one.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.0 = FIRST;
     }
 
@@ -29,7 +36,7 @@ impl Backoff {
     }
 
     /// Waits that long.
-    pub(crate) async fn wait(&mut self) {
+    pub async fn wait(&mut self) {
         tokio::time::sleep(self.next()).await;
     }
 }

@@ -33,6 +33,7 @@ mod source;
 mod static_list;
 mod subnet_env;
 
+pub use backoff::Backoff;
 pub use choice::NoneFree;
 pub use embedded::Embedded;
 pub use error::{Error, Result};

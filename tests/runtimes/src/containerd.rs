@@ -2,9 +2,7 @@
 
 use std::ops::Deref;
 
-use podwire_tests::project;
-
-use crate::{Cri, Daemon, Stage};
+use crate::{guide, Cri, Daemon, Gate, Stage, Then, GATES};
 
 /// Where containerd listens, on its stage.
 pub const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -12,8 +10,8 @@ pub const SOCKET: &str = "/run/containerd/containerd.sock";
 pub const NETWORK: &str = "/etc/cni/net.d/10-pods.conflist";
 
 const CONFIG: &str = "/etc/containerd/config.toml";
-/// A test that wants another runc puts it into the first of these.
-const PATH: [&str; 2] = ["/opt/runc", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
+/// Where programs are looked for, behind the [`GATES`].
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const GUIDE: &str = "docs/containerd.md";
 
 /// containerd, the images that tests run, and the stage on which all of it is.
@@ -42,15 +40,14 @@ impl Containerd {
 
     /// The same, but for what is named.
     pub fn start_unlike(stage: Stage, unlike: Unlike<'_>) -> Containerd {
-        let config = guide("toml");
+        let config = guide::block(GUIDE, "toml", "sandbox_image");
         let pause = config.lines().find(|line| line.trim_start().starts_with("sandbox_image = "));
         let pause = pause.unwrap_or_else(|| panic!("{GUIDE} sets no sandbox_image"));
         let wanted = unlike.pause.unwrap_or(crate::image::PAUSE);
         stage.write(CONFIG, &config.replace(pause, &format!("  sandbox_image = \"{wanted}\"")));
         stage.write(NETWORK, &network());
-        let [first, last] = PATH;
         let path =
-            [Some(first), unlike.programs, Some(last)].into_iter().flatten().collect::<Vec<_>>().join(":");
+            [Some(GATES), unlike.programs, Some(PATH)].into_iter().flatten().collect::<Vec<_>>().join(":");
         let mut containerd = Containerd { stage, daemon: None, path };
         containerd.restart();
         for image in containerd.images() {
@@ -74,6 +71,12 @@ impl Containerd {
     /// Ends it as a crash does. Containers go on.
     pub fn kill(&mut self) {
         self.daemon.take().expect("containerd runs").kill(&self.stage);
+    }
+
+    /// Ends it as a crash does, while a program that it called stands at a gate.
+    pub fn kill_at(&mut self, gate: Gate, then: Then) {
+        let daemon = self.daemon.take().expect("containerd runs");
+        gate.pass(&self.stage, then, || daemon.kill(&self.stage));
     }
 
     /// Asks it to end. Containers go on.
@@ -103,12 +106,5 @@ impl Deref for Containerd {
 
 /// The network that the guide shows.
 pub fn network() -> String {
-    guide("json")
-}
-
-/// The guide's first block in this language.
-fn guide(language: &str) -> String {
-    let text = std::fs::read_to_string(project(GUIDE)).expect("the guide");
-    let block = text.split(&format!("```{language}\n")).nth(1).and_then(|rest| rest.split("```").next());
-    block.unwrap_or_else(|| panic!("{GUIDE} has no block of {language}")).to_owned()
+    guide::block(GUIDE, "json", "portmap")
 }

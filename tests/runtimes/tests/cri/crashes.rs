@@ -5,106 +5,23 @@
 
 use std::thread;
 
-use podwire_runtime_tests::{Containerd, Plugins, Wish};
+use podwire_runtime_tests::{Containerd, Gate, Plugins, Then, Wish};
 use podwire_tests::{differences, podwire};
 
 use crate::network::{packets_pass, serve};
 use crate::{assert_nothing_left, remove_all, scene, EGRESS, INGRESS};
 
-/// Where a program stands still.
-#[derive(Clone, Copy, Debug)]
-enum Gate {
-    Before(&'static str),
-    After(&'static str),
-}
-
-/// What becomes of the program that stands at the gate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Then {
-    GoesOn,
-    Dies,
-}
-
-use Gate::{After, Before};
-
-/// From the first plugin to the last, and beyond: when runc is called, the network is complete and recorded.
-const GATES: &[Gate] = &[
-    Before("bridge"),
-    After("host-local"),
-    After("bridge"),
-    After("portmap"),
-    After("bandwidth"),
-    Before("runc"),
-    After("runc"),
+/// From the first plugin to the last, and beyond: when runc is called, the network is complete and recorded. With each, whether
+/// the pod has its cable even if the one at the gate dies there: killed may be bridge itself, or who called bridge's IPAM plugin.
+const MOMENTS: &[(Gate, bool)] = &[
+    (Gate::before("bridge"), false),
+    (Gate::after("host-local"), false),
+    (Gate::after("bridge"), true),
+    (Gate::after("portmap"), true),
+    (Gate::after("bandwidth"), true),
+    (Gate::before("runc"), true),
+    (Gate::after("runc"), true),
 ];
-
-/// Stands in for a program: tells that it has come, and waits at the gate.
-const STAND_IN: &str = r#"#!/bin/sh
-wait_at_the_gate() { echo $$ >/run/test/reached; read -r word </run/test/gate; }
-case "${CNI_COMMAND:-$*}" in ADD | *" create "*) ;; *) exec REAL "$@" ;; esac
-if [ -n "${CNI_COMMAND:-}" ]; then
-  # The whole config first: who writes it may be dead when the gate opens.
-  config=$(cat)
-  work() { printf %s "$config" | REAL "$@"; }
-else
-  work() { REAL "$@"; }
-fi
-BEFORE
-work "$@"
-status=$?
-AFTER
-exit $status
-"#;
-
-impl Gate {
-    fn program(self) -> &'static str {
-        match self {
-            Before(program) | After(program) => program,
-        }
-    }
-
-    /// Where the program is looked for, and where it really is while another stands in.
-    fn files(self) -> [String; 2] {
-        let program = self.program();
-        match program {
-            "runc" => ["/opt/runc/runc".into(), "/usr/sbin/runc".into()],
-            _ => [format!("/opt/cni/bin/{program}"), format!("/opt/real/{program}")],
-        }
-    }
-
-    /// Whether the pod has its cable when the program has passed the gate, or died there.
-    fn has_wire(self, then: Then) -> bool {
-        match self {
-            // Killed is who called bridge's IPAM plugin, or bridge itself; else bridge completes its work.
-            Before("bridge") => then == Then::GoesOn,
-            After("host-local") => then == Then::GoesOn,
-            _ => true,
-        }
-    }
-
-    /// Puts the gate up.
-    fn put_up(self, containerd: &Containerd) {
-        let [file, real] = self.files();
-        if self.program() != "runc" {
-            containerd.sh(&format!("mkdir -p /opt/real && mv {file} {real}"));
-        }
-        let wait = |here| if here { "wait_at_the_gate" } else { "" };
-        let script = STAND_IN
-            .replace("REAL", &real)
-            .replace("BEFORE", wait(matches!(self, Before(_))))
-            .replace("AFTER", wait(matches!(self, After(_))));
-        containerd.write(&file, &script);
-        containerd
-            .sh(&format!("chmod 755 {file}; rm -f /run/test/*; mkfifo /run/test/reached /run/test/gate"));
-    }
-
-    /// Takes the gate away.
-    fn take_away(self, containerd: &Containerd) {
-        let [file, real] = self.files();
-        let back = if self.program() == "runc" { format!("rm {file}") } else { format!("mv {real} {file}") };
-        containerd.sh(&back);
-    }
-}
 
 /// Who removes what is left.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,15 +48,7 @@ fn crash(containerd: &mut Containerd, gate: Gate, then: Then) -> String {
     let mut cri = containerd.cri();
     let wish = Wish::named("half").port(8080, 80).annotation(INGRESS, "1M").annotation(EGRESS, "1M");
     let running = thread::spawn(move || cri.try_run(&wish));
-    let pid = containerd.sh("timeout 60 cat /run/test/reached");
-    let pid = pid.trim();
-    containerd.kill();
-    let end = match then {
-        Then::Dies => format!("kill -9 {pid} 2>/dev/null"),
-        Then::GoesOn => "echo go 1<>/run/test/gate".into(),
-    };
-    // runc may have ended by itself: it does when the one who wanted it has gone.
-    containerd.sh(&format!("timeout 60 sh -c 'while kill -0 {pid} 2>/dev/null; do {end}; sleep 0.02; done'"));
+    containerd.kill_at(gate, then);
     running.join().expect("the call").expect_err("containerd is dead");
     gate.take_away(containerd);
     containerd.traces()
@@ -148,13 +57,13 @@ fn crash(containerd: &mut Containerd, gate: Gate, then: Then) -> String {
 fn half_a_pod_is_swept_by(sweeper: Sweeper) {
     let (mut containerd, outside) = scene(Plugins::Ours);
     let before = containerd.traces();
-    for gate in GATES {
+    for (gate, has_wire) in MOMENTS {
         for then in [Then::GoesOn, Then::Dies] {
             let case = format!("{gate:?}, {then:?}");
             let left = differences(&before, &crash(&mut containerd, *gate, then));
             assert!(left.contains("namespace cni-"), "{case}: a crash that leaves nothing: {left}");
             let wired = left.contains("link veth");
-            assert_eq!(wired, gate.has_wire(then), "{case}: {left}");
+            assert_eq!(wired, *has_wire || then == Then::GoesOn, "{case}: {left}");
             if sweeper == Sweeper::Audit {
                 let said = audit(&containerd);
                 assert!(!wired || said.contains("pods/"), "{case}: the audit says {said}");
