@@ -1,14 +1,17 @@
 # Every contributor verb. Each sets up what it needs on a fresh Debian machine and says so.
 #
-#   make demo     watch pods get a network, on this machine, in namespaces that vanish afterwards
+#   make demo     watch pods get a network, then a cluster, on this machine, in namespaces that vanish afterwards
 #   make test     everything that this machine can prove; says what it left out and why
 #   make test-runtimes  real container runtimes on our plugins, the lane of that name alone
+#   make test-kubernetes  a real Kubernetes on our agent, controller and plugins, the lane of that name alone; needs Go
 #   make test-vm  what this kernel lacks, in an emulated machine; VM="links vlan" chooses steps
 #   make check    the quick loop: format, lints, unit tests
 #   make build    dist/podwire, dist/podwire-cni, dist/cni/<type>
 #   make lint     format and lints only
 #   make bench    speed, interleaved with Debian's Go plugins
 #   make fuzz     coverage-guided fuzzing of the parsers; FUZZ_SECONDS=60 for each target
+#   make image    dist/podwire-image.tar, the image of the agent and the controller
+#   make manifests  deploy/kubernetes.yaml, from the chart; needs Go
 #   make install  into DESTDIR (default /), plugins into /opt/cni/bin
 
 SHELL := /bin/bash
@@ -18,12 +21,12 @@ PREFIX ?= /usr/local
 CNI_BIN ?= /opt/cni/bin
 SYSTEMD ?= $(PREFIX)/lib/systemd/system
 FUZZ_SECONDS ?= 60
-PLUGINS := bandwidth bridge debug dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan noop portmap ptp sbr static tap tuning vlan vrf
+PLUGINS := bandwidth bridge calico calico-ipam debug dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan noop portmap ptp sbr static tap tuning vlan vrf
 VM ?=
 
-.PHONY: help demo test test-runtimes test-vm check build lint bench fuzz install clean
+.PHONY: help demo test test-runtimes test-kubernetes test-vm check build lint bench fuzz image manifests install clean
 help:
-	@sed -n '3,12s/^# *//p' Makefile
+	@sed -n '3,15s/^# *//p' Makefile
 
 build:
 	@scripts/setup build
@@ -58,6 +61,13 @@ test-runtimes:
 	@$(MAKE) --no-print-directory build
 	@scripts/test runtimes
 
+test-kubernetes:
+	@scripts/as-root "make test-kubernetes" true
+	@scripts/kubernetes-binaries --can-run
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	@scripts/test kubernetes
+
 test-vm:
 	@scripts/as-root "make test-vm" true
 	@scripts/setup test
@@ -74,6 +84,12 @@ fuzz:
 	@scripts/setup fuzz
 	@scripts/fuzz $(FUZZ_SECONDS)
 
+image: build
+	@scripts/image
+
+manifests:
+	@scripts/manifests
+
 install: build
 	@scripts/say "installing into $(DESTDIR)$(PREFIX)/bin, $(DESTDIR)$(CNI_BIN) and $(DESTDIR)$(SYSTEMD)"
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(CNI_BIN)
@@ -82,7 +98,8 @@ install: build
 	ln -sf podwire $(DESTDIR)$(PREFIX)/bin/cnitool
 	install -d $(DESTDIR)$(SYSTEMD)
 	install -m 0644 deploy/systemd/podwire-dhcp.socket $(DESTDIR)$(SYSTEMD)/podwire-dhcp.socket
-	sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/systemd/podwire-dhcp.service > $(DESTDIR)$(SYSTEMD)/podwire-dhcp.service
+	for unit in podwire-dhcp podwire-agent; do \
+	  sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/systemd/$$unit.service > $(DESTDIR)$(SYSTEMD)/$$unit.service; done
 	@# A new file is moved over the old one, so that a plugin that runs right now is not disturbed.
 	install -m 0755 dist/podwire-cni $(DESTDIR)$(CNI_BIN)/.podwire-cni.new
 	for type in $(PLUGINS); do ln -f $(DESTDIR)$(CNI_BIN)/.podwire-cni.new $(DESTDIR)$(CNI_BIN)/.$$type.new && \

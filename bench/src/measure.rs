@@ -59,7 +59,7 @@ impl Options {
         };
         match actor {
             Actor::Peer => of(&self.peer),
-            Actor::Ours => of(&self.ours),
+            Actor::Ours | Actor::Routed => of(&self.ours),
             Actor::Floor => Way::Program { file: self.floor.clone() },
             Actor::Runtime => Way::Runtime { folder: self.ours.clone() },
             Actor::Tool => Way::Tool { file: self.tool.clone(), folder: self.ours.clone() },
@@ -73,7 +73,7 @@ impl Options {
             Actor::Ours => vec![&self.ours],
             Actor::Floor => vec![&self.floor],
             Actor::Runtime => vec![&self.ours],
-            Actor::Tool => vec![&self.ours, &self.tool],
+            Actor::Tool | Actor::Routed => vec![&self.ours, &self.tool],
         }
     }
 }
@@ -106,7 +106,9 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome> {
             continue;
         }
         let way = options.way(variant.actor, scenario.work);
-        let node = Node::start(way, scenario.work.network(), &options.disk, options.realtime)?;
+        let network = variant.actor.network(scenario.work);
+        let steward = (variant.actor == Actor::Routed).then(|| options.tool.clone());
+        let node = Node::start(way, network, steward, &options.disk, options.realtime)?;
         let (before, samples) = (Tally::default(), Vec::new());
         let mut runner = Runner {
             name: variant.name,

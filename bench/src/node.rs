@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -39,8 +39,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node whose files are kept in a new folder in `disk`.
-    pub fn start(way: Way, network: Value, disk: &Path, realtime: bool) -> Result<Node> {
+    /// Starts a node whose files are kept in a new folder in `disk`; `steward` is the program that owns its blocks, if any does.
+    pub fn start(
+        way: Way,
+        network: Value,
+        steward: Option<PathBuf>,
+        disk: &Path,
+        realtime: bool,
+    ) -> Result<Node> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let state = disk.join(format!("podwire-bench.{}.{number}", std::process::id()));
@@ -74,7 +80,7 @@ impl Node {
         });
         let orders = worker.stdin.take();
         let mut node = Node { worker, orders, answers };
-        let plan = Plan { way, network, state: state.clone() };
+        let plan = Plan { way, network, state: state.clone(), steward };
         let asked = node.tell(&plan).and_then(|()| node.ask(Order::Count));
         // A worker that never came to life cannot have cleaned up.
         asked.inspect_err(|_| drop(std::fs::remove_dir_all(&state))).context("make a node")?;

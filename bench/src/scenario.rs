@@ -6,7 +6,8 @@ use serde_json::{json, Value};
 
 /// The first address that `host-local` gives in the scenarios' subnet; the gateway is the one before.
 pub const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
-const SUBNET: &str = "10.88.0.0/16";
+/// The addresses of the scenarios' pods.
+pub const SUBNET: &str = "10.88.0.0/16";
 
 /// What is done over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub enum Actor {
     Runtime,
     /// Our plugins, run by our hand tool.
     Tool,
+    /// Our plugins for routed pods, whatever the others have, beside the owner of the node's blocks.
+    Routed,
     /// The floor program.
     Floor,
 }
@@ -97,6 +100,7 @@ const OURS: Variant = variant("ours", Actor::Ours);
 const RUNTIME: Variant = variant("runtime", Actor::Runtime);
 const TOOL: Variant = variant("tool", Actor::Tool);
 const FLOOR: Variant = variant("floor", Actor::Floor);
+const ROUTED: Variant = variant("routed", Actor::Routed);
 const BOTH: &[Variant] = &[PEER, OURS];
 const GROWTH: &[Variant] = &[variant("ours-empty", Actor::Ours), crowded("ours-full", Actor::Ours)];
 const GROWTH_BESIDE_PEER: &[Variant] = &[
@@ -149,7 +153,7 @@ pub const SCENARIOS: &[Scenario] = &[
         work: Work::Attach(Network::Portmap),
         at_once: 1,
         ops: 60,
-        rest: 0,
+        rest: 100,
         variants: &[PEER, OURS, RUNTIME, TOOL],
     },
     Scenario {
@@ -206,7 +210,32 @@ pub const SCENARIOS: &[Scenario] = &[
         rest: 60,
         variants: &[FLOOR, OURS],
     },
+    Scenario {
+        name: "routed",
+        about: "calico + calico-ipam with the owner of the node's blocks, beside bridge (gateway) + host-local",
+        work: Work::Attach(Network::Bridge),
+        at_once: 1,
+        ops: 200,
+        rest: 60,
+        variants: &[PEER, ROUTED, FLOOR],
+    },
 ];
+
+impl Actor {
+    /// The network of its pods, where the scenario has this work.
+    pub fn network(self, work: Work) -> Value {
+        match self {
+            Actor::Routed => {
+                let plugin = json!({
+                    "type": "calico", "mtu": 1500, "nodename": "bench",
+                    "datastore_type": "sqlite", "ipam": {"type": "calico-ipam"},
+                });
+                json!({"cniVersion": "1.0.0", "name": "podwire-bench", "plugins": [plugin]})
+            }
+            _ => work.network(),
+        }
+    }
+}
 
 impl Work {
     /// The network as a CNI config list.

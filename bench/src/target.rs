@@ -50,7 +50,7 @@ pub const TARGETS: &[Target] = &[
     latency("portmap", "ADD", TO_PEER, 0.05),
     latency("portmap", "DEL", TO_PEER, 0.04),
     latency("portmap", "ADD", ["runtime", "peer"], 0.035),
-    latency("portmap", "ADD", ["tool", "peer"], 0.05),
+    latency("portmap", "ADD", ["tool", "peer"], 0.06),
     rate("parallel-bridge", "ADD", TO_PEER, 4.5),
     rate("parallel-portmap", "ADD", TO_PEER, 12.0),
     latency("growth-ptp", "ADD", GROWN, 1.3),
@@ -59,6 +59,8 @@ pub const TARGETS: &[Target] = &[
     latency("growth-portmap", "DEL", GROWN, 1.3),
     latency("growth-bridge", "ADD", ["ours-full", "peer-full"], 0.22),
     latency("floor", "ADD", ["ours", "floor"], 1.3),
+    latency("routed", "ADD", ["routed", "peer"], 0.25),
+    latency("routed", "ADD", ["routed", "floor"], 1.7),
 ];
 
 /// How a promise fared.

@@ -3,24 +3,31 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use kernel::{rt, Host, Netns};
 use serde_json::Value;
 
 use crate::chain::{address, namespace, Chain};
 use crate::inspect;
 use crate::order::{Answer, Op, Order, Plan, Pods, Verb};
+use crate::scenario;
 
 /// Namespaces go asynchronously, a thousand in some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAMESPACES: &str = "/run/netns";
 /// Where `host-local` keeps its leases.
 const LEASES: &str = "/var/lib/cni/networks";
+/// The harness' own files on the node.
+const OWN: &str = "/run/podwire-bench";
+/// Where the owner of the node's blocks is asked.
+const STEWARD: &str = "/run/podwire/addresses.sock";
 
 /// Obeys orders from standard input until it is closed, then removes the node's files.
 pub fn main() -> Result<()> {
@@ -30,6 +37,7 @@ pub fn main() -> Result<()> {
     let orders = orders(plan.state.clone());
     let worker = Worker { chain: Chain::new(&plan)?, results: Mutex::default() };
     prepare()?;
+    let _steward = plan.steward.as_deref().map(serve).transpose()?;
     for order in orders {
         let answer = worker
             .obey(order)
@@ -71,6 +79,29 @@ fn prepare() -> Result<()> {
     host.route.request(rt::link::up(&lo))?;
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("switch forwarding on")?;
     Ok(())
+}
+
+/// Somebody who owns the node's blocks of addresses, and has some in stock. It ends with this process.
+fn serve(podwire: &Path) -> Result<Child> {
+    std::fs::create_dir_all(OWN)?;
+    let store = format!("{OWN}/ipam.db");
+    let pool = ["ipam", "pool", "bench", scenario::SUBNET, "--store", &store];
+    let made = Command::new(podwire).args(pool).stdout(Stdio::null()).status()?;
+    ensure!(made.success(), "podwire ipam pool: {made}");
+    let steward = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL"])
+        .arg(podwire)
+        .args(["ipam", "serve", "--node", "bench", "--store", &store, "--state"])
+        .arg(format!("{OWN}/addresses"))
+        .env("RUST_LOG", "warn")
+        .spawn()
+        .context("start setpriv")?;
+    let until = Instant::now() + PATIENCE;
+    while UnixStream::connect(STEWARD).is_err() {
+        ensure!(Instant::now() < until, "nobody answers at {STEWARD}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(steward)
 }
 
 struct Worker {

@@ -11,6 +11,8 @@ use crate::Process;
 const SETUP: &str = "set -e
 mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
+mount --bind /etc /etc
+mount -o remount,bind,ro /etc
 mkdir -p /run/netns /run/test /var/lib/cni
 ip link set lo up
 echo ready $$

@@ -1,8 +1,9 @@
 //! Peers in Go that Debian has no package of: built once, from the Go module proxy, into a cache folder.
+//! flanneld, which is large and of many modules, has a script for that.
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// A plugin of somebody else's, in Go.
@@ -40,6 +41,57 @@ pub fn go_noop() -> Option<&'static str> {
     BUILT.get_or_init(|| NOOP.folder()).as_deref()
 }
 
+/// flanneld. None, and said so, where it cannot be built.
+pub fn flanneld() -> Option<&'static str> {
+    static BUILT: OnceLock<Option<String>> = OnceLock::new();
+    let build = || {
+        let run = |words: &[&str]| {
+            let mut script = Command::new(crate::project("scripts/flannel-binaries"));
+            // It tells how it goes on, which may be minutes.
+            let output = script.args(words).stderr(Stdio::inherit()).output().expect("bash");
+            let told = String::from_utf8_lossy(&output.stdout).trim().to_string();
+            if output.status.success() {
+                Ok(told)
+            } else {
+                Err(told)
+            }
+        };
+        let built = run(&["--can-run"]).and_then(|_| run(&[])).map(|folder| format!("{folder}/flanneld"));
+        let say = |why| drop(writeln!(std::io::stderr(), "left out: everything with flanneld ({why})"));
+        built.map_err(say).ok()
+    };
+    BUILT.get_or_init(build).as_deref()
+}
+
+/// The folder with kube-apiserver and the etcd that it wants. None, and said so, where nobody has built them: that takes many
+/// minutes, and is the work of the lane that tests Kubernetes.
+pub fn kubernetes_programs() -> Option<&'static str> {
+    static FOUND: OnceLock<Option<String>> = OnceLock::new();
+    let find = || {
+        let folders = std::fs::read_dir(cache()?).map_err(|error| error.to_string())?;
+        let folders = folders.flatten().map(|entry| entry.path());
+        let of_kubernetes = |folder: &PathBuf| {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("kubernetes-")
+                && ["etcd", "kube-apiserver"].iter().all(|one| folder.join(one).exists())
+        };
+        let found = folders.filter(of_kubernetes).max().map(|folder| folder.display().to_string());
+        found.ok_or("no kube-apiserver in the cache folder".to_string())
+    };
+    let say = |why| drop(writeln!(std::io::stderr(), "left out: flanneld with Kubernetes ({why})"));
+    FOUND.get_or_init(|| find().map_err(say).ok()).as_deref()
+}
+
+/// Where programs are kept.
+fn cache() -> Result<PathBuf, String> {
+    let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
+        (Some(cache), _) => PathBuf::from(cache),
+        (None, Some(home)) => PathBuf::from(home).join(".cache"),
+        (None, None) => return Err("neither HOME nor XDG_CACHE_HOME is set".into()),
+    };
+    Ok(cache.join("podwire"))
+}
+
 impl Peer {
     fn folder(&self) -> Option<String> {
         let say = |why| {
@@ -52,12 +104,7 @@ impl Peer {
 
     fn build(&self) -> Result<String, String> {
         let Peer { name, module: from, version, package } = self;
-        let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
-            (Some(cache), _) => PathBuf::from(cache),
-            (None, Some(home)) => PathBuf::from(home).join(".cache"),
-            (None, None) => return Err("neither HOME nor XDG_CACHE_HOME is set".into()),
-        };
-        let folder = cache.join(format!("podwire/go-{name}-{version}"));
+        let folder = cache()?.join(format!("go-{name}-{version}"));
         let (told, built) = (folder.display().to_string(), folder.join(name));
         if built.exists() {
             return Ok(told);

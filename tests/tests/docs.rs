@@ -127,7 +127,8 @@ fn every_plugin_has_a_page_and_every_page_a_plugin() {
         folder.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
     pages.retain(|page| page != "README.md");
     pages.sort();
-    let wanted: Vec<_> = types().iter().map(|kind| format!("{kind}.md")).collect();
+    let mut wanted: Vec<_> = types().iter().map(|kind| format!("{kind}.md")).collect();
+    wanted.sort();
     assert_eq!(pages, wanted);
 }
 
@@ -152,6 +153,7 @@ fn configs_in_the_documents_are_accepted() {
     let subnet = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
     node.write("/run/flannel/subnet.env", subnet);
     let _daemon = node.dhcp_daemon("");
+    node.sh(&format!("{} ipam pool pods 10.244.0.0/16", podwire_tests::podwire()));
     let nobody = Pod { name: String::new(), netns: String::new() };
     let mut accepted = BTreeSet::new();
     for document in documents() {
@@ -248,7 +250,8 @@ fn shown(document: &Document) -> Vec<String> {
 fn commands_in_the_documents_exist() {
     let makefile = std::fs::read_to_string(project("Makefile")).unwrap();
     let is_verb = |verb: &str| makefile.lines().any(|line| line.starts_with(&format!("{verb}:")));
-    let (all, of_cni, of_pod) = (commands(&[]), commands(&["cni"]), commands(&["pod"]));
+    let (all, of_cni, of_pod, of_lab) =
+        (commands(&[]), commands(&["cni"]), commands(&["pod"]), commands(&["lab"]));
     let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
     let mut unknown = Vec::new();
     let mut seen = BTreeSet::new();
@@ -263,6 +266,9 @@ fn commands_in_the_documents_exist() {
                 }
                 ["podwire", "pod", verbs, ..] if is_word(verbs) => {
                     (verbs.split('|').all(|verb| of_pod.contains(verb)), format!("podwire pod {verbs}"))
+                }
+                ["podwire", "lab", verbs, ..] if is_word(verbs) => {
+                    (verbs.split('|').all(|verb| of_lab.contains(verb)), format!("podwire lab {verbs}"))
                 }
                 ["podwire", command, ..] if is_word(command) => {
                     (all.contains(*command), format!("podwire {command}"))
@@ -341,6 +347,7 @@ fn keys(source: &str) -> BTreeSet<String> {
         if head.iter().any(|line| line.contains("PascalCase")) {
             continue;
         }
+        let is_camel = head.iter().any(|line| line.contains("camelCase"));
         let (mut renamed, mut is_read) = (None, true);
         for line in lines.by_ref().take_while(|line| *line != "}") {
             if let Some(name) = line.split_once("rename = \"").and_then(|(_, rest)| rest.split('"').next()) {
@@ -350,7 +357,13 @@ fn keys(source: &str) -> BTreeSet<String> {
             let field = line.trim_start_matches("pub(super) ").trim_start_matches("pub ");
             let is_field = !line.starts_with("//") && !line.starts_with('#');
             if let (Some((name, _)), true) = (field.split_once(": "), is_field) {
-                let key = renamed.take().unwrap_or_else(|| camel(name));
+                let key = renamed.take().unwrap_or_else(|| {
+                    if is_camel {
+                        camel(name)
+                    } else {
+                        name.trim_start_matches("r#").into()
+                    }
+                });
                 keys.extend(std::mem::replace(&mut is_read, true).then_some(key));
             }
         }

@@ -18,6 +18,7 @@ fn interfaces(node: &Node) -> Vec<Value> {
     let all = [
         json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": pool("10.1.0.0/24")}),
         json!({"type": "ptp", "ipMasq": true, "ipam": pool("10.2.0.0/24")}),
+        json!({"type": "calico", "ipam": pool("10.9.0.0/24")}),
         json!({"type": "macvlan", "master": "up0", "ipam": pool("10.3.0.0/24")}),
         json!({"type": "ipvlan", "master": "up1", "ipam": pool("10.4.0.0/24")}),
         json!({"type": "vlan", "master": "up1", "vlanId": 7, "ipam": pool("10.5.0.0/24")}),
@@ -217,6 +218,7 @@ fn every_type_that_makes_an_interface_is_in_the_table() {
     // These make none, or by another plugin.
     let others = [
         "bandwidth",
+        "calico-ipam",
         "debug",
         "dhcp",
         "firewall",

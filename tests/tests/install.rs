@@ -171,7 +171,7 @@ fn what_a_dry_run_shows_is_what_is_done_and_it_touches_nothing() {
     assert_eq!(shown["steps"], image.install(&["--uninstall"])["steps"]);
     image.assert_tree(&before, "at the end");
     let text = image.run(&["--dry-run"]).stdout;
-    assert!(text.contains("/usr/lib/cni: would put: bandwidth debug"), "{text}");
+    assert!(text.contains("/usr/lib/cni: would put: bandwidth calico"), "{text}");
     assert!(text.contains("/usr/lib/cni: not ours, left alone (--replace"), "{text}");
 }
 

@@ -200,9 +200,12 @@ fn blocks(document: &str) -> Vec<String> {
 fn the_example_in_the_document_holds() {
     let folder = Folder::new();
     let blocks = blocks("docs/policy.md");
-    assert_eq!(blocks.len(), 2, "manifests and expectations");
-    folder.write("manifests/shop.yaml", &blocks[0]);
-    folder.write("tests/shop.yaml", &blocks[1]);
+    let [manifests, expectations, pod] = &blocks[..] else {
+        panic!("manifests, expectations and one more pod: {}", blocks.len())
+    };
+    folder.write("manifests/shop.yaml", manifests);
+    folder.write("manifests/vpn.yaml", pod);
+    folder.write("tests/shop.yaml", expectations);
     let said = policy(&folder, "test tests/shop.yaml --strict");
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
 }

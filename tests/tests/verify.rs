@@ -1,7 +1,10 @@
 //! `podwire verify` says that the model holds when it does, and where it does not, who missed whom, and why.
 
-use podwire_tests::{ours, podwire, Node, Output};
+use podwire_tests::{ours, podwire, Node, Output, Process};
 use serde_json::{json, Value};
+
+/// The node's own: `/etc` is the machine's, and every test's.
+const NETWORKS: &str = "/run/test/net.d";
 
 /// A node with pods `one`, `two` and `three` on a dual-stack network: `kind` is bridge (one segment) or ptp (routed).
 fn node(kind: &str) -> Node {
@@ -11,10 +14,12 @@ fn node(kind: &str) -> Node {
         "ipam": { "type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]] },
     });
     let list = json!({ "cniVersion": "1.1.0", "name": "pods", "plugins": [plugin] });
-    node.write("/etc/cni/net.d/10-pods.conflist", &list.to_string());
+    node.write(&format!("{NETWORKS}/10-pods.conflist"), &list.to_string());
     for name in ["one", "two", "three"] {
         node.pod(name);
-        let added = node.output(&[&podwire(), "cni", "add", "pods", name, "--plugin-dir", &ours()], &[]);
+        let (program, plugins) = (podwire(), ours());
+        let add = [&program, "cni", "add", "pods", name, "--conf-dir", NETWORKS, "--plugin-dir", &plugins];
+        let added = node.output(&add, &[]);
         assert_eq!(added.status, 0, "{}", added.stderr);
     }
     node
@@ -51,6 +56,23 @@ fn the_model_holds_on_a_bridge_and_on_routed_pods() {
         // gateway for each pod.
         assert!(!said.stdout.contains("failed"), "{}", said.stdout);
     }
+}
+
+#[test]
+fn echoes_of_others_do_not_keep_a_probe_waiting() {
+    let node = node("bridge");
+    node.sh("ip netns exec two nft add table inet silence
+             ip netns exec two nft add chain inet silence in '{ type filter hook input priority 0; }'
+             ip netns exec two nft add rule inet silence in meta l4proto { icmp, ipv6-icmp } drop");
+    // Somebody in each pod hears echoes all the time: those of a ping that goes on until the node goes.
+    for pod in ["one", "three"] {
+        node.sh(&format!("ip -n {pod} link set lo up"));
+        let mut ping = node.command("ip");
+        ping.args(["netns", "exec", pod, "ping", "-q", "-i", "0.01", "127.0.0.1"]);
+        node.accompany(Process::start(ping));
+    }
+    let found = failures(&node);
+    assert!(found.iter().any(|probe| probe["protocol"] == "icmp"), "{found:?}");
 }
 
 #[test]
@@ -114,7 +136,7 @@ fn pods_that_are_gone_and_other_networks_are_left_out() {
     let node = node("bridge");
     node.sh("ip netns delete three");
     let said = verify(&node, &["--network", "pods"]);
-    assert!(said.status == 0 && said.stdout.contains("2 pods"), "{}", said.stdout);
+    assert!(said.status == 0 && said.stdout.contains("2 pods"), "{}{}", said.stdout, said.stderr);
     let said = verify(&node, &["--network", "other"]);
     assert!(said.status == 1 && said.stderr.contains("no living pod"), "{}", said.stderr);
 }

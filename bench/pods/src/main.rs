@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{ensure, Context, Result};
 use clap::Parser;
+use outcome::{Promises, Samples};
 use podwire_tests::differences;
 
 use crate::contender::{contenders, Contender};
@@ -38,37 +39,24 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match bench(&Arguments::parse()) {
-        Ok(well) => ExitCode::from(u8::from(!well)),
-        Err(error) => {
-            eprintln!("podwire-bench-pods: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    let arguments = Arguments::parse();
+    outcome::run("podwire-bench-pods", arguments.enforce, || bench(&arguments))
 }
 
 /// What one contender took.
-struct Samples {
+struct Taken {
     name: &'static str,
-    /// Milliseconds, in order of size.
-    millis: Vec<f64>,
+    millis: Samples,
 }
 
-impl Samples {
-    fn share(&self, share: f64) -> f64 {
-        let last = self.millis.len() - 1;
-        self.millis[(last as f64 * share).round() as usize]
-    }
-}
-
-/// Runs the rounds; says whether all was well.
-fn bench(arguments: &Arguments) -> Result<bool> {
+/// Runs the rounds.
+fn bench(arguments: &Arguments) -> Result<Promises> {
     println!("\npods: from nothing to an address that answers a ping");
     let mut contenders = match contenders() {
         Ok(contenders) => contenders,
         Err(why) => {
             println!("  left out: {why}");
-            return Ok(true);
+            return Ok(Promises::default());
         }
     };
     let mut before = Vec::new();
@@ -80,20 +68,19 @@ fn bench(arguments: &Arguments) -> Result<bool> {
     }
     let ops = if arguments.quick { 3 } else { arguments.ops };
     let mut all: Vec<_> =
-        contenders.iter().map(|one| Samples { name: one.name(), millis: Vec::new() }).collect();
+        contenders.iter().map(|one| Taken { name: one.name(), millis: Samples::default() }).collect();
     for n in 0..ops {
         // Each in turn is the first of a round.
         for turn in 0..contenders.len() {
             let at = (n + turn) % contenders.len();
-            all[at].millis.push(round(contenders[at].as_mut(), WARM_UP + n)?);
+            all[at].millis.add(round(contenders[at].as_mut(), WARM_UP + n)?);
         }
     }
     for (contender, before) in contenders.iter().zip(before) {
         let left = differences(&before, &contender.stage().traces());
         ensure!(left.is_empty(), "{} leaves behind:{left}", contender.name());
     }
-    all.iter_mut().for_each(|samples| samples.millis.sort_by(f64::total_cmp));
-    Ok(report(&all) || !arguments.enforce)
+    Ok(report(&all))
 }
 
 /// One pod comes, answers, and goes; milliseconds until it answered.
@@ -109,24 +96,21 @@ fn round(contender: &mut dyn Contender, n: usize) -> Result<f64> {
     Ok(millis)
 }
 
-/// Prints the table; says whether the promises were kept.
-fn report(all: &[Samples]) -> bool {
-    let first = all[0].share(0.5);
+/// Prints the table; says which promises were kept.
+fn report(all: &[Taken]) -> Promises {
+    let first = all[0].millis.median();
     println!("  {:24}{:>5}{:>11}{:>11}{:>11}  p50/first", "by", "n", "p50 ms", "p90 ms", "max ms");
-    for samples in all {
-        let [median, p90, max] = [0.5, 0.9, 1.0].map(|share| samples.share(share));
-        let (name, count, ratio) = (samples.name, samples.millis.len(), median / first);
+    for Taken { name, millis } in all {
+        let [median, p90, max] = [0.5, 0.9, 1.0].map(|share| millis.share(share));
+        let (count, ratio) = (millis.count(), median / first);
         println!("  {name:24}{count:>5}{median:>11.1}{p90:>11.1}{max:>11.1}  {ratio:.3}");
     }
-    let judge = |(name, limit): (&str, f64)| {
-        let ratio = all.iter().find(|samples| samples.name == name).map(|samples| samples.share(0.5) / first);
+    let mut promises = Promises::default();
+    for (name, limit) in PROMISES {
+        let ratio = all.iter().find(|taken| taken.name == name).map(|taken| taken.millis.median() / first);
+        let told = ratio.map_or("not measured".into(), |it| format!("{it:.3}"));
         let kept = ratio.is_some_and(|ratio| ratio <= limit);
-        let (word, told) = (
-            if kept { "PASS" } else { "MISS" },
-            ratio.map_or("not measured".into(), |it| format!("{it:.3}")),
-        );
-        println!("  {word}  {name}: p50 ≤ {limit} × {}'s: {told}", all[0].name);
-        kept
-    };
-    PROMISES.map(judge).into_iter().all(|kept| kept)
+        promises.judge(kept, &format!("{name}: p50 ≤ {limit} × {}'s: {told}", all[0].name));
+    }
+    promises
 }

@@ -1,7 +1,9 @@
-//! `podwire ipam` as people and scripts meet it, on a file and on a real etcd.
+//! `podwire ipam` as people and scripts meet it, on a file, on a real etcd and on a real API server.
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../crates/store-kubernetes/tests/server/mod.rs"]
+mod api_server;
 #[path = "../../../crates/store-etcd/tests/server/mod.rs"]
 mod server;
 
@@ -12,6 +14,7 @@ use ipam::blocks::{Allocator, Owner, Request, Rules};
 use ipam::moment::Moment;
 use ipam::store::Store;
 use serde_json::Value;
+use store_kubernetes::{ApiGroup, KubernetesStore};
 
 struct Outcome {
     stdout: String,
@@ -19,13 +22,15 @@ struct Outcome {
     code: i32,
 }
 
-/// Runs the program on a store.
+/// Runs the program on a store, which may have options behind its name.
 fn podwire(store: &str, line: &str) -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_podwire"))
         .arg("ipam")
         .args(line.split_whitespace())
-        .args(["--store", store])
+        .arg("--store")
+        .args(store.split_whitespace())
         .env_remove("ETCD_ENDPOINTS")
+        .env_remove("CALICO_API_GROUP")
         .env("NO_COLOR", "1")
         .output()
         .unwrap();
@@ -135,4 +140,47 @@ fn the_verbs_work_on_etcd() {
     assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
     server.start_again();
     ok(&name, "show");
+}
+
+#[test]
+fn the_verbs_work_on_an_etcd_with_certificates() {
+    let certificates = server::Certificates::make();
+    let server = server::Server::start_with(&certificates);
+    let [authority, certificate, key] =
+        ["ca.pem", "client.pem", "client.key"].map(|name| certificates.path(name).display().to_string());
+    let name = format!(
+        "{} --etcd-ca-cert-file {authority} --etcd-cert-file {certificate} --etcd-key-file {key}",
+        server.url()
+    );
+    the_story(&name, &|| Box::new(server.store()));
+    let refused = podwire(&format!("{} --etcd-ca-cert-file {authority}", server.url()), "show");
+    assert_eq!(refused.code, 1, "{}", refused.stdout);
+}
+
+#[test]
+fn the_verbs_work_on_kubernetes() {
+    let programs = match api_server::programs() {
+        Ok(programs) => programs,
+        Err(why) => return eprintln!("left out: podwire ipam on a real API server: {why}"),
+    };
+    let mut server = api_server::Server::start(programs);
+    let kubeconfig = server.kubeconfig("podwire");
+    let name = format!("kubernetes --kubeconfig {}", kubeconfig.display());
+    let bare = podwire(&name, "show");
+    assert!(
+        bare.code == 1 && bare.stderr.contains("are Calico's custom resources installed?"),
+        "{}",
+        bare.stderr
+    );
+    server.define(ApiGroup::V1);
+    the_story(&name, &|| Box::new(KubernetesStore::connect(Some(&kubeconfig), None).unwrap()));
+    server.define(ApiGroup::V3);
+    let newer = format!("{name} --calico-api-group projectcalico.org/v3");
+    let open = || Box::new(KubernetesStore::connect(Some(&kubeconfig), Some(ApiGroup::V3)).unwrap());
+    the_story(&newer, &|| open());
+    let unknown = podwire(&format!("{name} --calico-api-group v2"), "show");
+    assert!(unknown.code == 2 && unknown.stderr.contains("is no API group of Calico"), "{}", unknown.stderr);
+    server.kill();
+    let gone = podwire(&newer, "show");
+    assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
 }

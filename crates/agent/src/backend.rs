@@ -5,6 +5,7 @@ use fabric::{Alloc, Fabric, HostGw, Ipip, VtepMac, Vxlan, Wireguard};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::extension::Extension;
 use crate::{Error, Result, Settings};
 
 /// The roads that flannel's config can ask for and this program builds.
@@ -15,6 +16,7 @@ pub(crate) enum Backend {
     Ipip(Ipip),
     Wireguard(Box<Wireguard>),
     Alloc,
+    Extension(Box<Extension>),
 }
 
 #[derive(Default, Deserialize)]
@@ -36,9 +38,13 @@ struct Options {
     listen_port_v6: Option<u16>,
     mode: String,
     persistent_keepalive_interval: u16,
+    pre_startup_command: String,
+    post_startup_command: String,
+    subnet_add_command: String,
+    subnet_remove_command: String,
 }
 
-const KNOWN: &str = "vxlan, direct-or-vxlan, host-gw, ipip, wireguard, alloc";
+const KNOWN: &str = "vxlan, direct-or-vxlan, host-gw, ipip, wireguard, alloc, extension";
 /// A VXLAN's number has 24 bits.
 const MAX_VNI: u32 = (1 << 24) - 1;
 
@@ -66,6 +72,13 @@ impl Backend {
             "ipip" => Backend::Ipip(Ipip { mtu, direct }),
             "wireguard" => Backend::Wireguard(Box::new(wireguard(&options, settings, wrong)?)),
             "alloc" => Backend::Alloc,
+            "extension" => Backend::Extension(Box::new(Extension {
+                before: options.pre_startup_command,
+                after: options.post_startup_command,
+                add: options.subnet_add_command,
+                remove: options.subnet_remove_command,
+                record: settings.extension_record.clone(),
+            })),
             "udp" => {
                 let why = "packets would pass through a process: too slow, and no longer built by anybody; use vxlan. \
                      (flannel takes udp if the config names no Backend.)";
@@ -82,7 +95,8 @@ impl Backend {
             Backend::HostGw => &HostGw,
             Backend::Ipip(ipip) => ipip,
             Backend::Wireguard(wireguard) => wireguard.as_ref(),
-            Backend::Alloc => &Alloc,
+            // The kernel has nothing of ours then: the commands make the roads.
+            Backend::Alloc | Backend::Extension(_) => &Alloc,
         }
     }
 
@@ -92,7 +106,7 @@ impl Backend {
             Backend::Vxlan(vxlan) => vec![vxlan.device(true), vxlan.device(false)],
             Backend::Ipip(_) => vec!["flannel.ipip".into()],
             Backend::Wireguard(_) => vec!["flannel-wg".into(), "flannel-wg-v6".into()],
-            Backend::HostGw | Backend::Alloc => Vec::new(),
+            Backend::HostGw | Backend::Alloc | Backend::Extension(_) => Vec::new(),
         }
     }
 }
@@ -151,6 +165,9 @@ mod tests {
         assert!(either.direct);
         assert!(matches!(read(r#", "Backend": {"Type": "host-gw"}"#).unwrap(), Backend::HostGw));
         assert!(matches!(read(r#", "Backend": {"Type": "alloc"}"#).unwrap(), Backend::Alloc));
+        let commands = r#", "Backend": {"Type": "extension", "PreStartupCommand": "echo me", "SubnetAddCommand": "add $SUBNET"}"#;
+        let Backend::Extension(extension) = read(commands).unwrap() else { panic!() };
+        assert_eq!((extension.before.as_str(), extension.add.as_str()), ("echo me", "add $SUBNET"));
     }
 
     #[test]

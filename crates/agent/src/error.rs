@@ -26,6 +26,14 @@ pub enum Error {
         /// What is wrong, and what to write instead.
         why: String,
     },
+    /// A command of the config.
+    #[error("command {command:?} of the network's config: {why}")]
+    Command {
+        /// The command.
+        command: String,
+        /// The system's answer, or the command's own words.
+        why: String,
+    },
     /// A file could not be written.
     #[error("{doing} {path:?}: {source}")]
     File {
@@ -44,12 +52,34 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// Policies cannot be enforced.
+    #[error("policies: {0}")]
+    Policies(#[from] warden::Error),
+    /// The owner of the node's blocks.
+    #[error(transparent)]
+    Addresses(#[from] steward::Error),
+    /// The roads to blocks.
+    #[error(transparent)]
+    Blocks(#[from] router::Error),
     /// The thread that owns the kernel's side is gone: a bug.
     #[error("the thread that makes the roads has ended")]
     RoadsEnded,
 }
 
 impl Error {
+    /// What it is about, in the one word by which events are told apart.
+    pub(crate) fn reason(&self) -> &'static str {
+        use cluster::Error::{NoRangeYet, NoneFree, OutsideOfNetwork};
+        use fabric::Error::{AmbiguousInterface, NoAddress, NoInterface, Unreachable};
+        match self {
+            Error::Source(NoRangeYet { .. } | NoneFree(_) | OutsideOfNetwork { .. }) => "RangeMissing",
+            Error::Fabric(AmbiguousInterface { .. }) => "InterfaceAmbiguous",
+            Error::Fabric(NoInterface { .. } | NoAddress { .. } | Unreachable { .. }) => "InterfaceMissing",
+            Error::Backend { .. } => "BackendUnknown",
+            _ => "PodNetwork",
+        }
+    }
+
     /// For `map_err` of file operations.
     pub(crate) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
         let path = path.into();

@@ -9,22 +9,31 @@ use axum::routing::get;
 use axum::Router;
 
 use crate::metrics::Metrics;
+use crate::pool::Pool;
 use crate::status::{Board, Phase};
 use crate::{Error, Result};
 
 /// Serves until the runtime ends; returns where.
-pub(crate) async fn serve(address: SocketAddr, board: Board, metrics: Arc<Metrics>) -> Result<SocketAddr> {
+pub(crate) async fn serve(
+    address: SocketAddr,
+    board: Board,
+    metrics: Arc<Metrics>,
+    pool: Pool,
+) -> Result<SocketAddr> {
     let failed = |source| Error::Listen { address, source };
     let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    let (ready, status) = (board.clone(), board);
+    let (ready, counted, status) = (board.clone(), board.clone(), board);
     let router = Router::new()
         .route("/healthz", get(|| async { "podwire agent is running\n" }))
         .route("/readyz", get(move || async move { readiness(&ready) }))
         .route("/status", get(move || async move { json(&status) }))
         .route(
             "/metrics",
-            get(move || async move { ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.text()) }),
+            get(move || async move {
+                metrics.taken_addresses.set(pool.taken(&counted.read().ranges) as i64);
+                ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.text(counted.warden()))
+            }),
         );
     tokio::spawn(async move { axum::serve(listener, router).await });
     Ok(bound)

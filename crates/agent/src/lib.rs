@@ -9,7 +9,7 @@
 //!                          ▲                  │  ▲
 //!                          └──── reports ─────┘  └── notices: something of ours was touched
 //!                          │
-//!                          ├──▶ announcement: subnet.env, then the conflist
+//!                          ├──▶ announcement: subnet.env, then the conflist, or what STATUS of its plugins says
 //!                          └──▶ status: /healthz /readyz /status /metrics
 //! ```
 //!
@@ -21,17 +21,23 @@
 
 mod announcement;
 mod backend;
+mod calls;
 mod error;
+mod extension;
 mod http;
 mod life;
 mod metrics;
 mod plan;
+mod policies;
+mod pool;
+mod rivals;
 mod roads;
+pub mod routed;
 mod settings;
 mod status;
 
-pub use announcement::{Chain, Conflist};
+pub use announcement::{Chain, Conflist, NotReady};
 pub use error::{Error, Result};
-pub use life::run;
+pub use life::{retire, run};
 pub use settings::Settings;
 pub use status::{Phase, Status};

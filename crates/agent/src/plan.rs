@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cluster::{NetConf, Node, Ranges, Refusal, Registration, Underlay, Vtep, WireguardPeer};
-use fabric::{Cluster, Own, OwnSide, Peer, PeerSide, PublicKey, Road, Uplink, VtepMac};
+use fabric::{Cluster, Own, OwnSide, Peer, PeerSide, Preference, PublicKey, Road, Uplink, VtepMac};
 use ipnet::IpNet;
 use kernel::Mac;
 
 use crate::backend::Backend;
+use crate::extension::Neighbour;
 use crate::Settings;
 
 /// All that the thread of the roads has to know.
@@ -16,10 +17,16 @@ use crate::Settings;
 pub(crate) struct Plan {
     pub backend: Backend,
     pub conf: NetConf,
+    /// Which interface the others are met at.
+    pub preference: Preference,
     /// This node, as the source knows it.
     pub own: Node,
     /// All nodes, once the source has told them.
     pub nodes: Option<Arc<Vec<Node>>>,
+    /// Nodes that the source could not understand.
+    pub refused: Arc<Vec<Refusal>>,
+    /// Those from before some of them claimed the same range, while they do.
+    pub elders: Option<Arc<Vec<Node>>>,
 }
 
 /// Which families pods have.
@@ -38,7 +45,7 @@ fn networks(conf: &NetConf) -> Vec<IpNet> {
 impl Plan {
     /// The cluster as the fabric wants it. Nodes that cannot be understood, or that contradict this one, are left out.
     pub fn cluster(&self, uplinks: &[Uplink]) -> (Cluster, Vec<Refusal>) {
-        let mut refused = Vec::new();
+        let mut refused = self.refused.to_vec();
         let side = |pods: IpNet| {
             let uplink = uplinks.iter().find(|uplink| uplink.address.is_ipv4() == pods.addr().is_ipv4())?;
             Some(OwnSide { pods, uplink: uplink.clone() })
@@ -57,6 +64,13 @@ impl Plan {
         (Cluster { networks: networks(&self.conf), own, peers }, refused)
     }
 
+    /// The nodes that commands of the backend `extension` are run for.
+    pub fn neighbours(&self) -> Vec<Neighbour> {
+        let others =
+            self.nodes.iter().flat_map(|nodes| nodes.iter()).filter(|node| node.name != self.own.name);
+        others.filter(|node| self.refusal(node).is_none()).map(Neighbour::of).collect()
+    }
+
     /// Why a node gets no road, if it gets none.
     fn refusal(&self, node: &Node) -> Option<String> {
         let kind = &node.backend.kind;
@@ -71,8 +85,16 @@ impl Plan {
                 ranges.join(", ")
             ));
         }
-        None
+        let elder = self.elders.as_ref().and_then(|elders| robbed(node, elders));
+        elder.map(|elder| format!("its range is that of {}, which had it before", elder.name))
     }
+}
+
+/// Whose range a node claims that another had before anybody quarrelled: who comes and claims what another has cuts nobody off.
+fn robbed<'e>(node: &Node, elders: &'e [Node]) -> Option<&'e Node> {
+    let is_elder = elders.iter().any(|elder| elder.name == node.name && elder.ranges == node.ranges);
+    let robbed = |elder: &&Node| elder.name != node.name && elder.ranges.overlap(&node.ranges);
+    elders.iter().find(robbed).filter(|_| !is_elder)
 }
 
 fn peer(node: &Node) -> Peer {
@@ -103,7 +125,7 @@ pub(crate) fn registration(
     backend: &Backend,
     uplinks: &[Uplink],
     roads: &[Road],
-    previous: Ranges,
+    (previous, told_by_command): (Ranges, &cluster::Backend),
 ) -> Registration {
     let address = |v4: bool| uplinks.iter().map(|uplink| uplink.address).find(|ip| ip.is_ipv4() == v4);
     let v4 = match address(true) {
@@ -138,6 +160,30 @@ pub(crate) fn registration(
         Backend::HostGw => cluster::Backend::named("host-gw"),
         Backend::Ipip(_) => cluster::Backend::named("ipip"),
         Backend::Alloc => cluster::Backend::named("alloc"),
+        Backend::Extension(_) => told_by_command.clone(),
     };
     Registration { name: settings.node_name.clone(), underlay: Underlay { v4, v6 }, backend: told, previous }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::Tenure;
+
+    use super::*;
+
+    fn node(name: &str, range: &str) -> Node {
+        let ranges = Ranges { v4: range.parse().ok(), v6: None };
+        let backend = cluster::Backend::named("host-gw");
+        Node { name: name.into(), ranges, underlay: Underlay::default(), backend, tenure: Tenure::Lasting }
+    }
+
+    #[test]
+    fn who_claims_what_another_had_before_is_known() {
+        let before = [node("b", "10.0.1.0/24"), node("c", "10.0.2.0/24")];
+        assert_eq!(robbed(&node("a", "10.0.1.0/25"), &before).map(|elder| elder.name.as_str()), Some("b"));
+        assert_eq!(robbed(&node("b", "10.0.1.0/24"), &before), None, "it has it");
+        assert_eq!(robbed(&node("c", "10.0.1.0/24"), &before).map(|elder| elder.name.as_str()), Some("b"));
+        assert_eq!(robbed(&node("a", "10.0.3.0/24"), &before), None);
+        assert_eq!(robbed(&node("a", "10.0.1.0/25"), &[]), None);
+    }
 }

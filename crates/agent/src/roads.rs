@@ -1,5 +1,5 @@
 //! The thread that owns the kernel's side: it makes the roads of the latest plan, and looks again whenever something of ours
-//! was touched, whenever a plan comes, and every while in any case.
+//! was touched, whenever a plan comes or the runtime's folder changes, and every while in any case.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,17 +8,28 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use cluster::NetConf;
-use fabric::{News, Preference, Road, Uplink, Watch};
+use fabric::{News, Objects, Preference, Road, Uplink, Watch};
 use kernel::{sysctl, Host};
 use netlink::sys;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tracing::{debug, info};
 
+use crate::backend::Backend;
 use crate::plan::{self, Plan};
-use crate::{Error, Result, Settings};
+use crate::{rivals, Error, Result, Settings};
 
 /// After a failure all is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Looking without a reason takes at most this share of a core: one part in so many.
+const RARELY: u32 = 1000;
+/// But it is done this often in any case.
+const AT_LEAST: Duration = Duration::from_secs(300);
+
+/// How long to rest after a comparison that took so long. In a cluster of thousands one takes some fifty milliseconds.
+fn rest_after(took: Duration, resync: Duration) -> Duration {
+    resync.max((took * RARELY).min(AT_LEAST))
+}
 
 /// What the thread has to tell.
 #[derive(Debug)]
@@ -44,6 +55,7 @@ pub(crate) struct Made {
     /// Nodes without a road, and why.
     pub refused: Vec<(String, String)>,
     pub roads: Vec<Road>,
+    pub objects: Objects,
     pub took: Duration,
 }
 
@@ -59,6 +71,10 @@ impl Roads {
         let (plans, orders) = mpsc::channel();
         let (tell, told) = tokio::sync::mpsc::unbounded_channel();
         let (hear, bell) = sys::pipe().map_err(Error::file("make", "a pipe"))?;
+        let bell = File::from(bell);
+        if let Some(conflist) = &settings.conflist {
+            rivals::watch(&conflist.path, bell.try_clone().map_err(Error::file("copy", "a pipe"))?);
+        }
         let host = Host::here()?;
         let settings = settings.clone();
         let mut work = Work {
@@ -76,7 +92,7 @@ impl Roads {
             .name("roads".into())
             .spawn(move || work.run())
             .map_err(Error::file("start", "the thread of the roads"))?;
-        Ok(Roads { plans, bell: bell.into(), told })
+        Ok(Roads { plans, bell, told })
     }
 
     /// From now on these are the roads to be.
@@ -121,7 +137,7 @@ impl Work {
                 Err(()) => return,
             }
             let rest = match self.make() {
-                Ok(()) => self.settings.resync,
+                Ok(took) => rest_after(took, self.settings.resync),
                 Err(error) => {
                     if self.tell.send(Told::Failed(error.to_string())).is_err() {
                         return;
@@ -148,10 +164,11 @@ impl Work {
         }
     }
 
-    fn make(&mut self) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
+    /// Returns how long it took.
+    fn make(&mut self) -> Result<Duration> {
+        let Some(plan) = &self.plan else { return Ok(Duration::ZERO) };
         let start = Instant::now();
-        let uplinks = uplinks(&mut self.host, &self.settings.preference, &plan.conf)?;
+        let uplinks = uplinks(&mut self.host, &plan.preference, &plan.conf)?;
         if uplinks != self.uplinks || self.watch.is_none() {
             let devices = plan.backend.devices();
             let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
@@ -179,19 +196,28 @@ impl Work {
         for change in &report.changed {
             info!(change, "roads");
         }
+        let mut failed: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
+        let mut changes = report.changed.len();
+        if let (Backend::Extension(extension), true) = (&plan.backend, plan.nodes.is_some()) {
+            let (done, not_done) = extension.apply(&plan.neighbours())?;
+            changes += done.len();
+            failed.extend(not_done);
+        }
         let refused = refused.into_iter().map(|one| (one.name, one.why));
+        let took = start.elapsed();
         let made = Made {
             mtu: fabric.mtu(&cluster.own),
             uplinks,
             peers: cluster.peers.len(),
-            changes: report.changed.len(),
-            failed: report.failed.iter().map(ToString::to_string).collect(),
+            changes,
+            failed,
             refused: refused.chain(report.refused.into_iter().map(|one| (one.peer, one.why))).collect(),
             roads: report.roads,
-            took: start.elapsed(),
+            objects: report.objects,
+            took,
         };
         let _ = self.tell.send(Told::Made(made));
-        Ok(())
+        Ok(took)
     }
 
     /// Until something was touched, a plan came, or the time is over.
@@ -218,5 +244,19 @@ impl Work {
             News::Quiet => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_it_takes_to_look_the_rarer_it_is_done() {
+        let (usual, millis) = (Duration::from_secs(30), Duration::from_millis);
+        assert_eq!(rest_after(millis(2), usual), usual);
+        assert_eq!(rest_after(millis(50), usual), Duration::from_secs(50));
+        assert_eq!(rest_after(millis(9000), usual), AT_LEAST);
+        assert_eq!(rest_after(millis(9000), Duration::from_secs(600)), Duration::from_secs(600));
     }
 }

@@ -1,8 +1,12 @@
 //! What the agent knows of itself, for whoever asks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde::Serialize;
+use warden::Warden;
+
+/// Whoever has more selectors without anybody than these has another problem.
+const MOST_UNMATCHED: usize = 20;
 
 /// How far it has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,23 +45,81 @@ pub struct Status {
     pub source: String,
     /// What is wrong at the moment, each in a sentence.
     pub problems: Vec<String>,
+    /// Who may talk to whom, if anybody keeps pods apart here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policies: Option<Policies>,
+}
+
+/// How policies are enforced.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Policies {
+    /// Whether what the source told is in the kernel.
+    pub enforced: bool,
+    /// How many there are.
+    pub policies: usize,
+    /// How many interfaces of pods.
+    pub interfaces: usize,
+    /// What the last change took from the news to the kernel, in milliseconds.
+    pub last_change_ms: f64,
+    /// When the newest change of a file was made that is in the kernel, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+    /// How many selectors nobody fits to at this moment.
+    pub unmatched: usize,
+    /// The first of those.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmatched_selectors: Vec<String>,
+    /// What is wrong, if anything is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// The status, shared.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Board(Arc<Mutex<Status>>);
+pub(crate) struct Board {
+    status: Arc<Mutex<Status>>,
+    warden: Arc<OnceLock<Warden>>,
+}
 
 impl Board {
     pub fn new(node: &str) -> Board {
         let source = "waiting for the first answer".into();
-        Board(Arc::new(Mutex::new(Status { node: node.into(), source, ..Status::default() })))
+        let status = Status { node: node.into(), source, ..Status::default() };
+        Board { status: Arc::new(Mutex::new(status)), warden: Arc::default() }
+    }
+
+    /// From now on what this one says of policies stands there too.
+    pub fn show_policies(&self, warden: Warden) {
+        let _ = self.warden.set(warden);
+    }
+
+    /// Who keeps pods apart, if anybody does.
+    pub fn warden(&self) -> Option<&Warden> {
+        self.warden.get()
     }
 
     pub fn write(&self) -> MutexGuard<'_, Status> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn read(&self) -> Status {
-        self.write().clone()
+        let policies = self.warden.get().map(|warden| {
+            let warden::State { enforced, policies, interfaces, took, mut unmatched, as_of, problem, .. } =
+                warden.state();
+            let count = unmatched.len();
+            unmatched.truncate(MOST_UNMATCHED);
+            Policies {
+                enforced,
+                policies,
+                interfaces,
+                last_change_ms: took.as_secs_f64() * 1000.0,
+                as_of: as_of.map(warden::stamp),
+                unmatched: count,
+                unmatched_selectors: unmatched,
+                problem,
+            }
+        });
+        Status { policies, ..self.write().clone() }
     }
 }

@@ -1,15 +1,19 @@
-//! `podwire ipam …`: the address pools and blocks of a cluster, by hand. What calicoctl's users know, over SQLite and etcd, and
+//! `podwire ipam …`: the address pools and blocks of a cluster, by hand. What calicoctl's users know, over SQLite, etcd and Kubernetes, and
 //! without locking anything: pods come and go meanwhile.
 
 mod check;
 mod configure;
+mod migrate;
 mod place;
 mod pool;
 mod release;
+pub(crate) mod serve;
 mod show;
 mod split;
+mod upgrade;
 
 use clap::Subcommand;
+pub(crate) use place::Place;
 
 use crate::{Answer, Failure};
 
@@ -33,6 +37,18 @@ pub(crate) enum Verb {
     /// Make a pool.
     #[command(after_help = pool::EXAMPLES)]
     Pool(pool::Pool),
+    /// Enter what pods of this node have from host-local into blocks.
+    #[command(after_help = migrate::EXAMPLES)]
+    Migrate(migrate::Migrate),
+    /// Leave host-local for good: enter what pods have, then remove its files.
+    #[command(after_help = upgrade::EXAMPLES)]
+    Upgrade(upgrade::Upgrade),
+    /// Own this node's blocks, and give pods addresses of them at once.
+    #[command(after_help = serve::SERVE_EXAMPLES)]
+    Serve(serve::Serve),
+    /// Answer one question of the plugin calico-ipam from the datastore of its config.
+    #[command(after_help = serve::ANSWER_EXAMPLES)]
+    Answer(serve::AnswerOne),
 }
 
 impl Verb {
@@ -44,6 +60,10 @@ impl Verb {
             Verb::Split(verb) => verb.run(),
             Verb::Configure(verb) => verb.run(),
             Verb::Pool(verb) => verb.run(),
+            Verb::Migrate(verb) => verb.run(),
+            Verb::Upgrade(verb) => verb.run(),
+            Verb::Serve(verb) => verb.run(),
+            Verb::Answer(verb) => verb.run(),
         }
     }
 }

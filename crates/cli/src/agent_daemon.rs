@@ -1,23 +1,24 @@
 //! `podwire agent`: the daemon of a node. Its flags are flanneld's where that has them, with the same environment variables.
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent::{Chain, Conflist, Settings};
+use agent::{Chain, Conflist, NotReady, Settings};
 use clap::{Args, ValueEnum};
 use cluster::{Embedded, Etcd, EtcdOptions, Kubernetes, KubernetesOptions, Source, StaticList};
 use fabric::{Firewall, Preference};
-use tracing_subscriber::EnvFilter;
+use ipnet::IpNet;
 
-use crate::{duration, Failure};
+use crate::{duration, log, Failure};
 
 pub(crate) const EXAMPLES: &str = "Examples:
   podwire agent --kube-subnet-mgr --ip-masq --cni-network flannel      in a cluster, as flanneld
   podwire agent --etcd-endpoints http://10.0.0.1:2379 --ip-masq        with flannel's keys in etcd
   podwire agent --store embedded:/var/lib/podwire/cluster.db           one machine, or a lab
   podwire agent --store list:/etc/podwire/nodes.json                   nodes from a file
+  podwire agent --kube-subnet-mgr --cni-network bridge --policy kubernetes   and pods kept apart by policies
+  podwire agent --retire                                               flanneld runs here again
 
 The network's config is flannel's net-conf.json: under PREFIX/config in etcd, in the file of --net-config-path with Kubernetes, in
 the list of nodes, or given to the embedded store by --net-config-path. When the roads to all nodes are open, /run/flannel/subnet.env is
@@ -49,6 +50,24 @@ pub(crate) struct Agent {
     #[arg(long, value_name = "BOOL", env = "FLANNELD_IPTABLES_FORWARD_RULES", hide_env = true)]
     #[arg(default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     iptables_forward_rules: bool,
+    /// Keep pods apart by network policies: kubernetes, or files:FOLDER with policies as YAML or JSON.
+    #[arg(long, value_name = "SOURCE", env = "PODWIRE_POLICY", hide_env = true)]
+    policy: Option<String>,
+    /// Cut connections that stand and that a changed policy no longer allows; else they go on until they end.
+    #[arg(long, env = "PODWIRE_POLICY_CUT", hide_env = true, requires = "policy")]
+    policy_cut: bool,
+    /// Networks of which pods may claim addresses to send with, in the list of --cni-network; nothing else may they claim.
+    #[arg(
+        long,
+        value_name = "NETWORK,NETWORK",
+        env = "PODWIRE_POLICY_ALLOWED_SOURCE_PREFIXES",
+        hide_env = true
+    )]
+    #[arg(requires = "policy", value_delimiter = ',', value_parser = network)]
+    policy_allowed_source_prefixes: Vec<IpNet>,
+    /// What is sent to a pod of this node that is not there goes nowhere, instead of out by the default route.
+    #[arg(long, env = "FLANNELD_IP_BLACKHOLE_ROUTE", hide_env = true)]
+    ip_blackhole_route: bool,
     /// The VXLAN device's hardware address follows from the node's name.
     #[arg(long)]
     derived_mac: bool,
@@ -70,9 +89,12 @@ pub(crate) struct Agent {
     /// At which port; 0 is not at all.
     #[arg(long, value_name = "PORT", env = "FLANNELD_HEALTHZ_PORT", default_value_t = 0, hide_env = true)]
     healthz_port: u16,
+    /// Hand the roads over to flanneld, which runs here again, and end: rules and marks of ours go, packets flow on.
+    #[arg(long)]
+    retire: bool,
     /// Log as text for people or JSON for programs; RUST_LOG=debug tells more.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
+    log_format: log::Format,
 }
 
 #[derive(Debug, Args)]
@@ -188,18 +210,27 @@ struct AnnouncementFlags {
         hide_env = true
     )]
     subnet_file: PathBuf,
-    /// Write a list of plugins for the runtime when the roads are open, and take it away while they cannot be.
+    /// Write a list of plugins for the runtime when the roads are open.
     #[arg(long, value_name = "CHAIN", default_value = "none")]
     cni_network: Network,
+    /// While the roads cannot be opened, take the list away; or leave it, and let STATUS of its plugins say why (code 50).
+    #[arg(long, value_name = "HOW", default_value = "withdraw")]
+    not_ready: Unready,
     /// Where the list is written.
     #[arg(long, value_name = "FILE", default_value = "/etc/cni/net.d/10-podwire.conflist")]
     cni_conflist: PathBuf,
     /// The network's name in it.
     #[arg(long, value_name = "NAME", default_value = "cbr0")]
     cni_network_name: String,
-    /// The version of the specification in it.
-    #[arg(long, value_name = "VERSION", default_value = "1.0.0")]
-    cni_version: String,
+    /// The version of the specification in it [default: 1.0.0, or 1.1.0 with --not-ready status].
+    #[arg(long, value_name = "VERSION")]
+    cni_version: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Unready {
+    Withdraw,
+    Status,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -210,38 +241,71 @@ enum Network {
     Ptp,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
+/// As written in a list of plugins; bits behind the prefix would look as if they meant something.
+fn network(text: &str) -> Result<IpNet, String> {
+    let network = cni::addr::parse_net(text).map_err(|error| error.msg)?;
+    match network == network.trunc() {
+        true => Ok(network),
+        false => Err(format!("it has bits behind the prefix: write {}", network.trunc())),
+    }
+}
+
+impl AnnouncementFlags {
+    fn version(&self) -> &str {
+        match (&self.cni_version, self.not_ready) {
+            (Some(version), _) => version,
+            (None, Unready::Withdraw) => "1.0.0",
+            (None, Unready::Status) => "1.1.0",
+        }
+    }
+
+    /// A runtime does not ask for the STATUS of a list from before 1.1.0: the node would look ready all the time.
+    fn check(&self) -> cluster::Result<()> {
+        let wrong = |why: String| cluster::Error::Config { origin: "--cni-version".into(), why };
+        let version = self.version();
+        let version = cni::Version::parse(version)
+            .ok_or_else(|| wrong(format!("{version:?} is no version of the specification")))?;
+        match self.not_ready == Unready::Status && !version.has_status() {
+            true => Err(wrong(format!("STATUS came with 1.1.0: {version} needs --not-ready withdraw"))),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Agent {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        self.log();
+        self.log_format.start();
         let failed = |error: &dyn std::fmt::Display| {
             Failure::new("the agent cannot work", cni::Error::internal(error.to_string()))
         };
+        if self.retire {
+            return agent::retire().map_err(|error| failed(&error));
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
         runtime.block_on(async {
+            self.announcement.check().map_err(|error| failed(&error))?;
+            self.check_prefixes().map_err(|error| failed(&error))?;
             let name = self.name().map_err(|error| failed(&error))?;
             let source = self.source(&name).await.map_err(|error| failed(&error))?;
-            agent::run(self.settings(name), source).await.map_err(|error| failed(&error))
+            let policy = self.policy(&name).map_err(|error| failed(&error))?;
+            agent::run(self.settings(name, policy), source).await.map_err(|error| failed(&error))
         })
     }
 
-    fn log(&self) {
-        let filter = EnvFilter::try_from_default_env()
-            .unwrap_or_else(|_| EnvFilter::new("info,kube=warn,tower=warn,hyper=warn"));
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-        // Whoever reads the log may have gone: that is no reason to end.
-        let quiet = || -> Box<dyn Write> { Box::new(std::io::stderr()) };
-        let set = match self.log_format {
-            LogFormat::Text => log.with_ansi(false).with_writer(quiet).try_init(),
-            LogFormat::Json => log.json().with_writer(quiet).try_init(),
-        };
-        drop(set);
+    /// They stand in the list of plugins that this agent writes, and nowhere else.
+    fn check_prefixes(&self) -> cluster::Result<()> {
+        let (prefixes, list) = (&self.policy_allowed_source_prefixes, self.announcement.cni_network);
+        match (prefixes.is_empty(), list) {
+            (false, Network::None) => Err(cluster::Error::Config {
+                origin: "--policy-allowed-source-prefixes".into(),
+                why:
+                    "without --cni-network no list of plugins is written: say it in the one that you write, \
+                      \"policy\": {\"allowedSourcePrefixes\": […]}"
+                        .into(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn name(&self) -> std::io::Result<String> {
@@ -278,13 +342,7 @@ impl Agent {
                 Ok(Source::Etcd(Etcd::new(options)?))
             }
             None if store == "kubernetes" => {
-                let options = KubernetesOptions {
-                    api_url: kubernetes.kube_api_url.clone(),
-                    kubeconfig: kubernetes.kubeconfig_file.clone(),
-                    annotation_prefix: kubernetes.kube_annotation_prefix.clone(),
-                    net_conf: kubernetes.net_config_path.clone(),
-                    ..KubernetesOptions::new(name)
-                };
+                let options = self.kubernetes_options(name);
                 Ok(Source::Kubernetes(Box::new(Kubernetes::new(&options).await?)))
             }
             _ => {
@@ -294,7 +352,32 @@ impl Agent {
         }
     }
 
-    fn settings(&self, name: String) -> Settings {
+    fn kubernetes_options(&self, name: &str) -> KubernetesOptions {
+        let flags = &self.kubernetes;
+        KubernetesOptions {
+            api_url: flags.kube_api_url.clone(),
+            kubeconfig: flags.kubeconfig_file.clone(),
+            annotation_prefix: flags.kube_annotation_prefix.clone(),
+            net_conf: flags.net_config_path.clone(),
+            ..KubernetesOptions::new(name)
+        }
+    }
+
+    fn policy(&self, name: &str) -> cluster::Result<Option<warden::Source>> {
+        let Some(written) = &self.policy else { return Ok(None) };
+        match written.split_once(':') {
+            Some(("files", folder)) if !folder.is_empty() => Ok(Some(warden::Source::Files(folder.into()))),
+            None if written == "kubernetes" => {
+                Ok(Some(warden::Source::Kubernetes(self.kubernetes_options(name))))
+            }
+            _ => {
+                let why = format!("{written:?} is no source of policies: write kubernetes or files:FOLDER");
+                Err(cluster::Error::Config { origin: "--policy".into(), why })
+            }
+        }
+    }
+
+    fn settings(&self, name: String, policy: Option<warden::Source>) -> Settings {
         let (interface, announcement) = (&self.interface, &self.announcement);
         let public = [interface.public_ip.map(IpAddr::V4), interface.public_ipv6.map(IpAddr::V6)];
         let preference = Preference {
@@ -316,19 +399,27 @@ impl Agent {
                 masquerade: self.ip_masq,
                 random: !self.ip_masq_fully_random_disable,
                 forward: self.iptables_forward_rules,
+                blackhole: self.ip_blackhole_route,
             },
             subnet_file: announcement.subnet_file.clone(),
             conflist: chain.map(|chain| Conflist {
                 path: announcement.cni_conflist.clone(),
                 name: announcement.cni_network_name.clone(),
                 chain,
-                version: announcement.cni_version.clone(),
+                version: announcement.version().into(),
+                not_ready: match announcement.not_ready {
+                    Unready::Withdraw => NotReady::Withdraw,
+                    Unready::Status => NotReady::Status,
+                },
+                policy: policy.is_some().then(|| self.policy_allowed_source_prefixes.clone()),
             }),
             health: (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port)),
             resync: self.resync,
             wireguard_key: self.wireguard_key_file.clone(),
             derived_mac: self.derived_mac,
             set_available: self.kubernetes.set_node_network_unavailable,
+            policy,
+            policy_cut: self.policy_cut,
             ..Settings::new(name)
         }
     }

@@ -1,8 +1,9 @@
-//! `podwire demo`: pods get a network, on this machine, with nothing but its kernel.
+//! `podwire demo`: pods get a network, on this machine, with nothing but its kernel; then a cluster does.
 //!
 //! A node, its pods and a bit of outside world live in namespaces of this process; so do the files. They vanish
-//! when it ends, whichever way it ends.
+//! when it ends, whichever way it ends. The cluster is a lab (`podwire lab`), which is ended before.
 
+mod cluster;
 mod place;
 mod screen;
 mod traffic;
@@ -54,6 +55,7 @@ pub fn run() -> Result<()> {
     stage.talk(&pods, &world)?;
     stage.check_all(&pods)?;
     stage.detach_all(&pods)?;
+    cluster::show(&stage.screen)?;
     stage.screen.title(&format!(
         "Done in {:.1} s. The namespaces vanish with this program.",
         start.elapsed().as_secs_f32()

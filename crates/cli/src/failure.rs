@@ -89,6 +89,12 @@ impl From<install::Error> for Cause {
     }
 }
 
+impl From<lab::Error> for Cause {
+    fn from(error: lab::Error) -> Self {
+        Cause(cni::Error::new(cni::code::INTERNAL, error.to_string()).with_details(error.hint()))
+    }
+}
+
 impl From<cni_runtime::Error> for Cause {
     fn from(error: cni_runtime::Error) -> Self {
         Cause(error.to_cni())

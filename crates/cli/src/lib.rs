@@ -11,11 +11,15 @@ mod agent_daemon;
 mod answer;
 mod catalogue;
 mod cnitool;
+mod controller_daemon;
 mod demo;
 mod dhcp_daemon;
 mod duration;
 mod failure;
 mod install_command;
+mod lab_command;
+mod log;
+mod node_daemon;
 mod paint;
 mod pods;
 mod policy;
@@ -42,6 +46,7 @@ pub use failure::Failure;
   podwire cni status                    could another container be attached?
   podwire install --dry-run             what would be put on this node, and where?
   podwire pod run web --port 8080:80    run a pod on the default network
+  podwire lab up --nodes 3              a cluster on this machine, in namespaces of its own
 
 `podwire COMMAND --help` tells more.")]
 struct Podwire {
@@ -60,6 +65,9 @@ enum Command {
     /// Attach, detach and look at containers, as a container runtime does.
     #[command(subcommand)]
     Cni(Box<verbs::Verb>),
+    /// Give every node of a Kubernetes cluster a range of addresses that no other node has.
+    #[command(after_help = controller_daemon::EXAMPLES)]
+    Controller(Box<controller_daemon::Controller>),
     /// Watch three pods get a network on this machine, in namespaces that vanish afterwards.
     Demo,
     /// Keep leases for pods whose addresses come from a DHCP server.
@@ -68,6 +76,12 @@ enum Command {
     /// Put plugins and a network where this node's container runtimes look for them, or take them back.
     #[command(after_help = install_command::EXAMPLES)]
     Install(Box<install_command::Install>),
+    /// A cluster on this machine: nodes with agents and pods, to play with and to break.
+    #[command(subcommand, after_help = lab_command::EXAMPLES)]
+    Lab(lab_command::Verb),
+    /// Own this node's blocks of addresses and open the roads to those of other nodes, as Calico's node agent does.
+    #[command(after_help = node_daemon::EXAMPLES)]
+    Node(Box<node_daemon::Node>),
     /// Run, stop and look at pods: namespaces, the process that holds them, and their networks.
     #[command(subcommand)]
     Pod(Box<pods::Verb>),
@@ -108,6 +122,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             kernel::detached::this_program_ends_soon();
             verb.run(podwire.json)
         }
+        Command::Controller(controller) => match controller.run() {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(failure) => Err(failure),
+        },
         Command::Demo => match demo::run() {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => Err(Failure::new("the demo failed", cni::Error::internal(format!("{error:#}")))),
@@ -117,6 +135,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Install(command) => command.run(),
+        Command::Lab(verb) => match verb.exec() {
+            Some(Ok(status)) => return status,
+            Some(Err(failure)) => Err(failure),
+            None => verb.run(podwire.json),
+        },
+        Command::Node(node) => match node.run() {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(failure) => Err(failure),
+        },
         Command::Pod(verb) => {
             kernel::detached::this_program_ends_soon();
             match *verb {

@@ -12,6 +12,8 @@ use sandbox::PodName;
 
 use crate::{Answer, Failure};
 
+pub(crate) use exec::{code, converse};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run pods: namespaces, a process that holds them, networks.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use cni_runtime::{Cache, Record};
 use kernel::Netns;
-use verify::{Kind, Options, Outcome, Place, Report};
+use verify::{Elsewhere, Kind, Options, Outcome, Place, Report};
 
 use crate::paint::Paint;
 use crate::table::table;
@@ -17,10 +17,13 @@ pub(crate) const EXAMPLES: &str = "Examples:
   podwire verify
   podwire verify --network pods --peers 10
   podwire verify --json | jq '.probes[] | select(.failure)'
+  podwire verify --answer 1m --name n1 > n1.json                  on one node of a cluster, and
+  podwire verify --with n1.json                                   on another, meanwhile
 
 Every pod asks every other pod and the node, and the node asks every pod, at each of their addresses: a TCP stream, a UDP
 datagram, an ICMP echo, and a datagram as large as the interface promises that must not be cut. Whoever answers says from
-which address the packet came: it must be the sender's own. Pods are those of every runtime that uses the same cache
+which address the packet came: it must be the sender's own. With --answer they answer others for a while, and with --with those that answer on
+other nodes are asked too: done from every node, all pairs of a cluster are proven. Pods are those of every runtime that uses the same cache
 folder. Threads of this program visit their namespaces; nothing is installed in them. Ends with status 1 if anything
 failed.";
 
@@ -39,6 +42,15 @@ pub(crate) struct Verify {
     /// How long to wait for an answer.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration::parse)]
     patience: Duration,
+    /// Ask also those who answer on another node: a file that --answer wrote there; may be repeated.
+    #[arg(long, value_name = "FILE", conflicts_with = "answer")]
+    with: Vec<PathBuf>,
+    /// Let this node and its pods answer other nodes for so long, and print as JSON where they do.
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    answer: Option<Duration>,
+    /// What the node is called in reports.
+    #[arg(long, value_name = "NAME", default_value = "node")]
+    name: String,
     /// Where attachments are remembered.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/cni")]
     cache_dir: PathBuf,
@@ -56,11 +68,49 @@ impl Verify {
             return Err(Failure::new("cannot prove anything", error));
         }
         let here = Netns::current().map_err(verify::Error::from).map_err(failed)?;
-        places.push(Place::node("node", here, Vec::new()).map_err(failed)?);
-        let options = Options { patience: self.patience, peers: self.peers.unwrap_or(usize::MAX) };
-        let report = verify::verify(&places, options).map_err(failed)?;
+        places.push(Place::node(&self.name, here, Vec::new()).map_err(failed)?);
+        if let Some(time) = self.answer {
+            return self.answer(&places, time).map_err(failed);
+        }
+        let elsewhere = self.elsewhere()?;
+        let peers = self.peers.unwrap_or(usize::MAX);
+        let options = Options { patience: self.patience, peers, ..Options::default() };
+        let report = verify::verify_with(&places, &elsewhere, options).map_err(failed)?;
         let answer = Answer::new(text(&report, Paint::stdout()), report.to_json());
         Ok(Answer { success: report.holds(), ..answer })
+    }
+
+    /// Answers others for a while.
+    fn answer(&self, places: &[Place], time: Duration) -> Result<Answer, verify::Error> {
+        let (answering, mut told) = verify::answer(places)?;
+        // Pods of two nodes may be called alike.
+        for pod in told.iter_mut().filter(|place| place.kind == Kind::Pod) {
+            pod.name = format!("{}@{}", pod.name, self.name);
+        }
+        let text = serde_json::to_string_pretty(&told).unwrap_or_default();
+        // Whoever waits for it reads it while it is true.
+        println!("{text}");
+        let wait = |source| verify::Error::System { what: "wait", source };
+        netlink::sys::readable(&[], time).map_err(wait)?;
+        drop(answering);
+        Ok(Answer::new(String::new(), serde_json::Value::Null))
+    }
+
+    /// Those who answer on other nodes.
+    fn elsewhere(&self) -> Result<Vec<Elsewhere>, Failure> {
+        let mut all = Vec::new();
+        for path in &self.with {
+            let unreadable = |why: String| {
+                let error = cni::Error::new(cni::code::DECODE, format!("{}: {why}", path.display()))
+                    .with_details("it must be what `podwire verify --answer TIME` printed on another node");
+                Failure::new("cannot ask other nodes", error)
+            };
+            let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+            let told: Vec<Elsewhere> =
+                serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
+            all.extend(told);
+        }
+        Ok(all)
     }
 
     /// The pods that live, each once, however many networks it is in.
@@ -96,7 +146,8 @@ fn name(record: &Record) -> String {
     in_kubernetes.or_else(namespace).unwrap_or_else(container)
 }
 
-fn text(report: &Report, paint: Paint) -> String {
+/// The matrix, what failed, and the verdict.
+pub(crate) fn text(report: &Report, paint: Paint) -> String {
     let (asked, failures) = (report.outcomes.len(), report.failures().count());
     let pods = report.places.iter().filter(|(_, kind)| *kind == Kind::Pod).count();
     let mut text = matrix(report, paint);

@@ -51,7 +51,7 @@ pub enum Error {
         hint: String,
     },
     /// Kubernetes has not given the node a range yet.
-    #[error("node {name:?} pod cidr not assigned: kube-controller-manager needs --allocate-node-cidrs and --cluster-cidr, or another controller must set spec.podCIDRs")]
+    #[error("node {name:?} pod cidr not assigned: kube-controller-manager needs --allocate-node-cidrs and --cluster-cidr, or podwire controller must run (docs/controller.md)")]
     NoRangeYet {
         /// The node.
         name: String,

@@ -12,7 +12,8 @@ mod object;
 mod watch;
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -69,40 +70,44 @@ impl KubernetesOptions {
         })
     }
 
-    async fn client(&self) -> Result<Client> {
-        let config = self
-            .config()
-            .await
-            .map_err(|why| Error::Kubernetes { doing: "fail to create kubernetes config".into(), why })?;
-        Client::try_from(config).map_err(failed("connect"))
+    /// A client of the API server.
+    pub async fn client(&self) -> Result<Client> {
+        connect(self.kubeconfig.as_deref(), self.api_url.as_deref()).await
     }
+}
 
-    async fn config(&self) -> Result<Config, String> {
-        let mut config = match (&self.kubeconfig, &self.api_url) {
-            (Some(path), _) => {
-                let told = |error: &(dyn std::error::Error + 'static)| {
-                    format!("{}: {}", path.display(), words(error))
-                };
-                let file = Kubeconfig::read_from(path).map_err(|error| told(&error))?;
-                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                    .await
-                    .map_err(|error| told(&error))?
-            }
-            (None, Some(url)) => {
-                Config::new(url.parse().map_err(|error| format!("kube-api-url {url}: {error}"))?)
-            }
-            (None, None) => Config::incluster().map_err(|error| {
-                format!(
-                    "{}; outside of a pod a kubeconfig or an API server's address is needed",
-                    words(&error)
-                )
-            })?,
-        };
-        if let Some(url) = &self.api_url {
-            config.cluster_url = url.parse().map_err(|error| format!("kube-api-url {url}: {error}"))?;
+/// A client of the API server: the one of a kubeconfig file, at an address, or of the pod that we run in. Nothing is
+/// connected yet.
+pub async fn connect(kubeconfig: Option<&Path>, api_url: Option<&str>) -> Result<Client> {
+    Client::try_from(access(kubeconfig, api_url).await?).map_err(failed("connect"))
+}
+
+/// How such a client reaches the API server, for whoever wants another one.
+pub async fn access(kubeconfig: Option<&Path>, api_url: Option<&str>) -> Result<Config> {
+    let failed_with = |why| Error::Kubernetes { doing: "fail to create kubernetes config".into(), why };
+    read_access(kubeconfig, api_url).await.map_err(failed_with)
+}
+
+async fn read_access(kubeconfig: Option<&Path>, api_url: Option<&str>) -> Result<Config, String> {
+    let address = |url: &str| url.parse().map_err(|error| format!("kube-api-url {url}: {error}"));
+    let mut config = match (kubeconfig, api_url) {
+        (Some(path), _) => {
+            let told =
+                |error: &(dyn std::error::Error + 'static)| format!("{}: {}", path.display(), words(error));
+            let file = Kubeconfig::read_from(path).map_err(|error| told(&error))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| told(&error))?
         }
-        Ok(config)
+        (None, Some(url)) => Config::new(address(url)?),
+        (None, None) => Config::incluster().map_err(|error| {
+            format!("{}; outside of a pod a kubeconfig or an API server's address is needed", words(&error))
+        })?,
+    };
+    if let Some(url) = api_url {
+        config.cluster_url = address(url)?;
     }
+    Ok(config)
 }
 
 /// How much an event matters.
@@ -158,9 +163,11 @@ impl Kubernetes {
         Ok(self.annotations.read(&self.name, own.annotations(), ranges, &conf).ok())
     }
 
-    /// The addresses that the administrator asks this node to use: `node-public-ip` and `node-public-ipv6`.
-    pub async fn wished_underlay(&self) -> Result<crate::Underlay> {
-        Ok(self.annotations.wished(self.own().await?.annotations()))
+    /// The addresses that the administrator asks this node to use, `node-public-ip` and `node-public-ipv6`; and those by
+    /// which the cluster knows it, its InternalIPs.
+    pub async fn own_addresses(&self) -> Result<(crate::Underlay, Vec<IpAddr>)> {
+        let own = self.own().await?;
+        Ok((self.annotations.wished(own.annotations()), own.internal_ips()))
     }
 
     /// Tells the others about this node, whose range the controller has set. [`Error::NoRangeYet`] if it has not:
@@ -230,7 +237,7 @@ fn failed(doing: impl ToString) -> impl FnOnce(kube::Error) -> Error {
 }
 
 /// The API server's own sentence if there is one; it names the object and the user.
-fn told(error: &kube::Error) -> String {
+pub fn told(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
         other => words(other),

@@ -39,7 +39,7 @@ pub use embedded::Embedded;
 pub use error::{Error, Result};
 pub use etcd::{Etcd, EtcdOptions, Lost};
 pub use generation::{Generation, Health, Refusal, Watch};
-pub use kubernetes::{Annotations, Kubernetes, KubernetesOptions, Severity};
+pub use kubernetes::{access, connect, told, Annotations, Kubernetes, KubernetesOptions, Severity};
 pub use netconf::NetConf;
 pub use node::{overlaps, Backend, Node, Ranges, Registration, Tenure, Underlay, Vtep, WireguardPeer};
 pub use pool::{Pool, Pools};

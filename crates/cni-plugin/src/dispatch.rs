@@ -7,8 +7,9 @@ use cni::{code, json, Version};
 use kernel::Netns;
 use serde_json::Value;
 
+use crate::policy::Policy;
 use crate::request::{Command, Request, Source};
-use crate::{recorded, Error, Finding, Plugin, Registry, Result};
+use crate::{readiness, recorded, stopwatch, Error, Finding, Plugin, Registry, Result};
 
 /// More than any config: a runtime that sends more is broken or hostile.
 const STDIN_LIMIT: u64 = 64 << 20;
@@ -141,11 +142,14 @@ pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool)
 
 fn perform(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Option<Value>> {
     match req.command {
-        Command::Add => return recorded::add(plugin, req).map(Some),
-        Command::Del => recorded::del(plugin, req)?,
+        Command::Add => return stopwatch::timed(plugin, req, || recorded::add(plugin, req)).map(Some),
+        Command::Del => stopwatch::timed(plugin, req, || recorded::del(plugin, req))?,
         Command::Check => Finding::report(plugin.inspect(req)?)?,
         Command::Gc => recorded::gc(plugin, req)?,
-        Command::Status => plugin.status(req)?,
+        Command::Status => {
+            readiness::check(req)?;
+            plugin.status(req)?;
+        }
         Command::Version => {}
     }
     Ok(None)
@@ -167,6 +171,7 @@ fn admit(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) ->
         return Err(Version::incompatible(req.version.as_str(), plugin.versions()).into());
     }
     allow(req)?;
+    refuse_unenforceable(plugin, req)?;
     match own_namespace_allowed {
         true => Ok(()),
         false => refuse_own_namespace(req),
@@ -187,6 +192,17 @@ fn allow(req: &Request<'_>) -> Result<()> {
     let text = format!("config version does not allow {}", req.command.as_str());
     let details = format!("config is {:?}", req.version.as_str());
     Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(details).into())
+}
+
+/// Policies that are asked for and cannot be enforced would be a door that only looks closed.
+fn refuse_unenforceable(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
+    let is_asked = matches!(req.command, Command::Add | Command::Status) && plugin.bypasses_policies();
+    if !is_asked || Policy::read(req)?.is_none() {
+        return Ok(());
+    }
+    let name = plugin.name();
+    let text = format!("policy: packets of {name} interfaces do not pass the node's firewall, so policies cannot be enforced");
+    Err(cni::Error::invalid_config(text).with_details("use bridge or ptp, or leave \"policy\" out").into())
 }
 
 /// A pod whose namespace is the node's own would have the node's network rewired: refuse before a hand is laid on.

@@ -41,9 +41,12 @@ mod error;
 pub mod exec;
 mod finding;
 pub mod ledger;
+pub mod policy;
+pub mod readiness;
 mod recorded;
 mod registry;
 mod request;
+pub mod stopwatch;
 
 pub use dispatch::{main, Verbatim};
 pub use error::{Context, Error, Result};
@@ -71,6 +74,12 @@ pub trait Plugin: Sync {
     /// (an IPAM plugin with a store of its own).
     fn is_recorded(&self) -> bool {
         true
+    }
+
+    /// Whether it gives pods interfaces whose packets never pass the node's firewall. A network with
+    /// [policies](policy::Policy) is not attached by such a plugin: nobody could keep its pods apart.
+    fn bypasses_policies(&self) -> bool {
+        false
     }
 
     /// What VERSION answers, in view of `CNI_ARGS`. A test double may claim what it likes.

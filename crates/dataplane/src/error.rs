@@ -13,3 +13,10 @@ pub enum Error {
     #[error("network policies are not up to date: the firewall was changed by others {0} times in a row (look for a program that writes nftables in a loop: `nft monitor`)")]
     Busy(usize),
 }
+
+impl Error {
+    /// Whether the kernel does not know what it was asked for, such as an expression of a rule.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Error::Netlink(error) if error.is_unsupported() || error.is_gone())
+    }
+}

@@ -4,11 +4,12 @@
 mod stage;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use std::net::{TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
 
-use dataplane::{Change, Dataplane, Nftables};
+use dataplane::{Change, Counters, Dataplane, Nftables, Premises, Sample, Samples};
 use policy::compile;
+use policy::Direction::{Egress, Ingress};
 use serde_json::json;
 use stage::Answer::{Refused, Silence, Yes};
 use stage::{apply, ask_tcp, cluster_policy, network_policy, on_a_node, pod, run, serve, snapshot, Place};
@@ -232,18 +233,18 @@ fn a_label_changes_elements_and_the_same_program_changes_nothing() {
         let (with, without) = (world(json!({"app": "b"})), world(json!({})));
         assert!(!apply(nft, &with).is_empty());
         assert_eq!(b.asks(&a, 80), Yes);
-        let before = run("nft -a list table inet podwire_policy");
+        let before = run("nft -s -a list table inet podwire_policy");
         assert!(apply(nft, &with).is_empty());
         // Another process, which remembers nothing.
         assert!(apply(&mut Nftables::open().unwrap(), &with).is_empty());
-        assert_eq!(run("nft -a list table inet podwire_policy"), before);
+        assert_eq!(run("nft -s -a list table inet podwire_policy"), before);
 
         let one_set = Change { elements: 2, ..Change::default() };
         assert_eq!(apply(nft, &without), one_set);
         assert_eq!(b.asks(&a, 80), Silence);
         assert_eq!(apply(&mut Nftables::open().unwrap(), &with), one_set);
         assert_eq!(b.asks(&a, 80), Yes);
-        assert_eq!(run("nft -a list table inet podwire_policy"), before);
+        assert_eq!(run("nft -s -a list table inet podwire_policy"), before);
     });
 }
 
@@ -320,8 +321,9 @@ fn pods_that_are_not_known_yet_are_closed_and_nobody_else_is() {
             (Place::world(), Place::bridged(10), Place::bridged(11), Place::routed(12));
         [&world, &a, &new, &other].into_iter().for_each(|place| place.serves(&[80]));
         let program = compile(&snapshot(&[pod("a", json!({}), &a)]), Some("node")).program;
-        let guarded = ["10.1.0.0/16".parse().unwrap(), "fd00:1::/64".parse().unwrap()];
-        nft.apply(&program, &guarded).unwrap();
+        let guarded = vec!["10.1.0.0/16".parse().unwrap(), "fd00:1::/64".parse().unwrap()];
+        let premises = Premises { guarded, ..Premises::default() };
+        nft.apply(&program, &premises).unwrap();
         assert_eq!(
             [new.asks(&world, 80), world.asks(&new, 80), a.asks(&new, 80)],
             [Silence, Silence, Silence]
@@ -334,7 +336,7 @@ fn pods_that_are_not_known_yet_are_closed_and_nobody_else_is() {
         );
         let program =
             compile(&snapshot(&[pod("a", json!({}), &a), pod("new", json!({}), &new)]), Some("node")).program;
-        nft.apply(&program, &guarded).unwrap();
+        nft.apply(&program, &premises).unwrap();
         assert_eq!([new.asks(&world, 80), a.asks(&new, 80)], [Yes, Yes]);
     });
 }
@@ -368,5 +370,100 @@ fn thousands_of_pods_and_networks_fit_into_one_transaction() {
         );
         run("ip route add 10.200.3.7 via 192.0.2.2");
         assert_eq!(world.within(|| ask_tcp("10.1.0.10", 80)), Yes);
+    });
+}
+
+/// A node whose dropped packets are shown, too.
+fn with_samples() -> Premises {
+    Premises { samples: true, ..Premises::default() }
+}
+
+#[test]
+fn dropped_packets_are_counted_by_pod_and_reason_and_what_passes_is_not() {
+    on_a_node(|nft| {
+        let [a, b, c] = [10, 11, 12].map(Place::bridged);
+        a.serves(&[80]);
+        let pods = [
+            pod("a", json!({"app": "a"}), &a),
+            pod("b", json!({"app": "b"}), &b),
+            pod("c", json!({"app": "c"}), &c),
+        ];
+        let isolates = network_policy(
+            "a",
+            json!({ "podSelector": { "matchLabels": { "app": "a" } }, "ingress": [
+                { "from": [{ "podSelector": { "matchLabels": { "app": "b" } } }] }] }),
+        );
+        let denies = cluster_policy(
+            "no-way-out",
+            json!({ "tier": "Admin", "priority": 1, "subject": { "pods": { "podSelector": { "matchLabels": { "app": "b" } } } },
+                "egress": [{ "name": "udp", "action": "Deny", "to": [{ "namespaces": {} }],
+                             "protocols": [{ "udp": { "destinationPort": { "number": 80 } } }] }] }),
+        );
+        let objects = [&pods[..], &[isolates, denies]].concat();
+        apply(nft, &objects);
+        let mut counters = Counters::open().unwrap();
+        assert_eq!(b.asks(&a, 80), Yes);
+        assert_eq!(counters.read().unwrap().pods, [].into());
+
+        assert_eq!([c.asks(&a, 80), b.asks_udp(&a, 80, 9)], [Silence, Silence]);
+        let drops = counters.read().unwrap();
+        let (isolated, denied) = (
+            (Ingress, "isolated by NetworkPolicy x/a".to_owned()),
+            (Egress, "denied by ClusterNetworkPolicy no-way-out egress[0] \"udp\"".to_owned()),
+        );
+        let by_pod = |direction, name: &str| drops.pods.get(&(direction, name.to_owned())).copied();
+        // TCP asks again and again; UDP asked once with each family.
+        assert!(drops.reasons[&isolated] >= 2, "{drops:?}");
+        assert_eq!(drops.reasons[&denied], 2, "{drops:?}");
+        assert_eq!(by_pod(Ingress, "x/a"), Some(drops.reasons[&isolated]), "{drops:?}");
+        assert_eq!((by_pod(Egress, "x/b"), drops.pods.len()), (Some(2), 2), "{drops:?}");
+
+        // Another policy is another chain; what was counted before stays.
+        apply(nft, &objects[..4]);
+        let later = counters.read().unwrap();
+        assert_eq!((&later.pods, later.reasons.get(&denied)), (&drops.pods, None));
+        assert_eq!(later.reasons[&isolated], drops.reasons[&isolated]);
+    });
+}
+
+#[test]
+fn some_dropped_packets_are_shown_and_a_flood_shows_no_more_than_a_few() {
+    on_a_node(|nft| {
+        let [a, b] = [10, 11].map(Place::routed);
+        let closed = network_policy("a", json!({ "podSelector": { "matchLabels": { "app": "a" } } }));
+        let objects = [pod("a", json!({"app": "a"}), &a), pod("b", json!({}), &b), closed];
+        let program = compile(&snapshot(&objects), Some("node")).program;
+        let mut samples = Samples::listen().unwrap();
+        nft.apply(&program, &with_samples()).unwrap();
+        assert!(Nftables::open().unwrap().apply(&program, &with_samples()).unwrap().is_empty());
+        assert_eq!(a.asks(&b, 80), Refused);
+        assert_eq!(samples.read().unwrap(), []);
+
+        assert_eq!(b.asks(&a, 80), Silence);
+        let seen = samples.read().unwrap();
+        let tell = |sample: &Sample| {
+            let ip = |ip: Option<std::net::IpAddr>| ip.expect("an address").to_string();
+            (ip(sample.source), ip(sample.destination), sample.protocol.clone(), sample.port)
+        };
+        for (from, to) in [(&b.ip4, &a.ip4), (&b.ip6, &a.ip6)] {
+            let packet = (from.clone(), to.clone(), "TCP".to_owned(), Some(80));
+            assert!(seen.iter().any(|sample| tell(sample) == packet), "{seen:?}");
+        }
+        for sample in &seen {
+            assert_eq!((sample.direction, nft.reason(sample)), (Ingress, "isolated by NetworkPolicy x/a"));
+        }
+
+        let address = a.ip4.clone();
+        let began = Instant::now();
+        b.within(move || {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            (0..5000).for_each(|_| drop(socket.send_to(b"!", (address.as_str(), 53))));
+        });
+        // Twenty at once, ten in a second.
+        let shown = samples.read().unwrap().len();
+        let most = 20 + 10 * (began.elapsed().as_secs() as usize + 1);
+        assert!((1..=most).contains(&shown), "{shown} of at most {most}");
+        let counted = Counters::open().unwrap().read().unwrap();
+        assert!(counted.pods[&(Ingress, "x/a".to_owned())] >= 5000, "{counted:?}");
     });
 }

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dhcp_api::{notes, Answer, Owner, Question, Wish};
+use api::dhcp::{Answer, Question, Wish, STATE};
+use api::Owner;
 use netlink::sys;
 
 use crate::door::{self, Door, Said, Visitor};
@@ -53,7 +54,7 @@ pub fn run(settings: &Settings) -> Result<()> {
     let passed = door::passed()?;
     let signal =
         sys::signal_descriptor(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
-    let shelf = Shelf::open(&settings.on_node(Path::new(notes::STATE)))?;
+    let shelf = Shelf::open(&settings.on_node(Path::new(STATE)))?;
     let watched = shelf.notes();
     let watch = sys::watch_folder(&watched).map_err(Error::file("watch folder", &watched))?;
     let door = Door::open(passed, &settings.on_node(&settings.socket))?;

@@ -8,7 +8,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dhcp_api::{Answer, Question, LONGEST_LINE};
+use api::dhcp::{Answer, Question};
+use api::line;
 use netlink::sys;
 
 use crate::grant::Moment;
@@ -129,7 +130,7 @@ impl Visitor {
             if let Some(end) = self.said.iter().position(|byte| *byte == b'\n') {
                 return serde_json::from_slice(&self.said[..end]).map_or(Said::Nothing, Said::Question);
             }
-            if self.said.len() as u64 > LONGEST_LINE {
+            if self.said.len() as u64 > line::LONGEST {
                 return Said::Nothing;
             }
         }
@@ -151,7 +152,7 @@ impl Visitor {
     pub(crate) fn answer(self, answer: &Answer) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(ANSWERING))?;
-        dhcp_api::send(&self.stream, answer)
+        line::send(&self.stream, answer)
     }
 }
 

@@ -1,13 +1,10 @@
 //! Leases on the disk: whoever starts the daemon again finds them, and renews at the right time.
-//!
-//! A file appears whole, by renaming. It is not flushed to the disk: a machine that lost its power has lost its pods too.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use dhcp_api::{notes, Owner, Wish};
+use api::dhcp::Wish;
+use api::{notes, Owner};
 use serde::{Deserialize, Serialize};
 
 use crate::grant::Held;
@@ -44,18 +41,10 @@ pub struct Shelf {
 impl Shelf {
     /// Opens the folders, and makes them if they are not there.
     pub fn open(state: &Path) -> Result<Shelf> {
-        for folder in [notes::leases(state), notes::released(state)] {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-            made.map_err(Error::file("make folder", folder))?;
-        }
-        let path = state.join("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let lock = lock.map_err(Error::file("open", &path))?;
-        if lock.try_lock().is_err() {
-            return Err(Error::Other(format!("another DHCP daemon keeps the leases in {state:?}")));
-        }
-        let boot = "/proc/sys/kernel/random/boot_id";
-        let boot = fs::read_to_string(boot).map_err(Error::file("read", boot))?.trim_end().to_owned();
+        let lock = notes::occupy(state)
+            .map_err(Error::file("open", state))?
+            .ok_or_else(|| Error::Other(format!("another DHCP daemon keeps the leases in {state:?}")))?;
+        let boot = notes::boot().map_err(Error::file("read", "the boot's id"))?;
         Ok(Shelf { state: state.to_owned(), boot, _lock: lock })
     }
 
@@ -71,15 +60,8 @@ impl Shelf {
 
     /// Writes a lease, over an older one.
     pub fn write(&self, record: &Record) -> Result<()> {
-        let path = notes::leases(&self.state).join(notes::file_name(&record.owner));
-        let new = path.with_extension("new");
-        let write = || -> io::Result<()> {
-            let mut file =
-                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-            file.write_all(&serde_json::to_vec_pretty(record)?)?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(Error::file("write lease", &path))
+        let (folder, name) = (notes::leases(&self.state), notes::file_name(&record.owner));
+        notes::write(&folder, &name, record).map_err(Error::file("write lease", folder.join(name)))
     }
 
     /// Forgets a lease.
@@ -90,7 +72,7 @@ impl Shelf {
     /// The leases of this boot. Others, and those of an owner of whom there is a note, are removed.
     pub fn leases(&self) -> Vec<Record> {
         let folder = notes::leases(&self.state);
-        read_all(&folder)
+        notes::read_all::<Record>(&folder)
             .into_iter()
             .filter_map(|(path, record)| {
                 let noted = path.file_name().is_some_and(|name| self.notes().join(name).exists());
@@ -120,19 +102,8 @@ impl Shelf {
             let _ = fs::remove_file(path);
             record.ok()
         };
-        read_all(&self.notes()).into_iter().filter_map(take).collect()
+        notes::read_all(&self.notes()).into_iter().filter_map(take).collect()
     }
-}
-
-fn read_all(folder: &Path) -> Vec<(PathBuf, serde_json::Result<Record>)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let files = entries.filter(|path| path.extension().is_some_and(|end| end == "json"));
-    files
-        .filter_map(|path| {
-            let text = fs::read(&path).ok()?;
-            Some((path, serde_json::from_slice(&text)))
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dhcp_api::{Family, Owner, Wish};
+use api::dhcp::{Family, Wish};
+use api::Owner;
 use kernel::rt;
 use netlink::{sys, Socket};
 use serde_json::Value;

@@ -18,7 +18,7 @@ use netlink::{Batch, Message};
 
 use crate::routes::{self, Claim};
 use crate::wanted::{Device, Over, Wanted};
-use crate::{Cluster, Error, Fabric, Ground, Refusal, Report, Result, Road, ALIAS, PROTOCOL};
+use crate::{Cluster, Error, Fabric, Ground, Objects, Refusal, Report, Result, Road, ALIAS, PROTOCOL};
 
 /// What the firewall is to do for pods; flannel's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,19 @@ pub struct Firewall {
     pub random: bool,
     /// Pods' packets pass FORWARD (`--iptables-forward-rules`).
     pub forward: bool,
+    /// What is sent to a pod of this node that is not there goes nowhere, instead of out by the default route
+    /// (`--ip-blackhole-route`).
+    pub blackhole: bool,
 }
+
+/// The metric of a route that leads nowhere: whatever else is known of an address is better.
+const LAST_RESORT: u32 = 4096;
+/// The loopback's index, in every namespace. The kernel notes it on an IPv6 route that leads nowhere.
+const LOOPBACK: u32 = 1;
 
 impl Default for Firewall {
     fn default() -> Firewall {
-        Firewall { masquerade: false, random: true, forward: true }
+        Firewall { masquerade: false, random: true, forward: true, blackhole: false }
     }
 }
 
@@ -45,19 +53,29 @@ pub fn apply(host: &mut Host, fabric: &dyn Fabric, cluster: &Cluster, firewall: 
     let wanted = fabric.wanted(cluster, &Ground::of(&foreign, &cluster.networks));
     let report = Report { refused: wanted.refused.clone(), ..Report::default() };
 
-    let mut site = Site { host, cluster, wanted: &wanted, report };
+    // A single address is a pod's, and has its own route or none.
+    let ranges = cluster
+        .own
+        .sides
+        .iter()
+        .map(|side| side.pods)
+        .filter(|pods| pods.prefix_len() < pods.max_prefix_len());
+    let holes: Vec<Route> = ranges.filter(|_| firewall.blackhole).map(|pods| blackhole(&pods)).collect();
+    let predecessor = fabric.predecessor();
+    let mut site = Site { host, cluster, wanted: &wanted, holes, predecessor, report };
     site.remove_strays(&links)?;
     let devices = site.ensure_devices(&links, &mut found)?;
     let messages = site.difference(&devices, &found)?;
     site.send(messages)?;
     site.tell_secrets(&devices)?;
-    let Site { host, mut report, .. } = site;
-    report.changed.extend(rules::apply(host.nft()?, &rules_for(cluster, firewall))?);
+    let Site { host, mut report, holes, .. } = site;
+    report.objects = objects(&wanted, &holes);
+    report.changed.extend(rules::apply(host.nft()?, &fabric.rules(cluster, firewall))?);
     Ok(report)
 }
 
 /// All routes of the main table.
-fn main_table(host: &mut Host) -> Result<Vec<Route>> {
+pub(crate) fn main_table(host: &mut Host) -> Result<Vec<Route>> {
     let mut all = Vec::new();
     for like in [IpAddr::from([0u8; 4]), IpAddr::from([0u8; 16])] {
         match route::list_table(&mut host.route, like, route::MAIN) {
@@ -74,6 +92,9 @@ struct Site<'a> {
     host: &'a mut Host,
     cluster: &'a Cluster,
     wanted: &'a Wanted,
+    /// Routes that lead nowhere.
+    holes: Vec<Route>,
+    predecessor: Option<u8>,
     report: Report,
 }
 
@@ -110,8 +131,10 @@ impl Site<'_> {
     /// All messages that are needed, in the order in which they are safe.
     fn difference(&mut self, devices: &[Link], found: &[Route]) -> Result<Vec<Message>> {
         let indices: Vec<u32> = devices.iter().map(|link| link.index).collect();
-        let ways: Vec<Route> = self.wanted.ways.iter().map(|way| route_of(way, &indices)).collect();
-        let claim = Claim { devices: &indices, networks: &self.cluster.networks };
+        let ways = self.wanted.ways.iter().map(|way| route_of(way, &indices));
+        let ways: Vec<Route> = ways.chain(self.holes.iter().cloned()).collect();
+        let (networks, predecessor) = (&self.cluster.networks[..], self.predecessor);
+        let claim = Claim { devices: &indices, networks, predecessor };
         let mut roads = routes::difference(&ways, found, &claim);
         for (to, occupant) in roads.occupied.drain(..) {
             let why = format!("{to} is taken by {occupant}, which is not ours to change: delete it");
@@ -185,8 +208,29 @@ fn route_of(way: &crate::Way, devices: &[u32]) -> Route {
     }
 }
 
-fn rules_for(cluster: &Cluster, firewall: &Firewall) -> rules::Rules {
-    let Firewall { masquerade, random, forward } = *firewall;
+/// More is known of a pod that is there: its own route, or that of its bridge.
+fn blackhole(pods: &IpNet) -> Route {
+    Route {
+        link: pods.addr().is_ipv6().then_some(LOOPBACK),
+        priority: Some(LAST_RESORT),
+        protocol: PROTOCOL,
+        kind: libc::RTN_BLACKHOLE,
+        ..Route::to(pods.network(), pods.prefix_len())
+    }
+}
+
+fn objects(wanted: &Wanted, holes: &[Route]) -> Objects {
+    let sum = |count: fn(&Device) -> usize| wanted.devices.iter().map(count).sum();
+    Objects {
+        devices: wanted.devices.len(),
+        routes: wanted.ways.len() + holes.len(),
+        neighbours: sum(|device| device.neighbours.len()),
+        forwarding: sum(|device| device.forwarding.len()),
+    }
+}
+
+pub(crate) fn rules_for(cluster: &Cluster, firewall: &Firewall) -> rules::Rules {
+    let Firewall { masquerade, random, forward, .. } = *firewall;
     let outside = |net: &&IpNet| !cluster.networks.iter().any(|network| network.contains(*net));
     let ranges = cluster.peers.iter().flat_map(|peer| peer.sides.iter().map(|side| &side.pods));
     let own: Vec<IpNet> = cluster.own.sides.iter().map(|side| side.pods).collect();
@@ -196,6 +240,7 @@ fn rules_for(cluster: &Cluster, firewall: &Firewall) -> rules::Rules {
         masquerade,
         random,
         forward,
+        manner: rules::Manner::Ranges,
     }
 }
 

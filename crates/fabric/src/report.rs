@@ -16,6 +16,21 @@ pub struct Report {
     pub refused: Vec<Refusal>,
     /// The devices that peers must know of.
     pub roads: Vec<Road>,
+    /// How much of ours is in the kernel, if nothing failed.
+    pub objects: Objects,
+}
+
+/// How many things of ours the kernel holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// Devices.
+    pub devices: usize,
+    /// Routes.
+    pub routes: usize,
+    /// Neighbours: who has which hardware address.
+    pub neighbours: usize,
+    /// Forwarding entries: behind which node a hardware address is.
+    pub forwarding: usize,
 }
 
 /// A device of ours, as it is now: what this node tells its peers of itself.

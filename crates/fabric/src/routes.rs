@@ -1,8 +1,9 @@
 //! The routes that are wanted, compared with those that are there.
 //!
 //! A route is ours if it has our protocol number; or if it lies on a device of ours and is one that flanneld wrote there
-//! (it has no number of its own: `boot` or `static`). All others belong to somebody, and stay as they are even if they are in
-//! the way: then that is told.
+//! (it has no number of its own: `boot` or `static`). One that nobody signed (`boot`) and that leads exactly where ours would
+//! is what flanneld leaves on the wire with host-gw: it becomes ours, so that it goes when its node does. All others belong to
+//! somebody, and stay as they are even if they are in the way: then that is told.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,6 +23,8 @@ pub(crate) struct Claim<'a> {
     pub devices: &'a [u32],
     /// The cluster's networks.
     pub networks: &'a [IpNet],
+    /// The number of a program whose routes in these networks become ours.
+    pub predecessor: Option<u8>,
 }
 
 /// What is to be done.
@@ -37,7 +40,16 @@ pub(crate) struct Difference {
 
 impl Claim<'_> {
     fn owns(&self, route: &Route) -> bool {
-        route.protocol == PROTOCOL || self.is_leftover(route)
+        route.protocol == PROTOCOL || self.is_inherited(route) || self.is_leftover(route)
+    }
+
+    fn is_inherited(&self, route: &Route) -> bool {
+        self.predecessor == Some(route.protocol) && self.is_in_cluster(route)
+    }
+
+    fn is_in_cluster(&self, route: &Route) -> bool {
+        let to = IpNet::new(route.dst, route.prefix);
+        to.is_ok_and(|to| self.networks.iter().any(|net| net.contains(&to)))
     }
 
     /// Whether flanneld left it. Its routes lead through the first address of where they lead to, or into the cluster; an
@@ -45,11 +57,9 @@ impl Claim<'_> {
     fn is_leftover(&self, route: &Route) -> bool {
         let by_nobody = matches!(route.protocol, route::BY_TOOL | route::BY_ADMINISTRATOR);
         let on_ours = route.link.is_some_and(|link| self.devices.contains(&link));
-        let into_cluster = || {
-            IpNet::new(route.dst, route.prefix)
-                .is_ok_and(|to| self.networks.iter().any(|net| net.contains(&to)))
-        };
-        by_nobody && on_ours && ((route.onlink && route.gateway == Some(route.dst)) || into_cluster())
+        by_nobody
+            && on_ours
+            && ((route.onlink && route.gateway == Some(route.dst)) || self.is_in_cluster(route))
     }
 }
 
@@ -66,6 +76,11 @@ fn key(route: &Route) -> Key {
 /// Whether packets take the same way by both.
 fn leads_alike(one: &Route, other: &Route) -> bool {
     (one.gateway, one.link, one.kind) == (other.gateway, other.link, other.kind)
+}
+
+/// Whether nobody signed a route that takes packets where the wanted one will.
+fn is_unsigned_twin(found: &Route, wanted: &Route) -> bool {
+    found.protocol == route::BY_TOOL && leads_alike(found, wanted)
 }
 
 /// Whether there is nothing to be done about a route of ours.
@@ -106,6 +121,12 @@ impl Difference {
             let others = ours.iter().enumerate().filter(|(n, _)| *n != good);
             self.obsolete.extend(others.map(|(_, route)| route.delete()));
             return;
+        }
+        if let ([], [twin]) = (ours.as_slice(), foreign.as_slice()) {
+            if is_unsigned_twin(twin, wanted) {
+                self.needed.push(wanted.replace());
+                return;
+            }
         }
         if let Some(occupant) = foreign.first() {
             self.obsolete.extend(ours.iter().map(|route| route.delete()));

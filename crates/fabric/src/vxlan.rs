@@ -117,9 +117,10 @@ impl Fabric for Vxlan {
     }
 
     fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted {
-        let mut wanted = Wanted::default();
+        let (mut wanted, mtu) = (Wanted::default(), self.mtu(&cluster.own));
         for own in &cluster.own.sides {
-            let tunnel = self.tunnel(&cluster.own.name, own);
+            // Pods have one MTU for both families. A wider device would promise the node itself what pods cannot receive.
+            let tunnel = Tunnel { mtu, ..self.tunnel(&cluster.own.name, own) };
             let mut lane = Lane {
                 number: wanted.devices.len(),
                 device: Device::new(tunnel, vec![own.pods.network()]),

@@ -40,7 +40,7 @@ pub struct Watch {
 }
 
 /// What is ours.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Scope {
     /// Names of our devices.
     devices: Vec<String>,
@@ -48,6 +48,8 @@ struct Scope {
     uplinks: Vec<String>,
     /// The indices of both, as long as they are there.
     links: HashMap<u32, String>,
+    /// Every link could become an uplink.
+    any_uplink: bool,
 }
 
 impl Watch {
@@ -62,13 +64,20 @@ impl Watch {
         // Listening began: a link that comes or goes now is heard of.
         let there = link::list(&mut host.route)?;
         let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-        let mut scope = Scope { devices: owned(devices), uplinks: owned(uplinks), links: HashMap::new() };
+        let mut scope = Scope { devices: owned(devices), uplinks: owned(uplinks), ..Scope::default() };
         scope.links = there
             .into_iter()
             .filter(|link| scope.knows(&link.name))
             .map(|link| (link.index, link.name))
             .collect();
         Ok(Watch { route, netfilter, scope })
+    }
+
+    /// Listens to all that could make an interface the uplink, or another one: for a node that has found none.
+    pub fn for_uplinks(host: &mut Host) -> Result<Watch> {
+        let mut watch = Watch::open(host, &[], &[])?;
+        watch.scope.any_uplink = true;
+        Ok(watch)
     }
 
     /// Waits until something of ours is touched, until `caller` (a pipe, a socket) can be read, or until the time is over.
@@ -117,7 +126,8 @@ impl Scope {
         if let Some(link) = Link::read(frame) {
             // A bridge tells of a port that left it as if the port were gone.
             let of_bridge = frame.body.first() == Some(&(libc::AF_BRIDGE as u8));
-            return self.link(&link, frame.kind == libc::RTM_DELLINK && !of_bridge);
+            let touched = self.link(&link, frame.kind == libc::RTM_DELLINK && !of_bridge);
+            return touched.or_else(|| self.any_uplink.then(|| format!("device {}", link.name)));
         }
         if let Some(index) = neighbour::link_of(frame) {
             // Neighbours of an uplink come and go all the time.
@@ -125,7 +135,8 @@ impl Scope {
             return ours.map(|name| format!("neighbours of {name}"));
         }
         if let Some(index) = address_of(frame) {
-            return self.links.get(&index).map(|name| format!("addresses of {name}"));
+            let touched = self.links.get(&index).map(|name| format!("addresses of {name}"));
+            return touched.or_else(|| self.any_uplink.then(|| format!("addresses of link number {index}")));
         }
         let mut ways = Vec::new();
         Route::read_into(frame, &mut ways)?;
@@ -146,7 +157,9 @@ impl Scope {
     }
 
     fn way(&self, way: &Route) -> Option<String> {
-        let ours = way.protocol == PROTOCOL || way.link.is_some_and(|link| self.links.contains_key(&link));
+        let ours = self.any_uplink
+            || way.protocol == PROTOCOL
+            || way.link.is_some_and(|link| self.links.contains_key(&link));
         ours.then(|| format!("route to {}/{}", way.dst, way.prefix))
     }
 

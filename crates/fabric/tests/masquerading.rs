@@ -9,7 +9,7 @@ use lab::{Lab, LabNode};
 use podwire_tests::Pod;
 
 const MTU: u32 = 1430;
-const MASQUERADE: Firewall = Firewall { masquerade: true, random: true, forward: true };
+const MASQUERADE: Firewall = Firewall { masquerade: true, random: true, forward: true, blackhole: false };
 
 /// A machine outside of the cluster, on the wire of n1 and n2; it knows no way to pods.
 fn outside(lab: &Lab) -> Pod {

@@ -64,7 +64,7 @@ fn the_devices_are_those_that_flannel_would_make_but_with_the_right_mtu() {
     lab.build(&vxlan());
     let n1 = lab.node(1);
     for (device, local, mtu, address) in [
-        ("flannel.1", "192.168.10.11", 1450, "10.244.1.0/32"),
+        ("flannel.1", "192.168.10.11", 1430, "10.244.1.0/32"),
         ("flannel-v6.1", "fd10::11", 1430, "fd00:244:0:1::/128"),
     ] {
         let link = &n1.node.json(&format!("ip -j -d link show {device}"))[0];

@@ -105,3 +105,21 @@ fn a_loop_of_waiting_and_comparing_heals_by_itself_and_comes_to_rest() {
         lab.assert_pairs_talk(1430, &[(1, 2), (1, 3)], &[true, false]);
     }
 }
+
+#[test]
+fn a_node_without_an_uplink_hears_of_whatever_could_become_one() {
+    let lab = Lab::new(1430);
+    let node = lab.node(1);
+    let mut watch = Watch::for_uplinks(&mut node.host.borrow_mut()).unwrap();
+    drain(&mut watch);
+    for act in [
+        "ip link add late0 type veth peer name late1",
+        "ip address add 192.0.2.9/24 dev late0",
+        "ip link set late0 up; ip link set late1 up",
+        "ip route add 198.51.100.0/24 via 192.0.2.1",
+    ] {
+        node.node.sh(act);
+        assert!(matches!(watch.wait(SOON, None).unwrap(), News::Touched(_)), "{act}");
+        drain(&mut watch);
+    }
+}

@@ -3,30 +3,55 @@
 //! A store's own tests call [`run`] with a function that opens the *same* store again and again, each time as another client of it
 //! would: another connection, another process.
 
+mod following;
+mod sample;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::blocks::{Allocator, Config, Error, Owner, Pool, Release, Request, Rules};
 use crate::moment::Moment;
 use crate::store::{Revision, Store, StoreError};
+use sample::Sample;
 
 /// Opens the store as one more client of it.
 pub type Open<'a> = &'a (dyn Fn() -> Box<dyn Store + Send> + Sync);
 
-/// Runs the whole suite, and panics where a store does not do what it must. The store must be empty, and is empty afterwards.
+/// Runs the whole suite on a store that keeps any value under any key, and panics where it does not do what it must. The store must be
+/// empty, and is empty afterwards.
 pub fn run(open: Open<'_>) {
-    a_value_is_what_was_put(open);
-    a_key_is_created_once(open);
-    a_write_that_comes_too_late_is_refused(open);
-    a_revision_is_never_used_twice(open);
+    questions(open, &sample::PLAIN);
+    of_many_writers_one_wins(open, &sample::PLAIN);
+    counting_together_loses_nothing(open, &sample::PLAIN);
+    the_same_value_again_is_another_state(open);
     a_list_is_a_prefix_in_order(open);
     any_bytes_and_any_key_are_kept(open);
-    of_many_writers_one_wins(open);
-    counting_together_loses_nothing(open);
+    run_on_records(open);
+}
+
+/// Runs what a store must do that keeps nothing but Calico's records: each key has its kind, and each kind its form.
+pub fn run_on_records(open: Open<'_>) {
+    sample::RECORDS.iter().for_each(|sample| questions(open, sample));
+    of_many_writers_one_wins(open, &sample::HANDLE);
+    counting_together_loses_nothing(open, &sample::BLOCK);
+    a_key_that_comes_and_goes_is_one_makers_at_a_time(open, &sample::AFFINITY);
+    records_are_listed_by_their_keys(open);
+    following::what_others_write_is_heard(open, &sample::BLOCK, &sample::HANDLE);
+    following::what_others_write_is_heard(open, &sample::AFFINITY, &sample::BLOCK);
+    following::what_others_write_is_heard(open, &sample::POOL, &sample::BLOCK);
+    a_large_block_is_kept(open);
     pods_come_and_go(open);
     nodes_at_once_never_share_an_address(open);
     empty(open);
+}
+
+fn questions(open: Open<'_>, sample: &Sample) {
+    a_value_is_what_was_put(open, sample);
+    a_key_is_created_once(open, sample);
+    a_write_that_comes_too_late_is_refused(open, sample);
+    a_revision_is_never_used_twice(open, sample);
 }
 
 fn empty(open: Open<'_>) {
@@ -37,56 +62,72 @@ fn empty(open: Open<'_>) {
     assert_eq!(store.list("").expect("a list of everything"), []);
 }
 
-fn a_value_is_what_was_put(open: Open<'_>) {
-    let (one, other) = (open(), open());
-    assert_eq!(one.get("/a").expect("nothing"), None);
-    let first = one.create("/a", b"1").expect("create");
-    let entry = other.get("/a").expect("get").expect("what another client has created");
-    assert_eq!((entry.key.as_str(), entry.value.as_slice(), entry.revision), ("/a", &b"1"[..], first));
-    let second = other.update("/a", b"2", first).expect("update");
-    let entry = one.get("/a").expect("get").expect("what another client has updated");
-    assert_eq!((entry.value.as_slice(), entry.revision), (&b"2"[..], second));
-    one.delete("/a", second).expect("delete");
-    assert_eq!(other.get("/a").expect("get"), None);
+fn a_value_is_what_was_put(open: Open<'_>, sample: &Sample) {
+    let (one, other, key) = (open(), open(), (sample.key)(0));
+    assert_eq!(one.get(&key).expect("nothing"), None);
+    let first = one.create(&key, &sample.value(1)).expect("create");
+    let entry = other.get(&key).expect("get").expect("what another client has created");
+    assert_eq!((&entry.key, sample.number(&entry.value), entry.revision), (&key, 1, first));
+    let second = other.update(&key, &sample.value(2), first).expect("update");
+    let entry = one.get(&key).expect("get").expect("what another client has updated");
+    assert_eq!((sample.number(&entry.value), entry.revision), (2, second));
+    one.delete(&key, second).expect("delete");
+    assert_eq!(other.get(&key).expect("get"), None);
     empty(open);
 }
 
-fn a_key_is_created_once(open: Open<'_>) {
-    let (one, other) = (open(), open());
-    let revision = one.create("/a", b"1").expect("create");
-    assert_eq!(other.create("/a", b"2"), Err(StoreError::Exists { key: "/a".into() }));
-    let entry = one.get("/a").expect("get").expect("the first");
-    assert_eq!((entry.value.as_slice(), entry.revision), (&b"1"[..], revision));
+fn a_key_is_created_once(open: Open<'_>, sample: &Sample) {
+    let (one, other, key) = (open(), open(), (sample.key)(0));
+    let revision = one.create(&key, &sample.value(1)).expect("create");
+    assert_eq!(other.create(&key, &sample.value(2)), Err(StoreError::Exists { key: key.clone() }));
+    let entry = one.get(&key).expect("get").expect("the first");
+    assert_eq!((sample.number(&entry.value), entry.revision), (1, revision));
     empty(open);
 }
 
-fn a_write_that_comes_too_late_is_refused(open: Open<'_>) {
-    let (one, other) = (open(), open());
+fn a_write_that_comes_too_late_is_refused(open: Open<'_>, sample: &Sample) {
+    let (one, other, key) = (open(), open(), (sample.key)(0));
     let (changed, missing) =
-        (Err(StoreError::Changed { key: "/a".into() }), Err(StoreError::Missing { key: "/a".into() }));
-    let old = one.create("/a", b"1").expect("create");
-    let new = other.update("/a", b"2", old).expect("update");
-    assert_eq!(one.update("/a", b"3", old), changed.clone());
-    assert_eq!(one.delete("/a", old), changed.map(|_: Revision| ()));
-    assert_eq!(one.get("/a").expect("get").expect("entry").value, b"2");
-    other.delete("/a", new).expect("delete");
-    assert_eq!(one.update("/a", b"3", new), missing.clone());
-    assert_eq!(one.delete("/a", new), missing.map(|_: Revision| ()));
-    assert_eq!(one.get("/a").expect("get"), None, "an update does not create");
+        (Err(StoreError::Changed { key: key.clone() }), Err(StoreError::Missing { key: key.clone() }));
+    let old = one.create(&key, &sample.value(1)).expect("create");
+    let new = other.update(&key, &sample.value(2), old).expect("update");
+    assert_eq!(one.update(&key, &sample.value(3), old), changed.clone());
+    assert_eq!(one.delete(&key, old), changed.map(|_: Revision| ()));
+    let entry = one.get(&key).expect("get").expect("entry");
+    assert_eq!(sample.number(&entry.value), 2);
+    other.delete(&key, new).expect("delete");
+    assert_eq!(one.update(&key, &sample.value(3), new), missing.clone());
+    assert_eq!(one.delete(&key, new), missing.map(|_: Revision| ()));
+    assert_eq!(one.get(&key).expect("get"), None, "an update does not create");
     empty(open);
 }
 
-/// Even the same value under the same key is another state, after a deletion too: else a sleeper would take one for the other.
-fn a_revision_is_never_used_twice(open: Open<'_>) {
-    let store = open();
+/// A value that is put again after a deletion is another state: else a sleeper would take one for the other.
+fn a_revision_is_never_used_twice(open: Open<'_>, sample: &Sample) {
+    let (store, key, value) = (open(), (sample.key)(0), sample.value(1));
+    let mut last = None;
     let mut seen = BTreeSet::new();
     for _ in 0..3 {
-        let made = store.create("/a", b"same").expect("create");
-        let same = store.update("/a", b"same", made).expect("update");
-        assert!(seen.insert(made) && seen.insert(same), "a revision was used twice");
-        assert_eq!(store.update("/a", b"same", made), Err(StoreError::Changed { key: "/a".into() }));
-        store.delete("/a", same).expect("delete");
+        let made = store.create(&key, &value).expect("create");
+        assert!(seen.insert(made), "a revision was used twice");
+        if let Some(last) = last {
+            assert_eq!(store.update(&key, &value, last), Err(StoreError::Changed { key: key.clone() }));
+        }
+        let other = store.update(&key, &sample.value(2), made).expect("update");
+        assert!(seen.insert(other), "a revision was used twice");
+        assert_eq!(store.update(&key, &value, made), Err(StoreError::Changed { key: key.clone() }));
+        store.delete(&key, other).expect("delete");
+        last = Some(other);
     }
+    empty(open);
+}
+
+fn the_same_value_again_is_another_state(open: Open<'_>) {
+    let store = open();
+    let made = store.create("/a", b"same").expect("create");
+    let same = store.update("/a", b"same", made).expect("update");
+    assert_ne!(made, same);
+    assert_eq!(store.update("/a", b"same", made), Err(StoreError::Changed { key: "/a".into() }));
     empty(open);
 }
 
@@ -103,6 +144,9 @@ fn a_list_is_a_prefix_in_order(open: Open<'_>) {
     assert_eq!(keys("/x/%"), ["/x/%"], "a prefix is no pattern");
     assert_eq!(keys("/X"), Vec::<String>::new(), "letters have their case");
     assert_eq!(keys("").len(), 9);
+    for prefix in ["", "/x", "/x/", "/x/a", "/X"] {
+        assert_eq!(store.keys(prefix).expect("keys"), keys(prefix), "keys are those of a list");
+    }
     let entry = &store.list("/y").expect("list")[0];
     assert_eq!(Some(entry), store.get("/y/a").expect("get").as_ref(), "a list tells what get tells");
     empty(open);
@@ -121,7 +165,7 @@ fn any_bytes_and_any_key_are_kept(open: Open<'_>) {
     empty(open);
 }
 
-fn of_many_writers_one_wins(open: Open<'_>) {
+fn of_many_writers_one_wins(open: Open<'_>, sample: &Sample) {
     const WRITERS: usize = 4;
     for round in 0..5 {
         let barrier = Barrier::new(WRITERS);
@@ -129,14 +173,11 @@ fn of_many_writers_one_wins(open: Open<'_>) {
             let write = |number: usize| {
                 let (store, barrier) = (open(), &barrier);
                 move || {
-                    let value = [number as u8];
+                    let create = |key| store.create(&(sample.key)(key), &(sample.write)(key, number)).is_ok();
                     barrier.wait();
                     match round % 2 {
-                        0 => store.create("/a", &value).is_ok(),
-                        _ => {
-                            store.create(&format!("/{number}"), &value).is_ok()
-                                && store.create("/a", &value).is_ok()
-                        }
+                        0 => create(0),
+                        _ => create(number + 1) && create(0),
                     }
                 }
             };
@@ -148,19 +189,20 @@ fn of_many_writers_one_wins(open: Open<'_>) {
     }
 }
 
-fn counting_together_loses_nothing(open: Open<'_>) {
+fn counting_together_loses_nothing(open: Open<'_>, sample: &Sample) {
     const CLIENTS: usize = 3;
     const TIMES: usize = 15;
-    let first = open();
-    first.create("/count", b"0").expect("create");
+    let (first, key) = (open(), (sample.key)(0));
+    first.create(&key, &sample.value(0)).expect("create");
     std::thread::scope(|scope| {
         for store in (0..CLIENTS).map(|_| open()) {
+            let key = &key;
             scope.spawn(move || {
                 let mut done = 0;
                 while done < TIMES {
-                    let entry = store.get("/count").expect("get").expect("the count");
-                    let count: usize = String::from_utf8_lossy(&entry.value).parse().expect("a number");
-                    match store.update("/count", (count + 1).to_string().as_bytes(), entry.revision) {
+                    let entry = store.get(key).expect("get").expect("the count");
+                    let count = sample.number(&entry.value);
+                    match store.update(key, &sample.value(count + 1), entry.revision) {
                         Ok(_) => done += 1,
                         Err(StoreError::Changed { .. }) => {}
                         Err(error) => panic!("{error}"),
@@ -169,8 +211,89 @@ fn counting_together_loses_nothing(open: Open<'_>) {
             });
         }
     });
-    let count = first.get("/count").expect("get").expect("the count").value;
-    assert_eq!(String::from_utf8_lossy(&count), (CLIENTS * TIMES).to_string());
+    let entry = first.get(&key).expect("get").expect("the count");
+    assert_eq!(sample.number(&entry.value), CLIENTS * TIMES);
+    empty(open);
+}
+
+/// A deletion that takes a store two steps happens at one moment all the same.
+fn a_key_that_comes_and_goes_is_one_makers_at_a_time(open: Open<'_>, sample: &Sample) {
+    const CLIENTS: usize = 3;
+    const TIMES: usize = 8;
+    let (key, is_held) = ((sample.key)(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for store in (0..CLIENTS).map(|_| open()) {
+            let (key, is_held) = (&key, &is_held);
+            scope.spawn(move || {
+                let mut done = 0;
+                while done < TIMES {
+                    match store.create(key, &sample.value(done)) {
+                        Ok(revision) => {
+                            assert!(!is_held.swap(true, Ordering::SeqCst), "two have made it");
+                            let entry = store.get(key).expect("get").expect("what was just made");
+                            assert_eq!((entry.revision, sample.number(&entry.value)), (revision, done));
+                            is_held.store(false, Ordering::SeqCst);
+                            store.delete(key, revision).expect("nobody else touches it");
+                            done += 1;
+                        }
+                        Err(StoreError::Exists { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(open().get(&key).expect("get"), None);
+    empty(open);
+}
+
+fn records_are_listed_by_their_keys(open: Open<'_>) {
+    let store = open();
+    let affinities = [
+        "/calico/ipam/v2/host/node1/ipv4/block/10.0.0.0-32",
+        "/calico/ipam/v2/host/node1/ipv6/block/fd00::-122",
+        "/calico/ipam/v2/host/node10/ipv4/block/10.0.0.1-32",
+        "/calico/ipam/v2/virtual/node1/ipv4/block/10.0.0.2-32",
+    ];
+    for key in affinities.iter().rev() {
+        store.create(key, br#"{"state":"pending","deleted":false}"#).expect("create");
+    }
+    let others = || sample::RECORDS.iter().filter(|sample| !(sample.key)(0).contains("/host/"));
+    for sample in others() {
+        store.create(&(sample.key)(0), &sample.value(1)).expect("create");
+    }
+    let keys = |prefix: &str| -> Vec<String> {
+        store.list(prefix).expect("list").into_iter().map(|entry| entry.key).collect()
+    };
+    assert_eq!(keys("/calico/ipam/v2/host/node1/"), affinities[..2]);
+    assert_eq!(keys("/calico/ipam/v2/host/node1/ipv6/"), affinities[1..2]);
+    assert_eq!(keys("/calico/ipam/v2/host/node1"), affinities[..3]);
+    assert_eq!(keys("/calico/ipam/v2/host/"), affinities[..3]);
+    assert_eq!(keys("/calico/ipam/v2/virtual/"), affinities[3..]);
+    assert_eq!(keys("/calico/ipam/v2/assignment/"), [(sample::BLOCK.key)(0)]);
+    assert_eq!(keys("/calico/ipam/v2/handle/"), [(sample::HANDLE.key)(0)]);
+    assert_eq!(keys("/calico/ipam/v2/assignment/ipv6/"), Vec::<String>::new());
+    for prefix in
+        ["", "/calico/ipam/v2/assignment/", "/calico/ipam/v2/assignment/ipv4/", "/calico/ipam/v2/handle/"]
+    {
+        assert_eq!(store.keys(prefix).expect("keys"), keys(prefix), "keys are those of a list");
+    }
+    assert_eq!(store.keys("/calico/ipam/v2/assignment/ipv6/"), Ok(vec![]));
+    let all = keys("");
+    assert_eq!(all.len(), affinities.len() + others().count());
+    assert!(all.is_sorted(), "{all:?}");
+    for entry in store.list("").expect("list") {
+        assert_eq!(Some(&entry), store.get(&entry.key).expect("get").as_ref(), "a list tells what get tells");
+    }
+    empty(open);
+}
+
+fn a_large_block_is_kept(open: Open<'_>) {
+    let (store, key) = (open(), "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-20");
+    let value = sample::block("10.0.0.0/20", 4096, 1);
+    store.create(key, &value).expect("create");
+    let entry = store.get(key).expect("get").expect("the block");
+    assert_eq!(entry.value, value, "byte for byte");
     empty(open);
 }
 

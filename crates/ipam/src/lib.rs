@@ -44,7 +44,7 @@ pub mod store;
 mod stretch;
 
 pub use error::Error;
-pub use node_ranges::{NodeRanges, NodeRangesError, Oddity};
+pub use node_ranges::{NodeRanges, NodeRangesError, Oddity, Usage};
 pub use order::{Candidate, Candidates};
 pub use range::{Range, RangeSpec};
 pub use set::{range_sets, RangeSet};

@@ -24,6 +24,10 @@ pub(crate) struct NodePool {
     holders: BTreeMap<(u128, u8), BTreeSet<String>>,
     /// What no node gets: the services' addresses.
     kept_out: Vec<IpNet>,
+    /// How many places the last search looked at.
+    tries: u32,
+    /// How many ranges became somebody's, and nobody's again.
+    turnover: (u64, u64),
 }
 
 impl NodePool {
@@ -35,7 +39,8 @@ impl NodePool {
             return Err(NodeRangesError::Mask { network, len });
         }
         let (rested, holders, kept_out) = Default::default();
-        Ok(NodePool { fresh: Some(number(network.network())), network, len, rested, holders, kept_out })
+        let fresh = Some(number(network.network()));
+        Ok(NodePool { fresh, network, len, rested, holders, kept_out, tries: 0, turnover: (0, 0) })
     }
 
     pub(crate) fn network(&self) -> IpNet {
@@ -53,6 +58,11 @@ impl NodePool {
         self.network.contains(&range)
     }
 
+    /// What is kept out of this network and shares an address with a range.
+    pub(crate) fn kept_of(&self, range: IpNet) -> Option<IpNet> {
+        self.kept_out.iter().copied().find(|kept| meet(*kept, range))
+    }
+
     /// Those who have exactly this range.
     pub(crate) fn holders(&self, range: IpNet) -> impl Iterator<Item = &str> {
         self.holders.get(&key(range)).into_iter().flatten().map(String::as_str)
@@ -66,26 +76,25 @@ impl NodePool {
 
     /// Notes that a node has a range, whoever gave it.
     pub(crate) fn hold(&mut self, node: &str, range: IpNet) {
-        self.holders.entry(key(range)).or_default().insert(node.into());
+        let holders = self.holders.entry(key(range)).or_default();
+        self.turnover.0 += u64::from(holders.is_empty());
+        holders.insert(node.into());
     }
 
     /// Notes that a node has a range no more. It rests if nobody has any of it now, else when the last one goes.
     pub(crate) fn release(&mut self, node: &str, range: IpNet) {
         let key = key(range);
         let Some(holders) = self.holders.get_mut(&key) else { return };
-        holders.remove(node);
-        if holders.is_empty() {
+        if holders.remove(node) && holders.is_empty() {
             self.holders.remove(&key);
+            self.turnover.1 += 1;
         }
         self.rest(range);
     }
 
     /// What nobody has any more goes to the end of the queue. Ranges that were never handed out do not: they come first anyhow.
     fn rest(&mut self, range: IpNet) {
-        let (start, end) = (number(self.network.network()), number(self.network.broadcast()));
-        let within = self.within();
-        let first = (number(range.network()) & !within).max(start);
-        let mut last = (number(range.broadcast()) | within).min(end);
+        let (first, mut last) = self.within_network(range);
         if let Some(fresh) = self.fresh {
             last = last.min(fresh.saturating_sub(1));
         }
@@ -104,8 +113,10 @@ impl NodePool {
 
     /// The next free range; nobody has it yet.
     pub(crate) fn next(&mut self) -> Option<IpNet> {
+        self.tries = 0;
         let end = number(self.network.broadcast());
         while let Some(at) = self.fresh.filter(|at| *at <= end) {
+            self.tries += 1;
             let (free, behind) = self.look(at);
             self.fresh = behind;
             if free {
@@ -114,6 +125,7 @@ impl NodePool {
         }
         self.fresh = None;
         while let Some((at, last)) = self.rested.pop_front() {
+            self.tries += 1;
             let (free, behind) = self.look(at);
             // What somebody has is not waiting; it will be when it is given back.
             if let Some(behind) = behind.filter(|behind| *behind <= last) {
@@ -132,6 +144,46 @@ impl NodePool {
         let obstacle = self.obstacle(at);
         let last = obstacle.map_or(at, |range| number(range.broadcast())).max(at) | within;
         (obstacle.is_none(), last.checked_add(1))
+    }
+
+    pub(crate) fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    pub(crate) fn turnover(&self) -> (u64, u64) {
+        self.turnover
+    }
+
+    /// How many ranges the network is cut into.
+    pub(crate) fn capacity(&self) -> f64 {
+        f64::from(self.len - self.network.prefix_len()).exp2()
+    }
+
+    /// How many of them cannot be given to anybody: each counts once, however many have some of it.
+    pub(crate) fn taken(&self) -> f64 {
+        let held = self
+            .holders
+            .keys()
+            .filter_map(|(first, len)| IpNet::new(address(*first, self.network), *len).ok());
+        let mut stretches: Vec<(u128, u128)> =
+            held.chain(self.kept_out.iter().copied()).map(|range| self.within_network(range)).collect();
+        stretches.sort_unstable();
+        let (mut taken, mut behind) = (0.0, None);
+        for (first, last) in stretches {
+            let first = behind.map_or(first, |behind: u128| first.max(behind));
+            if first <= last {
+                taken += ((last - first) as f64 / (self.within() as f64 + 1.0)).ceil().max(1.0);
+            }
+            behind = behind.max(last.checked_add(1));
+        }
+        taken
+    }
+
+    /// The first and last address of all ranges of this network that share an address with something.
+    fn within_network(&self, range: IpNet) -> (u128, u128) {
+        let (start, end) = (number(self.network.network()), number(self.network.broadcast()));
+        let within = self.within();
+        ((number(range.network()) & !within).max(start), (number(range.broadcast()) | within).min(end))
     }
 
     /// How many ranges are free: counted, so for small networks and tests only.

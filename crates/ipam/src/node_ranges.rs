@@ -53,6 +53,15 @@ pub enum Oddity {
         /// Its range.
         range: IpNet,
     },
+    /// It has addresses that no node is to get: the services'.
+    KeptOut {
+        /// The node.
+        node: String,
+        /// Its range.
+        range: IpNet,
+        /// What is kept out.
+        kept: IpNet,
+    },
     /// Others have addresses of it, too.
     Shared {
         /// The node.
@@ -62,6 +71,30 @@ pub enum Oddity {
         /// The others.
         with: Vec<String>,
     },
+}
+
+impl Oddity {
+    /// The node that it is about.
+    pub fn node(&self) -> &str {
+        match self {
+            Oddity::Outside { node, .. } | Oddity::KeptOut { node, .. } | Oddity::Shared { node, .. } => node,
+        }
+    }
+}
+
+/// How full a cluster's network is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usage {
+    /// The network.
+    pub network: IpNet,
+    /// How many ranges it has: an IPv6 network may have more than an integer can tell.
+    pub capacity: f64,
+    /// How many of them are a node's, or kept out.
+    pub taken: f64,
+    /// How many ranges became somebody's that were nobody's, ever.
+    pub allocations: u64,
+    /// How many became nobody's again.
+    pub releases: u64,
 }
 
 /// Which node has which ranges, and which are free.
@@ -130,6 +163,9 @@ impl NodeRanges {
             if outside(&range) {
                 oddities.push(Oddity::Outside { node: node.into(), range });
             }
+            if let Some(kept) = self.pools.iter().find_map(|pool| pool.kept_of(range)) {
+                oddities.push(Oddity::KeptOut { node: node.into(), range, kept });
+            }
             let with: BTreeSet<String> =
                 self.pools.iter().flat_map(|pool| pool.rivals(node, range)).collect();
             if !with.is_empty() {
@@ -179,6 +215,20 @@ impl NodeRanges {
     pub fn owners(&self, range: IpNet) -> Vec<&str> {
         let owners: BTreeSet<&str> = self.pools.iter().flat_map(|pool| pool.holders(range)).collect();
         owners.into_iter().collect()
+    }
+
+    /// How full each network is.
+    pub fn usage(&self) -> Vec<Usage> {
+        let usage = |pool: &NodePool| {
+            let (capacity, taken, (allocations, releases)) = (pool.capacity(), pool.taken(), pool.turnover());
+            Usage { network: pool.network(), capacity, taken, allocations, releases }
+        };
+        self.pools.iter().map(usage).collect()
+    }
+
+    /// How many places of each network were looked at when a node was last given ranges.
+    pub fn tries(&self) -> impl Iterator<Item = (IpNet, u32)> + '_ {
+        self.pools.iter().map(|pool| (pool.network(), pool.tries()))
     }
 
     /// Every oddity there is now.

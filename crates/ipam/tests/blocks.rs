@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use ipam::blocks::{Allocator, Config, Error, Family, Owner, Pool, Problem, Release, Request, Rules, Use};
+use ipam::blocks::{
+    Adopted, Allocator, Config, Error, Family, Owner, Pool, Problem, Release, Request, Rules, Use,
+};
 use ipam::moment::Moment;
 use ipam::selector::Labels;
 use ipam::store::{Memory, Store};
@@ -345,4 +347,25 @@ fn settings_that_make_no_sense_are_not_written() {
     cluster.configure(|config| config.ip_cooldown_seconds = 5);
     let written = cluster.store.get("/calico/ipam/v2/config").unwrap().unwrap().value;
     assert_eq!(written, br#"{"auto_allocate_blocks":true,"ipCooldownSeconds":5}"#);
+}
+
+#[test]
+fn what_a_pod_has_from_elsewhere_is_entered_once_and_given_to_nobody_else() {
+    let cluster = Cluster::new(&[pool("pods", "10.0.0.0/28", 30)]);
+    let (allocator, rules) = (cluster.allocator(), cluster.rules());
+    let (a, ip) = (request("node1", "net.a"), "10.0.0.1".parse().unwrap());
+    assert_eq!(allocator.would_adopt(&rules, &a, ip), Ok(Adopted::Now));
+    assert_eq!(cluster.store.list("/calico/ipam/").unwrap(), [], "asking changes nothing");
+    assert_eq!(allocator.adopt(&rules, &a, ip), Ok(Adopted::Now));
+    assert_eq!(allocator.adopt(&rules, &a, ip), Ok(Adopted::Before), "it may be told twice");
+    assert_eq!(allocator.addresses_of("net.a").unwrap(), [ip]);
+    let taken = allocator.adopt(&rules, &request("node1", "net.b"), ip).unwrap_err().to_string();
+    assert!(taken.ends_with("10.0.0.1 belongs to net.a"), "{taken}");
+    let outside = allocator.would_adopt(&rules, &a, "192.0.2.1".parse().unwrap());
+    assert!(matches!(outside, Err(Error::OutsideOfPools { .. })), "{outside:?}");
+    cluster.configure(|config| config.strict_affinity = true);
+    let foreign =
+        allocator.would_adopt(&cluster.rules(), &request("node2", "net.c"), "10.0.0.2".parse().unwrap());
+    assert!(matches!(foreign, Err(Error::NotOwner { .. })), "{foreign:?}");
+    assert_eq!(cluster.problems(), Vec::<String>::new());
 }

@@ -62,6 +62,11 @@ impl Host {
         Ok(netlink::rt::link::find(&mut self.route, name)?)
     }
 
+    /// The number and the Ethernet address of the link named `name`, without waiting for anybody who changes links.
+    pub fn glance_at_link(&self, name: &str) -> Result<crate::Link> {
+        Ok(netlink::rt::link::glance(&self.route, name)?)
+    }
+
     /// The link named `name`.
     pub fn get_link(&mut self, name: &str) -> Result<crate::Link> {
         Ok(netlink::rt::link::by_name(&mut self.route, name)?)

@@ -33,7 +33,24 @@ pub struct Veth<'a> {
     pub mac: Option<Mac>,
     /// The bridge that the host's end becomes a port of.
     pub port: Option<Port>,
+    /// What the host's end is called, if its name does not follow from the owner.
+    pub end: Option<End<'a>>,
 }
+
+/// A host's end whose name and hardware address others know. It answers for everybody whom the pod looks for, and forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its hardware address.
+    pub mac: Mac,
+    /// How many queues of each kind both ends have.
+    pub queues: u32,
+}
+
+/// `IPV4_DEVCONF_FORWARDING` and `IPV4_DEVCONF_PROXY_ARP` of linux/ip.h.
+const FORWARDING: u16 = 1;
+const PROXY_ARP: u16 = 3;
 
 /// A place on a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +67,8 @@ impl Veth<'_> {
     /// Makes the cable: the host's end up and on its bridge, the pod's end down.
     pub fn create(&self, host: &mut Host, pod: &Netns) -> Result<Pair> {
         let pair = Pair {
-            host: host_name(self.owner),
-            host_mac: Mac::random()?,
+            host: self.end.map_or_else(|| host_name(self.owner), |end| end.name.into()),
+            host_mac: self.end.map_or_else(Mac::random, |end| Ok(end.mac))?,
             pod_mac: self.mac.map_or_else(Mac::random, Ok)?,
         };
         let mut batch = Batch::new();
@@ -74,13 +91,18 @@ impl Veth<'_> {
             .maybe(self.port.filter(|_| has_ipv6()), |m, _| {
                 m.nest(a::AF_SPEC, |m| m.nest(libc::AF_INET6 as u16, |m| m.u8(a::INET6_ADDR_GEN_MODE, 1)))
             })
+            .maybe(self.end, |m, _| {
+                let knobs = |m: Message| m.u32(FORWARDING, 1).u32(PROXY_ARP, 1);
+                m.nest(a::AF_SPEC, |m| m.nest(libc::AF_INET as u16, |m| m.nest(a::INET_CONF, knobs)))
+            })
     }
 
     fn birth(&self, pair: &Pair, pod: &Netns) -> Message {
         let doing = format!("create veth pair {} in the pod, {} on the host", self.name, pair.host);
-        // A veth uses one queue of each kind; the kernel else makes one for each CPU and switches all but one off,
-        // for which it waits.
-        let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, 1).u32(a::NUM_RX_QUEUES, 1);
+        // A veth uses one queue of each kind, if nobody wants more; the kernel else makes one for each CPU and switches
+        // all but one off, for which it waits.
+        let count = self.end.map_or(1, |end| end.queues);
+        let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, count).u32(a::NUM_RX_QUEUES, count);
         let common =
             |m: Message| queues(m).maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu));
         let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, doing)

@@ -33,7 +33,7 @@ fn a_hundred_deletions_leave_no_child_and_no_open_file_behind() {
         let pod = Netns::open("/proc/thread-self/ns/net").expect("this namespace");
         for number in 0..100 {
             let owner = Owner::new("pods", number.to_string(), "eth0");
-            let cable = veth::Veth { name: "eth0", owner: &owner, mtu: 0, mac: None, port: None };
+            let cable = veth::Veth { name: "eth0", owner: &owner, mtu: 0, mac: None, port: None, end: None };
             let pair = cable.create(&mut node, &pod).expect("a cable");
             let end = node.get_link(&pair.host).expect("its end");
             let mut links = Host::here().expect("this namespace");

@@ -15,7 +15,7 @@ fn a_deletion_is_noticed_in_a_flood_of_other_notices() {
         let pod = Netns::open("/proc/thread-self/ns/net").expect("this namespace");
         let (mut flooded, mut node) = (Host::here().expect("here"), Host::here().expect("here"));
         let owner = Owner::new("pods", "a", "eth0");
-        let cable = veth::Veth { name: "eth0", owner: &owner, mtu: 0, mac: None, port: None };
+        let cable = veth::Veth { name: "eth0", owner: &owner, mtu: 0, mac: None, port: None, end: None };
         let pair = cable.create(&mut node, &pod).expect("a cable");
         let (lo, end) = (flooded.get_link("lo").expect("lo"), node.get_link(&pair.host).expect("its end"));
         flooded.route.subscribe(rt::GROUP_LINK).expect("notices");

@@ -4,6 +4,10 @@
 //! that has been sending UDP to a port before a pod took that port, or after its pod has gone, would never
 //! reach the new one: the old entry lives as long as packets come. So entries are deleted when port maps
 //! change. Numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
+//!
+//! Whoever knows which connections should not be any more [lists](list) them and [forgets](forget) those.
+
+mod connection;
 
 use std::net::IpAddr;
 
@@ -12,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::message::{Batch, Frame, Message};
 use crate::nft::Family;
 use crate::socket::Socket;
+pub use connection::{forget, list, Connection};
 
 const NFNL_SUBSYS_CTNETLINK: u16 = 1;
 const IPCTNL_MSG_CT_GET: u16 = 1;
@@ -20,6 +25,7 @@ const IPCTNL_MSG_CT_DELETE: u16 = 2;
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_ID: u16 = 12;
+const CTA_TUPLE_MASTER: u16 = 14;
 const CTA_ZONE: u16 = 18;
 const CTA_FILTER: u16 = 25;
 const CTA_TUPLE_IP: u16 = 1;
@@ -29,6 +35,7 @@ const CTA_IP_V4_DST: u16 = 2;
 const CTA_IP_V6_SRC: u16 = 3;
 const CTA_IP_V6_DST: u16 = 4;
 const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_SRC_PORT: u16 = 2;
 const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
@@ -83,7 +90,7 @@ fn delete_one_by_one(socket: &mut Socket, filter: &Filter, filtered: bool) -> Re
     let asked = if filtered { filter.encode(asked) } else { asked };
     let entries = socket.list(asked, |frame| Entry::decode(&frame).filter(|entry| entry.matches(filter)))?;
     let mut batch = Batch::new();
-    batch.extend(entries.iter().map(|entry| entry.deletion(filter)));
+    batch.extend(entries.iter().map(|entry| entry.deletion(filter.family, filter.words("forget"))));
     match socket.batch(batch) {
         Err(error) if error.is_gone() => Ok(()),
         other => other,
@@ -125,7 +132,7 @@ impl Filter {
 }
 
 /// What is read of an entry: enough to compare it and to delete this one and no other.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     original: Vec<u8>,
     reply: Vec<u8>,
@@ -146,18 +153,14 @@ impl Entry {
 
     fn matches(&self, filter: &Filter) -> bool {
         let proto = |kind| part(&self.original, CTA_TUPLE_PROTO, kind);
-        let addr =
-            |tuple, v4, v6| part(tuple, CTA_TUPLE_IP, v4).or_else(|| part(tuple, CTA_TUPLE_IP, v6))?.ip();
         proto(CTA_PROTO_NUM).and_then(|a| a.u8()) == Some(filter.protocol)
             && proto(CTA_PROTO_DST_PORT).and_then(|a| a.be16()) == Some(filter.port)
-            && (filter.destination.is_none()
-                || filter.destination == addr(&self.original, CTA_IP_V4_DST, CTA_IP_V6_DST))
-            && (filter.answers_from.is_none()
-                || filter.answers_from == addr(&self.reply, CTA_IP_V4_SRC, CTA_IP_V6_SRC))
+            && (filter.destination.is_none() || filter.destination == destination(&self.original))
+            && (filter.answers_from.is_none() || filter.answers_from == source(&self.reply))
     }
 
-    fn deletion(&self, filter: &Filter) -> Message {
-        message(IPCTNL_MSG_CT_DELETE, filter.family, 0, filter.words("forget"))
+    fn deletion(&self, family: Family, doing: String) -> Message {
+        message(IPCTNL_MSG_CT_DELETE, family, 0, doing)
             .nest(CTA_TUPLE_ORIG, |mut m| {
                 attr::attrs(&self.original).for_each(|a| copy(&mut m, &a));
                 m
@@ -165,6 +168,14 @@ impl Entry {
             .maybe(self.zone, |m, zone| m.be16(CTA_ZONE, zone))
             .maybe(self.id, |m, id| m.be32(CTA_ID, id))
     }
+}
+
+fn source(tuple: &[u8]) -> Option<IpAddr> {
+    part(tuple, CTA_TUPLE_IP, CTA_IP_V4_SRC).or_else(|| part(tuple, CTA_TUPLE_IP, CTA_IP_V6_SRC))?.ip()
+}
+
+fn destination(tuple: &[u8]) -> Option<IpAddr> {
+    part(tuple, CTA_TUPLE_IP, CTA_IP_V4_DST).or_else(|| part(tuple, CTA_TUPLE_IP, CTA_IP_V6_DST))?.ip()
 }
 
 /// An attribute two levels down in a tuple.
@@ -198,7 +209,7 @@ mod tests {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn ports() -> Vec<u16> {
+    pub(super) fn ports() -> Vec<u16> {
         let port = |line: &str| line.split(" dport=").nth(1)?.split(' ').next()?.parse().ok();
         let mut ports: Vec<u16> = run("conntrack -L -p udp").lines().filter_map(port).collect();
         ports.sort_unstable();
@@ -207,7 +218,7 @@ mod tests {
 
     /// A namespace with tracked UDP flows to 127.0.0.1:1001, 127.0.0.2:1001 and 127.0.0.1:1002; the last is
     /// answered by 127.0.0.9.
-    fn with_flows(test: impl FnOnce(&mut Socket) + Send + 'static) {
+    pub(super) fn with_flows(test: impl FnOnce(&mut Socket) + Send + 'static) {
         assert_eq!(crate::sys::user_id(), 0, "this test needs root: it makes a network namespace");
         let inside = move || {
             crate::sys::new_network_namespace().unwrap();

@@ -8,6 +8,7 @@
 //! - [`rt`]: links, addresses, neighbours, routes, rules and traffic control (`NETLINK_ROUTE`);
 //! - [`nft`]: nf_tables transactions, for every firewall rule and set;
 //! - [`ct`]: connection tracking entries;
+//! - [`nflog`]: packets that rules of the firewall show to a listener;
 //! - [`genl`] and [`wireguard`]: generic netlink, and the one family of it that is spoken here.
 //!
 //! It knows nothing of pods or plugins: `kernel`, above it, gives these messages their meaning.
@@ -26,6 +27,7 @@ pub mod ct;
 mod error;
 pub mod genl;
 mod message;
+pub mod nflog;
 pub mod nft;
 pub mod rt;
 mod socket;

@@ -35,7 +35,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use chain::{get_chain, list_chains, Base, ChainInfo, ChainKind, Hook, Policy};
-pub use element::{get_element, list_elements, Data, Element};
+pub use element::{get_element, list_counts, list_elements, Count, Data, Element};
 pub use rule::{list_rules, Field, Rule, RuleInfo};
 pub use set::{has_set, list_sets, Set, Type};
 pub use transaction::Transaction;

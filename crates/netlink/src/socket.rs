@@ -3,6 +3,7 @@
 //! A socket belongs to the network namespace in which it was opened, for good: it may be used from any
 //! thread and any namespace afterwards.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -25,6 +26,18 @@ const F_CAPPED: u16 = 0x100; // linux/netlink.h NLM_F_CAPPED
 const F_ACK_TLVS: u16 = 0x200; // linux/netlink.h NLM_F_ACK_TLVS
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
+thread_local! {
+    /// Buffers of sockets that were closed. One that is given back to the system costs a thread among others a halt of
+    /// every processor, and a plugin opens a handful of sockets.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+/// How many of them a thread keeps.
+const SPARES: usize = 4;
+
+fn buffer() -> Vec<u8> {
+    SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; BUFFER])
+}
+
 /// A blocking netlink socket.
 #[derive(Debug)]
 pub struct Socket {
@@ -32,6 +45,19 @@ pub struct Socket {
     seq: u32,
     buffer: Vec<u8>,
     calls: u64,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        // A thread that is ending keeps nothing.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARES {
+                spare.push(buffer);
+            }
+        });
+    }
 }
 
 impl Socket {
@@ -57,6 +83,12 @@ impl Socket {
             .map_err(|source| Error::Io { doing: doing.into(), source })
     }
 
+    /// The number and the hardware address of an interface in the socket's namespace.
+    pub(crate) fn interface(&self, name: &str) -> Result<(u32, [u8; 6])> {
+        sys::interface(self.fd.as_fd(), name)
+            .map_err(|source| Error::Io { doing: format!("look up link {name}"), source })
+    }
+
     fn open(protocol: i32) -> Result<Socket> {
         let opened = || -> io::Result<OwnedFd> {
             let fd = sys::netlink_socket(protocol)?;
@@ -68,7 +100,7 @@ impl Socket {
             Ok(fd)
         };
         let fd = opened().map_err(|source| Error::Io { doing: "open a netlink socket".into(), source })?;
-        Ok(Socket { fd, seq: 0, buffer: vec![0; BUFFER], calls: 0 })
+        Ok(Socket { fd, seq: 0, buffer: buffer(), calls: 0 })
     }
 
     /// Joins a group of notices (`RTNLGRP_…`). A socket without a number of its own has the kernel's, which

@@ -103,6 +103,29 @@ pub fn readable(fds: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bo
     Ok(polled.iter().map(|p| p.revents != 0).collect())
 }
 
+/// The number of an interface in the socket's namespace, and its hardware address if that has six bytes. An answer to
+/// netlink would wait for the lock of all links, these two do not.
+pub fn interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u32, [u8; 6])> {
+    // SAFETY: a request is plain data; all zeroes are one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // One byte stays zero behind the longest name.
+    if name.len() >= request.ifr_name.len() || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
+    let mut ask = |what: libc::c_ulong| {
+        // SAFETY: the kernel reads and writes one request, which outlives the call.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), what as _, &raw mut request) }.into())?;
+        Ok::<_, io::Error>(request)
+    };
+    // SAFETY: the kernel filled in the member that belongs to the question.
+    let index = unsafe { ask(libc::SIOCGIFINDEX as libc::c_ulong)?.ifr_ifru.ifru_ifindex };
+    // SAFETY: as above.
+    let address = unsafe { ask(libc::SIOCGIFHWADDR as libc::c_ulong)?.ifr_ifru.ifru_hwaddr.sa_data };
+    let bytes = std::array::from_fn(|at| address[at] as u8);
+    Ok((u32::try_from(index).unwrap_or_default(), bytes))
+}
+
 /// Moves the calling thread into a network namespace.
 pub fn enter_network_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: setns(2) takes numbers only; it changes the calling thread's namespace, no memory.

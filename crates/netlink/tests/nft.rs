@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::process::Command;
 
+use netlink::nflog::{self, Shown};
 use netlink::nft::{
     self, Base, ChainKind, Data, Element, Family, Field, Hook, Policy, Rule, Set, Table, Transaction, Type,
     Value, Verdict, MAX_COMMENT,
@@ -290,5 +291,47 @@ fn what_a_transaction_made_is_found_again_and_what_was_lost_is_named() {
             whole().commit(socket).expect("commit");
             assert_eq!(whole().absent(socket).expect("a look"), [""; 0], "{damage}");
         }
+    });
+}
+
+#[test]
+fn elements_count_and_a_listener_is_shown_packets() {
+    in_namespace(|socket| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip runs").success());
+        let mut change = Transaction::new();
+        change.add_table(&TABLE);
+        change.add_set(&TABLE, &Set::of("marks", &[Type::Mark]).counting());
+        change.create_element(&TABLE, "marks", &Element::key(Value::mark(77)).comment("a reason"));
+        change.add_chain(&TABLE, "end");
+        change.add_base_chain(&TABLE, "out", &Base::new(ChainKind::Filter, Hook::Output, 0));
+        let to_port = Rule::new().is(Field::Protocol, &[17]).is(Field::PortDestination, &9u16.to_be_bytes());
+        change.flush_chain(&TABLE, "end");
+        change.add_rule(&TABLE, "end", &Rule::new().in_set(&[Field::Mark], "marks"));
+        change.add_rule(&TABLE, "end", &Rule::new().limit(1, 6).log(300, "an end"));
+        change.add_rule(&TABLE, "end", &Rule::new().drop());
+        change.add_rule(&TABLE, "out", &to_port.set_mark(77).goto("end"));
+        change.clone().commit(socket).expect("committed");
+        lists("limit rate 1/second burst 6 packets log prefix \"an end\" group 300");
+        lists("udp dport 9 meta mark set 0x0000004d goto end");
+        assert_eq!(change.absent(socket).expect("compared"), Vec::<String>::new());
+
+        let mut listener = Socket::netfilter().expect("a netfilter socket");
+        nflog::listen(&mut listener, 300).expect("listening");
+        let second = nflog::listen(&mut Socket::netfilter().expect("a netfilter socket"), 300);
+        assert_eq!(second.expect_err("one listener").errno(), Some(libc::EPERM));
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        for _ in 0..50 {
+            let _ = sender.send_to(b"hello", "127.0.0.1:9");
+        }
+        let mut shown = Vec::new();
+        assert!(listener.drain(|frame| shown.extend(Shown::decode(frame))).expect("notices"));
+        assert!((6..10).contains(&shown.len()), "{}", shown.len());
+        let first = &shown[0];
+        assert_eq!((first.prefix.as_str(), first.mark, first.protocol), ("an end", 77, 0x0800));
+        assert_eq!((&first.bytes[16..20], &first.bytes[28..]), (&[127, 0, 0, 1][..], &b"hello"[..]));
+        let counts = nft::list_counts(socket, &TABLE, "marks").expect("counts");
+        let (element, count) = &counts[0];
+        assert_eq!(element.comment.as_deref(), Some("a reason"));
+        assert_eq!((count.packets, count.bytes), (50, 50 * 33));
     });
 }

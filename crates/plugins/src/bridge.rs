@@ -8,7 +8,8 @@ mod config;
 mod gateway;
 mod port;
 
-use cni::{Attachment, Interface, Version};
+use cni::{Attachment, Interface};
+use cni_plugin::policy::{self, Policy};
 use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::rt::link;
 use kernel::veth::{self, Pair, Veth};
@@ -32,11 +33,15 @@ impl Plugin for Bridge {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
+        let policy = Policy::read(req)?;
         let mut undo = Undo::new();
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
         let bridge = conf.bridge().ensure(&mut node).doing(|| format!("set up bridge {:?}", conf.bridge))?;
         port::require_vlan_filtering(&conf, &bridge)?;
+        if policy.is_some() {
+            kernel::bridge::ensure_seen_by_ip_rules(&mut node, &bridge)?;
+        }
 
         let pair = connect(req, &conf, (&mut node, &mut pod), &bridge)?;
         let end = pair.host.clone();
@@ -52,11 +57,14 @@ impl Plugin for Bridge {
         if conf.has_ipam() {
             // Later plugins and the IPAM daemon find the link in the pod; the address comes last.
             obtain(req, &conf, &mut result, &mut undo)?;
-            let inside = pod.get_link(&req.ifname)?;
+        }
+        policy::stand(policy, req, &result, &mut undo)?;
+        if conf.has_ipam() {
+            let inside = pod.glance_at_link(&req.ifname)?;
             plumbing::configure(&mut pod, &inside, &result, conf.plumbing())?;
             route(req, &conf, &mut node, (&bridge, &mut result), &mut undo)?;
         } else if !conf.disable_container_interface {
-            let inside = pod.get_link(&req.ifname)?;
+            let inside = pod.glance_at_link(&req.ifname)?;
             pod.route.request(link::up(&inside))?;
         }
         if !conf.disable_container_interface {
@@ -78,6 +86,7 @@ impl Plugin for Bridge {
         let mut links = Host::here()?;
         errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
         errors.extend(lease::release(req).err());
+        policy::farewell(req);
         Error::all(errors)
     }
 
@@ -101,6 +110,7 @@ impl Plugin for Bridge {
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         Conf::read(req)?;
+        policy::status(req)?;
         lease::status(req)
     }
 }
@@ -114,26 +124,22 @@ fn connect(
 ) -> Result<Pair> {
     let owner = req.owner();
     let port = veth::Port { bridge: bridge.index, hairpin: conf.hairpin_mode, isolated: conf.port_isolation };
-    let cable =
-        Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac: conf.mac(req)?, port: Some(port) };
-    let made = cable.create(node, &req.netns()?);
-    made.or_else(|error| match veth::name_taken(pod, &req.ifname, &error) {
-        true => Err(crate::ptp::veth_taken(&req.ifname)),
-        false => Err(error).doing(|| format!("connect the pod to bridge {:?}", bridge.name)),
-    })
+    let cable = Veth {
+        name: &req.ifname,
+        owner: &owner,
+        mtu: conf.mtu,
+        mac: conf.mac(req)?,
+        port: Some(port),
+        end: None,
+    };
+    cable::create(&cable, req, (node, pod), &format!("bridge {:?}", bridge.name))
 }
 
 /// [bridge, the cable's end on the node, its end in the pod].
 fn interfaces(req: &Request<'_>, conf: &Conf, bridge: &Link, pair: &Pair) -> Vec<Interface> {
-    let sandbox = req.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-    // Older versions of the spec know no MTU in a result.
-    let mtu = if req.version >= Version::V1_1_0 { conf.mtu } else { 0 };
-    let interface = |name: &str, mac: String| Interface { name: name.into(), mac, ..Interface::default() };
-    vec![
-        interface(&bridge.name, bridge.mac_text()),
-        Interface { mtu, ..interface(&pair.host, pair.host_mac.to_string()) },
-        Interface { sandbox, mtu, ..interface(&req.ifname, pair.pod_mac.to_string()) },
-    ]
+    let (name, mac) = (bridge.name.clone(), bridge.mac_text());
+    let ends = cable::interfaces(req, conf.mtu, pair);
+    std::iter::once(Interface { name, mac, ..Interface::default() }).chain(ends).collect()
 }
 
 /// The place of the pod's interface in the result.

@@ -1,11 +1,13 @@
-//! The veth cable between a pod and its node, from its end to its end: finding it again whatever was lost
+//! The veth cable between a pod and its node, from its beginning to its end: making it, finding it again whatever was lost
 //! meanwhile, deleting it without waiting, sweeping up those of pods that are gone.
 
 use std::collections::HashSet;
 
-use cni_plugin::{Error, Request, Result};
+use cni::{Interface, Version};
+use cni_plugin::{Context, Error, Request, Result};
 use kernel::rt::link;
-use kernel::{detached, veth, Host, Link, Owner};
+use kernel::veth::{self, Pair, Veth};
+use kernel::{detached, Host, Link, Owner};
 use netlink::Socket;
 
 /// What a cable can be set to (`ETH_MIN_MTU` and `ETH_MAX_MTU` of linux/if_ether.h); 0 leaves it to the kernel.
@@ -22,6 +24,39 @@ pub fn check_mtu(mtu: u32) -> Result<()> {
         MTUS.end()
     );
     Err(cni::Error::invalid_config(text).into())
+}
+
+/// Makes the cable that connects the pod to something: to the node, or to a bridge of it.
+pub fn create(
+    cable: &Veth<'_>,
+    req: &Request<'_>,
+    (node, pod): (&mut Host, &mut Host),
+    to: &str,
+) -> Result<Pair> {
+    let made = cable.create(node, &req.netns()?);
+    made.or_else(|error| match veth::name_taken(pod, &req.ifname, &error) {
+        true => Err(name_taken(&req.ifname)),
+        false => Err(error).doing(|| format!("connect the pod to {to}")),
+    })
+}
+
+/// What an ADD says when the pod has an interface of that name.
+fn name_taken(ifname: &str) -> Error {
+    let text = format!("failed to make veth pair: container veth name provided ({ifname}) already exists");
+    cni::Error::internal(text).with_details("the container is attached under that name: DEL it first").into()
+}
+
+/// As a result tells them: the node's end, the pod's end.
+pub fn interfaces(req: &Request<'_>, mtu: u32, pair: &Pair) -> Vec<Interface> {
+    let sandbox = req.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    // Older versions of the spec know no MTU in a result.
+    let mtu = if req.version >= Version::V1_1_0 { mtu } else { 0 };
+    let interface =
+        |name: &str, mac: String| Interface { name: name.into(), mac, mtu, ..Interface::default() };
+    vec![
+        interface(&pair.host, pair.host_mac.to_string()),
+        Interface { sandbox, ..interface(&req.ifname, pair.pod_mac.to_string()) },
+    ]
 }
 
 /// The cable of a request, and from which end it is to be deleted.

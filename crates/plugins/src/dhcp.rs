@@ -10,9 +10,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::dhcp::{Answer, Family, Question, Wish, SOCKET, STATE};
+use api::{line, notes, Owner};
 use cni::{code, json, Attachment, Version};
 use cni_plugin::{Finding, Plugin, Request, Result};
-use dhcp_api::{notes, Answer, Family, Owner, Question, Wish};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -45,9 +46,9 @@ impl Plugin for Dhcp {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let owner = owner(req);
         // A daemon that cannot be reached must not keep a dead pod's network alive: it finds the note.
-        match dhcp_api::ask(&socket(req), &Question::Release { owner: owner.clone() }, ASKING) {
+        match line::ask(&socket(req), &Question::Release { owner: owner.clone() }, ASKING) {
             Ok(_) => Ok(()),
-            Err(_) => noted(notes::leave(Path::new(notes::STATE), &owner)),
+            Err(_) => noted(notes::leave(Path::new(STATE), &owner)),
         }
     }
 
@@ -71,15 +72,15 @@ impl Plugin for Dhcp {
             valid.iter().map(|(container, ifname)| (container.into(), ifname.into())).collect();
         let network = req.network.to_string();
         let question = Question::Collect { network: network.clone(), valid: valid.clone() };
-        match dhcp_api::ask(&socket(req), &question, ASKING) {
+        match line::ask(&socket(req), &question, ASKING) {
             Ok(_) => Ok(()),
-            Err(_) => noted(notes::leave_all_but(Path::new(notes::STATE), &network, &valid)),
+            Err(_) => noted(notes::leave_all_but(Path::new(STATE), &network, &valid)),
         }
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         read(req)?;
-        match dhcp_api::ask(&socket(req), &Question::Ping, ASKING) {
+        match line::ask(&socket(req), &Question::Ping, ASKING) {
             Ok(Answer::Done) => Ok(()),
             Ok(other) => Err(unexpected(other)),
             Err(error) => Err(unreachable(req, code::NOT_AVAILABLE, &error)),
@@ -132,7 +133,7 @@ fn read(req: &Request<'_>) -> Result<Wish> {
 fn socket(req: &Request<'_>) -> PathBuf {
     let ipam = json::get(&req.config, "ipam");
     let path = ipam.and_then(|ipam| json::get(ipam, "daemonSocketPath")).and_then(|path| path.as_str());
-    PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(dhcp_api::SOCKET))
+    PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(SOCKET))
 }
 
 fn owner(req: &Request<'_>) -> Owner {
@@ -172,7 +173,7 @@ fn compare<'p>(ifname: &str, recorded: &Attachment, result: &Value) -> Result<Ve
 }
 
 fn ask(req: &Request<'_>, question: &Question, patience: Duration) -> Result<Answer> {
-    match dhcp_api::ask(&socket(req), question, patience) {
+    match line::ask(&socket(req), question, patience) {
         Err(error) => Err(unreachable(req, code::TRY_AGAIN, &error)),
         Ok(Answer::Failed { code, msg, hint }) => {
             let text = format!("error calling DHCP.Allocate: {msg}");
@@ -196,7 +197,7 @@ fn unexpected(answer: Answer) -> cni_plugin::Error {
 
 fn noted(outcome: std::io::Result<()>) -> Result<()> {
     let failed = |error| {
-        let text = format!("note in {} that the lease is to be given back: {error}", notes::STATE);
+        let text = format!("note in {} that the lease is to be given back: {error}", STATE);
         cni::Error::new(code::IO, text).into()
     };
     outcome.map_err(failed)

@@ -8,6 +8,8 @@
 pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
+pub mod calico;
+pub mod calico_ipam;
 pub mod debug;
 pub mod dhcp;
 pub mod dummy;
@@ -39,6 +41,8 @@ use cni_plugin::Plugin;
 pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
+    &calico::Calico,
+    &calico_ipam::CalicoIpam,
     &debug::Debug,
     &dhcp::Dhcp,
     &dummy::PLUGIN,
@@ -62,3 +66,35 @@ pub const PLUGINS: &[&dyn Plugin] = &[
 
 /// Which plugins these are: the build id of the program that holds them.
 pub const FINGERPRINT: &str = env!("PODWIRE_FINGERPRINT");
+
+#[cfg(test)]
+mod tests {
+    use cni_plugin::{dispatch, Command, Registry, Request, Source};
+    use serde_json::json;
+
+    use super::PLUGINS;
+
+    #[test]
+    fn who_cannot_keep_pods_apart_says_so_and_does_nothing() {
+        let config = json!({
+            "cniVersion": "1.1.0", "name": "net", "policy": {"type": "k8s"}, "master": "nowhere", "vlanId": 5,
+            "ipam": {"type": "static"},
+        });
+        let source = Source {
+            container: "c".into(),
+            ifname: "eth0".into(),
+            netns: "/nowhere".into(),
+            ..Source::default()
+        };
+        let bypassing: Vec<_> = PLUGINS.iter().filter(|plugin| plugin.bypasses_policies()).collect();
+        let names: Vec<_> = bypassing.iter().map(|plugin| plugin.name()).collect();
+        assert_eq!(names, ["dummy", "host-device", "ipvlan", "macvlan", "tap", "vlan"]);
+        for (plugin, command) in
+            bypassing.iter().flat_map(|one| [(one, Command::Add), (one, Command::Status)])
+        {
+            let req = Request::new(command, &source, config.clone(), Registry::none()).unwrap();
+            let error = dispatch::call(**plugin, &req, true).unwrap_err().to_string();
+            assert!(error.contains("policies cannot be enforced"), "{}: {error}", plugin.name());
+        }
+    }
+}

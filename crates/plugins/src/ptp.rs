@@ -6,7 +6,8 @@
 
 mod check;
 
-use cni::{Attachment, Dns, Interface, Ip, Version};
+use cni::{Attachment, Dns, Ip};
+use cni_plugin::policy::{self, Policy};
 use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
 use kernel::rt::{address, route, route::Route};
@@ -41,6 +42,7 @@ impl Plugin for Ptp {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = read(req)?;
+        let policy = Policy::read(req)?;
         let mut undo = Undo::new();
         let mut result = lease::obtain(req, &mut undo)?;
         check_lease(&result)?;
@@ -56,9 +58,10 @@ impl Plugin for Ptp {
         undo.push(move || veth::remove(&end));
         let (knob, value) = guard(&pair.host, v6);
         sysctl::ensure_if_there(&knob, value)?;
-        result.interfaces = interfaces(req, &conf, &pair);
+        result.interfaces = cable::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
 
+        policy::stand(policy, req, &result, &mut undo)?;
         wire_pod(req, &mut pod, &result)?;
         wire_node(&mut node, &pair, &result)?;
         if conf.ip_masq {
@@ -79,6 +82,7 @@ impl Plugin for Ptp {
         let mut links = Host::here()?;
         errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
         errors.extend(lease::release(req).err());
+        policy::farewell(req);
         Error::all(errors)
     }
 
@@ -104,6 +108,7 @@ impl Plugin for Ptp {
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         read(req)?;
+        policy::status(req)?;
         lease::status(req)
     }
 }
@@ -128,36 +133,14 @@ fn check_lease(lease: &Attachment) -> Result<()> {
 
 fn connect(req: &Request<'_>, conf: &Conf, node: &mut Host, pod: &mut Host) -> Result<Pair> {
     let owner = req.owner();
-    let cable = Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac: None, port: None };
-    let made = cable.create(node, &req.netns()?);
-    made.or_else(|error| match veth::name_taken(pod, &req.ifname, &error) {
-        true => Err(veth_taken(&req.ifname)),
-        false => Err(error).doing(|| "connect the pod to the node".into()),
-    })
-}
-
-/// What an ADD says when the pod has an interface of that name.
-pub(crate) fn veth_taken(ifname: &str) -> Error {
-    let text = format!("failed to make veth pair: container veth name provided ({ifname}) already exists");
-    cni::Error::internal(text).with_details("the container is attached under that name: DEL it first").into()
-}
-
-/// [the node's end, the pod's end].
-fn interfaces(req: &Request<'_>, conf: &Conf, pair: &Pair) -> Vec<Interface> {
-    let sandbox = req.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-    let mtu = if req.version >= Version::V1_1_0 { conf.mtu } else { 0 };
-    let interface =
-        |name: &str, mac: String| Interface { name: name.into(), mac, mtu, ..Interface::default() };
-    vec![
-        interface(&pair.host, pair.host_mac.to_string()),
-        Interface { sandbox, ..interface(&req.ifname, pair.pod_mac.to_string()) },
-    ]
+    let cable = Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac: None, port: None, end: None };
+    cable::create(&cable, req, (node, pod), "the node")
 }
 
 /// The subnet's own route would make the pod look for its neighbours on the wire, where nobody but the node is.
 /// It goes; instead the gateway is on the wire, and the subnet is behind the gateway.
 fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()> {
-    let inside = pod.get_link(&req.ifname)?;
+    let inside = pod.glance_at_link(&req.ifname)?;
     let options = plumbing::Options::default();
     // The routes of the lease may lead through the gateway: they come when it can be reached.
     plumbing::configure(pod, &inside, &Attachment { routes: Vec::new(), ..result.clone() }, options)?;

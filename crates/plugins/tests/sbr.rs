@@ -322,8 +322,9 @@ fn an_add_that_was_killed_is_gone_on_with() {
 
 #[test]
 fn status_and_gc_need_no_pod() {
-    with_pod(|_| {
-        let config = json!({"cniVersion": "1.1.0", "name": "net", "cni.dev/valid-attachments": []});
+    with_pod(|pod| {
+        let config =
+            json!({"cniVersion": "1.1.0", "name": pod.own_network(), "cni.dev/valid-attachments": []});
         call(&Sbr, Command::Status, &Source::default(), &config).unwrap();
         call(&Sbr, Command::Gc, &Source::default(), &config).unwrap();
     });

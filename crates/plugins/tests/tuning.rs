@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use cni_plugin::{Command, Source};
 use plugins::tuning::Tuning;
 use serde_json::{json, Value};
-use wired_pod::{call, go, with_pod, Pod};
+use wired_pod::{call, collect_until, go, with_pod, Pod};
 
 /// A folder for the backups of one test.
 struct Folder(PathBuf);
@@ -223,12 +223,14 @@ fn go_and_we_put_back_each_others_changes() {
 #[test]
 fn gc_removes_only_its_networks_stale_files() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let net = pod.own_network();
+        let (_, prev) = pod.wire(&net, "eth0");
         let folder = Folder::of(pod);
         let mut config = config(&prev, &folder, everything());
+        config["name"] = json!(net);
         pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
         let write = |name: &str, content: Value| fs::write(folder.0.join(name), content.to_string()).unwrap();
-        write("a_b_eth0.json", json!({"mtu": 1, "network": "net", "containerID": "a_b", "ifname": "eth0"}));
+        write("a_b_eth0.json", json!({"mtu": 1, "network": net, "containerID": "a_b", "ifname": "eth0"}));
         write("c_eth0.json", json!({"mtu": 1, "network": "other", "containerID": "c", "ifname": "eth0"}));
         write("go_eth0.json", json!({"mtu": 1}));
         config["cni.dev/valid-attachments"] = json!([{"containerID": pod.container, "ifname": "eth0"}]);
@@ -238,8 +240,7 @@ fn gc_removes_only_its_networks_stale_files() {
         let own = format!("{}_eth0.json", pod.container);
         assert_eq!(left, ["c_eth0.json", "go_eth0.json", &own]);
         config["cni.dev/valid-attachments"] = json!([]);
-        call(&Tuning, Command::Gc, &Source::default(), &config).unwrap();
-        assert!(!folder.file(pod).exists());
+        collect_until(&Tuning, &config, || !folder.file(pod).exists());
     });
 }
 

@@ -9,7 +9,7 @@ mod objects;
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use cluster_network_policy::*;
@@ -22,8 +22,8 @@ pub type Unknown = BTreeMap<String, Value>;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Name, namespace and labels.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+/// Name, namespace, labels and annotations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectMeta {
     /// Its name.
@@ -32,6 +32,17 @@ pub struct ObjectMeta {
     pub namespace: String,
     /// Its labels.
     pub labels: Labels,
+    /// Its annotations.
+    pub annotations: Annotations,
+}
+
+/// Annotations that say something to a data plane.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Annotations {
+    /// What a pod wishes to send with besides its own addresses: a JSON list of networks. The name is Calico's.
+    #[serde(rename = "cni.projectcalico.org/allowedSourcePrefixes")]
+    pub allowed_source_prefixes: Option<String>,
 }
 
 /// A label selector as it was written (`meta/v1`): all of its conditions must hold, and an empty one selects all.

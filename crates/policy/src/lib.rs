@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A [`Snapshot`] holds pods, namespaces, nodes and policies of one moment. [`compile`] turns it into a [`Program`]:
-//! chains that pods with the same policies share, sets of addresses that rules share. [`oracle::judge`] decides about
-//! one packet straight from the objects, slowly and plainly, and says why. That both agree on any policies, pods and
-//! packets is what the property tests of this crate are for.
+//! chains that pods with the same policies share, sets of addresses that rules share. A [`Compiler`] keeps a program up to date
+//! while pods and policies change. [`oracle::judge`] decides about one packet straight from the objects, slowly and plainly,
+//! and says why. That both agree on any policies, pods and packets is what the property tests of this crate are for.
 //!
 //! This crate does no I/O: it knows neither nftables nor a Kubernetes client.
 
@@ -23,6 +23,7 @@ pub mod api;
 mod compile;
 mod error;
 mod interpret;
+mod narrowed;
 pub mod oracle;
 mod packet;
 pub mod program;
@@ -33,7 +34,7 @@ mod snapshot;
 mod subtract;
 mod warning;
 
-pub use compile::{compile, Compiled};
+pub use compile::{compile, Compiled, Compiler};
 pub use error::{Error, Result};
 pub use packet::{Direction, Packet, Protocol, Verdict};
 pub use program::Program;

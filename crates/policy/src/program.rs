@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
@@ -22,16 +23,16 @@ use sha2::{Digest, Sha256};
 pub use crate::rule::PortRange;
 use crate::{Direction, Origin, Protocol};
 
-/// The name of a chain, a stage or a set: a letter and a hash of what it stands for.
+/// The name of a chain, a stage or a set: a letter and a hash of what it stands for. Many name the same thing, so the text is shared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id(String);
+pub struct Id(Arc<str>);
 
 impl Id {
     /// A name made from a text.
     pub(crate) fn of(kind: char, text: &str) -> Id {
         let digest = Sha256::digest(text.as_bytes());
         let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        Id(format!("{kind}{hex}"))
+        Id(format!("{kind}{hex}").into())
     }
 
     /// The name.
@@ -54,9 +55,9 @@ pub struct Program {
     /// Walks through stages.
     pub chains: BTreeMap<Id, Chain>,
     /// Lists of rules.
-    pub stages: BTreeMap<Id, Stage>,
+    pub stages: BTreeMap<Id, Arc<Stage>>,
     /// Addresses of the pods or nodes that a selector selects.
-    pub addresses: BTreeMap<Id, BTreeSet<IpAddr>>,
+    pub addresses: BTreeMap<Id, Arc<BTreeSet<IpAddr>>>,
     /// Networks that do not overlap.
     pub networks: BTreeMap<Id, Vec<IpNet>>,
     /// Ports that do not overlap.
@@ -106,6 +107,8 @@ pub struct Stage {
     pub rules: Vec<Rule>,
     /// For packets that no rule matched.
     pub otherwise: Outcome,
+    /// The policies because of which these are dropped: kind and name.
+    pub isolating: Vec<String>,
 }
 
 /// What becomes of a packet in a stage.

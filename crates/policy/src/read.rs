@@ -10,26 +10,22 @@ mod network_policy;
 
 use ipnet::IpNet;
 
-use crate::api::{LabelSelector, NamespacedPod};
+use crate::api::{ClusterNetworkPolicy, LabelSelector, NamespacedPod, NetworkPolicy};
 use crate::rule::{Namespaces, Policy, Selection};
 use crate::selector::Selector;
 use crate::warning::Warner;
-use crate::{Kind, Snapshot, Warning};
+use crate::{Kind, Warning};
 
-/// All policies, in the order in which they are asked.
-pub(crate) fn policies(snapshot: &Snapshot, warnings: &mut Vec<Warning>) -> Vec<Policy> {
-    let mut all = Vec::new();
-    for policy in &snapshot.network_policies {
-        let object = format!("NetworkPolicy {}/{}", policy.metadata.namespace, policy.metadata.name);
-        all.push(network_policy::read(policy, &mut Warner::about(object, warnings)));
-    }
-    for policy in &snapshot.cluster_network_policies {
-        let object = format!("ClusterNetworkPolicy {}", policy.metadata.name);
-        all.push(cluster_network_policy::read(policy, &mut Warner::about(object, warnings)));
-    }
-    // Which of two policies with one priority comes first is nobody's promise; by name it is at least always the same.
-    all.sort_by(|a, b| (a.tier, a.priority, &a.object).cmp(&(b.tier, b.priority, &b.object)));
-    all
+/// Reads a NetworkPolicy.
+pub(crate) fn network_policy(policy: &NetworkPolicy, warnings: &mut Vec<Warning>) -> Policy {
+    let object = format!("NetworkPolicy {}/{}", policy.metadata.namespace, policy.metadata.name);
+    network_policy::read(policy, &mut Warner::about(object, warnings))
+}
+
+/// Reads a ClusterNetworkPolicy.
+pub(crate) fn cluster_network_policy(policy: &ClusterNetworkPolicy, warnings: &mut Vec<Warning>) -> Policy {
+    let object = format!("ClusterNetworkPolicy {}", policy.metadata.name);
+    cluster_network_policy::read(policy, &mut Warner::about(object, warnings))
 }
 
 /// A selector; `None`, and a warning, if it makes no sense.

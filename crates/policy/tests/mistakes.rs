@@ -1,6 +1,6 @@
 //! Policies with mistakes in them: what is enforced all the same, and what the user hears.
 
-use policy::{compile, oracle, Kind, Packet, Protocol, Snapshot, Verdict};
+use policy::{compile, oracle, Compiler, Kind, Packet, Protocol, Snapshot, Verdict};
 use serde_json::{json, Value};
 
 /// Two pods, `x/a` (10.0.0.1) and `x/b` (10.0.0.2), and a policy.
@@ -83,6 +83,9 @@ fn unknown_fields_have_no_effect_and_are_told() {
     );
     let in_spec = spec(json!({ "podSelector": {}, "ingres": [] }));
     expect(&in_spec, false, Kind::Unknown, "spec.ingres", "no such field");
+    let in_cluster_policy =
+        cluster(json!({ "ingres": [{ "action": "Deny", "from": [{ "namespaces": {} }] }] }));
+    expect(&in_cluster_policy, true, Kind::Unknown, "spec.ingres", "no such field");
 }
 
 #[test]
@@ -112,13 +115,69 @@ fn selectors_that_make_no_sense_or_select_nobody_are_told() {
     expect(&rule(nobody), false, Kind::Nothing, "spec.ingress[0]", "there are none at this moment");
     let nobody = spec(json!({ "podSelector": { "matchLabels": { "app": "c" } } }));
     expect(&nobody, true, Kind::Nothing, "spec", "about no pod");
+    let nowhere = json!({ "from": [{ "namespaceSelector": { "matchLabels": { "team": "c" } } }] });
+    expect(&rule(nowhere), false, Kind::Nothing, "spec.ingress[0]", "there are none at this moment");
+    let subject = json!({ "namespaces": { "matchLabels": { "team": "c" } } });
+    let deny = json!([{ "action": "Deny", "from": [{ "namespaces": {} }] }]);
+    let nobody = cluster(json!({ "subject": subject, "ingress": deny }));
+    expect(&nobody, true, Kind::Nothing, "spec", "about no pod");
+}
+
+#[test]
+fn a_compiler_knows_at_any_time_which_selectors_nobody_fits_to() {
+    let from = json!({ "from": [{ "podSelector": { "matchLabels": { "app": "c" } } }], "ports": [{ "port": "web" }] });
+    let snapshot = rule(from);
+    let mut compiler = Compiler::of(&snapshot, None);
+    let told = |compiler: &mut Compiler| {
+        compiler.unmatched().into_iter().map(|one| (one.kind, one.place, one.text)).collect::<Vec<_>>()
+    };
+    let heard = told(&mut compiler);
+    assert!(heard
+        .iter()
+        .all(|(kind, place, _)| (*kind, place.as_str()) == (Kind::Nothing, "spec.ingress[0]")));
+    assert!(heard.iter().any(|(_, _, text)| text.contains("app=c")), "{heard:?}");
+    assert!(heard.iter().any(|(_, _, text)| text.contains("port \"web\"")), "{heard:?}");
+    // The pod that the policy is about goes, and comes back with what was missing.
+    compiler.change_pod("x/a", None);
+    let heard = told(&mut compiler);
+    assert_eq!(
+        (heard.len(), heard[0].1.as_str()),
+        (1, "spec"),
+        "rules about nobody need no peers: {heard:?}"
+    );
+    let ports = json!([{ "name": "web", "containerPort": 80 }]);
+    let mut more = Snapshot::new();
+    for (name, ip) in [("a", "10.0.0.1"), ("c", "10.0.0.3")] {
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "status": { "podIP": ip },
+            "metadata": { "name": name, "namespace": "x", "labels": { "app": name } },
+            "spec": { "containers": [{ "ports": ports }] } });
+        more.add(pod).unwrap();
+    }
+    for pod in more.pods {
+        compiler.change_pod(&pod.full_name(), Some(pod));
+    }
+    assert_eq!(told(&mut compiler), []);
 }
 
 #[test]
 fn ports_without_protocol_are_of_tcp() {
     assert!(reaches(&rule(json!({ "ports": [{ "port": 80 }] }))));
     assert!(reaches(&rule(json!({ "ports": [{}] }))));
+    assert!(reaches(&rule(json!({ "ports": [{ "port": 79, "endPort": 81 }] }))));
     assert!(!reaches(&rule(json!({ "ports": [{ "port": 80, "protocol": "UDP" }] }))));
+    // Nobody needs to hear of it.
+    assert_eq!(compile(&rule(json!({ "ports": [{ "port": 80 }] })), None).warnings, []);
+    // And of nothing else: the same port of UDP is not meant.
+    let ip = |text: &str| text.parse().unwrap();
+    let datagram = Some((Protocol::Udp, 80));
+    let packet = Packet { source: ip("10.0.0.2"), destination: ip("10.0.0.1"), service: datagram };
+    for ports in [json!([{ "port": 80 }]), json!([{}])] {
+        assert_eq!(
+            oracle::judge(&rule(json!({ "ports": ports })), &packet).verdict,
+            Verdict::Deny,
+            "{ports}"
+        );
+    }
 }
 
 #[test]
@@ -158,6 +217,13 @@ fn networks_are_read_without_the_bits_behind_the_prefix() {
     // It might be about anybody.
     expect(&block("10.0.0.0/24", &["nonsense"]), false, Kind::Refused, &except, "is no network");
     assert!(!reaches(&block("10.0.0.0/24", &["10.0.0.2/32"])));
+    // The same behind an `except`, in IPv6, and in a ClusterNetworkPolicy.
+    expect(&block("10.0.0.0/8", &["10.0.0.77/24"]), false, Kind::Suspicious, &except, "read as 10.0.0.0/24");
+    let six = format!("{place}.cidr");
+    expect(&block("fd00:1::7/64", &[]), false, Kind::Suspicious, &six, "read as fd00:1::/64");
+    let deny = cluster(json!({ "egress": [{ "action": "Deny", "to": [{ "networks": ["10.0.0.77/24"] }] }] }));
+    let place = "spec.egress[0].to[0].networks[0]";
+    expect(&deny, false, Kind::Suspicious, place, "read as 10.0.0.0/24");
 }
 
 #[test]

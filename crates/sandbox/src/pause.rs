@@ -1,7 +1,7 @@
 //! The process that is in a pod from its beginning to its end, and holds its namespaces.
 //!
 //! It is this program, started anew ([`main`]) as the first process of new namespaces. It is told over its standard input
-//! what to do there: mounts, the host's name, knobs, the loopback. Then it says `ready` and waits for the word `live`; if
+//! what to do there ([`Order`]): mounts, the host's name, knobs, the loopback. A lab's node is held by such a process, too. Then it says `ready` and waits for the word `live`; if
 //! whoever started it dies before, the input ends and so does the process. Once it lives it has no descriptor and waits for
 //! SIGTERM; the kernel reaps the pod's orphans, and ends whatever else is in the pod when this process ends.
 
@@ -26,16 +26,17 @@ const READY: &str = "ready";
 
 /// A pod's process that does not live yet: it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Newborn {
+pub struct Newborn {
     name: PodName,
-    pub(crate) process: Process,
+    /// The process itself.
+    pub process: Process,
     orders: File,
     report: File,
 }
 
 impl Newborn {
     /// Starts one, with a network of its own or with the node's.
-    pub(crate) fn start(name: &PodName, own_network: bool) -> Result<Newborn> {
+    pub fn start(name: &PodName, own_network: bool) -> Result<Newborn> {
         let start = || -> io::Result<Newborn> {
             let ((stdin, orders), (report, stdout)) = (sys::pipe()?, sys::pipe()?);
             let called = name.to_string();
@@ -53,14 +54,14 @@ impl Newborn {
     }
 
     /// Says what is to be done in the pod.
-    pub(crate) fn tell(&mut self, orders: &[String]) -> Result<()> {
+    pub fn tell(&mut self, orders: &[String]) -> Result<()> {
         self.say(
             &orders.iter().map(|order| format!("{order}\n")).chain([format!("{END}\n")]).collect::<String>(),
         )
     }
 
     /// It shall live from now on, whatever happens to us, if it can do what it was told.
-    pub(crate) fn live(mut self) -> Result<()> {
+    pub fn live(mut self) -> Result<()> {
         self.say(&format!("{LIVE}\n"))?;
         let failed = |why: String| Error::Pause { name: self.name.clone(), why };
         let mut words = String::new();
@@ -90,33 +91,56 @@ impl Newborn {
 
 /// What is to be done in a pod.
 #[derive(Debug)]
-pub(crate) enum Order<'a> {
+pub enum Order<'a> {
     /// Files of processes and of links as the pod has them.
     ShowItself {
+        /// Whether it has a network of its own.
         own_network: bool,
     },
     /// The pod sees this file in place of the node's, if the node has one.
     Cover {
+        /// The node's.
         file: &'a Path,
+        /// What is seen there.
         with: &'a Path,
     },
+    /// The name of the host.
     HostName(&'a str),
+    /// A value under /proc/sys.
     Knob {
+        /// Below /proc/sys.
         path: &'a str,
+        /// What is written there.
         value: &'a str,
     },
+    /// The loopback comes up.
     Loopback,
+    /// A folder, with those above it.
+    Folder(&'a Path),
+    /// An empty folder in memory is seen in the place of this one.
+    Memory(&'a Path),
+    /// A folder in memory is seen in the place of this one, with links to all that was in it but for one name, which can
+    /// then be made anew without the node's being touched.
+    Mirror {
+        /// The folder.
+        folder: &'a Path,
+        /// The name.
+        but: &'a str,
+    },
 }
 
 impl Order<'_> {
     /// As a line.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         match self {
             Order::ShowItself { own_network } => format!("show\t{own_network}"),
             Order::Cover { file, with } => format!("cover\t{}\t{}", file.display(), with.display()),
             Order::HostName(name) => format!("hostname\t{name}"),
             Order::Knob { path, value } => format!("knob\t{path}\t{value}"),
             Order::Loopback => "loopback".into(),
+            Order::Folder(path) => format!("folder\t{}", path.display()),
+            Order::Memory(path) => format!("memory\t{}", path.display()),
+            Order::Mirror { folder, but } => format!("mirror\t{}\t{but}", folder.display()),
         }
     }
 }
@@ -182,9 +206,29 @@ fn carry_out(line: &str) -> Result<(), String> {
         },
         "hostname" => sys::set_host_name(first).map_err(|error| format!("set host name {first:?}: {error}")),
         "knob" => kernel::sysctl::write(first, second).map_err(|error| error.to_string()),
+        "folder" => std::fs::create_dir_all(first).map_err(|error| format!("make folder {first}: {error}")),
+        "memory" => sys::mount_memory(Path::new(first)).map_err(|error| format!("mount {first}: {error}")),
+        "mirror" => mirror(Path::new(first), second).map_err(|error| format!("mirror {first}: {error}")),
         "loopback" => raise_loopback().map_err(|error| error.to_string()),
         other => Err(format!("unknown order {other:?}")),
     }
+}
+
+/// What was in the folder is below here from then on; the links lead there.
+const BEHIND: &str = "/var/lib/podwire/machine";
+
+fn mirror(folder: &Path, but: &str) -> io::Result<()> {
+    let behind = Path::new(BEHIND).join(folder.strip_prefix("/").unwrap_or(folder));
+    std::fs::create_dir_all(&behind)?;
+    sys::bind_mount(folder, &behind)?;
+    sys::mount_memory(folder)?;
+    for entry in std::fs::read_dir(&behind)?.flatten().filter(|entry| entry.file_name() != but) {
+        // A link leads from where it stands: it is copied, not followed.
+        let there = behind.join(entry.file_name());
+        let leads = std::fs::read_link(&there).unwrap_or(there);
+        std::os::unix::fs::symlink(leads, folder.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 /// The kernel then gives it 127.0.0.1/8 and ::1/128.

@@ -28,7 +28,7 @@ pub struct Process {
 
 impl Process {
     /// The process that has this number now.
-    pub(crate) fn of(pid: u32) -> io::Result<Process> {
+    pub fn of(pid: u32) -> io::Result<Process> {
         let (_, start) = look(pid)?;
         Ok(Process { pid, start })
     }
@@ -44,7 +44,7 @@ impl Process {
     }
 
     /// A descriptor of it; none if it is gone.
-    pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
+    pub fn open(&self) -> io::Result<Option<OwnedFd>> {
         match sys::process_descriptor(self.pid) {
             // In this order: whoever has the number now has had it since.
             Ok(process) => Ok(self.is_alive().then_some(process)),
@@ -54,7 +54,7 @@ impl Process {
     }
 
     /// Ends it, and with it everything in its pod. Returns whether it is gone.
-    pub(crate) fn end(&self) -> io::Result<bool> {
+    pub fn end(&self) -> io::Result<bool> {
         let Some(process) = self.open()? else {
             // One that we started ourselves and that ended is still to be taken note of.
             if let Ok(process) = sys::process_descriptor(self.pid) {

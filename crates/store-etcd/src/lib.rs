@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod follow;
 mod tls;
 
 use std::future::Future;
@@ -17,7 +18,8 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KeyValue, KvClient, Txn, TxnOp,
     TxnOpResponse,
 };
-use ipam::store::{Entry, Revision, Store, StoreError};
+use follow::EtcdFollow;
+use ipam::store::{Entry, Follow, Known, Revision, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 
 pub use tls::TlsFiles;
@@ -28,9 +30,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a member may take to be reached.
 const CONNECT: Duration = Duration::from_secs(3);
 
+/// Who follows asks nothing for hours: whether the server is still there is asked by the connection itself.
+const PULSE: Duration = Duration::from_secs(10);
+
 /// A store in etcd.
 pub struct EtcdStore {
     name: String,
+    endpoints: Vec<String>,
+    tls: Option<TlsFiles>,
     runtime: Runtime,
     kv: KvClient,
 }
@@ -38,24 +45,12 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// Connects to a cluster by some of its members, such as `http://10.0.0.1:2379`.
     pub fn connect(endpoints: &[String], tls: Option<&TlsFiles>) -> Result<EtcdStore, StoreError> {
-        let name = endpoints.join(",");
-        let fail = |why: String| StoreError::Unavailable {
-            store: name.clone(),
-            verb: "open",
-            key: String::new(),
-            why,
-        };
-        let runtime =
-            Builder::new_current_thread().enable_all().build().map_err(|error| fail(error.to_string()))?;
-        let mut options = ConnectOptions::new().with_timeout(PATIENCE).with_connect_timeout(CONNECT);
-        if let Some(files) = tls {
-            options = options.with_tls(files.read().map_err(fail)?);
-        }
-        let client = runtime.block_on(Client::connect(endpoints, Some(options)));
+        let options = ConnectOptions::new().with_timeout(PATIENCE);
+        let (runtime, client) = dial(endpoints, tls, options)?;
         // A list of all blocks of a large cluster is larger than a client expects by default.
-        let kv =
-            client.map_err(|error| fail(words(&error)))?.kv_client().max_decoding_message_size(usize::MAX);
-        Ok(EtcdStore { name, runtime, kv })
+        let kv = client.kv_client().max_decoding_message_size(usize::MAX);
+        let name = endpoints.join(",");
+        Ok(EtcdStore { name, endpoints: endpoints.into(), tls: tls.cloned(), runtime, kv })
     }
 
     fn wait<T>(
@@ -118,13 +113,16 @@ impl Store for EtcdStore {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
-        let options = match prefix {
-            "" => GetOptions::new().with_all_keys(),
-            _ => GetOptions::new().with_prefix(),
-        };
         let mut kv = self.kv.clone();
-        let response = self.wait("list", prefix, kv.get(prefix, Some(options)))?;
+        let response = self.wait("list", prefix, kv.get(prefix, Some(under(prefix))))?;
         Ok(response.kvs().iter().map(entry).collect())
+    }
+
+    fn keys(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        let mut kv = self.kv.clone();
+        let options = under(prefix).with_keys_only();
+        let response = self.wait("list", prefix, kv.get(prefix, Some(options)))?;
+        Ok(response.kvs().iter().map(key).collect())
     }
 
     fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
@@ -140,14 +138,53 @@ impl Store for EtcdStore {
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
         self.write_at("delete", key, revision, TxnOp::delete(key, None)).map(drop)
     }
+
+    /// By a connection of its own, on which an answer may take as long as it takes until somebody writes.
+    fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {
+        let options = ConnectOptions::new().with_keep_alive(PULSE, PATIENCE).with_keep_alive_while_idle(true);
+        let (runtime, client) = dial(&self.endpoints, self.tls.as_ref(), options)?;
+        let (name, prefixes) = (self.name.clone(), prefixes.iter().map(ToString::to_string).collect());
+        Ok(Box::new(EtcdFollow { name, runtime, client, prefixes, known: Known::default(), watch: None }))
+    }
+}
+
+/// A connection, and the runtime that it lives in.
+fn dial(
+    endpoints: &[String],
+    tls: Option<&TlsFiles>,
+    options: ConnectOptions,
+) -> Result<(Runtime, Client), StoreError> {
+    let fail = |why: String| StoreError::Unavailable {
+        store: endpoints.join(","),
+        verb: "open",
+        key: String::new(),
+        why,
+    };
+    let runtime =
+        Builder::new_current_thread().enable_all().build().map_err(|error| fail(error.to_string()))?;
+    let mut options = options.with_connect_timeout(CONNECT);
+    if let Some(files) = tls {
+        options = options.with_tls(files.read().map_err(fail)?);
+    }
+    let client = runtime.block_on(Client::connect(endpoints, Some(options)));
+    let client = client.map_err(|error| fail(words(&error)))?;
+    Ok((runtime, client))
+}
+
+/// Whatever begins with a prefix, in the order of the keys.
+fn under(prefix: &str) -> GetOptions {
+    match prefix {
+        "" => GetOptions::new().with_all_keys(),
+        _ => GetOptions::new().with_prefix(),
+    }
+}
+
+fn key(found: &KeyValue) -> String {
+    String::from_utf8_lossy(found.key()).into_owned()
 }
 
 fn entry(found: &KeyValue) -> Entry {
-    Entry {
-        key: String::from_utf8_lossy(found.key()).into_owned(),
-        value: found.value().to_vec(),
-        revision: revision(found.mod_revision()),
-    }
+    Entry { key: key(found), value: found.value().to_vec(), revision: revision(found.mod_revision()) }
 }
 
 /// etcd counts from 1 up.

@@ -5,8 +5,8 @@ mod server;
 use ipam::blocks::{Allocator, Handle, Owner, Pool, Request, Rules};
 use ipam::moment::Moment;
 use ipam::store::{Store, StoreError};
-use server::Server;
-use store_etcd::EtcdStore;
+use server::{Certificates, Server};
+use store_etcd::{EtcdStore, TlsFiles};
 
 #[test]
 fn etcd_does_what_every_store_must() {
@@ -74,7 +74,27 @@ fn an_etcd_that_is_gone_is_told_and_found_again_when_it_is_back() {
 
 #[test]
 fn a_certificate_that_is_not_there_is_told_with_its_path() {
-    let files = store_etcd::TlsFiles { authority: Some("/nowhere/ca.pem".into()), identity: None };
+    let files = TlsFiles { authority: Some("/nowhere/ca.pem".into()), identity: None };
     let error = EtcdStore::connect(&["https://127.0.0.1:1".into()], Some(&files)).err().unwrap();
     assert!(error.to_string().contains("/nowhere/ca.pem: No such file"), "{error}");
+}
+
+#[test]
+fn an_etcd_with_certificates_is_talked_to_by_those_who_have_one() {
+    let certificates = Certificates::make();
+    let server = Server::start_with(&certificates);
+    let revision = server.store().create("/a", b"1").unwrap();
+    assert_eq!(server.store().get("/a").unwrap().unwrap().revision, revision);
+
+    let refused = |files: TlsFiles| {
+        // The handshake may be the connection's or the first request's.
+        let store = EtcdStore::connect(&[server.url()], Some(&files));
+        store.and_then(|store| store.get("/a")).unwrap_err().to_string()
+    };
+    let stranger = TlsFiles { authority: Some(certificates.path("stranger.pem")), ..certificates.files() };
+    let error = refused(stranger);
+    assert!(error.contains(&server.url()) && error.contains("invalid peer certificate"), "{error}");
+    let nobody = TlsFiles { identity: None, ..certificates.files() };
+    let error = refused(nobody);
+    assert!(error.starts_with(&format!("the store {} cannot ", server.url())), "{error}");
 }

@@ -7,11 +7,14 @@
 
 #![forbid(unsafe_code)]
 
+mod follow;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ipam::store::{Entry, Revision, Store, StoreError};
+use follow::SqliteFollow;
+use ipam::store::{Entry, Follow, Revision, Store, StoreError};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 /// How long a process waits for another that is writing.
@@ -53,6 +56,30 @@ impl SqliteStore {
 
     fn fail<'a>(&'a self, verb: &'static str, key: &'a str) -> impl Fn(rusqlite::Error) -> StoreError + 'a {
         move |error| unavailable(&self.path, verb, key, &error.to_string())
+    }
+
+    /// What a query finds under a prefix, with the keys: a prefix is a range of keys, up to the first that does not begin with it.
+    fn read_while<T>(
+        &self,
+        query: &str,
+        prefix: &str,
+        read: impl Fn(&rusqlite::Row<'_>) -> rusqlite::Result<(String, T)>,
+    ) -> Result<Vec<T>, StoreError> {
+        let connection = self.connection();
+        let read_all = || -> rusqlite::Result<Vec<T>> {
+            let mut query = connection.prepare_cached(query)?;
+            let mut rows = query.query([prefix])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let (key, one) = read(row)?;
+                if !key.starts_with(prefix) {
+                    break;
+                }
+                found.push(one);
+            }
+            Ok(found)
+        };
+        read_all().map_err(self.fail("list", prefix))
     }
 
     /// Looks at the revision under `key`, and does `act` if `wanted` is it.
@@ -97,24 +124,14 @@ impl Store for SqliteStore {
             .map_err(self.fail("get", key))
     }
 
-    /// A prefix is a range of keys: up to the first that does not begin with it.
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
-        let connection = self.connection();
-        let read = || -> rusqlite::Result<Vec<Entry>> {
-            let mut query = connection
-                .prepare_cached("SELECT key, value, revision FROM entries WHERE key >= ?1 ORDER BY key")?;
-            let mut rows = query.query([prefix])?;
-            let mut entries = Vec::new();
-            while let Some(row) = rows.next()? {
-                let entry = entry(row)?;
-                if !entry.key.starts_with(prefix) {
-                    break;
-                }
-                entries.push(entry);
-            }
-            Ok(entries)
-        };
-        read().map_err(self.fail("list", prefix))
+        let query = "SELECT key, value, revision FROM entries WHERE key >= ?1 ORDER BY key";
+        self.read_while(query, prefix, |row| entry(row).map(|entry| (entry.key.clone(), entry)))
+    }
+
+    fn keys(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        let query = "SELECT key FROM entries WHERE key >= ?1 ORDER BY key";
+        self.read_while(query, prefix, |row| row.get(0).map(|key: String| (key.clone(), key)))
     }
 
     fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
@@ -135,6 +152,10 @@ impl Store for SqliteStore {
             transaction.execute("DELETE FROM entries WHERE key = ?1", [key])
         });
         deleted.map(drop)
+    }
+
+    fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {
+        Ok(Box::new(SqliteFollow::new(&self.path, prefixes)?))
     }
 }
 

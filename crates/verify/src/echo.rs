@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use netlink::sys;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Place, Result};
 
@@ -15,11 +16,16 @@ use crate::{Error, Place, Result};
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// The address of a place, and the ports at which it answers there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Door {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Door {
+    /// The address.
     pub address: IpAddr,
+    /// Where streams are answered.
     pub tcp: u16,
+    /// Where datagrams are.
     pub udp: u16,
+    /// The largest packet that the link with this address promises to carry.
+    pub mtu: u32,
 }
 
 /// A place that answers until this is dropped.
@@ -50,11 +56,12 @@ impl Echo {
         let (mut doors, mut ears) = (Vec::new(), Vec::new());
         for address in &place.addresses {
             let open = place.netns.run(|| open(*address))?;
-            let (door, both) = open.map_err(|source| Error::Listen {
+            let (mut door, both) = open.map_err(|source| Error::Listen {
                 place: place.name.clone(),
                 address: *address,
                 source,
             })?;
+            door.mtu = place.promise(*address).unwrap_or(u32::MAX);
             doors.push(door);
             ears.extend(both);
         }
@@ -78,7 +85,7 @@ fn open(address: IpAddr) -> io::Result<(Door, [Ear; 2])> {
     let (tcp, udp) = (TcpListener::bind(any)?, UdpSocket::bind(any)?);
     tcp.set_nonblocking(true)?;
     udp.set_nonblocking(true)?;
-    let door = Door { address, tcp: tcp.local_addr()?.port(), udp: udp.local_addr()?.port() };
+    let door = Door { address, tcp: tcp.local_addr()?.port(), udp: udp.local_addr()?.port(), mtu: u32::MAX };
     Ok((door, [Ear::Tcp(tcp), Ear::Udp(udp)]))
 }
 

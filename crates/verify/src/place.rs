@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use kernel::rt::{address, link};
 use kernel::{Host, Netns};
+use serde::{Deserialize, Serialize};
 
 use crate::{is_global, Result};
 
 /// What a place is. Between two nodes nothing is promised by a pod network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A pod.
     Pod,
@@ -65,11 +67,13 @@ fn only(own: &[(IpAddr, u32)]) -> Vec<IpAddr> {
 /// The addresses that others may use, of links that are up.
 fn addresses(netns: &Netns) -> Result<Vec<(IpAddr, u32)>> {
     let mut host = Host::within(Netns::open(netns.path())?)?;
-    let mut found = Vec::new();
-    for link in link::list(&mut host.route)?.into_iter().filter(link::Link::is_up) {
-        let addresses = address::list(&mut host.route, link.index)?.into_iter();
-        let usable = addresses.filter(|one| !one.is_tentative() && !one.is_duplicate());
-        found.extend(usable.map(|one| one.ip).filter(is_global).map(|ip| (ip, link.mtu)));
-    }
-    Ok(found)
+    let links = link::list(&mut host.route)?;
+    // Of all links at once: one may go between two questions.
+    let all = address::list(&mut host.route, 0)?.into_iter();
+    let usable = all.filter(|one| !one.is_tentative() && !one.is_duplicate() && is_global(&one.ip));
+    let with_mtu = |one: address::Address| {
+        let link = links.iter().find(|link| link.index == one.link && link.is_up())?;
+        Some((one.ip, link.mtu))
+    };
+    Ok(usable.filter_map(with_mtu).collect())
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use netlink::sys;
 
 use crate::echo::Door;
-use crate::Place;
+use crate::{Kind, Place};
 
 /// How a packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,9 @@ fn large(place: &Place, door: &Door, patience: Duration) -> io::Result<Told> {
     let v6 = door.address.is_ipv6();
     sys::never_fragment(socket.as_fd(), v6)?;
     let by_link = place.promise(socket.local_addr()?.ip());
-    let promised = by_link.map_or_else(|| sys::path_mtu(socket.as_fd(), v6), Ok)?;
+    let own = by_link.map_or_else(|| sys::path_mtu(socket.as_fd(), v6), Ok)?;
+    // A node's links are wider than its pods': a tunnel takes its share of what pods may send.
+    let promised = if place.kind == Kind::Node { own.min(door.mtu) } else { own };
     // The headers of IP and UDP; and no datagram of UDP is larger than 65,507 bytes, whatever lo promises.
     let headers = if v6 { 48 } else { 28 };
     let size = (promised as usize).saturating_sub(headers).min(65_000);
@@ -165,7 +167,6 @@ fn large(place: &Place, door: &Door, patience: Duration) -> io::Result<Told> {
 /// Sends echo requests from the namespace of the calling thread until one is answered; returns how long that one took.
 pub fn ping(to: IpAddr, patience: Duration) -> io::Result<Duration> {
     let socket = UdpSocket::from(sys::icmp_socket(to.is_ipv6())?);
-    socket.set_read_timeout(Some((patience / TRIES).max(Duration::from_millis(1))))?;
     // Everybody in this namespace hears all echoes: ours are known by what they carry.
     let token: [u8; 8] = sys::random()?;
     let mut echo = *b"\x08\0\0\0\0\x2a\0\x01........";
@@ -176,19 +177,42 @@ pub fn ping(to: IpAddr, patience: Duration) -> io::Result<Duration> {
         let sum = checksum(&echo).to_be_bytes();
         echo[2..4].copy_from_slice(&sum);
     }
-    let start = Instant::now();
-    while start.elapsed() < patience {
+    let wait = (patience / TRIES).max(Duration::from_millis(1));
+    for _ in 0..TRIES {
         let sent = Instant::now();
         socket.send_to(&echo, SocketAddr::new(to, 0))?;
-        let mut buffer = [0; 256];
-        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-            // An IPv4 socket hears its own request, too, when it asks itself: type 8.
-            if from.ip() == to && buffer[..length].ends_with(&token) {
-                return Ok(sent.elapsed());
-            }
+        if heard(&socket, to, &token, sent + wait)? {
+            return Ok(sent.elapsed());
         }
     }
     Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Whether `to` answers with `token` before `end`, however much else is heard meanwhile.
+fn heard(socket: &UdpSocket, to: IpAddr, token: &[u8], end: Instant) -> io::Result<bool> {
+    let mut buffer = [0; 256];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        socket.set_read_timeout(Some(left))?;
+        // An error is somebody's word about an echo, not necessarily ours.
+        let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+        let heard = &buffer[..length];
+        if from.ip() == to && is_reply(heard, to.is_ipv6()) && heard.ends_with(token) {
+            return Ok(true);
+        }
+    }
+}
+
+/// Who asks itself hears its own request, too. A socket of IPv4 hears the header of IP before that of ICMP.
+fn is_reply(heard: &[u8], v6: bool) -> bool {
+    match (v6, heard) {
+        (true, [kind, ..]) => *kind == 129,
+        (false, [first, ..]) => heard.get(usize::from(first & 0xf) * 4) == Some(&0),
+        (_, []) => false,
+    }
 }
 
 fn checksum(bytes: &[u8]) -> u16 {
@@ -209,6 +233,14 @@ mod tests {
         assert!(read_answer(b"\xff\xff", 5).is_err());
         let (seen, sent, arrived) = read_answer(b"10.0.0.1 7", 9).unwrap();
         assert_eq!((seen, sent, arrived), (Some("10.0.0.1".parse().unwrap()), 9, 7));
+    }
+
+    #[test]
+    fn a_request_is_no_reply() {
+        assert!(is_reply(&[129, 0], true) && !is_reply(&[128, 0], true));
+        let after_header = |kind: u8| [&[0x45; 20][..], &[kind]].concat();
+        assert!(is_reply(&after_header(0), false) && !is_reply(&after_header(8), false));
+        assert!(!is_reply(&[], true) && !is_reply(&[0x45], false));
     }
 
     #[test]

@@ -54,6 +54,25 @@ impl Report {
         cells
     }
 
+    /// The three rules of the model: what each asks for, and how many answers out of how many questions were so.
+    pub fn rules(&self) -> [(&'static str, usize, usize); 3] {
+        let count = |asks: &dyn Fn(&Outcome) -> bool| {
+            let asked = self.outcomes.iter().filter(|one| asks(one));
+            asked.fold((0, 0), |(good, all), one| (good + usize::from(one.result.is_ok()), all + 1))
+        };
+        let between =
+            |one: &Outcome, from: Kind| self.places[one.from].1 == from && self.places[one.to].1 == Kind::Pod;
+        let pods = count(&|one| between(one, Kind::Pod));
+        let nodes = count(&|one| between(one, Kind::Node));
+        // An echo does not tell as whom its sender was seen.
+        let seen = count(&|one| between(one, Kind::Pod) && one.protocol != Protocol::Icmp);
+        [
+            ("every pod reaches every pod", pods.0, pods.1),
+            ("every node reaches every pod", nodes.0, nodes.1),
+            ("a pod is seen with its own address", seen.0, seen.1),
+        ]
+    }
+
     /// One failure as a sentence.
     pub fn sentence(&self, outcome: &Outcome) -> String {
         let name = |place: usize| self.places.get(place).map_or("?", |(name, _)| name);

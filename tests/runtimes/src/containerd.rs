@@ -30,6 +30,8 @@ pub struct Unlike<'a> {
     pub pause: Option<&'a str>,
     /// The folder with containerd's programs.
     pub programs: Option<&'a str>,
+    /// No network: whoever is tested writes it.
+    pub no_network: bool,
 }
 
 impl Containerd {
@@ -45,7 +47,9 @@ impl Containerd {
         let pause = pause.unwrap_or_else(|| panic!("{GUIDE} sets no sandbox_image"));
         let wanted = unlike.pause.unwrap_or(crate::image::PAUSE);
         stage.write(CONFIG, &config.replace(pause, &format!("  sandbox_image = \"{wanted}\"")));
-        stage.write(NETWORK, &network());
+        if !unlike.no_network {
+            stage.write(NETWORK, &network());
+        }
         let path =
             [Some(GATES), unlike.programs, Some(PATH)].into_iter().flatten().collect::<Vec<_>>().join(":");
         let mut containerd = Containerd { stage, daemon: None, path };

@@ -1,9 +1,10 @@
-# Makes a stage and holds it until standard input ends; $1 is the script of its first process (stage.sh).
+# Makes a stage and holds it until standard input ends; $1 is the script of its first process (stage.sh), $2 the folder that is
+# its disk, if it has one.
 #
 # This shell stays outside: when the first process has ended, and with it everything in its process namespace, it takes
 # away the only thing that outlives them, the stage's groups in the machine's cgroup hierarchies.
 set -eu
-name=podwire-stage-$$
+name=podwire-stage-$$ disk=${2:-}
 # One line a hierarchy: where it is mounted, its kind, its options.
 hierarchies=$(while read -r _ path kind options _; do
   case $kind in cgroup | cgroup2) echo "$path $kind $options" ;; esac
@@ -27,7 +28,7 @@ remove_group() {
 }
 
 each make_group
-export name hierarchies
+export name hierarchies disk
 # The groups are joined before the namespace is made: they become its root.
 sh -c 'echo "$hierarchies" | while read -r path _; do echo $$ >"$path/$name/cgroup.procs"; done
   exec unshare --net --mount --pid --cgroup --ipc --fork --kill-child --propagation private -- sh -c "$1"' sh "$1" || true

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use podwire_tests::{ours, Node, Pod, GO};
@@ -34,13 +34,22 @@ pub struct Stage {
 impl Stage {
     /// A fresh machine with these plugins in `/opt/cni/bin`.
     pub fn new(plugins: Plugins) -> Stage {
-        let mut holder = Command::new("sh");
-        // A key pressed to end the test must not end the shell that cleans up after it.
-        holder.args(["-c", HOLD, "stage", FIRST]).process_group(0);
-        let node = Node::held_by(holder, &["--net", "--mount", "--pid", "--cgroup", "--ipc"]);
-        let stage = Stage { node };
+        let stage = Stage::held("");
         stage.install(plugins);
         stage
+    }
+
+    /// A machine without plugins, whose disk is this folder: what it writes under `/var`, `/etc` and `/opt` is there when another
+    /// one is made of the same folder, as after a reboot.
+    pub fn with_disk(folder: &Path) -> Stage {
+        Stage::held(&folder.display().to_string())
+    }
+
+    fn held(disk: &str) -> Stage {
+        let mut holder = Command::new("sh");
+        // A key pressed to end the test must not end the shell that cleans up after it.
+        holder.args(["-c", HOLD, "stage", FIRST, disk]).process_group(0);
+        Stage { node: Node::held_by(holder, &["--net", "--mount", "--pid", "--cgroup", "--ipc"]) }
     }
 
     /// Puts these plugins into `/opt/cni/bin`, each moved over the one that is there, as an installation does under

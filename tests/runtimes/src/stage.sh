@@ -1,4 +1,5 @@
-# The first process of a stage, in new namespaces; $hierarchies are the machine's cgroup mounts.
+# The first process of a stage, in new namespaces; $hierarchies are the machine's cgroup mounts, $disk the folder that is its disk,
+# or nothing: then its files are in memory.
 set -e
 # By the machine's /proc, which is still mounted: our number out there.
 read -r pid _ </proc/self/stat
@@ -19,13 +20,18 @@ echo "$hierarchies" | while read -r path kind options; do
       mkdir "$path/first" && echo $$ >"$path/first/cgroup.procs" ;;
   esac
 done
-for folder in /run /var/lib /var/log /var/tmp; do mount -t tmpfs -o mode=755 none $folder; done
+for folder in /var/lib /var/log /var/tmp; do
+  if [ -n "$disk" ]; then mkdir -p "$disk$folder" && mount --bind "$disk$folder" $folder; else mount -t tmpfs -o mode=755 none $folder; fi
+done
+# Last of them, since the disk may be a folder there.
+mount -t tmpfs -o mode=755 none /run
 # What is written under /etc and /opt stays here.
+is_new=$([ -e /var/lib/stage ] || echo yes)
 for folder in etc opt; do
   mkdir -p /var/lib/stage/$folder /var/lib/stage/$folder.work
   mount -t overlay -o lowerdir=/$folder,upperdir=/var/lib/stage/$folder,workdir=/var/lib/stage/$folder.work none /$folder
 done
-rm -rf /etc/cni /opt/cni
+if [ -n "$is_new" ]; then rm -rf /etc/cni /opt/cni; fi
 mkdir -p /etc/cni/net.d /opt/cni/bin /run/netns /run/test /run/lock /var/lib/cni
 mount --make-rshared /
 ip link set lo up

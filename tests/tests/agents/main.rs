@@ -1,8 +1,27 @@
 //! `podwire agent` on three nodes: the roads open by themselves, carry packets, and heal.
 
+mod api;
+mod api_away;
+mod api_server;
+mod bad_input;
+mod bgp;
+mod blocks;
+mod claims;
+mod crowd;
+mod cutting;
+mod failsafe;
 mod faults;
+mod kubernetes;
+mod migration;
+mod pings;
+mod policies;
+mod readiness;
+mod seeing;
 mod stage;
+mod unbroken;
+mod vigil;
 
+use podwire_tests::{ours, podwire, project};
 use serde_json::json;
 use stage::{net_conf, Stage, Store};
 
@@ -60,10 +79,101 @@ fn the_node_is_announced_when_its_roads_are_open() {
     assert!(env.contains("FLANNEL_MTU=1330"), "{env}");
     let list = stage.node(1).json("cat /run/cni-conf/10-podwire.conflist");
     assert_eq!(list["plugins"][0]["type"], "flannel");
-    let metrics = stage.node(1).sh("python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/metrics').read().decode())\"");
+    let metrics = stage.metrics(1);
     for line in ["podwire_agent_ready 1", "podwire_agent_peers 0", "podwire_agent_comparison_seconds_count"] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
+}
+
+#[test]
+fn what_plugins_took_and_what_is_taken_is_counted() {
+    let stage = Stage::ready(Store::Embedded, json!({"Type": "vxlan"}));
+    let taken =
+        [&podwire(), "cni", "del", "cbr0", "pod1", "--plugin-dir", &ours(), "--conf-dir", "/run/cni-conf"];
+    let counted = |line: &str| {
+        let metrics = stage.metrics(1);
+        assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");
+    };
+    counted("podwire_agent_plugin_call_seconds_count{verb=\"ADD\",plugin=\"flannel\"} 1");
+    counted("podwire_agent_plugin_call_seconds_count{verb=\"ADD\",plugin=\"portmap\"} 1");
+    // One of each family, and the bridge's own are none of a pod's.
+    counted("podwire_agent_range_addresses_taken 2");
+    // Both families: two peers each.
+    counted("podwire_agent_kernel_objects{kind=\"route\"} 4");
+    counted("podwire_agent_kernel_objects{kind=\"device\"} 2");
+    assert_eq!(stage.node(1).output(&taken, &[]).status, 0);
+    counted("podwire_agent_plugin_call_seconds_count{verb=\"DEL\",plugin=\"flannel\"} 1");
+    counted("podwire_agent_range_addresses_taken 0");
+}
+
+#[test]
+fn what_is_sent_to_a_pod_that_is_not_there_goes_nowhere_if_so_wished() {
+    let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+    stage.start_agent(1, &["--ip-blackhole-route"]);
+    stage.wait_ready(1);
+    let range = stage.status(1)["ranges"][0].as_str().expect("a range").to_string();
+    let node = stage.node(1);
+    let holes = node.sh("ip route show proto 112 type blackhole; ip -6 route show proto 112 type blackhole");
+    assert!(holes.contains(&range) && holes.lines().count() == 2, "{holes}");
+    // A pod's own way is better.
+    stage.add_pod(1, "pod1");
+    let address = stage.address(1, "pod1");
+    let way = stage.node(1).sh(&format!("ip route get {address}"));
+    assert!(way.contains("dev cni0"), "{way}");
+    // And it is as wanted: nothing is done about it again and again.
+    let changes = |stage: &Stage| {
+        let metrics = stage.metrics(1);
+        metrics.lines().find(|line| line.starts_with("podwire_agent_kernel_changes_total")).map(String::from)
+    };
+    let before = changes(&stage);
+    stage.node(1).sh("ip link set eth0 txqueuelen 900");
+    let comparisons = |stage: &Stage| {
+        let metrics = stage.metrics(1);
+        metrics.lines().find(|line| line.starts_with("podwire_agent_comparisons_total")).map(String::from)
+    };
+    let count = comparisons(&stage);
+    stage.node(1).sh("ip link set eth0 txqueuelen 901");
+    stage.wait_until("it was looked at", |stage| comparisons(stage) != count);
+    assert_eq!(changes(&stage), before);
+}
+
+#[test]
+fn the_administrators_own_commands_make_the_roads() {
+    let verb = |verb: &str| format!("sh /run/road {verb} $PUBLIC_IP $SUBNET");
+    let backend = json!({
+        "Type": "extension", "PreStartupCommand": "echo hello from here", "PostStartupCommand": verb("start"),
+        "SubnetAddCommand": verb("add"), "SubnetRemoveCommand": verb("remove"),
+    });
+    let conf = json!({"Network": "10.244.0.0/16", "Backend": backend});
+    let mut stage = Stage::new(Store::Etcd, &conf);
+    for number in [1, 2] {
+        // A host-gw in a line of shell.
+        let script = "cat >> /run/heard; echo \"$*\" >> /run/calls; \
+                      case $1 in add) exec ip route replace $3 via $2;; remove) exec ip route del $3;; esac";
+        stage.node(number).write("/run/road", script);
+        stage.start_agent(number, &[]);
+    }
+    for number in [1, 2] {
+        stage.wait_ready(number);
+        stage.add_pod(number, &format!("pod{number}"));
+    }
+    let target = stage.address(2, "pod2");
+    stage.wait_until("pod1 reaches pod2", |stage| {
+        stage.node(1).can(&format!("ip netns exec pod1 ping -c 1 -W 1 {target}"))
+    });
+    assert!(stage.node(1).sh("cat /run/heard").contains("hello from here"));
+    let range = stage.status(2)["ranges"][0].as_str().expect("a range").to_string();
+    assert_eq!(stage.node(1).sh(&format!("grep -c 'add 192.168.10.12 {range}' /run/calls")).trim(), "1");
+
+    // It leaves while the other is down.
+    stage.kill_agent(1);
+    stage.kill_agent(2);
+    stage.etcdctl(&format!("del /coreos.com/network/subnets/{}", range.replace('/', "-")));
+    stage.start_agent(1, &[]);
+    stage.wait_until("it is removed", |stage| {
+        stage.node(1).can(&format!("grep -q 'remove 192.168.10.12 {range}' /run/calls"))
+    });
+    assert!(!stage.node(1).can(&format!("ip route show | grep -q '^{range} via'")));
 }
 
 #[test]
@@ -108,4 +218,56 @@ fn a_config_that_makes_no_sense_is_told() {
         let said = process.expect(&[says]);
         assert!(said.contains("ERROR") || said.contains("because"), "{folder:?}: {said}");
     }
+}
+
+/// Whoever tightens the unit learns here whether the agent can still work.
+#[test]
+fn the_unit_for_systemd_leaves_the_agent_the_rights_that_it_needs() {
+    let unit = std::fs::read_to_string(project("deploy/systemd/podwire-agent.service")).expect("the unit");
+    let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("its rights");
+    let rights: Vec<String> = line
+        .split(' ')
+        .map(|right| format!("+{}", right.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
+    let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+    let bounds = format!("--bounding-set=-all,{}", rights.join(","));
+    for number in [1, 3] {
+        stage.start_agent_behind(number, &["setpriv", &bounds, "--no-new-privs"], &["--not-ready", "status"]);
+    }
+    for number in [1, 3] {
+        stage.wait_ready(number);
+        stage.add_pod(number, &format!("pod{number}"));
+    }
+    let target = stage.address(3, "pod3");
+    stage.wait_until("pod1 reaches pod3", |stage| {
+        stage.node(1).can(&format!("ip netns exec pod1 ping -c 1 -W 1 {target}"))
+    });
+}
+
+#[test]
+fn a_cluster_is_proven_from_each_of_its_nodes() {
+    let stage = Stage::ready(Store::Embedded, json!({"Type": "vxlan"}));
+    let podwire = podwire();
+    let answer = format!("exec {podwire} verify --answer 60s --name n3 > /run/test/n3.json");
+    let mut command = stage.node(3).command("sh");
+    command.args(["-c", &answer]);
+    let _answering = podwire_tests::Process::start(command);
+    stage.wait_until("n3 tells where it answers", |stage| {
+        stage.node(3).can("grep -q ']' /run/test/n3.json && tail -1 /run/test/n3.json | grep -q '^]'")
+    });
+    let told = stage.node(3).sh("cat /run/test/n3.json");
+    stage.node(1).write("/run/test/n3.json", &told);
+    let said = stage
+        .node(1)
+        .output(&[&podwire, "verify", "--with", "/run/test/n3.json", "--name", "n1", "--json"], &[]);
+    let report: serde_json::Value = serde_json::from_str(&said.stdout).expect("a report");
+    let probes = report["probes"].as_array().expect("probes");
+    let over_there = |one: &&serde_json::Value| one["from"] == "pod1" && one["to"] == "pod3@n3";
+    let asked: Vec<_> = probes.iter().filter(over_there).collect();
+    assert_eq!(asked.len(), 8, "two families, four protocols: {}", said.stdout);
+    assert!(asked.iter().all(|one| one["failure"].is_null()), "{asked:?}");
+    // What it asks is refused with a word if it is no such file.
+    stage.node(1).write("/run/test/odd.json", "{}");
+    let said = stage.node(1).output(&[&podwire, "verify", "--with", "/run/test/odd.json"], &[]);
+    assert!(said.status != 0 && said.stderr.contains("/run/test/odd.json"), "{}", said.stderr);
 }

@@ -5,9 +5,9 @@ use serde_json::{json, Value};
 
 use crate::{assert_refused, check_everywhere, Scene, CONFIG, DECODE, ENV, NETNS, VERSION};
 
-/// Those that serve without anybody else: dhcp needs a server, which `tests/dhcp.rs` has.
+/// Those that serve without anybody else: dhcp needs a server, which `tests/dhcp.rs` has, and calico-ipam pools.
 fn served() -> impl Iterator<Item = String> {
-    types().into_iter().filter(|kind| kind != "dhcp")
+    types().into_iter().filter(|kind| !["dhcp", "calico-ipam"].contains(&kind.as_str()))
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
     for kind in served().filter(|kind| can_serve(kind)) {
         let request = scene.request(&kind).set("name", json!("n".repeat(300)));
         match kind.as_str() {
-            "bridge" | "flannel" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan" | "dummy"
-            | "host-device" | "tap" => {
+            "bridge" | "calico" | "flannel" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan"
+            | "dummy" | "host-device" | "tap" => {
                 assert_refused(&scene, &kind, &request, CONFIG, &["name", "300", "255"]);
                 // And so it is no reason to keep a pod.
                 assert_eq!(request.env("CNI_COMMAND", "DEL").run().status, 0);
@@ -160,6 +160,7 @@ fn a_namespace_that_is_none_is_refused() {
         "flannel",
         "dhcp",
         "bridge",
+        "calico",
         "ptp",
         "macvlan",
         "ipvlan",

@@ -77,6 +77,10 @@ fn good(kind: &str) -> Value {
         "bridge" => json!({"type": kind, "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": pool}),
         "flannel" => json!({"type": kind, "delegate": {"type": "ptp"}}),
         "ptp" => json!({"type": kind, "ipMasq": true, "ipam": pool}),
+        "calico" => json!({"type": kind, "ipam": pool}),
+        "calico-ipam" => {
+            json!({"type": kind, "datastore_type": "sqlite", "nodename": "node1", "ipam": {"type": kind}})
+        }
         "macvlan" | "ipvlan" => json!({"type": kind, "master": "wire", "ipam": pool}),
         "vlan" => json!({"type": kind, "master": "wire", "vlanId": 5, "ipam": pool}),
         "dummy" | "host-local" => json!({"type": kind, "ipam": pool}),

@@ -1,6 +1,6 @@
 //! Every plugin type at the end of a chain in which it makes sense, and ways to make its ADD fail.
 
-use podwire_tests::{should_try, Chain, Node, Pod};
+use podwire_tests::{podwire, should_try, Chain, Node, Pod};
 use serde_json::{json, Value};
 
 /// A plugin type, at the end of a chain in which it makes sense.
@@ -35,6 +35,10 @@ const SUBNET: &str =
 pub fn node() -> Node {
     let node = Node::new();
     node.write("/run/test/subnet.env", SUBNET);
+    // Pools that a cluster of one shares, and a first pod, so that everything is there that lasts.
+    for (name, cidr) in [("v4", "10.244.0.0/24"), ("v6", "fd44::/112")] {
+        node.sh(&format!("{} ipam pool {name} {cidr}", podwire()));
+    }
     node
 }
 
@@ -105,6 +109,30 @@ pub fn all_rows() -> Vec<Row> {
                 failure("a route of the pool leads nowhere", |_, _, chain| {
                     chain.plugins[0]["ipam"]["routes"] =
                         json!([{"dst": "198.51.100.0/24", "gw": "203.0.113.1"}]);
+                }),
+            ],
+        },
+        Row {
+            kind: "calico",
+            plugins: vec![json!({"type": "calico", "mtu": 1400, "ipam": pool})],
+            failures: vec![
+                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("another network's interface has that name", taken_by_another_network),
+                failure("the second pool is full", full_pool),
+                failure("the node has a route to the address already", |node, _, _| {
+                    node.sh("for host in 2 3 4; do ip route add blackhole 10.8.0.$host; done");
+                }),
+            ],
+        },
+        Row {
+            kind: "calico-ipam",
+            plugins: vec![json!({"type": "calico", "datastore_type": "sqlite", "nodename": "node1",
+                "ipam": {"type": "calico-ipam", "assign_ipv6": "true"}})],
+            failures: vec![
+                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("another network's interface has that name", taken_by_another_network),
+                failure("there is no such pool", |_, _, chain| {
+                    chain.plugins[0]["ipam"]["ipv6_pools"] = json!(["none"]);
                 }),
             ],
         },

@@ -1,25 +1,38 @@
 //! Which store is meant.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use cni::json;
 use ipam::blocks::{Allocator, Rules};
 use ipam::moment::Moment;
-use ipam::store::Store;
+use ipam::store::{Store, StoreError};
+use serde_json::Value;
 use store_etcd::{EtcdStore, TlsFiles};
+use store_kubernetes::{ApiGroup, KubernetesStore, Pods};
 use store_sqlite::SqliteStore;
 
 use crate::Failure;
 
 const DEFAULT: &str = "/var/lib/podwire/ipam.db";
+const KUBERNETES: &str = "kubernetes";
 
-#[derive(Debug, Args)]
-pub(super) struct Place {
-    /// Where pools and blocks are: a file of SQLite, or members of etcd like http://10.0.0.1:2379,http://10.0.0.2:2379
-    /// [default: $ETCD_ENDPOINTS or /var/lib/podwire/ipam.db].
-    #[arg(long, value_name = "FILE|URLS")]
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Place {
+    /// Where pools and blocks are: a file of SQLite, members of etcd like http://10.0.0.1:2379,http://10.0.0.2:2379, or
+    /// kubernetes [default: kubernetes if $DATASTORE_TYPE says so, else $ETCD_ENDPOINTS or /var/lib/podwire/ipam.db].
+    #[arg(long, value_name = "FILE|URLS|kubernetes")]
     store: Option<String>,
+    /// A kubeconfig file: for the store kubernetes, and for what is known of pods beside any store
+    /// [default: $KUBECONFIG, or, for kubernetes, the pod that it runs in].
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Which of Calico's custom resources, for kubernetes: crd.projectcalico.org/v1 or projectcalico.org/v3
+    /// [default: $CALICO_API_GROUP, or what the server has].
+    #[arg(long, value_name = "GROUP")]
+    calico_api_group: Option<ApiGroup>,
     /// Who signed etcd's certificate, in PEM [default: $ETCD_CA_CERT_FILE].
     #[arg(long, value_name = "FILE")]
     etcd_ca_cert_file: Option<PathBuf>,
@@ -32,36 +45,118 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The datastore that a network's config names, in Calico's words. `sqlite` is ours, for a machine without a cluster.
+    pub(super) fn of_config(config: &Value) -> Place {
+        let text = |key: &str| json::get(config, key).and_then(Value::as_str).map(str::to_owned);
+        let path = |key: &str| text(key).filter(|text| !text.is_empty()).map(PathBuf::from);
+        let kubernetes = json::get(config, "kubernetes").and_then(|section| json::get(section, "kubeconfig"));
+        let store = match text("datastore_type").as_deref() {
+            Some(KUBERNETES) => Some(KUBERNETES.into()),
+            Some("sqlite") => Some(text("sqlite_path").unwrap_or_else(|| DEFAULT.into())),
+            _ => text("etcd_endpoints"),
+        };
+        Place {
+            store,
+            kubeconfig: kubernetes.and_then(Value::as_str).map(PathBuf::from),
+            calico_api_group: text("calico_api_group").and_then(|group| group.parse().ok()),
+            etcd_ca_cert_file: path("etcd_ca_cert_file"),
+            etcd_cert_file: path("etcd_cert_file"),
+            etcd_key_file: path("etcd_key_file"),
+        }
+    }
+
+    /// A store by its name, with what the variables tell of it.
+    pub(crate) fn at(store: String, kubeconfig: Option<PathBuf>) -> Place {
+        Place { store: Some(store), kubeconfig, ..Place::default() }
+    }
+
+    /// Opens the store, for a daemon: what fails is the store's, and is tried again.
+    pub(crate) fn open_or_tell(&self) -> Result<Box<dyn Store>, StoreError> {
+        self.open("open the store of blocks", true).map_err(|failure| StoreError::Unavailable {
+            store: self.store.clone().unwrap_or_else(|| "of blocks".into()),
+            verb: "open",
+            key: String::new(),
+            why: failure.error.to_string(),
+        })
+    }
+
+    /// The store's name, as it is told or as Calico's variables say.
+    fn name(&self) -> String {
+        self.store.clone().or_else(by_calicos_variables).unwrap_or_else(|| DEFAULT.into())
+    }
+
+    /// Who knows the cluster's pods: the store itself, if it is Kubernetes, or the API that is named beside another one. None, if there is no
+    /// Kubernetes.
+    pub(crate) fn pods(&self) -> Option<Result<Pods, String>> {
+        let kubeconfig = self.kubeconfig();
+        let is_there = kubeconfig.is_some() || self.name() == KUBERNETES;
+        is_there.then(|| Pods::connect(kubeconfig.as_deref()))
+    }
+
     /// Opens the store. A file that is not there is made only if `make` says so.
-    pub(super) fn open(&self, what: &str, make: bool) -> Result<Box<dyn Store>, Failure> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let store =
-            self.store.clone().or_else(|| variable("ETCD_ENDPOINTS")).unwrap_or_else(|| DEFAULT.into());
-        let opened: Result<Box<dyn Store>, _> = match store.contains("://") {
-            true => {
-                let file = |option: &Option<PathBuf>, name: &str| {
-                    option.clone().or_else(|| variable(name).map(PathBuf::from))
-                };
-                let authority = file(&self.etcd_ca_cert_file, "ETCD_CA_CERT_FILE");
-                let identity = file(&self.etcd_cert_file, "ETCD_CERT_FILE")
-                    .zip(file(&self.etcd_key_file, "ETCD_KEY_FILE"));
-                let files =
-                    (authority.is_some() || identity.is_some()).then_some(TlsFiles { authority, identity });
-                let members: Vec<String> = store.split(',').map(|member| member.trim().into()).collect();
-                EtcdStore::connect(&members, files.as_ref()).map(|store| Box::new(store) as Box<dyn Store>)
-            }
-            false => {
-                let path = Path::new(store.strip_prefix("sqlite:").unwrap_or(&store));
+    pub(crate) fn open(&self, what: &str, make: bool) -> Result<Box<dyn Store>, Failure> {
+        let store = self.name();
+        let told = |error: StoreError| super::to(what)(error.into());
+        match store.as_str() {
+            KUBERNETES => self.open_kubernetes(what),
+            members if members.contains("://") => self.open_etcd(members).map_err(told),
+            file => {
+                let path = Path::new(file.strip_prefix("sqlite:").unwrap_or(file));
                 if !make && !path.exists() {
                     let error = cni::Error::internal(format!("there is no {}", path.display()));
                     let hint = "name a store with --store; podwire ipam pool makes a new one";
                     return Err(Failure::new(what, error.with_details(hint)));
                 }
-                SqliteStore::open(path).map(|store| Box::new(store) as Box<dyn Store>)
+                if let Some(folder) = path.parent().filter(|_| make) {
+                    // What fails here is told by whoever opens the file.
+                    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+                }
+                Ok(Box::new(SqliteStore::open(path).map_err(told)?))
+            }
+        }
+    }
+
+    /// The kubeconfig that was named.
+    pub(crate) fn kubeconfig(&self) -> Option<PathBuf> {
+        file(&self.kubeconfig, "KUBECONFIG")
+    }
+
+    fn open_etcd(&self, members: &str) -> Result<Box<dyn Store>, StoreError> {
+        let authority = file(&self.etcd_ca_cert_file, "ETCD_CA_CERT_FILE");
+        let identity =
+            file(&self.etcd_cert_file, "ETCD_CERT_FILE").zip(file(&self.etcd_key_file, "ETCD_KEY_FILE"));
+        let files = (authority.is_some() || identity.is_some()).then_some(TlsFiles { authority, identity });
+        let members: Vec<String> = members.split(',').map(|member| member.trim().into()).collect();
+        Ok(Box::new(EtcdStore::connect(&members, files.as_ref())?))
+    }
+
+    fn open_kubernetes(&self, what: &str) -> Result<Box<dyn Store>, Failure> {
+        let named = variable("CALICO_API_GROUP").map(|text| text.parse::<ApiGroup>()).transpose();
+        let group = match (self.calico_api_group, named) {
+            (Some(group), _) => Some(group),
+            (None, Ok(group)) => group,
+            (None, Err(why)) => {
+                return Err(Failure::new(what, cni::Error::internal(format!("$CALICO_API_GROUP: {why}"))))
             }
         };
-        opened.map_err(|error| super::to(what)(error.into()))
+        let store = KubernetesStore::connect(self.kubeconfig().as_deref(), group);
+        Ok(Box::new(store.map_err(|error| super::to(what)(error.into()))?))
     }
+}
+
+fn by_calicos_variables() -> Option<String> {
+    match variable("DATASTORE_TYPE").as_deref() {
+        Some(KUBERNETES) => Some(KUBERNETES.into()),
+        _ => variable("ETCD_ENDPOINTS"),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn file(option: &Option<PathBuf>, name: &str) -> Option<PathBuf> {
+    option.clone().or_else(|| variable(name).map(PathBuf::from))
 }
 
 /// The rules of a store.

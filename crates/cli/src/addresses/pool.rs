@@ -1,6 +1,7 @@
 //! `podwire ipam pool`: makes a pool. In a cluster with Calico, calicoctl does that as well.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use ipam::blocks::Encapsulation;
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -9,7 +10,15 @@ use crate::{Answer, Failure};
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire ipam pool pods 10.244.0.0/16
-  podwire ipam pool west 10.245.0.0/16 --block-size 28 --nodes 'zone == \"west\"'";
+  podwire ipam pool west 10.245.0.0/16 --block-size 28 --nodes 'zone == \"west\"'
+  podwire ipam pool pods 10.244.0.0/16 --vxlan cross-subnet --nat-outgoing";
+
+/// When something is put around packets.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum When {
+    Always,
+    CrossSubnet,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Pool {
@@ -26,6 +35,15 @@ pub(crate) struct Pool {
     /// For namespaces with such labels only.
     #[arg(long, value_name = "SELECTOR")]
     namespaces: Option<String>,
+    /// Packets between nodes travel in UDP; with cross-subnet, only where a router is between the nodes.
+    #[arg(long, value_name = "WHEN")]
+    vxlan: Option<When>,
+    /// Packets between nodes travel in IPv4 packets.
+    #[arg(long, value_name = "WHEN", conflicts_with = "vxlan")]
+    ipip: Option<When>,
+    /// The world sees the node's address and not the pod's.
+    #[arg(long)]
+    nat_outgoing: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -39,6 +57,14 @@ impl Pool {
         }
         pool = self.nodes.iter().fold(pool, |pool, selector| pool.for_nodes(selector));
         pool = self.namespaces.iter().fold(pool, |pool, selector| pool.for_namespaces(selector));
+        let vxlan = self.vxlan.map(|when| (Encapsulation::Vxlan, when));
+        let around = vxlan.or_else(|| self.ipip.map(|when| (Encapsulation::Ipip, when)));
+        if let Some((kind, when)) = around {
+            pool = pool.with_encapsulation(kind, matches!(when, When::CrossSubnet));
+        }
+        if self.nat_outgoing {
+            pool = pool.with_nat_outgoing();
+        }
         let nobody = Default::default();
         pool.selects_node(&nobody).and(pool.selects_namespace(&nobody)).map_err(super::to(&what))?;
         let refuse =
@@ -46,6 +72,9 @@ impl Pool {
         if self.block_size.is_some_and(|length| length != pool.block_size()) {
             let why = format!("{} cannot be cut into blocks of that size", self.cidr);
             return refuse(why, "blocks are /20 to /32, or /116 to /128, and not larger than the pool");
+        }
+        if self.ipip.is_some() && self.cidr.addr().is_ipv6() {
+            return refuse("IPIP carries IPv4 only".into(), "take --vxlan");
         }
         let store = self.place.open(&what, true)?;
         let overlaps = |other: &&ipam::blocks::Pool| {

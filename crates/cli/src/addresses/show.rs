@@ -17,6 +17,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire ipam show --borrowed         addresses that pods of other nodes have
   podwire ipam show --ip 10.244.1.5    who has it
   podwire ipam show --store http://10.0.0.1:2379 --json
+  podwire ipam show --store kubernetes --kubeconfig admin.conf
 
 IN USE counts addresses that cool down, too. RESERVED counts reserved addresses that nobody has.";
 

@@ -48,7 +48,7 @@ impl Place {
 /// A cable between two places, with an address at each end.
 pub(super) fn join(node: &Place, near: &str, world: &Place, far: &str) -> Result<()> {
     let owner = Owner::new("demo:world", "world", "uplink");
-    let cable = Veth { name: "uplink", owner: &owner, mtu: 0, mac: None, port: None };
+    let cable = Veth { name: "uplink", owner: &owner, mtu: 0, mac: None, port: None, end: None };
     let made = world.host().and_then(|mut host| Ok(cable.create(&mut host, &node.netns)?))?;
     for (place, name, ip) in [(node, "uplink", near), (world, made.host.as_str(), far)] {
         let mut host = place.host()?;

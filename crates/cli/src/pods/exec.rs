@@ -61,7 +61,7 @@ fn failure(pod: &PodName, program: &str, error: &io::Error) -> Failure {
 }
 
 /// Runs a program to its end. Signals that would end us go to it.
-fn converse(words: &[String]) -> io::Result<ExitStatus> {
+pub(crate) fn converse(words: &[String]) -> io::Result<ExitStatus> {
     let signals = sys::signal_descriptor(&SIGNALS)?;
     let mut child = Command::new(&words[0]).args(&words[1..]).spawn()?;
     let process = sys::process_descriptor(child.id())?;
@@ -82,7 +82,7 @@ fn converse(words: &[String]) -> io::Result<ExitStatus> {
 }
 
 /// As shells tell it.
-fn code(status: ExitStatus) -> u8 {
+pub(crate) fn code(status: ExitStatus) -> u8 {
     let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(number).unwrap_or(1)
 }

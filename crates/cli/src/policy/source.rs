@@ -18,11 +18,7 @@ pub(super) fn documents(path: &Path) -> Result<Vec<Value>, cni::Error> {
 
 /// The documents of a text.
 pub(super) fn parse(text: &str) -> Result<Vec<Value>, String> {
-    // Without this, `on` and `yes` would be truth values, which no label can have.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let documents = serde_saphyr::from_multiple_with_options::<Value>(text, options);
-    let documents = documents.map_err(|error| error.to_string())?;
-    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+    warden::documents(text)
 }
 
 /// Reads what the paths hold into a snapshot. Folders are read with all that is in them.

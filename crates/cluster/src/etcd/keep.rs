@@ -4,7 +4,7 @@
 //! range again: most likely it gets the same one, and no pod notices.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, KeyValue, WatchOptions};
 
@@ -57,11 +57,13 @@ async fn hold(etcd: &Etcd, node: &Node, key: &str, backoff: &mut Backoff) -> Res
             return Ok(format!("it is another node's now: {}", String::from_utf8_lossy(found.value())));
         }
         backoff.reset();
-        let end = match record.lease {
+        // What is left is asked of the server and waited for by a clock that nobody sets: one that jumps, here or there, neither
+        // loses the lease nor renews it all the time.
+        let left = match record.lease {
             0 => None,
-            lease => Some(session.ends(lease).await?.unwrap_or_else(SystemTime::now)),
+            lease => Some(session.left(lease).await?.unwrap_or_default()),
         };
-        let until_renewal = end.map(|end| until(end, etcd.options.renew_margin));
+        let until_renewal = left.map(|left| until(left, etcd.options.renew_margin));
         if until_renewal.is_some_and(|wait| wait.is_zero()) {
             renew(&mut session, &found).await?;
             continue;
@@ -70,9 +72,9 @@ async fn hold(etcd: &Etcd, node: &Node, key: &str, backoff: &mut Backoff) -> Res
     }
 }
 
-/// How long until a lease is to be renewed.
-fn until(end: SystemTime, margin: Duration) -> Duration {
-    end.duration_since(SystemTime::now()).unwrap_or_default().saturating_sub(margin)
+/// How long until a lease of which so much is left is to be renewed.
+fn until(left: Duration, margin: Duration) -> Duration {
+    left.saturating_sub(margin)
 }
 
 /// The same value under a new lease, unless somebody changed it meanwhile; then it is looked at again.
@@ -103,5 +105,24 @@ async fn changed(session: &mut Session, found: &KeyValue, time: Option<Duration>
     match time {
         Some(time) => tokio::time::timeout(time, wait).await.unwrap_or(Ok::<(), Error>(())),
         None => wait.await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_lease_is_renewed_its_margin_before_its_end_as_flannel_does() {
+        let day = 24 * 60 * MINUTE;
+        assert_eq!(until(day, 60 * MINUTE), 23 * 60 * MINUTE);
+        // flannel's bounds for the margin.
+        assert_eq!(until(day, MINUTE), (24 * 60 - 1) * MINUTE);
+        assert_eq!(until(day, 1439 * MINUTE), MINUTE);
+        // What flanneld left on a node that is taken over in the lease's last hour, or when the lease is over.
+        assert_eq!(until(10 * MINUTE, 60 * MINUTE), Duration::ZERO);
+        assert_eq!(until(Duration::ZERO, 60 * MINUTE), Duration::ZERO);
     }
 }

@@ -130,10 +130,10 @@ impl Session {
     }
 
     /// When a lease ends, if it still lives.
-    pub(super) async fn ends(&mut self, lease: i64) -> Result<Option<SystemTime>> {
+    pub(super) async fn left(&mut self, lease: i64) -> Result<Option<Duration>> {
         let asked = patiently(self.client.lease_time_to_live(lease, None)).await;
         let left = asked.map_err(self.failed("ask how long a lease lives".into()))?.ttl();
-        Ok(u64::try_from(left).ok().map(|left| SystemTime::now() + Duration::from_secs(left)))
+        Ok(u64::try_from(left).ok().map(Duration::from_secs))
     }
 
     /// Writes a value under a new lease (or, for a reservation, under none) if everything in `only_if` is so. Returns when

@@ -110,6 +110,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_newer_flannel_says_besides_is_no_trouble() {
+        let (underlay, backend) = read(
+            br#"{"PublicIP":"10.0.0.1","PublicIPv6":null,"Zone":{"a":[1]},"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:00:00:00:00:01","Df":"set"},"BackendExtra":null}"#,
+        )
+        .unwrap();
+        assert_eq!(underlay, at("10.0.0.1", ""));
+        assert_eq!(backend.vtep(), Some(Vtep { vni: 1, mac: "c6:00:00:00:00:01".into() }));
+    }
+
+    #[test]
     fn older_values_and_other_cases_are_read() {
         let (underlay, backend) =
             read(br#"{"publicip": "10.0.0.1", "backendType": "vxlan", "BackendData": {"VtepMAC": "c6:00:00:00:00:01"}}"#).unwrap();

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -34,6 +35,13 @@ struct Spec {
 #[serde(default)]
 struct Status {
     conditions: Option<Vec<Condition>>,
+    addresses: Option<Vec<Address>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Address {
+    r#type: String,
+    address: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -58,6 +66,12 @@ impl LeanNode {
         conditions
             .into_iter()
             .any(|condition| condition.r#type == "NetworkUnavailable" && condition.status == "False")
+    }
+
+    /// The addresses by which the cluster knows the node, the first of a family before others.
+    pub(super) fn internal_ips(&self) -> Vec<IpAddr> {
+        let all = self.status.addresses.iter().flatten().filter(|one| one.r#type == "InternalIP");
+        all.filter_map(|one| one.address.parse().ok()).collect()
     }
 
     /// The ranges as they were set, as texts. Before Kubernetes 1.16 there was only one.

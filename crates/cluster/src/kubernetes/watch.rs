@@ -10,6 +10,7 @@ use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 
+use super::object::LeanNode;
 use super::{asked, failed, object, Kubernetes, PATIENCE};
 use crate::backoff::Backoff;
 use crate::generation::{Feed, Refusal};
@@ -23,6 +24,8 @@ const FEW: usize = 8;
 
 /// How many nodes the server tells at a time.
 const PAGE: u32 = 500;
+/// The same if they are told whole.
+const WHOLE_PAGE: u32 = 100;
 
 /// HTTP's word for history that is not kept any more.
 const GONE: u16 = 410;
@@ -179,19 +182,36 @@ impl Known {
                 }
                 found
             }
-            // From the API server's memory: a node newer than that is read alone, at its next event.
-            _ => {
-                asked("list nodes", kubernetes.nodes().list(&ListParams::default().match_any())).await?.items
-            }
+            _ => return self.read_all_ranges(kubernetes).await,
         };
+        self.keep_ranges(found);
+        self.is_unread = false;
+        Ok(())
+    }
+
+    /// The same of all nodes, page by page: of five thousand whole ones a page would be a hundred megabytes.
+    async fn read_all_ranges(&mut self, kubernetes: &Kubernetes) -> Result<()> {
+        let mut page = ListParams::default().limit(WHOLE_PAGE);
+        loop {
+            let list = asked("list nodes", kubernetes.nodes().list(&page)).await?;
+            self.keep_ranges(list.items);
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => {
+                    self.is_unread = false;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn keep_ranges(&mut self, found: Vec<LeanNode>) {
         for node in found {
             let ranges = node.pod_cidrs();
             if !ranges.is_empty() {
                 self.ranges.insert(node.uid().into(), ranges);
             }
         }
-        self.is_unread = false;
-        Ok(())
     }
 
     fn tell(&self, kubernetes: &Kubernetes, conf: &NetConf, feed: &Feed) {

@@ -36,7 +36,11 @@ pub struct ApiServer {
 
 impl ApiServer {
     pub async fn start() -> ApiServer {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        ApiServer::start_at("127.0.0.1:0").await
+    }
+
+    pub async fn start_at(address: &str) -> ApiServer {
+        let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(State { revision: 100, ..State::default() }));
         let (bell, _) = watch::channel(Some(0));
@@ -65,6 +69,15 @@ impl ApiServer {
     pub fn put(&self, name: &str, annotations: Value, pod_cidrs: &[&str]) {
         self.state().put(name, annotations, pod_cidrs);
         self.ring();
+    }
+
+    /// By which address the cluster knows a node.
+    pub fn set_internal_ip(&self, name: &str, ip: &str) {
+        let addresses = json!([{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": ip}]);
+        if let Some(node) = self.state().nodes.get_mut(name) {
+            node["status"]["addresses"] = addresses;
+        }
+        self.heartbeat(name);
     }
 
     pub fn delete(&self, name: &str) {
@@ -276,8 +289,16 @@ fn respond(state: &mut State, request: &Request, meta_only: bool) -> (u16, Value
     let not_found = (404, failure(404, "NotFound", "not found"));
     match (request.method.as_str(), &parts[..]) {
         ("GET", ["api", "v1", "nodes"]) => {
-            let items: Vec<Value> = state.nodes.values().map(|node| shown(node, meta_only)).collect();
-            let metadata = json!({"resourceVersion": state.revision.to_string()});
+            let limit = request.query.get("limit").and_then(|text| text.parse().ok()).unwrap_or(usize::MAX);
+            let behind = request.query.get("continue").cloned().unwrap_or_default();
+            let rest = || state.nodes.iter().filter(|(name, _)| **name > behind);
+            let items: Vec<Value> = rest().take(limit).map(|(_, node)| shown(node, meta_only)).collect();
+            let mut metadata = json!({"resourceVersion": state.revision.to_string()});
+            if rest().nth(limit).is_some() {
+                // A real token says nothing to people; this one is the last name of the page.
+                metadata["continue"] =
+                    items.last().map_or(Value::Null, |last| last["metadata"]["name"].clone());
+            }
             let kind = if meta_only { "PartialObjectMetadataList" } else { "NodeList" };
             (200, json!({"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": items}))
         }

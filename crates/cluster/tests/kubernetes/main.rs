@@ -274,8 +274,10 @@ async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
     server.put("own", json!({format!("{PREFIX}/public-ip-overwrite"): "203.0.113.5", format!("{PREFIX}/node-public-ip"): "198.51.100.1"}), &[]);
     agent.source.acquire(&registration()).await.unwrap();
     assert_eq!(server.annotation("own", &format!("{PREFIX}/public-ip")).as_deref(), Some("203.0.113.5"));
-    let wished = agent.source.wished_underlay().await.unwrap();
+    server.set_internal_ip("own", "192.0.2.7");
+    let (wished, internal) = agent.source.own_addresses().await.unwrap();
     assert_eq!(wished, Underlay { v4: Some([198, 51, 100, 1].into()), v6: None });
+    assert_eq!(internal, [std::net::IpAddr::from([192, 0, 2, 7])]);
 }
 
 #[tokio::test]

@@ -1,18 +1,18 @@
 //! What is in the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use netlink::nft::{self, Transaction};
+use netlink::nft::{self, Table, Transaction};
 use netlink::{Result, Socket};
 
-use super::skeleton::TABLE;
-use super::wanted::{Elements, Wanted, WantedChain};
+use super::wanted::{keyed, Elements, Wanted, WantedChain};
 
 /// What is in the table, seen with the eyes of somebody who wants something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     pub table: bool,
-    pub sets: BTreeMap<String, Elements>,
+    pub sets: BTreeMap<String, Arc<Elements>>,
     pub chains: BTreeSet<String>,
     /// Those that are as they are wanted.
     pub good_chains: BTreeSet<String>,
@@ -21,7 +21,7 @@ pub(super) struct Found {
 impl Found {
     /// What must be there, since it was put there and nobody has changed it.
     pub fn remembered(last: &Wanted, wanted: &Wanted) -> Found {
-        let same = |(name, chain): &(&String, &WantedChain)| last.chains.get(*name) == Some(*chain);
+        let same = |(name, chain): &(&String, &Arc<WantedChain>)| last.chains.get(*name) == Some(*chain);
         Found {
             table: true,
             sets: last.sets.iter().map(|(name, set)| (name.clone(), set.elements.clone())).collect(),
@@ -32,19 +32,20 @@ impl Found {
 
     /// Reads the whole table.
     pub fn read(socket: &mut Socket, wanted: &Wanted) -> Result<Found> {
-        if !nft::has_table(socket, &TABLE)? {
+        let table = &wanted.table;
+        if !nft::has_table(socket, table)? {
             return Ok(Found::default());
         }
         let mut found = Found { table: true, ..Found::default() };
-        for name in nft::list_sets(socket, &TABLE)? {
-            let elements = nft::list_elements(socket, &TABLE, &name)?;
-            let keyed = elements.into_iter().map(|one| ((one.key.bytes().to_vec(), one.ends_range), one));
-            found.sets.insert(name, keyed.collect());
+        for name in nft::list_sets(socket, table)? {
+            let elements = nft::list_elements(socket, table, &name)?;
+            let elements = elements.into_iter().map(|element| keyed(Arc::new(element)));
+            found.sets.insert(name, Arc::new(elements.collect()));
         }
-        let chains = nft::list_chains(socket, Some(TABLE.family))?;
-        for chain in chains.into_iter().filter(|chain| chain.table == TABLE) {
+        let chains = nft::list_chains(socket, Some(table.family))?;
+        for chain in chains.into_iter().filter(|chain| chain.table == *table) {
             if let Some(wanted) = wanted.chains.get(&chain.name) {
-                if is_as_wanted(socket, &chain.name, wanted)? {
+                if is_as_wanted(socket, table, &chain.name, wanted)? {
                     found.good_chains.insert(chain.name.clone());
                 }
             }
@@ -55,13 +56,13 @@ impl Found {
 }
 
 /// Whether the chain hangs where it should and has the rules that it should.
-fn is_as_wanted(socket: &mut Socket, name: &str, wanted: &WantedChain) -> Result<bool> {
+fn is_as_wanted(socket: &mut Socket, table: &Table, name: &str, wanted: &WantedChain) -> Result<bool> {
     let mut whole = Transaction::new();
     match &wanted.base {
-        Some(base) => whole.add_base_chain(&TABLE, name, base),
-        None => whole.add_chain(&TABLE, name),
+        Some(base) => whole.add_base_chain(table, name, base),
+        None => whole.add_chain(table, name),
     }
-    whole.flush_chain(&TABLE, name);
-    wanted.rules.iter().for_each(|rule| whole.add_rule(&TABLE, name, rule));
+    whole.flush_chain(table, name);
+    wanted.rules.iter().for_each(|rule| whole.add_rule(table, name, rule));
     Ok(whole.absent(socket)?.is_empty())
 }

@@ -2,11 +2,15 @@
 //!
 //! A rule of a program says "this peer and this port"; a rule of nftables looks at one family and at one kind of port at
 //! a time. So one becomes several: for IPv4 and IPv6, for a set of single ports and for each range.
+//!
+//! A new connection walks the rules of all policies about its two pods until one matches. So what is cheap to see stands first:
+//! the family, then the port, which tells most rules apart, and last the peer, whose set is the largest.
 
 use netlink::nft::{Field, Rule};
 use policy::program::{Outcome, Peer, Port, PortRange, Stage};
 use policy::{Direction, Program};
 
+use super::dropped::{self, Reasons};
 use super::wanted::{single_ports, Half, HALVES};
 
 /// A rule that is being written, and the family that it is about already.
@@ -26,13 +30,17 @@ impl Draft {
     }
 }
 
-pub(super) fn stage(program: &Program, stage: &Stage, direction: Direction) -> Vec<Rule> {
+pub(super) fn stage(program: &Program, stage: &Stage, direction: Direction, reasons: &Reasons) -> Vec<Rule> {
+    let end = |rule: Rule, outcome: Outcome, why: &dyn Fn() -> String| match outcome {
+        Outcome::Accept => rule.accept(),
+        Outcome::Drop => reasons.drop(rule, direction, &why()),
+        Outcome::Next => rule.leave(),
+    };
     let mut rules = Vec::new();
     for rule in &stage.rules {
-        let drafts =
-            peer(&rule.peer, direction).into_iter().flat_map(|draft| port(program, &rule.port, draft));
-        for draft in drafts {
-            let ended = end(draft.rule, rule.outcome);
+        let drafts = families(&rule.peer).into_iter().flat_map(|draft| port(program, &rule.port, draft));
+        for whole in drafts.flat_map(|draft| peer(&rule.peer, direction, draft)) {
+            let ended = end(whole, rule.outcome, &|| dropped::by_rule(rule));
             rules.push(match &rule.origin {
                 Some(origin) => ended.comment(origin.to_string()),
                 None => ended,
@@ -41,31 +49,34 @@ pub(super) fn stage(program: &Program, stage: &Stage, direction: Direction) -> V
     }
     // Back to the pod's chain, and into its next stage.
     if stage.otherwise != Outcome::Next {
-        rules.push(end(Rule::new(), stage.otherwise));
+        let why = || dropped::by_isolation(stage);
+        rules.push(end(Rule::new(), stage.otherwise, &why).comment(why()));
     }
     rules
 }
 
-fn end(rule: Rule, outcome: Outcome) -> Rule {
-    match outcome {
-        Outcome::Accept => rule.accept(),
-        Outcome::Drop => rule.drop(),
-        Outcome::Next => rule.leave(),
+/// The beginnings of rules: one for each family if the peer is known by its address.
+fn families(peer: &Peer) -> Vec<Draft> {
+    let both = Draft { rule: Rule::new(), half: None };
+    match peer {
+        Peer::Anyone | Peer::OwnNode => vec![both],
+        Peer::Addresses(_) | Peer::Networks(_) => {
+            both.halves().into_iter().map(|(rule, half)| Draft { rule, half: Some(half) }).collect()
+        }
     }
 }
 
-fn peer(peer: &Peer, direction: Direction) -> Vec<Draft> {
-    let anyone = Draft { rule: Rule::new(), half: None };
+fn peer(peer: &Peer, direction: Direction, draft: Draft) -> Vec<Rule> {
     match peer {
-        Peer::Anyone => vec![anyone],
+        Peer::Anyone => vec![draft.rule],
         // Only what a pod sends can be for the node, and then the routing table says so.
-        Peer::OwnNode => vec![Draft { rule: Rule::new().to_this_host(), half: None }],
+        Peer::OwnNode => vec![draft.rule.to_this_host()],
         Peer::Addresses(id) | Peer::Networks(id) => {
             let within = |(rule, half): (Rule, Half)| {
                 let field = if direction == Direction::Ingress { half.source() } else { half.destination() };
-                Draft { rule: rule.in_set(&[field], &half.name(id.as_str())), half: Some(half) }
+                rule.in_set(&[field], &half.name(id.as_str()))
             };
-            anyone.halves().into_iter().map(within).collect()
+            draft.halves().into_iter().map(within).collect()
         }
     }
 }
@@ -77,12 +88,13 @@ fn port(program: &Program, port: &Port, draft: Draft) -> Vec<Draft> {
             let ranges = program.ports.get(id).map_or(&[][..], Vec::as_slice);
             let half = draft.half;
             let mut rules: Vec<Rule> = Vec::new();
-            if ranges.iter().any(|range| range.first == range.last) {
+            let in_set = single_ports(ranges);
+            if !in_set.is_empty() {
                 let service = [Field::Protocol, Field::PortDestination];
-                rules.push(draft.rule.clone().in_set(&service, &single_ports(id)));
+                rules.push(draft.rule.clone().in_set(&service, id.as_str()));
             }
-            let wide = ranges.iter().filter(|range| range.first != range.last);
-            rules.extend(wide.map(|range| within(draft.rule.clone(), range)));
+            let others = ranges.iter().filter(|range| !in_set.contains(range));
+            rules.extend(others.map(|range| within(draft.rule.clone(), range)));
             rules.into_iter().map(|rule| Draft { rule, half }).collect()
         }
         Port::Named(id) => {
@@ -99,6 +111,7 @@ fn within(rule: Rule, range: &PortRange) -> Rule {
     let rule = rule.is(Field::Protocol, &[range.protocol.number()]);
     match (range.first, range.last) {
         (0, u16::MAX) => rule,
+        (first, last) if first == last => rule.is(Field::PortDestination, &first.to_be_bytes()),
         (first, last) => rule.between(Field::PortDestination, &first.to_be_bytes(), &last.to_be_bytes()),
     }
 }

@@ -1,10 +1,18 @@
 //! What is in the table whatever the policies: where packets enter, and what passes before any policy is asked.
 
+use std::sync::Arc;
+
 use netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule, Table};
 
-use super::wanted::{Half, Wanted, WantedChain, HALVES};
+use policy::Direction;
 
-pub(super) const TABLE: Table = Table::named(Family::Inet, "podwire_policy");
+use super::dropped::{Reasons, UNKNOWN};
+use super::wanted::{Half, Wanted, WantedChain, HALVES};
+use super::{claimed, ended};
+use crate::Premises;
+
+/// The table that all of it is in.
+pub const TABLE: Table = Table::named(Family::Inet, "podwire_policy");
 /// Maps from a pod's address to its chain, and the chains that ask them.
 pub(super) const EGRESS: &str = "egress";
 pub(super) const INGRESS: &str = "ingress";
@@ -19,35 +27,41 @@ const SENT: i32 = -10;
 const RECEIVED: i32 = -9;
 const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
 
-pub(super) fn build(wanted: &mut Wanted) {
+pub(super) fn build(wanted: &mut Wanted, premises: &Premises, reasons: &Reasons) {
     for (name, hook, priority, chain) in [
         ("sent_forward", Hook::Forward, SENT, EGRESS),
         ("sent_to_node", Hook::Input, SENT, EGRESS),
         ("received_forward", Hook::Forward, RECEIVED, INGRESS),
     ] {
         let base = Some(Base::new(ChainKind::Filter, hook, priority));
-        wanted.chains.insert(name.into(), WantedChain { base, rules: vec![Rule::new().jump(chain)] });
+        wanted
+            .chains
+            .insert(name.into(), Arc::new(WantedChain { base, rules: vec![Rule::new().jump(chain)] }));
     }
-    for (name, field) in [(EGRESS, Half::source as fn(Half) -> Field), (INGRESS, Half::destination)] {
-        let mut rules = preamble();
+    for (name, direction) in [(EGRESS, Direction::Egress), (INGRESS, Direction::Ingress)] {
+        let mut rules = preamble(if premises.ends { ended::rules(direction, reasons) } else { Vec::new() });
         for half in HALVES {
-            let asked = Rule::new().family(half.family).verdict_map(&[field(half)], &half.name(name));
+            let asked =
+                Rule::new().family(half.family).verdict_map(&[half.of_pod(direction)], &half.name(name));
             rules.push(asked);
         }
+        rules.extend(claimed::rules(premises, direction));
         for half in HALVES {
-            let unknown = Rule::new().family(half.family).in_set(&[field(half)], &half.name(GUARDED));
-            rules.push(unknown.drop().comment("a pod whose policies are not known yet"));
+            let unknown =
+                Rule::new().family(half.family).in_set(&[half.of_pod(direction)], &half.name(GUARDED));
+            rules.push(reasons.drop(unknown, direction, UNKNOWN).comment(UNKNOWN));
         }
-        wanted.chains.insert(name.into(), WantedChain { base: None, rules });
+        wanted.chains.insert(name.into(), Arc::new(WantedChain { base: None, rules }));
     }
 }
 
-/// What passes before any policy is asked.
-fn preamble() -> Vec<Rule> {
+/// What passes before any policy is asked. `late`: rules for what belongs to no connection that is known, and opens none.
+fn preamble(late: Vec<Rule>) -> Vec<Rule> {
     let mut rules = Vec::new();
     // Answers, and errors about what passed: a connection is judged by its first packet. To know a connection, the kernel
     // puts fragments together first, so that every packet that is judged has its ports.
     rules.push(Rule::new().any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED).accept());
+    rules.extend(late);
     // IPv6 has no ARP: without these nobody finds a neighbour or a router (133 to 137), or joins a group (130 to 132, 143).
     for (first, last) in [(130, 137), (143, 143)] {
         let message = Rule::new().family(Family::Ip6).is(Field::Protocol, &[ICMPV6]);
@@ -62,6 +76,14 @@ fn preamble() -> Vec<Rule> {
 }
 
 impl Half {
+    /// The address of the pod that is judged.
+    pub fn of_pod(self, direction: Direction) -> Field {
+        match direction {
+            Direction::Egress => self.source(),
+            Direction::Ingress => self.destination(),
+        }
+    }
+
     pub fn source(self) -> Field {
         if self.number == 4 {
             Field::Ip4Source

@@ -1,30 +1,41 @@
 //! What should be in the kernel: a program as sets, maps, chains and rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
-use netlink::nft::{Base, Element, Family, Rule, Set, Type, Value, Verdict};
-use policy::program::Id;
+use netlink::nft::{Base, Element, Family, Rule, Set, Table, Type, Value, Verdict};
+use policy::program::{Endpoint, Id, PortRange};
 use policy::{Direction, Program};
 
-use super::{judge, skeleton};
+use super::dropped::{self, Reasons};
+use super::{claimed, ended, judge, skeleton, sources};
+use crate::Premises;
 
 /// Elements by their key, and whether they end an interval.
-pub(super) type Elements = BTreeMap<(Vec<u8>, bool), Element>;
+pub(super) type Elements = BTreeMap<(Vec<u8>, bool), Arc<Element>>;
 
 /// What a set holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     Keys(Vec<Type>),
     Intervals(Type),
+    /// Keys of several fields, of which the last has a range.
+    Ranges(Vec<Type>),
     Verdicts(Type),
+    VerdictsOfRanges(Type),
+    /// Keys, and how often each was found.
+    Counts(Type),
+    /// Keys that others put there, each for so long.
+    Passing(Vec<Type>, Duration),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WantedSet {
     pub holds: Holds,
-    pub elements: Elements,
+    pub elements: Arc<Elements>,
 }
 
 impl WantedSet {
@@ -32,6 +43,10 @@ impl WantedSet {
         match &self.holds {
             Holds::Keys(types) => Set::of(name, types),
             Holds::Intervals(kind) => Set::ranges(name, std::slice::from_ref(kind)),
+            Holds::Counts(kind) => Set::of(name, std::slice::from_ref(kind)).counting(),
+            Holds::Ranges(types) => Set::ranges(name, types),
+            Holds::VerdictsOfRanges(kind) => Set::verdicts(name, std::slice::from_ref(kind)).of_ranges(),
+            Holds::Passing(types, lifetime) => Set::of(name, types).forgetting(*lifetime),
             Holds::Verdicts(kind) => Set::verdicts(name, std::slice::from_ref(kind)),
         }
     }
@@ -43,11 +58,28 @@ pub(super) struct WantedChain {
     pub rules: Vec<Rule>,
 }
 
-/// Everything that should be in the table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Everything that should be in a table. What stays from one program to the next is shared between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
+    pub table: Table,
     pub sets: BTreeMap<String, WantedSet>,
-    pub chains: BTreeMap<String, WantedChain>,
+    pub chains: BTreeMap<String, Arc<WantedChain>>,
+    pods: BTreeMap<String, Arc<Wiring>>,
+}
+
+/// A pod, and its elements of sets, which are named and of one family.
+#[derive(Debug, PartialEq, Eq)]
+struct Wiring {
+    endpoint: Endpoint,
+    elements: Vec<(&'static str, Half, Arc<Element>)>,
+}
+
+/// The selectors' addresses of a program, and what was made of it all: what the next program has in common with it need not be
+/// made again.
+#[derive(Clone, Debug)]
+pub(super) struct Before {
+    pub addresses: BTreeMap<Id, Arc<BTreeSet<IpAddr>>>,
+    pub wanted: Arc<Wanted>,
 }
 
 /// IPv4 or IPv6: the end of a set's name, the family of its packets, the type of its keys.
@@ -68,72 +100,106 @@ impl Half {
         format!("{id}_{}", self.number)
     }
 
-    fn has(self, address: &IpAddr) -> bool {
+    pub fn has(self, address: &IpAddr) -> bool {
         address.is_ipv4() == (self.number == 4)
     }
 }
 
-/// The name of the set of a set of ports that holds single ones.
-pub(super) fn single_ports(id: &Id) -> String {
-    id.as_str().to_owned()
+/// The single ones among ports, which are looked up in a set if there are several; one alone is compared.
+pub(super) fn single_ports(ranges: &[PortRange]) -> Vec<PortRange> {
+    let single: Vec<PortRange> = ranges.iter().filter(|range| range.first == range.last).copied().collect();
+    if single.len() > 1 {
+        single
+    } else {
+        Vec::new()
+    }
 }
 
 impl Wanted {
-    pub fn of(program: &Program, guarded: &[IpNet]) -> Wanted {
-        let mut wanted = Wanted::default();
-        skeleton::build(&mut wanted);
+    /// Nothing yet.
+    pub fn in_table(table: Table) -> Wanted {
+        Wanted { table, sets: BTreeMap::new(), chains: BTreeMap::new(), pods: BTreeMap::new() }
+    }
+
+    /// What judges packets.
+    pub fn of(program: &Program, premises: &Premises, reasons: &Reasons, before: Option<&Before>) -> Wanted {
+        let mut wanted = Wanted::in_table(skeleton::TABLE);
+        skeleton::build(&mut wanted, premises, reasons);
+        if premises.ends {
+            ended::build(&mut wanted);
+        }
+        dropped::build(&mut wanted, premises, reasons);
+        sources::on_cables(premises, &mut wanted);
+        claimed::build(&mut wanted, program, premises);
+        wanted.pods(program, before);
         for half in HALVES {
-            wanted.pods(program, half);
-            wanted.peers(program, half);
-            let guarded: Vec<IpNet> = guarded.iter().copied().filter(|net| half.has(&net.addr())).collect();
+            wanted.peers(program, half, before);
+            let guarded: Vec<IpNet> =
+                premises.guarded.iter().copied().filter(|net| half.has(&net.addr())).collect();
             wanted.set(half.name(skeleton::GUARDED), Holds::Intervals(half.address), intervals(&guarded));
         }
         for (id, ranges) in &program.ports {
-            let single = ranges.iter().filter(|range| range.first == range.last);
-            let keys = single.map(|range| Value::protocol(range.protocol.number()).and_port(range.first));
+            let single = single_ports(ranges);
+            let keys =
+                single.iter().map(|range| Value::protocol(range.protocol.number()).and_port(range.first));
             let elements: Vec<Element> = keys.map(Element::key).collect();
-            wanted.set(single_ports(id), Holds::Keys(vec![Type::Protocol, Type::Port]), elements);
+            if !elements.is_empty() {
+                wanted.set(id.as_str().to_owned(), Holds::Keys(vec![Type::Protocol, Type::Port]), elements);
+            }
         }
         for (id, chain) in &program.chains {
             let jumps = chain.stages.iter().map(|stage| Rule::new().jump(stage.as_str()));
-            let rules = jumps.chain([Rule::new().accept()]).collect();
-            wanted.chains.insert(id.to_string(), WantedChain { base: None, rules });
+            wanted.chain(id, before, || jumps.chain([Rule::new().accept()]).collect());
             for stage in &chain.stages {
                 let Some(content) = program.stages.get(stage) else { continue };
-                let rules = judge::stage(program, content, chain.direction);
-                wanted.chains.insert(stage.to_string(), WantedChain { base: None, rules });
+                wanted.chain(stage, before, || judge::stage(program, content, chain.direction, reasons));
             }
         }
         wanted
     }
 
     /// The pods: where each one's chain is found by its address.
-    fn pods(&mut self, program: &Program, half: Half) {
-        let (mut maps, mut itself) = ([Vec::new(), Vec::new()], Vec::new());
+    fn pods(&mut self, program: &Program, before: Option<&Before>) {
         for (pod, endpoint) in &program.endpoints {
-            for address in endpoint.addresses.iter().filter(|address| half.has(address)) {
-                itself.push(Element::key(Value::ip(*address).and_ip(*address)));
-                for (direction, map) in [Direction::Egress, Direction::Ingress].into_iter().zip(&mut maps) {
-                    let verdict = match endpoint.chain(direction) {
-                        Some(chain) => Verdict::Goto(chain.to_string()),
-                        None => Verdict::Accept,
-                    };
-                    map.push(Element::key(Value::ip(*address)).verdict(verdict).comment(pod));
-                }
+            let same = before.and_then(|before| before.wanted.pods.get(pod));
+            let wiring = same.filter(|same| same.endpoint == *endpoint).cloned();
+            self.pods.insert(pod.clone(), wiring.unwrap_or_else(|| Arc::new(Wiring::of(pod, endpoint))));
+        }
+        for half in HALVES {
+            for (name, holds) in [
+                (skeleton::EGRESS, Holds::Verdicts(half.address)),
+                (skeleton::INGRESS, Holds::Verdicts(half.address)),
+                (skeleton::ITSELF, Holds::Keys(vec![half.address, half.address])),
+                (dropped::pods_set(Direction::Egress), Holds::Counts(half.address)),
+                (dropped::pods_set(Direction::Ingress), Holds::Counts(half.address)),
+            ] {
+                let all = self.pods.values().flat_map(|wiring| &wiring.elements);
+                let mine = all.filter(|(of, its, _)| *of == name && *its == half);
+                let elements = mine.map(|(_, _, element)| keyed(element.clone())).collect();
+                self.sets.insert(half.name(name), WantedSet { holds, elements: Arc::new(elements) });
             }
         }
-        let [egress, ingress] = maps;
-        self.set(half.name(skeleton::EGRESS), Holds::Verdicts(half.address), egress);
-        self.set(half.name(skeleton::INGRESS), Holds::Verdicts(half.address), ingress);
-        self.set(half.name(skeleton::ITSELF), Holds::Keys(vec![half.address, half.address]), itself);
+    }
+
+    /// A chain that is named after what is in it: one of that name that was made before is the same.
+    fn chain(&mut self, id: &Id, before: Option<&Before>, rules: impl FnOnce() -> Vec<Rule>) {
+        let same = before.and_then(|before| before.wanted.chains.get(id.as_str())).cloned();
+        let chain = same.unwrap_or_else(|| Arc::new(WantedChain { base: None, rules: rules() }));
+        self.chains.insert(id.to_string(), chain);
     }
 
     /// The sets that rules name.
-    fn peers(&mut self, program: &Program, half: Half) {
+    fn peers(&mut self, program: &Program, half: Half, before: Option<&Before>) {
         for (id, addresses) in &program.addresses {
+            let name = half.name(id.as_str());
+            let same = before.filter(|before| before.addresses.get(id) == Some(addresses));
+            if let Some(set) = same.and_then(|before| before.wanted.sets.get(&name)) {
+                self.sets.insert(name, set.clone());
+                continue;
+            }
             let mine = addresses.iter().filter(|address| half.has(address));
             let elements: Vec<Element> = mine.map(|address| Element::key(Value::ip(*address))).collect();
-            self.set(half.name(id.as_str()), Holds::Keys(vec![half.address]), elements);
+            self.set(name, Holds::Keys(vec![half.address]), elements);
         }
         for (id, networks) in &program.networks {
             let mine: Vec<IpNet> = networks.iter().copied().filter(|net| half.has(&net.addr())).collect();
@@ -153,16 +219,57 @@ impl Wanted {
         }
     }
 
-    fn set(&mut self, name: String, holds: Holds, elements: Vec<Element>) {
-        let keyed = |element: Element| ((element.key.bytes().to_vec(), element.ends_range), element);
-        let elements = elements.into_iter().map(keyed).collect();
-        self.sets.insert(name, WantedSet { holds, elements });
+    pub fn set(&mut self, name: String, holds: Holds, elements: Vec<Element>) {
+        let elements = elements.into_iter().map(|element| keyed(Arc::new(element))).collect();
+        self.sets.insert(name, WantedSet { holds, elements: Arc::new(elements) });
     }
+}
+
+impl Wiring {
+    fn of(pod: &str, endpoint: &Endpoint) -> Wiring {
+        let mut elements = Vec::new();
+        for (half, address) in
+            endpoint.addresses.iter().flat_map(|address| HALVES.map(|half| (half, *address)))
+        {
+            if !half.has(&address) {
+                continue;
+            }
+            let itself = Element::key(Value::ip(address).and_ip(address));
+            elements.push((skeleton::ITSELF, half, Arc::new(itself)));
+            for (name, direction) in
+                [(skeleton::EGRESS, Direction::Egress), (skeleton::INGRESS, Direction::Ingress)]
+            {
+                let verdict = match endpoint.chain(direction) {
+                    Some(chain) => Verdict::Goto(chain.to_string()),
+                    None => Verdict::Accept,
+                };
+                let found = Element::key(Value::ip(address)).verdict(verdict).comment(pod);
+                elements.push((name, half, Arc::new(found)));
+                let counted = Element::key(Value::ip(address)).comment(pod);
+                elements.push((dropped::pods_set(direction), half, Arc::new(counted)));
+            }
+        }
+        Wiring { endpoint: endpoint.clone(), elements }
+    }
+}
+
+/// An element with what it is found by.
+pub(super) fn keyed(element: Arc<Element>) -> ((Vec<u8>, bool), Arc<Element>) {
+    ((element.key.bytes().to_vec(), element.ends_range), element)
 }
 
 /// Networks as intervals that neither overlap nor touch: where each begins, and before which address it ends. One that
 /// reaches the last address of all has no end.
 fn intervals(networks: &[IpNet]) -> Vec<Element> {
+    let ends = |(first, last): (IpAddr, IpAddr)| {
+        let end = next(last).map(|end| Element::end_of_range(Value::ip(end)));
+        [Some(Element::key(Value::ip(first))), end].into_iter().flatten().collect::<Vec<_>>()
+    };
+    ranges(networks).into_iter().flat_map(ends).collect()
+}
+
+/// The first and the last address of each.
+pub(super) fn ranges(networks: &[IpNet]) -> Vec<(IpAddr, IpAddr)> {
     let mut sorted: Vec<IpNet> = networks.iter().map(IpNet::trunc).collect();
     sorted.sort();
     let mut ranges: Vec<(IpAddr, IpAddr)> = Vec::new();
@@ -173,14 +280,10 @@ fn intervals(networks: &[IpNet]) -> Vec<Element> {
             _ => ranges.push((first, last)),
         }
     }
-    let ends = |(first, last): (IpAddr, IpAddr)| {
-        let end = next(last).map(|end| Element::end_of_range(Value::ip(end)));
-        [Some(Element::key(Value::ip(first))), end].into_iter().flatten().collect::<Vec<_>>()
-    };
-    ranges.into_iter().flat_map(ends).collect()
+    ranges
 }
 
-fn next(address: IpAddr) -> Option<IpAddr> {
+pub(super) fn next(address: IpAddr) -> Option<IpAddr> {
     match address {
         IpAddr::V4(v4) => v4.to_bits().checked_add(1).map(|bits| IpAddr::V4(bits.into())),
         IpAddr::V6(v6) => v6.to_bits().checked_add(1).map(|bits| IpAddr::V6(bits.into())),

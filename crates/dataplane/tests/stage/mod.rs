@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod ears;
 pub mod probe;
 
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use dataplane::{Change, Dataplane, Nftables};
+use dataplane::{Change, Dataplane, Nftables, Premises};
 use netlink::sys;
 use policy::{compile, Snapshot};
 use serde_json::{json, Value};
@@ -101,14 +102,18 @@ impl Place {
         run(&format!("ip link set {host} master br0"));
         pod.sh(&format!("ip addr add {ip4}/16 dev eth0; ip addr add {ip6}/64 dev eth0 nodad"));
         pod.sh(&format!("ip route add default via {gateway4}; ip -6 route add default via {gateway6}"));
-        // A refusal counts as an answer, so none may be held back.
-        pod.sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0");
+        pod.holds_nothing_back();
         pod.is_reached();
         pod
     }
 
+    /// A refusal counts as an answer, so none may be held back.
+    fn holds_nothing_back(&self) {
+        self.sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0");
+    }
+
     /// Waits until the cable is good for packets.
-    fn is_reached(&self) {
+    pub fn is_reached(&self) {
         for ip in [&self.ip4, &self.ip6] {
             run(&format!(
                 "for n in 1 2 3 4 5 6 7 8 9; do ping -qc1 -W1 {ip} >/dev/null && exit; done; exit 1"
@@ -116,18 +121,38 @@ impl Place {
         }
     }
 
-    /// A pod with a cable and routes of its own, as the plugin ptp makes them.
+    /// A pod on a cable, with these last parts of its addresses.
     pub fn routed(number: u8) -> Place {
-        let (host, ip4, ip6) =
-            (format!("ptp{number}"), format!("10.2.0.{number}"), format!("fd00:2::{number}"));
-        let pod = Place::wired(&host, &ip4, &ip6);
+        Place::on_cable(&format!("ptp{number}"), &format!("10.2.0.{number}"), &format!("fd00:2::{number}"))
+    }
+
+    /// A pod with a cable and routes of its own, as the plugin ptp makes them.
+    pub fn on_cable(host: &str, ip4: &str, ip6: &str) -> Place {
+        let pod = Place::wired(host, ip4, ip6);
         run(&format!("ip addr add 10.2.0.254/32 dev {host}; ip addr add fd00:2::fe/128 dev {host} nodad"));
         run(&format!("ip route add {ip4} dev {host}; ip -6 route add {ip6} dev {host}"));
         pod.sh(&format!("ip addr add {ip4}/32 dev eth0; ip addr add {ip6}/128 dev eth0 nodad"));
         pod.sh("ip route add 10.2.0.254 dev eth0; ip route add default via 10.2.0.254");
         pod.sh("ip -6 route add fd00:2::fe dev eth0; ip -6 route add default via fd00:2::fe");
+        pod.holds_nothing_back();
         pod.is_reached();
         pod
+    }
+
+    /// Another node on the wire, which is met at 192.0.2.2 or, in a tunnel, at 198.51.100.2.
+    pub fn node() -> Place {
+        let node = Place::world();
+        node.sh("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+        let tunnel = |dev: &str, other: u8, own: u8| {
+            format!(
+                "ip link add tunnel type vxlan id 7 dev {dev} remote 192.0.2.{other} dstport 4789; \
+                 ip addr add 198.51.100.{own}/24 dev tunnel; ip addr add fd00:8::{own}/64 dev tunnel nodad; \
+                 ip link set tunnel up"
+            )
+        };
+        run(&tunnel("uplink", 2, 1));
+        node.sh(&tunnel("eth0", 1, 2));
+        node
     }
 
     /// What lies behind the node's uplink.
@@ -240,7 +265,8 @@ pub fn ask_udp_for(patience: Duration, ip: &str, port: u16, size: usize) -> Answ
             Answer::Yes
         }
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Answer::Refused,
-        Err(_) => Answer::Silence,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Answer::Silence,
+        Err(error) => panic!("a datagram to {ip} {port}: {error}"),
     }
 }
 
@@ -273,5 +299,5 @@ pub fn snapshot(objects: &[Value]) -> Snapshot {
 
 /// Enforces what the objects say.
 pub fn apply(nft: &mut Nftables, objects: &[Value]) -> Change {
-    nft.apply(&compile(&snapshot(objects), Some("node")).program, &[]).expect("applied")
+    nft.apply(&compile(&snapshot(objects), Some("node")).program, &Premises::default()).expect("applied")
 }

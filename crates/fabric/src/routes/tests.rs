@@ -21,7 +21,8 @@ fn ours(to: &str) -> Route {
 
 fn compare(wanted: &[Route], found: &[Route]) -> (Vec<String>, Vec<String>, usize) {
     let networks = [net("10.244.0.0/16"), net("fd00:244::/48")];
-    let found = difference(wanted, found, &Claim { devices: &[DEVICE], networks: &networks });
+    let found =
+        difference(wanted, found, &Claim { devices: &[DEVICE], networks: &networks, predecessor: None });
     let words = |messages: &[Message]| messages.iter().map(|one| one.doing().to_string()).collect();
     (words(&found.obsolete), words(&found.needed), found.occupied.len())
 }
@@ -79,9 +80,23 @@ fn what_belongs_to_others_stays_even_if_it_is_in_the_way() {
 
 #[test]
 fn somebody_elses_route_that_leads_the_same_way_is_as_good() {
-    let theirs = route("10.244.2.0/24", "192.168.1.2", route::BY_TOOL, UPLINK);
+    let theirs = route("10.244.2.0/24", "192.168.1.2", route::BY_ADMINISTRATOR, UPLINK);
     let wanted = route("10.244.2.0/24", "192.168.1.2", PROTOCOL, UPLINK);
     assert_eq!(compare(&[wanted], &[theirs]), (vec![], vec![], 0));
+}
+
+#[test]
+fn flannels_route_on_the_wire_becomes_ours_so_that_it_goes_with_its_node() {
+    let wanted = [route("10.244.2.0/24", "192.168.1.2", PROTOCOL, UPLINK)];
+    let left = Route { protocol: route::BY_TOOL, ..wanted[0].clone() };
+    let (gone, come, occupied) = compare(&wanted, std::slice::from_ref(&left));
+    assert_eq!((gone.len(), come.len(), occupied), (0, 1, 0), "in one message");
+    assert_eq!(compare(&[], &wanted).0.len(), 1, "the node has left");
+    // Not if it leads elsewhere, or is not alone.
+    let elsewhere = Route { gateway: "192.168.1.9".parse().ok(), ..left.clone() };
+    assert_eq!(compare(&wanted, &[elsewhere]), (vec![], vec![], 1));
+    let beside = Route { protocol: 12, ..left.clone() };
+    assert_eq!(compare(&wanted, &[left, beside]), (vec![], vec![], 0));
 }
 
 #[test]

@@ -102,8 +102,8 @@ fn the_mtu_is_right_for_the_family_of_the_outer_packet() {
     let mtus = |fabric: &Vxlan| -> Vec<u32> {
         fabric.wanted(&cluster(), &ground()).devices.iter().map(|device| device.tunnel.mtu).collect()
     };
-    assert_eq!(mtus(&Vxlan::default()), [1450, 1430]);
-    assert_eq!(mtus(&Vxlan { mtu: Some(9000), ..Vxlan::default() }), [8950, 8930]);
+    assert_eq!(mtus(&Vxlan::default()), [1430, 1430]);
+    assert_eq!(mtus(&Vxlan { mtu: Some(9000), ..Vxlan::default() }), [8930, 8930]);
     assert_eq!(Vxlan::default().mtu(&own()), 1430, "pods of both families share an interface");
     let only4 = Own { sides: vec![own().sides[0].clone()], ..own() };
     assert_eq!((Vxlan::default().mtu(&only4), HostGw.mtu(&only4), Alloc.mtu(&only4)), (1450, 1500, 1500));

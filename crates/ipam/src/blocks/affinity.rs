@@ -6,7 +6,7 @@ use super::json::{self, Unknown};
 use super::record::Value;
 
 /// How far a claim has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
     /// The node wants the block. It owns nothing yet: no route follows from it.

@@ -9,16 +9,22 @@
 //!
 //! `tests/model.rs` of this crate looks at every interleaving of some nodes, and finds these true in each.
 
+mod adopt;
 mod assign;
 mod claim;
+mod collect;
 mod counting;
 mod release;
 mod search;
+mod stock;
 mod sweep;
 
 use ipnet::IpNet;
 
+pub use adopt::Adopted;
+pub use collect::Collected;
 pub use release::Release;
+pub use stock::{HandOver, HandedOver};
 pub use sweep::Swept;
 
 use super::{key, Affinity, Block, Config, Error, Handle, Owner, Pool, Record};
@@ -147,7 +153,7 @@ impl<'a> Allocator<'a> {
 }
 
 /// A block must be what its key says: a copy under another key would give addresses twice.
-fn named_by_its_key(record: Record<Block>) -> Result<Record<Block>, Error> {
+pub(super) fn named_by_its_key(record: Record<Block>) -> Result<Record<Block>, Error> {
     match key::parse_block(&record.key) == Some(record.value.cidr()) {
         true => Ok(record),
         false => Err(Error::Malformed { why: format!("it holds {}", record.value.cidr()), key: record.key }),

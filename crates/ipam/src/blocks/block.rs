@@ -86,6 +86,14 @@ impl Block {
         self.affinity.as_deref().and_then(Owner::parse).or_else(legacy)
     }
 
+    /// The name of the node whose it is.
+    pub(super) fn owner_name(&self) -> Option<&str> {
+        self.affinity
+            .as_deref()
+            .and_then(|owner| owner.strip_prefix("host:"))
+            .or(self.host_affinity.as_deref())
+    }
+
     /// It is nobody's from now on.
     pub(super) fn disown(&mut self) {
         (self.affinity, self.host_affinity, self.affinity_claim_time) = (None, None, None);
@@ -160,6 +168,14 @@ impl Block {
         let ordinal = self.unallocated.remove(place);
         self.give(ordinal, who);
         true
+    }
+
+    /// An address that somebody has goes to another, as if it had just been given.
+    pub(super) fn give_instead(&mut self, ip: IpAddr, who: &Attribute) {
+        if let Some(ordinal) = self.ordinal(ip) {
+            self.give(ordinal, who);
+            self.compact();
+        }
     }
 
     /// Gives addresses back. Those of `cooldown` 0 are free at once; else they cool down first.

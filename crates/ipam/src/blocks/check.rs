@@ -6,10 +6,10 @@ use std::fmt;
 
 use ipnet::IpNet;
 
-use super::{Affinity, Allocator, Block, Error, Handle, Owner, Rules, State};
+use super::{Affinity, Allocator, Block, Error, Handle, Owner, Rules, State, Survey};
 
 /// Something that does not fit together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Problem {
     /// A record that cannot be read.
     Malformed {
@@ -35,6 +35,11 @@ pub enum Problem {
         block: String,
         /// How many addresses the handle counts, and how many the block gives.
         counts: (usize, usize),
+    },
+    /// A handle that counts nothing at all.
+    Idle {
+        /// The handle.
+        handle: String,
     },
     /// A claim whose block is not there or is somebody else's.
     StaleAffinity {
@@ -89,6 +94,7 @@ impl fmt::Display for Problem {
             Problem::Overcounted { handle, block, counts: (counted, held) } => {
                 write!(f, "handle {handle} counts {counted} addresses of {block}, which gives it only {held}")
             }
+            Problem::Idle { handle } => write!(f, "handle {handle} counts no address"),
             Problem::StaleAffinity { owner, block, state, holder } => match holder {
                 None => write!(
                     f,
@@ -109,6 +115,18 @@ impl fmt::Display for Problem {
                 write!(f, "{block} is in no pool; {in_use} addresses are in use")
             }
             Problem::OddSize { block, wanted } => write!(f, "{block} is not of its pool's size, /{wanted}"),
+        }
+    }
+}
+
+impl Problem {
+    /// Whose claim or block it is about, if it is about one.
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        match self {
+            Problem::StaleAffinity { owner, .. }
+            | Problem::UnfinishedAffinity { owner, .. }
+            | Problem::Unclaimed { owner, .. } => Some(owner),
+            _ => None,
         }
     }
 }
@@ -137,25 +155,13 @@ pub struct Report {
 impl Allocator<'_> {
     /// Compares blocks, handles, claims and pools. What is at work at the same moment may look like a problem: ask twice.
     pub fn check(&self, rules: &Rules) -> Result<Report, Error> {
-        let mut report = Report::default();
-        // Handles first: they are counted up before a block is written, so that this order sees no lie.
-        let handles: BTreeMap<String, Handle> = self.handles()?.into_iter().collect();
-        let affinities = self.affinities(None)?;
-        let mut blocks: BTreeMap<IpNet, Block> = BTreeMap::new();
-        for block in self.blocks()? {
-            match block {
-                Ok(block) => drop(blocks.insert(block.cidr(), block)),
-                Err(Error::Malformed { key, why }) => report.problems.push(Problem::Malformed { key, why }),
-                Err(error) => return Err(error),
-            }
-        }
-        report.blocks = blocks.len();
-        report.handles = handles.len();
-        report.addresses = blocks.values().map(|block| block.allocations().count()).sum();
-        report.problems.extend(compare_handles(&handles, &blocks));
-        report.problems.extend(compare_affinities(&affinities, &blocks));
-        report.problems.extend(blocks.values().filter_map(|block| compare_pool(block, rules)));
-        Ok(report)
+        let survey = self.survey()?;
+        Ok(Report {
+            blocks: survey.blocks.len(),
+            addresses: survey.blocks().map(|block| block.allocations().count()).sum(),
+            handles: survey.handles.len(),
+            problems: survey.problems(rules),
+        })
     }
 
     /// Mends what can be mended from the records alone. Whether it was.
@@ -169,6 +175,7 @@ impl Allocator<'_> {
                 Ok(block) => self.settle_anew(handle, block).map(|()| true),
                 Err(_) => Ok(false),
             },
+            Problem::Idle { handle } => self.forget_idle_handle(handle),
             Problem::StaleAffinity { owner, block, .. } => self.forget_stale_affinity(owner, *block),
             Problem::Unclaimed { block, owner } => match self.claim(owner, *block) {
                 Err(Error::NotOwner { .. }) => Ok(false),
@@ -176,6 +183,17 @@ impl Allocator<'_> {
             },
             _ => Ok(false),
         }
+    }
+}
+
+impl Survey {
+    /// What does not fit together.
+    pub(super) fn problems(&self, rules: &Rules) -> Vec<Problem> {
+        let mut problems = self.malformed.clone();
+        problems.extend(compare_handles(&self.handles, &self.blocks));
+        problems.extend(compare_affinities(&self.affinities, &self.blocks));
+        problems.extend(self.blocks().filter_map(|block| compare_pool(block, rules)));
+        problems
     }
 }
 
@@ -199,6 +217,9 @@ fn compare_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, 
         }
     }
     for (id, handle) in handles {
+        if handle.is_empty() {
+            problems.push(Problem::Idle { handle: id.clone() });
+        }
         for (block, counted) in handle.blocks() {
             let cidr = block.parse().ok();
             let held = cidr.and_then(|cidr| held.get(&(id.as_str(), cidr))).copied().unwrap_or(0);

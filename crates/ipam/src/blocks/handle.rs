@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::json::{self, Unknown};
 use super::record::Value;
 
+/// What the ids of nodes' stocks begin with.
+const STOCK: &str = "podwire-stock-";
+
 /// How many addresses each block holds for one container. It may promise too much (a node died between two writes), never
 /// too little.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +27,16 @@ impl Handle {
     /// The id of a container on a network: `k8s-pod-network.<container>`.
     pub fn id(network: &str, container: &str) -> String {
         format!("{network}.{container}")
+    }
+
+    /// The id of the addresses that a node has in stock for pods to come.
+    pub fn of_stock(node: &str) -> String {
+        format!("{STOCK}{node}")
+    }
+
+    /// The node whose stock, or whose end of a tunnel (`vxlan-tunnel-addr-NODE` and its like), an id stands for.
+    pub(super) fn node_of(id: &str) -> Option<&str> {
+        id.strip_prefix(STOCK).or_else(|| id.split_once("-tunnel-addr-").map(|(_, node)| node))
     }
 
     /// The id without what a migration once appended to it by mistake.
@@ -95,6 +108,9 @@ mod tests {
     #[test]
     fn ids_are_calicos() {
         assert_eq!(Handle::id("k8s-pod-network", "4711"), "k8s-pod-network.4711");
+        assert_eq!(Handle::node_of(&Handle::of_stock("node1")), Some("node1"));
+        assert_eq!(Handle::node_of("vxlan-v6-tunnel-addr-node1"), Some("node1"));
+        assert_eq!(Handle::node_of("k8s-pod-network.4711"), None);
         assert_eq!(Handle::plain("k8s-pod-network.4711\r\neth0"), "k8s-pod-network.4711");
     }
 }

@@ -8,7 +8,7 @@ pub type Unknown = Map<String, Value>;
 
 /// The value in Go's spelling: `<`, `>`, `&` and two line separators are escaped, so that JSON can stand in HTML. They occur
 /// within texts only.
-pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
     let text = serde_json::to_string(value)?;
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
         return Ok(text.into_bytes());

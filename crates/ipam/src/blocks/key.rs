@@ -1,5 +1,6 @@
 //! Calico's keys in etcd, which are ours in every store.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -48,17 +49,115 @@ impl Family {
     }
 }
 
-pub(super) const BLOCKS: &str = "/calico/ipam/v2/assignment/";
-pub(super) const HANDLES: &str = "/calico/ipam/v2/handle/";
-pub(super) const CONFIG: &str = "/calico/ipam/v2/config";
-pub(super) const AFFINITIES: [&str; 2] = ["/calico/ipam/v2/host/", "/calico/ipam/v2/virtual/"];
-pub(super) const POOLS: &str = "/calico/resources/v3/projectcalico.org/ippools/";
-pub(super) const RESERVATIONS: &str = "/calico/resources/v3/projectcalico.org/ipreservations/";
-pub(super) const NODES: &str = "/calico/resources/v3/projectcalico.org/nodes/";
+/// What the keys of blocks begin with.
+pub const BLOCKS: &str = "/calico/ipam/v2/assignment/";
+/// What the keys of handles begin with.
+pub const HANDLES: &str = "/calico/ipam/v2/handle/";
+/// The key of the settings.
+pub const CONFIG: &str = "/calico/ipam/v2/config";
+/// What the keys of affinities begin with: those of nodes, and those of others.
+pub const AFFINITIES: [&str; 2] = ["/calico/ipam/v2/host/", "/calico/ipam/v2/virtual/"];
+/// What the keys of pools begin with.
+pub const POOLS: &str = "/calico/resources/v3/projectcalico.org/ippools/";
+/// What the keys of reservations begin with.
+pub const RESERVATIONS: &str = "/calico/resources/v3/projectcalico.org/ipreservations/";
+/// What the keys of Calico's objects of nodes begin with.
+pub const NODES: &str = "/calico/resources/v3/projectcalico.org/nodes/";
+/// What the keys of settings of BGP begin with, of its peers, and of filters for them.
+pub const BGP: [&str; 3] = [
+    "/calico/resources/v3/projectcalico.org/bgpconfigurations/",
+    "/calico/resources/v3/projectcalico.org/bgppeers/",
+    "/calico/resources/v3/projectcalico.org/bgpfilters/",
+];
+/// What the keys of connected pods begin with.
+pub const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
+/// What the keys of profiles begin with: policies that hold for pods by a name.
+pub const PROFILES: &str = "/calico/resources/v3/projectcalico.org/profiles/";
+
+/// What a key speaks of. A store that keeps objects instead of keys finds them by this.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// A block.
+    Block(IpNet),
+    /// An owner's claim to a block.
+    Affinity(Owner, IpNet),
+    /// A handle, by its id.
+    Handle(String),
+    /// The settings of the cluster.
+    Config,
+    /// A pool, by its name.
+    Pool(String),
+    /// A reservation, by its name.
+    Reservation(String),
+    /// Calico's object of a node, by its name.
+    Node(String),
+    /// Settings of BGP, by their name.
+    BgpConfiguration(String),
+    /// A peer of BGP, by its name.
+    BgpPeer(String),
+    /// A filter of BGP, by its name.
+    BgpFilter(String),
+    /// A connected pod, by its namespace and the endpoint's name.
+    Endpoint(String, String),
+    /// A profile, by its name.
+    Profile(String),
+}
+
+impl Key {
+    /// Reads a key. Calico has others, which block IPAM does not look at.
+    pub fn parse(key: &str) -> Option<Key> {
+        let named = |root| key.strip_prefix(root).filter(|name| !name.is_empty() && !name.contains('/'));
+        if key == CONFIG {
+            return Some(Key::Config);
+        }
+        let block = || parse_block(key).map(Key::Block);
+        let affinity = || parse_affinity(key).map(|(owner, cidr)| Key::Affinity(owner, cidr));
+        let handle = || parse_handle(key).map(|id| Key::Handle(id.into()));
+        let pool = || named(POOLS).map(|name| Key::Pool(name.into()));
+        let reservation = || named(RESERVATIONS).map(|name| Key::Reservation(name.into()));
+        let node = || named(NODES).map(|name| Key::Node(name.into()));
+        let bgp = || {
+            let kinds: [fn(String) -> Key; 3] = [Key::BgpConfiguration, Key::BgpPeer, Key::BgpFilter];
+            BGP.iter().zip(kinds).find_map(|(root, kind)| named(root).map(|name| kind(name.into())))
+        };
+        let profile = || named(PROFILES).map(|name| Key::Profile(name.into()));
+        let endpoint = || {
+            let (namespace, name) = key.strip_prefix(ENDPOINTS)?.split_once('/')?;
+            let sound = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+            sound.then(|| Key::Endpoint(namespace.into(), name.into()))
+        };
+        let records = block().or_else(affinity).or_else(handle).or_else(pool).or_else(reservation);
+        records.or_else(node).or_else(endpoint).or_else(profile).or_else(bgp)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Block(cidr) => f.write_str(&block(*cidr)),
+            Key::Affinity(owner, cidr) => f.write_str(&affinity(owner, *cidr)),
+            Key::Handle(id) => f.write_str(&handle(id)),
+            Key::Config => f.write_str(CONFIG),
+            Key::Pool(name) => write!(f, "{POOLS}{name}"),
+            Key::Reservation(name) => write!(f, "{RESERVATIONS}{name}"),
+            Key::Node(name) => write!(f, "{NODES}{name}"),
+            Key::BgpConfiguration(name) => write!(f, "{}{name}", BGP[0]),
+            Key::BgpPeer(name) => write!(f, "{}{name}", BGP[1]),
+            Key::BgpFilter(name) => write!(f, "{}{name}", BGP[2]),
+            Key::Endpoint(namespace, name) => write!(f, "{ENDPOINTS}{namespace}/{name}"),
+            Key::Profile(name) => write!(f, "{PROFILES}{name}"),
+        }
+    }
+}
 
 /// `/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-26`.
 pub(super) fn block(cidr: IpNet) -> String {
     format!("{BLOCKS}{}", tail(cidr))
+}
+
+/// What the keys of a family's blocks begin with.
+pub(super) fn blocks(family: Family) -> String {
+    format!("{BLOCKS}ipv{}/", family.digit())
 }
 
 /// `/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-26`.
@@ -128,7 +227,21 @@ mod tests {
         ];
         for (ours, calicos) in keys {
             assert_eq!(ours, calicos);
+            assert_eq!(Key::parse(calicos).unwrap().to_string(), calicos);
         }
+        for root in [POOLS, RESERVATIONS, NODES, PROFILES].into_iter().chain(BGP) {
+            assert_eq!(Key::parse(&format!("{root}a")).unwrap().to_string(), format!("{root}a"));
+            assert_eq!(Key::parse(&format!("{root}a/b")), None);
+        }
+        let endpoint = format!("{ENDPOINTS}default/node1-k8s-nginx-eth0");
+        assert_eq!(
+            Key::parse(&endpoint),
+            Some(Key::Endpoint("default".into(), "node1-k8s-nginx-eth0".into()))
+        );
+        assert_eq!(Key::parse(&endpoint).unwrap().to_string(), endpoint);
+        assert_eq!(Key::parse(&format!("{ENDPOINTS}default")), None);
+        assert_eq!(Key::parse(CONFIG), Some(Key::Config));
+        assert_eq!(Key::parse("/calico/ipam/v2/host/node1"), None);
         assert_eq!(parse_block(&block(v6)), Some(v6));
         assert_eq!(parse_affinity(&affinity(&balancer, v6)), Some((balancer, v6)));
         assert_eq!(parse_affinity(&affinity(&node, v4)), Some((node, v4)));

@@ -32,6 +32,15 @@ impl Use {
     }
 }
 
+/// What is put around packets between its pods on different nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// UDP.
+    Vxlan,
+    /// Another IPv4 header.
+    Ipip,
+}
+
 /// Who chooses the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AssignmentMode {
@@ -188,6 +197,38 @@ impl Pool {
     /// Whether traffic of its pods that leaves the cluster gets the node's address.
     pub fn nat_outgoing(&self) -> bool {
         self.spec.nat_outgoing
+    }
+
+    /// What is put around packets, and whether that is left out between nodes on one wire. Calico lets nobody ask for both.
+    pub fn encapsulation(&self) -> Option<(Encapsulation, bool)> {
+        let mode = |mode: &str| match mode {
+            "Always" => Some(false),
+            "CrossSubnet" => Some(true),
+            _ => None,
+        };
+        let vxlan = mode(&self.spec.vxlan_mode).map(|cross| (Encapsulation::Vxlan, cross));
+        vxlan.or_else(|| mode(&self.spec.ipip_mode).map(|cross| (Encapsulation::Ipip, cross)))
+    }
+
+    /// Packets between its pods on different nodes travel like this; between nodes on one wire as they are, if `cross_subnet`.
+    pub fn with_encapsulation(mut self, encapsulation: Encapsulation, cross_subnet: bool) -> Pool {
+        let mode = if cross_subnet { "CrossSubnet" } else { "Always" };
+        match encapsulation {
+            Encapsulation::Vxlan => self.spec.vxlan_mode = mode.into(),
+            Encapsulation::Ipip => self.spec.ipip_mode = mode.into(),
+        }
+        self
+    }
+
+    /// Traffic of its pods that leaves the cluster gets the node's address.
+    pub fn with_nat_outgoing(mut self) -> Pool {
+        self.spec.nat_outgoing = true;
+        self
+    }
+
+    /// Whether its blocks may be told to others by BGP.
+    pub fn is_exported(&self) -> bool {
+        !self.spec.disable_bgp_export
     }
 
     /// Whether it gives addresses at all. A pool that is being deleted gives none.

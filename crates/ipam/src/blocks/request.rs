@@ -60,6 +60,8 @@ pub struct Assigned {
     pub addresses: Vec<IpNet>,
     /// Why there are not more, if there are fewer than wanted.
     pub shortage: Option<Error>,
+    /// Blocks of the node's own that make no sense: nothing is taken from them.
+    pub unreadable: Vec<Error>,
 }
 
 impl Assigned {

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::reservation::Reservation;
@@ -56,6 +57,12 @@ impl Rules {
         Ok(node.metadata.labels.unwrap_or_default())
     }
 
+    /// The names of the nodes of which Calico has an object of its own.
+    pub fn nodes(store: &dyn Store) -> Result<Vec<String>, Error> {
+        let keys = store.keys(key::NODES)?;
+        Ok(keys.iter().filter_map(|key| key.strip_prefix(key::NODES)).map(String::from).collect())
+    }
+
     /// The pools that a request may be served from. Pools that are asked for by name are taken as they are; else mode,
     /// selectors and uses decide.
     pub(super) fn qualified(&self, request: &Request) -> Result<Vec<&Pool>, Error> {
@@ -91,6 +98,12 @@ impl Rules {
             return Err(Error::NoPool { node, family, pools: enabled.len(), why });
         }
         Ok(chosen)
+    }
+
+    /// The networks that a request may be served from, and how many addresses a block of them has.
+    pub fn networks_for(&self, request: &Request) -> Result<Vec<(IpNet, u64)>, Error> {
+        let size = |pool: &Pool| 1 << (pool.cidr().max_prefix_len() - pool.block_size()).min(32);
+        Ok(self.qualified(request)?.into_iter().map(|pool| (pool.cidr(), size(pool))).collect())
     }
 
     /// The enabled pool that an address lies in and that may give it.

@@ -227,3 +227,39 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn how_full_a_network_is_counts_every_range_once() {
+    let taken =
+        |ranges: &NodeRanges| -> Vec<f64> { ranges.usage().iter().map(|usage| usage.taken).collect() };
+    let mut ranges = of(&[("10.0.0.0/16", 24), ("fd00::/32", 64)], &["10.0.0.0/20"]);
+    assert_eq!(ranges.usage()[0].capacity, 256.0);
+    assert_eq!(ranges.usage()[1].capacity, 4_294_967_296.0);
+    assert_eq!(taken(&ranges), [16.0, 0.0]);
+    ranges.assign("a").unwrap();
+    assert_eq!(taken(&ranges), [17.0, 1.0]);
+    assert_eq!(ranges.tries().map(|(_, tries)| tries).collect::<Vec<_>>(), [2, 1], "behind what is kept out");
+    ranges.observe("b", &[net("10.0.16.0/24")]);
+    assert_eq!(taken(&ranges), [17.0, 1.0], "two have the same");
+    ranges.release("a");
+    assert_eq!((ranges.usage()[0].allocations, ranges.usage()[0].releases), (1, 0), "it is still b's");
+    assert_eq!((ranges.usage()[1].allocations, ranges.usage()[1].releases), (1, 1));
+    assert_eq!(taken(&ranges), [17.0, 0.0]);
+    ranges.observe("c", &[net("10.0.32.0/23")]);
+    ranges.observe("d", &[net("10.0.33.128/25")]);
+    assert_eq!(taken(&ranges), [19.0, 0.0], "one is within the other");
+    ranges.observe("e", &[net("10.0.0.0/8")]);
+    assert_eq!(taken(&ranges), [256.0, 0.0]);
+    let mut whole = of(&[("::/0", 0)], &[]);
+    whole.assign("a").unwrap();
+    assert_eq!((whole.usage()[0].capacity, taken(&whole)), (1.0, vec![1.0]));
+}
+
+#[test]
+fn a_node_that_has_the_services_addresses_is_told() {
+    let mut ranges = of(&[("10.0.0.0/16", 24)], &["10.0.0.0/20"]);
+    let odd = ranges.observe("a", &[net("10.0.1.0/24")]);
+    let kept = Oddity::KeptOut { node: "a".into(), range: net("10.0.1.0/24"), kept: net("10.0.0.0/20") };
+    assert_eq!(odd, [kept]);
+    assert_eq!(odd[0].node(), "a");
+}

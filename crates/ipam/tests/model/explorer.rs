@@ -10,7 +10,7 @@ use ipam::moment::Moment;
 use ipam::store::Store;
 
 use crate::invariants;
-use crate::stepwise::{Answer, Operation, Shelves, Stepwise, Whole};
+use crate::stepwise::{Answer, Counted, Operation, Shelves, Stepwise, Whole};
 
 /// What a node's program tells about itself: addresses that pods of it use, and their handles.
 #[derive(Clone, Debug, Default)]
@@ -121,8 +121,8 @@ pub fn allocator<'a>(store: &'a dyn Store, clock: impl Fn() -> Moment + 'a) -> A
 
 impl Scenario {
     /// Looks at every world, and returns how many there were.
-    pub fn explore(&self) -> usize {
-        let whole = Whole(Shelves::default().into());
+    pub fn explore(&self, counted: Counted) -> usize {
+        let whole = Whole(Shelves::new(counted).into());
         for (key, value) in self.left_behind {
             whole.create(key, value.as_bytes()).expect("preparations");
         }

@@ -11,7 +11,17 @@ use ipam::store::{Entry, Revision, Store, StoreError};
 /// survives a deletion. Revisions of different keys have nothing to do with each other, so that worlds which differ only in the order of
 /// writes to different keys are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shelves(BTreeMap<Rc<str>, Slot>);
+pub struct Shelves(BTreeMap<Rc<str>, Slot>, Counted);
+
+/// Which writes are another state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Counted {
+    /// Each, as in SQLite and etcd.
+    #[default]
+    Writes,
+    /// Those that change something, as in the Kubernetes API.
+    Changes,
+}
 
 /// How often a key was written, and its value if it has one.
 type Slot = (u64, Option<Rc<[u8]>>);
@@ -21,6 +31,7 @@ type Slot = (u64, Option<Rc<[u8]>>);
 pub enum Operation {
     Get(String),
     List(String),
+    Keys(String),
     Create(String, Vec<u8>),
     Update(String, Vec<u8>, Revision),
     Delete(String, Revision),
@@ -30,18 +41,20 @@ pub enum Operation {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     Entries(Result<Vec<Entry>, StoreError>),
+    Keys(Result<Vec<String>, StoreError>),
     Written(Result<Revision, StoreError>),
 }
 
 impl Operation {
     pub fn is_write(&self) -> bool {
-        !matches!(self, Operation::Get(_) | Operation::List(_))
+        !matches!(self, Operation::Get(_) | Operation::List(_) | Operation::Keys(_))
     }
 
     fn key(&self) -> &str {
         match self {
             Operation::Get(key)
             | Operation::List(key)
+            | Operation::Keys(key)
             | Operation::Create(key, _)
             | Operation::Update(key, ..)
             | Operation::Delete(key, _) => key,
@@ -52,14 +65,19 @@ impl Operation {
     pub fn unanswered(&self, why: &str) -> Answer {
         let key = self.key().to_owned();
         let error = StoreError::Unavailable { store: "model".into(), verb: "answer", key, why: why.into() };
-        match self.is_write() {
-            true => Answer::Written(Err(error)),
-            false => Answer::Entries(Err(error)),
+        match self {
+            Operation::Get(_) | Operation::List(_) => Answer::Entries(Err(error)),
+            Operation::Keys(_) => Answer::Keys(Err(error)),
+            _ => Answer::Written(Err(error)),
         }
     }
 }
 
 impl Shelves {
+    pub fn new(counted: Counted) -> Shelves {
+        Shelves(BTreeMap::new(), counted)
+    }
+
     pub fn entries(&self, prefix: &str) -> Vec<Entry> {
         let from = self
             .0
@@ -86,6 +104,9 @@ impl Shelves {
         };
         let written = match operation {
             Operation::List(prefix) => return Answer::Entries(Ok(self.entries(prefix))),
+            Operation::Keys(prefix) => {
+                return Answer::Keys(Ok(self.entries(prefix).into_iter().map(|entry| entry.key).collect()))
+            }
             Operation::Get(key) => {
                 let mut found = self.entries(key);
                 found.retain(|entry| entry.key == *key);
@@ -98,7 +119,10 @@ impl Shelves {
         };
         Answer::Written(written.map(|value| {
             let entry = self.0.entry(key.into()).or_default();
-            *entry = (entry.0 + 1, value.map(|value| value.as_slice().into()));
+            let is_idle = value.is_some() && entry.1.as_deref() == value.map(Vec::as_slice);
+            if !is_idle || self.1 == Counted::Writes {
+                *entry = (entry.0 + 1, value.map(|value| value.as_slice().into()));
+            }
             Revision(entry.0)
         }))
     }
@@ -118,6 +142,7 @@ pub struct Stepwise {
 }
 
 const CUT_OFF: &str = "cut off";
+const ALWAYS_THE_SAME: &str = "a program must do the same when it is run again";
 
 impl Stepwise {
     pub fn new(log: Vec<Answer>) -> Stepwise {
@@ -162,6 +187,13 @@ macro_rules! stores {
                 entries(self.ask(Operation::List(prefix.into())))
             }
 
+            fn keys(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+                match self.ask(Operation::Keys(prefix.into())) {
+                    Answer::Keys(keys) => keys,
+                    _ => panic!("{ALWAYS_THE_SAME}"),
+                }
+            }
+
             fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
                 written(self.ask(Operation::Create(key.into(), value.into())))
             }
@@ -182,13 +214,13 @@ stores!(Stepwise, Whole);
 fn entries(answer: Answer) -> Result<Vec<Entry>, StoreError> {
     match answer {
         Answer::Entries(entries) => entries,
-        Answer::Written(_) => panic!("a program must do the same when it is run again"),
+        _ => panic!("{ALWAYS_THE_SAME}"),
     }
 }
 
 fn written(answer: Answer) -> Result<Revision, StoreError> {
     match answer {
         Answer::Written(written) => written,
-        Answer::Entries(_) => panic!("a program must do the same when it is run again"),
+        _ => panic!("{ALWAYS_THE_SAME}"),
     }
 }

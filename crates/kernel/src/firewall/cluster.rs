@@ -37,7 +37,7 @@ const AT_ONCE: usize = 500;
 pub struct Rules {
     /// The networks that the cluster's pods are in.
     pub cluster: Vec<IpNet>,
-    /// This node's pods.
+    /// This node's pods; with [`Manner::Pools`], those of the networks that are hidden from the world.
     pub own: Vec<IpNet>,
     /// Whether pods reach the world with the node's address.
     pub masquerade: bool,
@@ -45,6 +45,21 @@ pub struct Rules {
     pub random: bool,
     /// Whether pods' packets pass FORWARD.
     pub forward: bool,
+    /// What is hidden from whom.
+    pub manner: Manner,
+}
+
+/// What is hidden from whom, if anything is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// flannel's: each node has a range.
+    #[default]
+    Ranges,
+    /// Calico's: some pools are hidden (nat-outgoing), and what leaves by a tunnel without an address of a pool gets one.
+    Pools {
+        /// The devices of tunnels.
+        tunnels: Vec<String>,
+    },
 }
 
 /// One half of the rules, for one family.
@@ -213,7 +228,12 @@ fn skeleton(change: &mut Transaction, rules: &Rules) {
     }
     if rules.masquerade {
         change.add_rule(&TABLE, "postrouting", &Rule::new().all_bits(Field::Mark, KUBE_PROXY).leave());
-        halves().iter().for_each(|half| half.masquerade(change, rules.random));
+        for half in halves() {
+            match &rules.manner {
+                Manner::Ranges => half.masquerade(change, rules.random),
+                Manner::Pools { tunnels } => half.hide_pools(change, rules.random, tunnels),
+            }
+        }
     }
     if rules.forward {
         halves().iter().for_each(|half| half.pass(change));
@@ -245,6 +265,21 @@ impl Half {
             hide(rule().not_in_set(from, cluster).in_set(to, cluster)),
         ];
         rules.iter().for_each(|rule| change.add_rule(&TABLE, "postrouting", rule));
+    }
+
+    fn hide_pools(&self, change: &mut Transaction, random: bool, tunnels: &[String]) {
+        let Half { cluster, own, .. } = *self;
+        let (from, to) = (&[self.source][..], &[self.destination][..]);
+        let rule = || Rule::new().family(self.family);
+        let hide = |rule: Rule| if random { rule.masquerade_randomly() } else { rule.masquerade() };
+        let (groups, length) = (self.groups.addr(), self.groups.prefix_len());
+        let world = rule().in_set(from, own).not_in_set(to, cluster);
+        change.add_rule(&TABLE, "postrouting", &hide(world.prefix(self.destination, groups, length, false)));
+        for tunnel in tunnels {
+            // Answers must come back through the tunnel.
+            let foreign = rule().interface(Field::InterfaceOut, tunnel, true).not_in_set(from, cluster);
+            change.add_rule(&TABLE, "postrouting", &hide(foreign.in_set(to, cluster)));
+        }
     }
 
     fn pass(&self, change: &mut Transaction) {

@@ -27,6 +27,8 @@ pub enum Data {
 pub struct Element {
     /// What it is found by.
     pub key: Value,
+    /// In a set of ranges of several fields: the last key of the range that `key` is the first of.
+    pub last: Option<Value>,
     /// What it leads to.
     pub data: Data,
     /// What it says about itself; here, whose it is.
@@ -38,7 +40,7 @@ pub struct Element {
 impl Element {
     /// A key without data or comment.
     pub fn key(key: Value) -> Element {
-        Element { key, data: Data::None, comment: None, ends_range: false }
+        Element { key, last: None, data: Data::None, comment: None, ends_range: false }
     }
 
     /// The elements that make a set of ranges hold the addresses from `first` to `last`: where the range begins, and
@@ -57,6 +59,11 @@ impl Element {
         Element { ends_range: true, ..Element::key(key) }
     }
 
+    /// In a set of ranges of several fields, all keys from its own to this one, field by field.
+    pub fn up_to(self, last: Value) -> Element {
+        Element { last: Some(last), ..self }
+    }
+
     /// Leading to a value.
     pub fn to(self, data: Value) -> Element {
         Element { data: Data::Value(data), ..self }
@@ -67,14 +74,19 @@ impl Element {
         Element { data: Data::Verdict(verdict), ..self }
     }
 
-    /// With a comment, of at most [`MAX_COMMENT`](super::MAX_COMMENT) bytes.
+    /// With a comment, cut to [`MAX_COMMENT`](super::MAX_COMMENT) bytes: what is read back is equal.
     pub fn comment(self, comment: impl Into<String>) -> Element {
-        Element { comment: Some(comment.into()), ..self }
+        let mut comment = comment.into();
+        comment.truncate(userdata::cut(&comment).len());
+        Element { comment: Some(comment), ..self }
     }
 
     fn encode(&self, message: Message) -> Message {
         message.nest(NFTA_LIST_ELEM, |m| {
             let m = m.nest(NFTA_SET_ELEM_KEY, |m| m.bytes(NFTA_DATA_VALUE, self.key.bytes()));
+            let m = m.maybe(self.last.as_ref(), |m, last| {
+                m.nest(NFTA_SET_ELEM_KEY_END, |m| m.bytes(NFTA_DATA_VALUE, last.bytes()))
+            });
             let m = match &self.data {
                 Data::None => m,
                 Data::Value(value) => m.nest(NFTA_SET_ELEM_DATA, |m| m.bytes(NFTA_DATA_VALUE, value.bytes())),
@@ -90,6 +102,8 @@ impl Element {
     fn decode(attr: &Attr<'_>) -> Option<Element> {
         let key = attr::find(attr.value, NFTA_SET_ELEM_KEY)?;
         let key = Value::raw(attr::find(key.value, NFTA_DATA_VALUE)?.value);
+        let last = attr::find(attr.value, NFTA_SET_ELEM_KEY_END)
+            .and_then(|end| Some(Value::raw(attr::find(end.value, NFTA_DATA_VALUE)?.value)));
         let data = attr::find(attr.value, NFTA_SET_ELEM_DATA).and_then(|data| {
             let data = data.nested().next()?;
             match data.kind {
@@ -101,7 +115,7 @@ impl Element {
         let comment = attr::find(attr.value, NFTA_SET_ELEM_USERDATA).and_then(|a| userdata::decode(a.value));
         let flags = attr::find(attr.value, NFTA_SET_ELEM_FLAGS).and_then(|a| a.be32()).unwrap_or(0);
         let ends_range = flags & NFT_SET_ELEM_INTERVAL_END != 0;
-        Some(Element { key, data: data.unwrap_or_default(), comment, ends_range })
+        Some(Element { key, last, data: data.unwrap_or_default(), comment, ends_range })
     }
 }
 
@@ -131,12 +145,43 @@ pub fn get_element(socket: &mut Socket, table: &Table, set: &str, key: &Value) -
     found(socket.query(asked, |frame| decode(&frame)?.into_iter().next()))
 }
 
+/// How often an element was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// By how many packets.
+    pub packets: u64,
+    /// How many bytes they had.
+    pub bytes: u64,
+}
+
+impl Count {
+    /// Of an element; none if its set does not count.
+    fn decode(attr: &Attr<'_>) -> Option<Count> {
+        let counter = attr::find(attr.value, NFTA_SET_ELEM_EXPR)?;
+        let data = attr::find(counter.value, NFTA_EXPR_DATA)?.value;
+        let number = |kind: u16| attr::find(data, kind)?.be64();
+        Some(Count { packets: number(NFTA_COUNTER_PACKETS)?, bytes: number(NFTA_COUNTER_BYTES)? })
+    }
+}
+
+/// The elements of a [counting](super::Set::counting) set with their counts; none if there is no such set or table.
+pub fn list_counts(socket: &mut Socket, table: &Table, set: &str) -> Result<Vec<(Element, Count)>> {
+    let one = |attr: Attr<'_>| Some((Element::decode(&attr)?, Count::decode(&attr)?));
+    let parts = found(socket.list(asked_for_all(table, set), |frame| {
+        let list = frame.attrs(HEADER).find(|a| a.kind == NFTA_SET_ELEM_LIST_ELEMENTS)?;
+        Some(list.nested().filter_map(one).collect::<Vec<_>>())
+    }))?;
+    Ok(parts.unwrap_or_default().into_iter().flatten().collect())
+}
+
+fn asked_for_all(table: &Table, set: &str) -> Message {
+    message(NFT_MSG_GETSETELEM, 0, table.family.number(), format!("read set {set} of table {table}"))
+        .string(NFTA_SET_ELEM_LIST_TABLE, &table.name)
+        .string(NFTA_SET_ELEM_LIST_SET, set)
+}
+
 /// All elements of a set; none if there is no such set or table.
 pub fn list_elements(socket: &mut Socket, table: &Table, set: &str) -> Result<Vec<Element>> {
-    let asked =
-        message(NFT_MSG_GETSETELEM, 0, table.family.number(), format!("read set {set} of table {table}"))
-            .string(NFTA_SET_ELEM_LIST_TABLE, &table.name)
-            .string(NFTA_SET_ELEM_LIST_SET, set);
-    let parts = found(socket.list(asked, |frame| decode(&frame)))?;
+    let parts = found(socket.list(asked_for_all(table, set), |frame| decode(&frame)))?;
     Ok(parts.unwrap_or_default().into_iter().flatten().collect())
 }

@@ -34,6 +34,8 @@ pub enum Meta {
     Family,
     /// TCP, UDP … (`IPPROTO_…`).
     Protocol,
+    /// IPv4, IPv6, ARP … (`ETH_P_…`), in network order.
+    EtherType,
 }
 
 /// What connection tracking knows about a packet.
@@ -144,6 +146,27 @@ pub enum Expr {
     Masquerade(u32),
     /// Counts packets and bytes.
     Counter,
+    /// Puts a value into a register.
+    Load {
+        /// The value.
+        value: Vec<u8>,
+        /// Into which register.
+        to: Register,
+    },
+    /// Ends the rule for what is more than so many packets a second.
+    Limit {
+        /// How many a second.
+        rate: u64,
+        /// How many at once, after a while without any.
+        burst: u32,
+    },
+    /// Shows the packet to whoever [listens](crate::nflog) to the group.
+    Log {
+        /// The group.
+        group: u16,
+        /// What the listener is told with it.
+        prefix: String,
+    },
 }
 
 fn register(number: Register) -> u32 {
@@ -161,17 +184,22 @@ impl Expr {
             Expr::Range { .. } => "range",
             Expr::Bitwise { .. } => "bitwise",
             Expr::Lookup { .. } | Expr::Map { .. } | Expr::VerdictMap { .. } => "lookup",
-            Expr::Verdict(_) => "immediate",
+            Expr::Verdict(_) | Expr::Load { .. } => "immediate",
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade(_) => "masq",
             Expr::Counter => "counter",
+            Expr::Limit { .. } => "limit",
+            Expr::Log { .. } => "log",
         }
     }
 
     pub(super) fn encode(&self, message: Message) -> Message {
-        message.nest(NFTA_LIST_ELEM, |m| {
-            m.string(NFTA_EXPR_NAME, self.name()).nest(NFTA_EXPR_DATA, |m| self.encode_data(m))
-        })
+        message.nest(NFTA_LIST_ELEM, |m| self.encode_bare(m))
+    }
+
+    /// Without the brackets of a list.
+    pub(super) fn encode_bare(&self, message: Message) -> Message {
+        message.string(NFTA_EXPR_NAME, self.name()).nest(NFTA_EXPR_DATA, |m| self.encode_data(m))
     }
 
     fn encode_data(&self, m: Message) -> Message {
@@ -226,6 +254,15 @@ impl Expr {
             Expr::Masquerade(0) => m,
             Expr::Masquerade(flags) => m.be32(NFTA_MASQ_FLAGS, *flags),
             Expr::Counter => m.be64(NFTA_COUNTER_BYTES, 0).be64(NFTA_COUNTER_PACKETS, 0),
+            Expr::Load { value, to } => m
+                .be32(NFTA_IMMEDIATE_DREG, register(*to))
+                .nest(NFTA_IMMEDIATE_DATA, |m| m.bytes(NFTA_DATA_VALUE, value)),
+            Expr::Limit { rate, burst } => m
+                .be64(NFTA_LIMIT_RATE, *rate)
+                .be64(NFTA_LIMIT_UNIT, 1)
+                .be32(NFTA_LIMIT_BURST, *burst)
+                .be32(NFTA_LIMIT_TYPE, NFT_LIMIT_PKTS),
+            Expr::Log { group, prefix } => m.be16(NFTA_LOG_GROUP, *group).string(NFTA_LOG_PREFIX, prefix),
         }
     }
 }
@@ -247,6 +284,7 @@ impl Meta {
             Meta::InterfaceIn => NFT_META_IIFNAME,
             Meta::InterfaceOut => NFT_META_OIFNAME,
             Meta::Family => NFT_META_NFPROTO,
+            Meta::EtherType => NFT_META_PROTOCOL,
             Meta::Protocol => NFT_META_L4PROTO,
         }
     }

@@ -25,10 +25,17 @@ pub enum Field {
     Ip4Destination,
     Ip6Source,
     Ip6Destination,
+    PortSource,
     PortDestination,
+    /// The flags of a TCP header, of which [`Rule::ACK`] is one; say the protocol first.
+    TcpFlags,
     /// The type of an ICMP or ICMPv6 message; say the protocol first.
     IcmpType,
     MacSource,
+    /// What a frame carries; for the tables of bridges.
+    EtherType,
+    /// Who an ARP message says it is from; say the frame's type first.
+    ArpSource,
     CtState,
     CtStatus,
     /// Whether the routing table holds the source for a local, a unicast … address.
@@ -57,8 +64,8 @@ impl Field {
 
     fn length(self) -> u32 {
         match self {
-            Field::Family | Field::Protocol | Field::IcmpType => 1,
-            Field::PortDestination => 2,
+            Field::Family | Field::Protocol | Field::IcmpType | Field::TcpFlags => 1,
+            Field::PortSource | Field::PortDestination | Field::EtherType => 2,
             Field::MacSource => 6,
             Field::InterfaceIn | Field::InterfaceOut | Field::Ip6Source | Field::Ip6Destination => 16,
             _ => 4,
@@ -77,9 +84,14 @@ impl Field {
             Field::Ip4Destination => payload(Header::Network, 16),
             Field::Ip6Source => payload(Header::Network, 8),
             Field::Ip6Destination => payload(Header::Network, 24),
+            Field::PortSource => payload(Header::Transport, 0),
             Field::PortDestination => payload(Header::Transport, 2),
+            Field::TcpFlags => payload(Header::Transport, 13),
             Field::IcmpType => payload(Header::Transport, 0),
             Field::MacSource => payload(Header::Link, 6),
+            Field::EtherType => Expr::Meta(Meta::EtherType, to),
+            // Behind the types and lengths, the operation and the sender's hardware address.
+            Field::ArpSource => payload(Header::Network, 14),
             Field::CtState => Expr::Ct(Ct::State, to),
             Field::CtStatus => Expr::Ct(Ct::Status, to),
             Field::TypeOfSource => Expr::FibType(Fib::Source, to),
@@ -96,6 +108,8 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// `tcp flags` bit that every packet of a connection has but the one that opens it.
+    pub const ACK: u32 = 1 << 4;
     /// `ct state` bit of an established connection.
     pub const ESTABLISHED: u32 = 1 << 1;
     /// `ct state` bit of a connection that another one announced.
@@ -177,12 +191,13 @@ impl Rule {
     }
 
     fn bits(self, field: Field, bits: u32, inverted: bool, value: u32) -> Rule {
-        let (mask, xor) = (bits.to_ne_bytes().to_vec(), vec![0; 4]);
-        self.expr(field.load(0)).expr(Expr::Bitwise { register: 0, mask, xor }).expr(Expr::Cmp {
-            from: 0,
-            inverted,
-            value: value.to_ne_bytes().to_vec(),
-        })
+        let bytes = |number: u32| match field.length() {
+            1 => vec![number as u8],
+            _ => number.to_ne_bytes().to_vec(),
+        };
+        let (mask, xor, value) = (bytes(bits), bytes(0), bytes(value));
+        let masked = self.expr(field.load(0)).expr(Expr::Bitwise { register: 0, mask, xor });
+        masked.expr(Expr::Cmp { from: 0, inverted, value })
     }
 
     /// Whose destination is an address of this host (`fib daddr type local`).
@@ -240,6 +255,22 @@ impl Rule {
         self.expr(Field::Mark.load(0)).expr(Expr::Bitwise { register: 0, mask, xor }).expr(Expr::SetMark(0))
     }
 
+    /// Sets the whole mark.
+    pub fn set_mark(self, mark: u32) -> Rule {
+        let value = mark.to_ne_bytes().to_vec();
+        self.expr(Expr::Load { value, to: 0 }).expr(Expr::SetMark(0))
+    }
+
+    /// Not more of them than so many a second, and so many at once.
+    pub fn limit(self, rate: u64, burst: u32) -> Rule {
+        self.expr(Expr::Limit { rate, burst })
+    }
+
+    /// Shows the packet to whoever [listens](crate::nflog) to the group.
+    pub fn log(self, group: u16, prefix: impl Into<String>) -> Rule {
+        self.expr(Expr::Log { group, prefix: prefix.into() })
+    }
+
     /// Counts.
     pub fn counter(self) -> Rule {
         self.expr(Expr::Counter)
@@ -274,6 +305,11 @@ impl Rule {
     /// Goes through that chain, and comes back if it has no verdict.
     pub fn jump(self, chain: impl Into<String>) -> Rule {
         self.expr(Expr::Verdict(Verdict::Jump(chain.into())))
+    }
+
+    /// Goes on in that chain, and comes back to where this chain was called from.
+    pub fn goto(self, chain: impl Into<String>) -> Rule {
+        self.expr(Expr::Verdict(Verdict::Goto(chain.into())))
     }
 
     pub(super) fn encode(&self, message: Message) -> Message {
@@ -339,6 +375,19 @@ impl RuleInfo {
                     attr::find(data, NFTA_LOOKUP_FLAGS).and_then(|flags| flags.be32()).unwrap_or(0);
                 let set = attr::find(data, NFTA_LOOKUP_SET).map_or(String::new(), |set| set.string());
                 format!("{set} {inverted}").into_bytes()
+            }
+            "immediate" => attr::find(data, NFTA_IMMEDIATE_DATA)
+                .and_then(|data| attr::find(data.value, NFTA_DATA_VALUE))
+                .map_or(Vec::new(), |value| value.value.to_vec()),
+            "limit" => [NFTA_LIMIT_RATE, NFTA_LIMIT_UNIT, NFTA_LIMIT_BURST]
+                .into_iter()
+                .filter_map(|kind| attr::find(data, kind))
+                .flat_map(|number| number.value.to_vec())
+                .collect(),
+            "log" => {
+                let group = attr::find(data, NFTA_LOG_GROUP).and_then(|group| group.be16());
+                let prefix = attr::find(data, NFTA_LOG_PREFIX).map(|prefix| prefix.string());
+                format!("{group:?} {prefix:?}").into_bytes()
             }
             "masq" => {
                 let flags = attr::find(data, NFTA_MASQ_FLAGS).and_then(|flags| flags.be32()).unwrap_or(0);

@@ -1,6 +1,9 @@
 //! Sets and maps: what rules look keys up in.
 
+use std::time::Duration;
+
 use super::abi::*;
+use super::expr::Expr;
 use super::{message, userdata, Table, HEADER};
 use crate::error::{found, Result};
 use crate::message::Message;
@@ -73,34 +76,56 @@ pub struct Set<'a> {
     key: &'a [Type],
     holds: Holds<'a>,
     intervals: bool,
+    counting: bool,
+    lifetime: Option<Duration>,
 }
 
 impl<'a> Set<'a> {
     /// A set of keys.
     pub const fn of(name: &'a str, key: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Keys, intervals: false }
+        Set { name, key, holds: Holds::Keys, intervals: false, counting: false, lifetime: None }
     }
 
-    /// A set of ranges of keys, such as networks: see [`Element::range`](super::Element::range).
+    /// A set of ranges of keys, such as networks: see [`Element::range`](super::Element::range). With keys of several fields each of
+    /// these has a range of its own: see [`Element::up_to`](super::Element::up_to).
     pub const fn ranges(name: &'a str, key: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Keys, intervals: true }
+        Set { name, key, holds: Holds::Keys, intervals: true, counting: false, lifetime: None }
     }
 
     /// A map from keys to values.
     pub const fn map(name: &'a str, key: &'a [Type], data: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Values(data), intervals: false }
+        Set { name, key, holds: Holds::Values(data), intervals: false, counting: false, lifetime: None }
     }
 
     /// A map from keys to verdicts.
     pub const fn verdicts(name: &'a str, key: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Verdicts, intervals: false }
+        Set { name, key, holds: Holds::Verdicts, intervals: false, counting: false, lifetime: None }
+    }
+
+    /// Not of keys, but of ranges of them.
+    pub const fn of_ranges(self) -> Set<'a> {
+        Set { intervals: true, ..self }
+    }
+
+    /// Each element counts how often it is found ([`list_counts`](super::list_counts)).
+    pub const fn counting(self) -> Set<'a> {
+        Set { counting: true, ..self }
+    }
+
+    /// An element is there for so long, and then goes by itself.
+    pub const fn forgetting(self, lifetime: Duration) -> Set<'a> {
+        Set { lifetime: Some(lifetime), ..self }
     }
 
     /// `id` tells the sets of one transaction apart.
     pub(super) fn encode(&self, message: Message, id: u32) -> Message {
         let (key_type, key_length) = described(self.key);
         let map = if self.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
-        let flags = map | if self.intervals { NFT_SET_INTERVAL } else { 0 };
+        let intervals = if self.intervals { NFT_SET_INTERVAL } else { 0 };
+        // Ranges in several fields are another kind of set, which must know where each field ends.
+        let concatenated = self.intervals && self.key.len() > 1;
+        let intervals = intervals | if concatenated { NFT_SET_CONCAT } else { 0 };
+        let flags = map | intervals | self.lifetime.map_or(0, |_| NFT_SET_TIMEOUT);
         let host_order = matches!(self.key, [Type::IfName | Type::Mark]);
         let message = message
             .string(NFTA_SET_NAME, self.name)
@@ -108,7 +133,14 @@ impl<'a> Set<'a> {
             .be32(NFTA_SET_KEY_TYPE, key_type)
             .be32(NFTA_SET_KEY_LEN, key_length)
             .be32(NFTA_SET_ID, id)
-            .maybe(host_order.then(userdata::host_order), |m, bytes| m.bytes(NFTA_SET_USERDATA, &bytes));
+            .maybe(concatenated.then_some(self.key), |m, fields| {
+                m.nest(NFTA_SET_DESC, |m| m.nest(NFTA_SET_DESC_CONCAT, |m| fields.iter().fold(m, field)))
+            })
+            .maybe(self.lifetime, |m, time| m.be64(NFTA_SET_TIMEOUT, time.as_millis() as u64))
+            .maybe(host_order.then(userdata::host_order), |m, bytes| m.bytes(NFTA_SET_USERDATA, &bytes))
+            .maybe(self.counting.then_some(Expr::Counter), |m, counter| {
+                m.nest(NFTA_SET_EXPR, |m| counter.encode_bare(m))
+            });
         match self.holds {
             Holds::Keys => message,
             Holds::Verdicts => message.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT).be32(NFTA_SET_DATA_LEN, 0),
@@ -118,6 +150,10 @@ impl<'a> Set<'a> {
             }
         }
     }
+}
+
+fn field(message: Message, field: &Type) -> Message {
+    message.nest(NFTA_LIST_ELEM, |m| m.be32(NFTA_SET_FIELD_LEN, field.length()))
 }
 
 /// Whether the table has the set or map.

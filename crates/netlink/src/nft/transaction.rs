@@ -172,7 +172,7 @@ impl Transaction {
 
     /// Deletes the element with this element's key.
     pub fn delete_element(&mut self, table: &Table, set: &str, element: &Element) {
-        let key = Element { ends_range: element.ends_range, ..Element::key(element.key.clone()) };
+        let key = Element { data: Data::None, comment: None, ..element.clone() };
         self.elements(NFT_MSG_DELSETELEM, 0, (table, set), &key);
     }
 

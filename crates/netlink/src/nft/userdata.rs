@@ -16,16 +16,22 @@ pub fn host_order() -> Vec<u8> {
     bytes
 }
 
-/// The bytes for a comment, which is cut if it is too long.
-pub fn encode(comment: &str) -> Vec<u8> {
+/// As much of a comment as fits.
+pub fn cut(comment: &str) -> &str {
     let mut end = comment.len().min(MAX_COMMENT);
     while !comment.is_char_boundary(end) {
         end -= 1;
     }
-    let mut bytes = Vec::with_capacity(end + 3);
+    &comment[..end]
+}
+
+/// The bytes for a comment, which is cut if it is too long.
+pub fn encode(comment: &str) -> Vec<u8> {
+    let comment = cut(comment);
+    let mut bytes = Vec::with_capacity(comment.len() + 3);
     bytes.push(COMMENT);
-    bytes.push(end as u8 + 1);
-    bytes.extend_from_slice(&comment.as_bytes()[..end]);
+    bytes.push(comment.len() as u8 + 1);
+    bytes.extend_from_slice(comment.as_bytes());
     bytes.push(0);
     bytes
 }

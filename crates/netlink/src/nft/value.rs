@@ -44,6 +44,11 @@ impl Value {
         Value::default().and_protocol(number)
     }
 
+    /// A packet's mark.
+    pub fn mark(mark: u32) -> Value {
+        Value::default().and(&mark.to_ne_bytes(), format_args!("mark {mark:#x}"))
+    }
+
     /// Followed by an address.
     pub fn and_ip(self, addr: IpAddr) -> Value {
         match addr {

@@ -214,6 +214,13 @@ pub fn by_name(route: &mut Socket, name: &str) -> Result<Link> {
     route.query(message, Link::read)
 }
 
+/// A glance at the link named `name`: its number and its Ethernet address, and nothing else of it. The kernel answers
+/// without the lock for which [`by_name`] queues behind every change to any link of the machine.
+pub fn glance(route: &Socket, name: &str) -> Result<Link> {
+    let (index, mac) = route.interface(name)?;
+    Ok(Link { index, name: name.to_owned(), mac: mac.to_vec(), ..Link::default() })
+}
+
 /// The link with index `index`.
 pub fn by_index(route: &mut Socket, index: u32) -> Result<Link> {
     let message = Message::new(libc::RTM_GETLINK, 0, format!("look up link number {index}"))

@@ -39,7 +39,7 @@ pub(super) fn add_default_routes(result: &mut Attachment) {
 /// The bridge as it is after a port was added. One that somebody else made may take the smallest hardware address
 /// of its ports, which changes as pods come and go: a gateway must not, or every neighbour forgets it.
 pub(super) fn keep_address(conf: &Conf, node: &mut Host, before: Link) -> Result<Link> {
-    let now = node.get_link(&before.name)?;
+    let now = Link { mac: node.glance_at_link(&before.name)?.mac, ..before.clone() };
     if !conf.is_gateway {
         return Ok(now);
     }
@@ -79,7 +79,8 @@ pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
     let owner = leg_owner(&bridge.name, &name);
     if found.is_none() {
         let place = veth::Port { bridge: bridge.index, hairpin: false, isolated: false };
-        let cable = Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(place) };
+        let cable =
+            Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(place), end: None };
         match cable.create(node, &Netns::current()?) {
             // Another pod's plugin was faster.
             Err(error) if error.is_exists() => {}

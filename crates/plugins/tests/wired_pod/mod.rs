@@ -47,6 +47,12 @@ impl Pod {
         Netns::remove(&self.netns).unwrap();
     }
 
+    /// A network that no other test has. The ledger is the machine's: a GC of a network takes what any other test has
+    /// attached to it.
+    pub fn own_network(&self) -> String {
+        format!("net-{}", self.container)
+    }
+
     /// What a runtime would put into the environment.
     pub fn source(&self, ifname: &str) -> Source {
         Source {
@@ -80,7 +86,7 @@ impl Pod {
     /// A cable into the pod, up at both ends, and the result of the plugin that made it.
     pub fn wire(&self, network: &str, ifname: &str) -> (Pair, Value) {
         let owner = Owner::new(network, &self.container, ifname);
-        let cable = Veth { name: ifname, owner: &owner, mtu: 1500, mac: None, port: None };
+        let cable = Veth { name: ifname, owner: &owner, mtu: 1500, mac: None, port: None, end: None };
         let pair = cable.create(&mut Host::here().unwrap(), &Netns::open(&self.netns).unwrap()).unwrap();
         self.run(&format!("ip link set {ifname} up"));
         let result = json!({
@@ -98,6 +104,16 @@ impl Pod {
 pub fn call(plugin: &dyn Plugin, command: Command, source: &Source, config: &Value) -> Result<Value> {
     let req = Request::new(command, source, config.clone(), Registry::none())?;
     Ok(dispatch::call(plugin, &req, false)?.unwrap_or(Value::Null))
+}
+
+/// GC by `plugin` until `done`. An attachment that is being made is left to the next GC, and so is one whose lock is held,
+/// until its exec, by a program that another test starts right now.
+pub fn collect_until(plugin: &dyn Plugin, config: &Value, done: impl Fn() -> bool) {
+    let collected = (0..1000).any(|_| {
+        call(plugin, Command::Gc, &Source::default(), config).unwrap();
+        done()
+    });
+    assert!(collected, "something stays although no attachment is valid");
 }
 
 /// A printed result, read again.

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Labels, ObjectMeta};
 use crate::Protocol;
 
 /// A pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pod {
     /// Name, namespace and labels.
@@ -20,7 +20,7 @@ pub struct Pod {
 }
 
 /// What a pod asked for.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
     /// Whether it uses its node's network; policies do not see it then.
@@ -34,7 +34,7 @@ pub struct PodSpec {
 }
 
 /// A container.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Container {
     /// Ports that it names.
@@ -44,7 +44,7 @@ pub struct Container {
 }
 
 /// A port of a container.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerPort {
     /// Its name, if it has one.
@@ -62,7 +62,7 @@ fn tcp() -> Protocol {
 }
 
 /// What is known of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
     /// `Running` …
@@ -76,7 +76,7 @@ pub struct PodStatus {
 }
 
 /// An address of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PodIp {
     /// The address.
     pub ip: IpAddr,
@@ -102,6 +102,11 @@ impl Pod {
             }
         }
         all
+    }
+
+    /// Whether one of its addresses is such.
+    pub fn has_address(&self, such: impl Fn(&IpAddr) -> bool) -> bool {
+        self.status.pod_ip.iter().chain(self.status.pod_ips.iter().map(|one| &one.ip)).any(such)
     }
 
     /// Ports of its containers that have this name.

@@ -1,72 +1,55 @@
 //! Sets: whatever several rules may name, made once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use crate::api::{Labels, Pod};
-use crate::program::{Id, Peer, Port, PortRange, Program};
-use crate::rule::{NamedPort, Namespaces, Peers, Policy, Ports, Selection};
+use super::population::Population;
+use crate::api::Pod;
+use crate::program::{Id, Peer, Port, PortRange, Program, Stage};
+use crate::rule::{NamedPort, Peers, Ports, Selection};
 use crate::selector::Selector;
 use crate::subtract::disjoint;
-use crate::warning::Warner;
-use crate::{Direction, Kind, Protocol, Snapshot, Warning};
+use crate::Protocol;
 
-/// The sets that rules have named so far.
-pub(super) struct Sets<'a> {
-    snapshot: &'a Snapshot,
-    /// Labels of the namespaces that pods live in.
-    namespaces: BTreeMap<&'a str, Labels>,
-    addresses: BTreeMap<Id, BTreeSet<IpAddr>>,
-    networks: BTreeMap<Id, Vec<IpNet>>,
-    ports: BTreeMap<Id, Vec<PortRange>>,
-    named_ports: BTreeMap<Id, BTreeSet<(IpAddr, Protocol, u16)>>,
-    meanings: BTreeMap<Id, String>,
+/// What a set stands for.
+#[derive(Clone, Debug)]
+enum Meaning {
+    Pods(Selection),
+    Nodes(Selector),
+    Name(NamedPort),
+    Networks(Vec<IpNet>),
+    Numbers(Vec<PortRange>),
 }
 
-impl<'a> Sets<'a> {
-    pub fn new(snapshot: &'a Snapshot) -> Sets<'a> {
-        let names: BTreeSet<&str> = snapshot.pods.iter().map(|pod| pod.metadata.namespace.as_str()).collect();
-        Sets {
-            snapshot,
-            namespaces: names.into_iter().map(|name| (name, snapshot.labels_of(name))).collect(),
-            addresses: BTreeMap::new(),
-            networks: BTreeMap::new(),
-            ports: BTreeMap::new(),
-            named_ports: BTreeMap::new(),
-            meanings: BTreeMap::new(),
-        }
-    }
+/// The sets that rules name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sets {
+    /// The sets of selections that were asked for before: their names take longer to make than to find.
+    ids: HashMap<Selection, Id>,
+    meanings: BTreeMap<Id, Meaning>,
+    /// How many of the program's rules name a set. It is in the program as long as one does.
+    uses: HashMap<Id, usize>,
+    /// Those in which perhaps others are now.
+    stale: BTreeSet<Id>,
+}
 
-    /// Whether the selection is about the pod.
-    pub fn is_in(&self, pod: &Pod, selection: &Selection) -> bool {
-        let in_namespace = match &selection.namespaces {
-            Namespaces::Named(name) => *name == pod.metadata.namespace,
-            Namespaces::Labelled(selector) => self
-                .namespaces
-                .get(pod.metadata.namespace.as_str())
-                .is_some_and(|labels| selector.matches(labels)),
-        };
-        in_namespace && pod.is_wired() && selection.pods.matches(&pod.metadata.labels)
-    }
-
-    /// Whether there is no pod that the selection is about.
-    pub fn selects_nothing(&self, selection: &Selection) -> bool {
-        !self.snapshot.pods.iter().any(|pod| self.is_in(pod, selection))
-    }
-
+impl Sets {
     /// What a rule's peers are in a program: any of these.
     pub fn peers(&mut self, peers: &Peers) -> Vec<Peer> {
         let Peers::These { pods, nodes, networks } = peers else { return vec![Peer::Anyone] };
         let mut found: Vec<Peer> = Vec::new();
         found.extend(pods.iter().map(|selection| Peer::Addresses(self.of_pods(selection))));
-        found.extend(nodes.iter().map(|selector| Peer::Addresses(self.of_nodes(selector))));
+        found.extend(nodes.iter().map(|selector| {
+            let id = Id::of('s', &format!("nodes {selector:?}"));
+            Peer::Addresses(self.meaning(id, || Meaning::Nodes(selector.clone())))
+        }));
         if !networks.is_empty() {
             let networks = disjoint(networks.iter().copied());
             let id = Id::of('n', &format!("{networks:?}"));
-            self.networks.insert(id.clone(), networks);
-            found.push(Peer::Networks(id));
+            found.push(Peer::Networks(self.meaning(id, || Meaning::Networks(networks))));
         }
         found.sort();
         found.dedup();
@@ -76,12 +59,15 @@ impl<'a> Sets<'a> {
     /// What a rule's ports are in a program: any of these.
     pub fn ports(&mut self, ports: &Ports) -> Vec<Port> {
         let Ports::These { numbers, names } = ports else { return vec![Port::Any] };
-        let mut found: Vec<Port> = names.iter().map(|name| Port::Named(self.of_name(name))).collect();
+        let mut found: Vec<Port> = Vec::new();
+        found.extend(names.iter().map(|name| {
+            let id = Id::of('q', &format!("{name:?}"));
+            Port::Named(self.meaning(id, || Meaning::Name(name.clone())))
+        }));
         if !numbers.is_empty() {
             let ranges = merged(numbers);
             let id = Id::of('p', &format!("{ranges:?}"));
-            self.ports.insert(id.clone(), ranges);
-            found.push(Port::Numbers(id));
+            found.push(Port::Numbers(self.meaning(id, || Meaning::Numbers(ranges))));
         }
         found.sort();
         found.dedup();
@@ -89,103 +75,120 @@ impl<'a> Sets<'a> {
     }
 
     fn of_pods(&mut self, selection: &Selection) -> Id {
-        let words = selection.to_string();
+        if let Some(id) = self.ids.get(selection) {
+            return id.clone();
+        }
         let id = Id::of('s', &format!("{selection:?}"));
-        if !self.addresses.contains_key(&id) {
-            let selected = self.snapshot.pods.iter().filter(|pod| self.is_in(pod, selection));
-            let addresses = selected.flat_map(Pod::addresses).collect();
-            self.addresses.insert(id.clone(), addresses);
-            self.meanings.insert(id.clone(), words);
-        }
+        self.ids.insert(selection.clone(), id.clone());
+        self.meaning(id, || Meaning::Pods(selection.clone()))
+    }
+
+    fn meaning(&mut self, id: Id, meaning: impl FnOnce() -> Meaning) -> Id {
+        self.meanings.entry(id.clone()).or_insert_with(meaning);
         id
     }
 
-    fn of_nodes(&mut self, selector: &Selector) -> Id {
-        let id = Id::of('s', &format!("nodes {selector:?}"));
-        let selected = self.snapshot.nodes.iter().filter(|node| selector.matches(&node.metadata.labels));
-        let addresses = selected.flat_map(|node| node.addresses()).collect();
-        self.addresses.insert(id.clone(), addresses);
-        self.meanings.insert(id.clone(), format!("nodes {selector}"));
-        id
+    /// The program has a new stage: it needs the sets that the stage names.
+    pub fn hold(&mut self, stage: &Stage, population: &Population, program: &mut Program) {
+        for id in named(stage) {
+            let uses = self.uses.entry(id.clone()).or_insert(0);
+            *uses += 1;
+            if *uses == 1 {
+                self.fill(id, population, program);
+            }
+        }
     }
 
-    fn of_name(&mut self, port: &NamedPort) -> Id {
-        let id = Id::of('q', &format!("{port:?}"));
-        if self.named_ports.contains_key(&id) {
-            return id;
-        }
-        let mut known = BTreeSet::new();
-        for pod in self.snapshot.pods.iter().filter(|pod| pod.is_wired()) {
-            for (protocol, number) in pod.named_ports(&port.name) {
-                if port.protocol.is_none_or(|wanted| wanted == protocol) {
-                    known.extend(pod.addresses().into_iter().map(|address| (address, protocol, number)));
-                }
+    /// The program has lost a stage: sets that no other names go with it.
+    pub fn release(&mut self, stage: &Stage, program: &mut Program) {
+        for id in named(stage) {
+            let Some(uses) = self.uses.get_mut(id) else { continue };
+            *uses -= 1;
+            if *uses == 0 {
+                self.uses.remove(id);
+                program.addresses.remove(id);
+                program.networks.remove(id);
+                program.ports.remove(id);
+                program.named_ports.remove(id);
+                program.meanings.remove(id);
             }
         }
-        self.named_ports.insert(id.clone(), known);
-        let protocol = port.protocol.map_or("any protocol", Protocol::name);
-        self.meanings.insert(id.clone(), format!("port {:?} of {protocol}", port.name));
-        id
     }
 
-    /// A word about each selector to which nobody fits.
-    pub fn empty_selectors(&mut self, policies: &[Policy]) -> Vec<Warning> {
-        let mut warnings = Vec::new();
-        for policy in policies {
-            let mut warner = Warner::about(&policy.object, &mut warnings);
-            for direction in [Direction::Ingress, Direction::Egress] {
-                for rule in policy.rules(direction).unwrap_or_default() {
-                    let place = format!("spec.{direction}[{}]", rule.origin.index);
-                    if let Peers::These { pods, .. } = &rule.peers {
-                        for selection in pods.iter().filter(|selection| self.selects_nothing(selection)) {
-                            warner.say(
-                                &place,
-                                Kind::Nothing,
-                                format!("{selection}: there are none at this moment"),
-                            );
-                        }
-                    }
-                    if let Ports::These { names, .. } = &rule.ports {
-                        for port in names {
-                            let id = self.of_name(port);
-                            if self.named_ports.get(&id).is_some_and(BTreeSet::is_empty) {
-                                let text =
-                                    format!("no container has a port named {:?} at this moment", port.name);
-                                warner.say(&place, Kind::Nothing, text);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        warnings
+    /// Forgets what no rule names.
+    pub fn forget_unused(&mut self) {
+        self.meanings.retain(|id, _| self.uses.contains_key(id));
+        self.ids.retain(|_, id| self.uses.contains_key(id));
     }
 
-    /// Puts those sets that the program's rules name into it.
-    pub fn fill(self, mut program: Program) -> Program {
-        let rules: Vec<_> = program.stages.values().flat_map(|stage| &stage.rules).cloned().collect();
-        for rule in rules {
-            match &rule.peer {
-                Peer::Addresses(id) => take(&self.addresses, id, &mut program.addresses),
-                Peer::Networks(id) => take(&self.networks, id, &mut program.networks),
-                Peer::Anyone | Peer::OwnNode => {}
-            }
-            match &rule.port {
-                Port::Numbers(id) => take(&self.ports, id, &mut program.ports),
-                Port::Named(id) => take(&self.named_ports, id, &mut program.named_ports),
-                Port::Any => {}
-            }
+    /// A pod has come or gone: the sets that it is in are not what they were.
+    pub fn touch(&mut self, pod: &Pod, population: &Population) {
+        let concerns = |meaning: &Meaning| match meaning {
+            Meaning::Pods(selection) => population.selects(selection, pod),
+            Meaning::Name(port) => pod.named_ports(&port.name).next().is_some(),
+            Meaning::Nodes(_) | Meaning::Networks(_) | Meaning::Numbers(_) => false,
+        };
+        let touched = self.meanings.iter().filter(|(_, meaning)| concerns(meaning));
+        self.stale.extend(touched.map(|(id, _)| id.clone()));
+    }
+
+    /// Fills those anew in which perhaps others are now.
+    pub fn refresh(&mut self, population: &Population, program: &mut Program) {
+        for id in std::mem::take(&mut self.stale) {
+            self.fill(&id, population, program);
         }
-        let named = |id: &Id| program.addresses.contains_key(id) || program.named_ports.contains_key(id);
-        program.meanings = self.meanings.into_iter().filter(|(id, _)| named(id)).collect();
-        program
+    }
+
+    fn fill(&self, id: &Id, population: &Population, program: &mut Program) {
+        let Some(meaning) = self.meanings.get(id) else { return };
+        match meaning {
+            Meaning::Pods(selection) => {
+                let addresses = population.selected(selection).flat_map(|(_, pod)| pod.addresses());
+                program.addresses.insert(id.clone(), Arc::new(addresses.collect()));
+                program.meanings.insert(id.clone(), selection.to_string());
+            }
+            Meaning::Nodes(selector) => {
+                let addresses = population.nodes(selector).flat_map(|node| node.addresses());
+                program.addresses.insert(id.clone(), Arc::new(addresses.collect()));
+                program.meanings.insert(id.clone(), format!("nodes {selector}"));
+            }
+            Meaning::Name(port) => {
+                program.named_ports.insert(id.clone(), served(port, population));
+                let protocol = port.protocol.map_or("any protocol", Protocol::name);
+                program.meanings.insert(id.clone(), format!("port {:?} of {protocol}", port.name));
+            }
+            Meaning::Networks(networks) => drop(program.networks.insert(id.clone(), networks.clone())),
+            Meaning::Numbers(ranges) => drop(program.ports.insert(id.clone(), ranges.clone())),
+        }
     }
 }
 
-fn take<T: Clone>(from: &BTreeMap<Id, T>, id: &Id, to: &mut BTreeMap<Id, T>) {
-    if let Some(set) = from.get(id) {
-        to.entry(id.clone()).or_insert_with(|| set.clone());
+/// The sets that a stage's rules name, each as often as they do.
+fn named(stage: &Stage) -> impl Iterator<Item = &Id> {
+    stage.rules.iter().flat_map(|rule| {
+        let peer = match &rule.peer {
+            Peer::Addresses(id) | Peer::Networks(id) => Some(id),
+            Peer::Anyone | Peer::OwnNode => None,
+        };
+        let port = match &rule.port {
+            Port::Numbers(id) | Port::Named(id) => Some(id),
+            Port::Any => None,
+        };
+        peer.into_iter().chain(port)
+    })
+}
+
+/// Where a port's name leads.
+pub(super) fn served(port: &NamedPort, population: &Population) -> BTreeSet<(IpAddr, Protocol, u16)> {
+    let mut known = BTreeSet::new();
+    for pod in population.pods() {
+        for (protocol, number) in pod.named_ports(&port.name) {
+            if port.protocol.is_none_or(|wanted| wanted == protocol) {
+                known.extend(pod.addresses().into_iter().map(|address| (address, protocol, number)));
+            }
+        }
     }
+    known
 }
 
 /// The same ports as ranges that neither overlap nor touch, in order.

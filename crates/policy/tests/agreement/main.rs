@@ -2,7 +2,9 @@
 
 mod worlds;
 
-use policy::{compile, oracle, Verdict};
+use std::collections::BTreeSet;
+
+use policy::{compile, oracle, Compiler, Verdict};
 use proptest::prelude::*;
 use worlds::World;
 
@@ -41,6 +43,59 @@ proptest! {
             let of_parts = parts.iter().fold(Verdict::Allow, |all, part| all.and(part.judge(&packet)));
             prop_assert_eq!(of_parts, whole.judge(&packet));
         }
+    }
+
+    #[test]
+    fn a_program_reached_by_changes_is_the_one_compiled_from_scratch(
+        world in worlds::world(), changes in worlds::changes(), node in prop::option::of(Just("n0"))
+    ) {
+        let World { mut snapshot, packets } = world;
+        let mut compiler = Compiler::of(&snapshot, node);
+        for change in changes {
+            change.make(&mut snapshot, &mut compiler);
+            prop_assert_eq!(compiler.program(), &compile(&snapshot, node).program);
+            prop_assert_eq!(compiler.unmatched(), Compiler::of(&snapshot, node).unmatched());
+        }
+        // Who of two pods with one address is meant, nobody can tell.
+        let addresses: Vec<_> = snapshot.pods.iter().filter(|pod| pod.is_wired()).flat_map(|pod| pod.addresses()).collect();
+        let distinct: BTreeSet<_> = addresses.iter().collect();
+        if node.is_none() && distinct.len() == addresses.len() {
+            for packet in packets {
+                let verdict = oracle::judge(&snapshot, &packet).verdict;
+                prop_assert_eq!(compiler.program().judge(&packet), verdict, "{:?}", packet);
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_lost_something_by_changes_is_named(
+        world in worlds::world(), changes in worlds::changes(), node in prop::option::of(Just("n0"))
+    ) {
+        let World { mut snapshot, packets } = world;
+        let mut compiler = Compiler::of(&snapshot, node);
+        let mut before = compiler.program().clone();
+        for change in changes {
+            change.make(&mut snapshot, &mut compiler);
+            let now = compiler.program();
+            let narrowed = now.narrowed_since(&before);
+            for packet in &packets {
+                if before.judge(packet) == Verdict::Allow && now.judge(packet) == Verdict::Deny {
+                    let named = narrowed.contains(&packet.source) || narrowed.contains(&packet.destination);
+                    prop_assert!(named, "{:?} {:?}", packet, narrowed);
+                }
+            }
+            before = now.clone();
+        }
+    }
+
+    #[test]
+    fn many_changes_at_once_are_like_one_after_the_other(world in worlds::world(), changes in worlds::changes()) {
+        let mut snapshot = world.snapshot;
+        let mut compiler = Compiler::of(&snapshot, None);
+        for change in changes {
+            change.make(&mut snapshot, &mut compiler);
+        }
+        prop_assert_eq!(compiler.program(), &compile(&snapshot, None).program);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use policy::{Packet, Protocol, Snapshot};
+use policy::api::{ClusterNetworkPolicy, NetworkPolicy, Pod};
+use policy::{Compiler, Packet, Protocol, Snapshot};
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
@@ -29,11 +30,8 @@ type Parts = (Vec<Value>, Vec<(&'static str, Value)>, Vec<Value>, Vec<Value>, Ve
 
 fn build((pods, namespaces, nodes, policies, cluster, packets): Parts) -> World {
     let mut snapshot = Snapshot::new();
-    for (number, mut pod) in pods.into_iter().enumerate() {
-        pod["metadata"]["name"] = json!(format!("p{number}"));
-        pod["status"]["podIPs"] =
-            json!([{ "ip": format!("10.0.0.{}", number + 2) }, { "ip": format!("fd00::{}", number + 2) }]);
-        snapshot.add(pod).expect("pod");
+    for (number, pod) in pods.into_iter().enumerate() {
+        snapshot.pods.push(numbered_pod(pod, number, number));
     }
     for (name, labels) in namespaces {
         // The same name twice is refused, and that is fine.
@@ -52,6 +50,72 @@ fn build((pods, namespaces, nodes, policies, cluster, packets): Parts) -> World 
         snapshot.add(policy.clone()).unwrap_or_else(|error| panic!("{error}: {policy:#}"));
     }
     World { snapshot, packets }
+}
+
+/// A pod or a policy that is new, other than before, or gone.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Pod(String, Option<Pod>),
+    NetworkPolicy(String, Option<NetworkPolicy>),
+    ClusterNetworkPolicy(String, Option<ClusterNetworkPolicy>),
+}
+
+impl Change {
+    /// Makes it both ways: in the objects, and known to the compiler.
+    pub fn make(self, snapshot: &mut Snapshot, compiler: &mut Compiler) {
+        match self {
+            Change::Pod(name, pod) => {
+                snapshot.pods.retain(|pod| pod.full_name() != name);
+                snapshot.pods.extend(pod.clone());
+                compiler.change_pod(&name, pod);
+            }
+            Change::NetworkPolicy(name, policy) => {
+                let named = |one: &NetworkPolicy| format!("{}/{}", one.metadata.namespace, one.metadata.name);
+                snapshot.network_policies.retain(|one| named(one) != name);
+                snapshot.network_policies.extend(policy.clone());
+                compiler.change_network_policy(&name, policy.as_ref());
+            }
+            Change::ClusterNetworkPolicy(name, policy) => {
+                snapshot.cluster_network_policies.retain(|one| one.metadata.name != name);
+                snapshot.cluster_network_policies.extend(policy.clone());
+                compiler.change_cluster_network_policy(&name, policy.as_ref());
+            }
+        }
+    }
+}
+
+pub fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let stays = || prop::bool::weighted(0.7);
+    // Names and addresses that the world has, and a few more: also two pods with one address.
+    let pods = (pod(), 0..9usize, 0..9usize, stays()).prop_map(|(pod, number, address, stays)| {
+        let pod = numbered_pod(pod, number, address);
+        Change::Pod(pod.full_name(), stays.then_some(pod))
+    });
+    let policies = (network_policy(), 0..7usize, stays()).prop_map(|(mut policy, number, stays)| {
+        policy["metadata"]["name"] = json!(format!("policy{number}"));
+        let policy = only(policy).network_policies.remove(0);
+        let name = format!("{}/{}", policy.metadata.namespace, policy.metadata.name);
+        Change::NetworkPolicy(name, stays.then_some(policy))
+    });
+    let cluster = (cluster_policy(), 0..9usize, stays()).prop_map(|(mut policy, number, stays)| {
+        policy["metadata"]["name"] = json!(format!("policy{number}"));
+        let policy = only(policy).cluster_network_policies.remove(0);
+        Change::ClusterNetworkPolicy(policy.metadata.name.clone(), stays.then_some(policy))
+    });
+    vec(prop_oneof![2 => pods, 1 => policies, 1 => cluster], 1..12)
+}
+
+fn numbered_pod(mut pod: Value, number: usize, address: usize) -> Pod {
+    pod["metadata"]["name"] = json!(format!("p{number}"));
+    pod["status"]["podIPs"] =
+        json!([{ "ip": format!("10.0.0.{}", address + 2) }, { "ip": format!("fd00::{}", address + 2) }]);
+    only(pod).pods.remove(0)
+}
+
+fn only(object: Value) -> Snapshot {
+    let mut snapshot = Snapshot::new();
+    snapshot.add(object.clone()).unwrap_or_else(|error| panic!("{error}: {object:#}"));
+    snapshot
 }
 
 fn labels() -> impl Strategy<Value = Value> {

@@ -13,14 +13,18 @@ impl Allocator<'_> {
     /// allowed, of somebody else's.
     ///
     /// An error means that nothing was given, or that the store does not answer, in which case [`Allocator::release_handle`]
-    /// finds whatever was given. If there were too few addresses, [`Assigned::shortage`] says why.
+    /// finds whatever was given. If there were too few addresses, [`Assigned::shortage`] says why. A block that makes no sense is left
+    /// alone, and told ([`Assigned::unreadable`]).
     pub fn assign(&self, rules: &Rules, request: &Request) -> Result<Assigned, Error> {
         let pools = rules.qualified(request)?;
         let mut given = Giving { rules, request, who: request.attribute(), addresses: Vec::new() };
         let own = self.own_cidrs(&given, &pools)?;
-        let mut count = own.len();
+        let (mut count, mut unreadable) = (own.len(), Vec::new());
         for cidr in own.into_iter().filter(|cidr| pools.iter().any(|pool| pool.cidr().contains(cidr))) {
-            self.give_from_own(&mut given, cidr)?;
+            match self.give_from_own(&mut given, cidr) {
+                Err(error @ Error::Malformed { .. }) => unreadable.push(error),
+                done => done?,
+            }
             if given.missing() == 0 {
                 break;
             }
@@ -53,7 +57,7 @@ impl Allocator<'_> {
             shortage = Some(Error::StrictAffinity);
         }
         let shortage = shortage.filter(|_| given.missing() > 0);
-        Ok(Assigned { addresses: given.addresses, shortage })
+        Ok(Assigned { addresses: given.addresses, shortage, unreadable })
     }
 
     /// This very address, reserved or not.

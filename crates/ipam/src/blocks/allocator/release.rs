@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{key, Allocator, Block, Error, Record};
-use crate::blocks::{Handle, Rules};
+use super::{Allocator, Block, Error, Record};
+use crate::blocks::{Family, Handle, Rules};
 
 /// An address to give back, and what the caller believes about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl Allocator<'_> {
         self.save_block(block)
     }
 
-    /// The block that an address lies in: by its pool, or, if that is gone, by looking at all blocks.
+    /// The block that an address lies in: by its pool, or, if that is gone, by looking at the keys of all blocks.
     fn block_of(&self, rules: &Rules, ip: IpAddr) -> Result<Option<IpNet>, Error> {
         let by_pool = rules.pools.iter().find_map(|pool| pool.block_of(ip));
         if let Some(cidr) = by_pool {
@@ -139,8 +139,7 @@ impl Allocator<'_> {
                 return Ok(Some(cidr));
             }
         }
-        let entries = self.store.list(key::BLOCKS)?;
-        Ok(entries.iter().filter_map(|entry| key::parse_block(&entry.key)).find(|cidr| cidr.contains(&ip)))
+        Ok(self.cidrs(Family::of(ip))?.into_iter().find(|cidr| cidr.contains(&ip)))
     }
 }
 

@@ -1,12 +1,15 @@
 //! Finding a block that nobody has.
+//!
+//! Most of the time there is one that does not exist yet, and the keys of all blocks tell which: a thousand nodes have 20 MB of blocks and
+//! 50 KB of keys. Only if there is none, the blocks themselves are read: for one of ours without a claim, or an empty one to take over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
 use super::{key, Allocator, Block, Error};
 use crate::blocks::walk::Walk;
-use crate::blocks::{Pool, Request, Rules};
+use crate::blocks::{Family, Pool, Request, Rules};
 use crate::store::Store;
 
 /// How often another block is tried because somebody else has just taken the one that was found.
@@ -29,7 +32,11 @@ impl Allocator<'_> {
         pools: &[&Pool],
     ) -> Result<Option<IpNet>, Error> {
         for _ in 0..TRIES {
-            match self.search(rules, request, pools)? {
+            let found = match self.first_absent(rules, request, pools)? {
+                Some(cidr) => Found::Free(cidr),
+                None => self.search(rules, request, pools)?,
+            };
+            match found {
                 Found::Free(cidr) => match self.claim(&request.owner, cidr) {
                     Ok(()) => return Ok(Some(cidr)),
                     Err(Error::NotOwner { .. }) => {}
@@ -54,13 +61,34 @@ impl Allocator<'_> {
         Ok(None)
     }
 
+    /// The first block of the node's walk that is not there. Behind the last block that anybody has, the first one is free: a walk is as
+    /// long as the pool is used.
+    fn first_absent(
+        &self,
+        rules: &Rules,
+        request: &Request,
+        pools: &[&Pool],
+    ) -> Result<Option<IpNet>, Error> {
+        let taken = self.cidrs(request.family)?;
+        Ok(pools.iter().find_map(|pool| {
+            let odd = of_other_sizes(taken.iter(), pool);
+            let is_free = |cidr: &IpNet| !taken.contains(cidr) && !odd.iter().any(|odd| overlap(*odd, *cidr));
+            Walk::new(pool, &request.owner, self.now(), &rules.reservations).find(is_free)
+        }))
+    }
+
+    /// All blocks of a family, by their keys alone.
+    pub(super) fn cidrs(&self, family: Family) -> Result<BTreeSet<IpNet>, Error> {
+        let keys = self.store.keys(&key::blocks(family))?;
+        Ok(keys.iter().filter_map(|key| key::parse_block(key)).collect())
+    }
+
     fn search(&self, rules: &Rules, request: &Request, pools: &[&Pool]) -> Result<Found, Error> {
         let taken = Taken::look(self.store)?;
         let now = self.now();
         let mut empty = Vec::new();
         for pool in pools {
-            let odd = taken.of_other_sizes(pool);
-            // Behind the last block that anybody has, the first one is free: a walk is as long as the pool is used.
+            let odd = of_other_sizes(taken.0.keys(), pool);
             for cidr in Walk::new(pool, &request.owner, now, &rules.reservations) {
                 match taken.0.get(&cidr) {
                     None if odd.iter().any(|other| overlap(*other, cidr)) => {}
@@ -86,9 +114,9 @@ impl Allocator<'_> {
 
     /// A block that overlaps with one of another size would give the same addresses twice.
     pub(super) fn refuse_overlap(&self, block: IpNet) -> Result<(), Error> {
-        let taken = Taken::look(self.store)?;
-        match taken.0.keys().find(|other| **other != block && overlap(**other, block)) {
-            Some(other) => Err(Error::Overlap { block, other: *other }),
+        let taken = self.cidrs(Family::of(block.addr()))?;
+        match taken.into_iter().find(|other| *other != block && overlap(*other, block)) {
+            Some(other) => Err(Error::Overlap { block, other }),
             None => Ok(()),
         }
     }
@@ -107,12 +135,12 @@ impl Taken {
         };
         Ok(Taken(keyed.map(read).collect()))
     }
+}
 
-    /// Blocks in a pool that are not of its size: the size was changed when they were there.
-    fn of_other_sizes(&self, pool: &Pool) -> Vec<IpNet> {
-        let is_odd = |cidr: &&IpNet| cidr.prefix_len() != pool.block_size() && overlap(**cidr, pool.cidr());
-        self.0.keys().filter(is_odd).copied().collect()
-    }
+/// Blocks in a pool that are not of its size: the size was changed when they were there.
+fn of_other_sizes<'a>(taken: impl Iterator<Item = &'a IpNet>, pool: &Pool) -> Vec<IpNet> {
+    let is_odd = |cidr: &&IpNet| cidr.prefix_len() != pool.block_size() && overlap(**cidr, pool.cidr());
+    taken.filter(is_odd).copied().collect()
 }
 
 fn overlap(one: IpNet, other: IpNet) -> bool {

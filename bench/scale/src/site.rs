@@ -1,0 +1,126 @@
+//! The machine that the agent is on, and what can be seen of the agent from outside.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context, Result};
+use kernel::{Host, Netns};
+use netlink::rt::route;
+use podwire_tests::{podwire, Node, Process};
+use serde_json::Value;
+
+use crate::crowd::Crowd;
+
+/// No cluster takes so long.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A machine with a wire to nobody: what is measured is what the agent does to its own kernel.
+pub struct Site {
+    pub node: Node,
+    netns: Netns,
+    host: Host,
+    agent: Option<Process>,
+}
+
+impl Site {
+    pub fn new() -> Result<Site> {
+        let node = Node::new();
+        node.sh("ip link add eth0 type veth peer name wire && ip link set wire up && ip link set eth0 up \
+                 && ip address add 172.16.0.1/12 dev eth0 && ip route add default via 172.16.0.2");
+        let netns = Netns::open(format!("/proc/{}/ns/net", node.pid()))?;
+        let host = netns.run(Host::here)??;
+        Ok(Site { node, netns, host, agent: None })
+    }
+
+    /// Starts the agent; returns when it has roads to so many nodes, and how long that took.
+    pub fn start_agent(&mut self, crowd: &dyn Crowd, peers: usize) -> Result<Duration> {
+        let mut command = self.node.command(&podwire());
+        command.args(["agent", "--node-name", "own", "--ip-masq", "--healthz-port", "8081"]);
+        command.args(["--cni-network", "bridge", "--cni-conflist", "/run/cni-conf/10-podwire.conflist"]);
+        // One line for each road would measure the reader of the log.
+        command.args(crowd.flags()).env("RUST_LOG", "warn");
+        let start = Instant::now();
+        self.agent = Some(Process::start(command));
+        self.until(&format!("{peers} peers"), |site| {
+            site.status().is_some_and(|status| status["phase"] == "ready" && status["peers"] == peers)
+        })?;
+        Ok(start.elapsed())
+    }
+
+    /// Waits until packets to this address take a road of ours.
+    pub fn until_road(&mut self, to: IpAddr) -> Result<()> {
+        let device = self.host.find_link("flannel.1")?.context("flannel.1 is not there")?.index;
+        self.until(&format!("the road to {to}"), |site| {
+            route::towards(&mut site.host.route, to).is_ok_and(|way| way.link == Some(device))
+        })
+    }
+
+    fn until(&mut self, what: &str, is_so: impl Fn(&mut Site) -> bool) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            ensure!(Instant::now() < end, "not within {PATIENCE:?}: {what}; {:?}", self.status());
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// What the agent says of itself.
+    fn status(&self) -> Option<Value> {
+        let ask = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect("127.0.0.1:8081")?;
+            stream.write_all(b"GET /status HTTP/1.0\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = self.netns.run(ask).ok()?.ok()?;
+        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+    }
+
+    fn proc(&self, file: &str) -> Result<String> {
+        let pid = self.agent.as_ref().context("no agent runs")?.id();
+        Ok(fs::read_to_string(format!("/proc/{pid}/{file}"))?)
+    }
+
+    /// Its memory now and at most, in MB (of 2^20 bytes).
+    pub fn memory(&self) -> Result<(f64, f64)> {
+        let text = self.proc("status")?;
+        let field = |name: &str| -> Option<f64> {
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            line.split_whitespace().nth(1)?.parse::<f64>().ok().map(|kib| kib / 1024.0)
+        };
+        field("VmRSS").zip(field("VmHWM")).context("no memory in /proc")
+    }
+
+    /// Its share of a core while nothing happens, in percent.
+    pub fn idle_cpu(&self, during: Duration) -> Result<f64> {
+        // The scheduler's own count in nanoseconds: the clock ticks of `stat` are too coarse.
+        let run_time = || -> Result<f64> {
+            let pid = self.agent.as_ref().context("no agent runs")?.id();
+            let mut sum = 0.0;
+            for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+                let text = fs::read_to_string(task?.path().join("schedstat"))?;
+                sum += text.split(' ').next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0);
+            }
+            Ok(sum)
+        };
+        let before = run_time()?;
+        let start = Instant::now();
+        std::thread::sleep(during);
+        Ok(100.0 * (run_time()? - before) / start.elapsed().as_nanos() as f64)
+    }
+
+    /// How many routes, neighbours and forwarding entries of ours there are.
+    pub fn objects(&self) -> Result<[usize; 3]> {
+        let count = |script: &str| -> Result<usize> { Ok(self.node.sh(script).trim().parse()?) };
+        Ok([
+            count("ip route show proto 112 | wc -l")?,
+            count("ip neigh show dev flannel.1 nud permanent | wc -l")?,
+            count("bridge fdb show dev flannel.1 | grep -c dst || true")?,
+        ])
+    }
+}

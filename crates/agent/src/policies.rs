@@ -1,0 +1,26 @@
+//! Keeping pods apart: the warden of this node, its source and its door.
+
+use std::path::Path;
+
+use cluster::Backoff;
+use tracing::error;
+use warden::{Source, Warden};
+
+use crate::Result;
+
+/// Starts it; `cuts` connections that policies no longer allow. It is asked at its door at once, and answers when its source has told everything.
+pub(crate) fn enforce(node_name: &str, source: Source, cuts: bool) -> Result<Warden> {
+    let warden = Warden::start(node_name, source.lists_pods(), cuts)?;
+    warden::open_door(Path::new(warden::DOOR), warden.clone())?;
+    let follower = warden.clone();
+    tokio::spawn(async move {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Err(error) = source.clone().follow(follower.clone()).await {
+                error!("policies stay as they are: {error}");
+            }
+            backoff.wait().await;
+        }
+    });
+    Ok(warden)
+}

@@ -1,0 +1,129 @@
+//! The agent of a node whose pods are routed: it owns the node's blocks of addresses ([`steward`]), builds the roads to those of the others
+//! ([`router`]), and keeps pods apart ([`warden`]), if it is told to.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::http::{header, StatusCode};
+use axum::routing::get;
+use axum::Router as Http;
+use ipam::store::{Store, StoreError};
+use router::Board;
+use serde_json::{json, Value};
+use steward::Steward;
+use tokio::signal::unix::{signal, SignalKind};
+use tracing::info;
+use warden::Warden;
+
+use crate::{policies, Error, Result};
+
+/// What it is told.
+pub struct Settings {
+    /// The roads.
+    pub roads: router::Settings,
+    /// How many addresses of each family are kept in stock.
+    pub stock: usize,
+    /// Where leases are kept.
+    pub state: PathBuf,
+    /// Where plugins ask for addresses.
+    pub socket: PathBuf,
+    /// Who knows what Kubernetes knows of pods, if anybody does.
+    pub pods: Option<Arc<dyn api::pods::Cluster>>,
+    /// Where health and status are served, if anywhere.
+    pub health: Option<SocketAddr>,
+    /// Where policies are known, if they are to be enforced.
+    pub policy: Option<warden::Source>,
+    /// Whether connections that policies no longer allow are cut.
+    pub policy_cut: bool,
+}
+
+/// Lives until SIGTERM or SIGINT. Roads, rules and leases stay as they are then: pods go on talking.
+pub async fn run<O>(settings: Settings, opener: O) -> Result<()>
+where
+    O: Fn() -> Result<Box<dyn Store>, StoreError> + Clone + Send + Sync + 'static,
+{
+    let signals = "signals";
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::file("listen to", signals))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::file("listen to", signals))?;
+    let node = settings.roads.node.clone();
+    let enforce = |source| policies::enforce(&node, source, settings.policy_cut);
+    let warden = settings.policy.map(enforce).transpose()?;
+    let addresses = steward::Settings { node: node.clone(), stock: settings.stock };
+    let steward = Steward::start(addresses, &settings.state, Box::new(opener.clone()))?;
+    let steward = match settings.pods {
+        Some(pods) => steward.knowing(pods),
+        None => steward,
+    };
+    steward::open_door(&settings.socket, steward.clone())?;
+    let board = router::start(settings.roads, Box::new(opener))?;
+    let life = Life { node, steward, board, warden };
+    if let Some(address) = settings.health {
+        life.serve(address).await?;
+    }
+    tokio::select! {
+        _ = terminate.recv() => info!("SIGTERM: ending, the roads stay open"),
+        _ = interrupt.recv() => info!("SIGINT: ending, the roads stay open"),
+    }
+    let _ = std::fs::remove_file(&settings.socket);
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Life {
+    node: String,
+    steward: Steward,
+    board: Board,
+    warden: Option<Warden>,
+}
+
+impl Life {
+    async fn serve(&self, address: SocketAddr) -> Result<()> {
+        let failed = |source| Error::Listen { address, source };
+        let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let (ready, status) = (self.clone(), self.clone());
+        let http = Http::new()
+            .route("/healthz", get(|| async { "podwire node is running\n" }))
+            .route("/readyz", get(move || async move { ready.readiness() }))
+            .route(
+                "/status",
+                get(move || async move {
+                    ([(header::CONTENT_TYPE, "application/json")], format!("{:#}\n", status.status()))
+                }),
+            );
+        tokio::spawn(async move { axum::serve(listener, http).await });
+        info!(%bound, "health and status are served");
+        Ok(())
+    }
+
+    fn readiness(&self) -> (StatusCode, String) {
+        let roads = self.board.read();
+        let why = match (roads.ready, self.steward.is_ready()) {
+            (true, Ok(())) => return (StatusCode::OK, "podwire node is ready\n".into()),
+            (_, Err(error)) => error.to_string(),
+            (false, _) if roads.problems.is_empty() => "the store has not answered yet".into(),
+            (false, _) => roads.problems.values().cloned().collect::<Vec<_>>().join("; "),
+        };
+        (StatusCode::SERVICE_UNAVAILABLE, format!("podwire node is not ready: {why}\n"))
+    }
+
+    fn status(&self) -> Value {
+        let steward::State { leases, stock, untold, trouble, unreadable } = self.steward.state();
+        let policies = self.warden.as_ref().map(|warden| {
+            let state = warden.state();
+            json!({
+                "enforced": state.enforced, "policies": state.policies, "interfaces": state.interfaces,
+                "problem": state.problem,
+            })
+        });
+        json!({
+            "node": self.node,
+            "roads": self.board.read(),
+            "addresses": {
+                "leases": leases, "stock": stock, "untold": untold, "trouble": trouble, "unreadable": unreadable,
+            },
+            "policies": policies,
+        })
+    }
+}

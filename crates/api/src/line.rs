@@ -1,0 +1,103 @@
+//! A line of JSON goes in, a line of JSON comes back, and that was it.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+
+/// No line is longer.
+pub const LONGEST: u64 = 64 * 1024;
+
+/// What can be asked.
+pub trait Question: Serialize {
+    /// What is answered.
+    type Answer: DeserializeOwned;
+}
+
+/// Asks the daemon behind `socket`, and waits no longer than `patience` at a stretch.
+pub fn ask<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::Result<Q::Answer> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    send(&stream, question)?;
+    match hear(&stream) {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer")),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(io::Error::new(error.kind(), "what listens there is not Podwire's daemon"))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads one line; `None` if the other side ended without one.
+pub fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<T>> {
+    let mut line = String::new();
+    BufReader::new(stream).take(LONGEST).read_line(&mut line).map_err(in_words)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let foreign =
+        |error| io::Error::new(io::ErrorKind::InvalidData, format!("a line that makes no sense: {error}"));
+    serde_json::from_str(&line).map(Some).map_err(foreign)
+}
+
+/// A socket whose patience is over says "try again", of which nobody learns anything.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time"),
+        _ => error,
+    }
+}
+
+/// Writes one line.
+pub fn send(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ask, io};
+    use crate::dhcp::{Answer, Question};
+    use crate::Owner;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::time::Duration;
+
+    fn owner() -> Owner {
+        Owner { network: "lan".into(), container: "c1".into(), ifname: "eth0".into() }
+    }
+
+    /// What `ask` makes of a daemon that answers with `line`.
+    fn answered(line: &'static str) -> io::Result<Answer> {
+        let path = std::env::temp_dir().join(format!("podwire-api-{}-{}", std::process::id(), line.len()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut question = String::new();
+            BufReader::new(&stream).read_line(&mut question).unwrap();
+            (&stream).write_all(line.as_bytes()).unwrap();
+            question
+        });
+        let answer = ask(&path, &Question::Release { owner: owner() }, Duration::from_secs(5));
+        let question = daemon.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let text = r#"{"ask":"release","owner":{"network":"lan","container":"c1","ifname":"eth0"}}"#;
+        assert_eq!(question.trim_end(), text);
+        answer
+    }
+
+    #[test]
+    fn a_question_and_an_answer_are_a_line_each() {
+        assert_eq!(answered("{\"answer\":\"done\"}\n").unwrap(), Answer::Done);
+        let refused = "HTTP/1.1 400 Bad Request\r\n";
+        assert!(answered(refused).unwrap_err().to_string().contains("not Podwire's"));
+        assert_eq!(answered("").unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,160 @@
+//! Addresses that nobody will give back: found in the store of blocks, and released when they have been nobody's for a while.
+//!
+//! Looks are a part of the grace period apart. The store is read first, and then who there is: a pod is there before it has an address. What
+//! is decided, and when, is `ipam::blocks::Collector`'s, which does no I/O.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ipam::blocks::{Allocator, Collected, Collector, Rules};
+use ipam::moment::Moment;
+use ipam::store::{Store, StoreError};
+use kube::Client;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
+
+use crate::census;
+use crate::metrics::Metrics;
+use crate::status::Board;
+use crate::tenure::Tenure;
+
+/// The longest time between two looks.
+const LONGEST: Duration = Duration::from_secs(300);
+/// The shortest.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// A store that is opened for each look.
+pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send + Sync>;
+
+/// Where addresses are, and how long one must have been nobody's.
+#[derive(Clone)]
+pub struct Addresses {
+    /// The store of blocks.
+    pub open: Opener,
+    /// How long it waits before it releases anything.
+    pub grace: Duration,
+}
+
+impl fmt::Debug for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Addresses").field("grace", &self.grace).finish_non_exhaustive()
+    }
+}
+
+/// The part of the work that is about addresses.
+pub(crate) struct Collection {
+    pub addresses: Addresses,
+    pub client: Client,
+    pub board: Board,
+    pub metrics: Arc<Metrics>,
+}
+
+/// One look, in a thread that may wait for the store.
+struct Look {
+    open: Opener,
+    client: Client,
+    runtime: Handle,
+    tenure: Tenure,
+    stop: watch::Receiver<bool>,
+    /// By a clock that never goes back.
+    now: Duration,
+}
+
+impl Collection {
+    /// Looks again and again, until it is told to stop. What a look in this tenure has found counts, and no other.
+    pub async fn run(&self, tenure: &Tenure, mut stop: watch::Receiver<bool>) {
+        let mut collector = Collector::new(self.addresses.grace);
+        let begin = Instant::now();
+        let mut turns = tokio::time::interval((self.addresses.grace / 2).clamp(SHORTEST, LONGEST));
+        loop {
+            tokio::select! {
+                _ = turns.tick() => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            let look = Look {
+                open: self.addresses.open.clone(),
+                client: self.client.clone(),
+                runtime: Handle::current(),
+                tenure: tenure.clone(),
+                stop: stop.clone(),
+                now: begin.elapsed(),
+            };
+            // A store waits for its answers: not on this thread.
+            let looked = tokio::task::spawn_blocking(move || {
+                let found = look.round(&mut collector);
+                (collector, found)
+            });
+            let Ok((again, found)) = looked.await else { return };
+            collector = again;
+            self.report(found);
+        }
+    }
+
+    fn report(&self, found: Result<(usize, Collected), String>) {
+        let mut status = self.board.write();
+        let known = status.addresses.get_or_insert_default();
+        let (suspects, collected) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                self.metrics.collection_failures.inc();
+                if known.trouble.as_ref() != Some(&why) {
+                    warn!(why, "leaked addresses are not looked for; it is tried again");
+                }
+                known.trouble = Some(why);
+                return;
+            }
+        };
+        let released = collected.leaks.len();
+        for leak in &collected.leaks {
+            info!(ip = %leak.ip, handle = leak.handle, holder = ?leak.holder, "a leaked address is released");
+        }
+        for node in &collected.nodes {
+            info!(node, "the blocks of a node that is gone are free");
+        }
+        for problem in &collected.mended {
+            info!(%problem, "mended");
+        }
+        for error in &collected.errors {
+            debug!(%error, "left alone");
+        }
+        known.trouble = None;
+        known.suspects = suspects.saturating_sub(released);
+        known.released += released as u64;
+        self.metrics.suspects.set(i64::try_from(known.suspects).unwrap_or(i64::MAX));
+        self.metrics.released.inc_by(released as u64);
+        self.metrics.mended.inc_by(collected.mended.len() as u64);
+        self.metrics.freed_nodes.inc_by(collected.nodes.len() as u64);
+    }
+}
+
+impl Look {
+    /// How many addresses are suspected, and what was done.
+    fn round(&self, collector: &mut Collector) -> Result<(usize, Collected), String> {
+        let told = |error: ipam::blocks::Error| error.to_string();
+        let store = (self.open)().map_err(|error| error.to_string())?;
+        let allocator = Allocator::new(&*store, now);
+        let rules = Rules::load(&*store).map_err(told)?;
+        let survey = allocator.survey().map_err(told)?;
+        let mut census =
+            self.runtime.block_on(census::take(&self.client)).map_err(|error| error.to_string())?;
+        census.nodes.extend(Rules::nodes(&*store).map_err(told)?);
+        let verdict = collector.judge(self.now, &survey, &rules, &census);
+        let is_gone = |leak: &ipam::blocks::Leak| {
+            // Who cannot be asked about is not gone.
+            self.runtime.block_on(census::has_left(&self.client, leak)).unwrap_or(false)
+        };
+        let may_go_on = || self.tenure.holds() && !*self.stop.borrow();
+        let collected = allocator.collect(&rules, &verdict, is_gone, may_go_on).map_err(told)?;
+        if may_go_on() {
+            allocator.thaw(&rules).map_err(told)?;
+        }
+        Ok((verdict.suspects, collected))
+    }
+}
+
+fn now() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}

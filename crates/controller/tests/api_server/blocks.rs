@@ -1,0 +1,75 @@
+//! Blocks beside the API server's own keys in its etcd, as nodes fill them.
+
+use std::collections::BTreeSet;
+
+use ipam::blocks::{Allocator, Owner, Pool, Request, Rules};
+use ipam::moment::Moment;
+use ipam::store::Store;
+use store_etcd::EtcdStore;
+
+use crate::server::Server;
+
+pub struct Blocks(String);
+
+impl Blocks {
+    pub fn new(server: &Server) -> Blocks {
+        Blocks(server.etcd_url())
+    }
+
+    /// A store waits for its answers: not on a thread that runs tasks.
+    async fn with<T: Send + 'static>(&self, act: impl FnOnce(&EtcdStore) -> T + Send + 'static) -> T {
+        let url = self.0.clone();
+        let work = move || act(&EtcdStore::connect(&[url], None).unwrap());
+        tokio::task::spawn_blocking(work).await.unwrap()
+    }
+
+    /// An address of a node's block, for a pod if it has a name.
+    pub async fn give(&self, node: &str, handle: &str, pod: &str) -> String {
+        let mut request = Request::new(Owner::host(node), handle);
+        if !pod.is_empty() {
+            request.attributes.insert("namespace".into(), "default".into());
+            request.attributes.insert("pod".into(), pod.into());
+        }
+        self.with(move |store| {
+            let allocator = Allocator::new(store, now);
+            let pool = Pool::new("pods", "10.244.0.0/24".parse().unwrap()).with_block_size(28);
+            // It may be there already.
+            let _ = allocator.add_pool(&pool);
+            let given = allocator.assign(&Rules::load(store).unwrap(), &request).unwrap();
+            given.addresses[0].addr().to_string()
+        })
+        .await
+    }
+
+    /// The handles that have addresses, in the order of their names.
+    pub async fn handles(&self) -> Vec<String> {
+        let handles = self.with(|store| Allocator::new(store, now).handles().unwrap()).await;
+        handles.into_iter().map(|(handle, _)| handle).collect()
+    }
+
+    /// The nodes that have blocks.
+    pub async fn owners(&self) -> Vec<String> {
+        self.with(|store| {
+            let allocator = Allocator::new(store, now);
+            let mut owners: BTreeSet<Owner> =
+                allocator.blocks().unwrap().into_iter().filter_map(|block| block.unwrap().owner()).collect();
+            owners.extend(allocator.affinities(None).unwrap().into_iter().map(|(owner, ..)| owner));
+            owners.into_iter().map(|owner| owner.name().to_owned()).collect()
+        })
+        .await
+    }
+
+    pub async fn clear(&self) {
+        self.with(|store| {
+            for entry in store.list("/calico/").unwrap() {
+                store.delete(&entry.key, entry.revision).unwrap();
+            }
+        })
+        .await;
+    }
+}
+
+fn now() -> Moment {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    Moment::from_unix_nanos(since.as_nanos() as u64)
+}

@@ -1,0 +1,41 @@
+//! Controllers against a real kube-apiserver with a real etcd: do nodes get ranges that no other has, whatever happens?
+//!
+//! The API server is started once, with the rights for the controller that docs/controller.md tells, and every case begins
+//! without nodes. This file is both the test and the controllers that it starts and kills, so it has a `main` of its own
+//! instead of the harness's. Words on the command line choose cases by their names.
+
+mod blocks;
+mod cases;
+mod controller;
+mod node;
+mod server;
+
+use std::time::Instant;
+
+use server::Server;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|word| word == controller::WORD) {
+        return controller::main(&args[1..]);
+    }
+    let programs = match server::programs() {
+        Ok(programs) => programs,
+        Err(why) => return eprintln!("left out: controllers against a real API server: {why}"),
+    };
+    let wanted: Vec<&String> = args.iter().filter(|word| !word.starts_with('-')).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
+    runtime.block_on(async {
+        let mut server = Server::start(programs).await;
+        for case in cases::CASES.iter().filter(|case| chosen(case.name, &wanted)) {
+            let start = Instant::now();
+            server.clear().await;
+            (case.run)(&mut server).await;
+            eprintln!("ok {} ({:.1} s)", case.name, start.elapsed().as_secs_f32());
+        }
+    });
+}
+
+fn chosen(name: &str, wanted: &[&String]) -> bool {
+    wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()))
+}

@@ -1,0 +1,225 @@
+//! Who has an address although he is gone. Pure: what there is in the store and who there is in the cluster come in, and what to give back
+//! comes out.
+//!
+//! An address is *leaked* if its pod is gone, is over, runs on another node, or has another address by now; or if it is a node's own (a
+//! tunnel's end, its stock) and the node is gone. Whoever cannot be told from the record is left alone. One look is not enough: a
+//! leak is confirmed when every look since the grace period began has found it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Allocation, Attribute, Handle, Owner, Problem, Rules, Survey};
+
+/// Who there is in the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Nodes, by name.
+    pub nodes: BTreeSet<String>,
+    /// Pods, by namespace and name.
+    pub pods: BTreeMap<(String, String), Pod>,
+}
+
+/// What is known of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Where it runs; empty if nobody has decided yet.
+    pub node: String,
+    /// Its addresses; none before its network is up.
+    pub ips: Vec<IpAddr>,
+    /// Whether it has ended for good.
+    pub is_over: bool,
+}
+
+/// An address whose owner is gone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leak {
+    /// The address.
+    pub ip: IpAddr,
+    /// Its handle.
+    pub handle: String,
+    /// The block's number when it was given; 0 if it was not written down.
+    pub sequence: u64,
+    /// Who had it.
+    pub holder: Holder,
+}
+
+/// Who has an address, as the block tells it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    /// A pod.
+    Pod {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The node that it ran on; empty if it was not written down.
+        node: String,
+    },
+    /// A node itself: a tunnel's end, or what it has in stock.
+    Node(String),
+}
+
+impl Holder {
+    /// Reads it from what stands beside an address. None if it does not say, or belongs to something that is neither.
+    fn of(attribute: &Attribute) -> Option<Holder> {
+        let known = |key: &str| attribute.secondary.get(key).filter(|value| !value.is_empty()).cloned();
+        if let Some(node) = Handle::node_of(attribute.handle()?) {
+            return Some(Holder::Node(node.to_owned()));
+        }
+        // A virtual machine keeps its address from pod to pod.
+        if attribute.secondary.keys().any(|key| key.starts_with("vm")) || known("type").is_some() {
+            return None;
+        }
+        let node = known("node").unwrap_or_default();
+        Some(Holder::Pod { namespace: known("namespace")?, name: known("pod")?, node })
+    }
+
+    /// The node.
+    pub fn node(&self) -> &str {
+        match self {
+            Holder::Pod { node, .. } | Holder::Node(node) => node,
+        }
+    }
+
+    /// Whether nobody uses the address, by what there is of the pod. (What there is of a node is not asked here.)
+    pub fn has_left(&self, ip: IpAddr, pod: Option<&Pod>) -> bool {
+        let (Holder::Pod { node, .. }, Some(pod)) = (self, pod) else { return true };
+        let is_elsewhere = !node.is_empty() && !pod.node.is_empty() && pod.node != *node;
+        pod.is_over || is_elsewhere || (!pod.ips.is_empty() && !pod.ips.contains(&ip))
+    }
+}
+
+impl Census {
+    fn pod(&self, holder: &Holder) -> Option<&Pod> {
+        match holder {
+            Holder::Pod { namespace, name, .. } => self.pods.get(&(namespace.clone(), name.clone())),
+            Holder::Node(_) => None,
+        }
+    }
+
+    fn is_leaked(&self, allocation: &Allocation<'_>, holder: &Holder) -> bool {
+        match holder {
+            Holder::Pod { .. } => holder.has_left(allocation.ip, self.pod(holder)),
+            Holder::Node(node) => !self.nodes.contains(node),
+        }
+    }
+
+    /// All leaks: a handle's addresses, if every one of them is leaked.
+    pub fn leaks(&self, survey: &Survey) -> Vec<Leak> {
+        let used = |allocation: &Allocation<'_>| {
+            !allocation.attribute.is_cooling() && !allocation.attribute.is_reserved()
+        };
+        let all = || survey.blocks().flat_map(|block| block.allocations().filter(used));
+        let mut leaked: BTreeMap<&str, Vec<Leak>> = BTreeMap::new();
+        let (mut kept, mut living) = (BTreeSet::new(), BTreeSet::new());
+        for allocation in all() {
+            let Some(handle) = allocation.attribute.handle() else { continue };
+            match Holder::of(allocation.attribute) {
+                Some(holder) if self.is_leaked(&allocation, &holder) => {
+                    let Allocation { ip, sequence, .. } = allocation;
+                    let leak = Leak { ip, handle: handle.to_owned(), sequence, holder };
+                    leaked.entry(handle).or_default().push(leak);
+                }
+                _ => {
+                    kept.insert(handle);
+                    living.insert(container(handle));
+                }
+            }
+        }
+        // A pod's second interface has an address that Kubernetes does not tell. It is the same container's as the first.
+        let is_alive =
+            |leak: &Leak| living.contains(container(&leak.handle)) && self.pod(&leak.holder).is_some();
+        leaked.retain(|handle, leaks| !kept.contains(handle) && !leaks.iter().any(is_alive));
+        leaked.into_values().flatten().collect()
+    }
+}
+
+/// The container of a handle `network.container`.
+fn container(handle: &str) -> &str {
+    handle.rsplit_once('.').map_or(handle, |(_, container)| container)
+}
+
+/// What was found, and since when by every look.
+#[derive(Clone, Debug)]
+struct Suspicions<T>(BTreeMap<T, Duration>);
+
+impl<T: Ord + Clone> Suspicions<T> {
+    /// Takes in what a look at `now` has found. Returns what was found before, and by every look since then, for as long as `grace` says.
+    fn confirm(&mut self, now: Duration, found: Vec<T>, grace: impl Fn(&T) -> Duration) -> Vec<T> {
+        let before = std::mem::take(&mut self.0);
+        for one in found {
+            let since = before.get(&one).copied().unwrap_or(now);
+            self.0.insert(one, since);
+        }
+        let lasts = |one: &T, since: Duration| before.contains_key(one) && now >= since + grace(one);
+        self.0.iter().filter(|(one, since)| lasts(one, **since)).map(|(one, _)| one.clone()).collect()
+    }
+}
+
+/// Remembers what it has found, from look to look.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    grace: Duration,
+    leaks: Suspicions<Leak>,
+    nodes: Suspicions<String>,
+    problems: Suspicions<Problem>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Addresses to give back.
+    pub leaks: Vec<Leak>,
+    /// Nodes that are gone, whose blocks are to be given up.
+    pub nodes: Vec<String>,
+    /// Records to mend.
+    pub problems: Vec<Problem>,
+    /// How many addresses are suspected of being leaked, those included.
+    pub suspects: usize,
+}
+
+impl Collector {
+    /// With a grace period.
+    pub fn new(grace: Duration) -> Collector {
+        let (leaks, nodes, problems) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Collector {
+            grace,
+            leaks: Suspicions(leaks),
+            nodes: Suspicions(nodes),
+            problems: Suspicions(problems),
+        }
+    }
+
+    /// Looks at what there is. `now` is told by a clock that never goes back. The census must be taken after the survey: a pod is there
+    /// before it has an address.
+    pub fn judge(&mut self, now: Duration, survey: &Survey, rules: &Rules, census: &Census) -> Verdict {
+        // A cluster without nodes is one that nobody could tell about.
+        if census.nodes.is_empty() {
+            return Verdict::default();
+        }
+        let leaks = census.leaks(survey);
+        let suspects = leaks.len();
+        let gone = |name: &str| !census.nodes.contains(name);
+        // A pod and its node that are both gone will not come back. What a node has for itself, it may use for as long as it lives, whatever
+        // became of its object.
+        let grace = self.grace;
+        let patience = |leak: &Leak| match &leak.holder {
+            Holder::Pod { node, .. } if !node.is_empty() && gone(node) => Duration::ZERO,
+            _ => grace,
+        };
+        let absent = survey.nodes().into_iter().filter(|node| gone(node)).map(String::from).collect();
+        let is_of_absent =
+            |problem: &Problem| matches!(problem.owner(), Some(Owner::Host(name)) if gone(name));
+        let problems = survey.problems(rules).into_iter().filter(|problem| !is_of_absent(problem)).collect();
+        Verdict {
+            leaks: self.leaks.confirm(now, leaks, patience),
+            nodes: self.nodes.confirm(now, absent, |_| grace),
+            problems: self.problems.confirm(now, problems, |_| grace),
+            suspects,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! The pod in its cluster: what is known of it before it is connected, and what others are to know afterwards.
+//!
+//! Whoever owns the node's blocks has a client of the cluster, and is asked and told. A network whose config names no datastore of a cluster, and
+//! whose addresses are from none, has nobody to ask.
+
+use std::path::Path;
+
+use api::blocks::{self, Answer, Question};
+use api::pods::{self, Endpoint, Pod};
+use cni::{code, json, Attachment};
+use cni_plugin::{delegate, Request, Result};
+use serde_json::Value;
+
+use super::wishes::Wishes;
+use crate::calico_ipam::asking::ask;
+use crate::calico_ipam::{config, owner, unexpected};
+
+/// Whether the network is part of a cluster.
+pub(super) fn is_concerned(req: &Request<'_>) -> bool {
+    let is_named = |key: &str| text(&req.config, key).is_some();
+    delegate::ipam(req) == Some("calico-ipam") || is_named("datastore_type") || is_named("etcd_endpoints")
+}
+
+fn text<'v>(section: &'v Value, key: &str) -> Option<&'v str> {
+    json::get(section, key).and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+fn has_kubernetes_policies(req: &Request<'_>) -> bool {
+    json::get(&req.config, "policy").and_then(|policy| text(policy, "type")) == Some("k8s")
+}
+
+/// What Kubernetes knows of the pod, if the config says that it is to be asked.
+pub(super) fn known(req: &Request<'_>) -> Result<Option<Pod>> {
+    let is_kubernetes = has_kubernetes_policies(req)
+        || json::get(&req.config, "kubernetes")
+            .and_then(Value::as_object)
+            .is_some_and(|keys| !keys.is_empty());
+    let Some((namespace, name)) = config::pod(req).filter(|_| is_kubernetes && is_concerned(req)) else {
+        return Ok(None);
+    };
+    let uid = req.args.get("K8S_POD_UID").unwrap_or_default().to_owned();
+    match ask(req, &Question::Pod { namespace, name, uid })? {
+        Answer::Pod { known } => Ok(known.map(|pod| *pod)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Which profiles of Calico hold for the pod: those of its namespace and its service account, or the network's own.
+fn profiles(req: &Request<'_>, namespace: &str, account: &str) -> Vec<String> {
+    match (has_kubernetes_policies(req), account) {
+        (false, _) => vec![req.network.to_string()],
+        (true, "") => vec![format!("kns.{namespace}")],
+        (true, account) => vec![format!("kns.{namespace}"), format!("ksa.{namespace}.{account}")],
+    }
+}
+
+/// Lets others know of the pod. It is noted on this node when this returns, and told afterwards; where nobody does that, it is told now.
+pub(super) fn publish(
+    req: &Request<'_>,
+    made: &Attachment,
+    known: Option<Pod>,
+    wishes: &Wishes,
+) -> Result<()> {
+    if !is_concerned(req) {
+        return Ok(());
+    }
+    let known = known.unwrap_or_default();
+    let addresses: Vec<_> = made.ips.iter().map(|ip| ip.address.addr()).collect();
+    let name = |place: usize| made.interfaces.get(place).cloned().unwrap_or_default();
+    let this = whose(req);
+    let endpoint = Endpoint {
+        profiles: profiles(req, &this.namespace, &known.service_account),
+        // What it has asked for is in the other fields.
+        known: Pod { annotations: Default::default(), namespace_annotations: Default::default(), ..known },
+        floating: wishes.floating(&addresses)?,
+        addresses,
+        interface: name(0).name,
+        mac: name(1).mac,
+        prefixes: wishes.prefixes.clone(),
+        limits: wishes.limits.clone(),
+        ..this
+    };
+    ask(req, &Question::Publish { endpoint: Box::new(endpoint) }).map(drop)
+}
+
+/// Lets others know that the pod is gone. It succeeds whoever listens: what cannot be told now is noted.
+pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
+    if !is_concerned(req) {
+        return Ok(());
+    }
+    let gone = whose(req);
+    match ask(req, &Question::Withdraw { endpoint: Box::new(gone.clone()) }) {
+        Ok(_) => Ok(()),
+        Err(_) => pods::withdraw(Path::new(blocks::STATE), &gone).map_err(|error| {
+            let text = format!("note in {} that the pod is gone: {error}", blocks::STATE);
+            cni::Error::new(code::IO, text).into()
+        }),
+    }
+}
+
+/// Pods that are not valid any more are gone. calico-ipam says that when it takes back their addresses.
+pub(super) fn collect(req: &Request<'_>) -> Result<()> {
+    match delegate::ipam(req) {
+        Some("calico-ipam") => Ok(()),
+        _ if is_concerned(req) => crate::calico_ipam::collect(req),
+        _ => Ok(()),
+    }
+}
+
+fn whose(req: &Request<'_>) -> Endpoint {
+    let (namespace, pod) = config::pod(req).unwrap_or_default();
+    Endpoint { owner: owner(req), namespace, pod, ..Endpoint::default() }
+}

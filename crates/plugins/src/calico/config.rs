@@ -1,0 +1,162 @@
+//! What the config says: Calico's keys, as far as they are about Linux and a pod's cable. Those about the datastore are for
+//! `calico-ipam` and the agent; those about logs and request rates are for a program that does what this one leaves to the agent.
+
+use std::path::Path;
+
+use cni_plugin::{Request, Result};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::Deserialize;
+
+use super::gate::Gate;
+use super::wishes::Rights;
+use crate::cable;
+
+/// Where Calico's node agent writes the MTU that fits all roads.
+const MTU_FILE: &str = "/var/lib/calico/mtu";
+
+/// What the kernel makes of one device at most (`rtnl_create_link` of net/core/rtnetlink.c).
+const MOST_QUEUES: u32 = 4096;
+
+/// The part of the config that is about the cable.
+#[derive(Debug)]
+pub(super) struct Conf {
+    pub(super) mtu: u32,
+    pub(super) allow_ip_forwarding: Option<bool>,
+    /// Queues of each kind that both ends of the cable have.
+    pub(super) queues: u32,
+    /// What must answer before a pod is connected.
+    pub(super) gates: Vec<Gate>,
+    /// What pods may ask for.
+    pub(super) rights: Rights,
+    routes: Vec<IpNet>,
+    include_default_routes: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Document {
+    mtu: u32,
+    require_mtu_file: bool,
+    device_type: String,
+    container_settings: Option<ContainerSettings>,
+    include_default_routes: bool,
+    num_queues: u32,
+    readiness_gates: Vec<String>,
+    feature_control: FeatureControl,
+    policy_setup_timeout_seconds: i64,
+    dataplane_options: DataplaneOptions,
+    ipam: Ipam,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FeatureControl {
+    ip_addrs_no_ipam: bool,
+    floating_ips: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DataplaneOptions {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerSettings {
+    allow_ip_forwarding: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Ipam {
+    #[serde(rename = "type")]
+    kind: String,
+    routes: Vec<Destination>,
+}
+
+#[derive(Deserialize)]
+struct Destination {
+    dst: String,
+}
+
+impl Conf {
+    pub(super) fn read(req: &Request<'_>) -> Result<Conf> {
+        let document: Document = req.config()?;
+        let invalid = |text: String| cni_plugin::Error::from(cni::Error::invalid_config(text));
+        match document.device_type.as_str() {
+            "" | "veth" => {}
+            other => return Err(invalid(format!("device_type: {other:?} is not supported, only \"veth\""))),
+        }
+        match document.dataplane_options.kind.as_str() {
+            "" | "linux" => {}
+            other => {
+                return Err(invalid(format!(
+                    "dataplane_options.type: {other:?} is not supported, only \"linux\""
+                )))
+            }
+        }
+        if document.policy_setup_timeout_seconds < 0 {
+            let seconds = document.policy_setup_timeout_seconds;
+            return Err(invalid(format!(
+                "policy_setup_timeout_seconds: invalid pod startup delay of {seconds}"
+            )));
+        }
+        if document.num_queues > MOST_QUEUES {
+            let queues = document.num_queues;
+            return Err(invalid(format!(
+                "num_queues: {queues} is not possible, it must be 1 to {MOST_QUEUES}"
+            )));
+        }
+        let mtu = match document.mtu {
+            0 => mtu_of_file(Path::new(MTU_FILE), document.require_mtu_file)?,
+            mtu => mtu,
+        };
+        cable::check_mtu(mtu)?;
+        // Routes of host-local are for the pod; other IPAM plugins say by theirs whether the node is to have one.
+        let named = if document.ipam.kind == "host-local" { document.ipam.routes } else { Vec::new() };
+        let route = |route: Destination| {
+            cni::addr::parse_net(&route.dst).map_err(|_| {
+                invalid(format!("ipam.routes: {:?} is no network such as \"10.0.0.0/8\"", route.dst))
+            })
+        };
+        let FeatureControl { ip_addrs_no_ipam: without_ipam, floating_ips: floating } =
+            document.feature_control;
+        let gates = document.readiness_gates.iter().map(|url| Gate::parse(url));
+        Ok(Conf {
+            mtu,
+            queues: document.num_queues.max(1),
+            gates: gates.collect::<Result<_, cni::Error>>()?,
+            rights: Rights { ipam: document.ipam.kind, without_ipam, floating },
+            allow_ip_forwarding: document.container_settings.map(|settings| settings.allow_ip_forwarding),
+            routes: named.into_iter().map(route).collect::<Result<_>>()?,
+            include_default_routes: document.include_default_routes,
+        })
+    }
+
+    /// Where the pod's routes of a family lead to.
+    pub(super) fn destinations(&self, v4: bool) -> Vec<IpNet> {
+        let everything = if v4 { IpNet::V4(Ipv4Net::default()) } else { IpNet::V6(Ipv6Net::default()) };
+        let mut all: Vec<IpNet> =
+            self.routes.iter().filter(|net| net.addr().is_ipv4() == v4).copied().collect();
+        if (self.routes.is_empty() || self.include_default_routes) && !all.contains(&everything) {
+            all.push(everything);
+        }
+        all
+    }
+}
+
+/// 0, the kernel's choice, if there is none.
+fn mtu_of_file(path: &Path, required: bool) -> Result<u32> {
+    let read = std::fs::read_to_string(path);
+    match read.ok().and_then(|text| text.trim().parse().ok()) {
+        Some(mtu) => Ok(mtu),
+        None if required => {
+            let text = format!("require_mtu_file: {} is not there, or has no number in it", path.display());
+            let hint = "Calico's node agent writes it when it is ready; or set mtu";
+            Err(cni::Error::new(cni::code::TRY_AGAIN, text).with_details(hint).into())
+        }
+        None => Ok(0),
+    }
+}

@@ -1,0 +1,92 @@
+//! Whom to ask: the agent at its door, or, if there never was one, the datastore by the tool.
+
+use std::ffi::OsStr;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use api::blocks::{Answer, Question, DOOR};
+use api::line;
+use cni::{code, json};
+use cni_plugin::{Request, Result};
+use serde_json::Value;
+
+/// The agent keeps the time of an ADD itself; this is for one that stands still.
+const ASKING: Duration = Duration::from_secs(25);
+
+/// The tool's name.
+const TOOL: &str = "podwire";
+
+/// Asks, and makes a CNI error of a no.
+pub(crate) fn ask(req: &Request<'_>, question: &Question) -> Result<Answer> {
+    let door = door(req);
+    let answer = match line::ask(&door, question, ASKING) {
+        // Nobody ever opened that door since the machine was started: there is no agent here.
+        Err(error) if error.kind() == ErrorKind::NotFound => by_tool(req, question)?,
+        Err(error) => return Err(silent(&door, &error)),
+        Ok(answer) => answer,
+    };
+    match answer {
+        Answer::Failed { code, msg, hint } => Err(cni::Error::new(code, msg).with_details(hint).into()),
+        answer => Ok(answer),
+    }
+}
+
+fn door(req: &Request<'_>) -> PathBuf {
+    let ipam = json::get(&req.config, "ipam");
+    let path = ipam.and_then(|ipam| json::get(ipam, "agent_socket")).and_then(Value::as_str);
+    PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(DOOR))
+}
+
+fn silent(door: &Path, error: &std::io::Error) -> cni_plugin::Error {
+    let text = format!("ask this node's agent for addresses at {}: {error}", door.display());
+    let hint =
+        "see that `podwire node` or `podwire ipam serve` runs; if neither is to run here any more, remove the \
+                socket, and the plugin goes to the datastore itself";
+    cni::Error::new(code::TRY_AGAIN, text).with_details(hint).into()
+}
+
+/// Lets `podwire ipam answer` ask the datastore of the config.
+fn by_tool(req: &Request<'_>, question: &Question) -> Result<Answer> {
+    let tool = find_tool(&req.path).ok_or_else(|| {
+        let text = format!(
+            "no agent owns this node's blocks ({DOOR} is not there), and the program {TOOL} is not found"
+        );
+        let hint =
+            "start `podwire node` or `podwire ipam serve`; or put `podwire` beside the plugins or into PATH";
+        cni_plugin::Error::from(cni::Error::new(code::TRY_AGAIN, text).with_details(hint))
+    })?;
+    let failed = |what: String| {
+        let text = format!("ask the datastore by {}: {what}", tool.display());
+        cni_plugin::Error::from(cni::Error::new(code::TRY_AGAIN, text))
+    };
+    let said = serde_json::json!({ "question": question, "config": req.config });
+    let run = || -> std::io::Result<std::process::Output> {
+        let mut child = Command::new(&tool)
+            .args(["ipam", "answer"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(said.to_string().as_bytes())?;
+        }
+        child.wait_with_output()
+    };
+    let output = run().map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let words = String::from_utf8_lossy(&output.stderr);
+        failed(format!("it ended with {} and said {:?}", output.status, words.trim()))
+    })
+}
+
+/// Beside the plugins or their folder, or where programs are.
+fn find_tool(plugins: &[PathBuf]) -> Option<PathBuf> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let own = own.ancestors().skip(1).take(2).map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/local/bin", "/usr/bin"].map(PathBuf::from);
+    let folders = own.chain(plugins.iter().cloned()).chain(std::env::split_paths(&path)).chain(usual);
+    folders.map(|folder| folder.join(OsStr::new(TOOL))).find(|tool| tool.is_file())
+}

@@ -1,0 +1,80 @@
+//! What the config and the runtime say about addresses.
+
+use std::net::IpAddr;
+
+use cni::json;
+use cni_plugin::{Request, Result};
+use serde_json::Value;
+
+use super::Wish;
+
+/// Which addresses the pod wants.
+pub(super) fn wish(req: &Request<'_>) -> Result<Wish> {
+    let empty = Value::Null;
+    let ipam = json::get(&req.config, "ipam").unwrap_or(&empty);
+    let ips = addresses(req.args.get("IP").unwrap_or_default())?;
+    let v4 = is_on(ipam, "assign_ipv4", true)?.then(|| pools(ipam, "ipv4_pools")).transpose()?;
+    let v6 = is_on(ipam, "assign_ipv6", false)?.then(|| pools(ipam, "ipv6_pools")).transpose()?;
+    if ips.is_empty() && v4.is_none() && v6.is_none() {
+        let text = "ipam: neither assign_ipv4 nor assign_ipv6 is \"true\": the pod would get no address";
+        return Err(cni::Error::invalid_config(text).into());
+    }
+    let (namespace, pod) = pod(req).unwrap_or_default();
+    Ok(Wish { namespace, pod, v4, v6, ips })
+}
+
+/// The pod's namespace and name, if the runtime is of Kubernetes.
+pub(crate) fn pod(req: &Request<'_>) -> Option<(String, String)> {
+    let told = |key: &str| req.args.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
+    told("K8S_POD_NAMESPACE").zip(told("K8S_POD_NAME"))
+}
+
+/// The handle of old releases of Calico.
+pub(super) fn legacy_handle(req: &Request<'_>) -> Option<String> {
+    pod(req).map(|(namespace, pod)| format!("{namespace}.{pod}"))
+}
+
+/// One address, or one of each family with a comma between them.
+fn addresses(text: &str) -> Result<Vec<IpAddr>> {
+    let wrong = || {
+        let text = format!("CNI_ARGS: IP={text} is no address such as 10.244.1.5, nor one of each family");
+        cni_plugin::Error::from(cni::Error::invalid_config(text))
+    };
+    let parts = text.split(',').filter(|_| !text.is_empty());
+    let all: Vec<IpAddr> = parts.map(|part| part.parse().map_err(|_| wrong())).collect::<Result<_>>()?;
+    let is_double = all.len() > 2 || matches!(all[..], [one, other] if one.is_ipv4() == other.is_ipv4());
+    match is_double {
+        true => Err(wrong()),
+        false => Ok(all),
+    }
+}
+
+/// Calico writes these as strings; a boolean is understood, too.
+fn is_on(ipam: &Value, key: &str, default: bool) -> Result<bool> {
+    match json::get(ipam, key) {
+        None | Some(Value::Null) => Ok(default),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
+        Some(Value::String(text)) if text.is_empty() => Ok(default),
+        Some(other) => {
+            let text = format!("ipam.{key}: {other} is neither \"true\" nor \"false\"");
+            Err(cni::Error::invalid_config(text).into())
+        }
+    }
+}
+
+fn pools(ipam: &Value, key: &str) -> Result<Vec<String>> {
+    let wrong = |value: &Value| {
+        let text = format!("ipam.{key}: {value} is no list of pools, by name or CIDR");
+        cni_plugin::Error::from(cni::Error::invalid_config(text))
+    };
+    match json::get(ipam, key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(names)) => {
+            let name = |name: &Value| name.as_str().map(str::to_owned).ok_or_else(|| wrong(name));
+            names.iter().map(name).collect()
+        }
+        Some(other) => Err(wrong(other)),
+    }
+}

@@ -1,0 +1,248 @@
+//! From what the store says to what the kernel, the store and BIRD are to be told. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use fabric::{Around, Blocks, Cluster, Own, OwnSide, Stretch, Uplink};
+use ipam::blocks::{Atlas, Encapsulation, Family, Node, Pool, Tunnel, Use};
+use ipnet::IpNet;
+use kernel::Mac;
+
+use crate::registrar::Wish;
+
+/// What is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) cluster: Cluster,
+    pub(crate) blocks: Blocks,
+    /// What the store should know of this node.
+    pub(crate) wish: Wish,
+    /// Whether it knows that already.
+    pub(crate) is_known: bool,
+    /// Who has no road, and why.
+    pub(crate) refused: Vec<(String, String)>,
+}
+
+/// Where this node is met, and the length of the wire's prefix.
+pub(crate) type Place = (Uplink, u8);
+
+/// Who makes the plan.
+pub(crate) struct Planner<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) mtu: Option<u32>,
+    /// Whether BGP brings the roads to pools without a tunnel.
+    pub(crate) has_bgp: bool,
+    pub(crate) places: &'a [Place],
+}
+
+/// The families that pools have.
+pub(crate) fn families(atlas: &Atlas) -> BTreeSet<Family> {
+    roads(atlas).map(Pool::family).collect()
+}
+
+/// The pools whose addresses are at the end of roads: not those of services.
+fn roads(atlas: &Atlas) -> impl Iterator<Item = &Pool> {
+    atlas.pools.values().filter(|pool| pool.allows(Use::Workload) || pool.allows(Use::Tunnel))
+}
+
+impl Planner<'_> {
+    pub(crate) fn plan(&self, atlas: &Atlas) -> Plan {
+        let wish = self.wish(atlas);
+        let own = atlas.nodes.get(self.node);
+        let end = |tunnel: &Tunnel| own.and_then(|node| node.tunnel(*tunnel));
+        let is_vxlan = |tunnel: &&Tunnel| matches!(tunnel, Tunnel::Vxlan(_));
+        let needed = || wish.tunnels.iter().filter(|(_, pools)| !pools.is_empty()).map(|(tunnel, _)| tunnel);
+        let mut plan = Plan {
+            cluster: Cluster {
+                networks: roads(atlas).map(Pool::cidr).collect(),
+                own: Own { name: self.node.into(), sides: Vec::new() },
+                peers: Vec::new(),
+            },
+            blocks: Blocks {
+                uplinks: self.places.iter().map(|(uplink, _)| uplink.clone()).collect(),
+                vxlan: needed().filter(is_vxlan).filter_map(end).collect(),
+                ipip: needed().find(|tunnel| !is_vxlan(tunnel)).and_then(end),
+                mtu: self.mtu,
+                stretches: Vec::new(),
+                hidden: roads(atlas).filter(|pool| pool.nat_outgoing()).map(Pool::cidr).collect(),
+            },
+            is_known: own.is_some_and(|node| is_fulfilled(&wish, node)),
+            wish,
+            refused: Vec::new(),
+        };
+        for (to, node) in atlas.territory() {
+            if node == self.node {
+                let uplink = self.uplink(Family::of(to.addr())).cloned();
+                plan.cluster.own.sides.extend(uplink.map(|uplink| OwnSide { pods: to, uplink }));
+                continue;
+            }
+            match self.stretch(atlas, to, node) {
+                Ok(stretch) => plan.blocks.stretches.push(stretch),
+                Err(why) => plan.refused.push((node.to_owned(), format!("{to}: {why}"))),
+            }
+        }
+        plan
+    }
+
+    fn uplink(&self, family: Family) -> Option<&Uplink> {
+        self.places.iter().map(|(uplink, _)| uplink).find(|uplink| Family::of(uplink.address) == family)
+    }
+
+    fn wish(&self, atlas: &Atlas) -> Wish {
+        let mut tunnels: BTreeMap<Tunnel, Vec<String>> = BTreeMap::new();
+        for tunnel in [Tunnel::Vxlan(Family::V4), Tunnel::Vxlan(Family::V6), Tunnel::Ipip] {
+            let is_needed = |pool: &&Pool| {
+                pool.encapsulation().and_then(|(kind, _)| tunnel_of(kind, pool.family())) == Some(tunnel)
+            };
+            let gives = |pool: &&Pool| pool.is_enabled() && pool.allows(Use::Tunnel);
+            let has_uplink = self.uplink(tunnel.family()).is_some();
+            let pools = roads(atlas).filter(is_needed).filter(gives).filter(|_| has_uplink);
+            tunnels.insert(tunnel, pools.map(|pool| pool.name().to_owned()).collect());
+        }
+        let address = |(uplink, length): &Place| IpNet::new(uplink.address, *length).ok();
+        Wish { addresses: self.places.iter().filter_map(address).collect(), tunnels }
+    }
+
+    /// How addresses of another node are reached.
+    fn stretch(&self, atlas: &Atlas, to: IpNet, name: &str) -> Result<Stretch, String> {
+        let family = Family::of(to.addr());
+        let pool = atlas.pool_of(&to).ok_or("it is in no pool")?;
+        let node = atlas.nodes.get(name).ok_or("the store has no object of this node")?;
+        let address = node.address(family).map(|net| net.addr());
+        let address = address.ok_or_else(|| format!("it has not told an {} address", family.name()))?;
+        let (around, cross_subnet) = match pool.encapsulation() {
+            None if self.has_bgp => (Around::Elsewhere, false),
+            None => (Around::Nothing, false),
+            Some((Encapsulation::Ipip, cross)) => (Around::Ipip, cross),
+            Some((Encapsulation::Vxlan, cross)) => match vtep(node, family) {
+                Some((ip, mac)) => (Around::Vxlan(ip, mac), cross),
+                // On the wire nothing else is needed.
+                None if cross => (Around::Nothing, false),
+                None => return Err("it has no address for the end of its VXLAN tunnel yet".into()),
+            },
+        };
+        Ok(Stretch { to, node: name.into(), address, around, cross_subnet })
+    }
+}
+
+fn tunnel_of(kind: Encapsulation, family: Family) -> Option<Tunnel> {
+    match (kind, family) {
+        (Encapsulation::Vxlan, family) => Some(Tunnel::Vxlan(family)),
+        (Encapsulation::Ipip, Family::V4) => Some(Tunnel::Ipip),
+        (Encapsulation::Ipip, Family::V6) => None,
+    }
+}
+
+/// The end of a node's VXLAN tunnel.
+fn vtep(node: &Node, family: Family) -> Option<(IpAddr, Mac)> {
+    let ip = node.tunnel(Tunnel::Vxlan(family))?;
+    let chosen = node.mac(family).and_then(|text| text.parse::<Mac>().ok()).filter(Mac::is_usable);
+    Some((ip, chosen.unwrap_or_else(|| fabric::vtep_mac(node.name(), family == Family::V4))))
+}
+
+fn is_fulfilled(wish: &Wish, node: &Node) -> bool {
+    let is_told = |address: &IpNet| node.address(Family::of(address.addr())) == Some(*address);
+    let has_end =
+        |(tunnel, pools): (&Tunnel, &Vec<String>)| node.tunnel(*tunnel).is_some() != pools.is_empty();
+    wish.addresses.iter().all(is_told) && wish.tunnels.iter().all(has_end)
+}
+
+#[cfg(test)]
+mod tests {
+    use ipam::blocks::{Allocator, Owner, Request, Rules};
+    use ipam::moment::Moment;
+    use ipam::store::{Memory, Store};
+
+    use super::*;
+
+    fn place() -> Place {
+        let address = "192.168.0.1".parse().unwrap();
+        (Uplink { index: 2, name: "eth0".into(), mtu: 1500, address }, 24)
+    }
+
+    fn pool(name: &str, cidr: &str) -> Pool {
+        Pool::new(name, cidr.parse().unwrap())
+    }
+
+    /// Two nodes, each with a block of each pool; of the second all is known.
+    fn atlas(pools: &[Pool]) -> Atlas {
+        let store = Memory::new();
+        let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1));
+        pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
+        let rules = Rules::load(&store).unwrap();
+        for node in ["node1", "node2"] {
+            for pool in pools {
+                let mut request = Request::new(Owner::host(node), format!("{node}-{}", pool.name()));
+                (request.pools, request.family) = (vec![pool.name().into()], pool.family());
+                allocator.assign(&rules, &request).unwrap();
+            }
+        }
+        Node::change(&store, "node2", |node| {
+            node.set_address("192.168.0.2/24".parse().unwrap());
+            node.set_tunnel(Tunnel::Vxlan(Family::V4), "10.1.9.9".parse().ok());
+        })
+        .unwrap();
+        let mut atlas = Atlas::default();
+        let entries = Atlas::prefixes(true).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
+        atlas.learn(entries.map(ipam::store::Change::Put).collect());
+        atlas
+    }
+
+    fn planned(atlas: &Atlas, has_bgp: bool) -> Plan {
+        Planner { node: "node1", mtu: None, has_bgp, places: &[place()] }.plan(atlas)
+    }
+
+    #[test]
+    fn each_pool_has_its_own_kind_of_road() {
+        let atlas = atlas(&[
+            pool("bare", "10.3.0.0/24"),
+            pool("ipip", "10.2.0.0/24").with_encapsulation(Encapsulation::Ipip, false).with_nat_outgoing(),
+            pool("vxlan", "10.1.0.0/24").with_encapsulation(Encapsulation::Vxlan, true),
+        ]);
+        let plan = planned(&atlas, false);
+        assert_eq!(plan.refused, []);
+        let kinds: BTreeMap<String, (Around, bool)> = plan
+            .blocks
+            .stretches
+            .iter()
+            .map(|one| (one.to.to_string(), (one.around.clone(), one.cross_subnet)))
+            .collect();
+        let mac = fabric::vtep_mac("node2", true);
+        assert_eq!(kinds["10.1.0.64/26"], (Around::Vxlan("10.1.9.9".parse().unwrap(), mac), true));
+        assert_eq!(kinds["10.2.0.64/26"], (Around::Ipip, false));
+        assert_eq!(kinds["10.3.0.64/26"], (Around::Nothing, false));
+        assert_eq!(plan.cluster.own.sides.len(), 3);
+        assert_eq!(plan.blocks.hidden, ["10.2.0.0/24".parse().unwrap()]);
+        let by_bgp = planned(&atlas, true);
+        assert!(by_bgp.blocks.stretches.iter().any(|one| one.around == Around::Elsewhere));
+    }
+
+    #[test]
+    fn the_store_is_told_what_it_does_not_know() {
+        let atlas = atlas(&[pool("vxlan", "10.1.0.0/24").with_encapsulation(Encapsulation::Vxlan, false)]);
+        let plan = planned(&atlas, false);
+        assert!(!plan.is_known && plan.blocks.vxlan.is_empty());
+        assert_eq!(plan.wish.addresses, ["192.168.0.1/24".parse().unwrap()]);
+        assert_eq!(plan.wish.tunnels[&Tunnel::Vxlan(Family::V4)], ["vxlan"]);
+        assert!(plan.wish.tunnels[&Tunnel::Ipip].is_empty());
+        let mut known = atlas;
+        let mut node = Node::new("node1");
+        node.set_address("192.168.0.1/24".parse().unwrap());
+        node.set_tunnel(Tunnel::Vxlan(Family::V4), "10.1.0.5".parse().ok());
+        known.nodes.insert("node1".into(), node);
+        let plan = planned(&known, false);
+        assert!(plan.is_known);
+        assert_eq!(plan.blocks.vxlan, ["10.1.0.5".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn who_is_not_known_has_no_road_and_that_is_told() {
+        let mut atlas = atlas(&[pool("bare", "10.3.0.0/24")]);
+        atlas.nodes.clear();
+        let plan = planned(&atlas, false);
+        assert_eq!(plan.refused.len(), 1);
+        assert!(plan.refused[0].1.contains("no object of this node"), "{:?}", plan.refused);
+        atlas.nodes.insert("node2".into(), Node::new("node2"));
+        assert!(planned(&atlas, false).refused[0].1.contains("has not told an IPv4 address"));
+    }
+}

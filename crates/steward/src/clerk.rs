@@ -1,0 +1,355 @@
+//! The one who speaks to the store: a thread that carries out orders, tells what was given and what came back, and stocks up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use api::blocks::Lease;
+use ipam::blocks::{Allocator, Error as Blocks, Family, HandOver, HandedOver, Handle, Release, Rules};
+use ipam::moment::Moment;
+use ipam::selector::Labels;
+use ipam::store::Store;
+use ipnet::IpNet;
+use tracing::{error, info, warn};
+
+use crate::desk::{request, Desk, Order, Reply, Work};
+use crate::{Error, Opener};
+
+/// How old what was read of pools and settings may be when something new is done.
+const FRESH: Duration = Duration::from_secs(5);
+/// A store that does not answer is asked again after this, and after twice of it, and so on.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Without anything to do, it looks this often whether pools have changed.
+const ROUND: Duration = Duration::from_secs(60);
+/// After its start it looks this soon: plugins that found nobody at the door may have left notes while it was being opened.
+const SOON: Duration = Duration::from_secs(2);
+
+/// What it is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The node's name, as the store knows it.
+    pub node: String,
+    /// How many addresses of each family are kept in stock. A quarter of a block at most.
+    pub stock: usize,
+}
+
+/// Hires the clerk.
+pub(crate) fn hire(desk: Arc<Desk>, settings: Settings, opener: Opener) -> Result<(), Error> {
+    let work = move || {
+        let mut clerk = Clerk {
+            stock: Handle::of_stock(&settings.node),
+            desk,
+            settings,
+            opener,
+            store: None,
+            known: None,
+            has_counted: false,
+            has_settled: false,
+        };
+        clerk.live();
+    };
+    let hired = std::thread::Builder::new().name("clerk".into()).spawn(work);
+    hired.map(drop).map_err(Error::file("start", "the clerk's thread"))
+}
+
+struct Clerk {
+    desk: Arc<Desk>,
+    settings: Settings,
+    /// The handle of the stock.
+    stock: String,
+    opener: Opener,
+    store: Option<Box<dyn Store>>,
+    /// What was read of pools, settings and the node's labels, and when.
+    known: Option<(Rules, Labels, Instant)>,
+    /// Whether the stock of an earlier life was found.
+    has_counted: bool,
+    /// Whether it has looked for notes once more since its start.
+    has_settled: bool,
+}
+
+impl Clerk {
+    fn live(&mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.round() {
+                Ok(()) => {
+                    pause = FIRST_PAUSE;
+                    if self.desk.trouble().is_some() {
+                        info!("the store of addresses answers");
+                        self.desk.set_trouble(None);
+                    }
+                    let rest = if self.has_settled { ROUND } else { SOON };
+                    self.has_settled |= self.desk.await_work(rest);
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if self.desk.trouble().as_ref() != Some(&text) {
+                        warn!(error = text, "the store of addresses does not answer; it is asked again");
+                    }
+                    self.desk.set_trouble(Some(text));
+                    self.desk.await_order(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Everything that is to be done, once. An error means that the store has to be asked again.
+    fn round(&mut self) -> Result<(), Blocks> {
+        let store = match self.store.take() {
+            Some(store) => store,
+            None => (self.opener)()?,
+        };
+        let done = self.round_with(&*store);
+        // Who does not answer is reached anew: by a new token, or a new certificate.
+        self.store = Some(store).filter(|_| done.is_ok());
+        done
+    }
+
+    fn round_with(&mut self, store: &dyn Store) -> Result<(), Blocks> {
+        let (rules, labels) = self.learn(store)?;
+        let allocator = Allocator::new(store, now);
+        if !self.has_counted {
+            self.count(&allocator)?;
+        }
+        let Work { orders, untold, legacy } = self.desk.work();
+        // Who wants a very address may want the one that its sandbox before has given back.
+        let orders = match orders.iter().any(|(order, _)| matches!(order, Order::Address(_))) {
+            true => self.after_giving_back(&allocator, &rules, orders)?,
+            false => orders,
+        };
+        self.carry_out(&allocator, (&rules, &labels), orders)?;
+        self.tell(&allocator, &untold)?;
+        // Before somebody else can have an address, nobody is to take it for the pod's that is gone. But a server that does not let us tell
+        // keeps no address back.
+        let endpoints = &self.desk.endpoints;
+        let withdrawn = endpoints.tell_of_the_gone(store, &self.settings.node);
+        let withdrawn = withdrawn.inspect_err(|_| endpoints.look_again());
+        self.give_back(&allocator, &rules, &legacy).inspect_err(|_| self.desk.releases_are_left())?;
+        self.stock_up(&allocator, &rules, &labels)?;
+        withdrawn?;
+        endpoints.tell(store, &self.settings.node)
+    }
+
+    /// The orders, when what is noted was given back. If the store does not answer, they wait on.
+    fn after_giving_back(
+        &self,
+        allocator: &Allocator<'_>,
+        rules: &Rules,
+        orders: Vec<(Order, Reply)>,
+    ) -> Result<Vec<(Order, Reply)>, Blocks> {
+        match self.give_back(allocator, rules, &[]) {
+            Ok(()) => Ok(orders),
+            Err(error) => {
+                self.desk.put_back(orders);
+                self.desk.releases_are_left();
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds the stock of an earlier life. What is to be given back was a pod's, whether the store knows or not.
+    fn count(&mut self, allocator: &Allocator<'_>) -> Result<(), Blocks> {
+        let over = self.desk.shelf.released();
+        let over: Vec<IpNet> = over.into_iter().flat_map(|lease| lease.addresses).collect();
+        let mut there = allocator.in_stock(&self.stock)?;
+        there.retain(|address| !over.contains(address));
+        self.desk.stock_up(there);
+        self.has_counted = true;
+        Ok(())
+    }
+
+    /// Pools, settings and labels, as they are or were a moment ago.
+    fn learn(&mut self, store: &dyn Store) -> Result<(Rules, Labels), Blocks> {
+        if let Some((rules, labels, when)) = &self.known {
+            if when.elapsed() < FRESH {
+                return Ok((rules.clone(), labels.clone()));
+            }
+        }
+        let (rules, labels) = (Rules::load(store)?, Rules::node_labels(store, &self.settings.node)?);
+        self.desk.rules(&rules, &labels);
+        self.known = Some((rules.clone(), labels.clone(), Instant::now()));
+        Ok((rules, labels))
+    }
+
+    /// Gets what pods are waiting for. Those whose wish cannot be granted are told why; if the store does not answer, all wait on.
+    fn carry_out(
+        &self,
+        allocator: &Allocator<'_>,
+        (rules, labels): (&Rules, &Labels),
+        orders: Vec<(Order, Reply)>,
+    ) -> Result<(), Blocks> {
+        let mut left = orders.into_iter();
+        while let Some((order, reply)) = left.next() {
+            match self.get(allocator, (rules, labels), &order) {
+                Ok(addresses) => {
+                    self.desk.stock_up(addresses);
+                    let _ = reply.send(Ok(()));
+                }
+                Err(error @ Blocks::Store(_)) => {
+                    self.desk.put_back(std::iter::once((order, reply)).chain(left).collect());
+                    return Err(error);
+                }
+                Err(error) => drop(reply.send(Err(error.into()))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Addresses for the stock: one, as it is ordered.
+    fn get(
+        &self,
+        allocator: &Allocator<'_>,
+        (rules, labels): (&Rules, &Labels),
+        order: &Order,
+    ) -> Result<Vec<IpNet>, Blocks> {
+        let node = &self.settings.node;
+        match order {
+            Order::Address(ip) => {
+                let wish = request(node, labels, Family::of(*ip), &[]);
+                allocator.assign_address(rules, &wish, *ip).map(|address| vec![address])
+            }
+            Order::Any(family, pools) => {
+                let assigned = allocator.assign(rules, &request(node, labels, *family, pools))?;
+                self.report(&assigned.unreadable);
+                match (assigned.addresses, assigned.shortage) {
+                    (addresses, Some(why)) if addresses.is_empty() => Err(why),
+                    (addresses, _) => Ok(addresses),
+                }
+            }
+        }
+    }
+
+    /// Tells who has got what.
+    fn tell(&self, allocator: &Allocator<'_>, leases: &[Lease]) -> Result<(), Blocks> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let gifts: Vec<HandOver> = leases.iter().flat_map(|lease| self.gifts(lease)).collect();
+        let HandedOver { lost, aside } = allocator.hand_over(&self.stock, &gifts)?;
+        for lost in lost {
+            error!(
+                address = %lost.address, handle = lost.handle,
+                "a pod has an address that the store gave to somebody else: was the stock released by hand? Restart the pod"
+            );
+        }
+        self.report(aside.iter().map(|(_, error)| error));
+        let is_aside = |lease: &Lease| aside.iter().any(|(gift, _)| lease.addresses.contains(&gift.address));
+        let (aside, told): (Vec<Lease>, Vec<Lease>) = leases.iter().cloned().partition(is_aside);
+        self.desk.set_aside(&aside);
+        self.desk.told(&told);
+        Ok(())
+    }
+
+    /// Tells of blocks and handles that make no sense, once.
+    fn report<'a>(&self, unreadable: impl IntoIterator<Item = &'a Blocks>) {
+        for error in unreadable {
+            if self.desk.is_unreadable(error.to_string()) {
+                error!(%error, hint = error.hint(), "it is left alone, and the others go on");
+            }
+        }
+    }
+
+    /// Whether it was done. What concerns one lease alone is told; only a store that does not answer ends the round.
+    fn is_done<T>(&self, done: Result<T, Blocks>) -> Result<bool, Blocks> {
+        match done {
+            Ok(_) => Ok(true),
+            Err(error @ Blocks::Store(_)) => Err(error),
+            Err(error) => {
+                self.report([&error]);
+                Ok(false)
+            }
+        }
+    }
+
+    fn gifts(&self, lease: &Lease) -> Vec<HandOver> {
+        let attributes = attributes(&self.settings.node, &lease.namespace, &lease.pod);
+        let handle = Handle::id(&lease.owner.network, &lease.owner.container);
+        let gift = |address: &IpNet| HandOver {
+            address: *address,
+            handle: handle.clone(),
+            attributes: attributes.clone(),
+        };
+        lease.addresses.iter().map(gift).collect()
+    }
+
+    /// Gives back what is noted. Whether the store ever knew of a lease is not noted: so it is told before. What cannot be given back because
+    /// a record makes no sense stays noted, and is looked at again when there is time.
+    fn give_back(&self, allocator: &Allocator<'_>, rules: &Rules, legacy: &[String]) -> Result<(), Blocks> {
+        let over = self.desk.released();
+        let gifts: Vec<HandOver> = over.iter().flat_map(|lease| self.gifts(lease)).collect();
+        let HandedOver { lost, aside } = allocator.hand_over(&self.stock, &gifts)?;
+        self.report(aside.iter().map(|(_, error)| error));
+        let is_aside = |address: &IpNet| aside.iter().any(|(gift, _)| gift.address == *address);
+        let is_held = |gift: &&HandOver| !lost.contains(gift) && !is_aside(&gift.address);
+        let releases: Vec<Release> = gifts.iter().filter(is_held).map(release).collect();
+        // All in one write for each block. If one of them cannot be given back, each by itself.
+        let at_once = self.is_done(allocator.release(rules, &releases))?;
+        for lease in over.iter().filter(|lease| !lease.addresses.iter().any(is_aside)) {
+            let is_its = |release: &&Release| lease.addresses.iter().any(|one| one.addr() == release.ip);
+            let own: Vec<Release> = releases.iter().filter(is_its).cloned().collect();
+            let handle = Handle::id(&lease.owner.network, &lease.owner.container);
+            let is_done = match lease.addresses.is_empty() {
+                true => self.is_done(allocator.release_handle(rules, &handle))?,
+                false => at_once || self.is_done(allocator.release(rules, &own))?,
+            };
+            if is_done {
+                self.desk.shelf.forget(&lease.owner);
+            }
+        }
+        for handle in legacy {
+            if self.is_done(allocator.release_handle(rules, handle))? {
+                self.desk.legacy_is_released(handle);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the stock, if half of it is gone.
+    fn stock_up(&self, allocator: &Allocator<'_>, rules: &Rules, labels: &Labels) -> Result<(), Blocks> {
+        for family in [Family::V4, Family::V6] {
+            let mut wish = request(&self.settings.node, labels, family, &[]);
+            // A family without a pool for this node has no stock, and that is nothing to tell.
+            let Ok(networks) = rules.networks_for(&wish) else { continue };
+            let quarter = networks.iter().map(|(_, block)| block / 4).min().unwrap_or(0);
+            let wanted = self.settings.stock.min(usize::try_from(quarter).unwrap_or(usize::MAX)).max(1);
+            let there = self.desk.in_stock(rules, &wish).unwrap_or(0);
+            if there * 2 > wanted {
+                continue;
+            }
+            wish.count = wanted - there;
+            match allocator.assign(rules, &wish) {
+                Ok(assigned) => {
+                    self.report(&assigned.unreadable);
+                    self.desk.stock_up(assigned.addresses);
+                }
+                Err(error @ Blocks::Store(_)) => return Err(error),
+                Err(error) => warn!(%error, hint = error.hint(), "no stock of {}", family.name()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A pod's address is to be given back, if it is still the pod's.
+fn release(gift: &HandOver) -> Release {
+    Release { ip: gift.address.addr(), handle: Some(gift.handle.clone()), sequence: None }
+}
+
+/// What a block says about who has an address, in Calico's words.
+pub(crate) fn attributes(node: &str, namespace: &str, pod: &str) -> BTreeMap<String, String> {
+    let known = [
+        ("namespace", namespace.to_owned()),
+        ("node", node.to_owned()),
+        ("pod", pod.to_owned()),
+        ("timestamp", now().timestamp()),
+    ];
+    let told = known.into_iter().filter(|(_, value)| !value.is_empty());
+    told.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+pub(crate) fn now() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,323 @@
+//! What the door and the clerk both look at: the stock, the leases, and what the store has not been told yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::mpsc::Sender;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::blocks::{Lease, Wish};
+use api::pods::Endpoint;
+use api::Owner;
+use ipam::blocks::{Family, Owner as Node, Request, Rules};
+use ipam::selector::Labels;
+use ipnet::IpNet;
+
+use crate::endpoints::Endpoints;
+use crate::shelf::Shelf;
+use crate::stock::Stock;
+use crate::{families, Error, State};
+
+/// What a wish found.
+pub(crate) enum Taken {
+    /// All of it.
+    Lease(Lease),
+    /// Not this: the store has to be asked.
+    Missing(Order),
+}
+
+/// An address that is to come into the stock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// One of these pools, or of those that are for this node.
+    Any(Family, Vec<String>),
+    /// This one.
+    Address(IpAddr),
+}
+
+/// Who waits for an order.
+pub(crate) type Reply = Sender<Result<(), Error>>;
+
+pub(crate) struct Desk {
+    pub(crate) node: String,
+    pub(crate) shelf: Shelf,
+    pub(crate) endpoints: Endpoints,
+    papers: Mutex<Papers>,
+    /// Something is there for the clerk to do.
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Papers {
+    stock: Stock,
+    /// As they were read last; none before the store has answered once.
+    rules: Option<(Rules, Labels)>,
+    leases: BTreeMap<Owner, Lease>,
+    /// Of whom the store does not know yet.
+    untold: BTreeSet<Owner>,
+    orders: Vec<(Order, Reply)>,
+    /// Handles of old releases of Calico, which may have addresses of those who are gone.
+    legacy: BTreeSet<String>,
+    has_releases: bool,
+    /// Those whose blocks make no sense: to be tried again when there is time.
+    aside: BTreeSet<Owner>,
+    unreadable: BTreeSet<String>,
+    trouble: Option<String>,
+}
+
+/// What the clerk takes from the desk.
+pub(crate) struct Work {
+    pub(crate) orders: Vec<(Order, Reply)>,
+    pub(crate) untold: Vec<Lease>,
+    pub(crate) legacy: Vec<String>,
+}
+
+impl Desk {
+    /// With what is on the shelf. Whether the store knows of it, nobody knows: it is told again.
+    pub(crate) fn new(node: String, shelf: Shelf, endpoints: Endpoints) -> Result<Desk, Error> {
+        let leases: BTreeMap<Owner, Lease> =
+            shelf.leases()?.into_iter().map(|lease| (lease.owner.clone(), lease)).collect();
+        let untold = leases.keys().cloned().collect();
+        let papers = Papers { leases, untold, has_releases: true, ..Papers::default() };
+        Ok(Desk { node, shelf, endpoints, papers: Mutex::new(papers), work: Condvar::new() })
+    }
+
+    fn papers(&self) -> MutexGuard<'_, Papers> {
+        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what an attachment wishes out of the stock and writes it down. Who asks again gets what it has.
+    pub(crate) fn take(&self, owner: &Owner, wish: &Wish) -> Result<Taken, Error> {
+        let mut papers = self.papers();
+        if let Some(lease) = papers.leases.get(owner) {
+            return Ok(Taken::Lease(lease.clone()));
+        }
+        let mut addresses = Vec::new();
+        let mut wanted: Vec<Order> = wish.ips.iter().copied().map(Order::Address).collect();
+        if wanted.is_empty() {
+            wanted = families(wish).into_iter().map(|(family, pools)| Order::Any(family, pools)).collect();
+        }
+        for order in wanted {
+            match papers.find(&self.node, &order) {
+                Ok(Some(address)) => addresses.push(address),
+                other => {
+                    papers.stock.add(addresses);
+                    return other.map(|_| Taken::Missing(order));
+                }
+            }
+        }
+        let lease = Lease {
+            owner: owner.clone(),
+            addresses,
+            namespace: wish.namespace.clone(),
+            pod: wish.pod.clone(),
+            boot: self.shelf.boot().to_owned(),
+        };
+        if let Err(error) = self.shelf.write(&lease) {
+            papers.stock.add(lease.addresses);
+            return Err(error);
+        }
+        papers.leases.insert(owner.clone(), lease.clone());
+        papers.untold.insert(owner.clone());
+        self.work.notify_one();
+        Ok(Taken::Lease(lease))
+    }
+
+    pub(crate) fn order(&self, order: Order, reply: Reply) {
+        self.papers().orders.push((order, reply));
+        self.work.notify_one();
+    }
+
+    /// An attachment is gone. What it has is moved to what is to be given back; if it has nothing from here, by its handle.
+    pub(crate) fn give_back(&self, owner: &Owner, legacy: Option<&str>) -> Result<(), Error> {
+        let mut papers = self.papers();
+        self.shelf.give_back(owner)?;
+        papers.leases.remove(owner);
+        papers.untold.remove(owner);
+        papers.aside.remove(owner);
+        papers.legacy.extend(legacy.map(str::to_owned));
+        papers.has_releases = true;
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// A pod that asks for its address again, in another sandbox, may have it: the one before is gone, or will be.
+    pub(crate) fn free_for_successor(&self, owner: &Owner, wish: &Wish) -> Result<(), Error> {
+        let is_former = |lease: &&Lease| {
+            !wish.pod.is_empty()
+                && (&lease.namespace, &lease.pod) == (&wish.namespace, &wish.pod)
+                && lease.owner != *owner
+                && lease.addresses.iter().any(|address| wish.ips.contains(&address.addr()))
+        };
+        let former: Vec<Owner> =
+            self.papers().leases.values().filter(is_former).map(|lease| lease.owner.clone()).collect();
+        former.iter().try_for_each(|owner| self.give_back(owner, None))
+    }
+
+    /// A pod is connected: the store is to hear of it.
+    pub(crate) fn publish(&self, endpoint: &Endpoint) -> Result<(), Error> {
+        self.endpoints.note(endpoint)?;
+        self.wake_clerk();
+        Ok(())
+    }
+
+    /// A pod is connected no longer.
+    pub(crate) fn withdraw(&self, gone: &Endpoint) -> Result<(), Error> {
+        self.endpoints.note_gone(gone)?;
+        self.wake_clerk();
+        Ok(())
+    }
+
+    /// With the papers in hand: a clerk who has just found nothing to do is asleep then, or has not looked yet.
+    fn wake_clerk(&self) {
+        let _papers = self.papers();
+        self.work.notify_one();
+    }
+
+    pub(crate) fn lease(&self, owner: &Owner) -> Option<Lease> {
+        self.papers().leases.get(owner).cloned()
+    }
+
+    pub(crate) fn owners(&self) -> Vec<Owner> {
+        self.papers().leases.keys().cloned().collect()
+    }
+
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.papers().trouble.clone()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        let papers = self.papers();
+        State {
+            leases: papers.leases.len(),
+            stock: papers.stock.len(),
+            untold: papers.untold.len() + papers.aside.len() + self.endpoints.untold(),
+            trouble: papers.trouble.clone(),
+            unreadable: papers.unreadable.iter().cloned().collect(),
+        }
+    }
+
+    /// Waits until there is something to do. If there is nothing for that long, what was set aside is looked at again,
+    /// and `true` is returned.
+    pub(crate) fn await_work(&self, at_most: Duration) -> bool {
+        let idle = |papers: &mut Papers| {
+            papers.orders.is_empty()
+                && papers.untold.is_empty()
+                && !papers.has_releases
+                && !self.endpoints.has_news()
+        };
+        let waited = self.work.wait_timeout_while(self.papers(), at_most, idle);
+        let (mut papers, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            let Papers { aside, untold, unreadable, .. } = &mut *papers;
+            untold.append(aside);
+            unreadable.clear();
+            papers.has_releases = true;
+            self.endpoints.look_again();
+        }
+        waited.timed_out()
+    }
+
+    /// What is to be given back. A plugin that found nobody at the door has moved a lease by itself: then it is none any more.
+    pub(crate) fn released(&self) -> Vec<Lease> {
+        let mut papers = self.papers();
+        let over = self.shelf.released();
+        for Lease { owner, .. } in over.iter().filter(|lease| !self.shelf.has(&lease.owner)) {
+            papers.leases.remove(owner);
+            papers.untold.remove(owner);
+            papers.aside.remove(owner);
+        }
+        over
+    }
+
+    /// Waits until somebody waits for an order, but no longer than that.
+    pub(crate) fn await_order(&self, at_most: Duration) {
+        let known = self.papers().orders.len();
+        drop(self.work.wait_timeout_while(self.papers(), at_most, |papers| papers.orders.len() <= known));
+    }
+
+    /// What is to be told to the store now. It stays on the desk until it was told.
+    pub(crate) fn work(&self) -> Work {
+        let mut papers = self.papers();
+        papers.has_releases = false;
+        let untold = papers.untold.iter().filter_map(|owner| papers.leases.get(owner)).cloned().collect();
+        let legacy = papers.legacy.iter().cloned().collect();
+        Work { orders: std::mem::take(&mut papers.orders), untold, legacy }
+    }
+
+    /// Orders that could not be carried out wait for the next try.
+    pub(crate) fn put_back(&self, orders: Vec<(Order, Reply)>) {
+        self.papers().orders.extend(orders);
+    }
+
+    /// The store knows of these leases.
+    pub(crate) fn told(&self, leases: &[Lease]) {
+        let mut papers = self.papers();
+        for lease in leases {
+            papers.untold.remove(&lease.owner);
+        }
+    }
+
+    /// The store cannot be told of these leases before their blocks are mended.
+    pub(crate) fn set_aside(&self, leases: &[Lease]) {
+        let mut papers = self.papers();
+        for lease in leases {
+            if papers.untold.remove(&lease.owner) {
+                papers.aside.insert(lease.owner.clone());
+            }
+        }
+    }
+
+    /// A block makes no sense. Whether that is news.
+    pub(crate) fn is_unreadable(&self, why: String) -> bool {
+        self.papers().unreadable.insert(why)
+    }
+
+    pub(crate) fn legacy_is_released(&self, handle: &str) {
+        self.papers().legacy.remove(handle);
+    }
+
+    /// Something is still to be given back, and is to be tried again.
+    pub(crate) fn releases_are_left(&self) {
+        self.papers().has_releases = true;
+    }
+
+    pub(crate) fn rules(&self, rules: &Rules, labels: &Labels) {
+        self.papers().rules = Some((rules.clone(), labels.clone()));
+    }
+
+    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
+        self.papers().trouble = trouble;
+    }
+
+    /// Puts what the store has given into the stock; what pods have already is no stock.
+    pub(crate) fn stock_up(&self, addresses: Vec<IpNet>) {
+        let mut papers = self.papers();
+        let given: BTreeSet<_> = papers.leases.values().flat_map(|lease| lease.addresses.clone()).collect();
+        papers.stock.add(addresses.into_iter().filter(|address| !given.contains(address)));
+    }
+
+    /// How many addresses of a family are in stock.
+    pub(crate) fn in_stock(&self, rules: &Rules, request: &Request) -> Result<usize, Error> {
+        self.papers().stock.count(rules, request)
+    }
+}
+
+impl Papers {
+    fn find(&mut self, node: &str, order: &Order) -> Result<Option<IpNet>, Error> {
+        match (order, &self.rules) {
+            (_, None) => Ok(None),
+            (Order::Address(ip), _) => Ok(self.stock.take_address(*ip)),
+            (Order::Any(family, pools), Some((rules, labels))) => {
+                self.stock.take(rules, &request(node, labels, *family, pools))
+            }
+        }
+    }
+}
+
+/// A wish of the node's for its own stock.
+pub(crate) fn request(node: &str, labels: &Labels, family: Family, pools: &[String]) -> Request {
+    let stock = ipam::blocks::Handle::of_stock(node);
+    let wish = Request::new(Node::host(node), stock);
+    Request { family, pools: pools.to_vec(), node_labels: labels.clone(), ..wish }
+}

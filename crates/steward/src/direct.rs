@@ -1,0 +1,181 @@
+//! Without an agent: a question is answered from the store itself, as Calico's own plugin does, for one call at a time.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use api::blocks::{Answer, Lease, Question, Wish};
+use api::pods::{self, Endpoint};
+use api::{notes, Owner};
+use ipam::blocks::{Allocator, Error as Blocks, Family, Handle, Owner as Node, Request, Rules};
+use ipam::store::Store;
+use ipnet::IpNet;
+
+use crate::clerk::{attributes, now};
+use crate::{endpoints, families, Error};
+
+/// Answers a question. What was noted in `state` by earlier calls, when the store did not answer, is carried out on the way.
+pub fn answer(store: &dyn Store, node: &str, state: &Path, question: &Question) -> Answer {
+    match Direct::new(store, node).and_then(|direct| direct.answer(state, question)) {
+        Ok(answer) => answer,
+        Err(error) => crate::door::failed(&error),
+    }
+}
+
+struct Direct<'a> {
+    store: &'a dyn Store,
+    allocator: Allocator<'a>,
+    rules: Rules,
+    node: &'a str,
+}
+
+impl<'a> Direct<'a> {
+    fn new(store: &'a dyn Store, node: &'a str) -> Result<Direct<'a>, Error> {
+        Ok(Direct { store, allocator: Allocator::new(store, now), rules: Rules::load(store)?, node })
+    }
+
+    fn answer(&self, state: &Path, question: &Question) -> Result<Answer, Error> {
+        match question {
+            Question::Assign { owner, wish, .. } => {
+                self.carry_out_notes(state)?;
+                return self.assign(owner, wish).map(|addresses| Answer::Given { addresses });
+            }
+            Question::Inspect { owner } => {
+                let held = self.allocator.addresses_of(&Handle::id(&owner.network, &owner.container))?;
+                return Ok(Answer::Given { addresses: held.into_iter().map(IpNet::from).collect() });
+            }
+            Question::Release { owner, legacy } => {
+                self.release(owner)?;
+                if let Some(legacy) = legacy {
+                    self.allocator.release_handle(&self.rules, legacy)?;
+                }
+                self.carry_out_notes(state)?;
+            }
+            Question::Publish { endpoint } => {
+                self.carry_out_notes(state)?;
+                endpoints::publish(self.store, self.node, endpoint)?;
+            }
+            Question::Withdraw { endpoint } => {
+                endpoints::withdraw(self.store, self.node, endpoint)?;
+                self.carry_out_notes(state)?;
+            }
+            // They are not asked of the store.
+            Question::Pod { .. } | Question::Ranges { .. } => {
+                return Ok(crate::pods::answer(None, self.node, question))
+            }
+            Question::Collect { network, valid } => {
+                self.carry_out_notes(state)?;
+                self.collect(network, valid)?;
+            }
+            Question::Ping => drop(self.pools_for(Family::V4).or_else(|_| self.pools_for(Family::V6))?),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn assign(&self, owner: &Owner, wish: &Wish) -> Result<Vec<IpNet>, Error> {
+        let id = Handle::id(&owner.network, &owner.container);
+        let request = |family, pools: &[String]| -> Result<Request, Error> {
+            let node_labels = Rules::node_labels(self.store, self.node)?;
+            let attributes = attributes(self.node, &wish.namespace, &wish.pod);
+            let plain = Request::new(Node::host(self.node), id.clone());
+            Ok(Request { family, pools: pools.to_vec(), attributes, node_labels, ..plain })
+        };
+        let all = |request: Request| -> Result<Vec<IpNet>, Error> {
+            let assigned = self.allocator.assign(&self.rules, &request)?;
+            assigned.shortage.map_or(Ok(assigned.addresses), |why| Err(why.into()))
+        };
+        let this = |ip: &IpAddr| self.assign_address(&request(Family::of(*ip), &[])?, wish, *ip);
+        let given: Result<Vec<Vec<IpNet>>, Error> = match &wish.ips[..] {
+            [] => {
+                families(wish).iter().map(|(family, pools)| request(*family, pools).and_then(all)).collect()
+            }
+            ips => ips.iter().map(this).collect(),
+        };
+        if given.is_err() {
+            // One family alone is of no use.
+            let _ = self.allocator.release_handle(&self.rules, &id);
+        }
+        Ok(given?.concat())
+    }
+
+    /// This very address. A pod that asks for it again, in another sandbox, may have it: the one before is gone, or will be.
+    fn assign_address(&self, request: &Request, wish: &Wish, ip: IpAddr) -> Result<Vec<IpNet>, Error> {
+        let assign = || self.allocator.assign_address(&self.rules, request, ip).map(|given| vec![given]);
+        match assign() {
+            Err(Blocks::Taken { holder, .. })
+                if holder != request.handle && self.is_the_pods(ip, wish)? =>
+            {
+                self.allocator.release_handle(&self.rules, &holder)?;
+                Ok(assign()?)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// Whether the pod has an address already.
+    fn is_the_pods(&self, ip: IpAddr, wish: &Wish) -> Result<bool, Error> {
+        let blocks = self.allocator.blocks()?.into_iter().flatten();
+        let is_it = |block: ipam::blocks::Block| {
+            let held = block.allocation(ip)?.attribute.secondary.clone();
+            let said = |key: &str| held.get(key).cloned().unwrap_or_default();
+            Some((said("namespace"), said("pod")) == (wish.namespace.clone(), wish.pod.clone()))
+        };
+        Ok(!wish.pod.is_empty() && blocks.into_iter().filter_map(is_it).any(|is| is))
+    }
+
+    fn release(&self, owner: &Owner) -> Result<(), Error> {
+        self.allocator.release_handle(&self.rules, &Handle::id(&owner.network, &owner.container))?;
+        Ok(())
+    }
+
+    /// What could not be released when it was to be.
+    fn carry_out_notes(&self, state: &Path) -> Result<(), Error> {
+        for (path, lease) in notes::read_all::<Lease>(&notes::released(state)) {
+            let Ok(lease) = lease else { continue };
+            self.release(&lease.owner)?;
+            let _ = std::fs::remove_file(path);
+        }
+        for (path, gone) in notes::read_all::<Endpoint>(&notes::released(&pods::endpoints(state))) {
+            let Ok(gone) = gone else { continue };
+            endpoints::withdraw(self.store, self.node, &gone)?;
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(())
+    }
+
+    /// Releases what containers of a network have that are not among the valid ones, in this node's blocks, and withdraws their endpoints.
+    fn collect(&self, network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+        let own = Node::host(self.node);
+        let prefix = Handle::id(network, "");
+        let mut stale = BTreeMap::new();
+        for block in self.allocator.blocks()?.into_iter().flatten() {
+            for allocation in block.allocations() {
+                let is_here = allocation.attribute.secondary.get("node").map(String::as_str)
+                    == Some(self.node)
+                    || block.owner().as_ref() == Some(&own);
+                let Some(id) = allocation.attribute.handle().filter(|_| is_here) else { continue };
+                let Some(container) = id.strip_prefix(&prefix) else { continue };
+                if !valid.iter().any(|(one, _)| one == container) {
+                    let said =
+                        |key: &str| allocation.attribute.secondary.get(key).cloned().unwrap_or_default();
+                    // Whichever interface it is: the first one of the pod is found.
+                    let (network, ifname) = (network.to_owned(), "eth0".to_owned());
+                    let owner = Owner { network, container: container.to_owned(), ifname };
+                    let (namespace, pod) = (said("namespace"), said("pod"));
+                    stale.insert(id.to_owned(), Endpoint { owner, namespace, pod, ..Endpoint::default() });
+                }
+            }
+        }
+        for (id, gone) in &stale {
+            endpoints::withdraw(self.store, self.node, gone)?;
+            self.allocator.release_handle(&self.rules, id)?;
+        }
+        Ok(())
+    }
+
+    fn pools_for(&self, family: Family) -> Result<Vec<(IpNet, u64)>, Error> {
+        let node_labels = Rules::node_labels(self.store, self.node)?;
+        let request = Request { family, node_labels, ..Request::new(Node::host(self.node), "") };
+        Ok(self.rules.networks_for(&request)?)
+    }
+}

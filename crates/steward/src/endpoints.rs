@@ -1,0 +1,176 @@
+//! The node's connected pods, for others to know: Calico's workload endpoints.
+//!
+//! A plugin tells of a pod when its cable is there, and is answered when that is noted in a file; the clerk tells the store afterwards, and
+//! again until it was told. When the pod goes its file is moved, and the store is told that, too. Files of an earlier boot are of pods that are gone.
+
+mod name;
+mod record;
+mod telling;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::pods::{self, Endpoint};
+use api::{notes, Owner};
+use ipam::blocks::Error as Blocks;
+use ipam::store::Store;
+use tracing::{error, warn};
+
+pub(crate) use telling::{publish, withdraw};
+
+use crate::Error;
+
+/// The endpoints of a node.
+pub(crate) struct Endpoints {
+    state: PathBuf,
+    boot: String,
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
+    known: BTreeMap<Owner, Endpoint>,
+    /// Of whom the store does not know yet.
+    untold: BTreeSet<Owner>,
+    has_withdrawals: bool,
+}
+
+impl Endpoints {
+    /// Those of an earlier life. Whether the store knows of them, nobody knows: it is told again.
+    pub(crate) fn open(state: &Path, boot: &str) -> Result<Endpoints, Error> {
+        let folder = pods::endpoints(state);
+        for part in [notes::leases(&folder), notes::released(&folder)] {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&part);
+            made.map_err(Error::file("make", part))?;
+        }
+        let mut book = Book { has_withdrawals: true, ..Book::default() };
+        for (path, read) in notes::read_all::<Endpoint>(&notes::leases(&folder)) {
+            match read {
+                Ok(endpoint) if endpoint.boot == boot => {
+                    book.untold.insert(endpoint.owner.clone());
+                    book.known.insert(endpoint.owner.clone(), endpoint);
+                }
+                Ok(gone) => pods::withdraw(state, &gone).map_err(Error::file("note in", &folder))?,
+                Err(error) => warn!(file = %path.display(), %error, "an endpoint that cannot be read"),
+            }
+        }
+        Ok(Endpoints { state: state.to_owned(), boot: boot.to_owned(), book: Mutex::new(book) })
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a pod is connected. What its sandbox before had said is over: the store has one word for a pod.
+    pub(crate) fn note(&self, endpoint: &Endpoint) -> Result<(), Error> {
+        let endpoint = Endpoint { boot: self.boot.clone(), ..endpoint.clone() };
+        let folder = notes::leases(&pods::endpoints(&self.state));
+        let mut book = self.book();
+        let name = notes::file_name(&endpoint.owner);
+        notes::write(&folder, &name, &endpoint).map_err(Error::file("write endpoint", folder.join(name)))?;
+        let is_former = |other: &&Endpoint| {
+            !endpoint.pod.is_empty()
+                && (&other.namespace, &other.pod) == (&endpoint.namespace, &endpoint.pod)
+                && other.owner.ifname == endpoint.owner.ifname
+                && other.owner != endpoint.owner
+        };
+        let former: Vec<Owner> =
+            book.known.values().filter(is_former).map(|other| other.owner.clone()).collect();
+        for owner in former {
+            let _ = fs::remove_file(folder.join(notes::file_name(&owner)));
+            book.known.remove(&owner);
+            book.untold.remove(&owner);
+        }
+        book.untold.insert(endpoint.owner.clone());
+        book.known.insert(endpoint.owner.clone(), endpoint);
+        Ok(())
+    }
+
+    /// Notes that a pod is gone.
+    pub(crate) fn note_gone(&self, gone: &Endpoint) -> Result<(), Error> {
+        let mut book = self.book();
+        let folder = pods::endpoints(&self.state);
+        pods::withdraw(&self.state, gone).map_err(Error::file("note in", folder))?;
+        book.known.remove(&gone.owner);
+        book.untold.remove(&gone.owner);
+        book.has_withdrawals = true;
+        Ok(())
+    }
+
+    /// Those of a network.
+    pub(crate) fn of_network(&self, network: &str) -> Vec<Endpoint> {
+        self.book().known.values().filter(|one| one.owner.network == network).cloned().collect()
+    }
+
+    /// How many the store does not know of yet.
+    pub(crate) fn untold(&self) -> usize {
+        self.book().untold.len()
+    }
+
+    /// Whether the store is to be told anything.
+    pub(crate) fn has_news(&self) -> bool {
+        let book = self.book();
+        book.has_withdrawals || !book.untold.is_empty()
+    }
+
+    /// What plugins have left while nobody listened is to be looked at again.
+    pub(crate) fn look_again(&self) {
+        self.book().has_withdrawals = true;
+    }
+
+    /// Tells the store of the pods that it does not know of. A record that makes no sense is told, and stops nobody.
+    pub(crate) fn tell(&self, store: &dyn Store, node: &str) -> Result<(), Blocks> {
+        let untold: Vec<Endpoint> = {
+            let book = self.book();
+            book.untold.iter().filter_map(|owner| book.known.get(owner)).cloned().collect()
+        };
+        for endpoint in untold {
+            let done = publish(store, node, &endpoint);
+            self.report(&endpoint, done)?;
+            let mut book = self.book();
+            if book.known.get(&endpoint.owner) == Some(&endpoint) {
+                book.untold.remove(&endpoint.owner);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the store of the pods that are gone.
+    pub(crate) fn tell_of_the_gone(&self, store: &dyn Store, node: &str) -> Result<(), Blocks> {
+        if !std::mem::take(&mut self.book().has_withdrawals) {
+            return Ok(());
+        }
+        let folder = notes::released(&pods::endpoints(&self.state));
+        for (path, gone) in notes::read_all::<Endpoint>(&folder) {
+            let Ok(gone) = gone else { continue };
+            self.forget_moved(&gone.owner);
+            let done = withdraw(store, node, &gone);
+            self.report(&gone, done)?;
+            let _ = fs::remove_file(path);
+        }
+        Ok(())
+    }
+
+    /// A plugin that found nobody at the door has moved an endpoint by itself: then nobody is to be told of it any more.
+    fn forget_moved(&self, owner: &Owner) {
+        let mut book = self.book();
+        let file = notes::leases(&pods::endpoints(&self.state)).join(notes::file_name(owner));
+        if !file.exists() {
+            book.known.remove(owner);
+            book.untold.remove(owner);
+        }
+    }
+
+    fn report(&self, endpoint: &Endpoint, done: Result<(), Blocks>) -> Result<(), Blocks> {
+        match done {
+            Err(error @ Blocks::Malformed { .. }) => {
+                error!(%error, owner = %endpoint.owner, hint = error.hint(), "an endpoint is left alone");
+                Ok(())
+            }
+            done => done,
+        }
+    }
+}

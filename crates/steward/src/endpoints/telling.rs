@@ -1,0 +1,111 @@
+//! Telling the store: by compare-and-swap, so that nobody's word is lost.
+
+use api::pods::Endpoint;
+use ipam::blocks::key::PROFILES;
+use ipam::blocks::Error as Blocks;
+use ipam::store::{Entry, Store, StoreError};
+use serde_json::Value;
+use tracing::warn;
+
+use super::name::Name;
+use super::record;
+use crate::clerk::now;
+
+/// How often others may be faster.
+const TRIES: usize = 10;
+
+/// Tells of a connected pod. The object that is there of the pod's sandbox before, or of another interface of the pod, is gone on with.
+pub(crate) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Result<(), Blocks> {
+    let Some((name, key)) = of(endpoint, node) else { return Ok(()) };
+    ensure_profile(store, endpoint, name.is_pod())?;
+    let mut was_missing = false;
+    for _ in 0..TRIES {
+        let (name, there) = find(store, &name, &key)?;
+        let key = name.key().unwrap_or_else(|| key.clone());
+        let before = there.as_ref().map(decode).transpose()?;
+        let object = record::object(endpoint, &name, before.as_ref(), now());
+        let bytes = ipam::blocks::encode_as_go(&object)
+            .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
+        let written = match &there {
+            Some(there) => store.update(&key, &bytes, there.revision),
+            None => store.create(&key, &bytes),
+        };
+        match written {
+            Ok(_) => return Ok(()),
+            // In Kubernetes an endpoint is a part of its pod. The pod is gone, and another may have its name.
+            Err(StoreError::Missing { .. }) if was_missing || there.is_none() => return Ok(()),
+            Err(StoreError::Missing { .. }) => was_missing = true,
+            Err(StoreError::Changed { .. } | StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Blocks::Busy { what: format!("telling of {key}") })
+}
+
+/// Tells that a pod is gone, unless the object is another sandbox's by now.
+pub(crate) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result<(), Blocks> {
+    let Some((name, key)) = of(gone, node) else { return Ok(()) };
+    for _ in 0..TRIES {
+        let (name, there) = find(store, &name, &key)?;
+        let Some(there) = there else { return Ok(()) };
+        let object = decode(&there)?;
+        let differs = |text: &Value, own: &str| {
+            let text = text.as_str().unwrap_or_default();
+            !text.is_empty() && !own.is_empty() && text != own
+        };
+        let is_anothers = differs(&object["spec"]["containerID"], &gone.owner.container)
+            || differs(&object["metadata"]["uid"], &gone.known.uid);
+        if is_anothers {
+            return Ok(());
+        }
+        match store.delete(&name.key().unwrap_or_else(|| key.clone()), there.revision) {
+            Ok(()) | Err(StoreError::Missing { .. }) => return Ok(()),
+            Err(StoreError::Changed { .. } | StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Blocks::Busy { what: format!("withdrawing {key}") })
+}
+
+fn of(endpoint: &Endpoint, node: &str) -> Option<(Name, String)> {
+    let name = Name::of(endpoint, node);
+    let key = name.key();
+    if key.is_none() {
+        warn!(owner = %endpoint.owner, "Calico has no name for this endpoint: nobody is told of it");
+    }
+    key.map(|key| (name, key))
+}
+
+/// The object under its own name, or else the first one of this pod.
+fn find(store: &dyn Store, name: &Name, key: &str) -> Result<(Name, Option<Entry>), Blocks> {
+    if let Some(entry) = store.get(key)? {
+        return Ok((name.clone(), Some(entry)));
+    }
+    let others = store.list(&name.prefix().unwrap_or_else(|| key.to_owned()))?;
+    let mut others = others.into_iter().filter_map(|entry| Some((name.found(&entry.key)?, Some(entry))));
+    Ok(others.next().unwrap_or_else(|| (name.clone(), None)))
+}
+
+fn decode(entry: &Entry) -> Result<Value, Blocks> {
+    let wrong = |why: String| Blocks::Malformed { key: entry.key.clone(), why };
+    match serde_json::from_slice(&entry.value) {
+        Ok(object @ Value::Object(_)) => Ok(object),
+        Ok(_) => Err(wrong("it is no object".into())),
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
+/// Without policies a network's pods have a profile with its name. It is made once, and never changed.
+fn ensure_profile(store: &dyn Store, endpoint: &Endpoint, is_pod: bool) -> Result<(), Blocks> {
+    let network = &endpoint.owner.network;
+    let key = format!("{PROFILES}{network}");
+    if endpoint.profiles != [network.clone()] || store.get(&key)?.is_some() {
+        return Ok(());
+    }
+    let bytes = ipam::blocks::encode_as_go(&record::profile(network, is_pod, now()))
+        .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
+    match store.create(&key, &bytes) {
+        Ok(_) | Err(StoreError::Exists { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,30 @@
+//! What the cluster knows of pods and nodes, for plugins, which have no client of Kubernetes.
+
+use api::blocks::{Answer, Question};
+use api::pods::Cluster;
+
+use crate::Error;
+
+/// Answers what is asked about pods and nodes. Without a cluster nothing is known of pods, and that is no failure: other orchestrators have
+/// none of what could be known.
+pub fn answer(cluster: Option<&dyn Cluster>, node: &str, question: &Question) -> Answer {
+    let unknown = |what: String, why: String| crate::door::failed(&Error::Unknown { what, why });
+    match (question, cluster) {
+        (Question::Pod { namespace, name, uid }, Some(cluster)) => match cluster.pod(namespace, name, uid) {
+            Ok(pod) => Answer::Pod { known: Some(Box::new(pod)) },
+            Err(why) => unknown(format!("pod {namespace}/{name}"), why),
+        },
+        (Question::Ranges { node: other }, Some(cluster)) => {
+            let node = other.as_deref().unwrap_or(node);
+            match cluster.ranges(node) {
+                Ok(ranges) => Answer::Ranges { ranges },
+                Err(why) => unknown(format!("the ranges of node {node}"), why),
+            }
+        }
+        (Question::Ranges { .. }, None) => {
+            let why = "no Kubernetes API is configured: name a kubeconfig".into();
+            unknown("the ranges of nodes".into(), why)
+        }
+        _ => Answer::Pod { known: None },
+    }
+}

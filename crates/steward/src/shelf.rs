@@ -1,0 +1,86 @@
+//! Leases on the disk: what pods have, and what is to be given back.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use api::blocks::Lease;
+use api::{notes, Owner};
+use tracing::warn;
+
+use crate::Error;
+
+/// The folders of the leases, for one steward at a time.
+pub(crate) struct Shelf {
+    state: PathBuf,
+    boot: String,
+    /// Kept as long as the steward lives.
+    _lock: File,
+}
+
+impl Shelf {
+    /// Opens the folders, and makes them if they are not there.
+    pub(crate) fn open(state: &Path) -> Result<Shelf, Error> {
+        let lock = notes::occupy(state).map_err(Error::file("open", state))?.ok_or_else(|| {
+            let why = "another agent keeps the addresses of this node".into();
+            Error::File { doing: "take", path: state.to_owned(), why }
+        })?;
+        let boot = notes::boot().map_err(Error::file("read", "the boot's id"))?;
+        Ok(Shelf { state: state.to_owned(), boot, _lock: lock })
+    }
+
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Where plugins leave notes.
+    pub(crate) fn notes(&self) -> PathBuf {
+        notes::released(&self.state)
+    }
+
+    /// Writes down what an attachment has got, before it is told.
+    pub(crate) fn write(&self, lease: &Lease) -> Result<(), Error> {
+        let (folder, name) = (notes::leases(&self.state), notes::file_name(&lease.owner));
+        notes::write(&folder, &name, lease).map_err(Error::file("write lease", folder.join(name)))
+    }
+
+    /// The leases. Those of an earlier boot are over, since their pods are, and go to those that are to be given back.
+    pub(crate) fn leases(&self) -> Result<Vec<Lease>, Error> {
+        let mut alive = Vec::new();
+        for (path, lease) in notes::read_all::<Lease>(&notes::leases(&self.state)) {
+            match lease {
+                Ok(lease) if lease.boot == self.boot => alive.push(lease),
+                Ok(lease) => self.give_back(&lease.owner)?,
+                Err(error) => warn!(file = %path.display(), %error, "a lease that cannot be read"),
+            }
+        }
+        Ok(alive)
+    }
+
+    /// An attachment is gone: what it had is to be given back.
+    pub(crate) fn give_back(&self, owner: &Owner) -> Result<(), Error> {
+        api::blocks::leave(&self.state, owner).map_err(Error::file("note a release in", self.notes()))
+    }
+
+    /// Whether an attachment has a lease.
+    pub(crate) fn has(&self, owner: &Owner) -> bool {
+        notes::leases(&self.state).join(notes::file_name(owner)).exists()
+    }
+
+    /// What is to be given back.
+    pub(crate) fn released(&self) -> Vec<Lease> {
+        let read = notes::read_all::<Lease>(&self.notes()).into_iter();
+        read.filter_map(|(path, lease)| match lease {
+            Ok(lease) => Some(lease),
+            Err(error) => {
+                warn!(file = %path.display(), %error, "a note that cannot be read");
+                None
+            }
+        })
+        .collect()
+    }
+
+    /// It was given back.
+    pub(crate) fn forget(&self, owner: &Owner) {
+        let _ = fs::remove_file(self.notes().join(notes::file_name(owner)));
+    }
+}

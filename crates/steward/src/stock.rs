@@ -1,0 +1,51 @@
+//! Addresses that are the node's, in the store as well, and that no pod has yet.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use ipam::blocks::{Family, Request, Rules};
+use ipnet::IpNet;
+
+use crate::Error;
+
+/// The addresses, those that have been there for the longest time first.
+#[derive(Debug, Default)]
+pub(crate) struct Stock(VecDeque<IpNet>);
+
+impl Stock {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Puts addresses in that are not there yet.
+    pub(crate) fn add(&mut self, addresses: impl IntoIterator<Item = IpNet>) {
+        for address in addresses {
+            if !self.0.contains(&address) {
+                self.0.push_back(address);
+            }
+        }
+    }
+
+    /// Takes one that a request may be served with.
+    pub(crate) fn take(&mut self, rules: &Rules, request: &Request) -> Result<Option<IpNet>, Error> {
+        let networks = rules.networks_for(request)?;
+        let fits = |address: &IpNet| {
+            networks.iter().any(|(network, _)| network.contains(address))
+                && !rules.reservations.contains(address.addr())
+        };
+        Ok(self.0.iter().position(fits).and_then(|place| self.0.remove(place)))
+    }
+
+    /// Takes this very one.
+    pub(crate) fn take_address(&mut self, ip: IpAddr) -> Option<IpNet> {
+        let place = self.0.iter().position(|address| address.addr() == ip)?;
+        self.0.remove(place)
+    }
+
+    /// How many of the family there are that a request may be served with.
+    pub(crate) fn count(&self, rules: &Rules, request: &Request) -> Result<usize, Error> {
+        let networks = rules.networks_for(request)?;
+        let fits = |address: &&IpNet| networks.iter().any(|(network, _)| network.contains(*address));
+        Ok(self.0.iter().filter(|one| Family::of(one.addr()) == request.family).filter(fits).count())
+    }
+}

@@ -1,0 +1,221 @@
+//! Following objects of the API server: each kind is listed once and then watched. Where the server has forgotten the moment from which on it
+//! should tell, the kind is listed again and compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::Backoff;
+use futures::stream::{self, BoxStream, SelectAll, StreamExt};
+use futures::FutureExt;
+use ipam::blocks::key;
+use ipam::store::{Change, Entry, Follow, Known, StoreError};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::WatchStreamExt;
+use kube::Api;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio::time::{timeout_at, Instant};
+
+use crate::kind::Kind;
+use crate::server::Server;
+use crate::{node_entry, record, record_entry, ApiGroup};
+
+const NOT_FOUND: u16 = 404;
+
+/// Where news come from: the nodes of Kubernetes, or a kind of Calico's objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Nodes,
+    Records(Kind),
+}
+
+type News = (Source, watcher::Result<Event<DynamicObject>>);
+
+pub(crate) struct KubernetesFollow {
+    name: String,
+    runtime: Arc<Runtime>,
+    prefixes: Vec<String>,
+    streams: SelectAll<BoxStream<'static, News>>,
+    /// Of whom not everything has been told yet.
+    unlisted: BTreeSet<Source>,
+    /// What was told of a list that is not complete.
+    lists: BTreeMap<Source, Vec<Entry>>,
+    known: Known,
+    /// News that wait until everything is complete.
+    changes: Vec<Change>,
+    has_told: bool,
+}
+
+impl KubernetesFollow {
+    pub(crate) fn new(
+        kubeconfig: Option<&Path>,
+        group: ApiGroup,
+        prefixes: &[&str],
+    ) -> Result<KubernetesFollow, String> {
+        let (name, runtime, client) = Server::new(kubeconfig)?.into_parts();
+        let asked = |kind: &Kind| prefixes.iter().any(|prefix| !kind.questions(prefix).is_empty());
+        let records = Kind::ALL.into_iter().filter(asked).map(Source::Records);
+        let nodes = prefixes.iter().any(|prefix| prefix.starts_with(key::NODES)).then_some(Source::Nodes);
+        let sources: BTreeSet<Source> = records.chain(nodes).collect();
+        let mut streams = SelectAll::new();
+        for source in &sources {
+            let source = *source;
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &source.resource(group));
+            let events = watcher::watcher(api, watcher::Config::default()).backoff(Backoff::new());
+            // The first of all tells who speaks.
+            streams.push(stream::repeat(source).zip(events).boxed());
+        }
+        Ok(KubernetesFollow {
+            name,
+            runtime: Arc::new(runtime),
+            prefixes: prefixes.iter().map(ToString::to_string).collect(),
+            streams,
+            unlisted: sources,
+            lists: BTreeMap::new(),
+            known: Known::default(),
+            changes: Vec::new(),
+            has_told: false,
+        })
+    }
+
+    /// Takes one piece of news. An error is what the server said; the watch goes on by itself.
+    fn hear(&mut self, (source, event): News) -> Result<(), String> {
+        match event {
+            Ok(Event::Init) => drop(self.lists.insert(source, Vec::new())),
+            Ok(Event::InitApply(object)) => {
+                if let Some(Change::Put(entry)) = self.change(source, object)? {
+                    self.lists.entry(source).or_default().push(entry);
+                }
+            }
+            Ok(Event::InitDone) => self.complete(source),
+            Ok(Event::Apply(object)) => {
+                let change = self.change(source, object)?;
+                self.note(change);
+            }
+            Ok(Event::Delete(object)) => {
+                let gone = match self.change(source, object)? {
+                    Some(Change::Put(entry)) => Some(Change::Gone(entry.key)),
+                    other => other,
+                };
+                self.note(gone);
+            }
+            // An old Calico does not have every kind.
+            Err(error) if is_unknown(&error) => {
+                self.lists.remove(&source);
+                self.complete(source);
+            }
+            Err(error) => return Err(format!("{}: {error}", source.name())),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, source: Source) {
+        let listed = self.lists.remove(&source).unwrap_or_default();
+        self.changes.extend(self.known.compare(source.roots(), listed));
+        self.unlisted.remove(&source);
+    }
+
+    fn note(&mut self, change: Option<Change>) {
+        if let Some(change) = change {
+            self.known.note(&change);
+            self.changes.push(change);
+        }
+    }
+
+    /// What an object means, if its key is one of those that are followed. A marked one is gone.
+    fn change(&self, source: Source, object: DynamicObject) -> Result<Option<Change>, String> {
+        let fail = |why: String| format!("{}: {why}", source.name());
+        let object: Value = serde_json::to_value(object).map_err(|error| fail(error.to_string()))?;
+        let (is_gone, entry) = match source {
+            Source::Nodes => (false, node_entry(&object).map(Some)),
+            Source::Records(kind) => {
+                let is_gone = kind.is_marked_when_deleted() && record::is_marked(&object);
+                (is_gone, record_entry(kind, object))
+            }
+        };
+        let is_meant = |entry: &Entry| self.prefixes.iter().any(|prefix| entry.key.starts_with(prefix));
+        Ok(entry.map_err(fail)?.filter(is_meant).map(|entry| match is_gone {
+            true => Change::Gone(entry.key),
+            false => Change::Put(entry),
+        }))
+    }
+
+    /// What is to be told, once everything is known.
+    fn told(&mut self) -> Option<Vec<Change>> {
+        if !self.unlisted.is_empty() || (self.has_told && self.changes.is_empty()) {
+            return None;
+        }
+        self.has_told = true;
+        Some(std::mem::take(&mut self.changes))
+    }
+}
+
+impl Follow for KubernetesFollow {
+    fn wait(&mut self, patience: Duration) -> Result<Option<Vec<Change>>, StoreError> {
+        let mut streams = std::mem::take(&mut self.streams);
+        let runtime = self.runtime.clone();
+        let mut news = |this: &mut KubernetesFollow| -> Result<Option<Vec<Change>>, String> {
+            let until = Instant::now() + patience;
+            loop {
+                let Ok(Some(first)) = runtime.block_on(async { timeout_at(until, streams.next()).await })
+                else {
+                    return Ok(this.told());
+                };
+                this.hear(first)?;
+                while let Some(Some(next)) = runtime.block_on(async { streams.next().now_or_never() }) {
+                    this.hear(next)?;
+                }
+                if let Some(told) = this.told() {
+                    return Ok(Some(told));
+                }
+            }
+        };
+        let heard = news(self);
+        self.streams = streams;
+        heard.map_err(|why| StoreError::Unavailable {
+            store: self.name.clone(),
+            verb: "follow",
+            key: self.prefixes.join(", "),
+            why,
+        })
+    }
+}
+
+impl Source {
+    fn resource(self, group: ApiGroup) -> ApiResource {
+        match self {
+            Source::Nodes => {
+                ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Node"), "nodes")
+            }
+            Source::Records(kind) => {
+                let (name, version) = group.name().split_once('/').unwrap_or((group.name(), "v1"));
+                let meant = GroupVersionKind::gvk(name, version, kind.name(group));
+                ApiResource::from_gvk_with_plural(&meant, kind.plural(group))
+            }
+        }
+    }
+
+    fn roots(self) -> &'static [&'static str] {
+        match self {
+            Source::Nodes => &[key::NODES],
+            Source::Records(kind) => kind.roots(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Source::Nodes => "nodes",
+            Source::Records(kind) => kind.plural(ApiGroup::V1),
+        }
+    }
+}
+
+fn is_unknown(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else {
+        return false;
+    };
+    matches!(source, kube::Error::Api(status) if status.code == NOT_FOUND)
+}

@@ -1,0 +1,122 @@
+//! Names of objects and their labels, as Calico gives them: who writes others is not seen by Calico.
+
+use std::net::IpAddr;
+
+use data_encoding::BASE32_NOPAD;
+use ipam::blocks::{Family, Owner};
+use ipnet::IpNet;
+use serde_json::{Map, Value};
+use sha2::Sha256;
+use sha3::{Digest, Sha3_256};
+
+/// The label with the owner of an affinity, as a hash: names may be longer than labels.
+pub(crate) const HOSTNAME_HASH: &str = "projectcalico.org/hostname-hash";
+/// The label with the type of an affinity, `host` or `virtual`.
+pub(crate) const AFFINITY_TYPE: &str = "projectcalico.org/affinity-type";
+const IP_VERSION: &str = "projectcalico.org/ip-version";
+
+/// The longest name that the API server takes has 253 characters; Calico shortens those of 253 already.
+const LONGEST: usize = 252;
+
+/// `10-244-1-0-26`.
+pub(crate) fn of_block(cidr: IpNet) -> String {
+    cidr.to_string().replace(['.', ':', '/'], "-")
+}
+
+/// The block of a name: what [`of_block`] makes of no other.
+pub(crate) fn to_block(name: &str) -> Option<IpNet> {
+    let (address, length) = name.rsplit_once('-')?;
+    let v4 = || address.replace('-', ".").parse::<std::net::Ipv4Addr>().ok().map(IpAddr::V4);
+    let v6 = || address.replace('-', ":").parse::<std::net::Ipv6Addr>().ok().map(IpAddr::V6);
+    let cidr = IpNet::new(v4().or_else(v6)?, length.parse().ok()?).ok()?;
+    (of_block(cidr) == name).then_some(cidr)
+}
+
+/// `node1-10-244-1-0-26`. A name that would be too long ends with a part of a hash instead of with the owner's whole name.
+pub(crate) fn of_affinity(owner: &Owner, cidr: IpNet) -> String {
+    let (owner, block) = (owner.name(), of_block(cidr));
+    let whole = format!("{owner}-{block}");
+    if whole.len() <= LONGEST {
+        return whole;
+    }
+    // Two hyphens and eleven digits of the hash.
+    let room = LONGEST - block.len() - 13;
+    let cut = (0..=room).rev().find_map(|length| owner.get(..length)).unwrap_or_default();
+    let hash: String =
+        Sha256::digest(format!("{owner}+{block}")).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{cut}-{block}-{}", &hash[..11])
+}
+
+/// The value of the label [`HOSTNAME_HASH`].
+pub(crate) fn hash_of(owner: &str) -> String {
+    BASE32_NOPAD.encode(&Sha3_256::digest(owner))
+}
+
+/// `host` or `virtual`.
+pub(crate) fn type_of(owner: &Owner) -> &'static str {
+    match owner {
+        Owner::Host(_) => "host",
+        Owner::Virtual(_) => "virtual",
+    }
+}
+
+/// The labels of an affinity.
+pub(crate) fn labels(owner: &Owner, cidr: IpNet) -> Map<String, Value> {
+    let version = match Family::of(cidr.addr()) {
+        Family::V4 => "4",
+        Family::V6 => "6",
+    };
+    let labels = [
+        (AFFINITY_TYPE, type_of(owner).into()),
+        (HOSTNAME_HASH, hash_of(owner.name())),
+        (IP_VERSION, version.to_owned()),
+    ];
+    labels.into_iter().map(|(label, value)| (label.to_owned(), Value::String(value))).collect()
+}
+
+/// Whether the API server could have an object of that name: it is asked for in a path.
+pub(crate) fn is_possible(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    (1..=253).contains(&name.len()) && name.chars().all(fits) && name != "." && name != ".."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_calicos() {
+        let v4: IpNet = "10.244.1.0/26".parse().unwrap();
+        let v6: IpNet = "fd00::40/122".parse().unwrap();
+        assert_eq!(of_block(v4), "10-244-1-0-26");
+        assert_eq!(of_block(v6), "fd00--40-122");
+        for cidr in [v4, v6, "fd00::/122".parse().unwrap(), "::/128".parse().unwrap()] {
+            assert_eq!(to_block(&of_block(cidr)), Some(cidr));
+        }
+        assert_eq!(to_block("kept"), None);
+        assert_eq!(of_affinity(&Owner::host("node1"), v4), "node1-10-244-1-0-26");
+        assert_eq!(hash_of("node1"), "7DS2CCNJGGLTHBDQLLFO6SX24SY2YDDEG3W2VN556FA2W4DLLV5A");
+        let balancer = labels(&Owner::Virtual("load-balancer".into()), v6);
+        assert_eq!((&balancer[AFFINITY_TYPE], &balancer[IP_VERSION]), (&"virtual".into(), &"6".into()));
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_stays_unique() {
+        let cidr: IpNet = "10.244.1.0/26".parse().unwrap();
+        let name = |owner: &str| of_affinity(&Owner::host(owner), cidr);
+        assert_eq!(name(&"n".repeat(238)).len(), 252, "as long as a name may be");
+        let (one, other) = (name(&"n".repeat(239)), name(&"n".repeat(240)));
+        assert_eq!(one.len(), 252);
+        assert!(one.starts_with("nnn") && one.contains("n-10-244-1-0-26-"), "{one}");
+        assert_ne!(one, other);
+        assert_eq!(name(&"ä".repeat(200)).chars().filter(|c| *c == 'ä').count(), 113, "letters stay whole");
+    }
+
+    #[test]
+    fn what_cannot_be_a_name_is_not_asked_for() {
+        assert!(is_possible("node1-10-244-1-0-26") && is_possible("k8s-pod-network.4711"));
+        for bad in ["", "a/b", "a b", "a?b", "a%2f", "A", "..", &"a".repeat(254)] {
+            assert!(!is_possible(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,698 @@
+//! What is asked. Each case leaves no records.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use api::pods::Cluster;
+use ipam::blocks::{key, Allocator, Family, Handle, Node, Owner, Pool, Request, Rules, Tunnel};
+use ipam::moment::Moment;
+use ipam::store::{Change, Store, StoreError};
+use serde_json::{json, Value};
+use store_kubernetes::{ApiGroup, KubernetesStore, Pods};
+
+use crate::server::Server;
+
+type Case = (&'static str, fn(&mut Server));
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub const CASES: &[Case] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+cases![
+    the_older_group_does_what_every_store_must,
+    the_newer_group_does_what_every_store_must,
+    what_is_written_is_what_calico_writes,
+    objects_that_calico_has_made_are_gone_on_with,
+    a_marked_object_is_not_there_and_can_be_made_anew,
+    claims_without_labels_are_found_and_get_some,
+    what_others_put_on_an_object_stays,
+    a_long_list_comes_in_pages,
+    a_pod_costs_few_requests,
+    a_claim_reads_no_block_of_others,
+    an_object_that_makes_no_sense_stops_nobody,
+    a_node_has_the_labels_that_kubernetes_gave_it,
+    where_a_node_is_met_stands_in_its_annotations_and_is_heard_of,
+    what_is_refused_is_told_in_the_servers_words,
+    a_setting_that_the_server_drops_is_told,
+    a_token_that_is_no_longer_good_stops_no_pod_for_good,
+    an_endpoint_is_what_its_pod_says_of_itself,
+    a_nodes_pods_are_known_without_asking,
+    a_pod_that_is_not_known_is_read,
+    a_server_that_is_gone_is_told_and_found_again,
+];
+
+const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-30";
+const AFFINITY: &str = "/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-30";
+const HANDLE: &str = "/calico/ipam/v2/handle/k8s-pod-network.old";
+
+fn open(server: &Server, group: ApiGroup) -> KubernetesStore {
+    KubernetesStore::connect(Some(&server.kubeconfig("podwire")), Some(group)).unwrap()
+}
+
+fn path(group: ApiGroup, object: &str) -> String {
+    format!("/apis/{group}/{object}")
+}
+
+fn now() -> Moment {
+    Moment::from_unix_nanos(1_787_405_600_000_000_000)
+}
+
+fn empty(store: &dyn Store) {
+    for entry in store.list("").unwrap() {
+        store.delete(&entry.key, entry.revision).unwrap();
+    }
+}
+
+/// An object without what the server adds to each.
+fn plain(mut object: Value) -> Value {
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
+        metadata.remove(field);
+    }
+    object
+}
+
+pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut Server) {
+    let found = |server: &Server| {
+        let user: &Path = &server.kubeconfig("podwire");
+        KubernetesStore::connect(Some(user), None).map(|store| store.group())
+    };
+    let error = found(server).unwrap_err().to_string();
+    assert!(error.contains("neither in crd.projectcalico.org/v1 nor in projectcalico.org/v3"), "{error}");
+    server.define(ApiGroup::V3);
+    assert_eq!(found(server), Ok(ApiGroup::V3));
+    server.define(ApiGroup::V1);
+    assert_eq!(found(server), Ok(ApiGroup::V1));
+}
+
+fn the_older_group_does_what_every_store_must(server: &mut Server) {
+    ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V1)));
+}
+
+fn the_newer_group_does_what_every_store_must(server: &mut Server) {
+    ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V3)));
+}
+
+fn what_is_written_is_what_calico_writes(server: &mut Server) {
+    for group in [ApiGroup::V1, ApiGroup::V3] {
+        let store = open(server, group);
+        let allocator = Allocator::new(&store, now);
+        let pool = Pool::new("pods", "10.244.1.0/30".parse().unwrap()).with_block_size(30);
+        allocator.add_pool(&pool).unwrap();
+        allocator.configure(|config| config.strict_affinity = true).unwrap();
+        let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "4711AB"));
+        for (key, value) in [
+            ("namespace", "d"),
+            ("node", "node1"),
+            ("pod", "p"),
+            ("timestamp", "2026-08-22 13:33:20.1 +0000 UTC"),
+        ] {
+            request.attributes.insert(key.into(), value.into());
+        }
+        allocator.assign(&Rules::load(&store).unwrap(), &request).unwrap();
+        let written = |object: &str| plain(server.ask("GET", &path(group, object), None).unwrap());
+        let block = json!({
+            "apiVersion": group.name(), "kind": "IPAMBlock", "metadata": {"name": "10-244-1-0-30"},
+            "spec": {
+                "affinity": "host:node1", "affinityClaimTime": "2026-08-22T13:33:20Z",
+                "allocations": [0, null, null, null], "unallocated": [1, 2, 3], "cidr": "10.244.1.0/30",
+                "attributes": [{"handle_id": "k8s-pod-network.4711AB", "secondary": {
+                    "namespace": "d", "node": "node1", "pod": "p", "timestamp": "2026-08-22 13:33:20.1 +0000 UTC",
+                }}],
+                "sequenceNumber": 1_787_405_600_000_000_001_u64,
+                "sequenceNumberForAllocation": {"0": 1_787_405_600_000_000_000_u64},
+                "deleted": false, "strictAffinity": false,
+            },
+        });
+        assert_eq!(written("ipamblocks/10-244-1-0-30"), block);
+        let mark = if group == ApiGroup::V1 { json!("false") } else { json!(false) };
+        let affinity = json!({
+            "apiVersion": group.name(), "kind": "BlockAffinity",
+            "metadata": {"name": "node1-10-244-1-0-30", "labels": {
+                "projectcalico.org/affinity-type": "host", "projectcalico.org/ip-version": "4",
+                "projectcalico.org/hostname-hash": "7DS2CCNJGGLTHBDQLLFO6SX24SY2YDDEG3W2VN556FA2W4DLLV5A",
+            }},
+            "spec": {"cidr": "10.244.1.0/30", "deleted": mark, "node": "node1", "state": "confirmed", "type": "host"},
+        });
+        assert_eq!(written("blockaffinities/node1-10-244-1-0-30"), affinity);
+        let handle = json!({
+            "apiVersion": group.name(), "kind": "IPAMHandle", "metadata": {"name": "k8s-pod-network.4711ab"},
+            "spec": {"block": {"10.244.1.0/30": 1}, "deleted": false, "handleID": "k8s-pod-network.4711AB"},
+        });
+        assert_eq!(written("ipamhandles/k8s-pod-network.4711ab"), handle);
+        let (plural, kind) = match group {
+            ApiGroup::V1 => ("ipamconfigs", "IPAMConfig"),
+            ApiGroup::V3 => ("ipamconfigurations", "IPAMConfiguration"),
+        };
+        let settings = json!({
+            "apiVersion": group.name(), "kind": kind, "metadata": {"name": "default"},
+            "spec": {"autoAllocateBlocks": true, "strictAffinity": true},
+        });
+        assert_eq!(written(&format!("{plural}/default")), settings);
+        let pool = json!({
+            "apiVersion": group.name(), "kind": "IPPool", "metadata": {"name": "pods"},
+            "spec": {
+                "blockSize": 30, "cidr": "10.244.1.0/30", "ipipMode": "Never", "nodeSelector": "all()",
+                "vxlanMode": "Never",
+            },
+        });
+        assert_eq!(written("ippools/pods"), pool);
+        empty(&store);
+    }
+}
+
+/// Objects as Calico's Go code leaves them in the API server, the annotation with the original metadata and all.
+fn calicos_objects(server: &Server, group: ApiGroup, deleted: &Value) {
+    let make = |plural: &str, kind: &str, metadata: Value, spec: Value| {
+        let object = json!({"apiVersion": group.name(), "kind": kind, "metadata": metadata, "spec": spec});
+        server.ask("POST", &path(group, plural), Some(&object)).unwrap();
+    };
+    let annotated = |name: &str| json!({"name": name, "annotations": {"projectcalico.org/metadata": r#"{"creationTimestamp":null}"#}});
+    make(
+        "ippools",
+        "IPPool",
+        json!({"name": "default-ipv4-ippool", "annotations": {
+            "projectcalico.org/metadata": r#"{"uid":"6d5e","creationTimestamp":"2026-08-22T13:00:00Z"}"#,
+        }}),
+        json!({
+            "cidr": "10.244.1.0/29", "ipipMode": "Always", "vxlanMode": "Never", "natOutgoing": true, "blockSize": 30,
+            "nodeSelector": "zone == 'west'", "allowedUses": ["Workload", "Tunnel"], "assignmentMode": "Automatic",
+        }),
+    );
+    make("ipreservations", "IPReservation", annotated("first"), json!({"reservedCIDRs": ["10.244.1.2/32"]}));
+    make(
+        "ipamblocks",
+        "IPAMBlock",
+        annotated("10-244-1-0-30"),
+        json!({
+            "cidr": "10.244.1.0/30", "affinity": "host:node1", "allocations": [null, 0, null, null], "unallocated": [2, 3, 0],
+            "attributes": [{
+                "handle_id": "k8s-pod-network.old",
+                "secondary": {"namespace": "d", "node": "node1", "pod": "p", "timestamp": "2026-08-22 13:33:20.1 +0000 UTC"},
+                "alternateOwnerAttrs": {"pod": "q"},
+            }],
+            "sequenceNumber": 1755, "sequenceNumberForAllocation": {"1": 1754}, "deleted": false,
+            "strictAffinity": false, "later": true,
+        }),
+    );
+    let labels = json!({
+        "projectcalico.org/affinity-type": "host", "projectcalico.org/ip-version": "4",
+        "projectcalico.org/hostname-hash": "7DS2CCNJGGLTHBDQLLFO6SX24SY2YDDEG3W2VN556FA2W4DLLV5A",
+    });
+    let mut metadata = annotated("node1-10-244-1-0-30");
+    metadata["labels"] = labels;
+    let spec = json!({"cidr": "10.244.1.0/30", "deleted": deleted, "node": "node1", "state": "confirmed", "type": "host"});
+    make("blockaffinities", "BlockAffinity", metadata, spec);
+    let spec = json!({"block": {"10.244.1.0/30": 1}, "deleted": false, "handleID": "k8s-pod-network.old"});
+    make("ipamhandles", "IPAMHandle", annotated("k8s-pod-network.old"), spec);
+}
+
+fn objects_that_calico_has_made_are_gone_on_with(server: &mut Server) {
+    for (group, deleted) in [(ApiGroup::V1, json!("false")), (ApiGroup::V3, json!(false))] {
+        calicos_objects(server, group, &deleted);
+        let store = open(server, group);
+        let rules = Rules::load(&store).unwrap();
+        let allocator = Allocator::new(&store, now);
+        assert_eq!(allocator.check(&rules).unwrap().problems, []);
+        let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "new"));
+        request.node_labels.insert("zone".into(), "west".into());
+        let given = allocator.assign(&rules, &request).unwrap();
+        assert_eq!(given.addresses[0].to_string(), "10.244.1.3/30", "2 is reserved, 3 was free before 0");
+        let block = server.ask("GET", &path(group, "ipamblocks/10-244-1-0-30"), None).unwrap();
+        assert_eq!(
+            block["metadata"]["annotations"]["projectcalico.org/metadata"],
+            r#"{"creationTimestamp":null}"#
+        );
+        assert_eq!(
+            block["spec"],
+            json!({
+                "cidr": "10.244.1.0/30", "affinity": "host:node1", "allocations": [null, 0, null, 1], "unallocated": [2, 0],
+                "attributes": [
+                    {
+                        "handle_id": "k8s-pod-network.old",
+                        "secondary": {
+                            "namespace": "d", "node": "node1", "pod": "p", "timestamp": "2026-08-22 13:33:20.1 +0000 UTC",
+                        },
+                        "alternateOwnerAttrs": {"pod": "q"},
+                    },
+                    {"handle_id": "k8s-pod-network.new", "secondary": {"node": "node1"}},
+                ],
+                "sequenceNumber": 1756, "sequenceNumberForAllocation": {"1": 1754, "3": 1755}, "deleted": false,
+                "strictAffinity": false, "later": true,
+            })
+        );
+        assert_eq!(allocator.release_handle(&rules, "k8s-pod-network.old").unwrap().len(), 1);
+        assert!(server.ask("GET", &path(group, "ipamhandles/k8s-pod-network.old"), None).is_err());
+        let elsewhere = allocator.assign(&rules, &Request::new(Owner::host("node2"), "k8s-pod-network.x"));
+        assert!(elsewhere.unwrap_err().to_string().starts_with("no configured Calico pools for node node2"));
+        empty(&store);
+    }
+}
+
+/// A writer has died between the mark and the removal.
+fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut Server) {
+    let marks = [(ApiGroup::V1, json!("false"), json!("true")), (ApiGroup::V3, json!(false), json!(true))];
+    for (group, unmarked, marked) in marks {
+        for (key, object) in [
+            (BLOCK, "ipamblocks/10-244-1-0-30"),
+            (AFFINITY, "blockaffinities/node1-10-244-1-0-30"),
+            (HANDLE, "ipamhandles/k8s-pod-network.old"),
+        ] {
+            let leave = || {
+                calicos_objects(server, group, &unmarked);
+                let mut there = server.ask("GET", &path(group, object), None).unwrap();
+                there["spec"]["deleted"] = if key == AFFINITY { marked.clone() } else { json!(true) };
+                server.ask("PUT", &path(group, object), Some(&there)).unwrap();
+            };
+            let is_there = || server.ask("GET", &path(group, object), None).is_ok();
+            let store = open(server, group);
+
+            leave();
+            let value = br#"{"state":"pending","deleted":false,"block":{},"cidr":"10.244.1.0/30","affinity":null,"allocations":[null,null,null,null],"unallocated":[0,1,2,3],"attributes":[],"sequenceNumber":1}"#;
+            assert!(store.list("").unwrap().iter().all(|entry| entry.key != key), "{key} is listed");
+            assert!(is_there(), "a list removes nothing");
+            let made = store.create(key, value).unwrap();
+            assert_eq!(store.get(key).unwrap().unwrap().revision, made);
+            empty(&store);
+
+            leave();
+            let version = server.ask("GET", &path(group, object), None).unwrap();
+            let version = version["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+            let missing = StoreError::Missing { key: key.into() };
+            assert_eq!(store.update(key, value, ipam::store::Revision(version)), Err(missing));
+            empty(&store);
+
+            leave();
+            assert_eq!(store.get(key).unwrap(), None);
+            assert!(!is_there(), "whoever finds a mark removes the object");
+            empty(&store);
+        }
+    }
+}
+
+fn claims_without_labels_are_found_and_get_some(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    let old = json!({
+        "apiVersion": "crd.projectcalico.org/v1", "kind": "BlockAffinity", "metadata": {"name": "node1-10-244-1-0-30"},
+        "spec": {"cidr": "10.244.1.0/30", "deleted": "false", "node": "node1", "state": "confirmed"},
+    });
+    server.ask("POST", &path(ApiGroup::V1, "blockaffinities"), Some(&old)).unwrap();
+    store.create(&AFFINITY.replace("node1", "node2"), br#"{"state":"pending","deleted":false}"#).unwrap();
+    let listed = store.list("/calico/ipam/v2/host/node1/").unwrap();
+    assert_eq!(listed.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>(), [AFFINITY]);
+    assert_eq!(store.list("/calico/ipam/v2/host/").unwrap().len(), 2);
+    store.update(AFFINITY, br#"{"state":"pendingDeletion","deleted":false}"#, listed[0].revision).unwrap();
+    let object = server.ask("GET", &path(ApiGroup::V1, "blockaffinities/node1-10-244-1-0-30"), None).unwrap();
+    assert_eq!(object["metadata"]["labels"]["projectcalico.org/affinity-type"], "host");
+    assert_eq!(store.list("/calico/ipam/v2/host/node1/").unwrap().len(), 1);
+    empty(&store);
+}
+
+fn what_others_put_on_an_object_stays(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    let value = |count: usize| format!(r#"{{"block":{{"10.244.1.0/30":{count}}},"deleted":false}}"#);
+    store.create(HANDLE, value(1).as_bytes()).unwrap();
+    let object = path(ApiGroup::V1, "ipamhandles/k8s-pod-network.old");
+    let mut there = server.ask("GET", &object, None).unwrap();
+    there["metadata"]["labels"] = json!({"team": "blue"});
+    there["metadata"]["annotations"] = json!({"note": "kept"});
+    there["status"] = json!({"new": 1});
+    server.ask("PUT", &object, Some(&there)).unwrap();
+    // Once after a look at it, once after a list, once after a write of its own.
+    let entry = store.get(HANDLE).unwrap().unwrap();
+    store.update(HANDLE, value(2).as_bytes(), entry.revision).unwrap();
+    let listed = open(server, ApiGroup::V1).list(HANDLE).unwrap();
+    let revision =
+        open(server, ApiGroup::V1).update(HANDLE, value(3).as_bytes(), listed[0].revision).unwrap();
+    let entry = store.get(HANDLE).unwrap().unwrap();
+    assert_eq!(entry.revision, revision);
+    store.update(HANDLE, value(4).as_bytes(), revision).unwrap();
+    let there = server.ask("GET", &object, None).unwrap();
+    assert_eq!(there["metadata"]["labels"], json!({"team": "blue"}));
+    assert_eq!(there["metadata"]["annotations"], json!({"note": "kept"}));
+    assert_eq!((&there["status"], &there["spec"]["block"]["10.244.1.0/30"]), (&json!({"new": 1}), &json!(4)));
+    empty(&store);
+}
+
+fn a_long_list_comes_in_pages(server: &mut Server) {
+    const COUNT: usize = 505;
+    let store = open(server, ApiGroup::V1);
+    let key = |number: usize| format!("/calico/ipam/v2/handle/net.{number:04}");
+    for number in 0..COUNT {
+        store.create(&key(number), br#"{"block":{},"deleted":false}"#).unwrap();
+    }
+    let listed = store.list("/calico/ipam/v2/handle/").unwrap();
+    assert_eq!(listed.len(), COUNT);
+    assert!(listed.iter().enumerate().all(|(number, entry)| entry.key == key(number)));
+    server.ask("DELETE", &path(ApiGroup::V1, "ipamhandles"), None).unwrap();
+}
+
+/// On a block that the node has: what is read for a write is not read again, and nobody else's claims are listed.
+fn a_pod_costs_few_requests(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    let allocator = Allocator::new(&store, now);
+    allocator.add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
+    let rules = Rules::load(&store).unwrap();
+    let add = |handle: &str| {
+        allocator.assign(&rules, &Request::new(Owner::host("node1"), handle)).unwrap();
+    };
+    add("net.first");
+    let counted = |act: &dyn Fn()| -> Vec<String> {
+        let before = server.requests();
+        act();
+        let news = server.requests().into_iter().filter_map(|(name, count)| {
+            let new = count - before.get(&name).copied().unwrap_or(0);
+            (new > 0).then(|| format!("{new} {name}"))
+        });
+        news.collect()
+    };
+    let reads = ["1 GET blockaffinities", "1 GET ipamblocks", "1 GET ipamhandles", "2 LIST blockaffinities"];
+    assert_eq!(
+        counted(&|| add("net.second")),
+        [&reads[..], &["1 POST ipamhandles", "1 PUT ipamblocks"]].concat()
+    );
+    let release = || drop(allocator.release_handle(&rules, "net.second").unwrap());
+    let expected = [
+        "1 DELETE ipamhandles",
+        "1 GET ipamblocks",
+        "1 GET ipamhandles",
+        "1 PUT ipamblocks",
+        "1 PUT ipamhandles",
+    ];
+    assert_eq!(counted(&release), expected);
+    empty(&store);
+}
+
+/// Of all blocks only metadata are listed, and a marked one does no harm.
+fn a_claim_reads_no_block_of_others(server: &mut Server) {
+    for group in [ApiGroup::V1, ApiGroup::V3] {
+        let store = open(server, group);
+        let allocator = Allocator::new(&store, now);
+        allocator.add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap()).with_block_size(28)).unwrap();
+        let rules = Rules::load(&store).unwrap();
+        let claim = |node: &str| {
+            let given = allocator.assign(&rules, &Request::new(Owner::host(node), format!("net.{node}")));
+            given.unwrap().addresses[0].trunc()
+        };
+        let blocks: std::collections::BTreeSet<_> =
+            ["node1", "node2", "node3"].into_iter().map(claim).collect();
+        assert_eq!(blocks.len(), 3);
+        let listed = |store: &KubernetesStore| -> Vec<String> {
+            let entries = store.list("/calico/ipam/v2/assignment/").unwrap();
+            entries.into_iter().map(|entry| entry.key).collect()
+        };
+        assert_eq!(store.keys("/calico/ipam/v2/assignment/ipv4/").unwrap(), listed(&store));
+        assert_eq!(listed(&store).len(), 3);
+        empty(&store);
+    }
+}
+
+/// A steward whose kubeconfig holds a token that the server does not know any more: pods are told to come again, and go; with a new token in
+/// the same file all is made up for.
+fn a_token_that_is_no_longer_good_stops_no_pod_for_good(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    Allocator::new(&store, now).add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
+    let good = std::fs::read_to_string(server.kubeconfig("podwire")).unwrap();
+    let folder = std::env::temp_dir().join(format!("podwire-token-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let kubeconfig = folder.join("kubeconfig");
+    std::fs::write(&kubeconfig, good.replace(r#""token":"podwire""#, r#""token":"expired""#)).unwrap();
+    let file = kubeconfig.clone();
+    let opener = move || {
+        let store = KubernetesStore::connect(Some(&file), Some(ApiGroup::V1))?;
+        Ok(Box::new(store) as Box<dyn Store>)
+    };
+    let settings = steward::Settings { node: "node1".into(), stock: 2 };
+    let steward = steward::Steward::start(settings, &folder.join("state"), Box::new(opener)).unwrap();
+    let wish = api::blocks::Wish { v4: Some(Vec::new()), ..api::blocks::Wish::default() };
+    let pod = |container: &str| api::Owner {
+        network: "net".into(),
+        container: container.into(),
+        ifname: "eth0".into(),
+    };
+    server.until("the reason is told", || {
+        let error = steward.assign(&pod("a"), &wish, std::time::Duration::from_millis(300)).unwrap_err();
+        assert_eq!(error.code(), 11, "{error}");
+        error.to_string().contains("Unauthorized")
+    });
+    steward.release(&pod("a"), None).unwrap();
+    std::fs::write(&kubeconfig, &good).unwrap();
+    let given = steward.assign(&pod("b"), &wish, std::time::Duration::from_secs(60)).unwrap();
+    let holds = || Allocator::new(&store, now).addresses_of("net.b");
+    server.until("the server knows", || holds() == Ok(vec![given[0].addr()]));
+    steward.release(&pod("b"), None).unwrap();
+    server.until("and that it is gone", || holds() == Ok(vec![]) && steward.state().stock > 0);
+    let _ = std::fs::remove_dir_all(&folder);
+    // The steward lives on until the test ends, and may be at work. Without a pool it has nothing to do.
+    server.until("nothing is left", || {
+        for entry in store.list("").unwrap() {
+            let _ = store.delete(&entry.key, entry.revision);
+        }
+        store.list("").unwrap().is_empty()
+    });
+}
+
+fn a_node_has_the_labels_that_kubernetes_gave_it(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    assert!(Rules::node_labels(&store, "node1").unwrap().is_empty());
+    let node = json!({"metadata": {
+        "name": "node1", "labels": {"zone": "west"}, "annotations": {"projectcalico.org/labels": r#"{"rack":"7"}"#},
+    }});
+    server.ask("POST", "/api/v1/nodes", Some(&node)).unwrap();
+    let labels = Rules::node_labels(&store, "node1").unwrap();
+    assert_eq!((labels["zone"].as_str(), labels["rack"].as_str()), ("west", "7"));
+    server.ask("DELETE", "/api/v1/nodes/node1", None).unwrap();
+}
+
+fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    let patience = Duration::from_secs(30);
+    let roots = [key::NODES, key::BGP[1]];
+    let mut follow = store.follow(&roots).unwrap();
+    // Of peers there is no definition on this server: there are none.
+    assert_eq!(follow.wait(patience).unwrap(), Some(Vec::new()));
+    let node = json!({"metadata": {"name": "node1", "annotations": {"theirs": "stays"}}});
+    server.ask("POST", "/api/v1/nodes", Some(&node)).unwrap();
+    let (address, end) = ("192.168.0.7/24".parse().unwrap(), "10.244.1.1".parse().ok());
+    let vxlan = Tunnel::Vxlan(Family::V4);
+    let told = |node: &mut Node| {
+        node.set_address(address);
+        node.set_tunnel(vxlan, end);
+    };
+    assert!(Node::change(&store, "node1", told).unwrap());
+    assert!(!Node::change(&store, "node1", told).unwrap(), "nothing is written for nothing");
+    let annotations =
+        server.ask("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
+    let wanted = json!({
+        "theirs": "stays", "projectcalico.org/IPv4Address": "192.168.0.7/24",
+        "projectcalico.org/IPv4VXLANTunnelAddr": "10.244.1.1",
+    });
+    assert_eq!(annotations, wanted);
+    let until = Instant::now() + patience;
+    let mut heard = None;
+    while heard != Some(address) {
+        assert!(Instant::now() < until, "it is heard of");
+        for change in follow.wait(patience).unwrap().unwrap_or_default() {
+            let Change::Put(entry) = change else { continue };
+            heard = Node::parse(&entry.key, &entry.value).unwrap().address(Family::V4);
+        }
+    }
+    assert_eq!(store.list(key::NODES).unwrap().len(), 1);
+    assert!(Node::change(&store, "node1", |node| node.set_tunnel(vxlan, None)).unwrap());
+    let annotations =
+        server.ask("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
+    assert_eq!(annotations.get("projectcalico.org/IPv4VXLANTunnelAddr"), None);
+    server.ask("DELETE", "/api/v1/nodes/node1", None).unwrap();
+    let until = Instant::now() + patience;
+    let gone = Change::Gone(Node::key("node1"));
+    while !follow.wait(patience).unwrap().unwrap_or_default().contains(&gone) {
+        assert!(Instant::now() < until, "it is gone");
+    }
+}
+
+fn an_object_that_makes_no_sense_stops_nobody(server: &mut Server) {
+    calicos_objects(server, ApiGroup::V1, &json!("false"));
+    let make = |name: &str, spec: Option<Value>| {
+        let mut object = json!({
+            "apiVersion": "crd.projectcalico.org/v1", "kind": "IPAMBlock", "metadata": {"name": name},
+        });
+        object.as_object_mut().unwrap().extend(spec.map(|spec| ("spec".to_owned(), spec)));
+        server.ask("POST", &path(ApiGroup::V1, "ipamblocks"), Some(&object)).unwrap();
+    };
+    let spec = |cidr: &str| {
+        json!({
+            "cidr": cidr, "allocations": [7], "unallocated": [], "attributes": [], "sequenceNumber": 1,
+            "strictAffinity": false,
+        })
+    };
+    make("empty", None);
+    make("nowhere", Some(spec("nowhere")));
+    make("10-244-9-0-32", Some(spec("10.244.9.0/32")));
+    let store = open(server, ApiGroup::V1);
+    let (allocator, rules) = (Allocator::new(&store, now), Rules::load(&store).unwrap());
+    let problems: Vec<String> =
+        allocator.check(&rules).unwrap().problems.iter().map(ToString::to_string).collect();
+    for named in ["assignment/empty", "assignment/nowhere", "block/10.244.9.0-32"] {
+        assert!(
+            problems.iter().any(|text| text.contains(named) && text.contains("makes no sense")),
+            "{problems:?}"
+        );
+    }
+    let mut request = Request::new(Owner::host("node1"), "k8s-pod-network.new");
+    request.node_labels.insert("zone".into(), "west".into());
+    assert_eq!(allocator.assign(&rules, &request).unwrap().addresses.len(), 1);
+    for name in ["empty", "nowhere"] {
+        server.ask("DELETE", &path(ApiGroup::V1, &format!("ipamblocks/{name}")), None).unwrap();
+    }
+    empty(&store);
+}
+
+fn what_is_refused_is_told_in_the_servers_words(server: &mut Server) {
+    let stranger =
+        KubernetesStore::connect(Some(&server.kubeconfig("stranger")), Some(ApiGroup::V1)).unwrap();
+    let error = stranger.create(HANDLE, br#"{"block":{},"deleted":false}"#).unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable { verb: "create", .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("the store https://127.0.0.1:"), "{text}");
+    assert!(
+        text.contains("create ipamhandles/k8s-pod-network.old: ")
+            && text.contains("User \"stranger\" cannot create"),
+        "{text}"
+    );
+    assert!(stranger.list("/calico/ipam/v2/handle/").unwrap_err().to_string().contains("list ipamhandles: "));
+
+    let store = open(server, ApiGroup::V1);
+    let error = store.create(BLOCK, br#"{"cidr":7}"#).unwrap_err().to_string();
+    assert!(error.contains("spec.cidr: Invalid value") && error.contains("(422)"), "{error}");
+    let error = store.create("/calico/ipam/v2/handle/a_b", br#"{"block":{}}"#).unwrap_err().to_string();
+    assert!(error.contains("\"a_b\" cannot be the name of an object"), "{error}");
+    assert_eq!(store.get("/calico/ipam/v2/handle/a/b?c"), Ok(None), "there can be none");
+    let error = store.get("/a").unwrap_err().to_string();
+    assert!(error.contains("no custom resource holds such a key"), "{error}");
+}
+
+fn a_setting_that_the_server_drops_is_told(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    let allocator = Allocator::new(&store, now);
+    for verb in ["create", "update"] {
+        let error = allocator.configure(|config| config.ip_cooldown_seconds = 30).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("cannot {verb} /calico/ipam/v2/config: it was written, but")),
+            "{error}"
+        );
+        assert!(error.contains("ipamconfigs/default cannot hold ipCooldownSeconds: "), "{error}");
+    }
+    assert!(allocator.configure(|config| config.strict_affinity = true).is_ok());
+    empty(&store);
+}
+
+fn a_server_that_is_gone_is_told_and_found_again(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    store.create(HANDLE, br#"{"block":{},"deleted":false}"#).unwrap();
+    server.kill();
+    let error = store.get(HANDLE).unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable { verb: "get", .. }), "{error}");
+    assert!(error.to_string().contains("get ipamhandles/k8s-pod-network.old: "), "{error}");
+    server.serve();
+    server.until("it is found again", || store.get(HANDLE).is_ok_and(|entry| entry.is_some()));
+    empty(&store);
+}
+
+fn an_endpoint_is_what_its_pod_says_of_itself(server: &mut Server) {
+    let store = open(server, ApiGroup::V1);
+    let pod = server.run_pod("shop", "web-1", "node-1", json!({"theirs": "stays"}));
+    let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node--1-k8s-web--1-eth0";
+    let annotations = || {
+        let pod = server.ask("GET", "/api/v1/namespaces/shop/pods/web-1", None).unwrap();
+        pod["metadata"]["annotations"].clone()
+    };
+    let empty = store.get(key).unwrap().unwrap();
+    let read = |value: &[u8]| -> Value { serde_json::from_slice(value).unwrap() };
+    assert_eq!(read(&empty.value)["spec"]["node"], "node-1");
+    assert_eq!(read(&empty.value)["spec"]["containerID"], "");
+    let value = |container: &str, uid: &Value| {
+        let spec = json!({"containerID": container, "ipNetworks": ["10.244.1.5/32", "fd00::5/128"]});
+        json!({"metadata": {"uid": uid}, "spec": spec}).to_string().into_bytes()
+    };
+    let uid = &pod["metadata"]["uid"];
+    let written = store.update(key, &value("4711", uid), empty.revision).unwrap();
+    let expected = json!({
+        "theirs": "stays", "cni.projectcalico.org/containerID": "4711",
+        "cni.projectcalico.org/podIP": "10.244.1.5/32",
+        "cni.projectcalico.org/podIPs": "10.244.1.5/32,fd00::5/128",
+    });
+    assert_eq!(annotations(), expected);
+    let there = store.get(key).unwrap().unwrap();
+    assert_eq!(there.revision, written);
+    assert_eq!(read(&there.value)["spec"]["ipNetworks"], json!(["10.244.1.5/32", "fd00::5/128"]));
+    let late = store.update(key, &value("4712", uid), empty.revision).unwrap_err();
+    assert_eq!(late, StoreError::Changed { key: key.into() });
+    let other = store.update(key, &value("4712", &json!("another")), written).unwrap_err();
+    assert_eq!(other, StoreError::Missing { key: key.into() }, "another pod had that name");
+    store.delete(key, written).unwrap();
+    assert_eq!(annotations()["cni.projectcalico.org/podIP"], "");
+    assert_eq!(annotations()["cni.projectcalico.org/podIPs"], "");
+    assert_eq!(annotations()["cni.projectcalico.org/containerID"], "4711");
+    server.remove_pod("shop", "web-1");
+    assert_eq!(store.get(key).unwrap(), None);
+    let gone = StoreError::Missing { key: key.into() };
+    assert_eq!(store.create(key, &value("4713", uid)), Err(gone.clone()));
+    assert_eq!(store.update(key, &value("4713", uid), written), Err(gone));
+    assert!(store.list("/calico/resources/v3/projectcalico.org/workloadendpoints/").unwrap().is_empty());
+}
+
+fn pods(server: &Server) -> Pods {
+    Pods::connect(Some(&server.kubeconfig("podwire"))).unwrap()
+}
+
+fn a_nodes_pods_are_known_without_asking(server: &mut Server) {
+    let wish = json!({"cni.projectcalico.org/hwAddr": "1c:0c:0a:c0:ff:ee", "else": "not ours"});
+    let made = server.run_pod("shop", "known", "node1", wish);
+    let node = json!({"metadata": {"name": "node1"}, "spec": {"podCIDRs": ["10.244.7.0/24"], "podCIDR": "10.244.7.0/24"}});
+    server.ask("POST", "/api/v1/nodes", Some(&node)).unwrap();
+    let pods = pods(server);
+    pods.follow("node1").unwrap();
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    // It is followed when nothing is asked for any more.
+    server.until("the pod is known", || {
+        let before =
+            (server.count("GET", "pods"), server.count("GET", "namespaces"), server.count("GET", "nodes"));
+        let pod = pods.pod("shop", "known", uid).unwrap();
+        assert_eq!(pod.annotations.keys().collect::<Vec<_>>(), ["cni.projectcalico.org/hwAddr"]);
+        assert_eq!((pod.uid.as_str(), pod.service_account.as_str(), pod.ports.len()), (uid, "default", 1));
+        assert_eq!(pods.ranges("node1").unwrap(), ["10.244.7.0/24".parse().unwrap()]);
+        before
+            == (server.count("GET", "pods"), server.count("GET", "namespaces"), server.count("GET", "nodes"))
+    });
+    let pools = json!({"metadata": {"annotations": {"cni.projectcalico.org/ipv4pools": "[\"a\"]"}}});
+    server.patch("/api/v1/namespaces/shop", &pools);
+    server.until("the namespace's wish is known", || {
+        let pod = pods.pod("shop", "known", uid).unwrap();
+        pod.namespace_annotations.contains_key("cni.projectcalico.org/ipv4pools")
+    });
+    // Another pod with the same name, on the same node.
+    server.remove_pod("shop", "known");
+    let made = server.run_pod("shop", "known", "node1", json!({}));
+    let later = made["metadata"]["uid"].as_str().unwrap();
+    assert_eq!(pods.pod("shop", "known", later).unwrap().annotations.len(), 0, "the new one, at once");
+    let error = pods.pod("shop", "known", uid).unwrap_err();
+    assert!(error.contains(later), "{error}");
+    server.remove_pod("shop", "known");
+    server.ask("DELETE", "/api/v1/nodes/node1", None).unwrap();
+}
+
+fn a_pod_that_is_not_known_is_read(server: &mut Server) {
+    server.run_pod("shop", "stray", "node2", json!({"cni.projectcalico.org/ipAddrs": "[]"}));
+    let known = pods(server);
+    assert_eq!(known.pod("shop", "stray", "").unwrap().annotations.len(), 1);
+    let error = known.pod("shop", "nobody", "").unwrap_err();
+    assert!(error.contains("not found"), "{error}");
+    let error = known.ranges("nowhere").unwrap_err();
+    assert!(error.contains("not found"), "{error}");
+    let stranger = Pods::connect(Some(&server.kubeconfig("stranger"))).unwrap();
+    let error = stranger.pod("shop", "stray", "").unwrap_err();
+    assert!(error.contains("forbidden"), "{error}");
+    server.remove_pod("shop", "stray");
+}

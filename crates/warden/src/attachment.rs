@@ -1,0 +1,29 @@
+//! Pods of this node that were attached before this program began, from the plugins' ledger.
+
+use cni_plugin::ledger::{self, Entry};
+use cni_plugin::policy::{claimable, pod_of, Interface, Port};
+use serde_json::Value;
+
+/// The interfaces of networks that ask for policies.
+pub(crate) fn recorded() -> Vec<Interface> {
+    let entries = ledger::all().into_iter().flat_map(|account| account.entries);
+    entries.filter_map(|entry| interface(&entry)).collect()
+}
+
+fn interface(entry: &Entry) -> Option<Interface> {
+    let kind = entry.config.pointer("/policy/type").and_then(Value::as_str);
+    let result = entry.result.as_ref().filter(|_| kind == Some("k8s"))?;
+    let version = cni::Version::parse(result.get("cniVersion")?.as_str()?)?;
+    let made = cni::Attachment::from_json(result, version).ok()?;
+    let (namespace, pod) = pod_of(&cni::Args::parse(&entry.args).ok()?, &entry.container);
+    Some(Interface {
+        network: entry.network.clone(),
+        container: entry.container.clone(),
+        ifname: entry.ifname.clone(),
+        namespace,
+        pod,
+        claimable: claimable(&entry.config).unwrap_or_default(),
+        addresses: made.ips.iter().map(|ip| ip.address.addr()).collect(),
+        port: Port::of(&made, &entry.ifname),
+    })
+}

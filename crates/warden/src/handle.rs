@@ -1,0 +1,134 @@
+//! The thread that enforces, as others see it: what it can be told, and how it stands.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::IpAddr;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use cni_plugin::policy::{Answer, Interface};
+use dataplane::{Counters, Drops, Size};
+use ipnet::IpNet;
+use netlink::sys;
+
+use crate::enforcer::Enforcer;
+use crate::world::Home;
+use crate::{Error, Result, Told};
+
+/// How it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Whether what the source told is enforced.
+    pub enforced: bool,
+    /// How many policies there are.
+    pub policies: usize,
+    /// How many interfaces of pods plugins told of.
+    pub interfaces: usize,
+    /// How much of that is in the kernel.
+    pub size: Size,
+    /// How often the kernel's rules were changed.
+    pub changes: u64,
+    /// How often that was because somebody else had touched them.
+    pub mends: u64,
+    /// How often something failed.
+    pub failures: u64,
+    /// How many connections were cut because policies no longer allow them.
+    pub cuts: u64,
+    /// What the last change took, from the news to the kernel.
+    pub took: Duration,
+    /// Selectors to which nobody fits, each with its place and in words.
+    pub unmatched: Vec<String>,
+    /// When the newest change was made that is enforced, by a source that knows that.
+    pub as_of: Option<SystemTime>,
+    /// What is wrong, if anything is.
+    pub problem: Option<String>,
+}
+
+pub(crate) enum Order {
+    Told(Told),
+    /// All that was changed until then was told.
+    AsOf(SystemTime),
+    /// This node's ranges: whoever has an address of them is a pod. And its own addresses.
+    Guard(Vec<IpNet>, Vec<IpAddr>),
+    Attach(Interface, Sender<Answer>),
+    Detach(Interface),
+}
+
+/// Where the thread gets its orders, and shows how it stands.
+pub(crate) struct Desk {
+    pub inbox: Receiver<Order>,
+    /// Rings after each order.
+    pub bell: File,
+    pub state: Arc<Mutex<State>>,
+}
+
+/// The thread, as others see it. It ends with the last of its handles.
+#[derive(Clone, Debug)]
+pub struct Warden {
+    orders: Sender<Order>,
+    bell: Arc<File>,
+    state: Arc<Mutex<State>>,
+    counters: Arc<Mutex<Counters>>,
+}
+
+impl Warden {
+    /// Starts the thread, for the namespace of the caller. `lists_pods`: the source knows every pod of this node, so one
+    /// that it does not know is waited for. `cuts`: connections that policies no longer allow are ended.
+    pub fn start(node_name: &str, lists_pods: bool, cuts: bool) -> Result<Warden> {
+        let (orders, inbox) = mpsc::channel();
+        let (hear, bell) = sys::pipe().map_err(Error::file("make", "a pipe"))?;
+        let state = Arc::new(Mutex::new(State::default()));
+        let desk = Desk { inbox, bell: hear.into(), state: state.clone() };
+        let home = Home { name: node_name.into(), addresses: Vec::new() };
+        let mut enforcer = Enforcer::new(desk, home, lists_pods, cuts)?;
+        std::thread::Builder::new()
+            .name("warden".into())
+            .spawn(move || enforcer.run())
+            .map_err(Error::file("start", "the thread that enforces policies"))?;
+        let counters = Arc::new(Mutex::new(Counters::open()?));
+        Ok(Warden { orders, bell: Arc::new(bell.into()), state, counters })
+    }
+
+    /// News of the source.
+    pub fn told(&self, told: Told) -> Result<()> {
+        self.order(Order::Told(told))
+    }
+
+    /// All that was changed in the source until then was told.
+    pub(crate) fn told_as_of(&self, time: SystemTime) -> Result<()> {
+        self.order(Order::AsOf(time))
+    }
+
+    /// Whoever has an address of these networks is a pod of this node; these addresses are the node's own.
+    pub fn guard(&self, networks: Vec<IpNet>, own: Vec<IpAddr>) -> Result<()> {
+        self.order(Order::Guard(networks, own))
+    }
+
+    /// An interface was attached; the answer comes when its policies are enforced.
+    pub(crate) fn attach(&self, interface: Interface) -> Result<Receiver<Answer>> {
+        let (reply, answer) = mpsc::channel();
+        self.order(Order::Attach(interface, reply))?;
+        Ok(answer)
+    }
+
+    /// An interface is gone.
+    pub(crate) fn detach(&self, interface: Interface) -> Result<()> {
+        self.order(Order::Detach(interface))
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> State {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many packets were dropped, by the kernel's counts.
+    pub fn drops(&self) -> Result<Drops> {
+        Ok(self.counters.lock().unwrap_or_else(PoisonError::into_inner).read()?)
+    }
+
+    fn order(&self, order: Order) -> Result<()> {
+        self.orders.send(order).map_err(|_| Error::Ended)?;
+        (&*self.bell).write_all(b"!").map_err(|_| Error::Ended)
+    }
+}

@@ -1,0 +1,155 @@
+//! The API server, asked as an administrator does, one question after the other.
+
+use std::future::Future;
+use std::path::Path;
+
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kernel::Netns;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams,
+};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{json, Value};
+use tokio::runtime::Runtime;
+
+/// A connection to an API server in another network namespace.
+pub struct Kube {
+    netns: Netns,
+    client: Client,
+    runtime: Runtime,
+}
+
+impl Kube {
+    /// Reads a kubeconfig; all that is asked will be asked from within this network namespace.
+    pub fn new(netns: &Path, kubeconfig: &Value) -> Kube {
+        let netns = Netns::open(netns).expect("a network namespace");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
+        let config: Kubeconfig = serde_json::from_value(kubeconfig.clone()).expect("a kubeconfig");
+        let client = runtime.block_on(async {
+            let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+            Client::try_from(config.expect("credentials")).expect("a client")
+        });
+        Kube { netns, client, runtime }
+    }
+
+    fn ask<T>(&self, question: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+        self.netns.run(|| self.runtime.block_on(question)).expect("the namespace")
+    }
+
+    /// Whether the server serves, and has written down who may do what.
+    pub fn is_up(&self) -> bool {
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"});
+        self.ask(self.kind(&binding).get("system:kube-scheduler")).is_ok()
+    }
+
+    /// The kind that an object says it is, in its namespace or in none.
+    fn kind(&self, object: &Value) -> Api<DynamicObject> {
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (word(&object["apiVersion"]), word(&object["kind"]));
+        let (group, version) = version.split_once('/').unwrap_or(("", &version));
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+        match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind),
+            None => Api::all_with(self.client.clone(), &kind),
+        }
+    }
+
+    /// Makes objects as they are written, or changes them to that; the server's words if it refuses one.
+    pub fn try_apply(&self, objects: &[Value]) -> Result<(), String> {
+        for object in objects {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let params = PatchParams::apply("test").force();
+            self.ask(self.kind(object).patch(name, &params, &Patch::Apply(object)))
+                .map_err(|error| format!("{}: {error}", crate::manifest::title(object)))?;
+        }
+        Ok(())
+    }
+
+    /// The same; panics if one is refused.
+    #[track_caller]
+    pub fn apply(&self, objects: &[Value]) {
+        self.try_apply(objects).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Takes objects away, and whatever was made of them.
+    #[track_caller]
+    pub fn delete(&self, objects: &[Value]) {
+        for object in objects.iter().rev() {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            self.ask(self.kind(object).delete(name, &DeleteParams::background()))
+                .unwrap_or_else(|error| panic!("delete {}: {error}", crate::manifest::title(object)));
+        }
+    }
+
+    /// An object as it is now; none if it is not there.
+    pub fn find(&self, object: &Value) -> Option<Value> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let found =
+            self.ask(self.kind(object).get_opt(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        found.map(|found| serde_json::to_value(found).expect("JSON"))
+    }
+
+    /// A Node object, if kubelet has made it.
+    pub fn node(&self, name: &str) -> Option<Node> {
+        self.ask(Api::all(self.client.clone()).get_opt(name))
+            .unwrap_or_else(|error| panic!("node {name}: {error}"))
+    }
+
+    /// A condition of a node: its status, reason and message. None if the node or the condition is not there.
+    pub fn condition(&self, node: &str, kind: &str) -> Option<[String; 3]> {
+        let conditions = self.node(node)?.status?.conditions?;
+        let found = conditions.into_iter().find(|one| one.type_ == kind)?;
+        Some([found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default()])
+    }
+
+    /// Whether a node says that it is ready for pods.
+    pub fn is_ready(&self, node: &str) -> bool {
+        self.condition(node, "Ready").is_some_and(|[status, ..]| status == "True")
+    }
+
+    /// Keeps new pods from a node, or does not any more.
+    pub fn cordon(&self, node: &str, is_closed: bool) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let change = Patch::Merge(json!({"spec": {"unschedulable": is_closed}}));
+        self.ask(nodes.patch(node, &PatchParams::default(), &change))
+            .unwrap_or_else(|error| panic!("{node}: {error}"));
+    }
+
+    /// The pods of a namespace with this label, such as `app=web`.
+    pub fn pods(&self, namespace: &str, label: &str) -> Vec<Pod> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let found = self.ask(pods.list(&ListParams::default().labels(label)));
+        found.unwrap_or_else(|error| panic!("pods with {label}: {error}")).items
+    }
+
+    /// Whether a service account of `kube-system` may do this (`patch`) to things of this kind (`nodes/status`).
+    pub fn may(&self, account: &str, verb: &str, (group, kind): (&str, &str)) -> bool {
+        let (resource, part) = kind.split_once('/').unwrap_or((kind, ""));
+        let review: SubjectAccessReview = serde_json::from_value(json!({
+            "metadata": {},
+            "spec": {
+                "user": format!("system:serviceaccount:kube-system:{account}"),
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
+                "resourceAttributes": {
+                    "namespace": "kube-system", "verb": verb, "group": group, "resource": resource, "subresource": part,
+                },
+            },
+        }))
+        .expect("a review");
+        let answer = self.ask(Api::all(self.client.clone()).create(&PostParams::default(), &review));
+        answer
+            .unwrap_or_else(|error| panic!("may {account} {verb} {kind}: {error}"))
+            .status
+            .is_some_and(|status| status.allowed)
+    }
+
+    /// Asks a pod to go elsewhere, as a drain does.
+    pub fn evict(&self, namespace: &str, pod: &str) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        self.ask(pods.evict(pod, &EvictParams::default()))
+            .unwrap_or_else(|error| panic!("evict {pod}: {error}"));
+    }
+}

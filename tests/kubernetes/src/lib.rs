@@ -1,0 +1,35 @@
+//! A Kubernetes on one machine, nothing of which is a stand-in: etcd, kube-apiserver, kube-controller-manager and kube-scheduler
+//! on one stage, and nodes with containerd, kubelet and kube-proxy on others, all on one wire.
+//!
+//! ```text
+//!   control, 192.168.99.1: etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+//!      │
+//!    wire ──┬─ n1, 192.168.99.11: containerd, kubelet, kube-proxy; then, as pods, what deploy/kubernetes.yaml says:
+//!           │                     installer, agent, controller
+//!           ├─ n2, 192.168.99.12
+//!           └─ n3, 192.168.99.13 …
+//! ```
+//!
+//! ```no_run
+//! use podwire_kubernetes_tests::{manifest, Cluster, Ranges};
+//! let cluster = Cluster::new(Ranges::Podwire);
+//! let node = cluster.boot("n1", 11);                   // not ready: it has no network
+//! cluster.api.apply(&manifest::objects("deploy/kubernetes.yaml"));
+//! cluster.wait("n1 is ready", || cluster.api.is_ready("n1").then_some(()));
+//! let node = cluster.reboot(node);                     // the disk stays, all else is new
+//! ```
+//!
+//! Nodes are [stages](podwire_runtime_tests::Stage): they end with the test, by whatever end, and leave nothing. What kubelet would
+//! write into the kernel that all share is kept from it ([`Machine`]).
+
+mod api;
+mod cluster;
+mod control_plane;
+mod machine;
+pub mod manifest;
+mod programs;
+
+pub use api::Kube;
+pub use cluster::{Cluster, Ranges};
+pub use machine::Machine;
+pub use programs::{helm, image, programs};

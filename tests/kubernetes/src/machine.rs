@@ -1,0 +1,189 @@
+//! A node: containerd, kubelet and kube-proxy on a stage.
+
+use std::path::{Path, PathBuf};
+
+use podwire_runtime_tests::{Container, Containerd, Cri, Daemon, Stage, Unlike, SOCKET};
+use podwire_tests::Output;
+use serde_json::{json, Value};
+
+use crate::control_plane::{logged, ControlPlane, ADDRESS, PODS};
+
+/// What kubelet wants to read under /proc/sys, and else would write there, for the whole machine that runs the test.
+const KERNEL: &[(&str, &str)] = &[
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+/// A node of the cluster.
+#[derive(Debug)]
+pub struct Machine {
+    /// What Kubernetes calls it.
+    pub name: String,
+    /// Its address on the wire.
+    pub address: String,
+    containerd: Containerd,
+    /// None only while it is unplugged.
+    disk: Option<Disk>,
+    /// kubelet and kube-proxy.
+    daemons: Vec<Daemon>,
+}
+
+/// A folder that goes with its owner.
+#[derive(Debug)]
+pub(crate) struct Disk(PathBuf);
+
+impl Disk {
+    /// In memory.
+    pub(crate) fn new(name: &str) -> Disk {
+        let folder = PathBuf::from(format!("/run/podwire-disk-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Disk(folder)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+impl Machine {
+    /// Boots a machine from this disk, which may be empty. Its number is the last part of its address.
+    pub(crate) fn boot(
+        control: &ControlPlane,
+        (name, number): (&str, u8),
+        image: &str,
+        disk: Disk,
+    ) -> Machine {
+        let stage = Stage::with_disk(&disk.0);
+        connect(control, &stage, name, number);
+        let containerd = Containerd::start_unlike(stage, Unlike { no_network: true, ..Unlike::default() });
+        containerd.sh(&format!("ctr --namespace k8s.io images import {image}"));
+        shield(&containerd);
+        let address = format!("192.168.99.{number}");
+        let mut machine =
+            Machine { name: name.into(), address, containerd, disk: Some(disk), daemons: Vec::new() };
+        machine.start_kubelet(control);
+        machine.start_proxy(control);
+        machine
+    }
+
+    /// Cuts the power. Returns what stays: the disk.
+    pub(crate) fn unplug(mut self) -> Disk {
+        self.disk.take().expect("a machine that runs")
+    }
+
+    fn start_kubelet(&mut self, control: &ControlPlane) {
+        let config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
+            "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+            "authorization": {"mode": "AlwaysAllow"},
+            // The machine that runs the test may have the old cgroups, swap, and no right to raise limits.
+            "cgroupDriver": "cgroupfs",
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            "oomScoreAdj": 0,
+            "maxOpenFiles": 20000,
+            // Disks in memory have no devices to measure, and nothing is to be thrown away there.
+            "localStorageCapacityIsolation": false,
+            "evictionHard": {"memory.available": "50Mi"},
+            "imageGCHighThresholdPercent": 100,
+            // The default is a folder of the machine that runs the test.
+            "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+            "resolvConf": "",
+            "nodeStatusUpdateFrequency": "2s",
+        });
+        self.containerd.write("/etc/kubernetes/kubelet.json", &config.to_string());
+        let credentials = control.kubeconfig(&format!("system:node:{}", self.name)).to_string();
+        self.containerd.write("/etc/kubernetes/kubelet.conf", &credentials);
+        let arguments = format!(
+            "--config=/etc/kubernetes/kubelet.json --kubeconfig=/etc/kubernetes/kubelet.conf \
+             --hostname-override={} --node-ip={}",
+            self.name, self.address
+        );
+        self.run("kubelet", &arguments);
+    }
+
+    fn start_proxy(&mut self, control: &ControlPlane) {
+        let config = json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "nftables",
+            "clusterCIDR": PODS,
+            "hostnameOverride": self.name,
+            "clientConnection": {"kubeconfig": "/etc/kubernetes/kube-proxy.conf"},
+            // The size of the table of connections is the whole machine's.
+            "conntrack": {"maxPerCore": 0, "min": 0},
+        });
+        self.containerd.write("/etc/kubernetes/kube-proxy.json", &config.to_string());
+        let credentials = control.kubeconfig("system:kube-proxy").to_string();
+        self.containerd.write("/etc/kubernetes/kube-proxy.conf", &credentials);
+        self.run("kube-proxy", "--config=/etc/kubernetes/kube-proxy.json");
+    }
+
+    fn run(&mut self, name: &str, arguments: &str) {
+        self.daemons.push(self.containerd.daemon(&["sh", "-c", &logged(name, arguments)]));
+    }
+
+    /// Its stage.
+    pub fn stage(&self) -> &Stage {
+        &self.containerd
+    }
+
+    /// Whether its agent says that pods may come.
+    pub fn agent_is_ready(&self) -> bool {
+        self.stage().can("timeout 5 busybox wget -qO /dev/null http://127.0.0.1:9472/readyz")
+    }
+
+    /// Whether what its agent knows of the other nodes is what the API server knows.
+    pub fn agent_is_current(&self) -> bool {
+        let asked = self.stage().try_sh("timeout 5 busybox wget -qO- http://127.0.0.1:9472/status").stdout;
+        serde_json::from_slice::<Value>(&asked).is_ok_and(|status| status["source"] == "current")
+    }
+
+    /// Runs a shell script in a container, by Kubernetes' name of it (`containerd://…`).
+    pub fn exec(&self, container: &str, script: &str) -> Output {
+        let id = container.rsplit('/').next().unwrap_or_default().to_owned();
+        let mut cri = Cri::connect(&self.stage().file(SOCKET));
+        let done = cri.exec(&Container { id }, script);
+        Output { status: done.status, stdout: done.printed, stderr: String::new() }
+    }
+
+    /// Links that lead to pods.
+    pub fn cables(&self) -> usize {
+        self.stage()
+            .json("ip -j link show type veth")
+            .as_array()
+            .map_or(0, |all| all.iter().filter(|link| link["master"] == "cni0").count())
+    }
+}
+
+/// A wire from the machine to the control plane's bridge, which is also its way to everywhere else.
+fn connect(control: &ControlPlane, stage: &Stage, name: &str, number: u8) {
+    let (hub, node) = (control.stage.pid().to_string(), stage.pid().to_string());
+    control.stage.sh(&format!("ip link delete {name} 2>/dev/null || true"));
+    let words = ["link", "add", name, "netns", &hub, "type", "veth", "peer", "name", "eth0", "netns", &node];
+    let made = std::process::Command::new("ip").args(words).status().expect("ip");
+    assert!(made.success(), "a wire to {name}");
+    control.stage.sh(&format!("ip link set {name} master wire up"));
+    stage.sh(&format!(
+        "ip address add 192.168.99.{number}/24 dev eth0 && ip link set eth0 up && ip route add default via {ADDRESS}"
+    ));
+}
+
+/// Shows kubelet the values that it wants in files of the stage, so that it has nothing to write into the kernel.
+fn shield(stage: &Stage) {
+    for (key, value) in KERNEL {
+        let plain = format!("/run/kernel/{key}");
+        stage.write(&plain, &format!("{value}\n"));
+        if Path::new("/proc/sys").join(key).exists() {
+            stage.sh(&format!("mount --bind {plain} /proc/sys/{key}"));
+        }
+    }
+}

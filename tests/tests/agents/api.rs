@@ -1,0 +1,65 @@
+//! The stand-in of the API server, on a machine of the stage. It is NOT the real one; see there.
+
+use std::ops::Deref;
+use std::sync::mpsc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+#[path = "../../../crates/cluster/tests/kubernetes/api_server.rs"]
+#[allow(dead_code, clippy::unwrap_used)]
+mod api_server;
+
+use api_server::ApiServer;
+use tokio::sync::oneshot;
+
+/// The server, in a thread of its own in the machine's network.
+pub struct Api {
+    server: Arc<ApiServer>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Api {
+    /// At this address of the machine that this process is on.
+    pub fn start(pid: u32, address: &'static str) -> Api {
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = oneshot::channel();
+        let serve = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                tell.send(Arc::new(ApiServer::start_at(address).await)).expect("the stage");
+                let _ = ended.await;
+            });
+        };
+        let netns = kernel::Netns::open(format!("/proc/{pid}/ns/net")).expect("the machine");
+        let thread = std::thread::spawn(move || netns.run(serve).expect("the machine's network"));
+        Api { server: told.recv().expect("the server"), end: Some(end), thread: Some(thread) }
+    }
+
+    /// Whether an event with this reason tells of these words.
+    pub fn has_told(&self, node: &str, reason: &str, words: &str) -> bool {
+        let is_it = |event: &serde_json::Value| {
+            event["reason"] == reason
+                && event["regarding"]["name"] == node
+                && event["note"].as_str().is_some_and(|note| note.contains(words))
+        };
+        self.server.state().events.iter().any(is_it)
+    }
+}
+
+impl Deref for Api {
+    type Target = ApiServer;
+
+    fn deref(&self) -> &ApiServer {
+        &self.server
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Policies from a real API server that goes away and comes back, under a continuous probe.
+
+use std::time::Duration;
+
+use podwire_tests::{ours, podwire};
+use serde_json::{json, Value};
+
+use crate::api_server::Kubernetes;
+use crate::policies::reaches;
+use crate::stage::{net_conf, Stage, Store};
+use crate::vigil::Vigil;
+
+/// How long it is away; agents ask again meanwhile.
+const AWAY: Duration = Duration::from_secs(4);
+const POLICY: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
+
+/// Pods by name, each with the label `app`. Those of the last two come while the API server is away.
+const PODS: [(&str, &str); 6] = [
+    ("web", "web"),
+    ("db", "db"),
+    ("other", "other"),
+    ("leaving", "web"),
+    ("late", "other"),
+    ("lateweb", "web"),
+];
+
+/// The database is for the web, and for what lies at this network.
+fn policy(network: &str, more: Value) -> Value {
+    let web = json!({"podSelector": {"matchLabels": {"app": "web"}}});
+    let from = json!([web, {"ipBlock": {"cidr": network}}, more]);
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "db", "namespace": "shop"},
+           "spec": {"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"from": from}]}})
+}
+
+/// Tells the API server of the namespace, its pods and its policy.
+fn describe(stage: &Stage, kubernetes: &Kubernetes) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    kubernetes.ask(stage, "POST", "/api/v1/namespaces", &namespace);
+    for (name, app) in PODS {
+        let containers = json!([{"name": "c", "image": "none"}]);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+                         "metadata": {"name": name, "namespace": "shop", "labels": {"app": app}},
+                         "spec": {"nodeName": "n1", "containers": containers}});
+        kubernetes.ask(stage, "POST", "/api/v1/namespaces/shop/pods", &pod);
+    }
+    kubernetes.ask(
+        stage,
+        "POST",
+        POLICY,
+        &policy("198.51.1.0/24", json!({"ipBlock": {"cidr": "198.51.2.0/24"}})),
+    );
+}
+
+/// What a runtime does: `add` or `del`.
+fn cni(stage: &Stage, verb: &str, name: &str) {
+    stage.node(1).sh(&format!(
+        "{} cni {verb} cbr0 {name} --plugin-dir {} --conf-dir /run/cni-conf \
+         --arg IgnoreUnknown=1 --arg K8S_POD_NAMESPACE=shop --arg K8S_POD_NAME={name}",
+        podwire(),
+        ours()
+    ));
+}
+
+fn is_enforced(stage: &Stage, words: &str) -> bool {
+    stage.node(1).can(&format!("nft list table inet podwire_policy | grep -qF '{words}'"))
+}
+
+#[test]
+fn while_the_api_server_is_away_policies_stay_and_it_is_followed_when_it_is_back() {
+    let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+    let Some(mut kubernetes) = Kubernetes::start(&stage) else { return };
+    describe(&stage, &kubernetes);
+    let credentials = kubernetes.kubeconfig.clone();
+    stage.start_agent(
+        1,
+        &["--policy", "kubernetes", "--kubeconfig-file", &credentials, "--cni-version", "1.1.0"],
+    );
+    stage.wait_ready(1);
+    PODS.iter().for_each(|(name, _)| drop(stage.node(1).pod(name)));
+    ["web", "db", "other", "leaving"].iter().for_each(|name| cni(&stage, "add", name));
+
+    // Those that come later speak already, and are heard only if they may be.
+    let vigil = Vigil::begin(&stage, &[("other", "db"), ("web", "db"), ("late", "db"), ("lateweb", "db")]);
+    kubernetes.kill_server();
+    let agent = stage.nodes[0].agent.as_mut().expect("the agent");
+    agent.expect(&["what is known stays enforced, the API server does not tell more"]);
+    cni(&stage, "add", "late");
+    cni(&stage, "add", "lateweb");
+    cni(&stage, "del", "leaving");
+    stage.wait_until("one is forgotten", |stage| stage.status(1)["policies"]["interfaces"] == 5);
+    std::thread::sleep(AWAY);
+
+    kubernetes.start_server(&stage);
+    let changed = policy("198.51.7.0/24", json!({"ipBlock": {"cidr": "198.51.2.0/24"}}));
+    kubernetes.ask(&stage, "PUT", &format!("{POLICY}/db"), &changed);
+    stage.wait_until("a change is enforced again", |stage| is_enforced(stage, "198.51.7.0"));
+    std::thread::sleep(Duration::from_millis(500));
+    for seen in vigil.end() {
+        match seen.is_from("web") || seen.is_from("lateweb") {
+            true => seen.assert_heard(Duration::ZERO),
+            false => seen.assert_silent(),
+        }
+    }
+    let opened = policy("198.51.7.0/24", json!({"podSelector": {"matchLabels": {"app": "other"}}}));
+    kubernetes.ask(&stage, "PUT", &format!("{POLICY}/db"), &opened);
+    stage.wait_until("whoever is allowed now is heard", |stage| {
+        reaches(stage, "other", "db") && reaches(stage, "late", "db")
+    });
+}

@@ -1,0 +1,118 @@
+//! Nonsense in the source: it is told, what works goes on working, and it is tried again.
+
+use podwire_tests::Process;
+use serde_json::json;
+
+use super::stage::{net_conf, Stage, Store};
+
+const SUBNETS: &str = "/coreos.com/network/subnets";
+
+fn refused(stage: &Stage, number: u8, words: &[&str]) -> bool {
+    let text = stage.status(number)["refused"].to_string();
+    words.iter().all(|word| text.contains(word))
+}
+
+#[test]
+fn keys_that_make_no_sense_and_ranges_that_overlap_harm_nobody_else() {
+    let mut stage = Stage::ready(Store::Etcd, json!({"Type": "vxlan"}));
+    let lost = stage.lost_while(1, 3, |stage| {
+        stage.etcdctl(&format!("put {SUBNETS}/10.244.250.0-24 '{{this is no JSON'"));
+        stage.etcdctl(&format!("put {SUBNETS}/no-subnet-at-all '{{}}'"));
+        stage.wait_until("both are told", |stage| {
+            refused(stage, 1, &["10.244.250.0-24"]) && refused(stage, 1, &["no-subnet-at-all"])
+        });
+        // Somebody claims the whole network.
+        let value = r#"{"PublicIP":"192.168.10.99","PublicIPv6":"fd10::99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"}}"#;
+        stage.etcdctl(&format!("put {SUBNETS}/10.244.0.0-16 '{value}'"));
+        stage.wait_until("it is told", |stage| refused(stage, 1, &["10.244.0.0-16"]));
+    });
+    assert_eq!(lost, 0);
+    stage.assert_model_holds();
+    stage.etcdctl(&format!("del {SUBNETS}/10.244.0.0-16"));
+    stage.wait_until("it is forgotten", |stage| !refused(stage, 1, &["10.244.0.0-16"]));
+}
+
+#[test]
+fn history_that_etcd_has_forgotten_is_made_up_for_by_reading_all_anew() {
+    let mut stage = Stage::ready(Store::Etcd, json!({"Type": "vxlan"}));
+    let agent = stage.nodes[0].agent.as_ref().expect("the agent").id().to_string();
+    let signal = |what: &str| {
+        let sent = std::process::Command::new("kill").args([what, &agent]).status();
+        assert!(sent.expect("kill").success());
+    };
+    // It sleeps while a node comes, and the history of that is compacted; its connection is gone when it wakes.
+    signal("-STOP");
+    let value = r#"{"PublicIP":"192.168.10.99","PublicIPv6":"fd10::99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"},"BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:00:98"}}"#;
+    stage.etcdctl(&format!("put '{SUBNETS}/10.244.251.0-24&fd00:244:0:fb::-64' '{value}'"));
+    stage.etcdctl("put /unrelated 1");
+    let last = stage.etcdctl("get /unrelated -w json | grep -o '\"revision\":[0-9]*' | grep -o '[0-9]*'");
+    stage.etcdctl(&format!("compact --physical {}", last.trim()));
+    stage.etcd = None;
+    stage.start_etcd();
+    stage.wait_until("etcd is back", |stage| {
+        stage.router.can("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 endpoint health")
+    });
+    signal("-CONT");
+    stage.wait_until("n1 knows the node that came meanwhile", |stage| {
+        stage.node(1).can("ip route show proto 112 | grep -q 10.244.251.0/24")
+    });
+    stage.assert_model_holds();
+}
+
+#[test]
+fn a_pool_that_is_too_small_leaves_the_last_node_waiting_until_it_grows() {
+    let small = json!({"Network": "10.244.0.0/16", "SubnetMin": "10.244.1.0", "SubnetMax": "10.244.1.0", "Backend": {"Type": "vxlan"}});
+    let mut stage = Stage::new(Store::Etcd, &small);
+    stage.start_agent(1, &[]);
+    stage.wait_ready(1);
+    stage.start_agent(2, &[]);
+    stage
+        .wait_until("it is told", |stage| stage.status(2)["problems"].to_string().contains("out of subnets"));
+    assert!(!stage.node(2).can("test -e /run/cni-conf/10-podwire.conflist"));
+    assert_eq!(stage.status(1)["phase"], "ready");
+    let large = json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}});
+    stage.etcdctl(&format!("put /coreos.com/network/config '{large}'"));
+    stage.wait_ready(2);
+}
+
+#[test]
+fn an_etcd_that_cannot_prove_who_it_is_is_not_believed() {
+    let mut stage = Stage::new(Store::Etcd, &net_conf(json!({"Type": "vxlan"})));
+    let folder = stage.folder.clone();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    stage.router.sh(&format!(
+        "cd {} && exec 2>/dev/null; for ca in ca stranger; do openssl req -x509 {key} -keyout $ca.key -out $ca.pem -days 2 -subj /CN=$ca; done \
+         && echo subjectAltName=IP:192.168.10.1 > server.ext && openssl req {key} -keyout server.key -out server.csr -subj /CN=server \
+         && openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile server.ext -out server.pem \
+         && cp stranger.pem trusted.pem",
+        folder.display()
+    ));
+    let mut etcd = stage.router.command("etcd");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let url = "https://192.168.10.1:2479";
+    etcd.args(["--data-dir", &path("secured"), "--unsafe-no-fsync", "--logger", "zap"]);
+    etcd.args([
+        "--listen-client-urls",
+        url,
+        "--advertise-client-urls",
+        url,
+        "--listen-peer-urls",
+        "http://127.0.0.1:2480",
+    ]);
+    etcd.args(["--cert-file", &path("server.pem"), "--key-file", &path("server.key")]);
+    stage.router.accompany(Process::start(etcd));
+    let conf = json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}});
+    let put = format!(
+        "ETCDCTL_API=3 etcdctl --endpoints {url} --cacert {} put /coreos.com/network/config '{conf}'",
+        path("ca.pem")
+    );
+    stage.wait_until("etcd takes the config", |stage| stage.router.can(&put));
+
+    stage.start_agent(1, &["--etcd-endpoints", url, "--etcd-cafile", &path("trusted.pem")]);
+    stage.wait_until("it is told", |stage| {
+        stage.status(1)["problems"].to_string().contains("invalid peer certificate")
+    });
+    // The right authority, in the same file: nobody has to start the agent anew.
+    stage.router.sh(&format!("cp {} {}", path("ca.pem"), path("trusted.pem")));
+    stage.wait_ready(1);
+}

@@ -1,0 +1,174 @@
+//! BGP by real BIRDs: between the nodes, and to a router outside that learns of blocks and reaches pods.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use serde_json::{json, Value};
+
+use crate::blocks::{ready, start, Pool};
+use crate::stage::{Stage, Store};
+
+const BARE: [Pool<'_>; 1] = [("v4", "10.244.0.0/16", "")];
+
+/// The router's own BIRD: it speaks to every node, and has no other way to pods.
+const TOP_OF_RACK: &str = r#"
+router id 192.168.10.1;
+log stderr all;
+protocol device {}
+protocol direct { ipv4; interface "lan*"; }
+protocol kernel { ipv4 { export filter { if (source = RTS_BGP) then accept; reject; }; }; }
+template bgp node { local as 64700; neighbor as 64512; multihop; graceful restart on; ipv4 { import all; export none; }; }
+protocol bgp n1 from node { neighbor 192.168.10.11; }
+protocol bgp n2 from node { neighbor 192.168.10.12; }
+protocol bgp n3 from node { neighbor 192.168.20.13; }
+"#;
+
+/// A stage whose BIRDs end with it: they outlive those who started them.
+struct Speaking(Stage);
+
+impl Deref for Speaking {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.0
+    }
+}
+
+impl DerefMut for Speaking {
+    fn deref_mut(&mut self) -> &mut Stage {
+        &mut self.0
+    }
+}
+
+impl Drop for Speaking {
+    fn drop(&mut self) {
+        let end = "for pid in /run/podwire/bird/bird.pid /run/tor/bird.pid; do [ ! -s $pid ] || kill -9 $(cat $pid); done";
+        for number in 1..=3 {
+            self.0.kill_agent(number);
+            self.0.node(number).try_sh(end);
+        }
+        self.0.router.try_sh(end);
+    }
+}
+
+fn speaking(wires: [u8; 3]) -> Speaking {
+    Speaking(ready(Store::Etcd, wires, &BARE, &["--bgp"]))
+}
+
+/// Three nodes with BIRDs, and one at the router.
+fn stage() -> Speaking {
+    let stage = speaking([10, 10, 20]);
+    put(
+        &stage,
+        "bgppeers",
+        "tor10",
+        &json!({"peerIP": "192.168.10.1", "asNumber": 64700, "nodeSelector": "all()"}),
+    );
+    stage.router.write("/run/tor/bird.conf", TOP_OF_RACK);
+    stage.router.sh("bird -c /run/tor/bird.conf -s /run/tor/bird.ctl -P /run/tor/bird.pid");
+    stage.wait_until("all sessions are up", |stage| (1..=3).all(|number| established(stage, number) == 3));
+    stage
+}
+
+/// Writes an object as calicoctl does it.
+fn put(stage: &Stage, plural: &str, name: &str, spec: &Value) {
+    let object = json!({"apiVersion": "projectcalico.org/v3", "metadata": {"name": name}, "spec": spec});
+    stage.etcdctl(&format!("put /calico/resources/v3/projectcalico.org/{plural}/{name} '{object}'"));
+}
+
+fn established(stage: &Stage, number: u8) -> usize {
+    let status = stage.status(number);
+    let sessions = status["roads"]["sessions"].as_object();
+    sessions
+        .into_iter()
+        .flatten()
+        .filter(|(_, state)| state.as_str().is_some_and(|it| it.starts_with("Established")))
+        .count()
+}
+
+fn bird_pid(stage: &Stage, number: u8) -> String {
+    stage.node(number).sh("cat /run/podwire/bird/bird.pid").trim().to_owned()
+}
+
+/// What the router knows of pods.
+fn learned(stage: &Stage) -> Vec<String> {
+    let routes = stage.router.sh("ip route show proto bird | sed 's/ .*//' | sort");
+    routes.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn nodes_and_a_router_outside_learn_of_blocks_and_reach_pods() {
+    let mut stage = stage();
+    stage.wait_until("a route for each node's block", |stage| learned(stage).len() == 3);
+    assert!(learned(&stage).iter().all(|route| route.ends_with("/26")), "blocks, and no single pod");
+    stage.assert_model_holds_in(1);
+    for number in 1..=3 {
+        let pod = stage.address(number, &format!("pod{number}"));
+        stage.router.sh(&format!("ping -c 1 -W 5 {pod}"));
+    }
+    let own = stage.node(1).json("ip -j route show proto bird");
+    assert_eq!(own.as_array().map(Vec::len), Some(2), "{own:#}");
+
+    // A BIRD that is killed is started again, and no packet is lost meanwhile.
+    let killed = bird_pid(&stage, 1);
+    let lost = stage.lost_while(3, 1, |stage| {
+        stage.node(1).sh(&format!("kill -9 {killed}"));
+        stage.wait_until("another BIRD", |stage| {
+            stage.node(1).can("test -s /run/podwire/bird/bird.pid")
+                && bird_pid(stage, 1) != killed
+                && established(stage, 1) == 3
+        });
+    });
+    assert_eq!(lost, 0, "graceful restart");
+
+    // So is an agent: its BIRD goes on.
+    let pid = bird_pid(&stage, 1);
+    stage.kill_agent(1);
+    start(&mut stage, 1, &["--bgp"]);
+    stage.wait_until("it is back", |stage| established(stage, 1) == 3);
+    assert_eq!(bird_pid(&stage, 1), pid);
+
+    // A node that is drained has no pods and gives its blocks up: nobody leads there any more.
+    stage.kill_agent(3);
+    let pid = bird_pid(&stage, 3);
+    stage.node(3).sh(&format!("kill {pid}"));
+    stage.wait_until("the router forgets it", |stage| learned(stage).len() == 2);
+}
+
+#[test]
+fn filters_reflectors_and_mistakes() {
+    let stage = speaking([10, 10, 10]);
+    stage.wait_until("the mesh", |stage| (1..=3).all(|number| established(stage, number) == 2));
+    // n3 is the reflector, and there is no mesh.
+    let name = "/calico/resources/v3/projectcalico.org/nodes/n3";
+    let text = stage.etcdctl(&format!("get {name} --print-value-only"));
+    let mut node: Value = serde_json::from_str(text.trim()).expect("the node");
+    node["metadata"]["labels"]["reflector"] = "yes".into();
+    node["spec"]["bgp"]["routeReflectorClusterID"] = "244.0.0.1".into();
+    stage.etcdctl(&format!("put {name} '{node}'"));
+    put(
+        &stage,
+        "bgppeers",
+        "reflector",
+        &json!({"nodeSelector": "all()", "peerSelector": "reflector == \"yes\""}),
+    );
+    put(&stage, "bgpconfigurations", "default", &json!({"nodeToNodeMeshEnabled": false, "asNumber": 64512}));
+    stage.wait_until("one session, and two of the reflector", |stage| {
+        (established(stage, 1), established(stage, 2), established(stage, 3)) == (1, 1, 2)
+    });
+    stage.wait_until("routes to all by the reflector", |stage| {
+        stage.node(1).json("ip -j route show proto bird").as_array().map(Vec::len) == Some(2)
+    });
+    stage.assert_model_holds_in(1);
+
+    // A peer with a filter that nobody understands is left out, and that is told; the others stay.
+    put(&stage, "bgpfilters", "odd", &json!({"exportV4": [{"action": "Reject", "communities": {}}]}));
+    put(&stage, "bgppeers", "odd", &json!({"peerIP": "192.168.10.1", "asNumber": 1, "filters": ["odd"]}));
+    stage.wait_until("it is told", |stage| {
+        let problem = stage.status(1)["roads"]["problems"]["BGP"].clone();
+        problem.as_str().is_some_and(|text| text.contains("BGPPeer odd is left out"))
+    });
+    assert_eq!(established(&stage, 1), 1);
+    std::thread::sleep(Duration::from_millis(200));
+    stage.assert_model_holds_in(1);
+}

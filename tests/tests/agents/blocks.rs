@@ -1,0 +1,192 @@
+//! `podwire node` on three nodes: pods are routed, and their addresses are of blocks in one store.
+
+use podwire_tests::podwire;
+use serde_json::{json, Value};
+
+use crate::stage::{net_conf, Stage, Store};
+
+/// A pool, and the flags of `podwire ipam pool` that say what is put around its packets.
+pub type Pool<'a> = (&'a str, &'a str, &'a str);
+
+pub const DUAL: [Pool<'_>; 2] =
+    [("v4", "10.244.0.0/16", "--vxlan always"), ("v6", "fd44:244::/112", "--vxlan always")];
+
+/// Two nodes on one wire, the third behind a router.
+const WIRES: [u8; 3] = [10, 10, 20];
+
+/// How nodes reach the store.
+pub fn store(stage: &Stage) -> String {
+    match stage.store {
+        Store::Etcd => "http://192.168.10.1:2379".into(),
+        _ => stage.folder.join("ipam.db").display().to_string(),
+    }
+}
+
+/// What `podwire ipam …` says, asked at the router.
+#[track_caller]
+pub fn ipam(stage: &Stage, words: &str) -> String {
+    stage.router.sh(&format!("{} ipam {words} --store {}", podwire(), store(stage)))
+}
+
+/// A store with pools, and no agent yet.
+pub fn stage(kind: Store, wires: [u8; 3], pools: &[Pool<'_>]) -> Stage {
+    let stage = Stage::on_wires(kind, &net_conf(json!({"Type": "vxlan"})), wires);
+    for (name, cidr, flags) in pools {
+        ipam(&stage, &format!("pool {name} {cidr} {flags}"));
+    }
+    stage
+}
+
+pub fn start(stage: &mut Stage, number: u8, flags: &[&str]) {
+    let (store, name) = (store(stage), format!("n{number}"));
+    let stock: &[&str] = if flags.contains(&"--stock") { &[] } else { &["--stock", "4"] };
+    let words = ["node", "--store", &store, "--node", &name, "--healthz-port", "8081"];
+    stage.start(number, &words, &[flags, stock].concat());
+}
+
+/// The list of plugins that an operator writes.
+fn write_network(stage: &Stage, number: u8, families: usize) {
+    let kind = if stage.store == Store::Etcd { "etcdv3" } else { "sqlite" };
+    let plugin = json!({
+        "type": "calico", "nodename": format!("n{number}"), "datastore_type": kind,
+        "etcd_endpoints": store(stage), "sqlite_path": store(stage),
+        "ipam": {"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": (families == 2).to_string()},
+    });
+    let list = json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [plugin]});
+    stage.node(number).write("/run/cni-conf/10-calico.conflist", &list.to_string());
+}
+
+pub fn is_ready(stage: &Stage, number: u8) -> bool {
+    let status = stage.status(number);
+    status["roads"]["ready"] == true && status["addresses"]["stock"].as_u64() > Some(0)
+}
+
+/// Every node, ready, with a pod.
+pub fn ready(kind: Store, wires: [u8; 3], pools: &[Pool<'_>], flags: &[&str]) -> Stage {
+    let mut stage = stage(kind, wires, pools);
+    (1..=3).for_each(|number| start(&mut stage, number, flags));
+    for number in 1..=3 {
+        stage.wait_until("an agent with a stock", |stage| is_ready(stage, number));
+        write_network(&stage, number, pools.len());
+        stage.add_pod(number, &format!("pod{number}"));
+    }
+    stage.wait_until("roads to both others", |stage| (1..=3).all(|number| has_roads(stage, number)));
+    stage
+}
+
+fn has_roads(stage: &Stage, number: u8) -> bool {
+    let roads = &stage.status(number)["roads"];
+    roads["peers"] == 2 && roads["refused"] == json!([]) && roads["problems"] == json!({})
+}
+
+fn routes(stage: &Stage, number: u8) -> Value {
+    stage.node(number).json("ip -j route show proto 112")
+}
+
+#[test]
+fn pods_are_routed_over_a_vxlan_as_calicos() {
+    for kind in [Store::Embedded, Store::Etcd] {
+        let stage = ready(kind, WIRES, &DUAL, &[]);
+        stage.assert_model_holds();
+        let node = stage.node(1);
+        let link = &node.json("ip -j -d link show vxlan.calico")[0];
+        let data = &link["linkinfo"]["info_data"];
+        assert_eq!((&data["id"], &data["port"]), (&json!(4096), &json!(4789)), "{link}");
+        assert_eq!(link["address"], calicos_mac("n1"), "{kind:?}");
+        assert_eq!(node.sh("bridge fdb show dev vxlan.calico | grep -c 'dst 192.168'").trim(), "2");
+        let routes = routes(&stage, 1);
+        let blocks = || routes.as_array().into_iter().flatten();
+        assert_eq!(blocks().filter(|route| route["dev"] == "vxlan.calico").count(), 2, "{routes:#}");
+        assert_eq!(blocks().filter(|route| route["type"] == "blackhole").count(), 1, "{routes:#}");
+    }
+}
+
+/// As its own node agent computes it.
+fn calicos_mac(node: &str) -> String {
+    let script = "import hashlib,sys; print(':'.join(['66']+['%02x'%b for b in hashlib.sha1(sys.argv[1].encode()).digest()[:5]]))";
+    let said = std::process::Command::new("python3").args(["-c", script, node]).output().expect("python3");
+    String::from_utf8(said.stdout).expect("text").trim().into()
+}
+
+#[test]
+fn across_subnets_only_the_tunnel_is_used() {
+    let pools = [("v4", "10.244.0.0/16", "--vxlan cross-subnet --nat-outgoing")];
+    let stage = ready(Store::Embedded, WIRES, &pools, &[]);
+    stage.assert_model_holds_in(1);
+    let routes = routes(&stage, 1);
+    let over =
+        |device: &str| routes.as_array().into_iter().flatten().filter(|route| route["dev"] == device).count();
+    assert_eq!((over("eth0"), over("vxlan.calico")), (1, 1), "{routes:#}");
+    // The router is the world: it has no way to pods, and answers because it sees the node.
+    stage.router.sh("ip address add 203.0.113.7/32 dev lo");
+    stage.node(1).sh("ip netns exec pod1 ping -c 1 -W 5 203.0.113.7");
+}
+
+#[test]
+fn what_is_deleted_by_hand_comes_back_and_a_killed_agent_loses_no_packet() {
+    let mut stage = ready(Store::Embedded, WIRES, &DUAL, &[]);
+    let before = stage
+        .node(1)
+        .sh("ip route show proto 112; ip -6 route show proto 112; nft list table inet podwire_fabric");
+    for damage in ["ip link delete vxlan.calico", "ip route flush proto 112", "nft flush ruleset"] {
+        stage.node(1).sh(damage);
+        stage.wait_until(damage, |stage| {
+            stage.node(1).sh("ip route show proto 112; ip -6 route show proto 112; nft list table inet podwire_fabric 2>/dev/null || true") == before
+        });
+    }
+    stage.assert_model_holds();
+    let lost = stage.lost_while(1, 3, |stage| {
+        for _ in 0..3 {
+            stage.kill_agent(1);
+            start(stage, 1, &[]);
+            stage.wait_until("it is back", |stage| is_ready(stage, 1));
+        }
+    });
+    assert_eq!(lost, 0);
+    stage.assert_model_holds();
+}
+
+#[test]
+fn without_the_store_roads_stay_and_pods_come_and_afterwards_all_is_told() {
+    let mut stage = ready(Store::Etcd, WIRES, &DUAL, &[]);
+    stage.etcd = None;
+    stage.wait_until("it is told", |stage| stage.status(1)["roads"]["problems"]["the store"].is_string());
+    stage.assert_model_holds();
+    // The stock was filled before.
+    stage.add_pod(1, "late");
+    stage.assert_model_holds();
+    stage.start_etcd();
+    stage.wait_until("the store knows of it", |stage| {
+        let status = stage.status(1);
+        status["addresses"]["untold"] == 0 && status["roads"]["problems"] == json!({})
+    });
+    let address = stage.address(1, "late");
+    assert!(ipam(&stage, &format!("show --ip {address}")).contains("n1"));
+    let check = ipam(&stage, "check");
+    assert!(check.contains("everything fits together"), "{check}");
+}
+
+#[test]
+fn an_address_of_anothers_block_has_a_road_of_its_own() {
+    // Two blocks for three nodes: the last one borrows.
+    let pools = [("v4", "10.244.0.0/28", "--block-size 29")];
+    let mut stage = stage(Store::Embedded, [10; 3], &pools);
+    for number in [1, 2] {
+        start(&mut stage, number, &["--stock", "1"]);
+        stage.wait_until("a stock", |stage| is_ready(stage, number));
+    }
+    start(&mut stage, 3, &["--stock", "1"]);
+    stage.wait_until("a stock of others' addresses", |stage| is_ready(stage, 3));
+    for number in 1..=3 {
+        write_network(&stage, number, 1);
+        stage.add_pod(number, &format!("pod{number}"));
+    }
+    stage.wait_until("roads", |stage| {
+        (1..=3).all(|number| stage.status(number)["roads"]["refused"] == json!([]))
+    });
+    let borrowed = stage.address(3, "pod3");
+    stage.wait_until("a road to one address", |stage| {
+        stage.node(1).sh("ip route show proto 112").contains(&format!("{borrowed} via"))
+    });
+    stage.assert_model_holds_in(1);
+}

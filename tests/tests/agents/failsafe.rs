@@ -1,0 +1,103 @@
+//! The node itself is nobody's subject: whatever policies say, it reaches its pods and the outside, and the outside reaches it.
+
+use podwire_tests::{Node, Process};
+
+use crate::cutting::STREAM;
+use crate::policies::{add_all, reaches, stage_without_agents, start_with, FOLDER};
+use crate::seeing::metric;
+use crate::stage::Stage;
+
+/// Everything is denied to every pod, in both directions, by everybody who could.
+const NOTHING: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: nothing, namespace: shop}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: nothing}
+spec:
+  tier: Admin
+  priority: 0
+  subject: {namespaces: {}}
+  ingress: [{action: Deny, from: [{namespaces: {}}]}]
+  egress: [{action: Deny, to: [{namespaces: {}}, {nodes: {}}, {networks: [0.0.0.0/0, "::/0"]}]}]
+"#;
+const NODE: &str = "192.168.10.11";
+const OUTSIDE: &str = "192.168.10.1";
+
+/// Takes connections at a port, for as long as it lives.
+fn serve(node: &Node, pod: Option<&str>, port: u16) -> Process {
+    let script = format!("import socket; s = socket.create_server(('', {port}))\nwhile True: s.accept()");
+    let inside = pod.map(|pod| format!("ip netns exec {pod} ")).unwrap_or_default();
+    let mut command = node.command("sh");
+    command.args(["-c", &format!("exec {inside}python3 -c \"{script}\"")]);
+    Process::start(command)
+}
+
+fn connects(node: &Node, inside: &str, address: &str, port: u16) -> bool {
+    let script = format!("import socket; socket.create_connection(('{address}', {port}), 2)");
+    node.can(&format!("{inside} python3 -c \"{script}\" 2>/dev/null"))
+}
+
+/// What must always be so: probes, whoever administers the node, and the node's way to its API server.
+#[track_caller]
+fn assert_node_is_free(stage: &Stage) {
+    let db = stage.address(1, "db");
+    assert!(connects(stage.node(1), "", &db, 8080), "the node reaches its pod");
+    assert!(stage.node(1).can(&format!("ping -c 1 -W 2 {db} > /dev/null")), "the node pings its pod");
+    assert!(connects(&stage.router, "", NODE, 9001), "the outside reaches the node");
+    assert!(connects(stage.node(1), "", OUTSIDE, 9002), "the node reaches the outside");
+}
+
+#[test]
+fn whatever_policies_deny_the_node_reaches_its_pods_and_the_outside_and_the_outside_reaches_the_node() {
+    for chain in ["bridge", "ptp"] {
+        let mut stage = stage_without_agents();
+        start_with(&mut stage, chain, &["--policy-cut"]);
+        add_all(&stage);
+        let _servers = [
+            serve(stage.node(1), Some("db"), 8080),
+            serve(stage.node(1), None, 9001),
+            serve(&stage.router, None, 9002),
+        ];
+        stage.wait_until("all listen", |stage| {
+            connects(stage.node(1), "", &stage.address(1, "db"), 8080)
+                && connects(&stage.router, "", NODE, 9001)
+                && connects(stage.node(1), "", OUTSIDE, 9002)
+        });
+        // A probe that stands, beside those that come.
+        let db = stage.address(1, "db");
+        stage.node(1).write("/run/test/stream.py", STREAM);
+        let end = |inside: &str, role: &str| {
+            let mut command = stage.node(1).command("sh");
+            let words = format!("{inside} python3 /run/test/stream.py tcp {role} {db} 7001 /run/test/probe");
+            command.args(["-c", &format!("exec {words}")]);
+            Process::start(command)
+        };
+        let _listener = end("ip netns exec db", "listen count");
+        stage.wait_until("it listens", |stage| stage.node(1).can("test -e /run/test/probe.listens"));
+        let _probe = end("", "connect send");
+        let count = |stage: &Stage| -> u64 {
+            let said = stage.node(1).try_sh("cat /run/test/probe");
+            String::from_utf8_lossy(&said.stdout).trim().parse().unwrap_or(0)
+        };
+        stage.wait_until("it is probed", |stage| count(stage) > 5);
+
+        stage.node(1).write(&format!("{FOLDER}/nothing.yaml"), NOTHING);
+        stage.wait_until("pods reach nobody", |stage| !reaches(stage, "web", "db"));
+        for (address, port) in [(NODE, 9001), (OUTSIDE, 9002), (db.as_str(), 8080)] {
+            let inside = "ip netns exec web";
+            assert!(!connects(stage.node(1), inside, address, port), "{chain}: {address} is closed for pods");
+        }
+        assert_node_is_free(&stage);
+        let before = count(&stage);
+        stage.wait_until("the standing probe goes on", |stage| count(stage) > before + 20);
+        assert_eq!(metric(&stage, "failures_total", &[]), Some(0), "{chain}");
+
+        // Also while nobody is there who could mend anything.
+        stage.kill_agent(1);
+        assert_node_is_free(&stage);
+    }
+}

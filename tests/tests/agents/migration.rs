@@ -1,0 +1,286 @@
+//! A cluster of flanneld and Go plugins changes to podwire node by node, and back, while packets cross it. flanneld is the
+//! real one; it and our agent are started with the same words.
+
+use podwire_tests::{flanneld, go_flannel, ours, podwire, Process, GO};
+use serde_json::{json, Value};
+
+use super::api_server::{self, Kubernetes};
+use super::pings::{Pings, Way};
+use super::stage::{Stage, Store};
+
+const ETCD: &str = "http://192.168.10.1:2379";
+/// Where pods are seen with their node's address: there is no way back to theirs.
+const WORLD: (&str, &str) = ("world", "192.168.10.1");
+/// As kube-flannel's.
+const LIST: &str = r#"{"name": "cbr0", "cniVersion": "0.3.1", "plugins": [
+  {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
+const LIST_FILE: &str = "/run/cni-conf/10-flannel.conflist";
+
+/// The cluster, and where its programs are.
+struct Migration {
+    stage: Stage,
+    /// Where nodes are known, if not in etcd.
+    kubernetes: Option<Kubernetes>,
+    /// For both programs.
+    flags: Vec<String>,
+    flanneld: &'static str,
+    /// Folders of plugins.
+    go: [String; 2],
+}
+
+/// What must not change when the program on a node does.
+#[derive(Debug, PartialEq)]
+struct Facts {
+    subnet_env: String,
+    /// What the node has told of itself: its lease in etcd, or its annotations.
+    told: String,
+    /// The VXLAN device's number and hardware address.
+    device: String,
+}
+
+impl Migration {
+    /// Nodes that are known in etcd. None, and said so, where there is no flanneld.
+    fn in_etcd(backend: Value, wires: [u8; 3]) -> Option<Migration> {
+        flanneld()?;
+        let stage = Stage::on_wires(Store::Etcd, &conf(backend), wires);
+        Migration::start(stage, None, &["--etcd-endpoints", ETCD])
+    }
+
+    /// Nodes that are known in Kubernetes. None, and said so, where there is no API server or no flanneld.
+    fn in_kubernetes(backend: Value) -> Option<Migration> {
+        flanneld()?;
+        let conf = conf(backend);
+        let stage = Stage::new(Store::Embedded, &conf);
+        let kubernetes = Kubernetes::start(&stage)?;
+        for machine in &stage.nodes {
+            machine.node.write("/run/test/net-conf.json", &conf.to_string());
+        }
+        let flags = ["--kube-subnet-mgr", "--kubeconfig-file", &kubernetes.kubeconfig.clone()];
+        let file = ["--net-config-path", "/run/test/net-conf.json"];
+        Migration::start(stage, Some(kubernetes), &[flags.as_slice(), &file].concat())
+    }
+
+    /// flanneld on each node, and two pods of Go plugins.
+    fn start(stage: Stage, kubernetes: Option<Kubernetes>, flags: &[&str]) -> Option<Migration> {
+        let both = flags.iter().chain(&["--ip-masq", "--healthz-port", "8081"]);
+        let flags = both.map(ToString::to_string).collect();
+        let go = [go_flannel()?.into(), GO.into()];
+        let mut all = Migration { stage, kubernetes, flags, flanneld: flanneld()?, go };
+        for number in 1..=3 {
+            all.start_flanneld(number);
+            all.stage.node(number).write(LIST_FILE, LIST);
+            let go = all.go.clone();
+            all.attach(number, &format!("pod{number}"), &go);
+            all.attach(number, &format!("spare{number}"), &go);
+        }
+        all.wait_for_roads();
+        Some(all)
+    }
+
+    /// flanneld says that it is ready before it has heard of the others.
+    fn wait_for_roads(&self) {
+        for number in 1..=3 {
+            self.stage.wait_until(&format!("n{number} has both roads"), |stage| {
+                stage.node(number).sh("ip route | grep -c '^10.244.*via' || true").trim() == "2"
+            });
+        }
+    }
+
+    fn start_flanneld(&mut self, number: u8) {
+        let machine = &mut self.stage.nodes[usize::from(number) - 1];
+        let mut command = machine.node.command(self.flanneld);
+        command.args(&self.flags).env("NODE_NAME", format!("n{number}"));
+        machine.agent = Some(Process::start(command));
+        // Two threads put the rules, to masquerade and to forward; each says when it has, whatever else is said meanwhile.
+        self.stage.wait_until(&format!("flanneld on n{number} is ready"), |stage| {
+            let said =
+                |words: &str| stage.machine(number).agent.as_ref().map_or(0, |one| one.count(&[words]));
+            said("Running backend.") == 1 && said("bootstrap done") == 2
+        });
+    }
+
+    fn start_agent(&mut self, number: u8) {
+        let machine = &mut self.stage.nodes[usize::from(number) - 1];
+        let mut command = machine.node.command(&podwire());
+        command.arg("agent").args(&self.flags).env("NODE_NAME", format!("n{number}"));
+        command.args(["--cni-network", "flannel", "--cni-conflist", LIST_FILE, "--cni-version", "0.3.1"]);
+        machine.agent = Some(Process::start(command));
+        self.stage.wait_until(&format!("n{number} is ready with both peers"), |stage| {
+            let status = stage.status(number);
+            status["phase"] == "ready" && status["peers"] == 2
+        });
+    }
+
+    /// As systemd or Kubernetes does it.
+    fn stop(&mut self, number: u8) {
+        self.stage.nodes[usize::from(number) - 1].agent.take().expect("a program").stop();
+    }
+
+    /// flanneld's node becomes ours.
+    fn take_over(&mut self, number: u8) {
+        self.stop(number);
+        self.start_agent(number);
+        let rules = self.rules(number);
+        assert!(rules.contains("table inet podwire_fabric") && !rules.contains("FLANNEL"), "{rules}");
+    }
+
+    /// Our node becomes flanneld's.
+    fn give_back(&mut self, number: u8) {
+        self.stop(number);
+        self.start_flanneld(number);
+        self.stage.node(number).write(LIST_FILE, LIST);
+        self.stage.node(number).sh(&format!("{} agent --retire", podwire()));
+        let rules = self.rules(number);
+        assert!(!rules.contains("podwire") && rules.contains("FLANNEL-POSTRTG"), "{rules}");
+        let ours = self.stage.node(number).sh("ip route show proto 112; ip link show | grep podwire || true");
+        assert_eq!(ours, "");
+    }
+
+    fn rules(&self, number: u8) -> String {
+        self.stage.node(number).sh("nft list ruleset")
+    }
+
+    fn facts(&self, number: u8) -> Facts {
+        let node = self.stage.node(number);
+        let env = node.sh("cat /run/flannel/subnet.env");
+        Facts {
+            told: match &self.kubernetes {
+                Some(_) => api_server::annotations(&self.stage, number).to_string(),
+                None => self.lease(&env),
+            },
+            device: node.sh("ip -o link show flannel.1 | sed 's/:.*ether / /; s/ brd.*//' || true"),
+            subnet_env: env,
+        }
+    }
+
+    /// What stands under the key of the range in `subnet.env`.
+    fn lease(&self, env: &str) -> String {
+        let own = env.lines().find_map(|line| line.strip_prefix("FLANNEL_SUBNET=")).expect("a range");
+        let key = format!("/coreos.com/network/subnets/{}", own.replace(".1/", ".0-"));
+        let said = self.stage.router.sh(&format!("ETCDCTL_API=3 etcdctl --endpoints {ETCD} get {key}"));
+        assert!(said.contains("PublicIP"), "{key}: {said}");
+        said
+    }
+
+    fn attach(&mut self, number: u8, pod: &str, plugins: &[String]) {
+        self.stage.node(number).pod(pod);
+        self.plugins(number, "add", pod, plugins);
+        self.stage.nodes[usize::from(number) - 1].pods.push(pod.into());
+    }
+
+    /// The pod goes, and its address with it.
+    fn detach(&mut self, number: u8, pod: &str, plugins: &[String]) {
+        let address = self.stage.address(number, pod);
+        let kept = format!("test -e /var/lib/cni/networks/cbr0/{address}");
+        assert!(self.stage.node(number).can(&kept), "{pod}");
+        self.plugins(number, "del", pod, plugins);
+        assert!(!self.stage.node(number).can(&kept), "{pod}");
+        assert!(!self.stage.node(number).can(&format!("ip -n {pod} link show eth0")), "{pod}");
+        self.stage.node(number).sh(&format!("ip netns delete {pod}"));
+        self.stage.nodes[usize::from(number) - 1].pods.retain(|one| one != pod);
+    }
+
+    fn plugins(&self, number: u8, verb: &str, pod: &str, plugins: &[String]) {
+        let folders: Vec<String> = plugins.iter().map(|folder| format!("--plugin-dir {folder}")).collect();
+        let (tool, folders) = (podwire(), folders.join(" "));
+        let script = format!("{tool} cni {verb} cbr0 {pod} --conf-dir /run/cni-conf {folders}");
+        self.stage.node(number).sh(&script);
+    }
+
+    /// From every node's first pod to every other's, and to others.
+    fn pings(&self, others: &[(&str, &str)]) -> Pings {
+        let pods: Vec<(u8, String)> = (1..=3).map(|number| (number, format!("pod{number}"))).collect();
+        let mut targets: Vec<(&str, String)> =
+            pods.iter().map(|(number, pod)| (pod.as_str(), self.stage.address(*number, pod))).collect();
+        targets.extend(others.iter().map(|(name, address)| (*name, address.to_string())));
+        let ways = pods.iter().flat_map(|(number, pod)| {
+            let others = targets.iter().filter(move |(name, _)| name != pod);
+            others.map(move |(to, address)| Way { node: *number, pod, to, address })
+        });
+        Pings::start(&self.stage, ways)
+    }
+}
+
+fn conf(backend: Value) -> Value {
+    json!({"Network": "10.244.0.0/16", "Backend": backend})
+}
+
+/// A question to whatever program the node has.
+fn asked(path: &str) -> String {
+    format!("python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/{path}', timeout=5).read().decode())\" 2>/dev/null")
+}
+
+fn goes_there_and_back(mut cluster: Migration) {
+    let (ours, go) = ([ours()], cluster.go.clone());
+    let before: Vec<Facts> = (1..=3).map(|number| cluster.facts(number)).collect();
+    let pings = cluster.pings(&[WORLD]);
+    for number in 1..=3 {
+        cluster.take_over(number);
+        assert_eq!(cluster.facts(number), before[usize::from(number) - 1]);
+        // Pods of both kinds of plugins side by side, and one kind takes away what the other made.
+        cluster.attach(number, &format!("new{number}"), &ours);
+        cluster.detach(number, &format!("spare{number}"), &ours);
+        cluster.stage.assert_model_holds_in(1);
+    }
+    for number in [2, 1, 3] {
+        cluster.give_back(number);
+        assert_eq!(cluster.facts(number), before[usize::from(number) - 1]);
+        cluster.detach(number, &format!("new{number}"), &go);
+        cluster.attach(number, &format!("late{number}"), &go);
+        cluster.stage.assert_model_holds_in(1);
+    }
+    assert_eq!(pings.stop(&cluster.stage), [""; 0]);
+}
+
+#[test]
+fn a_vxlan_of_flannel_is_taken_over_node_by_node_and_given_back_without_a_packet_lost() {
+    let Some(cluster) = Migration::in_etcd(json!({"Type": "vxlan"}), [10, 10, 20]) else { return };
+    goes_there_and_back(cluster);
+}
+
+#[test]
+fn flannels_routes_of_host_gw_are_taken_over_node_by_node_and_given_back_without_a_packet_lost() {
+    let Some(cluster) = Migration::in_etcd(json!({"Type": "host-gw"}), [10, 10, 10]) else { return };
+    goes_there_and_back(cluster);
+}
+
+#[test]
+fn flannels_nodes_in_kubernetes_are_taken_over_one_by_one_and_given_back_without_a_packet_lost() {
+    let Some(cluster) = Migration::in_kubernetes(json!({"Type": "vxlan"})) else { return };
+    goes_there_and_back(cluster);
+}
+
+#[test]
+fn in_a_mixed_cluster_a_restart_of_either_changes_nothing_and_a_node_that_leaves_is_forgotten() {
+    let Some(mut cluster) = Migration::in_etcd(json!({"Type": "host-gw"}), [10, 10, 10]) else { return };
+    cluster.take_over(1);
+    let changes = |cluster: &Migration| {
+        let metrics = cluster.stage.node(1).sh(&asked("metrics"));
+        metrics.lines().find(|line| line.contains("kernel_changes_total ")).expect("a number").to_string()
+    };
+    let (before, env) = (changes(&cluster), cluster.facts(2));
+    // Not to the world: a flanneld that starts empties its chains for a moment, and then masquerades nobody.
+    let pings = cluster.pings(&[]);
+    cluster.stop(2);
+    cluster.start_flanneld(2);
+    cluster.wait_for_roads();
+    assert_eq!((changes(&cluster), cluster.facts(2)), (before, env));
+    cluster.stop(1);
+    cluster.start_agent(1);
+    assert_eq!(pings.stop(&cluster.stage), [""; 0]);
+    // What was flanneld's route is ours, and goes with its node.
+    let env = cluster.stage.node(3).sh("cat /run/flannel/subnet.env");
+    let own = env.lines().find_map(|line| line.strip_prefix("FLANNEL_SUBNET=")).expect("a range");
+    let range = own.replace(".1/", ".0/");
+    assert!(cluster.stage.node(1).can(&format!("ip route show proto 112 | grep -q '^{range}'")));
+    cluster.stop(3);
+    let key = range.replace('/', "-");
+    cluster
+        .stage
+        .router
+        .sh(&format!("ETCDCTL_API=3 etcdctl --endpoints {ETCD} del /coreos.com/network/subnets/{key}"));
+    cluster.stage.wait_until("n1 forgets n3", |stage| {
+        !stage.node(1).can(&format!("ip route show | grep -q '^{range}'"))
+    });
+}

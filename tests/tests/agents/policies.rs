@@ -1,0 +1,309 @@
+//! Pods kept apart by policies from files: before they speak, while the agent is away, and after others broke the rules.
+
+use serde_json::json;
+
+use crate::stage::{net_conf, Stage, Store};
+use podwire_tests::{ours, podwire};
+
+/// In the namespace `shop` the database is for the web only.
+pub const POLICIES: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop, labels: {app: db}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: web}}}]
+"#;
+pub const FOLDER: &str = "/run/policies";
+
+pub fn stage() -> Stage {
+    stage_with("flannel")
+}
+
+pub fn stage_with(chain: &str) -> Stage {
+    let mut stage = stage_without_agents();
+    start(&mut stage, chain);
+    stage
+}
+
+/// Nobody enforces the policies yet.
+pub fn stage_without_agents() -> Stage {
+    let stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+    stage.node(1).sh(&format!("mkdir -p {FOLDER}"));
+    stage.node(1).write(&format!("{FOLDER}/shop.yaml"), POLICIES);
+    stage
+}
+
+pub fn start(stage: &mut Stage, chain: &str) {
+    start_with(stage, chain, &[]);
+}
+
+pub fn start_with(stage: &mut Stage, chain: &str, flags: &[&str]) {
+    let policies = format!("files:{FOLDER}");
+    let words = ["--policy", &policies, "--cni-version", "1.1.0", "--cni-network", chain];
+    let words: Vec<&str> = words.iter().chain(flags).copied().collect();
+    stage.start_agent(1, &words);
+    stage.wait_ready(1);
+}
+
+fn add(stage: &Stage, name: &str) -> (i32, String) {
+    add_by(stage, name, "/run/cni-conf")
+}
+
+/// By the list of plugins in this folder.
+pub fn add_by(stage: &Stage, name: &str, lists: &str) -> (i32, String) {
+    let node = stage.node(1);
+    node.pod(name);
+    let (podwire, plugins, pod) = (podwire(), ours(), format!("K8S_POD_NAME={name}"));
+    let words = [&podwire, "cni", "add", "cbr0", name, "--plugin-dir", &plugins, "--conf-dir", lists];
+    let args = ["--arg", "IgnoreUnknown=1", "--arg", "K8S_POD_NAMESPACE=shop", "--arg", &pod];
+    let words: Vec<&str> = words.into_iter().chain(args).collect();
+    let said = node.output(&words, &[]);
+    (said.status, said.stderr)
+}
+
+pub fn add_all(stage: &Stage) {
+    for name in ["web", "db", "other"] {
+        assert_eq!(add(stage, name), (0, String::new()), "{name}");
+    }
+}
+
+pub fn reaches(stage: &Stage, from: &str, to: &str) -> bool {
+    let address = stage.address(1, to);
+    stage.node(1).can(&format!("ip netns exec {from} ping -c 1 -W 1 {address} > /dev/null"))
+}
+
+#[track_caller]
+fn assert_kept_apart(stage: &Stage) {
+    assert!(reaches(stage, "web", "db"), "the policy allows it");
+    assert!(!reaches(stage, "other", "db"), "the policy does not allow it");
+    assert!(reaches(stage, "db", "other"), "no policy is about it");
+    let address = stage.address(1, "db");
+    assert!(stage.node(1).can(&format!("ping -c 1 -W 2 {address} > /dev/null")), "probes of the node pass");
+}
+
+#[test]
+fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
+    let stage = stage();
+    add_all(&stage);
+    assert_kept_apart(&stage);
+    let status = stage.status(1);
+    assert_eq!(
+        (&status["policies"]["enforced"], &status["policies"]["interfaces"]),
+        (&json!(true), &json!(3)),
+        "{status}"
+    );
+    // A mistake changes nothing.
+    stage.node(1).write(&format!("{FOLDER}/wrong.yaml"), "kind: [");
+    assert_kept_apart(&stage);
+    stage.node(1).sh(&format!("rm {FOLDER}/wrong.yaml"));
+    // What a file says from now on is so from now on.
+    stage.node(1).sh(&format!("mv {FOLDER}/shop.yaml /run/test/shop.yaml"));
+    stage.wait_until("without the policy all reach it", |stage| reaches(stage, "other", "db"));
+    stage.node(1).sh(&format!("mv /run/test/shop.yaml {FOLDER}/"));
+    stage.wait_until("the policy is back", |stage| !reaches(stage, "other", "db"));
+    assert_kept_apart(&stage);
+}
+
+/// Everybody on a bridge has an address that no policy knows.
+#[test]
+fn addresses_of_the_wire_are_no_way_around_policies() {
+    let stage = stage();
+    add_all(&stage);
+    let of = |pod: &str, scope: &str| {
+        let script = format!(
+            "ip -n {pod} -6 -o address show dev eth0 scope {scope} | sed 's/.*inet6 \\([0-9a-f:]*\\).*/\\1/'"
+        );
+        stage.node(1).sh(&script).trim().to_owned()
+    };
+    let ping = |from: &str, words: &str| {
+        stage.node(1).can(&format!("ip netns exec {from} ping -6 -c 1 -W 1 {words} > /dev/null"))
+    };
+    let (wire, global) = (of("db", "link"), of("db", "global"));
+    assert!(wire.starts_with("fe80:"), "{wire}");
+    assert!(ping("web", &global), "neighbours are found");
+    assert!(!ping("other", &format!("{wire}%eth0")), "the database is for the web only");
+    assert!(!ping("other", &format!("-I {}%eth0 {global}", of("other", "link"))), "with whatever address");
+}
+
+#[test]
+fn pods_that_calicos_plugin_attaches_are_kept_apart_like_others() {
+    let stage = stage();
+    let ranges = stage.status(1)["ranges"].clone();
+    let range = |range: &serde_json::Value| json!([{ "subnet": range }]);
+    let ranges: Vec<_> = ranges.as_array().expect("ranges").iter().map(range).collect();
+    let plugin = json!({ "type": "calico", "policy": {"type": "k8s"},
+        "ipam": { "type": "host-local", "ranges": ranges } });
+    let list = json!({ "cniVersion": "1.1.0", "name": "cbr0", "plugins": [plugin] });
+    stage.node(1).write("/run/test/calico/10-routed.conflist", &list.to_string());
+    for name in ["web", "db", "other"] {
+        assert_eq!(add_by(&stage, name, "/run/test/calico"), (0, String::new()), "{name}");
+    }
+    assert_kept_apart(&stage);
+    assert_eq!(stage.status(1)["policies"]["interfaces"], 3);
+}
+
+/// Each mistake, and what the log says of it.
+const MISTAKES: [(&str, &str); 3] = [
+    ("{podSelector: {matchLabels: {app: db}}, ingres: []}", "spec.ingres: no such field"),
+    (
+        "{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.7/24}}]}]}",
+        "198.51.100.7/24 has bits behind the prefix: it is read as 198.51.100.0/24",
+    ),
+    (
+        "{podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: 80, protocol: tcp}]}]}",
+        "none of TCP, UDP, SCTP",
+    ),
+];
+
+#[test]
+fn mistakes_in_policies_are_told_in_the_log_and_open_nothing() {
+    let mut stage = stage();
+    add_all(&stage);
+    for (number, (spec, told)) in MISTAKES.into_iter().enumerate() {
+        let name = format!("bad{number}");
+        let policy = format!(
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n"
+        );
+        stage.node(1).write(&format!("{FOLDER}/{name}.yaml"), &policy);
+        let agent = stage.nodes[0].agent.as_mut().expect("the agent");
+        agent.expect(&["WARN", &format!("NetworkPolicy shop/{name}: "), told]);
+    }
+    // Thousands of peers are no mistake.
+    let peers: Vec<String> =
+        (0..4000).map(|n| format!("{{ipBlock: {{cidr: 198.18.{}.{}/32}}}}", n / 125, n % 125 * 2)).collect();
+    let policy = format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: many, namespace: shop}}\n\
+         spec: {{podSelector: {{matchLabels: {{app: db}}}}, ingress: [{{from: [{}]}}]}}\n",
+        peers.join(", ")
+    );
+    stage.node(1).write(&format!("{FOLDER}/many.yaml"), &policy);
+    stage.wait_until("all are enforced", |stage| {
+        stage.node(1).can("nft list table inet podwire_policy | grep -qF 198.18.31.248")
+    });
+    assert_kept_apart(&stage);
+}
+
+#[test]
+fn rules_that_others_broke_come_back() {
+    let stage = stage();
+    add_all(&stage);
+    for damage in [
+        "nft flush ruleset",
+        "nft delete table inet podwire_policy",
+        "nft flush chain inet podwire_policy ingress",
+        "nft flush map inet podwire_policy ingress_4",
+    ] {
+        stage.node(1).sh(damage);
+        stage.wait_until(damage, |stage| !reaches(stage, "other", "db"));
+        stage.wait_until(damage, |stage| reaches(stage, "web", "db"));
+        assert_kept_apart(&stage);
+    }
+}
+
+#[test]
+fn while_the_agent_is_away_rules_stay_and_no_pod_comes_unguarded() {
+    let mut stage = stage();
+    add_all(&stage);
+    let before = stage.node(1).sh("nft -s list table inet podwire_policy");
+    stage.kill_agent(1);
+    assert_kept_apart(&stage);
+    let (status, said) = add(&stage, "late");
+    assert_eq!(status, 1, "{said}");
+    assert!(
+        said.contains("the policies of pod shop/late are not enforced") && said.contains("--policy"),
+        "{said}"
+    );
+    let left = stage.node(1).sh("ip -o link | grep -c 'master cni0'");
+    assert_eq!(left.trim(), "3", "the attempt leaves nothing");
+    let (podwire, plugins) = (podwire(), ours());
+    let words = [
+        &podwire,
+        "cni",
+        "status",
+        "cbr0",
+        "--plugin-dir",
+        &plugins,
+        "--conf-dir",
+        "/run/cni-conf",
+        "--json",
+    ];
+    let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
+    let said = stage.node(1).output(&words, &[]);
+    assert_ne!(said.status, 0, "nobody enforces: the network is not ready");
+    // Pods of before are known again, from the plugins' ledger; nothing changes.
+    start(&mut stage, "flannel");
+    stage.wait_until("all are known again", |stage| stage.status(1)["policies"]["interfaces"] == 3);
+    stage.wait_until("all is enforced again", |stage| stage.status(1)["policies"]["enforced"] == true);
+    assert_eq!(stage.node(1).sh("nft -s list table inet podwire_policy"), before);
+    assert_kept_apart(&stage);
+    assert_eq!(add(&stage, "again"), (0, String::new()));
+}
+
+#[test]
+fn a_pod_that_goes_is_forgotten_and_its_address_is_silent() {
+    let stage = stage();
+    add_all(&stage);
+    let address = stage.address(1, "other");
+    let (podwire, plugins) = (podwire(), ours());
+    let words =
+        [&podwire, "cni", "del", "cbr0", "other", "--plugin-dir", &plugins, "--conf-dir", "/run/cni-conf"];
+    let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
+    assert_eq!(stage.node(1).output(&words, &[]).status, 0);
+    stage.wait_until("it is forgotten", |stage| stage.status(1)["policies"]["interfaces"] == 2);
+    // Whoever takes the address without a word to anybody is not heard.
+    stage.node(1).sh(&format!("ip netns exec web ip address add {address}/24 dev eth0"));
+    let target = stage.address(1, "db");
+    let borrowed = format!("ip netns exec web ping -c 1 -W 1 -I {address} {target} > /dev/null");
+    assert!(!stage.node(1).can(&borrowed), "an address of this node that is no pod's");
+}
+
+/// Whether a datagram that `from` sends with the address `claimed` arrives at the database.
+pub fn arrives(stage: &Stage, from: &str, claimed: &str) -> bool {
+    let node = stage.node(1);
+    let (target, any) = match claimed.contains(':') {
+        true => (stage.address6(1, "db"), "::"),
+        false => (stage.address(1, "db"), "0.0.0.0"),
+    };
+    let listen = "use IO::Socket::IP; my $s = IO::Socket::IP->new(LocalHost => 'ANY', LocalPort => 7000, Proto => 'udp') or die; \
+                  print STDERR 'ready'; $SIG{ALRM} = sub { exit 1 }; alarm 3; recv($s, my $x, 9, 0); print 'heard'; exit 0";
+    let send = format!(
+        "use IO::Socket::IP; my $s = IO::Socket::IP->new(LocalHost => '{claimed}', PeerHost => '{target}', PeerPort => 7000, Proto => 'udp') or die; \
+         $s->send('!')"
+    );
+    node.write("/run/test/listen.pl", &listen.replace("ANY", any));
+    node.write("/run/test/send.pl", &send);
+    node.sh("rm -f /run/test/ready");
+    node.can(&format!(
+        "ip netns exec db perl /run/test/listen.pl 2>/run/test/ready & \
+         until [ -s /run/test/ready ]; do sleep 0.05; done; ip netns exec {from} perl /run/test/send.pl; wait $!"
+    ))
+}
+
+#[test]
+fn a_pod_cannot_speak_as_another() {
+    for chain in ["bridge", "ptp"] {
+        let mut stage = stage_with(chain);
+        add_all(&stage);
+        assert_kept_apart(&stage);
+        let (web, other) = (stage.address(1, "web"), stage.address(1, "other"));
+        assert!(arrives(&stage, "web", &web), "{chain}: its own address");
+        assert!(!arrives(&stage, "other", &other), "{chain}: the policy");
+        stage.node(1).sh(&format!("ip netns exec other ip address add {web}/32 dev eth0"));
+        assert!(!arrives(&stage, "other", &web), "{chain}: the web's address");
+        // It is that rule that keeps it from it, and nothing else.
+        stage.kill_agent(1);
+        let family = if chain == "ptp" { "inet" } else { "bridge" };
+        stage.node(1).sh(&format!("nft flush chain {family} podwire_policy from_pods"));
+        assert!(arrives(&stage, "other", &web), "{chain}: without the rule");
+    }
+}

@@ -1,0 +1,68 @@
+//! What a runtime sees while the node cannot carry traffic.
+
+use podwire_tests::{ours, podwire};
+use serde_json::json;
+
+use super::stage::{net_conf, Stage, Store};
+
+/// What `podwire cni status` says, and whether the network is ready.
+fn status(stage: &Stage) -> (bool, String) {
+    let words = [&podwire(), "cni", "status", "--plugin-dir", &ours(), "--conf-dir", "/run/cni-conf"];
+    let said = stage.node(1).output(&words, &[]);
+    (said.status == 0, format!("{}{}", said.stdout, said.stderr))
+}
+
+const LIST: &str = "test -e /run/cni-conf/10-podwire.conflist";
+
+#[test]
+fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
+    let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+    let wish = ["--not-ready", "status"];
+    stage.start_agent(1, &wish);
+    stage.wait_ready(1);
+    let (ready, said) = status(&stage);
+    assert!(ready, "{said}");
+
+    // Somebody puts a device of another kind in the place of ours.
+    stage.kill_agent(1);
+    stage.node(1).sh("ip link del flannel.1 && ip link add flannel.1 type bridge");
+    assert!(status(&stage).0, "nobody has looked yet");
+    stage.start_agent(1, &wish);
+    stage.wait_until("STATUS tells why", |stage| {
+        let (ready, said) = status(stage);
+        !ready && said.contains("50") && said.contains("flannel.1") && said.contains("is a bridge")
+    });
+    assert!(stage.node(1).can(LIST), "the list stays");
+    stage.node(1).sh("ip link del flannel.1");
+    stage.wait_until("STATUS is well again", |stage| status(stage).0);
+
+    // After a reboot the list is still there, and nothing else.
+    stage.kill_agent(1);
+    stage.node(1).sh("rm -r /run/podwire");
+    let (ready, said) = status(&stage);
+    assert!(!ready && said.contains("50") && said.contains("has not opened the roads"), "{said}");
+    stage.start_agent(1, &wish);
+    stage.wait_until("STATUS is well again", |stage| status(stage).0);
+}
+
+#[test]
+fn else_the_list_of_plugins_is_taken_away() {
+    let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+    stage.start_agent(1, &[]);
+    stage.wait_ready(1);
+    assert!(stage.node(1).can(LIST) && status(&stage).0);
+    stage.kill_agent(1);
+    stage.node(1).sh("ip link del flannel.1 && ip link add flannel.1 type bridge");
+    stage.start_agent(1, &[]);
+    stage.wait_until("the list goes", |stage| !stage.node(1).can(LIST));
+    stage.node(1).sh("ip link del flannel.1");
+    stage.wait_until("the list comes", |stage| stage.node(1).can(LIST));
+}
+
+#[test]
+fn a_list_whose_status_nobody_would_ask_for_is_refused() {
+    let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+    stage.start_agent(1, &["--not-ready", "status", "--cni-version", "1.0.0"]);
+    let agent = stage.nodes[0].agent.as_mut().expect("the agent");
+    agent.expect(&["STATUS came with 1.1.0"]);
+}

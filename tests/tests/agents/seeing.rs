@@ -1,0 +1,206 @@
+//! What policies drop can be seen: counted in the metrics, and told in the log with the names of both pods.
+
+use std::time::Instant;
+
+use crate::policies::{add_all, reaches, stage, stage_with, stage_without_agents, start, FOLDER};
+use crate::stage::Stage;
+
+/// What the log says of every packet that it tells of.
+const TOLD: &str = "a packet was dropped";
+const ISOLATED: &str = "isolated by NetworkPolicy shop/db";
+const NOT_ITS_OWN: &str = "sent with an address that is not the pod's own";
+
+/// Another pod asks at a port, and waits for the answer.
+fn ask(stage: &Stage, from: &str, to: &str, port: u16) {
+    let address = stage.address(1, to);
+    let script = format!(
+        "ip netns exec {from} python3 -c \"import socket; s = socket.socket(); s.settimeout(1); s.connect_ex(('{address}', {port}))\""
+    );
+    stage.node(1).sh(&script);
+}
+
+/// The value of a number in the metrics that has all of these labels.
+pub fn metric(stage: &Stage, name: &str, labels: &[&str]) -> Option<u64> {
+    let name = format!("podwire_agent_policy_{name}");
+    let fits = |line: &&str| {
+        line.split(['{', ' ']).next() == Some(name.as_str())
+            && labels.iter().all(|label| line.contains(label))
+    };
+    let metrics = stage.metrics(1);
+    metrics.lines().find(fits)?.rsplit(' ').next()?.parse().ok()
+}
+
+/// Dropped packets, by what decided.
+pub fn dropped(stage: &Stage, direction: &str, reason: &str) -> Option<u64> {
+    let labels = [format!("direction=\"{direction}\""), format!("reason=\"{reason}\"")];
+    metric(stage, "dropped_packets_total", &labels.each_ref().map(String::as_str))
+}
+
+/// Dropped packets of a pod.
+fn dropped_of(stage: &Stage, direction: &str, pod: &str) -> Option<u64> {
+    let labels = [format!("direction=\"{direction}\""), format!("pod=\"{pod}\"")];
+    metric(stage, "pod_dropped_packets_total", &labels.each_ref().map(String::as_str))
+}
+
+fn told(stage: &Stage, words: &[&str]) -> usize {
+    let words: Vec<&str> = [TOLD].iter().chain(words).copied().collect();
+    stage.machine(1).agent.as_ref().expect("the agent").count(&words)
+}
+
+#[track_caller]
+fn expect(stage: &mut Stage, words: &[&str]) -> String {
+    stage.nodes[0].agent.as_mut().expect("the agent").expect(words)
+}
+
+#[test]
+fn a_denied_connection_is_counted_and_told_with_the_names_of_both_pods_and_the_policy() {
+    let mut stage = stage();
+    add_all(&stage);
+    assert!(reaches(&stage, "web", "db"), "the policy allows it");
+    ask(&stage, "web", "db", 5432);
+    ask(&stage, "db", "other", 5432);
+    assert_eq!(dropped(&stage, "ingress", ISOLATED), Some(0));
+    assert_eq!(dropped_of(&stage, "ingress", "shop/db"), None);
+
+    ask(&stage, "other", "db", 5432);
+    let words = [TOLD, ISOLATED, "from=shop/other to=shop/db protocol=TCP port=5432 direction=ingress"];
+    expect(&mut stage, &words);
+    let count = dropped(&stage, "ingress", ISOLATED).expect("a count");
+    assert!(count >= 1, "{}", stage.metrics(1));
+    assert_eq!(dropped_of(&stage, "ingress", "shop/db"), Some(count), "{}", stage.metrics(1));
+    assert_eq!(
+        told(&stage, &["from=shop/web"]) + told(&stage, &["from=shop/db"]),
+        0,
+        "what passes is not told"
+    );
+
+    // What nobody knows has its address, and what an administrator denies has the rule.
+    let deny = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: closed}\n\
+                spec:\n  tier: Admin\n  priority: 1\n  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}}\n  \
+                egress: [{name: world, action: Deny, to: [{networks: [192.0.2.0/24]}]}]\n";
+    stage.node(1).write(&format!("{FOLDER}/closed.yaml"), deny);
+    stage.wait_until("the policy is known", |stage| metric(stage, "policies", &[]) == Some(2));
+    stage.wait_until("the policy is enforced", |stage| {
+        dropped(stage, "egress", "denied by ClusterNetworkPolicy closed egress[0] \\\"world\\\"").is_some()
+    });
+    stage.node(1).can("ip netns exec web ping -c 1 -W 1 192.0.2.7 > /dev/null");
+    let rule = "denied by ClusterNetworkPolicy closed egress[0] \"world\"";
+    expect(&mut stage, &[TOLD, rule, "from=shop/web to=192.0.2.7 protocol=ICMP direction=egress"]);
+    assert_eq!(dropped_of(&stage, "egress", "shop/web"), Some(1));
+    // Another policy changes nothing of what was counted.
+    assert_eq!(dropped(&stage, "ingress", ISOLATED), Some(count));
+}
+
+#[test]
+fn a_flood_is_counted_in_full_and_told_in_few_lines() {
+    let stage = stage();
+    add_all(&stage);
+    let address = stage.address(1, "db");
+    let send = |ports: &str| {
+        stage.node(1).sh(&format!(
+            "ip netns exec other python3 -c \"import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range(20000): s.sendto(b'!', ('{address}', {ports}))\""
+        ));
+    };
+    send("53");
+    stage.wait_until("it is told", |stage| told(stage, &["port=53 "]) == 1);
+    let began = Instant::now();
+    send("1000 + n");
+    // Twenty at once and ten in a second, and the same only once.
+    let most = 20 + 10 * (began.elapsed().as_secs() as usize + 1);
+    stage.wait_until("some are told", |stage| told(stage, &["protocol=UDP"]) > 1);
+    let lines = told(&stage, &[]);
+    assert!(lines <= 1 + most, "{lines} lines, not {most}");
+    assert_eq!(told(&stage, &["port=53 "]), 1);
+    let count = dropped(&stage, "ingress", ISOLATED).expect("a count");
+    assert!(count >= 40_000, "{count}");
+}
+
+#[test]
+fn who_sends_with_anothers_address_is_told_by_name() {
+    for (chain, device) in [("bridge", "bridge"), ("ptp", "cable")] {
+        let mut stage = stage_with(chain);
+        add_all(&stage);
+        let (web, db) = (stage.address(1, "web"), stage.address(1, "db"));
+        stage.node(1).sh(&format!("ip netns exec other ip address add {web}/32 dev eth0"));
+        stage.node(1).can(&format!("ip netns exec other ping -c 2 -W 1 -I {web} {db} > /dev/null"));
+        let liar = format!("from=shop/other as {web}");
+        expect(&mut stage, &[TOLD, NOT_ITS_OWN, &liar, "to=shop/db", "direction=egress"]);
+        let count = dropped(&stage, "egress", NOT_ITS_OWN).expect("a count");
+        assert!(count >= 1, "{device}: {}", stage.metrics(1));
+        assert_eq!(dropped_of(&stage, "egress", "shop/other"), Some(count), "{device}");
+        assert_eq!(dropped_of(&stage, "egress", "shop/web"), None, "{device}: it is not to blame");
+    }
+}
+
+#[test]
+fn numbers_tell_how_policies_are_enforced() {
+    let stage = stage();
+    add_all(&stage);
+    for (name, value) in [("enforced", 1), ("policies", 1), ("interfaces", 3), ("mends_total", 0)] {
+        assert_eq!(metric(&stage, name, &[]), Some(value), "{name}");
+    }
+    assert_eq!(metric(&stage, "failures_total", &[]), Some(0));
+    for kind in ["chain", "rule", "set", "element"] {
+        let label = format!("kind=\"{kind}\"");
+        assert!(metric(&stage, "kernel_objects", &[&label]) > Some(0), "{kind}");
+    }
+    assert!(
+        stage.metrics(1).contains("podwire_agent_policy_last_change_seconds 0.0"),
+        "{}",
+        stage.metrics(1)
+    );
+    stage.node(1).sh("nft flush chain inet podwire_policy ingress");
+    stage.wait_until("it is mended", |stage| metric(stage, "mends_total", &[]) == Some(1));
+}
+
+#[test]
+fn where_another_listens_packets_are_counted_and_not_told() {
+    let mut stage = stage_without_agents();
+    // A listener of the same group, which stays: NFULNL_MSG_CONFIG with NFULNL_CFG_CMD_BIND.
+    let listen = "import socket, struct, sys, time\ns = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)\n\
+                  body = struct.pack('=BB', 0, 0) + struct.pack('>H', 20557) + struct.pack('=HHB3x', 5, 1, 1)\n\
+                  s.send(struct.pack('=IHHII', 16 + len(body), 0x401, 5, 1, 0) + body)\ns.recv(999)\n\
+                  open('/run/test/listens', 'w').write('!')\nsys.stdin.read()\n";
+    stage.node(1).write("/run/test/listen.py", listen);
+    let mut command = stage.node(1).command("python3");
+    command.arg("/run/test/listen.py").stdin(std::process::Stdio::piped());
+    let mut listener = command.spawn().expect("python3");
+    stage.wait_until("it listens", |stage| stage.node(1).can("test -s /run/test/listens"));
+    start(&mut stage, "flannel");
+    expect(&mut stage, &["dropped packets are counted, but none is told of", "20557"]);
+    add_all(&stage);
+    assert!(!reaches(&stage, "other", "db"), "the policy does not allow it");
+    assert!(dropped(&stage, "ingress", ISOLATED) >= Some(1));
+    assert_eq!(told(&stage, &[]), 0);
+    listener.kill().expect("its end");
+    listener.wait().expect("its end");
+}
+
+#[test]
+fn selectors_to_which_nobody_fits_are_told_until_somebody_does() {
+    let stage = stage();
+    let unmatched = |stage: &Stage| {
+        let policies = &stage.status(1)["policies"];
+        (policies["unmatched"].as_u64(), policies["unmatchedSelectors"].to_string())
+    };
+    add_all(&stage);
+    assert_eq!(unmatched(&stage), (Some(0), "null".into()));
+    // One with typing errors: whom it is about, and, where somebody is meant, who may.
+    let policy = |name: &str, app: &str, from: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n  \
+             podSelector: {{matchLabels: {{app: {app}}}}}\n  ingress:\n  - from: [{{podSelector: {{matchLabels: {{app: {from}}}}}}}]\n\
+             ---\n"
+        )
+    };
+    let both = policy("one", "bd", "web") + &policy("two", "db", "wbe");
+    stage.node(1).write(&format!("{FOLDER}/typos.yaml"), &both);
+    stage.wait_until("both are told", |stage| unmatched(stage).0 == Some(2));
+    let said = unmatched(&stage).1;
+    assert!(said.contains("NetworkPolicy shop/one: spec: the policy is about no pod"), "{said}");
+    assert!(said.contains("NetworkPolicy shop/two: spec.ingress[0]:") && said.contains("wbe"), "{said}");
+    assert_eq!(metric(&stage, "unmatched_selectors", &[]), Some(2));
+    stage.node(1).write(&format!("{FOLDER}/typos.yaml"), &policy("one", "db", "web"));
+    stage.wait_until("nothing is told any more", |stage| unmatched(stage).0 == Some(0));
+}

@@ -1,0 +1,272 @@
+//! A node of a cluster: a real kube-apiserver and its etcd on it, which holds Calico's records too, and the owner of the node's blocks.
+
+use std::time::{Duration, Instant};
+
+use podwire_tests::{kubernetes_programs, ours, podwire, Invocation, Node, Output, Pod, Process};
+use serde_json::{json, Value};
+
+const API: &str = "https://127.0.0.1:6443";
+pub const ETCD: &str = "http://127.0.0.1:2379";
+pub const KUBECONFIG: &str = "/run/kube/kubeconfig";
+pub const STATE: &str = "/var/lib/podwire/addresses";
+/// The one user, whose token is its name.
+const USER: &str = "admin,admin,admin,\"system:masters\"";
+const ASK: &str = "import ssl, sys, urllib.request as u
+method, path, body = sys.argv[1:]
+question = u.Request('https://127.0.0.1:6443' + path, data=body.encode() or None, method=method, headers={
+    'Authorization': 'Bearer admin', 'Content-Type': 'application/merge-patch+json' if method == 'PATCH' else 'application/json'})
+print(u.urlopen(question, timeout=10, context=ssl._create_unverified_context()).read().decode())";
+/// What etcd has under a key, by its gateway for JSON.
+const LOOK: &str = "import base64, json, sys, urllib.request as u
+key = base64.b64encode(sys.argv[1].encode()).decode()
+found = json.load(u.urlopen('http://127.0.0.1:2379/v3/kv/range', data=json.dumps({'key': key}).encode(), timeout=10))
+print(''.join(base64.b64decode(one['value']).decode() for one in found.get('kvs', [])))";
+
+/// A question to the owner of the node's blocks.
+const KNOCK: &str = "import socket, sys
+door = socket.socket(socket.AF_UNIX)
+door.connect('/run/podwire/addresses.sock')
+door.sendall(sys.argv[1].encode() + b'\\n')
+print(door.makefile().readline())";
+
+pub struct Cluster {
+    pub node: Node,
+    programs: &'static str,
+    etcd: Option<Process>,
+    server: Option<Process>,
+    steward: Option<Process>,
+}
+
+impl Cluster {
+    /// Starts all of it. None, and said so, where there are no such programs.
+    pub fn start() -> Option<Cluster> {
+        let programs = kubernetes_programs()?;
+        let node = Node::new();
+        node.sh("mkdir -p /run/kube && cd /run/kube && openssl genrsa -out accounts.key 2048 2>/dev/null");
+        node.write("/run/kube/users.csv", USER);
+        node.write("/run/kube/ask.py", ASK);
+        node.write("/run/kube/look.py", LOOK);
+        node.write("/run/kube/knock.py", KNOCK);
+        node.write(KUBECONFIG, &credentials().to_string());
+        let mut cluster = Cluster { node, programs, etcd: None, server: None, steward: None };
+        cluster.start_servers();
+        let range = json!(["10.9.0.0/24", "fd09::/64"]);
+        let own = json!({"metadata": {"name": "node1"}, "spec": {"podCIDR": range[0], "podCIDRs": range}});
+        cluster.ask("POST", "/api/v1/nodes", &own);
+        for (name, cidr) in [("v4", "10.244.0.0/24"), ("v6", "fd44::/112")] {
+            cluster.node.sh(&format!("{} ipam pool {name} {cidr} --store {ETCD}", podwire()));
+        }
+        // For those who ask for it by name only.
+        let special = "ipam pool special 10.77.0.0/24 --nodes 'has(nothing)'";
+        cluster.node.sh(&format!("{} {special} --store {ETCD}", podwire()));
+        Some(cluster)
+    }
+
+    fn start_servers(&mut self) {
+        let mut etcd = self.node.command(&format!("{}/etcd", self.programs));
+        etcd.args(["--data-dir", "/run/kube/etcd", "--unsafe-no-fsync", "--log-level", "warn"]);
+        self.etcd = Some(Process::start(etcd));
+        let mut server = self.node.command(&format!("{}/kube-apiserver", self.programs));
+        server.args([
+            "--etcd-servers",
+            ETCD,
+            "--advertise-address",
+            "127.0.0.1",
+            "--bind-address",
+            "127.0.0.1",
+        ]);
+        server.args(["--cert-dir", "/run/kube/certificates", "--token-auth-file", "/run/kube/users.csv"]);
+        server.args(["--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.96.0.0/16"]);
+        server.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
+        // Nobody is here who would make accounts for pods.
+        server.args(["--disable-admission-plugins", "ServiceAccount", "--endpoint-reconciler-type", "none"]);
+        for flag in ["--service-account-key-file", "--service-account-signing-key-file"] {
+            server.args([flag, "/run/kube/accounts.key"]);
+        }
+        self.server = Some(Process::start(server));
+        self.eventually("the API server serves", |cluster| {
+            cluster.try_ask("GET", "/readyz", "").is_some()
+                && cluster.try_ask("GET", "/api/v1/namespaces/default", "").is_some()
+        });
+    }
+
+    /// What happens while neither Kubernetes nor Calico's datastore answer: both are stopped, and their sockets stay.
+    pub fn suspend(&self, what: impl FnOnce(&Cluster)) {
+        let servers: Vec<u32> = [&self.server, &self.etcd].into_iter().flatten().map(Process::id).collect();
+        let signal = |name: &str| {
+            for server in &servers {
+                self.node.sh(&format!("kill -{name} {server}"));
+            }
+        };
+        signal("STOP");
+        assert!(!self.node.can("timeout 2 python3 /run/kube/ask.py GET /readyz ''"), "it answers");
+        what(self);
+        signal("CONT");
+    }
+
+    /// Somebody owns the node's blocks, has some in stock, and follows the node's pods.
+    pub fn serve(&mut self) {
+        self.serve_from(ETCD);
+        self.eventually("a stock", |cluster| cluster.in_use() >= 8);
+    }
+
+    /// Somebody owns the node's blocks of this store.
+    pub fn serve_from(&mut self, store: &str) {
+        let mut command = self.node.command(&podwire());
+        command.args(["ipam", "serve", "--store", store, "--kubeconfig", KUBECONFIG]);
+        command.args(["--node", "node1", "--stock", "4"]);
+        self.steward = Some(Process::start(command));
+        self.eventually("a door", |cluster| cluster.node.can("test -S /run/podwire/addresses.sock"));
+    }
+
+    /// Calico's custom resources, as far as blocks need them, and without what they demand of objects.
+    pub fn define_custom_resources(&self) {
+        let kinds = ["IPAMBlock", "BlockAffinity", "IPAMHandle", "IPAMConfig", "IPPool", "IPReservation"];
+        let plural = |kind: &str| match kind {
+            "BlockAffinity" => "blockaffinities".to_owned(),
+            kind => format!("{}s", kind.to_lowercase()),
+        };
+        let group = "crd.projectcalico.org";
+        for kind in kinds {
+            let names = json!({"kind": kind, "plural": plural(kind), "singular": kind.to_lowercase()});
+            let schema =
+                json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+            let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+            let spec = json!({"group": group, "scope": "Cluster", "names": names, "versions": [version]});
+            let definition = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": format!("{}.{group}", plural(kind))}, "spec": spec,
+            });
+            self.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+        }
+        for kind in kinds {
+            let path = format!("/apis/{group}/v1/{}", plural(kind));
+            self.eventually(&path, |cluster| cluster.try_ask("GET", &path, "").is_some());
+        }
+    }
+
+    pub fn eventually(&self, what: &str, is_so: impl Fn(&Cluster) -> bool) {
+        let until = Instant::now() + Duration::from_secs(120);
+        while !is_so(self) {
+            assert!(Instant::now() < until, "{what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// How many addresses are given, or in stock.
+    pub fn in_use(&self) -> u64 {
+        let said = self.node.json(&format!("{} --json ipam show --store {ETCD}", podwire()));
+        let number = |pool: &Value| pool["inUse"].as_str().and_then(|text| text.parse::<u64>().ok());
+        said["pools"].as_array().expect("pools").iter().filter_map(number).sum()
+    }
+
+    /// Asks for something that the API server does.
+    #[track_caller]
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let said = self.try_ask(method, path, &body.to_string());
+        let said = said.unwrap_or_else(|| panic!("{method} {path} {body}"));
+        serde_json::from_str(&said).expect("JSON")
+    }
+
+    fn try_ask(&self, method: &str, path: &str, body: &str) -> Option<String> {
+        let said = self.node.output(&["python3", "/run/kube/ask.py", method, path, body], &[]);
+        (said.status == 0).then_some(said.stdout)
+    }
+
+    /// How often anybody has read a pod from the API server.
+    fn reads_of_pods(&self) -> f64 {
+        let metrics = self.try_ask("GET", "/metrics", "").expect("metrics");
+        let lines = metrics.lines().filter(|line| line.starts_with("apiserver_request_total{"));
+        let lines = lines.filter(|line| line.contains("resource=\"pods\"") && line.contains("verb=\"GET\""));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// The pod's endpoint in Calico's datastore.
+    pub fn endpoint(&self, pod: &str) -> Option<Value> {
+        let root = "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node1-k8s";
+        let said = self.node.output(&["python3", "/run/kube/look.py", &format!("{root}-{pod}-eth0")], &[]);
+        assert_eq!(said.status, 0, "{}", said.stderr);
+        serde_json::from_str(&said.stdout).ok()
+    }
+
+    /// A pod of the cluster, on this node, which is not connected yet.
+    pub fn pod(&self, name: &str, annotations: Value) -> Member<'_> {
+        let object = json!({
+            "metadata": {"name": name, "labels": {"app": name}, "annotations": annotations},
+            "spec": {
+                "nodeName": "node1",
+                "containers": [{"name": "c", "image": "none", "ports": [{"name": "http", "containerPort": 80}]}],
+            },
+        });
+        let made = self.ask("POST", "/api/v1/namespaces/default/pods", &object);
+        let uid = made["metadata"]["uid"].as_str().expect("uid").to_owned();
+        Member { cluster: self, pod: self.node.pod(name), name: name.into(), uid }
+    }
+}
+
+/// A pod of the cluster.
+pub struct Member<'a> {
+    cluster: &'a Cluster,
+    pod: Pod,
+    name: String,
+    uid: String,
+}
+
+impl<'a> Member<'a> {
+    /// The same pod in another sandbox.
+    pub fn in_sandbox(&self, pod: Pod) -> Member<'a> {
+        Member { cluster: self.cluster, pod, name: self.name.clone(), uid: self.uid.clone() }
+    }
+
+    /// A verb of the network that Calico's own documents show, with what a row changes of it.
+    pub fn call(&self, verb: &str, change: &Value, prev: Option<&Value>) -> Output {
+        let mut config = json!({
+            "cniVersion": "1.0.0", "name": "k8s-pod-network", "type": "calico", "etcd_endpoints": ETCD,
+            "nodename": "node1", "mtu": 1400, "policy": {"type": "k8s"}, "kubernetes": {"kubeconfig": KUBECONFIG},
+            "ipam": {"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "true"},
+        });
+        for (key, value) in change.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={};K8S_POD_UID={}",
+            self.name, self.uid
+        );
+        let call =
+            Invocation::new(&self.cluster.node, &ours(), verb, &self.pod, &config).env("CNI_ARGS", &args);
+        prev.map_or(call.clone(), |prev| call.prev(prev)).run()
+    }
+
+    pub fn add(&self, change: &Value) -> Value {
+        self.call("ADD", change, None).result()
+    }
+
+    pub fn del(&self, change: &Value, prev: &Value) {
+        let done = self.call("DEL", change, Some(prev));
+        assert_eq!(done.status, 0, "{}{}", done.stdout, done.stderr);
+    }
+
+    /// Whether the owner of the node's blocks knows of the pod, and need not ask the API server.
+    pub fn is_known(&self) -> bool {
+        let before = self.cluster.reads_of_pods();
+        let question = json!({"ask": "pod", "namespace": "default", "name": self.name, "uid": self.uid});
+        let said = self.cluster.node.output(&["python3", "/run/kube/knock.py", &question.to_string()], &[]);
+        assert!(said.stdout.contains(&self.uid), "{}{}", said.stdout, said.stderr);
+        self.cluster.reads_of_pods() == before
+    }
+
+    /// Waits until the store knows of the pod, and returns what it knows.
+    pub fn endpoint(&self) -> Value {
+        self.cluster.eventually("the pod's endpoint", |cluster| cluster.endpoint(&self.name).is_some());
+        self.cluster.endpoint(&self.name).expect("the pod's endpoint")
+    }
+}
+
+fn credentials() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": API, "insecure-skip-tls-verify": true}}],
+        "users": [{"name": "admin", "user": {"token": "admin"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+    })
+}

@@ -1,0 +1,155 @@
+//! A lab comes, is found again, and goes without leaving anything, whoever died meanwhile.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use podwire_tests::podwire;
+
+use super::laboratory::{lab, name, text, Laboratory};
+
+/// Processes of a lab: those that hold its machines, by their names.
+fn processes(lab: &str) -> Vec<u32> {
+    let output = Command::new("pgrep").args(["-f", &format!("^podwire pause lab-{lab}/")]).output();
+    text(&output.expect("pgrep").stdout).lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+fn sh(script: &str) -> String {
+    text(&Command::new("sh").args(["-c", script]).output().expect("sh").stdout)
+}
+
+/// What a lab must not touch: links, routes, rules and knobs of the machine, and its files.
+fn machine() -> String {
+    sh("ip -o link; ip route; ip -6 route; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward; hostname
+        find /etc/cni /var/lib/cni /opt/cni /run/netns /run/flannel 2>/dev/null | sort")
+}
+
+#[test]
+fn a_lab_touches_nothing_of_the_machine_and_leaves_nothing() {
+    let before = machine();
+    let one = Laboratory::up(&["--nodes", "2", "--pods", "1"]);
+    assert_eq!(machine(), before);
+    assert_eq!(processes(&one.name).len(), 3, "a router and two nodes");
+    let folder = format!("/run/podwire/lab/{}", one.name);
+    assert!(std::path::Path::new(&folder).is_dir());
+    let down = one.run(&["down"]);
+    assert!(down.status.success(), "{}", text(&down.stderr));
+    assert_eq!(machine(), before);
+    assert!(processes(&one.name).is_empty() && !std::path::Path::new(&folder).exists());
+    let again = one.run(&["down"]);
+    assert!(text(&again.stderr).contains("there is no lab"), "{}", text(&again.stderr));
+}
+
+#[test]
+fn a_second_up_says_what_is_there() {
+    let one = Laboratory::up(&["--nodes", "2", "--pods", "0"]);
+    let again = one.run(&["up", "--nodes", "3"]);
+    let said = text(&again.stderr);
+    assert!(!again.status.success(), "{said}");
+    for words in ["is there already: 2 nodes", "backend vxlan", "podwire lab down --name"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(one.status()["nodes"].as_array().map(Vec::len), Some(2), "it is as it was");
+}
+
+#[test]
+fn a_lab_ends_whatever_of_it_was_killed() {
+    let one = Laboratory::up(&["--nodes", "3", "--pods", "1"]);
+    let held = processes(&one.name);
+    assert_eq!(held.len(), 4);
+    for process in &held[1..3] {
+        sh(&format!("kill -9 {process}"));
+    }
+    // The kernel ends what was on them first.
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut said = one.run(&["status"]);
+    while text(&said.stdout).matches(" gone ").count() < 2 {
+        assert!(Instant::now() < end, "{}", text(&said.stdout));
+        said = one.run(&["status"]);
+    }
+    assert!(!said.status.success(), "a lab that lacks machines is not whole");
+    let down = one.run(&["down"]);
+    assert!(down.status.success(), "{}", text(&down.stderr));
+    assert!(processes(&one.name).is_empty());
+}
+
+#[test]
+fn an_up_that_was_killed_at_any_moment_is_cleared_by_the_next_one_or_by_down() {
+    for (at, moment) in [20, 120, 300, 700, 1500].into_iter().enumerate() {
+        let name = name();
+        let mut command = Command::new(podwire());
+        command.args(["lab", "up", "--name", &name, "--nodes", "2", "--pods", "1"]);
+        let mut up = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("podwire");
+        std::thread::sleep(Duration::from_millis(moment));
+        up.kill().expect("kill");
+        up.wait().expect("its end");
+        let next = match at % 2 {
+            0 => lab(&["up", "--name", &name, "--nodes", "1", "--pods", "1"]),
+            _ => lab(&["down", "--name", &name]),
+        };
+        let said = text(&next.stderr);
+        // It may have been done, or not even begun.
+        let fine =
+            next.status.success() || said.contains("is there already") || said.contains("there is no lab");
+        assert!(fine, "{moment} ms: {said}");
+        lab(&["down", "--name", &name]);
+        assert!(processes(&name).is_empty(), "{moment} ms");
+        assert!(!std::path::Path::new("/run/podwire/lab").join(&name).exists(), "{moment} ms");
+    }
+}
+
+#[test]
+fn commands_run_on_nodes_on_the_router_and_in_pods() {
+    let one = Laboratory::up(&["--nodes", "2", "--pods", "1"]);
+    assert_eq!(one.sh("n1", "hostname").trim(), "n1");
+    assert_eq!(one.sh("router", "hostname; ls /sys/class/net | grep -c '^n[12]$'").trim(), "router\n2");
+    assert_eq!(one.sh("n2-pod1", "hostname").trim(), "n2-pod1");
+    let ended = one.run(&["exec", "n1", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(ended.status.code(), Some(7));
+    let nowhere = one.run(&["exec", "n9", "--", "true"]);
+    assert!(text(&nowhere.stderr).contains("no living node or pod \"n9\""), "{}", text(&nowhere.stderr));
+
+    // Each machine has files of its own where a node leaves something, and the machine's elsewhere.
+    one.sh("n1", "touch /run/mine /var/lib/mine /etc/cni/mine && test -r /etc/passwd");
+    one.sh("n2", "test ! -e /run/mine && test ! -e /var/lib/mine && test ! -e /etc/cni/mine");
+    assert!(["/run/mine", "/var/lib/mine", "/etc/cni/mine"]
+        .iter()
+        .all(|file| !std::path::Path::new(file).exists()));
+    assert!(one.sh("n1", "cat /etc/cni/net.d/10-podwire.conflist").contains("flannel"));
+}
+
+#[test]
+fn without_etcd_its_store_is_refused_with_a_way_out() {
+    let name = name();
+    let mut command = Command::new(podwire());
+    command.args(["lab", "up", "--store", "etcd", "--name", &name]).env("PATH", "/nonexistent");
+    let said = text(&command.output().expect("podwire").stderr);
+    assert!(said.contains("etcd, which is not installed") && said.contains("--store embedded"), "{said}");
+}
+
+#[test]
+fn a_demo_that_is_killed_leaves_no_cluster() {
+    let mut demo = Command::new(podwire());
+    let mut demo = demo.arg("demo").stdout(Stdio::null()).spawn().expect("podwire");
+    let name = format!("demo-{}", demo.id());
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !is_so() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait("the demo's cluster begins", &|| !processes(&name).is_empty());
+    demo.kill().expect("kill");
+    demo.wait().expect("its end");
+    wait("its cluster ends", &|| processes(&name).is_empty());
+}
+
+#[test]
+fn two_labs_do_not_know_of_each_other() {
+    let (one, two) =
+        (Laboratory::up(&["--nodes", "1", "--pods", "1"]), Laboratory::up(&["--nodes", "1", "--pods", "1"]));
+    let alone = |lab: &Laboratory| lab.sh("n1", "ip route show proto 112 | wc -l").trim() == "0";
+    assert!(alone(&one) && alone(&two));
+    drop(one);
+    assert_eq!(two.sh("n1-pod1", "echo here").trim(), "here");
+}

@@ -1,0 +1,182 @@
+//! Pods on cables of their own, with addresses of blocks: by the steward of the node's blocks, and without him.
+
+use std::time::{Duration, Instant};
+
+use podwire_tests::{ours, podwire, Chain, Invocation, Node, Pod, Process};
+use serde_json::{json, Value};
+
+const STORE: &str = "/var/lib/podwire/ipam.db";
+const ENDPOINTS: &str = "/var/lib/podwire/addresses/endpoints";
+const RELEASED: &str = "/var/lib/podwire/addresses/released";
+
+/// A node with pools of both families.
+fn node() -> Node {
+    let node = Node::new();
+    node.sh("ip address add 192.0.2.1/32 dev lo && ip address add 2001:db8::1/128 dev lo");
+    for (name, cidr) in [("v4", "10.244.0.0/24"), ("v6", "fd44::/112")] {
+        node.sh(&format!("{} ipam pool {name} {cidr} --store {STORE}", podwire()));
+    }
+    node
+}
+
+fn network() -> Chain {
+    let plugin = json!({
+        "type": "calico", "mtu": 1400, "datastore_type": "sqlite", "nodename": "node1",
+        "ipam": { "type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "true" },
+    });
+    Chain::new(&ours(), "k8s-pod-network", &[plugin])
+}
+
+/// Somebody who owns the node's blocks, and has some in stock.
+fn serve(node: &Node) -> Process {
+    let mut command = node.command(&podwire());
+    command.args(["ipam", "serve", "--store", STORE, "--node", "node1", "--stock", "8"]);
+    let process = Process::start(command);
+    eventually(node, "a stock", |node| in_use(node) >= 12);
+    process
+}
+
+fn eventually(node: &Node, what: &str, is_so: impl Fn(&Node) -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is_so(node) {
+        assert!(
+            Instant::now() < until,
+            "{what}: {}",
+            node.sh(&format!("{} ipam show --blocks --store {STORE}", podwire()))
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Who has an address in the store, if anybody.
+fn holder(node: &Node, ip: &str) -> Option<String> {
+    let said = node.json(&format!("{} --json ipam show --ip {ip} --store {STORE}", podwire()));
+    said["handle"].as_str().map(str::to_owned)
+}
+
+/// How many addresses are given, or in stock.
+fn in_use(node: &Node) -> u64 {
+    let said = node.json(&format!("{} --json ipam show --store {STORE}", podwire()));
+    let number = |pool: &Value| pool["inUse"].as_str().and_then(|text| text.parse::<u64>().ok());
+    said["pools"].as_array().expect("pools").iter().filter_map(number).sum()
+}
+
+fn notes(node: &Node) -> usize {
+    node.sh(&format!("ls {RELEASED} 2>/dev/null | wc -l")).trim().parse().expect("a number")
+}
+
+fn address(result: &Value, v6: bool) -> String {
+    let all = result["ips"].as_array().expect("ips");
+    let text = all.iter().filter_map(|ip| ip["address"].as_str()).find(|text| text.contains(':') == v6);
+    let text = text.expect("an address of each family");
+    text.split('/').next().expect("an address").to_owned()
+}
+
+fn ping(node: &Node, pod: &Pod, target: &str) {
+    node.sh(&format!("ip netns exec {} ping -c 1 -W 5 {target}", pod.name));
+}
+
+/// Both are attached, reach each other and the node, and are what Calico would make of them.
+fn live_and_leave(node: &Node) {
+    let (one, other) = (node.pod("one"), node.pod("other"));
+    let chain = network();
+    let (first, second) = (chain.add(node, &one), chain.add(node, &other));
+    for v6 in [false, true] {
+        ping(node, &one, &address(&second, v6));
+        ping(node, &other, &address(&first, v6));
+        let target = address(&first, v6);
+        node.sh(&format!("ping -c 1 -W 5 {target}"));
+        let route = node.sh(&format!("ip -{} route get {target}", if v6 { 6 } else { 4 }));
+        assert!(route.contains("dev calione"), "{route}");
+    }
+    assert!(first["ips"][0]["address"].as_str().expect("address").ends_with("/32"), "{first:#}");
+    assert_eq!(node.json("ip -j link show calione")[0]["address"], "ee:ee:ee:ee:ee:ee");
+    let routes = node.sh("ip netns exec one ip route");
+    assert!(
+        routes.contains("default via 169.254.1.1 dev eth0") && routes.contains("169.254.1.1 dev eth0"),
+        "{routes}"
+    );
+    chain.check(node, &one, &first).expect("all is as it was made");
+    chain.del(node, &one, Some(&first));
+    chain.del(node, &other, Some(&second));
+    let addresses = [address(&first, false), address(&first, true), address(&second, false)];
+    eventually(node, "nothing is held", |node| {
+        addresses.iter().all(|ip| holder(node, ip).is_none()) && notes(node) == 0
+    });
+    eventually(node, "others know that both are gone", |node| {
+        !node.can(&format!("ls {ENDPOINTS}/leases {ENDPOINTS}/released 2>/dev/null | grep -q json"))
+    });
+    assert!(!node.can("ip link show calione || ip route | grep -q cali"));
+}
+
+#[test]
+fn pods_get_addresses_of_the_stock() {
+    let node = node();
+    let _steward = serve(&node);
+    live_and_leave(&node);
+}
+
+#[test]
+fn pods_get_addresses_of_the_datastore_where_nobody_serves() {
+    live_and_leave(&node());
+}
+
+#[test]
+fn a_del_that_reaches_nobody_succeeds_and_is_carried_out_later() {
+    let node = node();
+    let chain = network();
+    let pod = node.pod("one");
+    let steward = serve(&node);
+    let result = chain.add(&node, &pod);
+    let ip = address(&result, false);
+    let has_it = |node: &Node| holder(node, &ip).as_deref() == Some("k8s-pod-network.one");
+    eventually(&node, "the store knows", has_it);
+    // Killed, so that its socket stays: an agent that is being restarted.
+    node.sh(&format!("kill -9 {}", steward.id()));
+    steward.wait();
+    let (code, text) = chain.try_add(&node, &node.pod("late")).unwrap_err().error();
+    assert_eq!(code, 11, "{text}");
+    chain.del(&node, &pod, Some(&result));
+    assert_eq!(notes(&node), 1);
+    assert!(has_it(&node));
+    let _steward = serve(&node);
+    eventually(&node, "it is carried out", |node| !has_it(node) && notes(node) == 0);
+}
+
+#[test]
+fn a_sandbox_that_is_deleted_after_its_successor_came_takes_nothing_from_it() {
+    let node = node();
+    let _steward = serve(&node);
+    let (old, new) = (node.pod("old"), node.pod("new"));
+    let config = network().config(0);
+    let call = |verb: &str, pod: &Pod| {
+        Invocation::new(&node, &ours(), verb, pod, &config)
+            .env("CNI_ARGS", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=nginx")
+    };
+    let before = call("ADD", &old).run().result();
+    let after = call("ADD", &new).run().result();
+    assert_eq!(after["interfaces"][0]["name"], "calic440f455693");
+    assert_eq!(call("DEL", &old).prev(&before).run().status, 0);
+    node.sh("ip link show calic440f455693");
+    let checked = call("CHECK", &new).prev(&after).run();
+    assert_eq!(checked.status, 0, "{}", checked.stdout);
+    assert_eq!(call("DEL", &new).prev(&after).run().status, 0);
+    assert!(!node.can("ip link show calic440f455693"));
+}
+
+#[test]
+fn containers_whose_ids_begin_alike_have_cables_of_their_own() {
+    let node = node();
+    let _steward = serve(&node);
+    let (one, other) = (node.pod("container-one"), node.pod("container-other"));
+    let chain = network();
+    let (first, second) = (chain.add(&node, &one), chain.add(&node, &other));
+    assert_eq!(first["interfaces"][0]["name"], "calicontainer-o");
+    assert_ne!(second["interfaces"][0]["name"], "calicontainer-o");
+    ping(&node, &one, &address(&second, false));
+    chain.del(&node, &one, Some(&first));
+    chain.check(&node, &other, &second).expect("nothing was taken from it");
+    node.sh(&format!("ping -c 1 -W 5 {}", address(&second, true)));
+    chain.del(&node, &other, Some(&second));
+    assert!(!node.can("ip -o link | grep ': cali'"));
+}
