@@ -39,7 +39,7 @@ pub(crate) async fn serve(
     Ok(bound)
 }
 
-const PROMETHEUS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const PROMETHEUS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 fn readiness(board: &Board) -> (StatusCode, String) {
     let status = board.read();

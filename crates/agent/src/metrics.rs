@@ -1,6 +1,7 @@
 //! Numbers for Prometheus.
 
 mod policies;
+mod routed;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 use warden::Warden;
 
 use policies::Policies;
+pub(crate) use routed::Routed;
 
 /// Names and values of what tells numbers of one kind apart.
 type Labels = Vec<(&'static str, String)>;

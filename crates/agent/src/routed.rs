@@ -16,6 +16,8 @@ use tokio::signal::unix::{signal, SignalKind};
 use tracing::info;
 use warden::Warden;
 
+use crate::http::PROMETHEUS;
+use crate::metrics::Routed;
 use crate::{policies, Error, Result};
 
 /// What it is told.
@@ -82,7 +84,8 @@ impl Life {
         let failed = |source| Error::Listen { address, source };
         let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        let (ready, status) = (self.clone(), self.clone());
+        let (ready, status, counted) = (self.clone(), self.clone(), self.clone());
+        let numbers = Arc::new(Routed::new(self.warden.is_some()));
         let http = Http::new()
             .route("/healthz", get(|| async { "podwire node is running\n" }))
             .route("/readyz", get(move || async move { ready.readiness() }))
@@ -91,10 +94,19 @@ impl Life {
                 get(move || async move {
                     ([(header::CONTENT_TYPE, "application/json")], format!("{:#}\n", status.status()))
                 }),
+            )
+            .route(
+                "/metrics",
+                get(move || async move { ([(header::CONTENT_TYPE, PROMETHEUS)], counted.numbers(&numbers)) }),
             );
         tokio::spawn(async move { axum::serve(listener, http).await });
         info!(%bound, "health and status are served");
         Ok(())
+    }
+
+    fn numbers(&self, numbers: &Routed) -> String {
+        let is_ready = self.readiness().0 == StatusCode::OK;
+        numbers.text(is_ready, &self.steward.state(), &self.board.read(), self.warden.as_ref())
     }
 
     fn readiness(&self) -> (StatusCode, String) {

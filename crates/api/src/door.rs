@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use crate::line;
 
 /// Who knocks says at once what it wants, and takes the answer at once.
 const SHORT: Duration = Duration::from_secs(5);
+/// So many may wait for visitors.
+const SPARE: usize = 4;
 
 /// Opens a door at `path`, and answers at it with `answer` for as long as the program lives, to several at once. An `Err` is for a
 /// question that makes no sense.
@@ -32,20 +35,45 @@ where
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    let answer = Arc::new(answer);
-    let serve = move || {
-        for visitor in listener.incoming() {
-            let Ok(visitor) = visitor else { continue };
-            let answer = answer.clone();
-            // One who cannot be answered for want of a thread is hung up on, and told so by that.
-            let _ = thread().spawn(move || receive(&visitor, &*answer));
-        }
-    };
-    thread().spawn(serve).map(drop)
+    let door = Arc::new(Door { listener, answer, free: AtomicUsize::new(0) });
+    hire(&door)
 }
 
-fn thread() -> std::thread::Builder {
-    std::thread::Builder::new().name("door".into())
+/// Those who answer. One is always free for whoever comes next: a thread that is there already answers sooner than a new one.
+struct Door<F> {
+    listener: UnixListener,
+    answer: F,
+    free: AtomicUsize,
+}
+
+fn hire<Q, A, F>(door: &Arc<Door<F>>) -> io::Result<()>
+where
+    Q: DeserializeOwned,
+    A: Serialize,
+    F: Fn(io::Result<Q>) -> A + Send + Sync + 'static,
+{
+    let door = door.clone();
+    std::thread::Builder::new().name("door".into()).spawn(move || attend(&door)).map(drop)
+}
+
+/// Answers one visitor after the other, until there are more who wait for one than are needed.
+fn attend<Q, A, F>(door: &Arc<Door<F>>)
+where
+    Q: DeserializeOwned,
+    A: Serialize,
+    F: Fn(io::Result<Q>) -> A + Send + Sync + 'static,
+{
+    while door.free.fetch_add(1, Ordering::SeqCst) < SPARE {
+        let visitor = door.listener.accept();
+        if door.free.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // Without a thread for the next one, the next one waits for this one's end.
+            let _ = hire(door);
+        }
+        if let Ok((visitor, _)) = visitor {
+            let _ = receive(&visitor, &door.answer);
+        }
+    }
+    door.free.fetch_sub(1, Ordering::SeqCst);
 }
 
 fn receive<Q, A>(visitor: &UnixStream, answer: &dyn Fn(io::Result<Q>) -> A) -> io::Result<()>
@@ -59,5 +87,51 @@ where
     match line::hear(visitor).transpose() {
         None => Ok(()),
         Some(question) => line::send(visitor, &answer(question)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dhcp::{Answer, Question};
+    use std::sync::Barrier;
+
+    #[test]
+    fn many_at_once_are_answered_at_once_and_few_threads_stay() {
+        const MANY: usize = 32;
+        let path = std::env::temp_dir().join(format!("podwire-door-{}", std::process::id()));
+        // Nobody is answered before all are at the door.
+        let all = Arc::new(Barrier::new(MANY));
+        let (together, rest) = (all.clone(), Arc::new(AtomicUsize::new(0)));
+        let answered = rest.clone();
+        open(&path, move |_: io::Result<Question>| {
+            if answered.fetch_add(1, Ordering::SeqCst) < MANY {
+                together.wait();
+            }
+            Answer::Done
+        })
+        .unwrap();
+        let ask = || line::ask(&path, &Question::Ping, Duration::from_secs(20)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..MANY {
+                scope.spawn(ask);
+            }
+        });
+        for _ in 0..MANY {
+            assert_eq!(ask(), Answer::Done);
+        }
+        assert_eq!(rest.load(Ordering::SeqCst), 2 * MANY);
+        // Who has answered may still be on the way to the door, or from it.
+        let waiting = || {
+            let names = fs::read_dir("/proc/self/task").unwrap().flatten();
+            let of = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            names.map(of).filter(|name| name.trim() == "door").count()
+        };
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while waiting() > SPARE && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        assert!(waiting() <= SPARE, "{} threads", waiting());
+        fs::remove_file(&path).unwrap();
     }
 }

@@ -4,15 +4,17 @@
 mod check;
 mod configure;
 mod migrate;
+mod owner;
 mod place;
 mod pool;
 mod release;
-pub(crate) mod serve;
+mod serve;
 mod show;
 mod split;
 mod upgrade;
 
 use clap::Subcommand;
+pub(crate) use owner::Owner;
 pub(crate) use place::Place;
 
 use crate::{Answer, Failure};

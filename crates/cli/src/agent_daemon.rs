@@ -364,17 +364,8 @@ impl Agent {
     }
 
     fn policy(&self, name: &str) -> cluster::Result<Option<warden::Source>> {
-        let Some(written) = &self.policy else { return Ok(None) };
-        match written.split_once(':') {
-            Some(("files", folder)) if !folder.is_empty() => Ok(Some(warden::Source::Files(folder.into()))),
-            None if written == "kubernetes" => {
-                Ok(Some(warden::Source::Kubernetes(self.kubernetes_options(name))))
-            }
-            _ => {
-                let why = format!("{written:?} is no source of policies: write kubernetes or files:FOLDER");
-                Err(cluster::Error::Config { origin: "--policy".into(), why })
-            }
-        }
+        let read = |written| warden::Source::read(written, || self.kubernetes_options(name));
+        self.policy.as_deref().map(read).transpose()
     }
 
     fn settings(&self, name: String, policy: Option<warden::Source>) -> Settings {

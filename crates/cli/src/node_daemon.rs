@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::routed::Settings;
-use api::blocks;
 use clap::Args;
 use cluster::KubernetesOptions;
 use fabric::Preference;
 use router::Bird;
-use serde_json::Value;
 
-use crate::addresses::serve::{followed, node_name};
-use crate::addresses::Place;
+use crate::addresses::Owner;
 use crate::{duration, log, Failure};
 
 pub(crate) const EXAMPLES: &str = "Examples:
@@ -30,10 +27,7 @@ roads, leases and BIRD as they are.";
 #[derive(Debug, Args)]
 pub(crate) struct Node {
     #[command(flatten)]
-    place: Place,
-    /// This node, as the store knows it [default: /var/lib/calico/nodename, or the host's name].
-    #[arg(long, value_name = "NAME", env = "NODENAME", hide_env = true)]
-    node: Option<String>,
+    owner: Owner,
     /// The interface, or an address of it, at which the other nodes are met; may be repeated
     /// [default: that of the default route].
     #[arg(long, value_name = "NAME|IP")]
@@ -60,15 +54,6 @@ pub(crate) struct Node {
     /// Where BIRD's config and its control socket are.
     #[arg(long, value_name = "DIR", default_value = "/run/podwire/bird", requires = "bgp")]
     bird_folder: PathBuf,
-    /// How many addresses of each family are kept ready; at most a quarter of a block.
-    #[arg(long, value_name = "COUNT", default_value_t = 16)]
-    stock: usize,
-    /// Where leases are kept.
-    #[arg(long, value_name = "DIR", default_value = blocks::STATE)]
-    state: PathBuf,
-    /// Where plugins ask for addresses.
-    #[arg(long, value_name = "SOCKET", default_value = blocks::DOOR)]
-    socket: PathBuf,
     /// Keep pods apart by network policies: kubernetes, or files:FOLDER with policies as YAML or JSON.
     #[arg(long, value_name = "SOURCE", env = "PODWIRE_POLICY", hide_env = true)]
     policy: Option<String>,
@@ -78,7 +63,7 @@ pub(crate) struct Node {
     /// How often all is compared with the kernel when nothing was heard.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     resync: Duration,
-    /// Where /healthz, /readyz and /status are served.
+    /// Where /healthz, /readyz, /status and /metrics are served.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     healthz_ip: IpAddr,
     /// At which port; 0 is not at all.
@@ -95,16 +80,10 @@ impl Node {
         let what = "the node's agent cannot work";
         let failed =
             |error: &dyn std::fmt::Display| Failure::new(what, cni::Error::internal(error.to_string()));
-        let node = self.node.clone().or_else(|| node_name(&Value::Null)).ok_or_else(|| {
-            Failure::new(
-                what,
-                cni::Error::internal("this node has no name").with_details("tell it with --node"),
-            )
-        })?;
+        let node = self.owner.name(what)?;
         let policy = self.policy(&node).map_err(|why| failed(&why))?;
-        let pods = followed(&self.place, &node, what)?;
-        let place = self.place.clone();
-        let opener = move || place.open_or_tell();
+        let pods = self.owner.pods(&node, what)?;
+        let opener = self.owner.opener();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
         runtime
@@ -112,21 +91,10 @@ impl Node {
             .map_err(|error| failed(&error))
     }
 
-    fn policy(&self, node: &str) -> Result<Option<warden::Source>, String> {
-        let Some(written) = &self.policy else { return Ok(None) };
-        match written.split_once(':') {
-            Some(("files", folder)) if !folder.is_empty() => Ok(Some(warden::Source::Files(folder.into()))),
-            None if written == "kubernetes" => {
-                let kubeconfig = self.place.kubeconfig();
-                Ok(Some(warden::Source::Kubernetes(KubernetesOptions {
-                    kubeconfig,
-                    ..KubernetesOptions::new(node)
-                })))
-            }
-            _ => Err(format!(
-                "--policy: {written:?} is no source of policies: write kubernetes or files:FOLDER"
-            )),
-        }
+    fn policy(&self, node: &str) -> cluster::Result<Option<warden::Source>> {
+        let kubernetes =
+            || KubernetesOptions { kubeconfig: self.owner.kubeconfig(), ..KubernetesOptions::new(node) };
+        self.policy.as_deref().map(|written| warden::Source::read(written, kubernetes)).transpose()
     }
 
     fn settings(
@@ -151,9 +119,9 @@ impl Node {
                 bird,
                 resync: self.resync,
             },
-            stock: self.stock.max(1),
-            state: self.state,
-            socket: self.socket,
+            stock: self.owner.stock(),
+            state: self.owner.state,
+            socket: self.owner.socket,
             pods,
             health: (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port)),
             policy,

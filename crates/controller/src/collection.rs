@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ipam::blocks::{Allocator, Collected, Collector, Rules};
 use ipam::moment::Moment;
@@ -134,7 +134,7 @@ impl Look {
     fn round(&self, collector: &mut Collector) -> Result<(usize, Collected), String> {
         let told = |error: ipam::blocks::Error| error.to_string();
         let store = (self.open)().map_err(|error| error.to_string())?;
-        let allocator = Allocator::new(&*store, now);
+        let allocator = Allocator::new(&*store, Moment::now);
         let rules = Rules::load(&*store).map_err(told)?;
         let survey = allocator.survey().map_err(told)?;
         let mut census =
@@ -152,9 +152,4 @@ impl Look {
         }
         Ok((verdict.suspects, collected))
     }
-}
-
-fn now() -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

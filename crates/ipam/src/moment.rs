@@ -1,4 +1,6 @@
-//! A moment in time, as Calico writes it down. No clock is read here: callers bring the time.
+//! A moment in time, as Calico writes it down. The logic of this crate reads no clock: callers bring the time.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds since 1970, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,6 +12,12 @@ impl Moment {
     /// The moment that many nanoseconds after 1970 began.
     pub const fn from_unix_nanos(nanos: u64) -> Moment {
         Moment(nanos)
+    }
+
+    /// What this machine's clock says, for callers.
+    pub fn now() -> Moment {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Moment(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Nanoseconds since 1970.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ipam::blocks::{Allocator, Error as Blocks, Node, Owner, Request, Rules, Tunnel, Use};
 use ipam::moment::Moment;
@@ -96,7 +96,7 @@ impl Office<'_> {
     /// The address of a tunnel's end: the one that it has, or a new one; none, if no pool needs the tunnel any more.
     fn end(&self, tunnel: Tunnel, pools: &[String]) -> Result<Option<IpAddr>, Blocks> {
         let Office { store, rules, node } = self;
-        let allocator = Allocator::new(*store, now);
+        let allocator = Allocator::new(*store, Moment::now);
         let handle = tunnel.handle(node);
         let fits = |ip: &IpAddr| {
             let mut named = rules.pools.iter().filter(|pool| pools.iter().any(|name| name == pool.name()));
@@ -130,11 +130,6 @@ impl Office<'_> {
     }
 }
 
-fn now() -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use ipam::blocks::{Encapsulation, Family, Pool};
@@ -145,7 +140,7 @@ mod tests {
     #[test]
     fn a_tunnels_end_is_kept_moved_with_its_pool_and_given_back() {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, now);
+        let allocator = Allocator::new(&store, Moment::now);
         let pool = |name: &str, cidr: &str| {
             let pool = Pool::new(name, cidr.parse().unwrap());
             allocator.add_pool(&pool.with_encapsulation(Encapsulation::Vxlan, false)).unwrap();
@@ -176,7 +171,7 @@ mod tests {
     fn where_a_node_is_met_is_told_even_if_its_pool_is_full() {
         let store = Memory::new();
         let pool = Pool::new("one", "10.1.0.0/32".parse().unwrap()).with_block_size(32);
-        let allocator = Allocator::new(&store, now);
+        let allocator = Allocator::new(&store, Moment::now);
         allocator.add_pool(&pool).unwrap();
         let rules = Rules::load(&store).unwrap();
         allocator.assign(&rules, &Request::new(Owner::host("node2"), "x")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use api::blocks::Lease;
 use ipam::blocks::{Allocator, Error as Blocks, Family, HandOver, HandedOver, Handle, Release, Rules};
@@ -109,7 +109,7 @@ impl Clerk {
 
     fn round_with(&mut self, store: &dyn Store) -> Result<(), Blocks> {
         let (rules, labels) = self.learn(store)?;
-        let allocator = Allocator::new(store, now);
+        let allocator = Allocator::new(store, Moment::now);
         if !self.has_counted {
             self.count(&allocator)?;
         }
@@ -343,13 +343,8 @@ pub(crate) fn attributes(node: &str, namespace: &str, pod: &str) -> BTreeMap<Str
         ("namespace", namespace.to_owned()),
         ("node", node.to_owned()),
         ("pod", pod.to_owned()),
-        ("timestamp", now().timestamp()),
+        ("timestamp", Moment::now().timestamp()),
     ];
     let told = known.into_iter().filter(|(_, value)| !value.is_empty());
     told.map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-pub(crate) fn now() -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -8,10 +8,11 @@ use api::blocks::{Answer, Lease, Question, Wish};
 use api::pods::{self, Endpoint};
 use api::{notes, Owner};
 use ipam::blocks::{Allocator, Error as Blocks, Family, Handle, Owner as Node, Request, Rules};
+use ipam::moment::Moment;
 use ipam::store::Store;
 use ipnet::IpNet;
 
-use crate::clerk::{attributes, now};
+use crate::clerk::attributes;
 use crate::{endpoints, families, Error};
 
 /// Answers a question. What was noted in `state` by earlier calls, when the store did not answer, is carried out on the way.
@@ -31,7 +32,7 @@ struct Direct<'a> {
 
 impl<'a> Direct<'a> {
     fn new(store: &'a dyn Store, node: &'a str) -> Result<Direct<'a>, Error> {
-        Ok(Direct { store, allocator: Allocator::new(store, now), rules: Rules::load(store)?, node })
+        Ok(Direct { store, allocator: Allocator::new(store, Moment::now), rules: Rules::load(store)?, node })
     }
 
     fn answer(&self, state: &Path, question: &Question) -> Result<Answer, Error> {

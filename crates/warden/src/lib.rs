@@ -52,6 +52,21 @@ pub enum Source {
 }
 
 impl Source {
+    /// A source as flags write it: `kubernetes`, or `files:FOLDER`.
+    pub fn read(
+        written: &str,
+        kubernetes: impl FnOnce() -> cluster::KubernetesOptions,
+    ) -> cluster::Result<Source> {
+        match written.split_once(':') {
+            Some(("files", folder)) if !folder.is_empty() => Ok(Source::Files(folder.into())),
+            None if written == "kubernetes" => Ok(Source::Kubernetes(kubernetes())),
+            _ => {
+                let why = format!("{written:?} is no source of policies: write kubernetes or files:FOLDER");
+                Err(cluster::Error::Config { origin: "--policy".into(), why })
+            }
+        }
+    }
+
     /// Tells the warden all that it learns, for ever.
     pub async fn follow(self, warden: Warden) -> Result<()> {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{json, Value};
 
-use crate::blocks::{ready, start, Pool};
+use crate::blocks::{ready, ready_behind, start, Pool, DUAL};
 use crate::stage::{Stage, Store};
 
 const BARE: [Pool<'_>; 1] = [("v4", "10.244.0.0/16", "")];
@@ -94,6 +94,31 @@ fn bird_pid(stage: &Stage, number: u8) -> String {
 fn learned(stage: &Stage) -> Vec<String> {
     let routes = stage.router.sh("ip route show proto bird | sed 's/ .*//' | sort");
     routes.lines().map(str::to_owned).collect()
+}
+
+/// Whoever tightens the unit learns here whether the node's agent and its BIRD can still work.
+#[test]
+fn the_unit_for_systemd_leaves_the_node_the_rights_that_it_needs_and_numbers_tell_how_it_is() {
+    let bounds = crate::rights_of("podwire-node.service");
+    let wrapper = ["setpriv", &bounds, "--no-new-privs"];
+    let stage = Speaking(ready_behind(Store::Embedded, [10, 10, 20], &DUAL, &wrapper, &["--bgp"]));
+    stage.wait_until("the sessions are up", |stage| (1..=3).all(|number| established(stage, number) >= 2));
+    stage.assert_model_holds();
+    let numbers = stage.metrics(1);
+    for line in [
+        "podwire_node_ready 1",
+        "podwire_node_leases 1",
+        "podwire_node_store_answers 1",
+        "podwire_node_unreadable_records 0",
+        "podwire_node_blocks 2",
+        "podwire_node_peers 2",
+        "podwire_node_refused_peers 0",
+        "podwire_node_problems 0",
+    ] {
+        assert!(numbers.lines().any(|there| there == line), "{line}: {numbers}");
+    }
+    let up = numbers.lines().filter(|line| line.starts_with("podwire_node_bgp_session_established{"));
+    assert!(up.clone().count() >= 2 && up.clone().all(|line| line.ends_with(" 1")), "{numbers}");
 }
 
 #[test]

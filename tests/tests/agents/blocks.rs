@@ -38,10 +38,14 @@ pub fn stage(kind: Store, wires: [u8; 3], pools: &[Pool<'_>]) -> Stage {
 }
 
 pub fn start(stage: &mut Stage, number: u8, flags: &[&str]) {
+    start_behind(stage, number, &[], flags);
+}
+
+fn start_behind(stage: &mut Stage, number: u8, wrapper: &[&str], flags: &[&str]) {
     let (store, name) = (store(stage), format!("n{number}"));
     let stock: &[&str] = if flags.contains(&"--stock") { &[] } else { &["--stock", "4"] };
     let words = ["node", "--store", &store, "--node", &name, "--healthz-port", "8081"];
-    stage.start(number, &words, &[flags, stock].concat());
+    stage.start_behind(number, wrapper, &words, &[flags, stock].concat());
 }
 
 /// The list of plugins that an operator writes.
@@ -63,8 +67,19 @@ pub fn is_ready(stage: &Stage, number: u8) -> bool {
 
 /// Every node, ready, with a pod.
 pub fn ready(kind: Store, wires: [u8; 3], pools: &[Pool<'_>], flags: &[&str]) -> Stage {
+    ready_behind(kind, wires, pools, &[], flags)
+}
+
+/// The same, started by a program that executes what follows it.
+pub fn ready_behind(
+    kind: Store,
+    wires: [u8; 3],
+    pools: &[Pool<'_>],
+    wrapper: &[&str],
+    flags: &[&str],
+) -> Stage {
     let mut stage = stage(kind, wires, pools);
-    (1..=3).for_each(|number| start(&mut stage, number, flags));
+    (1..=3).for_each(|number| start_behind(&mut stage, number, wrapper, flags));
     for number in 1..=3 {
         stage.wait_until("an agent with a stock", |stage| is_ready(stage, number));
         write_network(&stage, number, pools.len());

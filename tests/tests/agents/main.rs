@@ -6,6 +6,7 @@ mod api_server;
 mod bad_input;
 mod bgp;
 mod blocks;
+mod calico;
 mod claims;
 mod crowd;
 mod cutting;
@@ -220,17 +221,22 @@ fn a_config_that_makes_no_sense_is_told() {
     }
 }
 
-/// Whoever tightens the unit learns here whether the agent can still work.
-#[test]
-fn the_unit_for_systemd_leaves_the_agent_the_rights_that_it_needs() {
-    let unit = std::fs::read_to_string(project("deploy/systemd/podwire-agent.service")).expect("the unit");
+/// The rights that a unit for systemd leaves a daemon, for setpriv.
+fn rights_of(unit: &str) -> String {
+    let unit = std::fs::read_to_string(project(&format!("deploy/systemd/{unit}"))).expect("the unit");
     let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("its rights");
     let rights: Vec<String> = line
         .split(' ')
         .map(|right| format!("+{}", right.trim_start_matches("CAP_").to_lowercase()))
         .collect();
+    format!("--bounding-set=-all,{}", rights.join(","))
+}
+
+/// Whoever tightens the unit learns here whether the agent can still work.
+#[test]
+fn the_unit_for_systemd_leaves_the_agent_the_rights_that_it_needs() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
-    let bounds = format!("--bounding-set=-all,{}", rights.join(","));
+    let bounds = rights_of("podwire-agent.service");
     for number in [1, 3] {
         stage.start_agent_behind(number, &["setpriv", &bounds, "--no-new-privs"], &["--not-ready", "status"]);
     }

@@ -161,9 +161,16 @@ impl Stage {
 
     /// Another command of ours in the place of the agent.
     pub fn start(&mut self, number: u8, words: &[&str], flags: &[&str]) {
+        self.start_behind(number, &[], words, flags);
+    }
+
+    /// The same by a program that executes what follows it.
+    pub fn start_behind(&mut self, number: u8, wrapper: &[&str], words: &[&str], flags: &[&str]) {
         let machine = &mut self.nodes[usize::from(number) - 1];
-        let mut command = machine.node.command(&podwire());
-        command.args(words).args(flags);
+        let program = podwire();
+        let all = [wrapper, &[&program], words, flags].concat();
+        let mut command = machine.node.command(all[0]);
+        command.args(&all[1..]);
         machine.agent = Some(Process::start(command));
     }
 

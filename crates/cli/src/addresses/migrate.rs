@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use cni::NetworkName;
@@ -12,8 +11,8 @@ use ipam::moment::Moment;
 use plugins::host_local::{self, Reservation};
 use serde_json::{json, Value};
 
+use super::owner::node_name;
 use super::place::{allocator, rules, Place};
-use super::serve::node_name;
 use crate::{Answer, Failure};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -130,9 +129,7 @@ fn request(node: &str, reservation: &Reservation, pods: &BTreeMap<String, Vec<(S
     let mut request = Request::new(Owner::host(node), handle);
     request.family = Family::of(reservation.ip);
     request.attributes.extend(pods.get(&reservation.container).into_iter().flatten().cloned());
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-    request.attributes.insert("timestamp".into(), now.timestamp());
+    request.attributes.insert("timestamp".into(), Moment::now().timestamp());
     request
 }
 

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use cni::json;
@@ -166,8 +165,5 @@ pub(super) fn rules(store: &dyn Store, what: &str) -> Result<Rules, Failure> {
 
 /// An allocator by this machine's clock.
 pub(super) fn allocator(store: &dyn Store) -> Allocator<'_> {
-    Allocator::new(store, || {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-    })
+    Allocator::new(store, Moment::now)
 }

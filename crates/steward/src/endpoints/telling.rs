@@ -3,13 +3,13 @@
 use api::pods::Endpoint;
 use ipam::blocks::key::PROFILES;
 use ipam::blocks::Error as Blocks;
+use ipam::moment::Moment;
 use ipam::store::{Entry, Store, StoreError};
 use serde_json::Value;
 use tracing::warn;
 
 use super::name::Name;
 use super::record;
-use crate::clerk::now;
 
 /// How often others may be faster.
 const TRIES: usize = 10;
@@ -23,7 +23,7 @@ pub(crate) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Res
         let (name, there) = find(store, &name, &key)?;
         let key = name.key().unwrap_or_else(|| key.clone());
         let before = there.as_ref().map(decode).transpose()?;
-        let object = record::object(endpoint, &name, before.as_ref(), now());
+        let object = record::object(endpoint, &name, before.as_ref(), Moment::now());
         let bytes = ipam::blocks::encode_as_go(&object)
             .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
         let written = match &there {
@@ -102,7 +102,7 @@ fn ensure_profile(store: &dyn Store, endpoint: &Endpoint, is_pod: bool) -> Resul
     if endpoint.profiles != [network.clone()] || store.get(&key)?.is_some() {
         return Ok(());
     }
-    let bytes = ipam::blocks::encode_as_go(&record::profile(network, is_pod, now()))
+    let bytes = ipam::blocks::encode_as_go(&record::profile(network, is_pod, Moment::now()))
         .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
     match store.create(&key, &bytes) {
         Ok(_) | Err(StoreError::Exists { .. }) => Ok(()),
