@@ -24,7 +24,7 @@ pub use drivers::{can_serve, needs, should_try};
 pub use facts::{Facts, Roles};
 pub use leftovers::{assert_same, differences};
 pub use node::{Node, Pod};
-pub use peer::{flanneld, go_flannel, go_noop, kubernetes_programs};
+pub use peer::{calicos, flanneld, go_flannel, go_noop, kubernetes_programs};
 pub use plugin::{Invocation, Output};
 pub use process::Process;
 pub use talk::Listener;

@@ -1,5 +1,5 @@
 //! Peers in Go that Debian has no package of: built once, from the Go module proxy, into a cache folder.
-//! flanneld, which is large and of many modules, has a script for that.
+//! flanneld and Calico's plugins, which are large and of many modules, have scripts for that.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -44,23 +44,32 @@ pub fn go_noop() -> Option<&'static str> {
 /// flanneld. None, and said so, where it cannot be built.
 pub fn flanneld() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
-    let build = || {
-        let run = |words: &[&str]| {
-            let mut script = Command::new(crate::project("scripts/flannel-binaries"));
-            // It tells how it goes on, which may be minutes.
-            let output = script.args(words).stderr(Stdio::inherit()).output().expect("bash");
-            let told = String::from_utf8_lossy(&output.stdout).trim().to_string();
-            if output.status.success() {
-                Ok(told)
-            } else {
-                Err(told)
-            }
-        };
-        let built = run(&["--can-run"]).and_then(|_| run(&[])).map(|folder| format!("{folder}/flanneld"));
-        let say = |why| drop(writeln!(std::io::stderr(), "left out: everything with flanneld ({why})"));
-        built.map_err(say).ok()
-    };
+    let build = || by_script("flannel-binaries", "flanneld").map(|folder| format!("{folder}/flanneld"));
     BUILT.get_or_init(build).as_deref()
+}
+
+/// The folder with Calico's `calico` and `calico-ipam`, and the definitions of its custom resources in `definitions`. None,
+/// and said so, where they cannot be built.
+pub fn calicos() -> Option<&'static str> {
+    static BUILT: OnceLock<Option<String>> = OnceLock::new();
+    BUILT.get_or_init(|| by_script("calico-binaries", "Calico's plugins")).as_deref()
+}
+
+/// The folder that a script of the project prints. None, and said so, where it cannot build what belongs there.
+fn by_script(name: &str, what: &str) -> Option<String> {
+    let run = |words: &[&str]| {
+        let mut script = Command::new(crate::project(&format!("scripts/{name}")));
+        // It tells how it goes on, which may be minutes.
+        let output = script.args(words).stderr(Stdio::inherit()).output().expect("bash");
+        let told = String::from_utf8_lossy(&output.stdout).trim().to_string();
+        if output.status.success() {
+            Ok(told)
+        } else {
+            Err(told)
+        }
+    };
+    let say = |why| drop(writeln!(std::io::stderr(), "left out: everything with {what} ({why})"));
+    run(&["--can-run"]).and_then(|_| run(&[])).map_err(say).ok()
 }
 
 /// The folder with kube-apiserver and the etcd that it wants. None, and said so, where nobody has built them: that takes many

@@ -1,0 +1,268 @@
+//! Three nodes, one store, and the plugins of both kinds. Calico's are the real ones.
+
+use podwire_tests::{calicos, ours, podwire, Invocation, Output, Pod};
+use serde_json::{json, Value};
+
+use super::records::Records;
+use crate::api_server::Kubernetes;
+use crate::stage::{net_conf, Stage, Store};
+
+const ETCD: &str = "http://192.168.10.1:2379";
+/// The namespace that the API server makes by itself.
+const NAMESPACE: &str = "default";
+const NETWORK: &str = "k8s-pod-network";
+const POOLS: [(&str, &str); 2] = [("v4", "10.244.0.0/16"), ("v6", "fd44:244::/112")];
+
+/// Whose plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    Calicos,
+    Ours,
+}
+
+impl Whose {
+    pub fn other(self) -> Whose {
+        match self {
+            Whose::Calicos => Whose::Ours,
+            Whose::Ours => Whose::Calicos,
+        }
+    }
+}
+
+/// The nodes, and the store with all that Calico's plugins expect to find there.
+pub struct Cluster {
+    pub stage: Stage,
+    /// None if the records are in etcd.
+    kubernetes: Option<Kubernetes>,
+    calicos: &'static str,
+    /// Whether its containers are pods of Kubernetes.
+    pub has_pods: bool,
+}
+
+/// A pod that a plugin has connected.
+#[derive(Debug)]
+pub struct Connected {
+    pub by: Whose,
+    pub number: u8,
+    pub pod: Pod,
+    pub addresses: Vec<String>,
+}
+
+impl Cluster {
+    /// Records in etcd. None, and said so, where Calico's plugins cannot be built.
+    pub fn in_etcd() -> Option<Cluster> {
+        let calicos = calicos()?;
+        let stage = Stage::new(Store::Etcd, &net_conf(json!({"Type": "vxlan"})));
+        let cluster = Cluster { stage, kubernetes: None, calicos, has_pods: true };
+        cluster.put("clusterinformations", "ClusterInformation", "default", &information());
+        for number in 1..=3 {
+            cluster.put("nodes", "Node", &format!("n{number}"), &json!({}));
+        }
+        cluster.make_pools();
+        Some(cluster)
+    }
+
+    /// Records in Calico's custom resources. None, and said so, where there is no API server either.
+    pub fn in_kubernetes() -> Option<Cluster> {
+        let calicos = calicos()?;
+        let stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+        let kubernetes = Kubernetes::start(&stage)?;
+        let cluster = Cluster { stage, kubernetes: Some(kubernetes), calicos, has_pods: true };
+        cluster.define_custom_resources();
+        let path = "/apis/crd.projectcalico.org/v1/clusterinformations";
+        let default = json!({
+            "apiVersion": "crd.projectcalico.org/v1", "kind": "ClusterInformation",
+            "metadata": {"name": "default"}, "spec": information(),
+        });
+        cluster.ask("POST", path, &default);
+        cluster.make_pools();
+        Some(cluster)
+    }
+
+    /// An object in etcd, as Calico's own tools and its node agent write it.
+    fn put(&self, plural: &str, kind: &str, name: &str, spec: &Value) {
+        let object = json!({
+            "kind": kind, "apiVersion": "projectcalico.org/v3", "spec": spec,
+            "metadata": {"name": name, "uid": "6c1b1c1e-0000-4000-8000-000000000001", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        });
+        let key = format!("/calico/resources/v3/projectcalico.org/{plural}/{name}");
+        self.stage.etcdctl(&format!("put {key} '{object}'"));
+    }
+
+    /// As Calico's manifests do it, with its own definitions.
+    fn define_custom_resources(&self) {
+        let files = std::fs::read_dir(format!("{}/definitions", self.calicos)).expect("definitions");
+        for file in files.flatten() {
+            let text = std::fs::read_to_string(file.path()).expect("a definition");
+            let definition: Value = serde_saphyr::from_str(&text).expect("YAML");
+            self.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+            let names = &definition["spec"]["names"];
+            let path =
+                format!("/apis/crd.projectcalico.org/v1/{}", names["plural"].as_str().expect("a plural"));
+            self.stage.wait_until(&path, |_| self.try_ask("GET", &path, "").is_some());
+        }
+    }
+
+    fn make_pools(&self) {
+        for (name, cidr) in POOLS {
+            self.ipam(&format!("pool {name} {cidr} --vxlan always"));
+        }
+    }
+
+    /// The flags that say where the records are.
+    fn place(&self) -> Vec<String> {
+        let words: &[&str] = match &self.kubernetes {
+            Some(kubernetes) => &["--store", "kubernetes", "--kubeconfig", &kubernetes.kubeconfig],
+            None => &["--store", ETCD],
+        };
+        words.iter().map(ToString::to_string).collect()
+    }
+
+    /// What `podwire ipam …` says.
+    #[track_caller]
+    pub fn ipam(&self, words: &str) -> String {
+        self.stage.node(1).sh(&format!("{} ipam {words} {}", podwire(), self.place().join(" ")))
+    }
+
+    /// A daemon of ours on a node: `node`, or `ipam serve`.
+    pub fn start(&mut self, number: u8, words: &[&str], flags: &[&str]) {
+        let (place, name) = (self.place(), format!("n{number}"));
+        let more = ["--node", &name, "--stock", "4"];
+        let flags: Vec<&str> =
+            place.iter().map(String::as_str).chain(more).chain(flags.iter().copied()).collect();
+        self.stage.start(number, words, &flags);
+        let stock = format!("podwire-stock-{name}");
+        self.stage.wait_until("a stock", |_| self.records().handles.contains_key(&stock));
+    }
+
+    /// The config of the network, as both understand it.
+    fn config(&self, by: Whose, number: u8) -> Value {
+        let mut config = json!({
+            "cniVersion": "1.0.0", "name": NETWORK, "type": "calico", "nodename": format!("n{number}"),
+            "nodename_file_optional": true, "log_level": "error",
+            "ipam": {"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "true"},
+        });
+        match (&self.kubernetes, by) {
+            (Some(kubernetes), _) => {
+                config["datastore_type"] = json!("kubernetes");
+                config["policy"] = json!({"type": "k8s"});
+                config["kubernetes"] = json!({"kubeconfig": kubernetes.kubeconfig});
+            }
+            (None, Whose::Ours) => config["etcd_endpoints"] = json!(ETCD),
+            (None, Whose::Calicos) => {
+                config["etcd_endpoints"] = json!(ETCD);
+                // It wants to know where the API is, and without policies of Kubernetes asks it for nothing.
+                config["kubernetes"] = json!({"k8s_api_root": "http://127.0.0.1:1"});
+            }
+        }
+        config
+    }
+
+    /// Where the plugins are.
+    fn folder(&self, whose: Whose) -> String {
+        match whose {
+            Whose::Calicos => self.calicos.to_owned(),
+            Whose::Ours => ours(),
+        }
+    }
+
+    /// A call of a plugin for a pod, on its node.
+    fn call(&self, by: Whose, verb: &str, number: u8, pod: &Pod, ipam: Whose) -> Output {
+        let pods = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={}", pod.name);
+        let args = if self.has_pods { &pods } else { "" };
+        let config = self.config(by, number);
+        let call = Invocation::new(self.stage.node(number), &self.folder(by), verb, pod, &config);
+        call.env("CNI_ARGS", args).env("CNI_PATH", &self.folder(ipam)).run()
+    }
+
+    /// A pod that is not connected yet.
+    pub fn pod(&self, number: u8, name: &str) -> Pod {
+        if self.kubernetes.is_some() {
+            let object = json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+                "spec": {"nodeName": format!("n{number}"), "containers": [{"name": "c", "image": "none"}]},
+            });
+            self.ask("POST", &format!("/api/v1/namespaces/{NAMESPACE}/pods"), &object);
+        }
+        self.stage.node(number).pod(name)
+    }
+
+    /// Connects it.
+    #[track_caller]
+    pub fn connect(&self, by: Whose, number: u8, pod: Pod) -> Connected {
+        self.connect_with(by, number, pod, by)
+    }
+
+    /// The same with this IPAM plugin.
+    #[track_caller]
+    pub fn connect_with(&self, by: Whose, number: u8, pod: Pod, ipam: Whose) -> Connected {
+        let result = self.call(by, "ADD", number, &pod, ipam).result();
+        let ips = result["ips"].as_array().expect("ips").iter();
+        let addresses: Vec<String> =
+            ips.filter_map(|ip| ip["address"].as_str()?.split('/').next().map(str::to_owned)).collect();
+        assert_eq!(addresses.len(), POOLS.len(), "{by:?}: {result:#}");
+        Connected { by, number, pod, addresses }
+    }
+
+    /// A new pod, connected.
+    #[track_caller]
+    pub fn add(&self, by: Whose, number: u8, name: &str) -> Connected {
+        self.connect(by, number, self.pod(number, name))
+    }
+
+    /// DEL, by whomever.
+    #[track_caller]
+    pub fn del(&self, by: Whose, one: &Connected) {
+        self.del_with(by, one, by);
+    }
+
+    /// The same with this IPAM plugin.
+    #[track_caller]
+    pub fn del_with(&self, by: Whose, one: &Connected, ipam: Whose) {
+        let done = self.call(by, "DEL", one.number, &one.pod, ipam);
+        assert_eq!(done.status, 0, "DEL by {by:?} of {one:?}: {}{}", done.stdout, done.stderr);
+        let (node, name) = (self.stage.node(one.number), &one.pod.name);
+        assert!(!node.can(&format!("ip -n {name} link show eth0")), "{name} has its interface");
+    }
+
+    /// The pod's namespace goes, and Kubernetes forgets it.
+    pub fn forget(&self, number: u8, pod: &Pod) {
+        self.stage.node(number).remove(pod);
+        if self.kubernetes.is_some() {
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}", pod.name);
+            self.ask("DELETE", &path, &json!({"gracePeriodSeconds": 0}));
+        }
+    }
+
+    /// What is in the store.
+    pub fn records(&self) -> Records {
+        match &self.kubernetes {
+            None => Records::of_etcd(&self.stage.etcdctl("get --prefix /calico/")),
+            Some(_) => Records::of_kubernetes(|path| {
+                let said = self.try_ask("GET", path, "").unwrap_or_else(|| panic!("GET {path}"));
+                serde_json::from_str(&said).expect("JSON")
+            }),
+        }
+    }
+
+    /// Whether a plugin's work on the node's end is gone.
+    pub fn is_bare(&self, number: u8) -> bool {
+        !self.stage.node(number).can("ip -o link | grep -q ': cali' || ip route | grep -q 'dev cali'")
+    }
+
+    #[track_caller]
+    fn ask(&self, method: &str, path: &str, body: &Value) {
+        let done = self.try_ask(method, path, &body.to_string());
+        assert!(done.is_some(), "{method} {path} {body}");
+    }
+
+    fn try_ask(&self, method: &str, path: &str, body: &str) -> Option<String> {
+        let said = self.stage.router.output(&["python3", "/run/kube/ask.py", method, path, body], &[]);
+        (said.status == 0).then_some(said.stdout)
+    }
+}
+
+/// What Calico's plugin asks for before anything else.
+fn information() -> Value {
+    json!({"clusterGUID": "0123456789abcdef0123456789abcdef", "clusterType": "k8s", "calicoVersion": "v3.28.5", "datastoreReady": true})
+}
