@@ -96,6 +96,16 @@ fn live_side_by_side(mut cluster: Cluster) {
         "nodes keep their blocks"
     );
     assert_fits_together(&cluster);
+
+    // The owner of blocks goes, as the guide says, and comes again: nobody comes back with it.
+    cluster.stage.kill_agent(3);
+    cluster.stage.node(3).sh("rm -r /var/lib/podwire/addresses");
+    cluster.ipam("release --handle podwire-stock-n3");
+    cluster.start(3, &["ipam", "serve"], &[]);
+    cluster.add(Ours, 3, "again");
+    cluster.stage.wait_until("it is told", |_| !cluster.records().endpoints.is_empty());
+    let records = cluster.records();
+    assert_eq!((records.endpoints.len(), records.holders().len()), (1, 1), "{:#?}", records.endpoints);
 }
 
 #[test]

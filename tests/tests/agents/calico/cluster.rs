@@ -166,8 +166,8 @@ impl Cluster {
         }
     }
 
-    /// A call of a plugin for a pod, on its node.
-    fn call(&self, by: Whose, verb: &str, number: u8, pod: &Pod, ipam: Whose) -> Output {
+    /// A call of a plugin, with an IPAM plugin, for a pod on its node.
+    fn call(&self, verb: &str, (by, ipam): (Whose, Whose), number: u8, pod: &Pod) -> Output {
         let pods = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={}", pod.name);
         let args = if self.has_pods { &pods } else { "" };
         let config = self.config(by, number);
@@ -196,7 +196,7 @@ impl Cluster {
     /// The same with this IPAM plugin.
     #[track_caller]
     pub fn connect_with(&self, by: Whose, number: u8, pod: Pod, ipam: Whose) -> Connected {
-        let result = self.call(by, "ADD", number, &pod, ipam).result();
+        let result = self.call("ADD", (by, ipam), number, &pod).result();
         let ips = result["ips"].as_array().expect("ips").iter();
         let addresses: Vec<String> =
             ips.filter_map(|ip| ip["address"].as_str()?.split('/').next().map(str::to_owned)).collect();
@@ -219,7 +219,7 @@ impl Cluster {
     /// The same with this IPAM plugin.
     #[track_caller]
     pub fn del_with(&self, by: Whose, one: &Connected, ipam: Whose) {
-        let done = self.call(by, "DEL", one.number, &one.pod, ipam);
+        let done = self.call("DEL", (by, ipam), one.number, &one.pod);
         assert_eq!(done.status, 0, "DEL by {by:?} of {one:?}: {}{}", done.stdout, done.stderr);
         let (node, name) = (self.stage.node(one.number), &one.pod.name);
         assert!(!node.can(&format!("ip -n {name} link show eth0")), "{name} has its interface");
