@@ -158,6 +158,9 @@ pub(crate) fn text(report: &Report, paint: Paint) -> String {
     if told.len() > SENTENCES {
         text += &format!("… and {} more: --json has them all\n", told.len() - SENTENCES);
     }
+    if let (Some(why), false) = (&report.disturbance, told.is_empty()) {
+        text += &format!("{} {why}\n", paint.bad("but:"));
+    }
     if !told.is_empty() {
         text += "\n";
     }

@@ -13,6 +13,7 @@
 mod echo;
 mod elsewhere;
 mod error;
+mod neighbours;
 mod place;
 mod probe;
 mod report;
@@ -20,6 +21,8 @@ mod report;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use neighbours::Overflows;
 
 pub use echo::Door;
 pub use elsewhere::{answer, Answering, Elsewhere};
@@ -62,6 +65,7 @@ pub fn verify(places: &[Place], options: Options) -> Result<Report> {
 
 /// The same, and everybody here also asks who answers elsewhere.
 pub fn verify_with(places: &[Place], elsewhere: &[Elsewhere], options: Options) -> Result<Report> {
+    let before = Overflows::until_now();
     let echoes = places.iter().map(echo::Echo::start).collect::<Result<Vec<_>>>()?;
     let all: Vec<(String, Kind)> = (places.iter().map(|place| (place.name.clone(), place.kind)))
         .chain(elsewhere.iter().map(|place| (place.name.clone(), place.kind)))
@@ -96,7 +100,7 @@ pub fn verify_with(places: &[Place], elsewhere: &[Elsewhere], options: Options) 
         answers.into_iter().map(outcome)
     });
     let outcomes = outcomes.collect();
-    Ok(Report { places: all, outcomes })
+    Ok(Report { places: all, outcomes, disturbance: Overflows::until_now().told_since(before) })
 }
 
 /// Whom one place asks: the others here, the next ones first, and those elsewhere.

@@ -30,6 +30,8 @@ pub struct Report {
     pub places: Vec<(String, Kind)>,
     /// All questions.
     pub outcomes: Vec<Outcome>,
+    /// What else happened on the machine meanwhile, by which questions may have failed, and what helps.
+    pub disturbance: Option<String>,
 }
 
 impl Report {
@@ -97,6 +99,7 @@ impl Report {
         let place = |(name, kind): &(String, Kind)| json!({ "name": name, "kind": if *kind == Kind::Pod { "pod" } else { "node" } });
         json!({
             "holds": self.holds(),
+            "disturbance": self.disturbance,
             "places": self.places.iter().map(place).collect::<Vec<_>>(),
             "probes": self.outcomes.iter().map(outcome).collect::<Vec<_>>(),
         })

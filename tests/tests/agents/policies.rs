@@ -1,6 +1,6 @@
 //! Pods kept apart by policies from files: before they speak, while the agent is away, and after others broke the rules.
 
-use serde_json::json;
+use serde_json::{json, Value};
 
 use crate::stage::{net_conf, Stage, Store};
 use podwire_tests::{ours, podwire};
@@ -37,7 +37,12 @@ pub fn stage_with(chain: &str) -> Stage {
 
 /// Nobody enforces the policies yet.
 pub fn stage_without_agents() -> Stage {
-    let stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
+    stage_of(&net_conf(json!({"Type": "vxlan"})))
+}
+
+/// The same with other networks.
+pub fn stage_of(conf: &Value) -> Stage {
+    let stage = Stage::new(Store::Embedded, conf);
     stage.node(1).sh(&format!("mkdir -p {FOLDER}"));
     stage.node(1).write(&format!("{FOLDER}/shop.yaml"), POLICIES);
     stage

@@ -266,7 +266,10 @@ impl Stage {
             let wider = is_node(one.from) && why.contains("promises packets of 1500 bytes");
             !outside && !wider
         };
-        let said: Vec<_> = report.failures().filter(promised).map(|one| report.sentence(one)).collect();
+        let mut said: Vec<_> = report.failures().filter(promised).map(|one| report.sentence(one)).collect();
+        if !said.is_empty() {
+            said.extend(report.disturbance.clone());
+        }
         assert!(said.is_empty(), "{} of {} failed:\n{}", said.len(), report.outcomes.len(), said.join("\n"));
         let pods = report.places.iter().filter(|(_, kind)| *kind == Kind::Pod).count();
         let least = pods * (pods - 1) * 4 * families;
