@@ -1,7 +1,8 @@
 //! The node's connected pods, for others to know: Calico's workload endpoints.
 //!
 //! A plugin tells of a pod when its cable is there, and is answered when that is noted in a file; the clerk tells the store afterwards, and
-//! again until it was told. When the pod goes its file is moved, and the store is told that, too. Files of an earlier boot are of pods that are gone.
+//! again until it was told. When the pod goes its file is moved, and the store is told that, too. Files of an earlier boot are of pods that are gone,
+//! and so are files of pods whose cable is gone: another program has deleted those, Calico's own plugin for one, while it did the node's work again.
 
 mod name;
 mod record;
@@ -39,21 +40,25 @@ struct Book {
 }
 
 impl Endpoints {
-    /// Those of an earlier life. Whether the store knows of them, nobody knows: it is told again.
+    /// Those of an earlier life. Whether the store knows of them, nobody knows: it is told again. What the gone had is to be given back.
     pub(crate) fn open(state: &Path, boot: &str) -> Result<Endpoints, Error> {
         let folder = pods::endpoints(state);
         for part in [notes::leases(&folder), notes::released(&folder)] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&part);
             made.map_err(Error::file("make", part))?;
         }
+        let interfaces = Interfaces::here();
         let mut book = Book { has_withdrawals: true, ..Book::default() };
         for (path, read) in notes::read_all::<Endpoint>(&notes::leases(&folder)) {
             match read {
-                Ok(endpoint) if endpoint.boot == boot => {
+                Ok(endpoint) if endpoint.boot == boot && interfaces.may_have(&endpoint.interface) => {
                     book.untold.insert(endpoint.owner.clone());
                     book.known.insert(endpoint.owner.clone(), endpoint);
                 }
-                Ok(gone) => pods::withdraw(state, &gone).map_err(Error::file("note in", &folder))?,
+                Ok(gone) => {
+                    pods::withdraw(state, &gone).map_err(Error::file("note in", &folder))?;
+                    notes::leave(state, &gone.owner).map_err(Error::file("note in", state))?;
+                }
                 Err(error) => warn!(file = %path.display(), %error, "an endpoint that cannot be read"),
             }
         }
@@ -172,5 +177,20 @@ impl Endpoints {
             }
             done => done,
         }
+    }
+}
+
+/// The node's interfaces, as the kernel lists them.
+struct Interfaces(Option<String>);
+
+impl Interfaces {
+    fn here() -> Interfaces {
+        Interfaces(fs::read_to_string("/proc/thread-self/net/dev").ok())
+    }
+
+    /// Whether there is one of this name. Where nobody knows, there may be.
+    fn may_have(&self, name: &str) -> bool {
+        let is_it = |line: &str| line.split_once(':').is_some_and(|(there, _)| there.trim() == name);
+        name.is_empty() || self.0.as_ref().is_none_or(|list| list.lines().any(is_it))
     }
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use api::blocks::{Answer, Question, Wish};
+use api::blocks::{Answer, Lease, Question, Wish};
 use api::{notes, Owner};
-use ipam::blocks::{Allocator, Pool, Rules};
+use ipam::blocks::{Allocator, Pool, Request, Rules};
 use ipam::moment::Moment;
 use ipam::store::{Entry, Memory, Revision, Store, StoreError};
 use steward::{Error, Settings, Steward};
@@ -450,7 +450,8 @@ fn endpoint(container: &str, ip: &str) -> api::pods::Endpoint {
         pod: "web".into(),
         profiles: vec!["kns.shop".into()],
         addresses: vec![ip.parse().unwrap()],
-        interface: "cali0".into(),
+        // One that every machine has.
+        interface: "lo".into(),
         mac: "0a:00:00:00:00:01".into(),
         ..api::pods::Endpoint::default()
     }
@@ -515,6 +516,42 @@ fn endpoints_survive_their_agent_and_not_their_boot() {
     let _steward = cluster.steward("node1");
     eventually("the living is told", || cluster.published() == said("c1", "10.244.0.1"));
     eventually("the dead is withdrawn", || cluster.store.get(&key).unwrap().is_none());
+}
+
+#[test]
+fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
+    let cluster = Cluster::new("endpoint-deleted", pool());
+    let state = cluster.state("node1");
+    let endpoints = api::pods::endpoints(&state);
+    // An agent that ended has noted two pods and told of both. Calico's plugin, which knows nothing of notes, has deleted one of them since.
+    let note = |pod: &str, ip: &str, interface: &str| {
+        let boot = notes::boot().unwrap();
+        let name = notes::file_name(&owner(pod));
+        let addresses = vec![format!("{ip}/28").parse().unwrap()];
+        let lease = Lease { owner: owner(pod), addresses, boot: boot.clone(), ..Lease::default() };
+        let (pod, interface) = (pod.to_owned(), interface.to_owned());
+        let endpoint = api::pods::Endpoint { pod, interface, boot, ..endpoint(&lease.owner.container, ip) };
+        for folder in [notes::leases(&state), notes::leases(&endpoints)] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        notes::write(&notes::leases(&state), &name, &lease).unwrap();
+        notes::write(&notes::leases(&endpoints), &name, &endpoint).unwrap();
+    };
+    let rules = Rules::load(&cluster.store).unwrap();
+    let request = Request::new(ipam::blocks::Owner::host("node1"), "net.kept");
+    let kept = Allocator::new(&cluster.store, now).assign(&rules, &request).unwrap().addresses[0].addr();
+    assert_eq!(kept.to_string(), "10.244.0.0");
+    note("kept", "10.244.0.0", "lo");
+    note("deleted", "10.244.0.9", "cali-is-gone");
+    let steward = cluster.steward("node1");
+    let gone = notes::released(&endpoints);
+    let is_told = || settled(&steward, &state) && std::fs::read_dir(&gone).unwrap().count() == 0;
+    eventually("all is told", || steward.state().stock == 4 && is_told());
+    assert_eq!(cluster.held(), [("net.kept".to_owned(), kept)].into());
+    assert!(cluster.store.get(&ENDPOINT.replace("web", "kept")).unwrap().is_some());
+    assert!(cluster.store.get(&ENDPOINT.replace("web", "deleted")).unwrap().is_none());
+    assert_eq!(steward.state().leases, 1);
+    cluster.assert_sound();
 }
 
 #[test]

@@ -99,7 +99,6 @@ fn live_side_by_side(mut cluster: Cluster) {
 
     // The owner of blocks goes, as the guide says, and comes again: nobody comes back with it.
     cluster.stage.kill_agent(3);
-    cluster.stage.node(3).sh("rm -r /var/lib/podwire/addresses");
     cluster.ipam("release --handle podwire-stock-n3");
     cluster.start(3, &["ipam", "serve"], &[]);
     cluster.add(Ours, 3, "again");
