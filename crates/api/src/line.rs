@@ -1,6 +1,7 @@
 //! A line of JSON goes in, a line of JSON comes back, and that was it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::marker::PhantomData;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -19,17 +20,36 @@ pub trait Question: Serialize {
 
 /// Asks the daemon behind `socket`, and waits no longer than `patience` at a stretch.
 pub fn ask<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::Result<Q::Answer> {
+    begin(socket, question, patience)?.answer()
+}
+
+/// The same, but who asks does something else until it wants to hear the answer.
+pub fn begin<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::Result<Asked<Q::Answer>> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     send(&stream, question)?;
-    match hear(&stream) {
-        Ok(Some(answer)) => Ok(answer),
-        Ok(None) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer")),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(io::Error::new(error.kind(), "what listens there is not Podwire's daemon"))
+    Ok(Asked { stream, answer: PhantomData })
+}
+
+/// A question whose answer was not heard yet.
+#[derive(Debug)]
+pub struct Asked<A> {
+    stream: UnixStream,
+    answer: PhantomData<A>,
+}
+
+impl<A: DeserializeOwned> Asked<A> {
+    /// Waits for the answer.
+    pub fn answer(self) -> io::Result<A> {
+        match hear(&self.stream) {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer")),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(io::Error::new(error.kind(), "what listens there is not Podwire's daemon"))
+            }
+            Err(error) => Err(error),
         }
-        Err(error) => Err(error),
     }
 }
 

@@ -78,11 +78,12 @@ impl Plugin for Calico {
         result.interfaces = cable::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| (ip.interface, ip.gateway) = (Some(1), None));
 
-        policy::stand(policy, req, &result, &mut undo)?;
-        wire_pod(req, &conf, &mut pod, &result)?;
-        wire_node(&mut node, &pair, &result)?;
+        let asked = cluster::publish(req, &result, known, &wishes)?;
+        let connected = policy::stand(policy, req, &result, &mut undo)
+            .and_then(|()| wire_pod(req, &conf, &mut pod, &result))
+            .and_then(|()| wire_node(&mut node, &pair, &result));
+        cluster::published(req, asked, connected)?;
         result.routes.clear();
-        cluster::publish(req, &result, known, &wishes)?;
         undo.keep();
         detached::after_adding(&node);
         Ok(result)

@@ -38,7 +38,7 @@ impl Plugin for CalicoIpam {
         let wish = config::wish(req)?;
         let explicit = !wish.ips.is_empty();
         let patience = u64::try_from(ADDING.as_millis()).unwrap_or(u64::MAX);
-        match asking::ask(req, &Question::Assign { owner: owner(req), wish, patience })? {
+        match asking::ask(req, Question::Assign { owner: owner(req), wish, patience })? {
             Answer::Given { addresses } => Ok(result(&addresses, explicit)),
             other => Err(unexpected(&other)),
         }
@@ -48,7 +48,7 @@ impl Plugin for CalicoIpam {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let owner = owner(req);
         let question = Question::Release { owner: owner.clone(), legacy: config::legacy_handle(req) };
-        match asking::ask(req, &question) {
+        match asking::ask(req, question) {
             Ok(_) => Ok(()),
             Err(_) => blocks::leave(Path::new(blocks::STATE), &owner).map_err(|error| {
                 let text = format!("note in {} that addresses are to be given back: {error}", blocks::STATE);
@@ -60,7 +60,7 @@ impl Plugin for CalicoIpam {
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         config::wish(req)?;
         let recorded = req.recorded()?;
-        match asking::ask(req, &Question::Inspect { owner: owner(req) })? {
+        match asking::ask(req, Question::Inspect { owner: owner(req) })? {
             Answer::Given { addresses } => {
                 let lacks = |ip: &&Ip| !addresses.iter().any(|held| held.addr() == ip.address.addr());
                 let text =
@@ -79,7 +79,7 @@ impl Plugin for CalicoIpam {
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         config::wish(req)?;
-        asking::ask(req, &Question::Ping).map(drop).map_err(|error| {
+        asking::ask(req, Question::Ping).map(drop).map_err(|error| {
             let error = error.to_cni();
             cni::Error::new(code::NOT_AVAILABLE, error.msg).with_details(error.details).into()
         })
@@ -90,7 +90,7 @@ impl Plugin for CalicoIpam {
 pub(crate) fn collect(req: &Request<'_>) -> Result<()> {
     let valid = req.valid()?;
     let valid = valid.iter().map(|(container, ifname)| (container.into(), ifname.into())).collect();
-    asking::ask(req, &Question::Collect { network: req.network.to_string(), valid }).map(drop)
+    asking::ask(req, Question::Collect { network: req.network.to_string(), valid }).map(drop)
 }
 
 pub(crate) fn owner(req: &Request<'_>) -> Owner {

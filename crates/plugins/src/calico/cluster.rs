@@ -12,7 +12,7 @@ use cni_plugin::{delegate, Request, Result};
 use serde_json::Value;
 
 use super::wishes::Wishes;
-use crate::calico_ipam::asking::ask;
+use crate::calico_ipam::asking::{ask, begin, Asked};
 use crate::calico_ipam::{config, owner, unexpected};
 
 /// Whether the network is part of a cluster.
@@ -39,7 +39,7 @@ pub(super) fn known(req: &Request<'_>) -> Result<Option<Pod>> {
         return Ok(None);
     };
     let uid = req.args.get("K8S_POD_UID").unwrap_or_default().to_owned();
-    match ask(req, &Question::Pod { namespace, name, uid })? {
+    match ask(req, Question::Pod { namespace, name, uid })? {
         Answer::Pod { known } => Ok(known.map(|pod| *pod)),
         other => Err(unexpected(&other)),
     }
@@ -54,15 +54,15 @@ fn profiles(req: &Request<'_>, namespace: &str, account: &str) -> Vec<String> {
     }
 }
 
-/// Lets others know of the pod. It is noted on this node when this returns, and told afterwards; where nobody does that, it is told now.
+/// Lets others know of the pod, while it is still being connected: somebody else writes it down meanwhile. [`published`] waits for that.
 pub(super) fn publish(
     req: &Request<'_>,
     made: &Attachment,
     known: Option<Pod>,
     wishes: &Wishes,
-) -> Result<()> {
+) -> Result<Option<Asked>> {
     if !is_concerned(req) {
-        return Ok(());
+        return Ok(None);
     }
     let known = known.unwrap_or_default();
     let addresses: Vec<_> = made.ips.iter().map(|ip| ip.address.addr()).collect();
@@ -80,7 +80,21 @@ pub(super) fn publish(
         limits: wishes.limits.clone(),
         ..this
     };
-    ask(req, &Question::Publish { endpoint: Box::new(endpoint) }).map(drop)
+    begin(req, Question::Publish { endpoint: Box::new(endpoint) }).map(Some)
+}
+
+/// Waits until it is noted on this node; the cluster is told afterwards. Where nobody does that, it is told now. If the pod could not be connected after
+/// all, nobody is to know of it.
+pub(super) fn published(req: &Request<'_>, asked: Option<Asked>, connected: Result<()>) -> Result<()> {
+    match (asked, connected) {
+        (Some(asked @ Asked::AtTheDoor(..)), Err(error)) => {
+            let _ = asked.answer(req);
+            let _ = withdraw(req);
+            Err(error)
+        }
+        (Some(asked), Ok(())) => asked.answer(req).map(drop),
+        (_, connected) => connected,
+    }
 }
 
 /// Lets others know that the pod is gone. It succeeds whoever listens: what cannot be told now is noted.
@@ -89,7 +103,7 @@ pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
         return Ok(());
     }
     let gone = whose(req);
-    match ask(req, &Question::Withdraw { endpoint: Box::new(gone.clone()) }) {
+    match ask(req, Question::Withdraw { endpoint: Box::new(gone.clone()) }) {
         Ok(_) => Ok(()),
         Err(_) => pods::withdraw(Path::new(blocks::STATE), &gone).map_err(|error| {
             let text = format!("note in {} that the pod is gone: {error}", blocks::STATE);

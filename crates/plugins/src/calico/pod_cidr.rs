@@ -49,7 +49,7 @@ fn ranges(req: &Request<'_>) -> Result<Vec<IpNet>> {
     let kubernetes = json::get(&req.config, "kubernetes");
     let node = kubernetes.and_then(|section| json::get(section, "node_name")).and_then(Value::as_str);
     let node = node.filter(|node| !node.is_empty()).map(str::to_owned);
-    match ask(req, &Question::Ranges { node })? {
+    match ask(req, Question::Ranges { node })? {
         Answer::Ranges { ranges } => Ok(ranges),
         other => Err(unexpected(&other)),
     }

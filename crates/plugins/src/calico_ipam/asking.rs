@@ -19,17 +19,38 @@ const ASKING: Duration = Duration::from_secs(25);
 const TOOL: &str = "podwire";
 
 /// Asks, and makes a CNI error of a no.
-pub(crate) fn ask(req: &Request<'_>, question: &Question) -> Result<Answer> {
+pub(crate) fn ask(req: &Request<'_>, question: Question) -> Result<Answer> {
+    begin(req, question)?.answer(req)
+}
+
+/// Asks, and goes on with something else until the answer is needed. Where there is no agent, the tool is asked only then.
+pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Asked> {
     let door = door(req);
-    let answer = match line::ask(&door, question, ASKING) {
+    match line::begin(&door, &question, ASKING) {
         // Nobody ever opened that door since the machine was started: there is no agent here.
-        Err(error) if error.kind() == ErrorKind::NotFound => by_tool(req, question)?,
-        Err(error) => return Err(silent(&door, &error)),
-        Ok(answer) => answer,
-    };
-    match answer {
-        Answer::Failed { code, msg, hint } => Err(cni::Error::new(code, msg).with_details(hint).into()),
-        answer => Ok(answer),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Asked::ByTool(Box::new(question))),
+        Err(error) => Err(silent(&door, &error)),
+        Ok(asked) => Ok(Asked::AtTheDoor(door, asked)),
+    }
+}
+
+/// A question whose answer was not heard yet.
+pub(crate) enum Asked {
+    AtTheDoor(PathBuf, line::Asked<Answer>),
+    ByTool(Box<Question>),
+}
+
+impl Asked {
+    /// The answer, or a CNI error of a no.
+    pub(crate) fn answer(self, req: &Request<'_>) -> Result<Answer> {
+        let answer = match self {
+            Asked::AtTheDoor(door, asked) => asked.answer().map_err(|error| silent(&door, &error))?,
+            Asked::ByTool(question) => by_tool(req, &question)?,
+        };
+        match answer {
+            Answer::Failed { code, msg, hint } => Err(cni::Error::new(code, msg).with_details(hint).into()),
+            answer => Ok(answer),
+        }
     }
 }
 
