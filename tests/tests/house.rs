@@ -206,7 +206,7 @@ fn unsafe_code_stands_in_one_file_and_each_block_says_why_it_is_safe() {
         let count = uses.count();
         if file.ends_with("netlink/src/sys.rs") {
             let reasons = text.matches("SAFETY:").count();
-            assert!(count > 0 && reasons * 2 >= count, "{count} places, {reasons} reasons");
+            assert!(count > 0 && reasons >= count, "{count} places, {reasons} reasons");
         } else {
             assert_eq!(count, 0, "unsafe in {}", file.display());
         }

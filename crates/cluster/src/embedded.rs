@@ -10,8 +10,9 @@
 mod changes;
 mod row;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -183,6 +184,9 @@ fn create(path: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = folder.join(format!(".{name}.{}.{:08x}", std::process::id(), crate::backoff::random_u32()));
+    // Nobody else is to read it. What SQLite makes beside the file has the file's mode.
+    let file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new);
+    file.map_err(Error::file("create", &new))?;
     let make = || {
         let connection = Connection::open(&new)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;

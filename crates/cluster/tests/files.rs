@@ -129,6 +129,8 @@ async fn a_row_that_makes_no_sense_is_left_out_and_a_lost_file_said() {
     let store = Embedded::open(&path).await.unwrap();
     store.set_network(SMALL).await.unwrap();
     store.acquire(&registration("a")).await.unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600, "only its owner reads it");
     let mut watch = store.watch();
     until(&mut watch, |generation| count(generation) == 1).await;
     let insert = "INSERT INTO node (name, v4, backend) VALUES ('x', 'nonsense', 'vxlan')";

@@ -9,6 +9,8 @@
 
 mod follow;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,6 +39,11 @@ impl SqliteStore {
     /// Opens a file, which is made if it is not there.
     pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
         let fail = |error: rusqlite::Error| unavailable(path, "open", "", &error.to_string());
+        // Nobody else is to read who has which address. What SQLite makes beside the file has the file's mode.
+        if !path.exists() {
+            let made = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
+            made.map_err(|error| unavailable(path, "open", "", &error.to_string()))?;
+        }
         let mut connection = Connection::open(path).map_err(fail)?;
         connection.busy_timeout(PATIENCE).map_err(fail)?;
         // The first to come turns WAL on; while it does, others are told to wait.

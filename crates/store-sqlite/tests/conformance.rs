@@ -1,5 +1,6 @@
 //! The suite that every store has to pass, on files.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use ipam::store::{Store, StoreError};
@@ -41,6 +42,17 @@ fn what_was_written_is_there_when_the_file_is_opened_again() {
     drop(store);
     let again = SqliteStore::open(&path).unwrap().create("/a", b"1").unwrap();
     assert_ne!(again, revision, "revisions go on where they were");
+}
+
+#[test]
+fn only_its_owner_reads_the_file_and_what_stands_beside_it() {
+    let folder = Folder::new("mode");
+    let store = SqliteStore::open(&folder.0.join("ipam.db")).unwrap();
+    store.create("/a", b"1").unwrap();
+    for entry in std::fs::read_dir(&folder.0).unwrap().flatten() {
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", entry.path());
+    }
 }
 
 #[test]
