@@ -1,5 +1,6 @@
 //! The two sources that are files: SQLite and a list. Changes are heard of, not looked for.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
