@@ -6,7 +6,9 @@ mod records;
 
 use std::collections::BTreeSet;
 
-use cluster::{Cluster, Connected, Whose};
+use cluster::{Connected, Whose};
+
+pub use cluster::Cluster;
 use records::{about, lines, Records};
 
 /// So many pods of each come and go at once.

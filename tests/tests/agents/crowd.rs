@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use podwire_tests::{ours, podwire};
+use serde_json::json;
 
 use crate::blocks::{ipam, is_ready, ready, start, DUAL};
+use crate::calico::Cluster;
 use crate::stage::{Stage, Store};
 
 const PODS: usize = 168;
@@ -46,15 +48,113 @@ for n in $(seq $(({PODS} - {AT_ONCE} + 1)) {PODS}); do go c$n || exit 1; done
     )
 }
 
+/// Three nodes with agents, and the store of their blocks.
+trait Scene {
+    fn stage(&self) -> &Stage;
+    fn kill(&mut self, number: u8);
+    fn start(&mut self, number: u8);
+    /// Who has addresses.
+    fn handles(&self) -> Vec<String>;
+    /// How many pods others know of.
+    fn endpoints(&self) -> usize;
+    /// What `podwire ipam check` says.
+    fn check(&self) -> String;
+}
+
+struct InEtcd(Stage);
+
+impl Scene for InEtcd {
+    fn stage(&self) -> &Stage {
+        &self.0
+    }
+
+    fn kill(&mut self, number: u8) {
+        self.0.kill_agent(number);
+    }
+
+    fn start(&mut self, number: u8) {
+        start(&mut self.0, number, &[]);
+    }
+
+    fn handles(&self) -> Vec<String> {
+        self.0
+            .etcdctl("get /calico/ipam/v2/handle/ --prefix --keys-only")
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn endpoints(&self) -> usize {
+        let prefix = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
+        self.0.etcdctl(&format!("get {prefix} --prefix --keys-only")).split_whitespace().count()
+    }
+
+    fn check(&self) -> String {
+        ipam(&self.0, "check")
+    }
+}
+
+/// With Calico's own definitions of its resources.
+struct InKubernetes(Cluster);
+
+impl Scene for InKubernetes {
+    fn stage(&self) -> &Stage {
+        &self.0.stage
+    }
+
+    fn kill(&mut self, number: u8) {
+        self.0.stage.kill_agent(number);
+    }
+
+    fn start(&mut self, number: u8) {
+        self.0.start(number, &["node"], &["--healthz-port", "8081"]);
+    }
+
+    fn handles(&self) -> Vec<String> {
+        self.0.records().handles.into_keys().collect()
+    }
+
+    fn endpoints(&self) -> usize {
+        self.0.records().endpoints.len()
+    }
+
+    fn check(&self) -> String {
+        self.0.ipam("check")
+    }
+}
+
 #[test]
 fn five_hundred_pods_come_and_go_while_agents_are_killed() {
-    let mut stage = ready(Store::Etcd, [10, 10, 20], &DUAL, &[]);
-    std::fs::create_dir_all(stage.folder.join("held")).expect("a folder");
-    let before = handles(&stage);
+    let scene = InEtcd(ready(Store::Etcd, [10, 10, 20], &DUAL, &[]));
+    let scene = come_and_go(scene, 1);
+    scene.stage().assert_model_holds();
+}
+
+#[test]
+fn five_hundred_pods_come_and_go_on_an_api_server_while_agents_are_killed() {
+    let Some(cluster) = Cluster::in_kubernetes() else { return };
+    let mut scene = InKubernetes(cluster);
+    for number in 1..=3 {
+        let plugin = json!({
+            "type": "calico", "nodename": format!("n{number}"), "datastore_type": "kubernetes",
+            "ipam": {"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "true"},
+        });
+        let list = json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [plugin]});
+        scene.stage().node(number).write("/run/cni-conf/10-calico.conflist", &list.to_string());
+        scene.start(number);
+        scene.stage().wait_until("an agent with a stock", |stage| is_ready(stage, number));
+    }
+    come_and_go(scene, 0);
+}
+
+/// Of each node so many pods stay that were there before.
+fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
+    std::fs::create_dir_all(scene.stage().folder.join("held")).expect("a folder");
+    let (before, known) = (scene.handles(), scene.endpoints());
     let scripts: Vec<_> = (1..=3u8)
         .map(|number| {
-            let mut command = stage.node(number).command("sh");
-            command.args(["-c", &script(&stage, number)]);
+            let mut command = scene.stage().node(number).command("sh");
+            command.args(["-c", &script(scene.stage(), number)]);
             command.spawn().expect("sh")
         })
         .collect();
@@ -78,37 +178,30 @@ fn five_hundred_pods_come_and_go_while_agents_are_killed() {
             }
             let number = (round % 3) as u8 + 1;
             std::thread::sleep(Duration::from_millis(300 + 70 * round as u64));
-            stage.kill_agent(number);
+            scene.kill(number);
             if round % 2 == 0 {
                 // For a while there is none at all.
                 std::thread::sleep(Duration::from_millis(400));
             }
-            start(&mut stage, number, &[]);
+            scene.start(number);
         }
         assert!(threads.into_iter().all(|thread| thread.join().expect("a node")), "all came and went");
     });
     for number in 1..=3 {
-        stage.wait_until("all is told", |stage| {
+        scene.stage().wait_until("all is told", |stage| {
             let addresses = stage.status(number)["addresses"].clone();
-            is_ready(stage, number) && addresses["untold"] == 0 && addresses["leases"] == 1
+            is_ready(stage, number) && addresses["untold"] == 0 && addresses["leases"] == stay
         });
-        let links = stage.node(number).sh("ip -o link show type veth");
-        assert_eq!(links.matches(": cali").count(), 1, "its first pod only: {links}");
-        assert_eq!(stage.node(number).sh("ls /var/lib/podwire/addresses/released | wc -l").trim(), "0");
+        let links = scene.stage().node(number).sh("ip -o link show type veth");
+        assert_eq!(links.matches(": cali").count(), stay, "those of before only: {links}");
+        let notes = scene.stage().node(number).sh("ls /var/lib/podwire/addresses/released | wc -l");
+        assert_eq!(notes.trim(), "0");
     }
     // Nobody is left in the store but the pods of before, the stock and the tunnels.
-    stage.wait_until("the store knows of nobody", |stage| handles(stage) == before);
-    let check = ipam(&stage, "check");
+    scene.stage().wait_until("the store knows of nobody", |_| scene.handles() == before);
+    let check = scene.check();
     assert!(check.contains("everything fits together"), "{check}");
-    let endpoints = "get /calico/resources/v3/projectcalico.org/workloadendpoints/ --prefix --keys-only";
-    stage.wait_until("the endpoints of the first pods only", |stage| {
-        stage.etcdctl(endpoints).split_whitespace().count() == 3
-    });
-    assert_eq!(std::fs::read_dir(stage.folder.join("held")).expect("held").count(), 0);
-    stage.assert_model_holds();
-}
-
-fn handles(stage: &Stage) -> Vec<String> {
-    let said = stage.etcdctl("get /calico/ipam/v2/handle/ --prefix --keys-only");
-    said.split_whitespace().map(str::to_owned).collect()
+    scene.stage().wait_until("the endpoints of before only", |_| scene.endpoints() == known);
+    assert_eq!(std::fs::read_dir(scene.stage().folder.join("held")).expect("held").count(), 0);
+    scene
 }
