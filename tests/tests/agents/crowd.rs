@@ -150,7 +150,13 @@ fn five_hundred_pods_come_and_go_on_an_api_server_while_agents_are_killed() {
 /// Of each node so many pods stay that were there before.
 fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
     std::fs::create_dir_all(scene.stage().folder.join("held")).expect("a folder");
-    let (before, known) = (scene.handles(), scene.endpoints());
+    let is_settled = |stage: &Stage, number| {
+        let addresses = stage.status(number)["addresses"].clone();
+        is_ready(stage, number) && addresses["untold"] == 0 && addresses["leases"] == stay
+    };
+    let settled = |stage: &Stage| (1..=3).all(|number| is_settled(stage, number));
+    scene.stage().wait_until("the first pods are told", settled);
+    let before = scene.handles();
     let scripts: Vec<_> = (1..=3u8)
         .map(|number| {
             let mut command = scene.stage().node(number).command("sh");
@@ -188,10 +194,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
         assert!(threads.into_iter().all(|thread| thread.join().expect("a node")), "all came and went");
     });
     for number in 1..=3 {
-        scene.stage().wait_until("all is told", |stage| {
-            let addresses = stage.status(number)["addresses"].clone();
-            is_ready(stage, number) && addresses["untold"] == 0 && addresses["leases"] == stay
-        });
+        scene.stage().wait_until("all is told", |stage| is_settled(stage, number));
         let links = scene.stage().node(number).sh("ip -o link show type veth");
         assert_eq!(links.matches(": cali").count(), stay, "those of before only: {links}");
         let notes = scene.stage().node(number).sh("ls /var/lib/podwire/addresses/released | wc -l");
@@ -201,7 +204,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
     scene.stage().wait_until("the store knows of nobody", |_| scene.handles() == before);
     let check = scene.check();
     assert!(check.contains("everything fits together"), "{check}");
-    scene.stage().wait_until("the endpoints of before only", |_| scene.endpoints() == known);
+    scene.stage().wait_until("the endpoints of before only", |_| scene.endpoints() == 3 * stay);
     assert_eq!(std::fs::read_dir(scene.stage().folder.join("held")).expect("held").count(), 0);
     scene
 }
