@@ -63,17 +63,22 @@ where
     A: Serialize,
     F: Fn(io::Result<Q>) -> A + Send + Sync + 'static,
 {
-    while door.free.fetch_add(1, Ordering::SeqCst) < SPARE {
+    loop {
+        door.free.fetch_add(1, Ordering::SeqCst);
         let visitor = door.listener.accept();
         if door.free.fetch_sub(1, Ordering::SeqCst) == 1 {
             // Without a thread for the next one, the next one waits for this one's end.
             let _ = hire(door);
         }
-        if let Ok((visitor, _)) = visitor {
-            let _ = receive(&visitor, &door.answer);
+        match visitor {
+            Ok((visitor, _)) => drop(receive(&visitor, &door.answer)),
+            // The program has too many files open. That passes, or it does not.
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+        if door.free.load(Ordering::SeqCst) >= SPARE {
+            return;
         }
     }
-    door.free.fetch_sub(1, Ordering::SeqCst);
 }
 
 fn receive<Q, A>(visitor: &UnixStream, answer: &dyn Fn(io::Result<Q>) -> A) -> io::Result<()>

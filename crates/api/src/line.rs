@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
-/// No line is longer.
-pub const LONGEST: u64 = 64 * 1024;
+/// No line is longer: that is some fifty thousand attachments.
+pub const LONGEST: u64 = 4 * 1024 * 1024;
 
 /// What can be asked.
 pub trait Question: Serialize {
@@ -59,6 +59,9 @@ pub fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<T>> {
     BufReader::new(stream).take(LONGEST).read_line(&mut line).map_err(in_words)?;
     if line.is_empty() {
         return Ok(None);
+    }
+    if line.len() as u64 == LONGEST && !line.ends_with('\n') {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a line of more than {LONGEST} bytes")));
     }
     let foreign =
         |error| io::Error::new(io::ErrorKind::InvalidData, format!("a line that makes no sense: {error}"));

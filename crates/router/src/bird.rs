@@ -6,6 +6,7 @@
 mod config;
 mod control;
 mod filter;
+mod names;
 mod objects;
 
 use std::collections::BTreeMap;

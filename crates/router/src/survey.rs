@@ -60,6 +60,7 @@ impl Survey {
             let news = match whole.take() {
                 Some(mut atlas) => {
                     atlas.learn(changes);
+                    atlas.inherit(&self.atlas);
                     std::mem::replace(&mut self.atlas, atlas) != self.atlas
                 }
                 None => self.atlas.learn(changes),

@@ -164,7 +164,10 @@ impl Works {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(Error::file("make", folder))?;
         }
-        std::fs::write(path, text).map_err(Error::file("write", path))
+        // Whole, at once: a plugin that read half of it would make a pod's network of it.
+        let new = path.with_extension("new");
+        std::fs::write(&new, text).map_err(Error::file("write", &new))?;
+        std::fs::rename(&new, path).map_err(Error::file("write", path))
     }
 
     fn show(&self, plan: &Plan, refused: Vec<(String, String)>) {

@@ -46,6 +46,7 @@ pub(crate) fn hire(desk: Arc<Desk>, settings: Settings, opener: Opener) -> Resul
             known: None,
             has_counted: false,
             has_settled: false,
+            dry: BTreeMap::new(),
         };
         clerk.live();
     };
@@ -66,6 +67,8 @@ struct Clerk {
     has_counted: bool,
     /// Whether it has looked for notes once more since its start.
     has_settled: bool,
+    /// Until when a family of which nothing is left is not asked for again. Who waits for an address asks all the same.
+    dry: BTreeMap<&'static str, Instant>,
 }
 
 impl Clerk {
@@ -83,6 +86,8 @@ impl Clerk {
                     self.has_settled |= self.desk.await_work(rest);
                 }
                 Err(error) => {
+                    // What was written and not answered is in the store's stock, and not in ours.
+                    self.has_counted = false;
                     let text = error.to_string();
                     if self.desk.trouble().as_ref() != Some(&text) {
                         warn!(error = text, "the store of addresses does not answer; it is asked again");
@@ -128,8 +133,8 @@ impl Clerk {
         let withdrawn = withdrawn.inspect_err(|_| endpoints.look_again());
         self.give_back(&allocator, &rules, &legacy).inspect_err(|_| self.desk.releases_are_left())?;
         self.stock_up(&allocator, &rules, &labels)?;
-        withdrawn?;
-        endpoints.tell(store, &self.settings.node)
+        // Who cannot be withdrawn keeps nobody from being told of.
+        self.desk.endpoints.tell(store, &self.settings.node).and(withdrawn)
     }
 
     /// The orders, when what is noted was given back. If the store does not answer, they wait on.
@@ -149,13 +154,13 @@ impl Clerk {
         }
     }
 
-    /// Finds the stock of an earlier life. What is to be given back was a pod's, whether the store knows or not.
+    /// Finds the stock of an earlier life, or of a write whose answer was lost. What is to be given back was a pod's, whether the store knows or not.
     fn count(&mut self, allocator: &Allocator<'_>) -> Result<(), Blocks> {
-        let over = self.desk.shelf.released();
-        let over: Vec<IpNet> = over.into_iter().flat_map(|lease| lease.addresses).collect();
-        let mut there = allocator.in_stock(&self.stock)?;
-        there.retain(|address| !over.contains(address));
-        self.desk.stock_up(there);
+        match allocator.in_stock(&self.stock) {
+            Err(error @ Blocks::Store(_)) => return Err(error),
+            Err(error) => self.report([&error]),
+            Ok(there) => self.desk.recount(there),
+        }
         self.has_counted = true;
         Ok(())
     }
@@ -167,7 +172,16 @@ impl Clerk {
                 return Ok((rules.clone(), labels.clone()));
             }
         }
-        let (rules, labels) = (Rules::load(store)?, Rules::node_labels(store, &self.settings.node)?);
+        let read = Rules::load(store).and_then(|rules| Ok((rules, Rules::node_labels(store, &self.settings.node)?)));
+        let (rules, labels) = match (read, &self.known) {
+            (Err(error @ Blocks::Store(_)), _) => return Err(error),
+            // Of what makes no sense the last that did holds, as for roads.
+            (Err(error), Some((rules, labels, _))) => {
+                self.report([&error]);
+                (rules.clone(), labels.clone())
+            }
+            (read, _) => read?,
+        };
         self.desk.rules(&rules, &labels);
         self.known = Some((rules.clone(), labels.clone(), Instant::now()));
         Ok((rules, labels))
@@ -185,13 +199,13 @@ impl Clerk {
             match self.get(allocator, (rules, labels), &order) {
                 Ok(addresses) => {
                     self.desk.stock_up(addresses);
-                    let _ = reply.send(Ok(()));
+                    reply.send(Ok(()));
                 }
                 Err(error @ Blocks::Store(_)) => {
                     self.desk.put_back(std::iter::once((order, reply)).chain(left).collect());
                     return Err(error);
                 }
-                Err(error) => drop(reply.send(Err(error.into()))),
+                Err(error) => reply.send(Err(error.into())),
             }
         }
         Ok(())
@@ -291,7 +305,7 @@ impl Clerk {
             let own: Vec<Release> = releases.iter().filter(is_its).cloned().collect();
             let handle = Handle::id(&lease.owner.network, &lease.owner.container);
             let is_done = match lease.addresses.is_empty() {
-                true => self.is_done(allocator.release_handle(rules, &handle))?,
+                true => self.is_done(self.release_unleased(allocator, rules, &handle))?,
                 false => at_once || self.is_done(allocator.release(rules, &own))?,
             };
             if is_done {
@@ -306,9 +320,25 @@ impl Clerk {
         Ok(())
     }
 
+    /// Releases what a handle has and no lease names: another interface of the container, or the container come again, may live.
+    fn release_unleased(&self, allocator: &Allocator<'_>, rules: &Rules, handle: &str) -> Result<(), Blocks> {
+        let kept = self.desk.leased(handle);
+        if kept.is_empty() {
+            return allocator.release_handle(rules, handle).map(drop);
+        }
+        let over = allocator.addresses_of(handle)?.into_iter().filter(|ip| !kept.contains(ip));
+        let over: Vec<Release> =
+            over.map(|ip| Release { ip, handle: Some(handle.to_owned()), sequence: None }).collect();
+        allocator.release(rules, &over).map(drop)
+    }
+
     /// Fills the stock, if half of it is gone.
-    fn stock_up(&self, allocator: &Allocator<'_>, rules: &Rules, labels: &Labels) -> Result<(), Blocks> {
+    /// Nothing is borrowed for it: that is for pods.
+    fn stock_up(&mut self, allocator: &Allocator<'_>, rules: &Rules, labels: &Labels) -> Result<(), Blocks> {
         for family in [Family::V4, Family::V6] {
+            if self.dry.get(family.name()).is_some_and(|until| Instant::now() < *until) {
+                continue;
+            }
             let mut wish = request(&self.settings.node, labels, family, &[]);
             // A family without a pool for this node has no stock, and that is nothing to tell.
             let Ok(networks) = rules.networks_for(&wish) else { continue };
@@ -318,9 +348,12 @@ impl Clerk {
             if there * 2 > wanted {
                 continue;
             }
-            wish.count = wanted - there;
+            (wish.count, wish.borrows) = (wanted - there, false);
             match allocator.assign(rules, &wish) {
                 Ok(assigned) => {
+                    if assigned.shortage.is_some() {
+                        self.dry.insert(family.name(), Instant::now() + ROUND);
+                    }
                     self.report(&assigned.unreadable);
                     self.desk.stock_up(assigned.addresses);
                 }

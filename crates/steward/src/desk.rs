@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::blocks::{Lease, Wish};
 use api::pods::Endpoint;
 use api::Owner;
-use ipam::blocks::{Family, Owner as Node, Request, Rules};
+use ipam::blocks::{Family, Handle, Owner as Node, Request, Rules};
 use ipam::selector::Labels;
 use ipnet::IpNet;
 
@@ -35,8 +35,22 @@ pub(crate) enum Order {
     Address(IpAddr),
 }
 
-/// Who waits for an order.
-pub(crate) type Reply = Sender<Result<(), Error>>;
+/// Who waits for an order, and until when.
+pub(crate) struct Reply {
+    pub(crate) to: Sender<Result<(), Error>>,
+    pub(crate) until: Instant,
+}
+
+impl Reply {
+    pub(crate) fn send(&self, done: Result<(), Error>) {
+        let _ = self.to.send(done);
+    }
+
+    /// Whether nobody waits any more: then nothing is to be had from the store.
+    fn is_over(&self) -> bool {
+        self.until <= Instant::now()
+    }
+}
 
 pub(crate) struct Desk {
     pub(crate) node: String,
@@ -232,7 +246,11 @@ impl Desk {
 
     /// Waits until somebody waits for an order, but no longer than that.
     pub(crate) fn await_order(&self, at_most: Duration) {
-        let known = self.papers().orders.len();
+        let known = {
+            let mut papers = self.papers();
+            papers.orders.retain(|(_, reply)| !reply.is_over());
+            papers.orders.len()
+        };
         drop(self.work.wait_timeout_while(self.papers(), at_most, |papers| papers.orders.len() <= known));
     }
 
@@ -242,7 +260,9 @@ impl Desk {
         papers.has_releases = false;
         let untold = papers.untold.iter().filter_map(|owner| papers.leases.get(owner)).cloned().collect();
         let legacy = papers.legacy.iter().cloned().collect();
-        Work { orders: std::mem::take(&mut papers.orders), untold, legacy }
+        let mut orders = std::mem::take(&mut papers.orders);
+        orders.retain(|(_, reply)| !reply.is_over());
+        Work { orders, untold, legacy }
     }
 
     /// Orders that could not be carried out wait for the next try.
@@ -273,6 +293,13 @@ impl Desk {
         self.papers().unreadable.insert(why)
     }
 
+    /// The addresses of a handle that leases name.
+    pub(crate) fn leased(&self, handle: &str) -> BTreeSet<IpAddr> {
+        let papers = self.papers();
+        let is_its = |lease: &&Lease| Handle::id(&lease.owner.network, &lease.owner.container) == handle;
+        papers.leases.values().filter(is_its).flat_map(|lease| lease.addresses.iter().map(IpNet::addr)).collect()
+    }
+
     pub(crate) fn legacy_is_released(&self, handle: &str) {
         self.papers().legacy.remove(handle);
     }
@@ -288,6 +315,16 @@ impl Desk {
 
     pub(crate) fn set_trouble(&self, trouble: Option<String>) {
         self.papers().trouble = trouble;
+    }
+
+    /// The stock as the store tells it: without what pods have, and without what they had and the store is to be told of. That is looked at after the
+    /// store was read, with the papers in hand.
+    pub(crate) fn recount(&self, there: Vec<IpNet>) {
+        let mut papers = self.papers();
+        let over = self.shelf.released();
+        let leases = papers.leases.values().chain(&over);
+        let used: BTreeSet<IpNet> = leases.flat_map(|lease| lease.addresses.clone()).collect();
+        papers.stock.add(there.into_iter().filter(|address| !used.contains(address)));
     }
 
     /// Puts what the store has given into the stock; what pods have already is no stock.
@@ -317,7 +354,7 @@ impl Papers {
 
 /// A wish of the node's for its own stock.
 pub(crate) fn request(node: &str, labels: &Labels, family: Family, pools: &[String]) -> Request {
-    let stock = ipam::blocks::Handle::of_stock(node);
+    let stock = Handle::of_stock(node);
     let wish = Request::new(Node::host(node), stock);
     Request { family, pools: pools.to_vec(), node_labels: labels.clone(), ..wish }
 }

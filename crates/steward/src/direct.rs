@@ -38,7 +38,7 @@ impl<'a> Direct<'a> {
     fn answer(&self, state: &Path, question: &Question) -> Result<Answer, Error> {
         match question {
             Question::Assign { owner, wish, .. } => {
-                self.carry_out_notes(state)?;
+                self.carry_out_notes(state);
                 return self.assign(owner, wish).map(|addresses| Answer::Given { addresses });
             }
             Question::Inspect { owner } => {
@@ -50,22 +50,22 @@ impl<'a> Direct<'a> {
                 if let Some(legacy) = legacy {
                     self.allocator.release_handle(&self.rules, legacy)?;
                 }
-                self.carry_out_notes(state)?;
+                self.carry_out_notes(state);
             }
             Question::Publish { endpoint } => {
-                self.carry_out_notes(state)?;
+                self.carry_out_notes(state);
                 endpoints::publish(self.store, self.node, endpoint)?;
             }
             Question::Withdraw { endpoint } => {
                 endpoints::withdraw(self.store, self.node, endpoint)?;
-                self.carry_out_notes(state)?;
+                self.carry_out_notes(state);
             }
             // They are not asked of the store.
             Question::Pod { .. } | Question::Ranges { .. } => {
                 return Ok(crate::pods::answer(None, self.node, question))
             }
             Question::Collect { network, valid } => {
-                self.carry_out_notes(state)?;
+                self.carry_out_notes(state);
                 self.collect(network, valid)?;
             }
             Question::Ping => drop(self.pools_for(Family::V4).or_else(|_| self.pools_for(Family::V6))?),
@@ -129,19 +129,19 @@ impl<'a> Direct<'a> {
         Ok(())
     }
 
-    /// What could not be released when it was to be.
-    fn carry_out_notes(&self, state: &Path) -> Result<(), Error> {
+    /// What could not be released when it was to be. One that still cannot be stays noted, and keeps back nobody who comes: a store that does not answer
+    /// says so to them itself.
+    fn carry_out_notes(&self, state: &Path) {
         for (path, lease) in notes::read_all::<Lease>(&notes::released(state)) {
-            let Ok(lease) = lease else { continue };
-            self.release(&lease.owner)?;
-            let _ = std::fs::remove_file(path);
+            if lease.is_ok_and(|lease| self.release(&lease.owner).is_ok()) {
+                let _ = std::fs::remove_file(path);
+            }
         }
         for (path, gone) in notes::read_all::<Endpoint>(&notes::released(&pods::endpoints(state))) {
-            let Ok(gone) = gone else { continue };
-            endpoints::withdraw(self.store, self.node, &gone)?;
-            let _ = std::fs::remove_file(path);
+            if gone.is_ok_and(|gone| endpoints::withdraw(self.store, self.node, &gone).is_ok()) {
+                let _ = std::fs::remove_file(path);
+            }
         }
-        Ok(())
     }
 
     /// Releases what containers of a network have that are not among the valid ones, in this node's blocks, and withdraws their endpoints.

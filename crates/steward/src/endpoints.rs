@@ -13,6 +13,7 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use api::pods::{self, Endpoint};
 use api::{notes, Owner};
@@ -23,6 +24,9 @@ use tracing::{error, warn};
 pub(crate) use telling::{publish, withdraw};
 
 use crate::Error;
+
+/// So long it goes on past refusals.
+const ENOUGH: Duration = Duration::from_secs(5);
 
 /// The endpoints of a node.
 pub(crate) struct Endpoints {
@@ -132,15 +136,19 @@ impl Endpoints {
             let book = self.book();
             book.untold.iter().filter_map(|owner| book.known.get(owner)).cloned().collect()
         };
+        let mut refused = Refused::default();
         for endpoint in untold {
             let done = publish(store, node, &endpoint);
-            self.report(&endpoint, done)?;
+            if let Err(error) = self.report(&endpoint, done) {
+                refused.note(error)?;
+                continue;
+            }
             let mut book = self.book();
             if book.known.get(&endpoint.owner) == Some(&endpoint) {
                 book.untold.remove(&endpoint.owner);
             }
         }
-        Ok(())
+        refused.told()
     }
 
     /// Tells the store of the pods that are gone.
@@ -149,14 +157,17 @@ impl Endpoints {
             return Ok(());
         }
         let folder = notes::released(&pods::endpoints(&self.state));
+        let mut refused = Refused::default();
         for (path, gone) in notes::read_all::<Endpoint>(&folder) {
             let Ok(gone) = gone else { continue };
             self.forget_moved(&gone.owner);
             let done = withdraw(store, node, &gone);
-            self.report(&gone, done)?;
-            let _ = fs::remove_file(path);
+            match self.report(&gone, done) {
+                Ok(()) => drop(fs::remove_file(path)),
+                Err(error) => refused.note(error)?,
+            }
         }
-        Ok(())
+        refused.told()
     }
 
     /// A plugin that found nobody at the door has moved an endpoint by itself: then nobody is to be told of it any more.
@@ -177,6 +188,24 @@ impl Endpoints {
             }
             done => done,
         }
+    }
+}
+
+/// The first of those who could not be told of. It keeps nobody else back, unless the store has been saying no for long: then it does not answer at all.
+#[derive(Default)]
+struct Refused(Option<(Blocks, Instant)>);
+
+impl Refused {
+    fn note(&mut self, error: Blocks) -> Result<(), Blocks> {
+        let (first, since) = self.0.get_or_insert_with(|| (error, Instant::now()));
+        match since.elapsed() < ENOUGH {
+            true => Ok(()),
+            false => Err(first.clone()),
+        }
+    }
+
+    fn told(self) -> Result<(), Blocks> {
+        self.0.map_or(Ok(()), |(first, _)| Err(first))
     }
 }
 

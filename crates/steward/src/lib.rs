@@ -48,6 +48,9 @@ use endpoints::Endpoints;
 pub use error::Error;
 use shelf::Shelf;
 
+/// Nobody waits longer for an address.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// A store that is opened when it is needed, and again when that failed.
 pub type Opener = Box<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send>;
 
@@ -106,7 +109,7 @@ impl Steward {
 
     /// The addresses of an attachment: at once if they are in stock, else as soon as the store has given them.
     pub fn assign(&self, owner: &Owner, wish: &Wish, patience: Duration) -> Result<Vec<IpNet>, Error> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + patience.min(LONGEST);
         if !wish.ips.is_empty() {
             self.desk.free_for_successor(owner, wish)?;
         }
@@ -120,7 +123,7 @@ impl Steward {
 
     fn wait(&self, owner: &Owner, order: Order, until: Instant) -> Result<(), Error> {
         let (reply, answer) = mpsc::channel();
-        self.desk.order(order, reply);
+        self.desk.order(order, desk::Reply { to: reply, until });
         match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(done) => done,
             Err(_) => Err(Error::TooSlow {

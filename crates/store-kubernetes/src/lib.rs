@@ -230,7 +230,7 @@ fn node_entry(node: &Value) -> Result<Entry, String> {
     let name = node["metadata"]["name"].as_str().unwrap_or_default();
     Ok(Entry {
         key: Key::Node(name.into()).to_string(),
-        value: record::node(node)?,
+        value: record::node(node),
         revision: version(node)?,
     })
 }

@@ -214,12 +214,12 @@ const NODE: [(&str, &str); 9] = [
 
 /// A Node object of Kubernetes as Calico's object of it, as far as it matters: Calico's own labels stand in an annotation, and those of
 /// Kubernetes go before them.
-pub(crate) fn node(object: &Value) -> Result<Vec<u8>, String> {
+pub(crate) fn node(object: &Value) -> Vec<u8> {
     let metadata = &object["metadata"];
     let annotations = &metadata["annotations"];
     let own = annotations["projectcalico.org/labels"].as_str().unwrap_or("{}");
-    let mut labels: Fields = serde_json::from_str(own)
-        .map_err(|error| format!("its annotation projectcalico.org/labels: {error}"))?;
+    // Every node may write this about itself, and what it writes must not hide the others: nonsense is no labels.
+    let mut labels: Fields = serde_json::from_str(own).unwrap_or_default();
     labels.extend(metadata["labels"].as_object().cloned().unwrap_or_default());
     let mut spec = json!({});
     for (annotation, place) in NODE {
@@ -237,7 +237,7 @@ pub(crate) fn node(object: &Value) -> Result<Vec<u8>, String> {
     let node = json!({
         "kind": "Node", "apiVersion": ApiGroup::V3.name(), "metadata": metadata, "spec": spec,
     });
-    Ok(node.to_string().into_bytes())
+    node.to_string().into_bytes()
 }
 
 /// The annotations of a Kubernetes Node that say what Calico's object of it says; those that say nothing are to go.

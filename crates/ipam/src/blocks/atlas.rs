@@ -95,6 +95,21 @@ impl Atlas {
         }
     }
 
+    /// Takes over what an earlier atlas knew of records that make no sense here: that still holds.
+    pub fn inherit(&mut self, before: &Atlas) {
+        for key in self.malformed.keys() {
+            match Key::parse(key) {
+                Some(Key::Pool(name)) => take_over(&mut self.pools, &before.pools, name),
+                Some(Key::Node(name)) => take_over(&mut self.nodes, &before.nodes, name),
+                Some(Key::Block(cidr)) => take_over(&mut self.plots, &before.plots, cidr),
+                Some(Key::Affinity(Owner::Host(node), cidr)) => {
+                    self.claims.extend(before.claims.get(&(cidr, node)).cloned());
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Each stretch of addresses that a node has, and the node: blocks that the node has claimed and that say so themselves, and single
     /// addresses that another has of them. The larger come first.
     pub fn territory(&self) -> Vec<(IpNet, &str)> {
@@ -117,6 +132,12 @@ impl Atlas {
 fn read<T: Value>(value: Option<Vec<u8>>) -> Result<Option<T>, String> {
     let found = value.map(|bytes| T::decode(&bytes)).transpose()?;
     Ok(found.filter(|value| !value.is_deleted()))
+}
+
+fn take_over<K: Ord, T: Clone>(into: &mut BTreeMap<K, T>, from: &BTreeMap<K, T>, key: K) {
+    if let Some(value) = from.get(&key) {
+        into.insert(key, value.clone());
+    }
 }
 
 /// Notes what stands under a key now. Whether that is new.
@@ -228,6 +249,11 @@ mod tests {
         assert!(atlas.learn(put(&key, good, 1)));
         assert!(atlas.learn(put(&key, "{", 2)) && !atlas.learn(put(&key, "{", 3)));
         assert!(atlas.nodes.contains_key("a") && atlas.malformed.contains_key(&key));
+        // Also for who reads all anew.
+        let mut anew = Atlas::default();
+        anew.learn(put(&key, "{", 3));
+        anew.inherit(&atlas);
+        assert_eq!(anew, atlas);
         assert!(atlas.learn(put(&key, good, 4)), "it is told that all is well again");
         assert!(atlas.malformed.is_empty());
         assert!(atlas.learn(vec![Change::Gone(key)]) && atlas.nodes.is_empty());

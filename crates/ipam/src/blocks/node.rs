@@ -168,6 +168,8 @@ impl Node {
         match tunnel {
             Tunnel::Vxlan(Family::V4) => self.spec.vxlan4 = text,
             Tunnel::Vxlan(Family::V6) => self.spec.vxlan6 = text,
+            // Who has no address has nothing of BGP.
+            Tunnel::Ipip if address.is_none() && self.spec.bgp.is_none() => {}
             Tunnel::Ipip => self.spec.bgp.get_or_insert_default().ipip = text,
         }
     }

@@ -29,6 +29,8 @@ pub struct Request {
     pub node_labels: Labels,
     /// The namespace's labels.
     pub namespace_labels: Labels,
+    /// Whether they may be of other nodes' blocks, if there is nothing else and the settings allow it.
+    pub borrows: bool,
 }
 
 impl Request {
@@ -44,6 +46,7 @@ impl Request {
             pools: Vec::new(),
             node_labels: Labels::new(),
             namespace_labels: Labels::new(),
+            borrows: true,
         }
     }
 

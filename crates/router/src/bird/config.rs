@@ -13,7 +13,8 @@ use ipam::selector::Selector;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
-use super::filter::{self, word};
+use super::names::{self, hash};
+use super::filter;
 use super::objects::{Configuration, Filter, NextHop, Object, Peer, DEFAULT_AS, RESTART};
 use super::Sketch;
 
@@ -188,7 +189,7 @@ impl Writer<'_> {
             } else {
                 let others = self.atlas.nodes.values().filter(|node| node.name() != self.node);
                 for node in others.filter(|node| node.reflector().is_none()) {
-                    sessions.extend(self.to_node("mesh", node, &own, None));
+                    sessions.extend(self.to_node(("mesh", ""), node, &own, None));
                 }
             }
         }
@@ -229,7 +230,7 @@ impl Writer<'_> {
                 let forth = own_speaks && selected(selector, node)?;
                 let back = peer.is_mutual() && own_named && speaks(node)?;
                 if forth || back {
-                    sessions.extend(self.to_node(&format!("node_{name}"), node, own, Some(peer)));
+                    sessions.extend(self.to_node(("node", name), node, own, Some(peer)));
                 }
             }
             return Ok(sessions);
@@ -243,7 +244,13 @@ impl Writer<'_> {
         if self.addresses.contains(&ip) {
             return Ok(Vec::new());
         }
-        let name = format!("peer_{}_{}", word(name), word(&ip.to_string()));
+        if matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+            return Err(format!("peerIP {ip} is of one link only, and nobody says of which"));
+        }
+        if port == Some(0) || number == 0 {
+            return Err("neither its port nor its asNumber may be 0".into());
+        }
+        let name = names::session("peer", name, &ip.to_string());
         let is_client = is_client(
             own,
             self.atlas.nodes.values().find(|node| has_address(node, ip)),
@@ -258,7 +265,13 @@ impl Writer<'_> {
     }
 
     /// The sessions to another node: one for each family that both have.
-    fn to_node<'p>(&self, kind: &str, node: &Node, own: &Node, peer: Option<&'p Peer>) -> Vec<Session<'p>> {
+    fn to_node<'p>(
+        &self,
+        (kind, name): (&str, &str),
+        node: &Node,
+        own: &Node,
+        peer: Option<&'p Peer>,
+    ) -> Vec<Session<'p>> {
         let number = peer.and_then(Peer::number).or_else(|| node.as_number()).unwrap_or(self.cluster);
         let both = [Family::V4, Family::V6]
             .into_iter()
@@ -266,7 +279,7 @@ impl Writer<'_> {
         both.filter_map(|family| {
             let ip = node.address(family)?.addr();
             Some(Session {
-                name: format!("{}_{}", word(kind), word(&ip.to_string())),
+                name: names::session(kind, name, &ip.to_string()),
                 ip,
                 port: self.settings.listen_port,
                 number,
@@ -321,7 +334,8 @@ impl Writer<'_> {
         say!(self, "  graceful restart on; graceful restart time {restart};");
         say!(self, "  connect delay time 1; connect retry time 5; error wait time 1, 10;");
         if let Some(keepalive) = peer.and_then(Peer::keepalive) {
-            say!(self, "  keepalive time {keepalive};");
+            // BIRD keeps a session up for 240 s without a word, and wants to hear three before.
+            say!(self, "  keepalive time {};", keepalive.clamp(1, 80));
         }
         if let Some(times) = peer.and_then(|peer| peer.allowed_local) {
             say!(self, "  allow local as {times};");
@@ -406,9 +420,7 @@ fn endpoint(text: &str) -> Option<(IpAddr, Option<u16>)> {
 
 /// A number for a router without an IPv4 address, in the form of one.
 fn hashed(node: &str) -> String {
-    let hash =
-        node.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    std::net::Ipv4Addr::from(hash.max(1)).to_string()
+    std::net::Ipv4Addr::from(hash(node).max(1)).to_string()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use ipnet::IpNet;
 
+use super::names::label;
 use super::objects::{Filter, Rule};
 
 /// The function of a filter for one family and one direction; `None` if it has no rules for that.
@@ -31,7 +32,7 @@ pub(super) fn function(
 /// Its name in the config.
 pub(super) fn call(name: &str, v4: bool, is_import: bool) -> String {
     let (family, direction) = (if v4 { "v4" } else { "v6" }, if is_import { "import" } else { "export" });
-    format!("filter_{}_{direction}_{family}", word(name))
+    format!("filter_{}_{direction}_{family}", label(name))
 }
 
 fn line(rule: &Rule, v4: bool) -> Result<String, String> {
@@ -43,6 +44,9 @@ fn line(rule: &Rule, v4: bool) -> Result<String, String> {
     let mut conditions = Vec::new();
     if let Some(text) = &rule.cidr {
         let cidr: IpNet = text.parse().map_err(|_| format!("cidr {text:?} is none"))?;
+        if cidr != cidr.trunc() {
+            return Err(format!("cidr {text} has bits of a host: write {}", cidr.trunc()));
+        }
         if cidr.addr().is_ipv4() != v4 {
             return Err(format!("cidr {text} is of the other family"));
         }
@@ -84,11 +88,6 @@ fn prefix(rule: &Rule, cidr: IpNet) -> Result<String, String> {
     }
 }
 
-/// A name that BIRD takes.
-pub(super) fn word(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::objects::Object;
@@ -97,7 +96,7 @@ mod tests {
     fn rendered(rules: &str) -> Result<Option<String>, String> {
         let text = format!(r#"{{"spec":{{"exportV4":{rules}}}}}"#);
         let filter = serde_json::from_str::<Object<Filter>>(&text).map_err(|error| error.to_string())?;
-        function("my.filter", &filter.spec, true, false)
+        function("my-filter", &filter.spec, true, false)
     }
 
     #[test]

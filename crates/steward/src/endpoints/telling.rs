@@ -23,6 +23,11 @@ pub(crate) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Res
         let (name, there) = find(store, &name, &key)?;
         let key = name.key().unwrap_or_else(|| key.clone());
         let before = there.as_ref().map(decode).transpose()?;
+        // In Kubernetes a pod may have its name on another node by now.
+        let elsewhere = |object: &Value| object["spec"]["node"].as_str().is_some_and(|there| !there.is_empty() && there != node);
+        if before.as_ref().is_some_and(elsewhere) {
+            return Ok(());
+        }
         let object = record::object(endpoint, &name, before.as_ref(), Moment::now());
         let bytes = ipam::blocks::encode_as_go(&object)
             .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;

@@ -51,7 +51,8 @@ impl Allocator<'_> {
             }
         }
         // A tunnel's end at a borrowed address would be routed to the block's owner.
-        if given.missing() > 0 && !rules.config.strict_affinity && request.wanted_for != Use::Tunnel {
+        let borrows = request.borrows && request.wanted_for != Use::Tunnel;
+        if given.missing() > 0 && !rules.config.strict_affinity && borrows {
             self.borrow(&mut given, &pools)?;
         } else if rules.config.strict_affinity && matches!(shortage, Some(Error::Full { .. })) {
             shortage = Some(Error::StrictAffinity);
