@@ -20,6 +20,8 @@ struct Moody {
     store: Mutex<Memory>,
     asked: AtomicUsize,
     mood: Mutex<Mood>,
+    /// What ends so is not written.
+    forbidden: Mutex<Option<&'static str>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -55,6 +57,16 @@ impl Shared {
         }
     }
 
+    fn allow(&self, key: &str) -> Result<(), StoreError> {
+        match *self.0.forbidden.lock().unwrap() {
+            Some(end) if key.ends_with(end) => {
+                let (store, key) = ("moody".into(), key.into());
+                Err(StoreError::Unavailable { store, verb: "write", key, why: "it is forbidden".into() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn asked(&self) -> usize {
         self.0.asked.load(Ordering::SeqCst)
     }
@@ -74,10 +86,12 @@ impl Store for Shared {
     }
 
     fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
+        self.allow(key)?;
         self.ask(true, |store| store.create(key, value))
     }
 
     fn update(&self, key: &str, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
+        self.allow(key)?;
         self.ask(true, |store| store.update(key, value, revision))
     }
 
@@ -516,6 +530,49 @@ fn endpoints_survive_their_agent_and_not_their_boot() {
     let _steward = cluster.steward("node1");
     eventually("the living is told", || cluster.published() == said("c1", "10.244.0.1"));
     eventually("the dead is withdrawn", || cluster.store.get(&key).unwrap().is_none());
+}
+
+#[test]
+fn one_who_cannot_be_told_of_keeps_nobody_else_back() {
+    let cluster = Cluster::new("endpoint-refused", pool());
+    let steward = cluster.steward("node1");
+    *cluster.store.0.forbidden.lock().unwrap() = Some("node1-k8s-odd-eth0");
+    steward.publish(&api::pods::Endpoint { pod: "odd".into(), ..endpoint("c1", "10.244.0.1") }).unwrap();
+    eventually("it is refused", || steward.state().trouble.is_some());
+    steward.publish(&endpoint("c2", "10.244.0.2")).unwrap();
+    eventually("the other is told", || cluster.published() == said("c2", "10.244.0.2"));
+    assert_eq!(steward.state().untold, 1);
+    *cluster.store.0.forbidden.lock().unwrap() = None;
+    eventually("all is told", || steward.state().untold == 0 && steward.state().trouble.is_none());
+    assert!(cluster.store.get(&ENDPOINT.replace("web", "odd")).unwrap().is_some());
+}
+
+#[test]
+fn those_who_gave_up_take_nothing_when_the_store_is_back() {
+    let cluster = Cluster::new("gave-up", pool());
+    cluster.store.set(Mood::Away);
+    let steward = cluster.steward("node1");
+    for number in 0..20 {
+        let waits = Duration::from_millis(1);
+        assert!(steward.assign(&owner(&format!("c{number}")), &v4(), waits).is_err());
+    }
+    cluster.store.set(Mood::Well);
+    eventually("a stock", || steward.state().stock == 4 && steward.state().trouble.is_none());
+    let stock = ipam::blocks::Handle::of_stock("node1");
+    assert_eq!(Allocator::new(&cluster.store, now).addresses_of(&stock).unwrap().len(), 4);
+}
+
+#[test]
+fn a_del_of_what_has_no_lease_takes_nothing_from_the_containers_other_interface() {
+    let cluster = Cluster::new("interfaces", pool());
+    let steward = cluster.steward("node1");
+    let given = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap()[0].addr();
+    let held = [("net.c1".to_owned(), given)].into();
+    eventually("the store knows", || cluster.held() == held);
+    steward.release(&Owner { ifname: "net2".into(), ..owner("c1") }, None).unwrap();
+    eventually("it is carried out", || settled(&steward, &cluster.state("node1")));
+    assert_eq!(cluster.held(), held);
+    cluster.assert_sound();
 }
 
 #[test]

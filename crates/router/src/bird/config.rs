@@ -18,6 +18,9 @@ use super::filter;
 use super::objects::{Configuration, Filter, NextHop, Object, Peer, DEFAULT_AS, RESTART};
 use super::Sketch;
 
+/// So many seconds BIRD waits for a word of a peer.
+const HOLD: u32 = 240;
+
 /// What BIRD is told, and what of the objects could not be said.
 #[derive(Debug, Default)]
 pub(super) struct Config {
@@ -333,9 +336,15 @@ impl Writer<'_> {
         let restart = peer.and_then(Peer::restart).or_else(|| self.settings.restart()).unwrap_or(RESTART);
         say!(self, "  graceful restart on; graceful restart time {restart};");
         say!(self, "  connect delay time 1; connect retry time 5; error wait time 1, 10;");
-        if let Some(keepalive) = peer.and_then(Peer::keepalive) {
-            // BIRD keeps a session up for 240 s without a word, and wants to hear three before.
-            say!(self, "  keepalive time {};", keepalive.clamp(1, 80));
+        match peer.and_then(Peer::keepalive) {
+            None => {}
+            Some(keepalive) if (1..=HOLD).contains(&keepalive) => {
+                say!(self, "  keepalive time {keepalive};");
+            }
+            Some(odd) => {
+                let why = format!("{name}: keepaliveTime of {odd} s is not within BIRD's hold time of {HOLD} s: BIRD chooses one");
+                self.problems.push(why);
+            }
         }
         if let Some(times) = peer.and_then(|peer| peer.allowed_local) {
             say!(self, "  allow local as {times};");
