@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ipam::blocks::{Census, Holder, Leak, Pod};
+use ipam::blocks::{Census, Holder, Leak, Pod, Rules};
 use k8s_openapi::api::core::v1::{Node, Pod as PodKind};
 use kube::api::ListParams;
 use kube::core::{ApiResource, Object};
@@ -64,7 +64,7 @@ pub(crate) async fn take(client: &Client) -> Result<Census> {
 }
 
 /// Whether nobody uses an address, as the API server says right now.
-pub(crate) async fn has_left(client: &Client, leak: &Leak) -> Result<bool> {
+pub(crate) async fn has_left(client: &Client, rules: &Rules, leak: &Leak) -> Result<bool> {
     match &leak.holder {
         Holder::Node(node) => {
             let nodes: Api<Node> = Api::all(client.clone());
@@ -74,7 +74,9 @@ pub(crate) async fn has_left(client: &Client, leak: &Leak) -> Result<bool> {
         Holder::Pod { namespace, name, .. } => {
             let found = pods(client, Some(namespace)).get_opt(name).await;
             let found = found.map_err(Error::kubernetes(format!("get pod {namespace}/{name}")))?;
-            Ok(leak.holder.has_left(leak.ip, found.map(|pod| named(pod).1).as_ref()))
+            let mut found = found.map(|pod| named(pod).1);
+            found.iter_mut().for_each(|pod| pod.forget_foreign(rules));
+            Ok(leak.holder.has_left(leak.ip, found.as_ref()))
         }
     }
 }

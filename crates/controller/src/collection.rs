@@ -140,10 +140,11 @@ impl Look {
         let mut census =
             self.runtime.block_on(census::take(&self.client)).map_err(|error| error.to_string())?;
         census.nodes.extend(Rules::nodes(&*store).map_err(told)?);
+        census.pods.values_mut().for_each(|pod| pod.forget_foreign(&rules));
         let verdict = collector.judge(self.now, &survey, &rules, &census);
         let is_gone = |leak: &ipam::blocks::Leak| {
             // Who cannot be asked about is not gone.
-            self.runtime.block_on(census::has_left(&self.client, leak)).unwrap_or(false)
+            self.runtime.block_on(census::has_left(&self.client, &rules, leak)).unwrap_or(false)
         };
         let may_go_on = || self.tenure.holds() && !*self.stop.borrow();
         let collected = allocator.collect(&rules, &verdict, is_gone, may_go_on).map_err(told)?;

@@ -89,6 +89,8 @@ impl Planner<'_> {
     }
 
     fn wish(&self, atlas: &Atlas) -> Wish {
+        let labels = atlas.nodes.get(self.node).map(Node::labels).unwrap_or_default();
+        let is_for_us = |pool: &&Pool| pool.selects_node(&labels).unwrap_or(false);
         let mut tunnels: BTreeMap<Tunnel, Vec<String>> = BTreeMap::new();
         for tunnel in [Tunnel::Vxlan(Family::V4), Tunnel::Vxlan(Family::V6), Tunnel::Ipip] {
             let is_needed = |pool: &&Pool| {
@@ -96,8 +98,12 @@ impl Planner<'_> {
             };
             let gives = |pool: &&Pool| pool.is_enabled() && pool.allows(Use::Tunnel);
             let has_uplink = self.uplink(tunnel.family()).is_some();
-            let pools = roads(atlas).filter(is_needed).filter(gives).filter(|_| has_uplink);
-            tunnels.insert(tunnel, pools.map(|pool| pool.name().to_owned()).collect());
+            let all: Vec<&Pool> =
+                roads(atlas).filter(is_needed).filter(gives).filter(|_| has_uplink).collect();
+            // Those that are for this node. One for which there is none still has to reach the others.
+            let own: Vec<&Pool> = all.iter().copied().filter(is_for_us).collect();
+            let pools = if own.is_empty() { all } else { own };
+            tunnels.insert(tunnel, pools.into_iter().map(|pool| pool.name().to_owned()).collect());
         }
         let address = |(uplink, length): &Place| IpNet::new(uplink.address, *length).ok();
         Wish { addresses: self.places.iter().filter_map(address).collect(), tunnels }

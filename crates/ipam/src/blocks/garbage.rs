@@ -31,6 +31,13 @@ pub struct Pod {
     pub is_over: bool,
 }
 
+impl Pod {
+    /// Forgets its addresses that are of no pool: of a pod whose first network is another's, Kubernetes tells those, and nothing of ours.
+    pub fn forget_foreign(&mut self, rules: &Rules) {
+        self.ips.retain(|ip| rules.pools.iter().any(|pool| pool.cidr().contains(ip)));
+    }
+}
+
 /// An address whose owner is gone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leak {

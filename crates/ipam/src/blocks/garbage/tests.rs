@@ -104,6 +104,16 @@ fn a_pod_that_is_gone_over_elsewhere_or_has_another_address_has_left_its_address
 }
 
 #[test]
+fn a_pod_whose_first_network_is_anothers_tells_nothing_about_ours() {
+    let mut cluster = Cluster::new(&["n1"]);
+    cluster.give("n1", "storage.c1", "web");
+    cluster.run("n1", "web", &["192.0.2.7".parse().unwrap()]);
+    let rules = Rules::load(&cluster.store).unwrap();
+    cluster.census.pods.values_mut().for_each(|pod| pod.forget_foreign(&rules));
+    assert!(cluster.collect().is_empty());
+}
+
+#[test]
 fn a_second_interface_of_a_living_container_is_no_leak() {
     let mut cluster = Cluster::new(&["n1"]);
     let first = cluster.give("n1", "net.c1", "web");
