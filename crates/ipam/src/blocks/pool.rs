@@ -84,7 +84,7 @@ struct Spec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     namespace_selector: String,
     #[serde(default, deserialize_with = "json::null_is_empty", skip_serializing_if = "Vec::is_empty")]
-    allowed_uses: Vec<Use>,
+    allowed_uses: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     assignment_mode: Option<AssignmentMode>,
     #[serde(flatten)]
@@ -136,7 +136,7 @@ impl Pool {
 
     /// For these uses only.
     pub fn for_uses(mut self, uses: &[Use]) -> Pool {
-        self.spec.allowed_uses = uses.into();
+        self.spec.allowed_uses = uses.iter().map(|one| one.name().to_owned()).collect();
         self
     }
 
@@ -245,7 +245,8 @@ impl Pool {
     pub fn allows(&self, wanted: Use) -> bool {
         match self.spec.allowed_uses.as_slice() {
             [] => wanted != Use::LoadBalancer,
-            uses => uses.contains(&wanted),
+            // Newer ones than we know are kept, and allow nothing of ours.
+            uses => uses.iter().any(|one| one == wanted.name()),
         }
     }
 
@@ -306,6 +307,8 @@ mod tests {
         assert_eq!((pool.block_size(), pool.assignment_mode()), (26, AssignmentMode::Automatic));
         assert!(pool.allows(Use::Workload) && pool.allows(Use::Tunnel) && !pool.allows(Use::LoadBalancer));
         assert!(pool.selects_node(&Labels::new()).unwrap());
+        let newer = read(r#"{"cidr":"10.244.0.0/16","allowedUses":["Tunnel","HostSecondaryInterface"]}"#);
+        assert!(newer.allows(Use::Tunnel) && !newer.allows(Use::Workload));
         assert_eq!(read(r#"{"cidr":"fd00::/48"}"#).block_size(), 122);
         assert_eq!(
             read(r#"{"cidr":"10.0.0.0/28","blockSize":26}"#).block_size(),
