@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::Process;
 
+/// A new namespace forwards if the machine that it is on does. Nodes are machines that do not, wherever they are.
 const SETUP: &str = "set -e
 mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
@@ -15,6 +16,7 @@ mount --bind /etc /etc
 mount -o remount,bind,ro /etc
 mkdir -p /run/netns /run/test /var/lib/cni
 ip link set lo up
+echo 0 >/proc/sys/net/ipv4/ip_forward
 echo ready $$
 exec cat >/dev/null";
 

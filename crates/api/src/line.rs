@@ -61,7 +61,10 @@ pub fn hear<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<Option<T>> {
         return Ok(None);
     }
     if line.len() as u64 == LONGEST && !line.ends_with('\n') {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a line of more than {LONGEST} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a line of more than {LONGEST} bytes"),
+        ));
     }
     let foreign =
         |error| io::Error::new(io::ErrorKind::InvalidData, format!("a line that makes no sense: {error}"));

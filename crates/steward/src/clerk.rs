@@ -172,7 +172,8 @@ impl Clerk {
                 return Ok((rules.clone(), labels.clone()));
             }
         }
-        let read = Rules::load(store).and_then(|rules| Ok((rules, Rules::node_labels(store, &self.settings.node)?)));
+        let read =
+            Rules::load(store).and_then(|rules| Ok((rules, Rules::node_labels(store, &self.settings.node)?)));
         let (rules, labels) = match (read, &self.known) {
             (Err(error @ Blocks::Store(_)), _) => return Err(error),
             // Of what makes no sense the last that did holds, as for roads.

@@ -297,7 +297,12 @@ impl Desk {
     pub(crate) fn leased(&self, handle: &str) -> BTreeSet<IpAddr> {
         let papers = self.papers();
         let is_its = |lease: &&Lease| Handle::id(&lease.owner.network, &lease.owner.container) == handle;
-        papers.leases.values().filter(is_its).flat_map(|lease| lease.addresses.iter().map(IpNet::addr)).collect()
+        papers
+            .leases
+            .values()
+            .filter(is_its)
+            .flat_map(|lease| lease.addresses.iter().map(IpNet::addr))
+            .collect()
     }
 
     pub(crate) fn legacy_is_released(&self, handle: &str) {

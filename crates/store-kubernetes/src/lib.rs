@@ -228,11 +228,7 @@ impl KubernetesStore {
 /// Calico's object of a node.
 fn node_entry(node: &Value) -> Result<Entry, String> {
     let name = node["metadata"]["name"].as_str().unwrap_or_default();
-    Ok(Entry {
-        key: Key::Node(name.into()).to_string(),
-        value: record::node(node),
-        revision: version(node)?,
-    })
+    Ok(Entry { key: Key::Node(name.into()).to_string(), value: record::node(node), revision: version(node)? })
 }
 
 /// The object of a kind as a store holds it; `None` for one that says of itself that it is nothing.

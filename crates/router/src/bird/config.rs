@@ -13,8 +13,8 @@ use ipam::selector::Selector;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
-use super::names::{self, hash};
 use super::filter;
+use super::names::{self, hash};
 use super::objects::{Configuration, Filter, NextHop, Object, Peer, DEFAULT_AS, RESTART};
 use super::Sketch;
 

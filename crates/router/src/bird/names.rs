@@ -50,7 +50,8 @@ mod tests {
         let long = "n".repeat(253);
         assert_ne!(label(&long), label(&format!("{long}x")));
         assert!(label(&long).len() <= LONGEST);
-        let (one, two) = (session("peer", &long, "fd00:1:2:3:4:5:6:7"), session("peer", &long, "fd00:1:2:3:4:5:6:8"));
+        let (one, two) =
+            (session("peer", &long, "fd00:1:2:3:4:5:6:7"), session("peer", &long, "fd00:1:2:3:4:5:6:8"));
         assert!(one != two && one.len() <= 58, "{one}");
     }
 }

@@ -24,7 +24,9 @@ pub(crate) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Res
         let key = name.key().unwrap_or_else(|| key.clone());
         let before = there.as_ref().map(decode).transpose()?;
         // In Kubernetes a pod may have its name on another node by now.
-        let elsewhere = |object: &Value| object["spec"]["node"].as_str().is_some_and(|there| !there.is_empty() && there != node);
+        let elsewhere = |object: &Value| {
+            object["spec"]["node"].as_str().is_some_and(|there| !there.is_empty() && there != node)
+        };
         if before.as_ref().is_some_and(elsewhere) {
             return Ok(());
         }

@@ -167,7 +167,8 @@ fn a_nodes_labels_are_kubernetes_and_calicos() {
     let value: Value = serde_json::from_slice(&node(&object)).unwrap();
     assert_eq!(value["metadata"]["labels"], json!({"zone": "west", "rack": "7"}));
     // A node may write nonsense there. It is a node nevertheless.
-    let annotations = json!({"projectcalico.org/labels": "rack7", "projectcalico.org/IPv4Address": "192.0.2.1/24"});
+    let annotations =
+        json!({"projectcalico.org/labels": "rack7", "projectcalico.org/IPv4Address": "192.0.2.1/24"});
     let odd = json!({"metadata": {"name": "node1", "labels": {"zone": "west"}, "annotations": annotations}});
     let value: Value = serde_json::from_slice(&node(&odd)).unwrap();
     assert_eq!(value["metadata"]["labels"], json!({"zone": "west"}));
