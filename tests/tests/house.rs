@@ -200,15 +200,16 @@ fn unsafe_code_stands_in_one_file_and_each_block_says_why_it_is_safe() {
     for file in product() {
         let text = std::fs::read_to_string(&file).expect("source");
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let uses = code.filter(|line| {
-            line.contains("unsafe {") || line.contains("unsafe impl") || line.contains("unsafe fn")
-        });
-        let count = uses.count();
+        let count = |words: &[&str]| {
+            let has = |line: &&str| words.iter().any(|word| line.contains(word));
+            code.clone().filter(has).count()
+        };
         if file.ends_with("netlink/src/sys.rs") {
-            let reasons = text.matches("SAFETY:").count();
-            assert!(count > 0 && reasons >= count, "{count} places, {reasons} reasons");
+            // Functions of a trait are the promise of those who call them.
+            let (places, reasons) = (count(&["unsafe {", "unsafe impl"]), text.matches("SAFETY:").count());
+            assert!(places > 0 && reasons >= places, "{places} places, {reasons} reasons");
         } else {
-            assert_eq!(count, 0, "unsafe in {}", file.display());
+            assert_eq!(count(&["unsafe {", "unsafe impl", "unsafe fn"]), 0, "unsafe in {}", file.display());
         }
     }
 }

@@ -73,7 +73,7 @@ where
         match visitor {
             Ok((visitor, _)) => drop(receive(&visitor, &door.answer)),
             // The program has too many files open. That passes, or it does not.
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            Err(_) => std::thread::park_timeout(Duration::from_millis(100)),
         }
         if door.free.load(Ordering::SeqCst) >= SPARE {
             return;

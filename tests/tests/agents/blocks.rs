@@ -183,7 +183,7 @@ fn without_the_store_roads_stay_and_pods_come_and_afterwards_all_is_told() {
 
 #[test]
 fn an_address_of_anothers_block_has_a_road_of_its_own() {
-    // Two blocks for three nodes: the last one borrows.
+    // Two blocks for three nodes: the last one has no stock, and its pod borrows.
     let pools = [("v4", "10.244.0.0/28", "--block-size 29")];
     let mut stage = stage(Store::Embedded, [10; 3], &pools);
     for number in [1, 2] {
@@ -191,7 +191,10 @@ fn an_address_of_anothers_block_has_a_road_of_its_own() {
         stage.wait_until("a stock", |stage| is_ready(stage, number));
     }
     start(&mut stage, 3, &["--stock", "1"]);
-    stage.wait_until("a stock of others' addresses", |stage| is_ready(stage, 3));
+    stage.wait_until("roads without a stock", |stage| {
+        let status = stage.status(3);
+        status["roads"]["ready"] == true && status["addresses"]["stock"] == 0
+    });
     for number in 1..=3 {
         write_network(&stage, number, 1);
         stage.add_pod(number, &format!("pod{number}"));
