@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
@@ -95,6 +95,19 @@ pub struct Endpoint {
     pub limits: BTreeMap<String, u64>,
     /// In which life of the machine it was connected.
     pub boot: String,
+    /// The network namespace in which the node's end of its cable is; 0 if it is not known. See [`network_namespace`].
+    #[serde(skip_serializing_if = "is_zero")]
+    pub namespace_of_cable: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The kernel's number for the network namespace of this thread; 0 if it cannot be told. Who looks for a cable in another one finds none, and learns nothing
+/// from that.
+pub fn network_namespace() -> u64 {
+    std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |it| it.ino())
 }
 
 /// The folder of the endpoints in the state of the blocks' owner. The [`notes`] in it are of those that are told, and of those that are to be

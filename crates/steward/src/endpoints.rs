@@ -55,7 +55,7 @@ impl Endpoints {
         let mut book = Book { has_withdrawals: true, ..Book::default() };
         for (path, read) in notes::read_all::<Endpoint>(&notes::leases(&folder)) {
             match read {
-                Ok(endpoint) if endpoint.boot == boot && interfaces.may_have(&endpoint.interface) => {
+                Ok(endpoint) if endpoint.boot == boot && interfaces.may_have(&endpoint) => {
                     book.untold.insert(endpoint.owner.clone());
                     book.known.insert(endpoint.owner.clone(), endpoint);
                 }
@@ -209,17 +209,23 @@ impl Refused {
     }
 }
 
-/// The node's interfaces, as the kernel lists them.
-struct Interfaces(Option<String>);
+/// The interfaces of the network namespace that this program is in, as the kernel lists them.
+struct Interfaces {
+    namespace: u64,
+    list: Option<String>,
+}
 
 impl Interfaces {
     fn here() -> Interfaces {
-        Interfaces(fs::read_to_string("/proc/thread-self/net/dev").ok())
+        let list = fs::read_to_string("/proc/thread-self/net/dev").ok();
+        Interfaces { namespace: pods::network_namespace(), list }
     }
 
-    /// Whether there is one of this name. Where nobody knows, there may be.
-    fn may_have(&self, name: &str) -> bool {
-        let is_it = |line: &str| line.split_once(':').is_some_and(|(there, _)| there.trim() == name);
-        name.is_empty() || self.0.as_ref().is_none_or(|list| list.lines().any(is_it))
+    /// Whether the node's end of a pod's cable is there. It may be, where this cannot be seen from here.
+    fn may_have(&self, endpoint: &Endpoint) -> bool {
+        let is_seen = endpoint.namespace_of_cable != 0 && endpoint.namespace_of_cable == self.namespace;
+        let is_it =
+            |line: &str| line.split_once(':').is_some_and(|(name, _)| name.trim() == endpoint.interface);
+        !is_seen || self.list.as_ref().is_none_or(|list| list.lines().any(is_it))
     }
 }

@@ -464,8 +464,7 @@ fn endpoint(container: &str, ip: &str) -> api::pods::Endpoint {
         pod: "web".into(),
         profiles: vec!["kns.shop".into()],
         addresses: vec![ip.parse().unwrap()],
-        // One that every machine has.
-        interface: "lo".into(),
+        interface: "cali0".into(),
         mac: "0a:00:00:00:00:01".into(),
         ..api::pods::Endpoint::default()
     }
@@ -581,13 +580,19 @@ fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
     let state = cluster.state("node1");
     let endpoints = api::pods::endpoints(&state);
     // An agent that ended has noted two pods and told of both. Calico's plugin, which knows nothing of notes, has deleted one of them since.
-    let note = |pod: &str, ip: &str, interface: &str| {
+    let note = |pod: &str, ip: &str, interface: &str, namespace_of_cable: u64| {
         let boot = notes::boot().unwrap();
         let name = notes::file_name(&owner(pod));
         let addresses = vec![format!("{ip}/28").parse().unwrap()];
         let lease = Lease { owner: owner(pod), addresses, boot: boot.clone(), ..Lease::default() };
         let (pod, interface) = (pod.to_owned(), interface.to_owned());
-        let endpoint = api::pods::Endpoint { pod, interface, boot, ..endpoint(&lease.owner.container, ip) };
+        let endpoint = api::pods::Endpoint {
+            pod,
+            interface,
+            boot,
+            namespace_of_cable,
+            ..endpoint(&lease.owner.container, ip)
+        };
         for folder in [notes::leases(&state), notes::leases(&endpoints)] {
             std::fs::create_dir_all(folder).unwrap();
         }
@@ -600,18 +605,21 @@ fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
         let request = Request::new(ipam::blocks::Owner::host("node1"), handle);
         allocator.assign(&rules, &request).unwrap().addresses[0].addr()
     };
-    let (kept, deleted) = (give("net.kept"), give("net.deleted"));
+    let (kept, deleted, unseen) = (give("net.kept"), give("net.deleted"), give("net.unseen"));
     allocator.release_handle(&rules, "net.deleted").unwrap();
-    note("kept", &kept.to_string(), "lo");
-    note("deleted", &deleted.to_string(), "cali-is-gone");
+    let here = api::pods::network_namespace();
+    note("kept", &kept.to_string(), "lo", here);
+    note("deleted", &deleted.to_string(), "cali-is-gone", here);
+    // Where that would be, nobody looks.
+    note("unseen", &unseen.to_string(), "cali-elsewhere", here + 1);
     let steward = cluster.steward("node1");
     let gone = notes::released(&endpoints);
     let is_told = || settled(&steward, &state) && std::fs::read_dir(&gone).unwrap().count() == 0;
     eventually("all is told", || steward.state().stock == 4 && is_told());
-    assert_eq!(cluster.held(), [("net.kept".to_owned(), kept)].into());
+    assert_eq!(cluster.held(), [("net.kept".to_owned(), kept), ("net.unseen".to_owned(), unseen)].into());
     assert!(cluster.store.get(&ENDPOINT.replace("web", "kept")).unwrap().is_some());
     assert!(cluster.store.get(&ENDPOINT.replace("web", "deleted")).unwrap().is_none());
-    assert_eq!(steward.state().leases, 1);
+    assert_eq!(steward.state().leases, 2);
     cluster.assert_sound();
 }
 

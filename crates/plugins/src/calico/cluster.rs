@@ -78,6 +78,7 @@ pub(super) fn publish(
         mac: name(1).mac,
         prefixes: wishes.prefixes.clone(),
         limits: wishes.limits.clone(),
+        namespace_of_cable: pods::network_namespace(),
         ..this
     };
     begin(req, Question::Publish { endpoint: Box::new(endpoint) }).map(Some)

@@ -210,7 +210,7 @@ mod tests {
             mac: "0a:58:0a:f4:01:05".into(),
             prefixes: vec!["10.8.1.0/24".parse().unwrap()],
             limits: [("ingressBurst".into(), 4_294_967_296), ("ingressBandwidth".into(), 1_000_000)].into(),
-            boot: String::new(),
+            ..Endpoint::default()
         }
     }
 
