@@ -122,11 +122,17 @@ pub fn bring_home(pod: &mut Host, device: &Link, node: &mut Host) -> Result<()> 
     let (inside, name) = (&device.name, &device.alias);
     let home = Netns::current()?;
     if node.find_link(name)?.is_none() {
-        return custody::hand_over(pod, device, &home, (name, ""))
-            .doing(|| format!("failed to restore {inside:?} to original name {name:?}"));
+        return match custody::hand_over(pod, device, &home, (name, "")) {
+            // Another DEL was faster.
+            Err(error) if error.is_gone() => Ok(()),
+            done => done.doing(|| format!("failed to restore {inside:?} to original name {name:?}")),
+        };
     }
-    custody::hand_over(pod, device, &home, (MAKESHIFT, name))
-        .doing(|| format!("failed to move {inside:?} to host netns"))?;
+    match custody::hand_over(pod, device, &home, (MAKESHIFT, name)) {
+        // Another DEL was faster, and the name is the device's own.
+        Err(error) if error.is_gone() => return Ok(()),
+        moved => moved.doing(|| format!("failed to move {inside:?} to host netns"))?,
+    }
     let here = link::list(&mut node.route)?;
     let here = here.iter().find(|link| link.alias == *name && link.mac == device.mac);
     let called = here.map(|link| link.name.as_str()).unwrap_or(MAKESHIFT);
