@@ -197,8 +197,9 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
         scene.stage().wait_until("all is told", |stage| is_settled(stage, number));
         let links = scene.stage().node(number).sh("ip -o link show type veth");
         assert_eq!(links.matches(": cali").count(), stay, "those of before only: {links}");
-        let notes = scene.stage().node(number).sh("ls /var/lib/podwire/addresses/released | wc -l");
-        assert_eq!(notes.trim(), "0");
+        scene.stage().wait_until("all is given back", |stage| {
+            stage.node(number).sh("ls /var/lib/podwire/addresses/released | wc -l").trim() == "0"
+        });
     }
     // Nobody is left in the store but the pods of before, the stock and the tunnels.
     scene.stage().wait_until("the store knows of nobody", |_| scene.handles() == before);
