@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
-use kernel::{rt, Host, Netns};
+use kernel::rt::neighbour::{Neighbour, Table};
+use kernel::{rt, Host, Link, Netns};
 use serde_json::Value;
 
 use crate::chain::{address, namespace, IFNAME};
@@ -22,9 +23,26 @@ pub fn look(pod: u32, result: &Value) -> Result<()> {
     let addresses = rt::address::list(&mut inside.route, link.index)?;
     ensure!(addresses.iter().any(|a| a.ip == ip), "{IFNAME} does not have {ip} after ADD");
     if let Some(gateway) = gateway {
+        introduce(&mut inside, &link, &gateway)?;
         let ping =
             || Command::new("ping").args(["-c1", "-w10", "-q", &gateway]).stdout(Stdio::null()).status();
         ensure!(inside.run(ping)??.success(), "the gateway {gateway} does not answer");
+    }
+    Ok(())
+}
+
+/// Tells the pod the hardware address of a gateway that is a bridge. It could ask for it, but a question to more than a
+/// thousand ports of a bridge, and the answer behind it, do not fit the kernel's queue (net.core.netdev_max_backlog).
+fn introduce(inside: &mut Host, link: &Link, gateway: &str) -> Result<()> {
+    let gateway: IpAddr = gateway.parse().context("the gateway in the result")?;
+    let mut node = Host::here()?;
+    for one in rt::link::list(&mut node.route)?.into_iter().filter(|one| one.kind == "bridge") {
+        let is_its = rt::address::list(&mut node.route, one.index)?.iter().any(|address| address.ip == gateway);
+        if let Some(mac) = one.mac.first_chunk().filter(|_| is_its) {
+            let known = Neighbour::permanent(link.index, gateway, *mac).replace(Table::Addresses);
+            inside.route.request(known)?;
+            return Ok(());
+        }
     }
     Ok(())
 }

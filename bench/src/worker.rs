@@ -15,9 +15,8 @@ use kernel::{rt, Host, Netns};
 use serde_json::Value;
 
 use crate::chain::{address, namespace, Chain};
-use crate::inspect;
 use crate::order::{Answer, Op, Order, Plan, Pods, Verb};
-use crate::scenario;
+use crate::{inspect, node, scenario};
 
 /// Namespaces go asynchronously, a thousand in some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -61,7 +60,7 @@ fn orders(state: std::path::PathBuf) -> Receiver<Order> {
         }
         // A plugin that is still under way may write a last file.
         for _ in 0..20 {
-            if std::fs::remove_dir_all(&state).is_ok() || !state.exists() {
+            if node::forget(&state).is_ok() || !state.exists() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(50));
