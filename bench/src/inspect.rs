@@ -37,7 +37,8 @@ fn introduce(inside: &mut Host, link: &Link, gateway: &str) -> Result<()> {
     let gateway: IpAddr = gateway.parse().context("the gateway in the result")?;
     let mut node = Host::here()?;
     for one in rt::link::list(&mut node.route)?.into_iter().filter(|one| one.kind == "bridge") {
-        let is_its = rt::address::list(&mut node.route, one.index)?.iter().any(|address| address.ip == gateway);
+        let is_its =
+            rt::address::list(&mut node.route, one.index)?.iter().any(|address| address.ip == gateway);
         if let Some(mac) = one.mac.first_chunk().filter(|_| is_its) {
             let known = Neighbour::permanent(link.index, gateway, *mac).replace(Table::Addresses);
             inside.route.request(known)?;

@@ -134,6 +134,9 @@ pub trait Cluster: Send + Sync {
     /// What is known of a pod, and of the one with this uid if it is not empty.
     fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Pod, String>;
 
+    /// The labels of a namespace.
+    fn namespace_labels(&self, namespace: &str) -> Result<Texts, String>;
+
     /// The ranges of addresses that a node was given.
     fn ranges(&self, node: &str) -> Result<Vec<IpNet>, String>;
 }

@@ -13,7 +13,8 @@ use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use kernel::rt::link;
 use kernel::{detached, shaping, veth, Host, Link, Undo};
 
-use limits::{Limit, Limits};
+pub(crate) use check::inspect;
+pub(crate) use limits::{Limit, Limits};
 
 /// The plugin.
 #[derive(Debug)]
@@ -40,45 +41,23 @@ impl Plugin for Bandwidth {
         }
         let mut node = Host::here()?;
         let end = node_end(req, &mut node, &result)?;
-        let mut undo = Undo::new();
-        if let Some(limit) = limits.into_pod {
-            undo.push(|| drop(Host::here().and_then(|mut node| shaping::unlimit(&mut node, &end))));
-            limit_rate(&mut node, &end, limit)?;
-        }
-        if let Some(limit) = limits.out_of_pod {
-            undo.push(|| drop(self.del(req)));
-            let detour = detour::ensure(&mut node, &req.owner(), end.mtu)?;
-            // The bucket stands before the first packet comes.
-            limit_rate(&mut node, &detour, limit)?;
-            redirect(&mut node, &end, &detour)?;
+        if let Some(detour) = limit(req, &mut node, &end, &limits)? {
             let mac = detour.mac_text();
             result.interfaces.push(Interface { name: detour.name, mac, ..Interface::default() });
         }
-        undo.keep();
         Ok(result)
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        let mut node = Host::here()?;
-        let mut errors = Vec::new();
-        for detour in detour::all_of(&mut node, req)? {
-            // A redirect into a device that is gone swallows packets, so it goes first.
-            errors.extend(close(req, &mut node, &detour).err());
-            errors.extend(delete(&detour).err());
-        }
-        Error::all(errors)
+        remove(req)
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        check::inspect(req, &Limits::read(&req.config)?)
+        inspect(req, &Limits::read(&req.config)?)
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
-        let mut errors = Vec::new();
-        for stale in detour::stale(&mut Host::here()?, req)? {
-            errors.extend(delete(&stale).err());
-        }
-        Error::all(errors)
+        collect(req)
     }
 
     /// Whether the limits that every pod of the network gets make sense.
@@ -86,6 +65,47 @@ impl Plugin for Bandwidth {
         Limits::read(&req.config)?;
         Ok(())
     }
+}
+
+/// Limits what goes over the cable that ends in `end` on the node. Returns the detour of what the pod sends, if there is one.
+pub(crate) fn limit(req: &Request<'_>, node: &mut Host, end: &Link, limits: &Limits) -> Result<Option<Link>> {
+    let mut undo = Undo::new();
+    if let Some(limit) = limits.into_pod {
+        undo.push(|| drop(Host::here().and_then(|mut node| shaping::unlimit(&mut node, end))));
+        limit_rate(node, end, limit)?;
+    }
+    let mut way = None;
+    if let Some(limit) = limits.out_of_pod {
+        undo.push(|| drop(remove(req)));
+        let detour = detour::ensure(node, &req.owner(), end.mtu)?;
+        // The bucket stands before the first packet comes.
+        limit_rate(node, &detour, limit)?;
+        redirect(node, end, &detour)?;
+        way = Some(detour);
+    }
+    undo.keep();
+    Ok(way)
+}
+
+/// Removes the detours of an attachment. The limit of what it receives goes with its cable.
+pub(crate) fn remove(req: &Request<'_>) -> Result<()> {
+    let mut node = Host::here()?;
+    let mut errors = Vec::new();
+    for detour in detour::all_of(&mut node, req)? {
+        // A redirect into a device that is gone swallows packets, so it goes first.
+        errors.extend(close(req, &mut node, &detour).err());
+        errors.extend(delete(&detour).err());
+    }
+    Error::all(errors)
+}
+
+/// Removes the network's detours that belong to no valid attachment.
+pub(crate) fn collect(req: &Request<'_>) -> Result<()> {
+    let mut errors = Vec::new();
+    for stale in detour::stale(&mut Host::here()?, req)? {
+        errors.extend(delete(&stale).err());
+    }
+    Error::all(errors)
 }
 
 fn limit_rate(node: &mut Host, link: &Link, limit: Limit) -> Result<()> {

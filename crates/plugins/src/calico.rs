@@ -27,7 +27,7 @@ use kernel::{detached, sysctl, Host, Link, Mac, Undo};
 use netlink::Batch;
 use wishes::Wishes;
 
-use crate::{cable, lease, plumbing};
+use crate::{bandwidth, cable, lease, plumbing};
 
 /// The plugin.
 #[derive(Debug)]
@@ -75,6 +75,12 @@ impl Plugin for Calico {
         for (knob, value) in knobs(&pair.host, v4, v6) {
             sysctl::ensure_if_there(&knob, value)?;
         }
+        let limits = wishes.bandwidth();
+        if !limits.is_none() {
+            undo.push(|| drop(bandwidth::remove(req)));
+            let end = node.get_link(&pair.host)?;
+            bandwidth::limit(req, &mut node, &end, &limits)?;
+        }
         result.interfaces = cable::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| (ip.interface, ip.gateway) = (Some(1), None));
 
@@ -94,6 +100,7 @@ impl Plugin for Calico {
         let mut errors = Vec::new();
         errors.extend(cluster::withdraw(req).err());
         errors.extend(disconnect(req, &mut node).err());
+        errors.extend(bandwidth::remove(req).err());
         errors.extend(pod_cidr::substituted(req).and_then(|req| lease::release(&req)).err());
         policy::farewell(req);
         Error::all(errors)
@@ -107,6 +114,7 @@ impl Plugin for Calico {
         let mut node = Host::here()?;
         let mut errors = Vec::new();
         errors.extend(collect(req, &mut node).err());
+        errors.extend(bandwidth::collect(req).err());
         errors.extend(cluster::collect(req).err());
         errors.extend(pod_cidr::substituted(req).and_then(|req| lease::collect(&req)).err());
         Error::all(errors)

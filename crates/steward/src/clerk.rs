@@ -12,7 +12,7 @@ use ipam::store::Store;
 use ipnet::IpNet;
 use tracing::{error, info, warn};
 
-use crate::desk::{request, Desk, Order, Reply, Work};
+use crate::desk::{Choice, Desk, Order, Reply, Work};
 use crate::{Error, Opener};
 
 /// How old what was read of pools and settings may be when something new is done.
@@ -47,6 +47,7 @@ pub(crate) fn hire(desk: Arc<Desk>, settings: Settings, opener: Opener) -> Resul
             has_counted: false,
             has_settled: false,
             dry: BTreeMap::new(),
+            asked: BTreeMap::new(),
         };
         clerk.live();
     };
@@ -67,8 +68,10 @@ struct Clerk {
     has_counted: bool,
     /// Whether it has looked for notes once more since its start.
     has_settled: bool,
-    /// Until when a family of which nothing is left is not asked for again. Who waits for an address asks all the same.
-    dry: BTreeMap<&'static str, Instant>,
+    /// Until when networks of which nothing is left are not asked for again. Who waits for an address asks all the same.
+    dry: BTreeMap<Vec<IpNet>, Instant>,
+    /// What pods have asked for beside the pools for everybody, by the networks that it is: their stock is kept, too.
+    asked: BTreeMap<Vec<IpNet>, Choice>,
 }
 
 impl Clerk {
@@ -172,16 +175,21 @@ impl Clerk {
                 return Ok((rules.clone(), labels.clone()));
             }
         }
-        let read =
-            Rules::load(store).and_then(|rules| Ok((rules, Rules::node_labels(store, &self.settings.node)?)));
-        let (rules, labels) = match (read, &self.known) {
+        let read = Rules::load_readable(store)
+            .and_then(|(rules, bad)| Ok((rules, bad, Rules::node_labels(store, &self.settings.node)?)));
+        let last = self.known.as_ref().map(|(rules, labels, _)| (rules.clone(), labels.clone()));
+        let (rules, labels) = match (read, last) {
             (Err(error @ Blocks::Store(_)), _) => return Err(error),
             // Of what makes no sense the last that did holds, as for roads.
-            (Err(error), Some((rules, labels, _))) => {
+            (Err(error), Some(last)) => {
                 self.report([&error]);
-                (rules.clone(), labels.clone())
+                last
             }
-            (read, _) => read?,
+            (read, last) => {
+                let (rules, bad, labels) = read?;
+                self.report(&bad);
+                last.filter(|_| !bad.is_empty()).unwrap_or((rules, labels))
+            }
         };
         self.desk.rules(&rules, &labels);
         self.known = Some((rules.clone(), labels.clone(), Instant::now()));
@@ -190,7 +198,7 @@ impl Clerk {
 
     /// Gets what pods are waiting for. Those whose wish cannot be granted are told why; if the store does not answer, all wait on.
     fn carry_out(
-        &self,
+        &mut self,
         allocator: &Allocator<'_>,
         (rules, labels): (&Rules, &Labels),
         orders: Vec<(Order, Reply)>,
@@ -200,6 +208,7 @@ impl Clerk {
             match self.get(allocator, (rules, labels), &order) {
                 Ok(addresses) => {
                     self.desk.stock_up(addresses);
+                    self.remember(rules, labels, &order);
                     reply.send(Ok(()));
                 }
                 Err(error @ Blocks::Store(_)) => {
@@ -212,6 +221,16 @@ impl Clerk {
         Ok(())
     }
 
+    /// What one pod has asked for, others will, too.
+    fn remember(&mut self, rules: &Rules, labels: &Labels, order: &Order) {
+        let Order::Any(choice) = order else { return };
+        if *choice != Choice::for_everybody(choice.family) {
+            if let Ok(networks) = rules.networks_for(&choice.request(&self.settings.node, labels)) {
+                self.asked.insert(cidrs(&networks), choice.clone());
+            }
+        }
+    }
+
     /// Addresses for the stock: one, as it is ordered.
     fn get(
         &self,
@@ -222,11 +241,11 @@ impl Clerk {
         let node = &self.settings.node;
         match order {
             Order::Address(ip) => {
-                let wish = request(node, labels, Family::of(*ip), &[]);
+                let wish = Choice::for_everybody(Family::of(*ip)).request(node, labels);
                 allocator.assign_address(rules, &wish, *ip).map(|address| vec![address])
             }
-            Order::Any(family, pools) => {
-                let assigned = allocator.assign(rules, &request(node, labels, *family, pools))?;
+            Order::Any(choice) => {
+                let assigned = allocator.assign(rules, &choice.request(node, labels))?;
                 self.report(&assigned.unreadable);
                 match (assigned.addresses, assigned.shortage) {
                     (addresses, Some(why)) if addresses.is_empty() => Err(why),
@@ -333,16 +352,37 @@ impl Clerk {
         allocator.release(rules, &over).map(drop)
     }
 
+    /// Gives back what is in stock of pools that give nothing to pods here any more, or that is reserved now.
+    fn clear_out(&mut self, allocator: &Allocator<'_>, rules: &Rules, labels: &Labels) -> Result<(), Blocks> {
+        let unfit = self.desk.take_unfit(|ip| rules.may_stock(ip, labels));
+        let handle = Some(self.stock.clone());
+        let over: Vec<Release> = unfit
+            .iter()
+            .map(|address| Release { ip: address.addr(), handle: handle.clone(), sequence: None })
+            .collect();
+        if !over.is_empty() && self.is_done(allocator.release(rules, &over))? {
+            info!(
+                addresses = over.len(),
+                "stock of pools that are not for pods here any more was given back"
+            );
+        }
+        Ok(())
+    }
+
     /// Fills the stock, if half of it is gone.
     /// Nothing is borrowed for it: that is for pods.
     fn stock_up(&mut self, allocator: &Allocator<'_>, rules: &Rules, labels: &Labels) -> Result<(), Blocks> {
-        for family in [Family::V4, Family::V6] {
-            if self.dry.get(family.name()).is_some_and(|until| Instant::now() < *until) {
-                continue;
-            }
-            let mut wish = request(&self.settings.node, labels, family, &[]);
+        self.clear_out(allocator, rules, labels)?;
+        let for_everybody = [Family::V4, Family::V6].map(Choice::for_everybody);
+        let choices: Vec<Choice> = for_everybody.into_iter().chain(self.asked.values().cloned()).collect();
+        for choice in choices {
+            let mut wish = choice.request(&self.settings.node, labels);
             // A family without a pool for this node has no stock, and that is nothing to tell.
             let Ok(networks) = rules.networks_for(&wish) else { continue };
+            let these = cidrs(&networks);
+            if self.dry.get(&these).is_some_and(|until| Instant::now() < *until) {
+                continue;
+            }
             let quarter = networks.iter().map(|(_, block)| block / 4).min().unwrap_or(0);
             let wanted = self.settings.stock.min(usize::try_from(quarter).unwrap_or(usize::MAX)).max(1);
             let there = self.desk.in_stock(rules, &wish).unwrap_or(0);
@@ -353,17 +393,21 @@ impl Clerk {
             match allocator.assign(rules, &wish) {
                 Ok(assigned) => {
                     if assigned.shortage.is_some() {
-                        self.dry.insert(family.name(), Instant::now() + ROUND);
+                        self.dry.insert(these, Instant::now() + ROUND);
                     }
                     self.report(&assigned.unreadable);
                     self.desk.stock_up(assigned.addresses);
                 }
                 Err(error @ Blocks::Store(_)) => return Err(error),
-                Err(error) => warn!(%error, hint = error.hint(), "no stock of {}", family.name()),
+                Err(error) => warn!(%error, hint = error.hint(), "no stock of {}", choice.family.name()),
             }
         }
         Ok(())
     }
+}
+
+fn cidrs(networks: &[(IpNet, u64)]) -> Vec<IpNet> {
+    networks.iter().map(|(network, _)| *network).collect()
 }
 
 /// A pod's address is to be given back, if it is still the pod's.

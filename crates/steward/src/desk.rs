@@ -26,11 +26,39 @@ pub(crate) enum Taken {
     Missing(Order),
 }
 
+/// Which pools an address may be of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) family: Family,
+    /// By name or CIDR; none: those that are for this node and the namespace.
+    pub(crate) pools: Vec<String>,
+    /// The labels of the pod's namespace.
+    pub(crate) namespace: Labels,
+}
+
+impl Choice {
+    /// Those that are for everybody on this node.
+    pub(crate) fn for_everybody(family: Family) -> Choice {
+        Choice { family, pools: Vec::new(), namespace: Labels::new() }
+    }
+
+    /// What it means for a node: a wish for its own stock.
+    pub(crate) fn request(&self, node: &str, labels: &Labels) -> Request {
+        Request {
+            family: self.family,
+            pools: self.pools.clone(),
+            node_labels: labels.clone(),
+            namespace_labels: self.namespace.clone(),
+            ..Request::new(Node::host(node), Handle::of_stock(node))
+        }
+    }
+}
+
 /// An address that is to come into the stock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// One of these pools, or of those that are for this node.
-    Any(Family, Vec<String>),
+    /// One of a family.
+    Any(Choice),
     /// This one.
     Address(IpAddr),
 }
@@ -101,7 +129,7 @@ impl Desk {
     }
 
     /// Takes what an attachment wishes out of the stock and writes it down. Who asks again gets what it has.
-    pub(crate) fn take(&self, owner: &Owner, wish: &Wish) -> Result<Taken, Error> {
+    pub(crate) fn take(&self, owner: &Owner, wish: &Wish, namespace: &Labels) -> Result<Taken, Error> {
         let mut papers = self.papers();
         if let Some(lease) = papers.leases.get(owner) {
             return Ok(Taken::Lease(lease.clone()));
@@ -109,7 +137,8 @@ impl Desk {
         let mut addresses = Vec::new();
         let mut wanted: Vec<Order> = wish.ips.iter().copied().map(Order::Address).collect();
         if wanted.is_empty() {
-            wanted = families(wish).into_iter().map(|(family, pools)| Order::Any(family, pools)).collect();
+            let choice = |(family, pools)| Choice { family, pools, namespace: namespace.clone() };
+            wanted = families(wish).into_iter().map(choice).map(Order::Any).collect();
         }
         for order in wanted {
             match papers.find(&self.node, &order) {
@@ -318,6 +347,16 @@ impl Desk {
         self.papers().rules = Some((rules.clone(), labels.clone()));
     }
 
+    /// Whether it has to be known which labels a namespace has. As long as nothing was read, it may.
+    pub(crate) fn looks_at_namespaces(&self) -> bool {
+        self.papers().rules.as_ref().is_none_or(|(rules, _)| rules.look_at_namespaces())
+    }
+
+    /// Takes out of the stock what is not to be kept for pods any more.
+    pub(crate) fn take_unfit(&self, is_fit: impl Fn(IpAddr) -> bool) -> Vec<IpNet> {
+        self.papers().stock.take_unfit(is_fit)
+    }
+
     pub(crate) fn set_trouble(&self, trouble: Option<String>) {
         self.papers().trouble = trouble;
     }
@@ -350,16 +389,9 @@ impl Papers {
         match (order, &self.rules) {
             (_, None) => Ok(None),
             (Order::Address(ip), _) => Ok(self.stock.take_address(*ip)),
-            (Order::Any(family, pools), Some((rules, labels))) => {
-                self.stock.take(rules, &request(node, labels, *family, pools))
+            (Order::Any(choice), Some((rules, labels))) => {
+                self.stock.take(rules, &choice.request(node, labels))
             }
         }
     }
-}
-
-/// A wish of the node's for its own stock.
-pub(crate) fn request(node: &str, labels: &Labels, family: Family, pools: &[String]) -> Request {
-    let stock = Handle::of_stock(node);
-    let wish = Request::new(Node::host(node), stock);
-    Request { family, pools: pools.to_vec(), node_labels: labels.clone(), ..wish }
 }

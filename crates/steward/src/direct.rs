@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use api::blocks::{Answer, Lease, Question, Wish};
-use api::pods::{self, Endpoint};
+use api::pods::{self, Cluster, Endpoint};
 use api::{notes, Owner};
 use ipam::blocks::{Allocator, Error as Blocks, Family, Handle, Owner as Node, Request, Rules};
 use ipam::moment::Moment;
+use ipam::selector::Labels;
 use ipam::store::Store;
 use ipnet::IpNet;
 
@@ -16,8 +17,14 @@ use crate::clerk::attributes;
 use crate::{endpoints, families, Error};
 
 /// Answers a question. What was noted in `state` by earlier calls, when the store did not answer, is carried out on the way.
-pub fn answer(store: &dyn Store, node: &str, state: &Path, question: &Question) -> Answer {
-    match Direct::new(store, node).and_then(|direct| direct.answer(state, question)) {
+pub fn answer(
+    store: &dyn Store,
+    cluster: Option<&dyn Cluster>,
+    node: &str,
+    state: &Path,
+    question: &Question,
+) -> Answer {
+    match Direct::new(store, cluster, node).and_then(|direct| direct.answer(state, question)) {
         Ok(answer) => answer,
         Err(error) => crate::door::failed(&error),
     }
@@ -25,14 +32,20 @@ pub fn answer(store: &dyn Store, node: &str, state: &Path, question: &Question) 
 
 struct Direct<'a> {
     store: &'a dyn Store,
+    cluster: Option<&'a dyn Cluster>,
     allocator: Allocator<'a>,
     rules: Rules,
     node: &'a str,
 }
 
 impl<'a> Direct<'a> {
-    fn new(store: &'a dyn Store, node: &'a str) -> Result<Direct<'a>, Error> {
-        Ok(Direct { store, allocator: Allocator::new(store, Moment::now), rules: Rules::load(store)?, node })
+    fn new(
+        store: &'a dyn Store,
+        cluster: Option<&'a dyn Cluster>,
+        node: &'a str,
+    ) -> Result<Direct<'a>, Error> {
+        let (allocator, rules) = (Allocator::new(store, Moment::now), Rules::load(store)?);
+        Ok(Direct { store, cluster, allocator, rules, node })
     }
 
     fn answer(&self, state: &Path, question: &Question) -> Result<Answer, Error> {
@@ -62,7 +75,7 @@ impl<'a> Direct<'a> {
             }
             // They are not asked of the store.
             Question::Pod { .. } | Question::Ranges { .. } => {
-                return Ok(crate::pods::answer(None, self.node, question))
+                return Ok(crate::pods::answer(self.cluster, self.node, question))
             }
             Question::Collect { network, valid } => {
                 self.carry_out_notes(state);
@@ -75,11 +88,16 @@ impl<'a> Direct<'a> {
 
     fn assign(&self, owner: &Owner, wish: &Wish) -> Result<Vec<IpNet>, Error> {
         let id = Handle::id(&owner.network, &owner.container);
+        let namespace_labels = match self.rules.look_at_namespaces() {
+            true => crate::pods::namespace_labels(self.cluster, wish)?,
+            false => Labels::new(),
+        };
         let request = |family, pools: &[String]| -> Result<Request, Error> {
             let node_labels = Rules::node_labels(self.store, self.node)?;
             let attributes = attributes(self.node, &wish.namespace, &wish.pod);
             let plain = Request::new(Node::host(self.node), id.clone());
-            Ok(Request { family, pools: pools.to_vec(), attributes, node_labels, ..plain })
+            let namespace_labels = namespace_labels.clone();
+            Ok(Request { family, pools: pools.to_vec(), attributes, node_labels, namespace_labels, ..plain })
         };
         let all = |request: Request| -> Result<Vec<IpNet>, Error> {
             let assigned = self.allocator.assign(&self.rules, &request)?;

@@ -38,6 +38,7 @@ use api::blocks::{Answer, Lease, Question, Wish};
 use api::pods::{Cluster, Endpoint};
 use api::Owner;
 use ipam::blocks::Family;
+use ipam::selector::Labels;
 use ipam::store::{Store, StoreError};
 use ipnet::IpNet;
 
@@ -110,14 +111,23 @@ impl Steward {
     /// The addresses of an attachment: at once if they are in stock, else as soon as the store has given them.
     pub fn assign(&self, owner: &Owner, wish: &Wish, patience: Duration) -> Result<Vec<IpNet>, Error> {
         let until = Instant::now() + patience.min(LONGEST);
+        let namespace = self.namespace_of(wish)?;
         if !wish.ips.is_empty() {
             self.desk.free_for_successor(owner, wish)?;
         }
         loop {
-            match self.desk.take(owner, wish)? {
+            match self.desk.take(owner, wish, &namespace)? {
                 desk::Taken::Lease(lease) => return Ok(lease.addresses),
                 desk::Taken::Missing(order) => self.wait(owner, order, until)?,
             }
+        }
+    }
+
+    /// The labels of the pod's namespace, if they matter for where its addresses come from.
+    fn namespace_of(&self, wish: &Wish) -> Result<Labels, Error> {
+        match self.desk.looks_at_namespaces() {
+            true => pods::namespace_labels(self.cluster.as_deref(), wish),
+            false => Ok(Labels::new()),
         }
     }
 

@@ -1,7 +1,8 @@
 //! What the cluster knows of pods and nodes, for plugins, which have no client of Kubernetes.
 
-use api::blocks::{Answer, Question};
+use api::blocks::{Answer, Question, Wish};
 use api::pods::Cluster;
+use ipam::selector::Labels;
 
 use crate::Error;
 
@@ -27,4 +28,12 @@ pub fn answer(cluster: Option<&dyn Cluster>, node: &str, question: &Question) ->
         }
         _ => Answer::Pod { known: None },
     }
+}
+
+/// The labels of the namespace of which a wish tells. Where there is no cluster, or the wish names its pools or addresses itself, none matter.
+pub(crate) fn namespace_labels(cluster: Option<&dyn Cluster>, wish: &Wish) -> Result<Labels, Error> {
+    let chooses_itself = !wish.ips.is_empty() || wish.namespace.is_empty();
+    let Some(cluster) = cluster.filter(|_| !chooses_itself) else { return Ok(Labels::new()) };
+    let unknown = |why| Error::Unknown { what: format!("namespace {}", wish.namespace), why };
+    Ok(cluster.namespace_labels(&wish.namespace).map_err(unknown)?.into_iter().collect())
 }

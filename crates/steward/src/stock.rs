@@ -42,6 +42,14 @@ impl Stock {
         self.0.remove(place)
     }
 
+    /// Takes those that are not fit to be kept.
+    pub(crate) fn take_unfit(&mut self, is_fit: impl Fn(IpAddr) -> bool) -> Vec<IpNet> {
+        let (fit, unfit): (Vec<IpNet>, Vec<IpNet>) =
+            self.0.iter().partition(|address| is_fit(address.addr()));
+        self.0 = fit.into();
+        unfit
+    }
+
     /// How many of the family there are that a request may be served with.
     pub(crate) fn count(&self, rules: &Rules, request: &Request) -> Result<usize, Error> {
         let networks = rules.networks_for(request)?;

@@ -31,8 +31,21 @@ pub struct Pods {
 struct Seen {
     /// By namespace and name, with the uid that the node may know it by.
     pods: BTreeMap<(String, String), (Pod, String)>,
-    namespaces: BTreeMap<String, Texts>,
+    namespaces: BTreeMap<String, Namespace>,
     ranges: BTreeMap<String, Vec<IpNet>>,
+}
+
+/// What is kept of a namespace.
+#[derive(Clone, Default)]
+struct Namespace {
+    annotations: Texts,
+    labels: Texts,
+}
+
+impl Namespace {
+    fn of(object: &Value) -> Namespace {
+        Namespace { annotations: annotations(object), labels: texts(&object["metadata"]["labels"]).collect() }
+    }
 }
 
 impl Pods {
@@ -58,11 +71,11 @@ impl Pods {
         self.server.get(path, name).map_err(Refusal::words)
     }
 
-    fn annotations_of_namespace(&self, namespace: &str) -> Result<Texts, String> {
+    fn namespace(&self, namespace: &str) -> Result<Namespace, String> {
         if let Some(known) = self.seen().namespaces.get(namespace) {
             return Ok(known.clone());
         }
-        self.get("/api/v1/namespaces", namespace).map(|object| annotations(&object))
+        self.get("/api/v1/namespaces", namespace).map(|object| Namespace::of(&object))
     }
 }
 
@@ -87,7 +100,11 @@ impl Cluster for Pods {
                 found
             }
         };
-        Ok(Pod { namespace_annotations: self.annotations_of_namespace(namespace)?, ..pod })
+        Ok(Pod { namespace_annotations: self.namespace(namespace)?.annotations, ..pod })
+    }
+
+    fn namespace_labels(&self, namespace: &str) -> Result<Texts, String> {
+        self.namespace(namespace).map(|known| known.labels)
     }
 
     fn ranges(&self, node: &str) -> Result<Vec<IpNet>, String> {

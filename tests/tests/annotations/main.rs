@@ -39,6 +39,7 @@ fn pods_get_what_they_ask_for() {
         "cni.projectcalico.org/floatingIPs": "[\"198.51.100.7\"]",
         "cni.projectcalico.org/allowedSourcePrefixes": "[\"10.8.1.0/24\"]",
         "kubernetes.io/ingress-bandwidth": "10M",
+        "qos.projectcalico.org/egressBandwidth": "20M",
     });
     let own = cluster.pod("own", everything);
     let used = cluster.in_use();
@@ -48,6 +49,12 @@ fn pods_get_what_they_ask_for() {
     assert_eq!(cluster.node.json("ip -n own -j link show eth0")[0]["address"], "1c:0c:0a:c0:ff:ee");
     let checked = own.call("CHECK", &allowed, Some(&result));
     assert_eq!(checked.status, 0, "{}", checked.stdout);
+    let end = result["interfaces"][0]["name"].as_str().expect("the node's end").to_owned();
+    let buckets = || cluster.node.sh("tc qdisc show | grep tbf");
+    assert!(buckets().contains("rate 10Mbit") && buckets().contains("rate 20Mbit"), "{}", buckets());
+    cluster.node.sh(&format!("tc qdisc delete dev {end} root"));
+    let (_, message) = own.call("CHECK", &allowed, Some(&result)).error();
+    assert!(message.contains("has no token bucket"), "{message}");
     let endpoint = own.endpoint();
     let spec = json!({
         "orchestrator": "k8s", "node": "node1", "containerID": "own", "pod": "own", "endpoint": "eth0",
@@ -56,13 +63,17 @@ fn pods_get_what_they_ask_for() {
         "profiles": ["kns.default"], "interfaceName": result["interfaces"][0]["name"], "mac": "1c:0c:0a:c0:ff:ee",
         "ports": [{"name": "http", "protocol": "TCP", "port": 80, "hostPort": 0, "hostIP": ""}],
         "allowSpoofedSourcePrefixes": ["10.8.1.0/24"],
-        "qosControls": {"ingressBandwidth": 10_000_000, "ingressBurst": 4_294_967_296_u64},
+        "qosControls": {
+            "ingressBandwidth": 10_000_000, "ingressBurst": 4_294_967_296_u64,
+            "egressBandwidth": 20_000_000, "egressBurst": 4_294_967_296_u64,
+        },
     });
     assert_eq!(endpoint["spec"], spec);
     assert_eq!(endpoint["metadata"]["labels"]["app"], "own");
     assert_eq!(cluster.in_use(), used, "nobody gave it an address");
     own.del(&allowed, &result);
     cluster.eventually("it is withdrawn", |cluster| cluster.endpoint("own").is_none());
+    assert!(!cluster.node.can("ip link show type ifb | grep -q ."), "the detour is gone");
 
     // Its namespace asks for all of its pods.
     let shared = json!({"metadata": {"annotations": {"cni.projectcalico.org/ipFamilies": "[\"IPv6\"]"}}});
@@ -178,8 +189,13 @@ fn host_local_gives_addresses_of_the_nodes_own_range() {
 fn with_the_kubernetes_store_a_pods_annotations_tell_its_addresses() {
     let Some(mut cluster) = Cluster::start() else { return };
     cluster.define_custom_resources();
-    let pool = "ipam pool kubernetes 10.88.0.0/24 --store kubernetes --kubeconfig";
-    cluster.node.sh(&format!("{} {pool} {KUBECONFIG}", podwire()));
+    // By the label that every namespace has.
+    for (name, cidr) in [("kube-system", "10.87.0.0/24"), ("default", "10.88.0.0/24")] {
+        let namespaces = format!("--namespaces \"kubernetes.io/metadata.name == '{name}'\"");
+        let pool =
+            format!("ipam pool {name} {cidr} {namespaces} --store kubernetes --kubeconfig {KUBECONFIG}");
+        cluster.node.sh(&format!("{} {pool}", podwire()));
+    }
     cluster.serve_from("kubernetes");
     let config =
         json!({"datastore_type": "kubernetes", "etcd_endpoints": "", "ipam": {"type": "calico-ipam"}});
@@ -198,4 +214,6 @@ fn with_the_kubernetes_store_a_pods_annotations_tell_its_addresses() {
     cluster.eventually("its addresses", |cluster| said(cluster) == ["10.88.0.7/32", "10.88.0.7/32", "told"]);
     pod.del(&config, &result);
     cluster.eventually("it has none", |cluster| said(cluster) == ["", "", "told"]);
+    let other = cluster.pod("plain", nothing()).add(&config);
+    assert!(addresses(&other)[0].starts_with("10.88.0."), "of its namespace's pool: {other:#}");
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::blocks::{self, Question};
+use api::pods::Cluster;
 use clap::Args;
 use netlink::sys;
 use serde::Deserialize;
@@ -97,16 +98,19 @@ fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
     let Some(node) = node_name(config) else {
         return unavailable("this node has no name: write it to /var/lib/calico/nodename".into());
     };
+    let is_about_pods = matches!(question, Question::Pod { .. } | Question::Ranges { .. });
+    let pods = match place.pods().filter(|_| is_about_pods || matches!(question, Question::Assign { .. })) {
+        Some(Err(why)) => return unavailable(why),
+        Some(Ok(pods)) => Some(pods),
+        None => None,
+    };
+    let cluster = pods.as_ref().map(|pods| pods as &dyn Cluster);
     // Who asks about pods need not have a store.
-    if matches!(question, Question::Pod { .. } | Question::Ranges { .. }) {
-        return match place.pods().transpose() {
-            Ok(None) => steward::pods::answer(None, &node, question),
-            Ok(Some(pods)) => steward::pods::answer(Some(&pods), &node, question),
-            Err(why) => unavailable(why),
-        };
+    if is_about_pods {
+        return steward::pods::answer(cluster, &node, question);
     }
     match place.open(what, false) {
-        Ok(store) => steward::direct::answer(&*store, &node, Path::new(blocks::STATE), question),
+        Ok(store) => steward::direct::answer(&*store, cluster, &node, Path::new(blocks::STATE), question),
         Err(failure) => unavailable(failure.error.msg),
     }
 }

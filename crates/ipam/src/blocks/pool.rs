@@ -260,6 +260,11 @@ impl Pool {
         self.selects(&self.spec.namespace_selector, labels)
     }
 
+    /// Whether it is for some namespaces only.
+    pub(super) fn has_namespace_selector(&self) -> bool {
+        !["", "all()"].contains(&self.spec.namespace_selector.trim())
+    }
+
     fn selects(&self, selector: &str, labels: &Labels) -> Result<bool, Error> {
         let selector =
             Selector::parse(selector).map_err(|why| Error::Selector { pool: self.name().into(), why })?;

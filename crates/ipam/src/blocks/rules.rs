@@ -25,17 +25,29 @@ pub struct Rules {
 impl Rules {
     /// Reads them.
     pub fn load(store: &dyn Store) -> Result<Rules, Error> {
+        let (rules, unreadable) = Rules::load_readable(store)?;
+        unreadable.into_iter().next().map_or(Ok(rules), Err)
+    }
+
+    /// Reads them, without the pools that make no sense, and what is the matter with those. Settings and reservations have to make sense: an
+    /// address that nobody is to have may be given without them.
+    pub fn load_readable(store: &dyn Store) -> Result<(Rules, Vec<Error>), Error> {
         let config =
             Record::<Config>::find(store, key::CONFIG)?.map(|record| record.value).unwrap_or_default();
         config.validate()?;
-        let pools = Record::<Pool>::list(store, key::POOLS)?;
-        let pools = pools.into_iter().map(|pool| Ok(pool?.value)).collect::<Result<_, Error>>()?;
+        let (mut pools, mut unreadable) = (Vec::new(), Vec::new());
+        for pool in Record::<Pool>::list(store, key::POOLS)? {
+            match pool {
+                Ok(record) => pools.push(record.value),
+                Err(error) => unreadable.push(error),
+            }
+        }
         let mut networks = Vec::new();
         for reservation in Record::<Reservation>::list(store, key::RESERVATIONS)? {
             let Record { key, value, .. } = reservation?;
             networks.extend(value.networks().map_err(|why| Error::Malformed { key, why })?);
         }
-        Ok(Rules { config, pools, reservations: Reservations::new(networks) })
+        Ok((Rules { config, pools, reservations: Reservations::new(networks) }, unreadable))
     }
 
     /// The labels of a node, as Calico's object of it has them; none if there is none.
@@ -104,6 +116,20 @@ impl Rules {
     pub fn networks_for(&self, request: &Request) -> Result<Vec<(IpNet, u64)>, Error> {
         let size = |pool: &Pool| 1 << (pool.cidr().max_prefix_len() - pool.block_size()).min(32);
         Ok(self.qualified(request)?.into_iter().map(|pool| (pool.cidr(), size(pool))).collect())
+    }
+
+    /// Whether the labels of namespaces matter for who gets an address of which pool.
+    pub fn look_at_namespaces(&self) -> bool {
+        let chooses = |pool: &&Pool| pool.is_enabled() && pool.assignment_mode() == AssignmentMode::Automatic;
+        self.pools.iter().filter(chooses).any(Pool::has_namespace_selector)
+    }
+
+    /// Whether a node with these labels may have an address of a pool for pods that may come.
+    pub fn may_stock(&self, ip: IpAddr, node_labels: &Labels) -> bool {
+        let is_for_node = |pool: &Pool| {
+            pool.assignment_mode() == AssignmentMode::Manual || pool.selects_node(node_labels).unwrap_or(true)
+        };
+        self.pool_of(ip, Use::Workload).is_ok_and(is_for_node) && !self.reservations.contains(ip)
     }
 
     /// The enabled pool that an address lies in and that may give it.

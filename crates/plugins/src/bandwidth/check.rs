@@ -9,7 +9,7 @@ use super::{detour, node_end, redirect};
 use crate::inspection::{change_node, on_node};
 
 /// Compares the limits with what is there.
-pub(super) fn inspect<'p>(req: &Request<'p>, limits: &Limits) -> Result<Vec<Finding<'p>>> {
+pub(crate) fn inspect<'p>(req: &Request<'p>, limits: &Limits) -> Result<Vec<Finding<'p>>> {
     let recorded = req.recorded()?;
     if limits.is_none() {
         return Ok(Vec::new());

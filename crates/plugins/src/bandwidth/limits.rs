@@ -11,8 +11,10 @@ const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBur
 /// How much may pass: `rate` bits a second, and `burst` bits at once after a silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    rate: u64,
-    burst: u64,
+    /// Bits a second.
+    pub rate: u64,
+    /// Bits.
+    pub burst: u64,
 }
 
 impl Limit {

@@ -8,7 +8,7 @@ use kernel::{Host, Link};
 use super::wishes::Wishes;
 use super::{cluster, families, has_gateway, knobs, pod_cidr, routes, Conf, END, GATEWAY, GATEWAY_V6};
 use crate::lease::{addresses_of, hosts};
-use crate::{inspection, lease};
+use crate::{bandwidth, inspection, lease};
 
 /// Compares the whole wanted state with the kernel's. What comes first is needed by what follows.
 pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
@@ -22,8 +22,17 @@ pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<
     if let Some(inside) = &inside {
         findings.extend(ways_out(req, conf, &mut pod, inside)?);
     }
+    if inside.is_some() {
+        findings.extend(limits(req, conf)?);
+    }
     findings.extend(addresses(req, conf)?);
     Ok(findings)
+}
+
+/// The limits that the pod has asked for. If nobody can be asked about pods now, nothing is known of them.
+fn limits<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
+    let Ok(Some(pod)) = cluster::known(req) else { return Ok(Vec::new()) };
+    bandwidth::inspect(req, &Wishes::read(&pod, &conf.rights)?.bandwidth())
 }
 
 /// What the IPAM plugin says, unless the pod has brought its addresses with it.

@@ -11,6 +11,7 @@ use kernel::Mac;
 use serde_json::Value;
 
 use super::quantity;
+use crate::bandwidth::{Limit, Limits};
 
 /// What annotations about a pod's network begin with.
 const GROUP: &str = "cni.projectcalico.org/";
@@ -95,6 +96,16 @@ impl Wishes {
         }
         wishes.limits = limits(&pod.annotations)?;
         Ok(wishes)
+    }
+
+    /// How fast it may send and receive.
+    pub(super) fn bandwidth(&self) -> Limits {
+        let amount = |way: &str, limit: &str| self.limits.get(&format!("{way}{limit}")).copied();
+        let limit = |way: &str| {
+            let (rate, burst) = (amount(way, "Bandwidth")?, amount(way, "Burst")?);
+            Some(Limit { rate, burst })
+        };
+        Limits { into_pod: limit("ingress"), out_of_pod: limit("egress") }
     }
 
     /// The request to the IPAM plugin.
@@ -331,6 +342,8 @@ mod tests {
                 ("ingressBurst", 4_294_967_296)
             ]
         );
+        let fast = Limit { rate: 10_000_000, burst: 4_294_967_296 };
+        assert_eq!(wishes.bandwidth(), Limits { into_pod: Some(fast), out_of_pod: None });
         let error = wishes.floating(&[ip("2001:db8::1")]).unwrap_err();
         assert!(error.msg.contains("floatingIPs"), "{error}");
     }

@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::{annotations, lock, of, ranges, Seen};
+use super::{lock, of, ranges, Namespace, Seen};
 use crate::server::Server;
 
 /// A watch is asked for anew after so many seconds: a connection that died without a word is noticed then.
@@ -95,8 +95,8 @@ fn hear_of_namespaces(seen: &Mutex<Seen>, news: News) {
     let name = |object: &Value| text(object, "name");
     let mut seen = lock(seen);
     match news {
-        News::All(all) => seen.namespaces = all.iter().map(|one| (name(one), annotations(one))).collect(),
-        News::Seen(one) => drop(seen.namespaces.insert(name(&one), annotations(&one))),
+        News::All(all) => seen.namespaces = all.iter().map(|one| (name(one), Namespace::of(one))).collect(),
+        News::Seen(one) => drop(seen.namespaces.insert(name(&one), Namespace::of(&one))),
         News::Gone(one) => drop(seen.namespaces.remove(&name(&one))),
     }
 }

@@ -666,11 +666,14 @@ fn a_nodes_pods_are_known_without_asking(server: &mut Server) {
         before
             == (server.count("GET", "pods"), server.count("GET", "namespaces"), server.count("GET", "nodes"))
     });
-    let pools = json!({"metadata": {"annotations": {"cni.projectcalico.org/ipv4pools": "[\"a\"]"}}});
+    let pools = json!({"metadata": {
+        "annotations": {"cni.projectcalico.org/ipv4pools": "[\"a\"]"}, "labels": {"team": "red"},
+    }});
     server.patch("/api/v1/namespaces/shop", &pools);
     server.until("the namespace's wish is known", || {
         let pod = pods.pod("shop", "known", uid).unwrap();
         pod.namespace_annotations.contains_key("cni.projectcalico.org/ipv4pools")
+            && pods.namespace_labels("shop").unwrap().get("team").map(String::as_str) == Some("red")
     });
     // Another pod with the same name, on the same node.
     server.remove_pod("shop", "known");

@@ -1,0 +1,216 @@
+//! What others hear of the pods.
+
+use api::blocks::{Answer, Lease, Question};
+use api::notes;
+use ipam::blocks::{Allocator, Request, Rules};
+use ipam::store::Store;
+
+use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, Mood};
+
+fn endpoint(container: &str, ip: &str) -> api::pods::Endpoint {
+    api::pods::Endpoint {
+        owner: owner(container),
+        namespace: "shop".into(),
+        pod: "web".into(),
+        profiles: vec!["kns.shop".into()],
+        addresses: vec![ip.parse().unwrap()],
+        interface: "cali0".into(),
+        mac: "0a:00:00:00:00:01".into(),
+        ..api::pods::Endpoint::default()
+    }
+}
+
+const ENDPOINT: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node1-k8s-web-eth0";
+
+impl Cluster {
+    /// The container and the addresses of the pod's endpoint, if the store has one.
+    fn published(&self) -> Option<(String, String)> {
+        let entry = self.store.0.store.lock().unwrap().get(ENDPOINT).unwrap()?;
+        let object: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+        let text = |field: &str| object["spec"][field].to_string();
+        Some((text("containerID"), text("ipNetworks")))
+    }
+}
+
+fn said(container: &str, ip: &str) -> Option<(String, String)> {
+    Some((format!("\"{container}\""), format!("[\"{ip}/32\"]")))
+}
+
+#[test]
+fn an_endpoint_is_told_afterwards_and_withdrawn_by_its_own_container_only() {
+    let cluster = Cluster::new("endpoint", pool());
+    let steward = cluster.steward("node1");
+    eventually("a stock", || steward.state().stock == 4);
+    cluster.store.set(Mood::Away);
+    steward.publish(&endpoint("c1", "10.244.0.1")).unwrap();
+    cluster.store.set(Mood::Well);
+    eventually("it is told", || cluster.published() == said("c1", "10.244.0.1"));
+    // Another sandbox of the same pod comes before the first one is deleted.
+    steward.publish(&endpoint("c2", "10.244.0.2")).unwrap();
+    eventually("the later one counts", || cluster.published() == said("c2", "10.244.0.2"));
+    steward.withdraw(&endpoint("c1", "10.244.0.1")).unwrap();
+    let notes = notes::released(&api::pods::endpoints(&cluster.state("node1")));
+    let settled = || std::fs::read_dir(&notes).unwrap().count() == 0;
+    eventually("all is told", || settled() && steward.state().untold == 0);
+    assert_eq!(cluster.published(), said("c2", "10.244.0.2"));
+    cluster.store.set(Mood::Away);
+    steward.withdraw(&endpoint("c2", "10.244.0.2")).unwrap();
+    assert!(!settled());
+    cluster.store.set(Mood::Well);
+    eventually("it is gone", || cluster.published().is_none() && settled());
+}
+
+#[test]
+fn endpoints_survive_their_agent_and_not_their_boot() {
+    let cluster = Cluster::new("endpoint-boot", pool());
+    let state = cluster.state("node1");
+    let folder = notes::leases(&api::pods::endpoints(&state));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |endpoint: &api::pods::Endpoint| {
+        notes::write(&folder, &notes::file_name(&endpoint.owner), endpoint).unwrap();
+    };
+    // An agent that was killed has noted it, and nobody was told.
+    write(&api::pods::Endpoint { boot: notes::boot().unwrap(), ..endpoint("c1", "10.244.0.1") });
+    let gone =
+        api::pods::Endpoint { pod: "old".into(), boot: "another".into(), ..endpoint("c0", "10.244.0.9") };
+    write(&gone);
+    let key = ENDPOINT.replace("web", "old");
+    cluster.store.create(&key, br#"{"metadata":{},"spec":{"containerID":"c0"}}"#).unwrap();
+    let _steward = cluster.steward("node1");
+    eventually("the living is told", || cluster.published() == said("c1", "10.244.0.1"));
+    eventually("the dead is withdrawn", || cluster.store.get(&key).unwrap().is_none());
+}
+
+#[test]
+fn one_who_cannot_be_told_of_keeps_nobody_else_back() {
+    let cluster = Cluster::new("endpoint-refused", pool());
+    let steward = cluster.steward("node1");
+    *cluster.store.0.forbidden.lock().unwrap() = Some("node1-k8s-odd-eth0");
+    steward.publish(&api::pods::Endpoint { pod: "odd".into(), ..endpoint("c1", "10.244.0.1") }).unwrap();
+    eventually("it is refused", || steward.state().trouble.is_some());
+    steward.publish(&endpoint("c2", "10.244.0.2")).unwrap();
+    eventually("the other is told", || cluster.published() == said("c2", "10.244.0.2"));
+    assert_eq!(steward.state().untold, 1);
+    *cluster.store.0.forbidden.lock().unwrap() = None;
+    eventually("all is told", || steward.state().untold == 0 && steward.state().trouble.is_none());
+    assert!(cluster.store.get(&ENDPOINT.replace("web", "odd")).unwrap().is_some());
+}
+
+#[test]
+fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
+    let cluster = Cluster::new("endpoint-deleted", pool());
+    let state = cluster.state("node1");
+    let endpoints = api::pods::endpoints(&state);
+    // An agent that ended has noted two pods and told of both. Calico's plugin, which knows nothing of notes, has deleted one of them since.
+    let note = |pod: &str, ip: &str, interface: &str, namespace_of_cable: u64| {
+        let boot = notes::boot().unwrap();
+        let name = notes::file_name(&owner(pod));
+        let addresses = vec![format!("{ip}/28").parse().unwrap()];
+        let lease = Lease { owner: owner(pod), addresses, boot: boot.clone(), ..Lease::default() };
+        let (pod, interface) = (pod.to_owned(), interface.to_owned());
+        let endpoint = api::pods::Endpoint {
+            pod,
+            interface,
+            boot,
+            namespace_of_cable,
+            ..endpoint(&lease.owner.container, ip)
+        };
+        for folder in [notes::leases(&state), notes::leases(&endpoints)] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        notes::write(&notes::leases(&state), &name, &lease).unwrap();
+        notes::write(&notes::leases(&endpoints), &name, &endpoint).unwrap();
+    };
+    let rules = Rules::load(&cluster.store).unwrap();
+    let allocator = Allocator::new(&cluster.store, now);
+    let give = |handle: &str| {
+        let request = Request::new(ipam::blocks::Owner::host("node1"), handle);
+        allocator.assign(&rules, &request).unwrap().addresses[0].addr()
+    };
+    let (kept, deleted, unseen) = (give("net.kept"), give("net.deleted"), give("net.unseen"));
+    allocator.release_handle(&rules, "net.deleted").unwrap();
+    let here = api::pods::network_namespace();
+    note("kept", &kept.to_string(), "lo", here);
+    note("deleted", &deleted.to_string(), "cali-is-gone", here);
+    // Where that would be, nobody looks.
+    note("unseen", &unseen.to_string(), "cali-elsewhere", here + 1);
+    let steward = cluster.steward("node1");
+    let gone = notes::released(&endpoints);
+    let is_told = || settled(&steward, &state) && std::fs::read_dir(&gone).unwrap().count() == 0;
+    eventually("all is told", || steward.state().stock == 4 && is_told());
+    assert_eq!(cluster.held(), [("net.kept".to_owned(), kept), ("net.unseen".to_owned(), unseen)].into());
+    assert!(cluster.store.get(&ENDPOINT.replace("web", "kept")).unwrap().is_some());
+    assert!(cluster.store.get(&ENDPOINT.replace("web", "deleted")).unwrap().is_none());
+    assert_eq!(steward.state().leases, 2);
+    cluster.assert_sound();
+}
+
+#[test]
+fn an_endpoint_that_another_has_made_for_the_pod_is_gone_on_with() {
+    let cluster = Cluster::new("endpoint-reuse", pool());
+    let theirs = ENDPOINT.replace("eth0", "net1");
+    let value =
+        br#"{"kind":"WorkloadEndpoint","metadata":{"uid":"u1"},"spec":{"containerID":"former","newer":1}}"#;
+    cluster.store.create(&theirs, value).unwrap();
+    let neighbour = ENDPOINT.replace("web-eth0", "web--1-eth0");
+    cluster.store.create(&neighbour, value).unwrap();
+    let steward = cluster.steward("node1");
+    steward.publish(&endpoint("c1", "10.244.0.1")).unwrap();
+    eventually("it is told", || steward.state().untold == 0);
+    assert_eq!(cluster.published(), None, "no second one");
+    let read = |key: &str| -> serde_json::Value {
+        serde_json::from_slice(&cluster.store.get(key).unwrap().unwrap().value).unwrap()
+    };
+    let object = read(&theirs);
+    assert_eq!(
+        (object["spec"]["containerID"].as_str(), object["spec"]["newer"].as_u64()),
+        (Some("c1"), Some(1))
+    );
+    assert_eq!(
+        (object["spec"]["endpoint"].as_str(), object["metadata"]["uid"].as_str()),
+        (Some("net1"), Some("u1"))
+    );
+    assert_eq!(read(&neighbour)["spec"]["containerID"], "former");
+}
+
+#[test]
+fn a_profile_is_made_for_a_network_without_policies_and_never_changed() {
+    let cluster = Cluster::new("profile", pool());
+    let key = "/calico/resources/v3/projectcalico.org/profiles/net";
+    let steward = cluster.steward("node1");
+    let plain = api::pods::Endpoint { profiles: vec!["net".into()], ..endpoint("c1", "10.244.0.1") };
+    steward.publish(&plain).unwrap();
+    eventually("it is told", || steward.state().untold == 0);
+    let made = cluster.store.get(key).unwrap().unwrap();
+    steward.publish(&api::pods::Endpoint { mac: "0a:00:00:00:00:02".into(), ..plain }).unwrap();
+    eventually("it is told", || steward.state().untold == 0);
+    assert_eq!(cluster.store.get(key).unwrap().unwrap(), made);
+}
+
+#[test]
+fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
+    let cluster = Cluster::new("endpoint-gc", pool());
+    let other = ENDPOINT.replace("web", "other");
+    let is_there = |key: &str| cluster.store.get(key).unwrap().is_some();
+    let valid = [("c2".to_owned(), "eth0".to_owned())];
+    let later = api::pods::Endpoint { pod: "other".into(), ..endpoint("c2", "10.244.0.2") };
+    let steward = cluster.steward("node1");
+    steward.publish(&endpoint("c1", "10.244.0.1")).unwrap();
+    steward.publish(&later).unwrap();
+    eventually("both are told", || is_there(ENDPOINT) && is_there(&other));
+    steward.collect("net", &valid).unwrap();
+    eventually("one is withdrawn", || !is_there(ENDPOINT));
+    assert!(is_there(&other));
+    // The same where nobody owns the node's blocks: what is stale is known by its address.
+    let ask = |question: &Question| {
+        steward::direct::answer(&cluster.store, None, "node2", &cluster.state("node2"), question)
+    };
+    let key = ENDPOINT.replace("node1", "node2");
+    let given = ask(&Question::Assign { owner: owner("c3"), wish: v4(), patience: 0 });
+    assert!(matches!(given, Answer::Given { .. }), "{given:?}");
+    let published = ask(&Question::Publish { endpoint: Box::new(endpoint("c3", "10.244.0.3")) });
+    assert_eq!(published, Answer::Done);
+    assert!(is_there(&key));
+    assert_eq!(ask(&Question::Collect { network: "net".into(), valid: valid.to_vec() }), Answer::Done);
+    assert!(!is_there(&key) && !cluster.held().iter().any(|(handle, _)| handle == "net.c3"));
+}

@@ -1,0 +1,6 @@
+//! Pods come and go, agents are killed, stores fail: nobody has an address twice, and none is lost.
+
+mod endpoints;
+mod leases;
+mod pools;
+mod stage;

@@ -1,0 +1,144 @@
+//! Which pool a pod's address is of, and what becomes of the stock when pools change.
+
+use std::sync::{Arc, Mutex};
+
+use api::pods::{Pod, Texts};
+use ipam::blocks::{Allocator, Pool, Rules};
+use ipam::store::Store;
+use ipnet::IpNet;
+
+use crate::stage::{eventually, now, owner, pool, v4, Cluster, PATIENCE};
+
+/// A cluster with one namespace, whose labels are these.
+#[derive(Default)]
+struct Namespaces(Mutex<Option<Texts>>);
+
+impl Namespaces {
+    fn labelled(team: &str) -> Arc<Namespaces> {
+        Arc::new(Namespaces(Mutex::new(Some([("team".to_owned(), team.to_owned())].into()))))
+    }
+}
+
+impl api::pods::Cluster for Namespaces {
+    fn pod(&self, _: &str, _: &str, _: &str) -> Result<Pod, String> {
+        Err("nothing is known of pods".into())
+    }
+
+    fn namespace_labels(&self, namespace: &str) -> Result<Texts, String> {
+        self.0.lock().unwrap().clone().ok_or_else(|| format!("namespaces {namespace:?} not found"))
+    }
+
+    fn ranges(&self, _: &str) -> Result<Vec<IpNet>, String> {
+        Ok(Vec::new())
+    }
+}
+
+fn for_red() -> Pool {
+    let cidr = "10.250.0.0/24".parse().unwrap();
+    Pool::new("red", cidr).with_block_size(28).for_namespaces("team == 'red'")
+}
+
+fn is_red(given: &[IpNet]) -> bool {
+    for_red().cidr().contains(&given[0])
+}
+
+#[test]
+fn a_pool_for_some_namespaces_is_for_their_pods_only() {
+    let cluster = Cluster::new("namespaces", for_red());
+    let red = cluster.steward("node1").knowing(Namespaces::labelled("red"));
+    assert!(is_red(&red.assign(&owner("c1"), &v4(), PATIENCE).unwrap()));
+    let blue = cluster.steward("node2").knowing(Namespaces::labelled("blue"));
+    let error = blue.assign(&owner("c2"), &v4(), PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("selects this node and namespace"), "{error}");
+    // What one pod has asked for is in stock for the next.
+    eventually("a stock", || red.state().stock >= 3);
+    eventually("the clerk rests", || red.state().untold == 0);
+    let asked = cluster.store.asked();
+    assert!(is_red(&red.assign(&owner("c3"), &v4(), PATIENCE).unwrap()));
+    drop(blue);
+    eventually("the store knows", || cluster.held().len() == 2);
+    assert!(cluster.store.asked() > asked, "afterwards it is told");
+    cluster.assert_sound();
+}
+
+#[test]
+fn who_is_not_selected_gets_nothing_of_the_stock_of_others() {
+    let cluster = Cluster::new("apart", for_red());
+    Allocator::new(&cluster.store, now).add_pool(&pool()).unwrap();
+    let cast = Arc::new(Namespaces::default());
+    let steward = cluster.steward("node1").knowing(cast.clone());
+    eventually("the pools are known", || steward.state().stock == 4);
+    let error = steward.assign(&owner("c0"), &v4(), PATIENCE).unwrap_err();
+    assert_eq!(error.code(), 11, "{error}");
+    assert!(error.to_string().contains("namespace shop"), "{error}");
+    // Red pods may have both.
+    *cast.0.lock().unwrap() = Some([("team".to_owned(), "red".to_owned())].into());
+    for number in 0..20 {
+        steward.assign(&owner(&format!("red{number}")), &v4(), PATIENCE).unwrap();
+    }
+    *cast.0.lock().unwrap() = Some(Texts::new());
+    for number in 0..20 {
+        let given = steward.assign(&owner(&format!("other{number}")), &v4(), PATIENCE).unwrap();
+        assert!(!is_red(&given), "{given:?}");
+    }
+    cluster.assert_sound();
+}
+
+#[test]
+fn without_an_agent_namespaces_count_as_well() {
+    let cluster = Cluster::new("direct-namespaces", for_red());
+    let (red, blue) = (Namespaces::labelled("red"), Namespaces::labelled("blue"));
+    let ask = |container: &str, cast: &dyn api::pods::Cluster| {
+        let question = api::blocks::Question::Assign { owner: owner(container), wish: v4(), patience: 1000 };
+        steward::direct::answer(&cluster.store, Some(cast), "node1", &cluster.state("node1"), &question)
+    };
+    let api::blocks::Answer::Given { addresses } = ask("c1", &*red) else { panic!("red is selected") };
+    assert!(is_red(&addresses));
+    let api::blocks::Answer::Failed { msg, .. } = ask("c2", &*blue) else { panic!("blue is not") };
+    assert!(msg.contains("selects this node and namespace"), "{msg}");
+}
+
+#[test]
+fn the_stock_of_a_pool_that_is_disabled_is_given_back() {
+    let cluster = Cluster::new("disabled", pool());
+    let steward = cluster.steward("node1");
+    eventually("a stock", || steward.state().stock == 4);
+    let entry = cluster.store.get(&pool().key()).unwrap().unwrap();
+    let other = Pool::new("other", "10.251.0.0/24".parse().unwrap()).with_block_size(28);
+    Allocator::new(&cluster.store, now).add_pool(&other).unwrap();
+    let mut object: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+    object["spec"]["disabled"] = true.into();
+    cluster.store.update(&entry.key, object.to_string().as_bytes(), entry.revision).unwrap();
+    let mut number = 0;
+    let allocator = Allocator::new(&cluster.store, now);
+    let taken = || {
+        let blocks = allocator.blocks().unwrap().into_iter().flatten();
+        let old: Vec<_> = blocks.filter(|block| pool().cidr().contains(&block.cidr())).collect();
+        old.iter().map(|block| block.allocations().count()).sum::<usize>()
+    };
+    assert_eq!(taken(), 4);
+    // Pods come and go meanwhile.
+    let until = std::time::Instant::now() + PATIENCE;
+    while taken() > 0 {
+        assert!(std::time::Instant::now() < until, "{} addresses are still taken", taken());
+        number += 1;
+        let owner = owner(&format!("c{number}"));
+        steward.assign(&owner, &v4(), PATIENCE).unwrap();
+        steward.release(&owner, None).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(other.cidr().contains(&steward.assign(&owner("last"), &v4(), PATIENCE).unwrap()[0]));
+    cluster.assert_sound();
+}
+
+#[test]
+fn a_pool_that_makes_no_sense_at_the_first_start_stops_nobody() {
+    let cluster = Cluster::new("senseless", pool());
+    let key = Pool::new("bad", "10.252.0.0/24".parse().unwrap()).key();
+    cluster.store.create(&key, b"{\"spec\": {\"cidr\": 7}}").unwrap();
+    assert!(Rules::load(&cluster.store).is_err());
+    let steward = cluster.steward("node1");
+    steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
+    let told = steward.state().unreadable;
+    assert!(told.iter().any(|one| one.contains(&key)), "{told:?}");
+}
