@@ -17,6 +17,11 @@ fn ptp() -> Value {
         [{"subnet": "10.8.0.0/16"}], [{"subnet": "fd08::/64"}]]}})
 }
 
+fn calico() -> Value {
+    json!({"type": "calico", "mtu": 1400, "ipam": {"type": "host-local", "ranges": [
+        [{"subnet": "10.9.0.0/16"}], [{"subnet": "fd09::/64"}]]}})
+}
+
 fn macvlan() -> Value {
     json!({"type": "macvlan", "master": "wire", "ipam": {"type": "host-local", "subnet": "10.5.0.0/16"}})
 }
@@ -226,6 +231,21 @@ fn a_routed_pod_whose_add_was_killed_is_gone_after_gc() {
 }
 
 #[test]
+fn a_pod_of_calicos_whose_add_was_killed_is_gone_after_del() {
+    kill_adds(&[calico()], After::Del);
+}
+
+#[test]
+fn a_pod_of_calicos_whose_add_was_killed_is_gone_after_gc() {
+    kill_adds(&[calico()], After::Gc);
+}
+
+#[test]
+fn a_pod_of_calicos_whose_del_was_killed_is_gone_after_the_next() {
+    kill_dels(&[calico()]);
+}
+
+#[test]
 fn a_pod_on_the_wire_whose_add_was_killed_is_gone_after_del() {
     kill_adds(&[macvlan()], After::Del);
 }
@@ -402,6 +422,11 @@ fn an_add_of_flannel_any_of_whose_operations_fails_takes_back_what_it_did() {
 #[test]
 fn an_add_of_ptp_and_sbr_any_of_whose_operations_fails_takes_back_what_it_did() {
     fail_adds(&[ptp(), json!({"type": "sbr"})]);
+}
+
+#[test]
+fn an_add_of_calico_any_of_whose_operations_fails_takes_back_what_it_did() {
+    fail_adds(&[calico()]);
 }
 
 #[test]

@@ -37,12 +37,16 @@ pub fn with<'p>(req: &Request<'p>, config: Value) -> Request<'p> {
     Request { config, ..req.clone() }
 }
 
+/// Whether the plugin `kind` is of this program: then it is called right here.
+pub fn is_own(req: &Request<'_>, kind: &str) -> bool {
+    exec::find(kind, &req.path).is_ok_and(|file| req.registry.in_file(kind, &file).is_some())
+}
+
 /// ADD by the plugin `kind`. If a foreign one fails, its DEL is run: it may have got half way. Ours leaves
 /// nothing when it fails, and a DEL after "this container has an address already" would take that address.
 pub fn add(req: &Request<'_>, kind: &str) -> Result<Attachment> {
     let undo = |_: &crate::Error| {
-        let ours = exec::find(kind, &req.path).is_ok_and(|file| req.registry.in_file(kind, &file).is_some());
-        if !ours {
+        if !is_own(req, kind) {
             let _ = send(req, kind, Command::Del);
         }
     };

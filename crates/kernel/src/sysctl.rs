@@ -40,6 +40,14 @@ pub fn ensure_if_there(key: &str, value: &str) -> Result<()> {
     }
 }
 
+/// Sets `key` of a link that was just made: nobody has set it before. A kernel without the feature does not have it.
+pub fn set_if_there(key: &str, value: &str) -> Result<()> {
+    match write(key, value) {
+        Err(error) if error.is_gone() => Ok(()),
+        other => other,
+    }
+}
+
 /// Lets the host forward packets of the families that are used.
 pub fn forward(v4: bool, v6: bool) -> Result<()> {
     if v4 {

@@ -27,7 +27,8 @@ use kernel::{detached, sysctl, Host, Link, Mac, Undo};
 use netlink::Batch;
 use wishes::Wishes;
 
-use crate::{bandwidth, cable, lease, plumbing};
+use crate::lease::{self, Lease};
+use crate::{bandwidth, cable, plumbing};
 
 /// The plugin.
 #[derive(Debug)]
@@ -59,21 +60,25 @@ impl Plugin for Calico {
         let own = pod_cidr::substituted(req)?;
         let asked = wishes.applied(&own)?;
         let mut undo = Undo::new();
-        let mut result = match &wishes.unmanaged[..] {
-            [] => lease::obtain(&asked, &mut undo).map_err(|error| wishes.explain(error))?,
-            addresses => unmanaged(addresses),
-        };
-        shorten(&mut result);
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
+        let lease = match &wishes.unmanaged[..] {
+            [] => lease::begin(&asked, &mut undo).map_err(|error| wishes.explain(error))?,
+            addresses => Lease::Here(unmanaged(addresses)),
+        };
+        // The addresses are on their way, and the cable needs none.
+        let connected = connect(req, &conf, wishes.mac, (&mut node, &mut pod));
+        if let Ok(pair) = &connected {
+            let end = pair.host.clone();
+            undo.push(move || veth::remove(&end));
+        }
+        let leased = lease.obtain(&asked, &mut undo).map_err(|error| wishes.explain(error));
+        let (pair, mut result) = (connected?, leased?);
+        shorten(&mut result);
         let (v4, v6) = families(&result);
         sysctl::forward(v4, v6).doing(|| "could not enable IP forwarding".into())?;
-
-        let pair = connect(req, &conf, wishes.mac, (&mut node, &mut pod))?;
-        let end = pair.host.clone();
-        undo.push(move || veth::remove(&end));
         for (knob, value) in knobs(&pair.host, v4, v6) {
-            sysctl::ensure_if_there(&knob, value)?;
+            sysctl::set_if_there(&knob, value)?;
         }
         let limits = wishes.bandwidth();
         if !limits.is_none() {
@@ -163,6 +168,10 @@ fn free_name(req: &Request<'_>, node: &mut Host) -> Result<String> {
     let names = name::of_end(req);
     let is_pods = names.len() == 1;
     for name in &names {
+        // A glance waits for nobody.
+        if node.glance_at_link(name).is_err_and(|error| error.is_gone()) {
+            return Ok(name.clone());
+        }
         let Some(there) = node.find_link(name)? else { return Ok(name.clone()) };
         if there.kind == "veth" && (is_pods || req.owner().matches(&there.alias)) {
             node.route
@@ -236,7 +245,7 @@ fn routes(conf: &Conf, result: &Attachment, inside: &Link) -> Vec<Route> {
 
 /// The node's route to each of the pod's addresses.
 fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
-    let end = node.get_link(&pair.host)?;
+    let end = node.glance_at_link(&pair.host)?;
     for ip in &result.ips {
         let (addr, full) = (ip.address.addr(), ip.address.max_prefix_len());
         let wanted = Route { link: Some(end.index), scope: route::LINK, ..Route::to(addr, full) };

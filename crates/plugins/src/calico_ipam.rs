@@ -35,13 +35,7 @@ impl Plugin for CalicoIpam {
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        let wish = config::wish(req)?;
-        let explicit = !wish.ips.is_empty();
-        let patience = u64::try_from(ADDING.as_millis()).unwrap_or(u64::MAX);
-        match asking::ask(req, Question::Assign { owner: owner(req), wish, patience })? {
-            Answer::Given { addresses } => Ok(result(&addresses, explicit)),
-            other => Err(unexpected(&other)),
-        }
+        begin(req)?.answer(req)
     }
 
     /// It succeeds whatever the datastore does: what cannot be released now is noted.
@@ -83,6 +77,31 @@ impl Plugin for CalicoIpam {
             let error = error.to_cni();
             cni::Error::new(code::NOT_AVAILABLE, error.msg).with_details(error.details).into()
         })
+    }
+}
+
+/// Addresses that were asked for, and of which nothing was heard yet.
+pub(crate) struct Awaited {
+    asked: asking::Asked,
+    is_explicit: bool,
+}
+
+/// Asks for a pod's addresses, and goes on with something else until they are needed.
+pub(crate) fn begin(req: &Request<'_>) -> Result<Awaited> {
+    let wish = config::wish(req)?;
+    let is_explicit = !wish.ips.is_empty();
+    let patience = u64::try_from(ADDING.as_millis()).unwrap_or(u64::MAX);
+    let asked = asking::begin(req, Question::Assign { owner: owner(req), wish, patience })?;
+    Ok(Awaited { asked, is_explicit })
+}
+
+impl Awaited {
+    /// Waits for them.
+    pub(crate) fn answer(self, req: &Request<'_>) -> Result<Attachment> {
+        match self.asked.answer(req)? {
+            Answer::Given { addresses } => Ok(result(&addresses, self.is_explicit)),
+            other => Err(unexpected(&other)),
+        }
     }
 }
 

@@ -7,19 +7,57 @@ use cni_plugin::{delegate, Error, Finding, Request, Result};
 use ipnet::IpNet;
 use kernel::Undo;
 
+use crate::calico_ipam::{self, Awaited};
+
 /// Asks the IPAM plugin for addresses; they are given back if the ADD does not come to its end.
 pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
-    let kind = delegate::ipam(req).ok_or_else(missing)?;
-    if cni::json::get(&req.config, "type").and_then(|own| own.as_str()) == Some(kind) {
-        let text = format!("ipam.type: {kind} is no IPAM plugin, such as host-local");
-        return Err(cni::Error::invalid_config(text).into());
-    }
+    let kind = kind(req)?;
     let lease = delegate::add(req, kind)?;
     undo.push(move || drop(delegate::del(req, kind)));
     if lease.ips.is_empty() {
         return Err(cni::Error::internal(format!("IPAM plugin {kind} returned missing IP config")).into());
     }
     Ok(lease)
+}
+
+/// Addresses that are there, or will be in a moment.
+pub(crate) enum Lease {
+    /// These.
+    Here(Attachment),
+    /// Somebody was asked for them.
+    Awaited(Awaited),
+}
+
+/// Asks the IPAM plugin for addresses. The owner of the node's blocks finds them while its caller does something else; every other one is waited for.
+pub(crate) fn begin<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Lease> {
+    match kind(req)? {
+        kind @ "calico-ipam" if delegate::is_own(req, kind) => calico_ipam::begin(req).map(Lease::Awaited),
+        _ => obtain(req, undo).map(Lease::Here),
+    }
+}
+
+impl Lease {
+    /// The addresses; they are given back if the ADD does not come to its end. To be called whatever else has failed: who was asked gives them.
+    pub(crate) fn obtain<'a>(self, req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
+        match self {
+            Lease::Here(lease) => Ok(lease),
+            Lease::Awaited(awaited) => {
+                let lease = awaited.answer(req)?;
+                undo.push(move || drop(release(req)));
+                Ok(lease)
+            }
+        }
+    }
+}
+
+/// The IPAM plugin that the config names.
+fn kind<'v>(req: &'v Request<'_>) -> Result<&'v str> {
+    let kind = delegate::ipam(req).ok_or_else(missing)?;
+    if cni::json::get(&req.config, "type").and_then(|own| own.as_str()) == Some(kind) {
+        let text = format!("ipam.type: {kind} is no IPAM plugin, such as host-local");
+        return Err(cni::Error::invalid_config(text).into());
+    }
+    Ok(kind)
 }
 
 fn missing() -> Error {

@@ -1,6 +1,6 @@
 //! `podwire node` on three nodes: pods are routed, and their addresses are of blocks in one store.
 
-use podwire_tests::podwire;
+use podwire_tests::{needs, podwire};
 use serde_json::{json, Value};
 
 use crate::stage::{net_conf, Stage, Store};
@@ -135,6 +135,28 @@ fn across_subnets_only_the_tunnel_is_used() {
     // The router is the world: it has no way to pods, and answers because it sees the node.
     stage.router.sh("ip address add 203.0.113.7/32 dev lo");
     stage.node(1).sh("ip netns exec pod1 ping -c 1 -W 5 203.0.113.7");
+}
+
+#[test]
+fn pods_are_routed_over_ipip() {
+    if !needs("ipip") {
+        return;
+    }
+    let pools = [("v4", "10.244.0.0/16", "--ipip cross-subnet")];
+    let stage = ready(Store::Embedded, WIRES, &pools, &[]);
+    stage.assert_model_holds_in(1);
+    let routes = routes(&stage, 1);
+    let over = |device: &str| {
+        let all = routes.as_array().into_iter().flatten();
+        all.filter(|route| route["dev"] == device).map(|route| route["gateway"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(over("eth0"), ["192.168.10.12"], "a wire is as good: {routes:#}");
+    assert_eq!(over("podwire.ipip"), ["192.168.20.13"], "{routes:#}");
+    stage.node(1).sh("ip link delete podwire.ipip");
+    stage.wait_until("the tunnel is back with its road", |stage| {
+        stage.node(1).sh("ip route show proto 112").contains("dev podwire.ipip")
+    });
+    stage.assert_model_holds_in(1);
 }
 
 #[test]

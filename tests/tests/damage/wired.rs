@@ -50,6 +50,41 @@ fn a_bridge_that_listens_and_a_port_that_is_alone() {
 }
 
 #[test]
+fn a_routed_pod_of_calicos() {
+    // The address is nobody else's: the world knows a way to it.
+    let scene = Scene {
+        plugins: vec![json!({"type": "calico", "mtu": 1400, "ipam": pool()})],
+        proof: REACHES_THE_WORLD,
+    };
+    all_survive(
+        &scene,
+        &[
+            (
+                "ip link set $end address 02:00:00:00:00:99",
+                &["has hardware address 02:00:00:00:00:99, not ee:ee"],
+            ),
+            ("ip link set $end mtu 1300", &["has MTU 1300, not 1400"]),
+            ("ip link set $end down", &["is down"]),
+            ("ip route delete 10.7.0.3", &["10.7.0.3"]),
+            ("ip -6 route delete fd07::3", &["fd07::3"]),
+            ("echo 0 > /proc/sys/net/ipv4/conf/$end/proxy_arp", &["proxy_arp is 0, not 1"]),
+            ("echo 0 > /proc/sys/net/ipv6/conf/$end/proxy_ndp", &["proxy_ndp is 0, not 1"]),
+            ("echo 0 > /proc/sys/net/ipv4/ip_forward", &["/proc/sys/net/ipv4/ip_forward is 0, not 1"]),
+            ("ip -n blue route delete default", &["route to 0.0.0.0/0 via 169.254.1.1 on eth0 is missing"]),
+            (
+                "ip -n blue -6 route delete default",
+                &["route to ::/0 via fe80::ecee:eeff:feee:eeee on eth0 is missing"],
+            ),
+            (
+                "ip -n blue neighbour replace 169.254.1.1 lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
+                &["takes another than the node for 169.254.1.1"],
+            ),
+            ("ip -n blue address delete 10.7.0.3/32 dev eth0", &["interface eth0 lacks address 10.7.0.3/32"]),
+        ],
+    );
+}
+
+#[test]
 fn a_masquerade() {
     let scene = Scene { plugins: vec![bridge()], proof: REACHES_THE_WORLD };
     all_survive(

@@ -61,6 +61,13 @@ const NETWORKS: &[Network] = &[
         ..PLAIN
     },
     Network {
+        name: "routed",
+        plugins: |_| vec![json!({"type": "calico", "mtu": 1400, "ipam": pool(42)})],
+        default_route: true,
+        in_go: false,
+        ..PLAIN
+    },
+    Network {
         name: "everything",
         plugins: |number| {
             vec![
