@@ -1,10 +1,11 @@
-//! A cluster whose pods are routed, with what the chart makes of `routed.enabled`: nodes get a network, pods of all nodes reach each other, the
+//! A cluster whose pods are routed, by `helm install` of the chart with `routed.enabled`: nodes get a network, pods of all nodes reach each other, the
 //! daemons and the controller have the rights that they need and no others, and what a node had that is gone becomes free.
 
 use std::collections::BTreeSet;
 
 use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, served, web, Served};
-use podwire_kubernetes_tests::{chart, Cluster, Machine, Ranges};
+use podwire_kubernetes_tests::{chart::CHART, Cluster, Machine, Ranges};
+use podwire_tests::project;
 use serde_json::{json, Value};
 
 const GROUP: &str = "crd.projectcalico.org/v1";
@@ -14,12 +15,9 @@ fn routed_pods_reach_each_other_with_the_charts_rights_and_what_a_lost_node_had_
     let before = kernel();
     let cluster = Cluster::new(Ranges::Podwire);
     let mut machines = vec![cluster.boot("n1", 11), cluster.boot("n2", 12), cluster.boot("n3", 13)];
-    let objects = chart::rendered(&["routed.enabled=true", "controller.leakGracePeriod=10s"]);
-    // As helm does it: definitions first, and all else when they are served.
-    let is_definition = |object: &&Value| object["kind"] == "CustomResourceDefinition";
-    let (definitions, others): (Vec<_>, Vec<_>) = objects.iter().cloned().partition(|one| is_definition(&one));
-    cluster.api.apply(&definitions);
-    cluster.wait("Calico's resources", || cluster.api.try_apply(&others).ok());
+    let chart = project(CHART).display().to_string();
+    let settings = "--set routed.enabled=true,controller.leakGracePeriod=10s";
+    cluster.helm(&["install", "podwire", &chart, settings]);
     for machine in &machines {
         cluster.wait(&format!("{} is ready", machine.name), || {
             (cluster.api.is_ready(&machine.name) && machine.agent_is_ready()).then_some(())
@@ -41,7 +39,7 @@ fn routed_pods_reach_each_other_with_the_charts_rights_and_what_a_lost_node_had_
     });
     all_reach_all(&cluster, &machines, &pods);
     nobody_complains(&machines);
-    daemons_go(&cluster, &machines, &others);
+    daemons_go(&cluster, &machines);
 
     drop(machines);
     drop(cluster);
@@ -131,11 +129,9 @@ fn lose(cluster: &Cluster, machine: Machine) {
 }
 
 /// What the chart made is taken away: running pods go on talking.
-fn daemons_go(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
-    let is_kept = |object: &&Value| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep";
-    let gone: Vec<Value> = objects.iter().filter(|object| !is_kept(object)).cloned().collect();
-    assert_eq!(objects.len() - gone.len(), 1, "the pool stays");
-    cluster.api.delete(&gone);
+fn daemons_go(cluster: &Cluster, machines: &[Machine]) {
+    cluster.helm(&["uninstall", "podwire"]);
+    assert_eq!(cluster.api.list(GROUP, "IPPool").len(), 1, "the pool stays");
     cluster.wait("the daemons are gone", || {
         let daemons = cluster.api.pods("kube-system", "app.kubernetes.io/component=node");
         // That of the lost node stays until Kubernetes notices.
