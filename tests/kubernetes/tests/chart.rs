@@ -113,7 +113,8 @@ fn an_api_server_can_be_named() {
 
 #[test]
 fn routed_pods_have_pools_and_a_list_of_plugins_instead_of_ranges() {
-    let objects = rendered(&["routed.enabled=true", "network.ipv6=fd00:10:244::/56", "routed.vxlanMode=CrossSubnet"]);
+    let objects =
+        rendered(&["routed.enabled=true", "network.ipv6=fd00:10:244::/56", "routed.vxlanMode=CrossSubnet"]);
     let pool = &find(&objects, "IPPool podwire-ipv4")["spec"];
     assert_eq!((&pool["cidr"], &pool["blockSize"]), (&"10.244.0.0/16".into(), &26.into()));
     let pool = &find(&objects, "IPPool podwire-ipv6")["spec"];

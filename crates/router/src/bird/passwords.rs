@@ -57,7 +57,9 @@ impl Passwords {
         };
         let secret = format!("its password, key {key} of secret {name},");
         let Some(folder) = &self.folder else {
-            return Err(format!("{secret} is known to nobody: name a folder of passwords with --bgp-passwords"));
+            return Err(format!(
+                "{secret} is known to nobody: name a folder of passwords with --bgp-passwords"
+            ));
         };
         let path = folder.join(name).join(key);
         let text = fs::read_to_string(&path).map_err(|error| match error.kind() {

@@ -121,7 +121,8 @@ fn who_needs_a_password_is_spoken_to_with_it_or_not_at_all() {
     let secret = |key: &str| format!(r#"{{"secretKeyRef":{{"name":"bgp","key":"{key}"}}}}"#);
     let peer =
         |ip: &str, key: &str| format!(r#"{{"peerIP":"{ip}","asNumber":1,"password":{}}}"#, secret(key));
-    let (tor, bad, other) = (peer("10.0.0.254", "tor"), peer("10.0.0.253", "bad"), peer("10.0.0.252", "none"));
+    let (tor, bad, other) =
+        (peer("10.0.0.254", "tor"), peer("10.0.0.253", "bad"), peer("10.0.0.252", "none"));
     let elsewhere = other.replace("{\"peerIP", "{\"node\":\"b\",\"peerIP");
     let mesh = format!(r#"{{"nodeMeshPassword":{}}}"#, secret("mesh"));
     let sketch = sketch(
@@ -137,7 +138,8 @@ fn who_needs_a_password_is_spoken_to_with_it_or_not_at_all() {
     let folder = std::env::temp_dir().join(format!("podwire-bird-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("bgp")).unwrap();
     std::fs::write(folder.join("bgp/tor"), "open sesame\n").unwrap();
-    std::fs::write(folder.join("bgp/bad"), "x\"; } protocol static { ipv4; route 0.0.0.0/0 blackhole; } #").unwrap();
+    std::fs::write(folder.join("bgp/bad"), "x\"; } protocol static { ipv4; route 0.0.0.0/0 blackhole; } #")
+        .unwrap();
     let passwords = Passwords::new(Some(folder.clone()));
     let without_mesh = super::config("a", &sketch, &passwords);
     assert_eq!(sessions(&without_mesh), ["peer_tor_10_0_0_254"]);
@@ -145,7 +147,8 @@ fn who_needs_a_password_is_spoken_to_with_it_or_not_at_all() {
     assert!(without_mesh.text.contains(wanted), "{}", without_mesh.text);
     assert!(!without_mesh.text.contains("0.0.0.0/0"), "nothing of what stands in a password is config");
     let problems = without_mesh.problems.join("\n");
-    for told in ["BGPPeer bad", "key bad of secret bgp", "BGPPeer other", "key none", "the mesh", "key mesh"] {
+    for told in ["BGPPeer bad", "key bad of secret bgp", "BGPPeer other", "key none", "the mesh", "key mesh"]
+    {
         assert!(problems.contains(told), "{told}: {problems}");
     }
     assert_eq!(without_mesh.problems.len(), 3, "who is another node's peer needs nothing here: {problems}");
