@@ -120,3 +120,20 @@ pub fn kernel() -> String {
     let keys = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
     keys.map(|key| std::fs::read_to_string(format!("/proc/sys/{key}")).unwrap_or_default()).concat()
 }
+
+/// A node loses its power and comes back with its disk and nothing else: so do its pods, of which there are six in all.
+pub fn reboot(cluster: &Cluster, machines: &mut Vec<Machine>, rebooted: usize) {
+    let before = cluster.wait("all pods", || served(cluster, 6));
+    let machine = cluster.reboot(machines.remove(rebooted));
+    let name = machine.name.clone();
+    machines.insert(rebooted, machine);
+    let machine = &machines[rebooted];
+    cluster.wait(&format!("the agent of {name} is back"), || machine.agent_is_ready().then_some(()));
+    let after = cluster.wait("its pods are back", || {
+        let is_new =
+            |pod: &&Served| pod.node == name && before.iter().all(|old| old.container != pod.container);
+        let had = before.iter().filter(|pod| pod.node == name).count();
+        served(cluster, 6).filter(|pods| pods.iter().filter(is_new).count() >= had)
+    });
+    all_reach_all(cluster, machines, &after);
+}

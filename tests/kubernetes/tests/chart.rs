@@ -26,7 +26,9 @@ fn the_manifests_are_what_the_chart_makes_of_its_defaults() {
     for (settings, path) in
         [(&[][..], "deploy/kubernetes.yaml"), (&["routed.enabled=true"], "deploy/kubernetes-routed.yaml")]
     {
-        let (made, written) = (rendered(settings), manifest::objects(path));
+        let (mut made, written) = (rendered(settings), manifest::objects(path));
+        // They would take the place of Calico's own, where those are.
+        made.retain(|object| object["kind"] != "CustomResourceDefinition");
         for (one, other) in made.iter().zip(&written) {
             assert_eq!(one, other, "{path}: {}: run `make manifests`", manifest::title(one));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, served, web, Served};
+use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web};
 use podwire_kubernetes_tests::{manifest, Cluster, Machine, Ranges};
 use serde_json::Value;
 
@@ -71,6 +71,7 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
     kept_apart(&cluster, &machines, &pods);
     drain(&cluster, &machines, 1);
     reboot(&cluster, &mut machines, 2);
+    becomes_ready(&cluster, &machines[2]);
     // The last: Kubernetes' own controllers and its scheduler take up to a minute until they know again what is.
     lose_the_api(&mut cluster, &machines);
     agents_go(&cluster, &machines, &objects);
@@ -191,24 +192,6 @@ fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
     assert_eq!(machine.stage().sh(networks), "", "addresses that nobody has");
     all_reach_all(cluster, machines, &pods);
     cluster.api.cordon(&machine.name, false);
-}
-
-/// A node loses its power and comes back with its disk and nothing else: so do its pods.
-fn reboot(cluster: &Cluster, machines: &mut Vec<Machine>, rebooted: usize) {
-    let before = cluster.wait("all pods", || served(cluster, 6));
-    let machine = cluster.reboot(machines.remove(rebooted));
-    let name = machine.name.clone();
-    machines.insert(rebooted, machine);
-    let machine = &machines[rebooted];
-    cluster.wait(&format!("the agent of {name} is back"), || machine.agent_is_ready().then_some(()));
-    becomes_ready(cluster, machine);
-    let after = cluster.wait("its pods are back", || {
-        let is_new =
-            |pod: &&Served| pod.node == name && before.iter().all(|old| old.container != pod.container);
-        let had = before.iter().filter(|pod| pod.node == name).count();
-        served(cluster, 6).filter(|pods| pods.iter().filter(is_new).count() >= had)
-    });
-    all_reach_all(cluster, machines, &after);
 }
 
 /// What the manifest made is taken away: running pods go on talking.

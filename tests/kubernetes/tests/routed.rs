@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, served, web, Served};
+use podwire_kubernetes_tests::web::{
+    all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web, Served,
+};
 use podwire_kubernetes_tests::{chart::CHART, Cluster, Machine, Ranges};
 use podwire_tests::project;
 use serde_json::{json, Value};
@@ -33,6 +35,7 @@ fn routed_pods_reach_each_other_with_the_charts_rights_and_what_a_lost_node_had_
     nobody_may_more_than_it_must(&cluster);
     nobody_complains(&machines);
 
+    reboot(&cluster, &mut machines, 1);
     lose(&cluster, machines.remove(2));
     let pods = cluster.wait("6 pods elsewhere", || {
         served(&cluster, 6).filter(|pods| nodes_of(pods) == BTreeSet::from(["n1", "n2"]))
