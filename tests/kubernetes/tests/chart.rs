@@ -125,7 +125,7 @@ fn routed_pods_have_pools_and_a_list_of_plugins_instead_of_ranges() {
     let list = find(&objects, "ConfigMap podwire")["data"]["10-calico.conflist"].as_str().expect("a list");
     let list: Value = serde_json::from_str(list).expect("JSON");
     let types: Vec<_> = list["plugins"].as_array().into_iter().flatten().map(|one| &one["type"]).collect();
-    assert_eq!(types, ["calico", "portmap", "bandwidth"]);
+    assert_eq!(types, ["calico", "portmap"]);
     let ipam = &list["plugins"][0]["ipam"];
     assert_eq!((&ipam["assign_ipv4"], &ipam["assign_ipv6"]), (&"true".into(), &"true".into()));
     let arguments = arguments(find(&objects, "Deployment podwire-controller"));

@@ -51,8 +51,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
       "policy": {"type": "k8s"},
       "ipam": {"type": "calico-ipam", "assign_ipv4": {{ .Values.network.ipv4 | empty | not | toString | quote }}, "assign_ipv6": {{ .Values.network.ipv6 | empty | not | toString | quote }}}
     },
-    {"type": "portmap", "capabilities": {"portMappings": true}},
-    {"type": "bandwidth", "capabilities": {"bandwidth": true}}
+    {"type": "portmap", "capabilities": {"portMappings": true}}
   ]
 }
 {{- end }}
