@@ -11,7 +11,7 @@
 #   make bench    speed, interleaved with Debian's Go plugins
 #   make fuzz     coverage-guided fuzzing of the parsers; FUZZ_SECONDS=60 for each target
 #   make image    dist/podwire-image.tar, the image of the agent and the controller
-#   make manifests  deploy/kubernetes.yaml, from the chart; needs Go
+#   make manifests  deploy/kubernetes.yaml and deploy/kubernetes-routed.yaml, from the chart; needs Go
 #   make install  into DESTDIR (default /), plugins into /opt/cni/bin
 
 SHELL := /bin/bash

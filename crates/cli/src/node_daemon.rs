@@ -54,6 +54,9 @@ pub(crate) struct Node {
     /// Where BIRD's config and its control socket are.
     #[arg(long, value_name = "DIR", default_value = "/run/podwire/bird", requires = "bgp")]
     bird_folder: PathBuf,
+    /// Where passwords of BGP peers are: what an object calls key KEY of secret NAME is the file DIR/NAME/KEY, as Kubernetes mounts Secrets.
+    #[arg(long, value_name = "DIR", requires = "bgp")]
+    bgp_passwords: Option<PathBuf>,
     /// Keep pods apart by network policies: kubernetes, or files:FOLDER with policies as YAML or JSON.
     #[arg(long, value_name = "SOURCE", env = "PODWIRE_POLICY", hide_env = true)]
     policy: Option<String>,
@@ -109,7 +112,8 @@ impl Node {
             can_reach: self.iface_can_reach,
             known_as: Vec::new(),
         };
-        let bird = self.bgp.then_some(Bird { program: self.bird, folder: self.bird_folder });
+        let bird = Bird { program: self.bird, folder: self.bird_folder, passwords: self.bgp_passwords };
+        let bird = self.bgp.then_some(bird);
         Settings {
             roads: router::Settings {
                 node,

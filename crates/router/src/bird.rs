@@ -8,6 +8,7 @@ mod control;
 mod filter;
 mod names;
 mod objects;
+mod passwords;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,6 +27,7 @@ use tracing::info;
 use crate::plan::Place;
 use crate::{thread, Board, Error, Patience, Result};
 use control::Control;
+use passwords::Passwords;
 
 /// How long BIRD may take to come up, and to answer.
 const STARTING: Duration = Duration::from_secs(10);
@@ -39,6 +41,8 @@ pub struct Bird {
     pub program: PathBuf,
     /// The folder of its config, its socket and its process number.
     pub folder: PathBuf,
+    /// The folder of passwords, if there is one: `SECRET/KEY`.
+    pub passwords: Option<PathBuf>,
 }
 
 impl Bird {
@@ -104,7 +108,8 @@ impl Speaker {
 
     /// Sees to it that BIRD runs with the config that is wanted now.
     fn speak(&mut self, sketch: &Sketch) -> Result<()> {
-        let config::Config { text, problems } = config::config(&self.node, sketch);
+        let passwords = Passwords::new(self.bird.passwords.clone());
+        let config::Config { text, problems } = config::config(&self.node, sketch, &passwords);
         if self.written.as_ref() != Some(&text) {
             self.write(&text)?;
         }
@@ -131,11 +136,12 @@ impl Speaker {
         Ok(())
     }
 
-    /// Only we read it: it may hold passwords one day.
+    /// Only we read it: it may hold passwords.
     fn write(&self, text: &str) -> Result<()> {
         let (path, fresh) = (self.bird.config(), self.bird.folder.join("bird.conf.new"));
-        let mut options = File::options();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+        // One that is left over may be open to others.
+        let _ = fs::remove_file(&fresh);
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&fresh);
         file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(Error::file("write", &fresh))?;
         fs::rename(&fresh, &path).map_err(Error::file("write", &path))
     }

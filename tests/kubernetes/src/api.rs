@@ -15,6 +15,33 @@ use kube::{Client, Config};
 use serde_json::{json, Value};
 use tokio::runtime::Runtime;
 
+/// What service accounts are asked about: what they need, and what nobody should have.
+const KINDS: &[(&str, &str)] = &[
+    ("", "nodes"),
+    ("", "nodes/status"),
+    ("", "nodes/proxy"),
+    ("", "pods"),
+    ("", "pods/status"),
+    ("", "namespaces"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("", "pods/exec"),
+    ("", "secrets"),
+    ("", "configmaps"),
+    ("", "serviceaccounts/token"),
+    ("events.k8s.io", "events"),
+    ("coordination.k8s.io", "leases"),
+    ("apps", "daemonsets"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("crd.projectcalico.org", "ippools"),
+    ("crd.projectcalico.org", "ipreservations"),
+    ("crd.projectcalico.org", "ipamconfigs"),
+    ("crd.projectcalico.org", "ipamblocks"),
+    ("crd.projectcalico.org", "blockaffinities"),
+    ("crd.projectcalico.org", "ipamhandles"),
+    ("crd.projectcalico.org", "bgppeers"),
+];
+
 /// A connection to an API server in another network namespace.
 pub struct Kube {
     netns: Netns,
@@ -144,6 +171,22 @@ impl Kube {
             .unwrap_or_else(|error| panic!("may {account} {verb} {kind}: {error}"))
             .status
             .is_some_and(|status| status.allowed)
+    }
+
+    /// All that a service account of `kube-system` may do, of what is asked here: `patch nodes/status`.
+    pub fn rights(&self, account: &str) -> Vec<String> {
+        let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
+        let asked = KINDS.iter().flat_map(|kind| verbs.map(|verb| (*kind, verb)));
+        let granted = asked.filter(|(kind, verb)| self.may(account, verb, *kind));
+        granted.map(|((_, kind), verb)| format!("{verb} {kind}")).collect()
+    }
+
+    /// All objects of a kind that has no namespaces.
+    pub fn list(&self, version: &str, kind: &str) -> Vec<Value> {
+        let api = self.kind(&json!({"apiVersion": version, "kind": kind}));
+        let found = self.ask(api.list(&ListParams::default()));
+        let found = found.unwrap_or_else(|error| panic!("list {kind}: {error}"));
+        found.items.into_iter().map(|object| serde_json::to_value(object).expect("JSON")).collect()
     }
 
     /// Asks a pod to go elsewhere, as a drain does.

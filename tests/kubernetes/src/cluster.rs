@@ -77,6 +77,12 @@ impl Cluster {
         Machine::boot(&self.control, (&name, number), &self.image, machine.unplug())
     }
 
+    /// Calls helm as an administrator, about the namespace `kube-system`: `install podwire CHART`.
+    #[track_caller]
+    pub fn helm(&self, words: &[&str]) -> String {
+        self.control.helm(&words.join(" "))
+    }
+
     /// Takes the API server away for so long, while `work` is done; returns when it answers again.
     pub fn without_api(&mut self, time: Duration, work: impl FnOnce() + Send) {
         self.control.kill_server();

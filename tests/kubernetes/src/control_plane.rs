@@ -3,7 +3,7 @@
 use podwire_runtime_tests::{Daemon, Stage};
 use serde_json::{json, Value};
 
-use crate::{programs, Ranges};
+use crate::{helm, programs, Ranges};
 
 /// Where the control plane is, on the wire.
 pub const ADDRESS: &str = "192.168.99.1";
@@ -110,6 +110,16 @@ impl ControlPlane {
         let path = format!("{FOLDER}/{name}.conf");
         self.stage.write(&path, &self.kubeconfig(&format!("system:{name}")).to_string());
         path
+    }
+
+    /// helm, beside the API server.
+    #[track_caller]
+    pub fn helm(&self, words: &str) -> String {
+        self.stage.sh(&format!(
+            "HOME=/run/helm {} {words} --namespace kube-system --kube-apiserver https://{ADDRESS}:6443 --kube-token admin \
+             --kube-ca-file {FOLDER}/ca.crt",
+            helm()
+        ))
     }
 
     fn run(&mut self, name: &str, arguments: &str) {

@@ -23,11 +23,13 @@
 //! write into the kernel that all share is kept from it ([`Machine`]).
 
 mod api;
+pub mod chart;
 mod cluster;
 mod control_plane;
 mod machine;
 pub mod manifest;
 mod programs;
+pub mod web;
 
 pub use api::Kube;
 pub use cluster::{Cluster, Ranges};

@@ -143,8 +143,13 @@ impl Machine {
 
     /// Whether what its agent knows of the other nodes is what the API server knows.
     pub fn agent_is_current(&self) -> bool {
+        self.agent_status()["source"] == "current"
+    }
+
+    /// What its agent says of itself; `null` if it does not answer.
+    pub fn agent_status(&self) -> Value {
         let asked = self.stage().try_sh("timeout 5 busybox wget -qO- http://127.0.0.1:9472/status").stdout;
-        serde_json::from_slice::<Value>(&asked).is_ok_and(|status| status["source"] == "current")
+        serde_json::from_slice(&asked).unwrap_or_default()
     }
 
     /// Runs a shell script in a container, by Kubernetes' name of it (`containerd://…`).

@@ -1,32 +1,10 @@
 //! The chart, rendered by the real helm: what its defaults make is what `deploy/kubernetes.yaml` says, and its settings reach the
 //! programs.
 
-use std::process::Command;
-use std::sync::OnceLock;
-
-use podwire_kubernetes_tests::{helm, manifest};
+use podwire_kubernetes_tests::chart::{call, rendered, CHART};
+use podwire_kubernetes_tests::manifest;
 use podwire_tests::project;
 use serde_json::Value;
-
-const CHART: &str = "deploy/helm/podwire";
-
-/// helm, with these words.
-fn call(words: &[&str]) -> (bool, String) {
-    static PROGRAM: OnceLock<String> = OnceLock::new();
-    let program = PROGRAM.get_or_init(helm);
-    let output = Command::new(program).args(words).current_dir(project(".")).output().expect("helm");
-    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    (output.status.success(), printed.into_owned())
-}
-
-/// What the chart makes with these settings.
-fn rendered(settings: &[&str]) -> Vec<Value> {
-    let mut words = vec!["template", "podwire", CHART, "--namespace", "kube-system"];
-    words.extend(settings.iter().flat_map(|setting| ["--set", setting]));
-    let (is_good, printed) = call(&words);
-    assert!(is_good, "{printed}");
-    manifest::parse(&printed)
-}
 
 fn find<'a>(objects: &'a [Value], title: &str) -> &'a Value {
     let found = objects.iter().find(|object| manifest::title(object) == title);
@@ -44,12 +22,18 @@ fn arguments(object: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_manifest_is_what_the_chart_makes_of_its_defaults() {
-    let (made, written) = (rendered(&[]), manifest::objects("deploy/kubernetes.yaml"));
-    for (one, other) in made.iter().zip(&written) {
-        assert_eq!(one, other, "{}: run `make manifests`", manifest::title(one));
+fn the_manifests_are_what_the_chart_makes_of_its_defaults() {
+    for (settings, path) in
+        [(&[][..], "deploy/kubernetes.yaml"), (&["routed.enabled=true"], "deploy/kubernetes-routed.yaml")]
+    {
+        let (mut made, written) = (rendered(settings), manifest::objects(path));
+        // They would take the place of Calico's own, where those are.
+        made.retain(|object| object["kind"] != "CustomResourceDefinition");
+        for (one, other) in made.iter().zip(&written) {
+            assert_eq!(one, other, "{path}: {}: run `make manifests`", manifest::title(one));
+        }
+        assert_eq!(made.len(), written.len(), "{path}: run `make manifests`");
     }
-    assert_eq!(made.len(), written.len(), "run `make manifests`");
 }
 
 #[test]
@@ -126,5 +110,52 @@ fn an_api_server_can_be_named() {
                 "{title}"
             );
         }
+    }
+}
+
+#[test]
+fn routed_pods_have_pools_and_a_list_of_plugins_instead_of_ranges() {
+    let objects =
+        rendered(&["routed.enabled=true", "network.ipv6=fd00:10:244::/56", "routed.vxlanMode=CrossSubnet"]);
+    let pool = &find(&objects, "IPPool podwire-ipv4")["spec"];
+    assert_eq!((&pool["cidr"], &pool["blockSize"]), (&"10.244.0.0/16".into(), &26.into()));
+    let pool = &find(&objects, "IPPool podwire-ipv6")["spec"];
+    assert_eq!((&pool["cidr"], &pool["blockSize"]), (&"fd00:10:244::/56".into(), &122.into()));
+    assert_eq!((&pool["vxlanMode"], &pool["ipipMode"]), (&"CrossSubnet".into(), &"Never".into()));
+    let list = find(&objects, "ConfigMap podwire")["data"]["10-calico.conflist"].as_str().expect("a list");
+    let list: Value = serde_json::from_str(list).expect("JSON");
+    let types: Vec<_> = list["plugins"].as_array().into_iter().flatten().map(|one| &one["type"]).collect();
+    assert_eq!(types, ["calico", "portmap"]);
+    let ipam = &list["plugins"][0]["ipam"];
+    assert_eq!((&ipam["assign_ipv4"], &ipam["assign_ipv6"]), (&"true".into(), &"true".into()));
+    let arguments = arguments(find(&objects, "Deployment podwire-controller"));
+    assert!(arguments.contains(&"--ipam-store=kubernetes"), "{arguments:?}");
+    assert!(arguments.iter().all(|one| !one.starts_with("--cluster-cidr")), "{arguments:?}");
+    assert!(objects.iter().all(|object| !manifest::is_part_of(object, "agent")));
+    let (is_good, printed) =
+        call(&["template", CHART, "--set", "routed.enabled=true", "--set", "routed.ipipMode=Always"]);
+    assert!(!is_good && printed.contains("must be Never"), "{printed}");
+}
+
+#[test]
+fn where_calicos_resources_are_there_neither_they_nor_pools_are_made() {
+    let objects = rendered(&["routed.enabled=true", "routed.setup=false"]);
+    let made = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).count();
+    assert_eq!((made("CustomResourceDefinition"), made("IPPool"), made("DaemonSet")), (0, 0, 1));
+}
+
+#[test]
+fn passwords_of_peers_reach_the_daemon_as_files() {
+    let objects =
+        rendered(&["routed.enabled=true", "routed.bgp.enabled=true", "routed.bgp.secrets={bgp,tor}"]);
+    let daemon = find(&objects, "DaemonSet podwire-node");
+    assert!(arguments(daemon).contains(&"--bgp-passwords=/etc/podwire-secrets"), "{daemon}");
+    let mounts = container(daemon)["volumeMounts"].as_array().expect("mounts");
+    let volumes = daemon["spec"]["template"]["spec"]["volumes"].as_array().expect("volumes");
+    for secret in ["bgp", "tor"] {
+        let path = format!("/etc/podwire-secrets/{secret}");
+        let mount = mounts.iter().find(|one| one["mountPath"] == path.as_str()).expect("a mount");
+        let volume = volumes.iter().find(|one| one["name"] == mount["name"]).expect("a volume");
+        assert_eq!(volume["secret"]["secretName"], secret);
     }
 }

@@ -5,95 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web};
 use podwire_kubernetes_tests::{manifest, Cluster, Machine, Ranges};
-use serde_json::{json, Value};
+use serde_json::Value;
 
 const MANIFEST: &str = "deploy/kubernetes.yaml";
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(60);
-
-/// What a pod serves: the address at which it sees whoever asks.
-const SERVE: &str = "mkdir -p /www/cgi-bin && cd /www/cgi-bin && echo '#!/bin/sh
-echo; echo $REMOTE_ADDR' > who && chmod +x who && exec httpd -f -p 0.0.0.0:8080 -h /www";
-
-/// Some pods, as evenly spread as they can be.
-fn web(replicas: u8) -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 0,
-                    "topologySpreadConstraints": [{
-                        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
-                        "nodeTaintsPolicy": "Honor", "labelSelector": {"matchLabels": {"app": "web"}},
-                    }],
-                    "containers": [{
-                        "name": "web", "image": podwire_runtime_tests::image::BOX, "command": ["sh", "-c", SERVE],
-                        "readinessProbe": {"httpGet": {"path": "/cgi-bin/who", "port": 8080}, "periodSeconds": 1},
-                    }],
-                },
-            },
-        },
-    })
-}
-
-/// A pod that serves.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Served {
-    node: String,
-    address: String,
-    container: String,
-    name: String,
-}
-
-/// The pods, if so many of them are there, all of them ready, and none is going.
-fn served(cluster: &Cluster, count: usize) -> Option<Vec<Served>> {
-    let pods = cluster.api.pods("default", "app=web");
-    let mut all = pods.iter().map(read).collect::<Option<Vec<Served>>>()?;
-    all.sort();
-    (all.len() == count).then_some(all)
-}
-
-fn read(pod: &Pod) -> Option<Served> {
-    let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
-    let container = status.container_statuses.as_ref()?.first()?;
-    (container.ready && pod.metadata.deletion_timestamp.is_none()).then_some(())?;
-    Some(Served {
-        node: spec.node_name.clone()?,
-        address: status.pod_ip.clone()?,
-        container: container.container_id.clone()?,
-        name: pod.metadata.name.clone()?,
-    })
-}
-
-fn nodes_of(pods: &[Served]) -> BTreeSet<&str> {
-    pods.iter().map(|pod| pod.node.as_str()).collect()
-}
-
-/// Every pod asks every pod, which tells the address that it sees: it must be the asker's own.
-fn all_reach_all(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
-    for asker in pods {
-        let machine = machines.iter().find(|machine| machine.name == asker.node).expect("its node");
-        for asked in pods {
-            let script = format!("timeout 5 wget -qO- http://{}:8080/cgi-bin/who", asked.address);
-            let what =
-                format!("{} on {} asks {} on {}", asker.address, asker.node, asked.address, asked.node);
-            let seen = cluster.wait(&what, || {
-                let answer = machine.exec(&asker.container, &script);
-                (answer.status == 0).then_some(answer.stdout)
-            });
-            assert_eq!(seen.trim(), asker.address, "{what}, and is seen at another address");
-        }
-    }
-}
 
 /// Waits until a node is ready, and sees that it never is before its agent.
 fn becomes_ready(cluster: &Cluster, machine: &Machine) {
@@ -108,12 +27,6 @@ fn becomes_ready(cluster: &Cluster, machine: &Machine) {
         available().filter(|[status, ..]| status == "False")
     });
     assert_eq!(reason, "PodwireIsUp");
-}
-
-/// What kubelet would write into the kernel, if it were let.
-fn kernel() -> String {
-    let keys = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
-    keys.map(|key| std::fs::read_to_string(format!("/proc/sys/{key}")).unwrap_or_default()).concat()
 }
 
 /// The manifest's objects; of the controller only where it is the one who gives out ranges.
@@ -158,6 +71,7 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
     kept_apart(&cluster, &machines, &pods);
     drain(&cluster, &machines, 1);
     reboot(&cluster, &mut machines, 2);
+    becomes_ready(&cluster, &machines[2]);
     // The last: Kubernetes' own controllers and its scheduler take up to a minute until they know again what is.
     lose_the_api(&mut cluster, &machines);
     agents_go(&cluster, &machines, &objects);
@@ -185,28 +99,7 @@ fn no_network_no_readiness(cluster: &Cluster, machines: &[Machine]) {
 
 /// What the agents need, which is seen by their working, is all that they may; likewise the controller.
 fn nobody_may_more_than_it_must(cluster: &Cluster, ranges: Ranges) {
-    let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
-    let kinds = [
-        ("", "nodes"),
-        ("", "nodes/status"),
-        ("", "nodes/proxy"),
-        ("", "pods"),
-        ("", "namespaces"),
-        ("networking.k8s.io", "networkpolicies"),
-        ("", "pods/exec"),
-        ("", "secrets"),
-        ("", "configmaps"),
-        ("", "serviceaccounts/token"),
-        ("events.k8s.io", "events"),
-        ("coordination.k8s.io", "leases"),
-        ("apps", "daemonsets"),
-        ("rbac.authorization.k8s.io", "clusterroles"),
-    ];
-    let rights = |account: &str| {
-        let asked = kinds.iter().flat_map(|kind| verbs.map(|verb| (*kind, verb)));
-        let granted = asked.filter(|(kind, verb)| cluster.api.may(account, verb, *kind));
-        granted.map(|((_, kind), verb)| format!("{verb} {kind}")).collect::<Vec<_>>()
-    };
+    let rights = |account: &str| cluster.api.rights(account);
     let watched = ["get nodes", "list nodes", "watch nodes"];
     let agents = [
         "patch nodes/status",
@@ -225,28 +118,6 @@ fn nobody_may_more_than_it_must(cluster: &Cluster, ranges: Ranges) {
         let controllers = ["patch nodes", "create events", "patch events", "create leases"];
         assert_eq!(rights("podwire-controller"), [&watched[..], &controllers].concat());
     }
-}
-
-/// A policy closes all pods to each other, on one node and between nodes, and probes still reach them; without it all is open again.
-fn kept_apart(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
-    let closed = json!({
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "closed", "namespace": "default"},
-        "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Ingress"]},
-    });
-    cluster.api.apply(std::slice::from_ref(&closed));
-    for asker in pods {
-        let machine = machines.iter().find(|machine| machine.name == asker.node).expect("its node");
-        for asked in pods.iter().filter(|asked| asked.address != asker.address) {
-            let script = format!("timeout 2 wget -qO- http://{}:8080/cgi-bin/who", asked.address);
-            let what = format!("{} does not reach {}", asker.address, asked.address);
-            cluster.wait(&what, || (machine.exec(&asker.container, &script).status != 0).then_some(()));
-        }
-    }
-    assert!(served(cluster, pods.len()).is_some(), "kubelet's probes pass");
-    cluster.api.delete(&[closed]);
-    all_reach_all(cluster, machines, pods);
 }
 
 /// Another version of the agents is rolled out, node by node, and no packet between nodes is lost meanwhile.
@@ -321,24 +192,6 @@ fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
     assert_eq!(machine.stage().sh(networks), "", "addresses that nobody has");
     all_reach_all(cluster, machines, &pods);
     cluster.api.cordon(&machine.name, false);
-}
-
-/// A node loses its power and comes back with its disk and nothing else: so do its pods.
-fn reboot(cluster: &Cluster, machines: &mut Vec<Machine>, rebooted: usize) {
-    let before = cluster.wait("all pods", || served(cluster, 6));
-    let machine = cluster.reboot(machines.remove(rebooted));
-    let name = machine.name.clone();
-    machines.insert(rebooted, machine);
-    let machine = &machines[rebooted];
-    cluster.wait(&format!("the agent of {name} is back"), || machine.agent_is_ready().then_some(()));
-    becomes_ready(cluster, machine);
-    let after = cluster.wait("its pods are back", || {
-        let is_new =
-            |pod: &&Served| pod.node == name && before.iter().all(|old| old.container != pod.container);
-        let had = before.iter().filter(|pod| pod.node == name).count();
-        served(cluster, 6).filter(|pods| pods.iter().filter(is_new).count() >= had)
-    });
-    all_reach_all(cluster, machines, &after);
 }
 
 /// What the manifest made is taken away: running pods go on talking.

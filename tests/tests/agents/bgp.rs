@@ -52,7 +52,11 @@ impl Drop for Speaking {
 }
 
 fn speaking(wires: [u8; 3]) -> Speaking {
-    Speaking(ready(Store::Etcd, wires, &BARE, &["--bgp"]))
+    speaking_with(wires, &["--bgp"])
+}
+
+fn speaking_with(wires: [u8; 3], flags: &[&str]) -> Speaking {
+    Speaking(ready(Store::Etcd, wires, &BARE, flags))
 }
 
 /// Three nodes with BIRDs, and one at the router.
@@ -64,10 +68,14 @@ fn stage() -> Speaking {
         "tor10",
         &json!({"peerIP": "192.168.10.1", "asNumber": 64700, "nodeSelector": "all()"}),
     );
-    stage.router.write("/run/tor/bird.conf", TOP_OF_RACK);
-    stage.router.sh("bird -c /run/tor/bird.conf -s /run/tor/bird.ctl -P /run/tor/bird.pid");
+    start_router(&stage, TOP_OF_RACK);
     stage.wait_until("all sessions are up", |stage| (1..=3).all(|number| established(stage, number) == 3));
     stage
+}
+
+fn start_router(stage: &Stage, config: &str) {
+    stage.router.write("/run/tor/bird.conf", config);
+    stage.router.sh("bird -c /run/tor/bird.conf -s /run/tor/bird.ctl -P /run/tor/bird.pid");
 }
 
 /// Writes an object as calicoctl does it.
@@ -84,6 +92,11 @@ fn established(stage: &Stage, number: u8) -> usize {
         .flatten()
         .filter(|(_, state)| state.as_str().is_some_and(|it| it.starts_with("Established")))
         .count()
+}
+
+/// How a session of a node is.
+fn session(stage: &Stage, number: u8, name: &str) -> String {
+    stage.status(number)["roads"]["sessions"][name].as_str().unwrap_or_default().to_owned()
 }
 
 fn bird_pid(stage: &Stage, number: u8) -> String {
@@ -196,4 +209,47 @@ fn filters_reflectors_and_mistakes() {
     assert_eq!(established(&stage, 1), 1);
     std::thread::sleep(Duration::from_millis(200));
     stage.assert_model_holds_in(1);
+}
+
+/// The router wants a password: n1 knows it, n2 another one, n3 none.
+#[test]
+fn a_password_opens_a_session_a_wrong_one_does_not_and_a_missing_one_is_told() {
+    const PASSWORD: &str = "open, sesame; {1} #2";
+    let stage = speaking_with([10, 10, 20], &["--bgp", "--bgp-passwords", "/run/passwords"]);
+    stage.node(1).write("/run/passwords/bgp/tor", PASSWORD);
+    stage.node(2).write("/run/passwords/bgp/tor", "open, barley");
+    let with_password = TOP_OF_RACK.replace("multihop;", &format!("multihop; password \"{PASSWORD}\";"));
+    start_router(&stage, &with_password);
+    let secret = |key: &str| json!({"secretKeyRef": {"name": "bgp", "key": key}});
+    put(
+        &stage,
+        "bgppeers",
+        "tor",
+        &json!({"peerIP": "192.168.10.1", "asNumber": 64700, "nodeSelector": "all()", "password": secret("tor")}),
+    );
+    let tor = "peer_tor_192_168_10_1";
+    let is_up = |stage: &Stage, number: u8| session(stage, number, tor).starts_with("Established");
+    stage.wait_until("who knows the password speaks", |stage| is_up(stage, 1) && learned(stage).len() == 1);
+    let problem = |stage: &Stage, number: u8| stage.status(number)["roads"]["problems"]["BGP"].to_string();
+    stage.wait_until("what is missing is told", |stage| problem(stage, 3).contains("key tor of secret bgp"));
+    assert_eq!(session(&stage, 3, tor), "", "no session without a password");
+    // Each side tries every five seconds.
+    std::thread::sleep(Duration::from_secs(6));
+    let state = session(&stage, 2, tor);
+    assert!(!state.is_empty() && !state.starts_with("Established"), "with a wrong password: {state:?}");
+    assert_eq!(stage.node(1).sh("stat -c %a /run/podwire/bird/bird.conf").trim(), "600");
+    assert!(!stage.status(1).to_string().contains("sesame"));
+
+    // One that is put right is taken as it is; and nodes keep each other out without theirs.
+    stage.node(2).write("/run/passwords/bgp/tor", &format!("{PASSWORD}\n"));
+    for number in 1..=2 {
+        stage.node(number).write("/run/passwords/bgp/mesh", "together");
+    }
+    put(&stage, "bgpconfigurations", "default", &json!({"nodeMeshPassword": secret("mesh")}));
+    stage.wait_until("both speak to the router and to each other", |stage| {
+        is_up(stage, 2) && (1..=2).all(|number| established(stage, number) == 2)
+    });
+    stage.wait_until("the third speaks to nobody", |stage| {
+        problem(stage, 3).contains("key mesh of secret bgp") && established(stage, 3) == 0
+    });
 }

@@ -12,23 +12,24 @@ use ipam::blocks::{key, Atlas, Family, Node, Pool};
 use ipam::selector::Selector;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::filter;
 use super::names::{self, hash};
 use super::objects::{Configuration, Filter, NextHop, Object, Peer, DEFAULT_AS, RESTART};
+use super::passwords::{Password, Passwords};
 use super::Sketch;
 
 /// So many seconds BIRD waits for a word of a peer.
 const HOLD: u32 = 240;
 
-/// What BIRD is told, and what of the objects could not be said.
-#[derive(Debug, Default)]
+/// What BIRD is told, which may hold passwords, and what of the objects could not be said.
 pub(super) struct Config {
     pub(super) text: String,
     pub(super) problems: Vec<String>,
 }
 
-pub(super) fn config(node: &str, sketch: &Sketch) -> Config {
+pub(super) fn config(node: &str, sketch: &Sketch, passwords: &Passwords) -> Config {
     let mut problems = Vec::new();
     let atlas = &sketch.atlas;
     let general: Configuration = object(atlas, key::BGP[0], "default", &mut problems).unwrap_or_default();
@@ -41,6 +42,7 @@ pub(super) fn config(node: &str, sketch: &Sketch) -> Config {
         cluster: general.number().unwrap_or(DEFAULT_AS),
         addresses: sketch.places.iter().map(|(uplink, _)| uplink.address).collect(),
         filters: filters(atlas, &mut problems),
+        passwords,
         text: String::new(),
         problems,
     };
@@ -98,6 +100,7 @@ struct Session<'a> {
     /// Of whom this node is the reflector.
     is_client: bool,
     peer: Option<&'a Peer>,
+    password: Option<Password>,
 }
 
 struct Writer<'a> {
@@ -108,6 +111,7 @@ struct Writer<'a> {
     cluster: u32,
     addresses: Vec<IpAddr>,
     filters: BTreeMap<String, Vec<String>>,
+    passwords: &'a Passwords,
     text: String,
     problems: Vec<String>,
 }
@@ -187,17 +191,14 @@ impl Writer<'_> {
         let own = self.atlas.nodes.get(self.node).cloned().unwrap_or_else(|| Node::new(self.node));
         let mut sessions = Vec::new();
         if self.settings.node_to_node_mesh_enabled.unwrap_or(true) && own.reflector().is_none() {
-            if self.settings.has_password() {
-                self.problems.push("nodeMeshPassword is not supported: the mesh is left out".into());
-            } else {
-                let others = self.atlas.nodes.values().filter(|node| node.name() != self.node);
-                for node in others.filter(|node| node.reflector().is_none()) {
-                    sessions.extend(self.to_node(("mesh", ""), node, &own, None));
-                }
+            match self.mesh(&own) {
+                Ok(mesh) => sessions.extend(mesh),
+                Err(why) => self.problems.push(format!("the mesh of nodes is left out: {why}")),
             }
         }
         for (name, peer) in peers {
-            match self.for_peer(name, peer, &own) {
+            let sessions_to = self.for_peer(name, peer, &own);
+            match sessions_to.and_then(|more| self.with_password(more, peer.password.as_ref())) {
                 Ok(more) => sessions.extend(more),
                 Err(why) => self.problems.push(format!("BGPPeer {name} is left out: {why}")),
             }
@@ -210,10 +211,28 @@ impl Writer<'_> {
         sessions
     }
 
-    fn for_peer<'p>(&self, name: &str, peer: &'p Peer, own: &Node) -> Result<Vec<Session<'p>>, String> {
-        if peer.password.is_some() {
-            return Err("passwords are not supported".into());
+    /// The sessions to all other nodes but reflectors.
+    fn mesh<'p>(&self, own: &Node) -> Result<Vec<Session<'p>>, String> {
+        let others = self.atlas.nodes.values().filter(|node| node.name() != self.node);
+        let others = others.filter(|node| node.reflector().is_none());
+        let sessions = others.flat_map(|node| self.to_node(("mesh", ""), node, own, None)).collect();
+        self.with_password(sessions, self.settings.node_mesh_password.as_ref())
+    }
+
+    /// Sessions, each with the password that is to be there; none without it. Who speaks to nobody needs none.
+    fn with_password<'p>(
+        &self,
+        mut sessions: Vec<Session<'p>>,
+        wanted: Option<&Value>,
+    ) -> Result<Vec<Session<'p>>, String> {
+        if let Some(wanted) = wanted.filter(|_| !sessions.is_empty()) {
+            let password = self.passwords.find(wanted)?;
+            sessions.iter_mut().for_each(|session| session.password = Some(password.clone()));
         }
+        Ok(sessions)
+    }
+
+    fn for_peer<'p>(&self, name: &str, peer: &'p Peer, own: &Node) -> Result<Vec<Session<'p>>, String> {
         if peer.local_workload_selector.is_some() {
             return Err("peers that are pods are not supported".into());
         }
@@ -260,7 +279,7 @@ impl Writer<'_> {
             number,
             self.own_number(own),
         );
-        Ok(vec![Session { name, ip, port, number, is_client, peer: Some(peer) }])
+        Ok(vec![Session { name, ip, port, number, is_client, peer: Some(peer), password: None }])
     }
 
     fn own_number(&self, own: &Node) -> u32 {
@@ -288,6 +307,7 @@ impl Writer<'_> {
                 number,
                 is_client: is_client(own, Some(node), number, self.own_number(own)),
                 peer,
+                password: None,
             })
         })
         .collect()
@@ -325,6 +345,9 @@ impl Writer<'_> {
         }
         let their_port = port.map(|port| format!(" port {port}")).unwrap_or_default();
         say!(self, "  neighbor {ip}{their_port} as {number};");
+        if let Some(password) = &session.password {
+            say!(self, "  password {};", password.quoted());
+        }
         match peer.and_then(|peer| peer.ttl_security).filter(|hops| *hops > 0) {
             Some(hops) => {
                 say!(self, "  multihop {hops}; ttl security on;");

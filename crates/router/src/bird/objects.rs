@@ -25,7 +25,7 @@ pub(super) struct Configuration {
     as_number: Option<Value>,
     pub(super) listen_port: Option<u16>,
     node_mesh_max_restart_time: Option<String>,
-    node_mesh_password: Option<Value>,
+    pub(super) node_mesh_password: Option<Value>,
     pub(super) ignored_interfaces: Option<Vec<String>>,
 }
 
@@ -36,10 +36,6 @@ impl Configuration {
 
     pub(super) fn restart(&self) -> Option<u32> {
         self.node_mesh_max_restart_time.as_deref().and_then(seconds)
-    }
-
-    pub(super) fn has_password(&self) -> bool {
-        self.node_mesh_password.is_some()
     }
 
     /// With what a node's own configuration says.

@@ -26,3 +26,32 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- if not (or .Values.network.ipv4 .Values.network.ipv6) }}{{ fail "network.ipv4 or network.ipv6 is needed" }}{{ end -}}
 {{ toPrettyJson $conf }}
 {{- end }}
+
+{{- /* Where pods are routed: what is read to give addresses of blocks, by these verbs, and what is written. */ -}}
+{{- define "podwire.blockRules" -}}
+- apiGroups: [crd.projectcalico.org, projectcalico.org]
+  resources: [ippools, ipreservations, ipamconfigs, ipamconfigurations]
+  verbs: [{{ . }}]
+- apiGroups: [crd.projectcalico.org, projectcalico.org]
+  resources: [ipamblocks, blockaffinities, ipamhandles]
+  verbs: [{{ . }}, create, update, delete]
+{{- end }}
+
+{{- /* The list of plugins of routed pods. A pod waits until the size of its packets is known; runtimes that know STATUS wait for the daemon. */ -}}
+{{- define "podwire.conflist" -}}
+{
+  "cniVersion": "1.0.0",
+  "cniVersions": ["1.0.0", "1.1.0"],
+  "name": "k8s-pod-network",
+  "plugins": [
+    {
+      "type": "calico",
+      "datastore_type": "kubernetes",
+      "require_mtu_file": true,
+      "policy": {"type": "k8s"},
+      "ipam": {"type": "calico-ipam", "assign_ipv4": {{ .Values.network.ipv4 | empty | not | toString | quote }}, "assign_ipv6": {{ .Values.network.ipv6 | empty | not | toString | quote }}}
+    },
+    {"type": "portmap", "capabilities": {"portMappings": true}}
+  ]
+}
+{{- end }}

@@ -38,6 +38,11 @@ fn sketch(pools: &[Pool], objects: &[(&str, &str, &str)]) -> Sketch {
     Sketch { atlas, places: vec![place("10.0.0.1")] }
 }
 
+/// The config of a node without a folder of passwords.
+fn config(node: &str, sketch: &Sketch) -> Config {
+    super::config(node, sketch, &Passwords::new(None))
+}
+
 fn pool(name: &str, cidr: &str) -> Pool {
     Pool::new(name, cidr.parse().unwrap())
 }
@@ -108,6 +113,52 @@ fn settings_and_peers_are_followed() {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
     }
     assert_eq!(config.problems.len(), 3, "{:?}", config.problems);
+}
+
+#[test]
+fn who_needs_a_password_is_spoken_to_with_it_or_not_at_all() {
+    let [configurations, peers, _] = key::BGP;
+    let secret = |key: &str| format!(r#"{{"secretKeyRef":{{"name":"bgp","key":"{key}"}}}}"#);
+    let peer =
+        |ip: &str, key: &str| format!(r#"{{"peerIP":"{ip}","asNumber":1,"password":{}}}"#, secret(key));
+    let (tor, bad, other) =
+        (peer("10.0.0.254", "tor"), peer("10.0.0.253", "bad"), peer("10.0.0.252", "none"));
+    let elsewhere = other.replace("{\"peerIP", "{\"node\":\"b\",\"peerIP");
+    let mesh = format!(r#"{{"nodeMeshPassword":{}}}"#, secret("mesh"));
+    let sketch = sketch(
+        &[pool("p", "10.1.0.0/26")],
+        &[
+            (configurations, "default", &mesh),
+            (peers, "bad", &bad),
+            (peers, "elsewhere", &elsewhere),
+            (peers, "other", &other),
+            (peers, "tor", &tor),
+        ],
+    );
+    let folder = std::env::temp_dir().join(format!("podwire-bird-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("bgp")).unwrap();
+    std::fs::write(folder.join("bgp/tor"), "open sesame\n").unwrap();
+    std::fs::write(folder.join("bgp/bad"), "x\"; } protocol static { ipv4; route 0.0.0.0/0 blackhole; } #")
+        .unwrap();
+    let passwords = Passwords::new(Some(folder.clone()));
+    let without_mesh = super::config("a", &sketch, &passwords);
+    assert_eq!(sessions(&without_mesh), ["peer_tor_10_0_0_254"]);
+    let wanted = "neighbor 10.0.0.254 as 1;\n  password \"open sesame\";";
+    assert!(without_mesh.text.contains(wanted), "{}", without_mesh.text);
+    assert!(!without_mesh.text.contains("0.0.0.0/0"), "nothing of what stands in a password is config");
+    let problems = without_mesh.problems.join("\n");
+    for told in ["BGPPeer bad", "key bad of secret bgp", "BGPPeer other", "key none", "the mesh", "key mesh"]
+    {
+        assert!(problems.contains(told), "{told}: {problems}");
+    }
+    assert_eq!(without_mesh.problems.len(), 3, "who is another node's peer needs nothing here: {problems}");
+    assert!(!problems.contains("protocol static") && !problems.contains("sesame"), "{problems}");
+
+    std::fs::write(folder.join("bgp/mesh"), "together").unwrap();
+    let with_mesh = super::config("a", &sketch, &passwords);
+    assert_eq!(sessions(&with_mesh), ["mesh_10_0_0_2", "mesh_10_0_0_3", "peer_tor_10_0_0_254"]);
+    assert_eq!(with_mesh.text.matches("password \"together\";").count(), 2);
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
