@@ -26,7 +26,8 @@ impl Spoil {
         let pooled = chain[0]["ipam"]["type"] == "host-local";
         match self {
             Spoil::FullPool => pooled,
-            Spoil::BadRoute => pooled && network.makes_link,
+            // Routes of pods are the plugin's own for calico.
+            Spoil::BadRoute => pooled && network.makes_link && chain[0]["type"] != "calico",
             Spoil::TakenPort(_) => chain.iter().any(|one| one["type"] == "portmap"),
             Spoil::TakenName => network.makes_link,
             // Addresses can be had without a namespace.
