@@ -28,8 +28,10 @@ use crate::worker::{has, Job};
 /// The word by which this program knows that it is on a node.
 pub const WORKER: &str = "worker";
 
-/// The promises: pods in a second, as a multiple of the peer's, and requests to etcd for each pod.
-const RATE: f64 = 2.0;
+/// The promises: the median of an ADD and pods in a second, as multiples of the peer's, and requests to etcd for each pod. Go's plugins
+/// only ask their own node; ours wait for etcd when a node's stock is used up, and how long depends on what else the machine does.
+const MEDIAN: f64 = 0.3;
+const RATE: f64 = 1.2;
 const REQUESTS: f64 = 10.0;
 
 /// Measures how fast a cluster of routed pods fills.
@@ -165,6 +167,9 @@ fn report(ours: &Taken, go: &Taken, pods: usize) -> Promises {
         );
     }
     let mut promises = Promises::default();
+    let ratio = ours.add.median() / go.add.median();
+    let text = format!("the median ADD takes ≤ {MEDIAN} × that of Go's plugins: {ratio:.2}");
+    promises.judge(ratio <= MEDIAN, &text);
     let ratio = rate(ours) / rate(go);
     let text = format!("routed pods come at ≥ {RATE} × the rate of Go's plugins: {ratio:.2}");
     promises.judge(ratio >= RATE, &text);
