@@ -18,6 +18,7 @@ use warden::Warden;
 
 use crate::http::PROMETHEUS;
 use crate::metrics::Routed;
+use crate::status::Policies;
 use crate::{policies, Error, Result};
 
 /// What it is told.
@@ -122,20 +123,13 @@ impl Life {
 
     fn status(&self) -> Value {
         let steward::State { leases, stock, untold, trouble, unreadable } = self.steward.state();
-        let policies = self.warden.as_ref().map(|warden| {
-            let state = warden.state();
-            json!({
-                "enforced": state.enforced, "policies": state.policies, "interfaces": state.interfaces,
-                "problem": state.problem,
-            })
-        });
         json!({
             "node": self.node,
             "roads": self.board.read(),
             "addresses": {
                 "leases": leases, "stock": stock, "untold": untold, "trouble": trouble, "unreadable": unreadable,
             },
-            "policies": policies,
+            "policies": self.warden.as_ref().map(Policies::of),
         })
     }
 }

@@ -75,6 +75,25 @@ pub struct Policies {
     pub problem: Option<String>,
 }
 
+impl Policies {
+    pub(crate) fn of(warden: &Warden) -> Policies {
+        let warden::State { enforced, policies, interfaces, took, mut unmatched, as_of, problem, .. } =
+            warden.state();
+        let count = unmatched.len();
+        unmatched.truncate(MOST_UNMATCHED);
+        Policies {
+            enforced,
+            policies,
+            interfaces,
+            last_change_ms: took.as_secs_f64() * 1000.0,
+            as_of: as_of.map(warden::stamp),
+            unmatched: count,
+            unmatched_selectors: unmatched,
+            problem,
+        }
+    }
+}
+
 /// The status, shared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Board {
@@ -104,22 +123,7 @@ impl Board {
     }
 
     pub fn read(&self) -> Status {
-        let policies = self.warden.get().map(|warden| {
-            let warden::State { enforced, policies, interfaces, took, mut unmatched, as_of, problem, .. } =
-                warden.state();
-            let count = unmatched.len();
-            unmatched.truncate(MOST_UNMATCHED);
-            Policies {
-                enforced,
-                policies,
-                interfaces,
-                last_change_ms: took.as_secs_f64() * 1000.0,
-                as_of: as_of.map(warden::stamp),
-                unmatched: count,
-                unmatched_selectors: unmatched,
-                problem,
-            }
-        });
+        let policies = self.warden.get().map(Policies::of);
         Status { policies, ..self.write().clone() }
     }
 }

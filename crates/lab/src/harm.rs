@@ -30,6 +30,9 @@ impl Lab {
             let what = format!("{fault} was done to {node} already");
             return Err(Error::input(what, "podwire lab heal takes it back"));
         }
+        if let Some(why) = self.state.plan.lacks(fault) {
+            return Err(Error::input(why, "make a lab with --cni-network flannel"));
+        }
         // It must be there to be broken, and may be broken before.
         self.process(node)?;
         match fault {
@@ -82,6 +85,10 @@ impl Lab {
 
     fn reboot(&mut self, node: &str) -> Result<()> {
         self.end(node)?;
+        if self.state.plan.is_routed() {
+            // Its files are gone, and with them who had which address.
+            self.release(node)?;
+        }
         self.bring_back(node)
     }
 
@@ -109,10 +116,13 @@ fn kill(process: Process, what: &'static str) -> Result<()> {
     sys::readable(&[open.as_fd()], PATIENCE).map(drop).map_err(failed())
 }
 
-/// The devices of tunnels have flannel's names.
+/// The devices of tunnels have flannel's names, or those of roads to blocks.
 fn devices(host: &mut Host) -> Result<Vec<Link>> {
     let all = link::list(&mut host.route)?;
-    let found: Vec<Link> = all.into_iter().filter(|link| link.name.starts_with("flannel")).collect();
+    let is_tunnel = |link: &Link| {
+        link.name.starts_with("flannel") || fabric::Blocks::devices().contains(&link.name.as_str())
+    };
+    let found: Vec<Link> = all.into_iter().filter(is_tunnel).collect();
     match found.is_empty() {
         true => Err(Error::input("this backend has no device", "make a lab with --backend vxlan")),
         false => Ok(found),

@@ -10,7 +10,8 @@
 //! host name. It sees the files of the real machine, but for an empty `/run` and `/var/lib` and an `/etc/cni` of its own. The
 //! nodes' uplinks are cables to bridges in the router: the real machine's network has no part in it. On each node runs
 //! `podwire agent`, this same program, and its pods are run by `podwire pod run` with the list of plugins that the agent
-//! wrote: a lab is made by doing in it what a person would do on machines.
+//! wrote; where pods are routed it is `podwire node`, and a list that the lab wrote. A lab is made by doing in it what a person
+//! would do on machines.
 //!
 //! What is known of a lab is in its folder, `/run/podwire/lab/<name>`, so any shell can go on with it. A machine's process lives
 //! only once it is written down there, and everything on a machine ends with that process: [`Lab::down`] leaves nothing,
@@ -32,6 +33,7 @@ mod pods;
 mod policies;
 mod proof;
 mod remedy;
+mod routed;
 mod state;
 mod status;
 mod store;

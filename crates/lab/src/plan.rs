@@ -1,20 +1,20 @@
 //! What a lab is to be like, and what follows from that: names, addresses, the network's config. Nothing here does anything.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use kernel::Mac;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
-use crate::{Error, Result};
+use crate::{routed, Error, Result};
 
 /// Kinds of roads that a lab can have. Which of them work is the kernel's to say.
 pub const BACKENDS: [&str; 6] = ["vxlan", "direct-or-vxlan", "host-gw", "ipip", "wireguard", "alloc"];
 
-/// How pods can be attached: by flannel's plugin, to a bridge, or each to a cable of its own.
-pub const NETWORKS: [&str; 3] = ["flannel", "bridge", "ptp"];
+/// How pods can be attached: by flannel's plugin, to a bridge, each to a cable of its own, or routed.
+pub const NETWORKS: [&str; 4] = ["flannel", "bridge", "ptp", routed::PLUGIN];
 
 /// The machine between the subnets.
 pub(crate) const ROUTER: &str = "router";
@@ -136,6 +136,9 @@ impl Plan {
             let hint = format!("there are {}", NETWORKS.join(", "));
             return Err(Error::input(format!("there is no network {:?}", self.cni_network), hint));
         }
+        if self.is_routed() {
+            return self.check_routed();
+        }
         match (self.store, self.family, self.backend.as_str()) {
             (Store::Etcd, Family::Ipv6, _) => Err(Error::input(
                 "flannel's keys in etcd have no place for IPv6 alone",
@@ -178,7 +181,8 @@ impl Plan {
         (1..=self.nodes).contains(&number).then_some(number)
     }
 
-    fn families(&self) -> &'static [bool] {
+    /// Which families there are: whether each is IPv4.
+    pub(crate) fn families(&self) -> &'static [bool] {
         match self.family {
             Family::Ipv4 => &[true],
             Family::Ipv6 => &[false],
@@ -193,7 +197,8 @@ impl Plan {
 
     /// Where etcd answers.
     pub(crate) fn etcd(&self) -> String {
-        format!("http://{}:2379", address(true, 1, 1))
+        let v4 = self.families().contains(&true);
+        format!("http://{}", SocketAddr::new(address(v4, 1, 1), 2379))
     }
 
     /// Where a node is, or where it is after it was moved.
@@ -358,6 +363,18 @@ mod tests {
         assert!(refused(Plan { backend: "udp".into(), ..plan() }).hint().contains("vxlan"));
         let alone = Plan { store: Store::Etcd, family: Family::Ipv6, ..plan() };
         assert!(refused(alone).hint().contains("--family dual"));
+    }
+
+    #[test]
+    fn routed_pods_have_the_roads_that_pools_can_say() {
+        let routed = Plan { cni_network: "calico".into(), ..plan() };
+        let refused = |plan: Plan| plan.check().unwrap_err();
+        let alone = Plan { store: Store::Etcd, family: Family::Ipv6, ..routed.clone() };
+        assert!(routed.check().is_ok() && alone.check().is_ok());
+        assert_eq!(alone.etcd(), "http://[fd00:0:0:10::1]:2379");
+        assert!(refused(Plan { backend: "wireguard".into(), ..routed.clone() }).hint().contains("host-gw"));
+        assert!(refused(Plan { store: Store::Static, ..routed.clone() }).hint().contains("--store embedded"));
+        assert!(refused(Plan { backend: "ipip".into(), ..routed }).hint().contains("--family ipv4"));
     }
 
     #[test]

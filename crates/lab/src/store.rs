@@ -28,8 +28,14 @@ fn failed<E: std::fmt::Display>(doing: &str) -> impl FnOnce(E) -> Error + '_ {
 }
 
 impl Lab {
-    /// Makes the store, with the network's config in it.
+    /// Makes the store, with the network's config or the pools in it.
     pub(crate) fn open_store(&mut self) -> Result<()> {
+        if self.state.plan.is_routed() {
+            if self.state.plan.store == Store::Etcd {
+                self.start_etcd()?;
+            }
+            return self.make_pools();
+        }
         let path = self.home.shared().join("net-conf.json");
         let conf = self.state.plan.net_conf().to_string();
         fs::write(&path, &conf).map_err(Error::file("write", &path))?;
@@ -124,6 +130,9 @@ impl Lab {
 
     /// A node that is no more is forgotten: an operator takes it out.
     pub(crate) fn forget(&self, node: &str) -> Result<()> {
+        if self.state.plan.is_routed() {
+            return self.release(node);
+        }
         let addresses: Vec<IpAddr> = self.seat(node)?.sides.iter().map(|side| side.0).collect();
         match self.state.plan.store {
             Store::Static => self.refresh_list(),

@@ -76,6 +76,10 @@ impl Lab {
         self.wait_until_none(PATIENCE, Lab::flaw)?;
         done(&format!("{} agents know each other, backend {}", nodes.len(), plan.backend));
         self.run_pods(&nodes)?;
+        if plan.is_routed() {
+            // Pods may have needed more blocks, to which there are roads a moment later.
+            self.wait_until_none(PATIENCE, Lab::flaw)?;
+        }
         let pods = usize::from(plan.pods) * nodes.len() + self.state.settled.len();
         if pods > 0 {
             done(&format!("{pods} pods{}", if plan.policies.is_some() { ", policies enforced" } else { "" }));

@@ -25,8 +25,14 @@ fn machine() -> String {
 
 #[test]
 fn a_lab_touches_nothing_of_the_machine_and_leaves_nothing() {
+    for network in ["flannel", "calico"] {
+        comes_and_goes(network);
+    }
+}
+
+fn comes_and_goes(network: &str) {
     let before = machine();
-    let one = Laboratory::up(&["--nodes", "2", "--pods", "1"]);
+    let one = Laboratory::up(&["--nodes", "2", "--pods", "1", "--cni-network", network]);
     assert_eq!(machine(), before);
     assert_eq!(processes(&one.name).len(), 3, "a router and two nodes");
     let folder = format!("/run/podwire/lab/{}", one.name);

@@ -7,6 +7,7 @@ mod laboratory;
 mod life;
 mod policies;
 mod probe;
+mod routed;
 #[path = "../../policies/tables.rs"]
 mod tables;
 

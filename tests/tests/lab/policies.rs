@@ -70,10 +70,20 @@ fn reaches(lab: &Laboratory, from: &str, to: &str) -> bool {
 
 #[test]
 fn pods_of_files_run_and_policies_are_enforced_between_nodes_as_often_as_they_are_applied() {
+    keep_shop("flannel");
+}
+
+#[test]
+fn policies_are_enforced_between_routed_pods_as_often_as_they_are_applied() {
+    keep_shop("calico");
+}
+
+fn keep_shop(network: &str) {
     let folder = Folder::new();
     folder.write("shop.yaml", SHOP);
     folder.write("db.yaml", &policy("web"));
-    let lab = Laboratory::up(&["--nodes", "2", "--pods", "1", "--policies", folder.path()]);
+    let words = ["--nodes", "2", "--pods", "1", "--cni-network", network, "--policies", folder.path()];
+    let lab = Laboratory::up(&words);
     assert!(reaches(&lab, "shop/web", "shop/db"), "another node's pod by its labels");
     assert!(!reaches(&lab, "n2-pod1", "shop/db"), "a pod of no file has no labels");
 
@@ -139,8 +149,8 @@ fn policies_that_make_no_sense_are_told_before_anything_is_made() {
 }
 
 /// What is between nodes, and how pods are attached.
-const MODES: [(&str, &str); 4] =
-    [("vxlan", "bridge"), ("vxlan", "ptp"), ("host-gw", "bridge"), ("host-gw", "ptp")];
+const MODES: [(&str, &str); 5] =
+    [("vxlan", "bridge"), ("vxlan", "ptp"), ("host-gw", "bridge"), ("host-gw", "ptp"), ("vxlan", "calico")];
 
 /// All tables that say something of TCP or UDP between pods, over IPv4 and IPv6, in every mode. SCTP is played elsewhere:
 /// crates/dataplane/tests/truth.rs.

@@ -15,10 +15,14 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire lab up --nodes 5 --subnets 2 --backend direct-or-vxlan
   podwire lab up --nodes 3 --store etcd --family ipv4 --name second
   podwire lab up --nodes 3 --pods 0                 nodes only
+  podwire lab up --nodes 3 --cni-network calico     routed pods, with addresses of blocks
   podwire lab up --pods 0 --policies shop/          the pods and the policies of these files
 
 The nodes are n1, n2…, their pods n1-pod1, n1-pod2…, and the machine between the wires is the router. On each node runs
 `podwire agent`, this program; pods are run with the list of plugins that it writes. If anything fails, all is taken back.
+
+With --cni-network calico pods are routed: on each node runs `podwire node`, and the pool says the backend: vxlan, direct-or-vxlan, host-gw,
+or ipip, for IPv4 alone. The store is embedded or etcd.
 
 The files of --policies are YAML or JSON, as kubectl takes them: NetworkPolicies, ClusterNetworkPolicies, Namespaces, and Pods (or
 Deployments and their like, one pod each), which are run besides those of --pods, each on the node that it names or on the next
@@ -46,7 +50,7 @@ pub(crate) struct Up {
     /// Which addresses nodes and pods have.
     #[arg(long, value_name = "FAMILY", default_value = "dual")]
     family: FamilyName,
-    /// How pods are attached: by flannel's plugin, to a bridge, or each to a cable of its own.
+    /// How pods are attached: by flannel's plugin, to a bridge, each to a cable of its own, or routed, by Calico's.
     #[arg(long, value_name = "CHAIN", default_value = "flannel", value_parser = lab::NETWORKS)]
     cni_network: String,
     /// Keep pods apart by the policies in this folder, and run the pods that it describes.

@@ -1,0 +1,182 @@
+//! podwire-bench-crowd: how fast does a cluster fill with pods?
+//!
+//! Ten nodes of a lab on one wire, each with `podwire node`, and an etcd; nobody has a pod. Then all nodes attach a hundred pods at once, each
+//! node one after the other, by executing plugins as a runtime does. In turns, each time in a new lab: calico + calico-ipam, whose
+//! addresses are of blocks that the cluster shares, and Debian's Go plugins bridge + host-local, which ask nobody outside of their node. The clock
+//! runs from the first ADD to the end of the last one.
+
+#[path = "../../src/exec.rs"]
+mod exec;
+#[path = "../../../tests/tests/lab/laboratory.rs"]
+#[allow(dead_code, clippy::unwrap_used)] // a helper of tests, whose pings are of no interest here
+mod laboratory;
+mod site;
+mod worker;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Parser;
+use outcome::{Promises, Samples};
+use podwire_tests::{ours, GO};
+use serde_json::json;
+
+use crate::site::Site;
+use crate::worker::{has, Job};
+
+/// The word by which this program knows that it is on a node.
+pub const WORKER: &str = "worker";
+
+/// The promises: the median of an ADD and pods in a second, as multiples of the peer's, and requests to etcd for each pod. Go's plugins
+/// only ask their own node; ours wait for etcd when a node's stock is used up, and how long depends on what else the machine does.
+const MEDIAN: f64 = 0.3;
+const RATE: f64 = 1.2;
+const REQUESTS: f64 = 10.0;
+
+/// Measures how fast a cluster of routed pods fills.
+#[derive(Debug, Parser)]
+#[command(name = "podwire-bench-crowd", version)]
+struct Arguments {
+    /// Nodes of the lab
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    nodes: usize,
+    /// Pods on each of them
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pods: usize,
+    /// How often each has its turn
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    turns: usize,
+    /// Two nodes with ten pods each, one turn: shows that all works, proves no number
+    #[arg(long)]
+    quick: bool,
+    /// Exit with status 1 if a promise is not kept
+    #[arg(long)]
+    enforce: bool,
+}
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(WORKER) {
+        return outcome::run("podwire-bench-crowd", false, || worker::main().map(|()| Promises::default()));
+    }
+    let arguments = Arguments::parse();
+    outcome::run("podwire-bench-crowd", arguments.enforce, || bench(arguments))
+}
+
+/// Who attaches pods.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contender {
+    Ours,
+    Go,
+}
+
+/// What one of them took, in all of its turns.
+#[derive(Default)]
+struct Taken {
+    /// Seconds from the first ADD to the last pod.
+    all: Samples,
+    /// Milliseconds of each ADD.
+    add: Samples,
+    /// Seconds until the store had been told of the last.
+    told: Samples,
+    /// Requests to the store for each pod.
+    requests: Samples,
+}
+
+fn bench(arguments: Arguments) -> Result<Promises> {
+    let Arguments { nodes, pods, turns, .. } = match arguments.quick {
+        true => Arguments { nodes: 2, pods: 10, turns: 1, ..arguments },
+        false => arguments,
+    };
+    let store = site::store();
+    println!("\ncrowd: {} pods on {nodes} nodes of a lab, from nothing; store {store}", nodes * pods);
+    if !has(GO, "bridge") {
+        println!("  left out: there are no Go plugins in {GO}");
+        return Ok(Promises::default());
+    }
+    let mut all = [(Contender::Ours, Taken::default()), (Contender::Go, Taken::default())];
+    for turn in 0..turns {
+        // Each in turn is the first.
+        for at in 0..2 {
+            let (contender, taken) = &mut all[(turn + at) % 2];
+            fill(&Site::new(nodes, store)?, *contender, pods, taken)?;
+        }
+    }
+    let [(_, ours), (_, go)] = &all;
+    Ok(report(ours, go, nodes * pods))
+}
+
+/// One turn.
+fn fill(site: &Site, contender: Contender, pods: usize, taken: &mut Taken) -> Result<()> {
+    let jobs: Result<Vec<Job>> = site.nodes().map(|node| job(site, contender, node, pods)).collect();
+    let mut workers = site.workers(&jobs?)?;
+    let before = site.requests()?;
+    let begun = Instant::now();
+    workers.iter_mut().try_for_each(worker::Worker::begin)?;
+    let done: Result<Vec<worker::Done>> = workers.iter_mut().map(worker::Worker::hear).collect();
+    let took = begun.elapsed();
+    let done = done?;
+    taken.all.add(took.as_secs_f64());
+    done.iter().flat_map(|node| &node.millis).for_each(|millis| taken.add.add(*millis));
+    if contender == Contender::Ours {
+        site.until_told()?;
+        taken.told.add((begun.elapsed() - took).as_secs_f64());
+        let requests = before.zip(site.requests()?).map(|(before, after)| after - before);
+        requests.into_iter().for_each(|count| taken.requests.add(count / (pods * done.len()) as f64));
+    }
+    site.look(&done, contender == Contender::Ours)
+}
+
+/// A node's list of plugins is one plugin: ours is the one that the lab wrote, the peer's has a range for each node.
+fn job(site: &Site, contender: Contender, node: usize, pods: usize) -> Result<Job> {
+    let name = format!("n{node}");
+    let (folder, list) = match contender {
+        Contender::Ours => (ours(), site.list(&name)?),
+        Contender::Go => {
+            let ipam = json!({"type": "host-local", "ranges": [[{"subnet": format!("10.{node}.0.0/24")}]]});
+            let plugin = json!({"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": ipam});
+            (GO.into(), json!({"cniVersion": "1.0.0", "name": "crowd", "plugins": [plugin]}))
+        }
+    };
+    let mut config = list["plugins"][0].clone();
+    config["name"] = list["name"].clone();
+    config["cniVersion"] = list["cniVersion"].clone();
+    Ok(Job { node: name, pods, folder: folder.into(), config })
+}
+
+/// Prints the table; says which promises were kept.
+fn report(ours: &Taken, go: &Taken, pods: usize) -> Promises {
+    println!(
+        "  {:28}{:>6}{:>10}{:>9}{:>13}{:>10}{:>10}{:>12}{:>15}",
+        "by", "turns", "pods/s", "all s", "ADD p50 ms", "p99 ms", "max ms", "told s", "requests/pod"
+    );
+    let rate = |taken: &Taken| pods as f64 / taken.all.median();
+    for (name, taken) in [("calico + calico-ipam", ours), ("Go's bridge + host-local", go)] {
+        let [median, p99, most] = [0.5, 0.99, 1.0].map(|share| taken.add.share(share));
+        let seldom = |samples: &Samples| match samples.count() {
+            0 => "–".into(),
+            _ => format!("{:.2}", samples.median()),
+        };
+        println!(
+            "  {name:28}{:>6}{:>10.0}{:>9.2}{median:>13.1}{p99:>10.1}{most:>10.1}{:>12}{:>15}",
+            taken.all.count(),
+            rate(taken),
+            taken.all.median(),
+            seldom(&taken.told),
+            seldom(&taken.requests)
+        );
+    }
+    let mut promises = Promises::default();
+    let ratio = ours.add.median() / go.add.median();
+    let text = format!("the median ADD takes ≤ {MEDIAN} × that of Go's plugins: {ratio:.2}");
+    promises.judge(ratio <= MEDIAN, &text);
+    let ratio = rate(ours) / rate(go);
+    let text = format!("routed pods come at ≥ {RATE} × the rate of Go's plugins: {ratio:.2}");
+    promises.judge(ratio >= RATE, &text);
+    if ours.requests.count() > 0 {
+        let requests = ours.requests.median();
+        let text = format!("for a pod etcd is asked at most {REQUESTS} times: {requests:.2}");
+        promises.judge(requests <= REQUESTS, &text);
+    }
+    promises
+}

@@ -1,0 +1,119 @@
+//! A lab without pods, and what can be seen of its nodes and of its store from outside.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context, Result};
+use kernel::Netns;
+use serde_json::Value;
+
+use crate::laboratory::Laboratory;
+use crate::worker::{has, Done, Job, Worker};
+
+/// Where etcd of a lab answers, and where a node's daemon does.
+const ETCD: &str = "192.168.10.1:2379";
+const DAEMON: &str = "127.0.0.1:8081";
+const LIST: &str = "/etc/cni/net.d/10-calico.conflist";
+/// No store takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Where blocks are: in etcd, if it is installed.
+pub fn store() -> &'static str {
+    let path = std::env::var("PATH").unwrap_or_default();
+    if path.split(':').any(|folder| has(folder, "etcd")) {
+        "etcd"
+    } else {
+        "embedded"
+    }
+}
+
+pub struct Site {
+    lab: Laboratory,
+    has_etcd: bool,
+    /// The networks of its nodes, in their order.
+    netns: Vec<Netns>,
+}
+
+impl Site {
+    pub fn new(nodes: usize, store: &str) -> Result<Site> {
+        let words = ["--pods", "0", "--family", "ipv4", "--cni-network", "calico", "--store", store];
+        let lab = Laboratory::up(&[&words[..], &["--nodes", &nodes.to_string()]].concat());
+        let status = lab.status();
+        let open = |node: &Value| Netns::open(format!("/proc/{}/ns/net", node["process"]));
+        let netns = status["nodes"].as_array().into_iter().flatten().map(open).collect::<Result<_, _>>()?;
+        Ok(Site { lab, has_etcd: store == "etcd", netns })
+    }
+
+    /// Their numbers.
+    pub fn nodes(&self) -> RangeInclusive<usize> {
+        1..=self.netns.len()
+    }
+
+    /// The list of plugins that the lab wrote.
+    pub fn list(&self, node: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.lab.sh(node, &format!("cat {LIST}")))?)
+    }
+
+    /// Everybody who is to attach pods, waiting for the word.
+    pub fn workers(&self, jobs: &[Job]) -> Result<Vec<Worker>> {
+        jobs.iter().map(|job| Worker::start(&self.lab.name, job)).collect()
+    }
+
+    /// How many requests etcd has answered; none if there is no etcd. Watches are none: they stand.
+    pub fn requests(&self) -> Result<Option<f64>> {
+        if !self.has_etcd {
+            return Ok(None);
+        }
+        let text = get(&self.netns[0], ETCD, "/metrics")?;
+        let lines = text.lines().filter(|line| line.starts_with("grpc_server_handled_total{"));
+        let unary = lines.filter(|line| line.contains("grpc_type=\"unary\""));
+        let count = |line: &str| line.rsplit(' ').next().and_then(|word| word.parse::<f64>().ok());
+        Ok(Some(unary.filter_map(count).sum()))
+    }
+
+    /// Waits until the store has been told of every pod.
+    pub fn until_told(&self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        for netns in &self.netns {
+            loop {
+                let status: Value = serde_json::from_str(&get(netns, DAEMON, "/status")?)?;
+                if status["addresses"]["untold"] == 0 {
+                    break;
+                }
+                ensure!(Instant::now() < end, "not told within {PATIENCE:?}: {status:#}");
+                std::thread::sleep(PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every pod has an address of its own, and the first pod reaches the last one, by a road if there are any.
+    pub fn look(&self, done: &[Done], has_roads: bool) -> Result<()> {
+        let all: Vec<&String> = done.iter().flat_map(|node| &node.addresses).collect();
+        let different: BTreeSet<&String> = all.iter().copied().collect();
+        ensure!(different.len() == all.len(), "{} pods have {} addresses", all.len(), different.len());
+        let node = if has_roads { done.last() } else { done.first() };
+        let last = node.and_then(|node| node.addresses.last()).context("no pods")?;
+        self.lab.sh("n1", &format!("nsenter --net={} ping -c 1 -W 5 {last}", crate::worker::namespace(0)));
+        Ok(())
+    }
+}
+
+/// What somebody answers, asked from a node.
+fn get(netns: &Netns, address: &str, path: &str) -> Result<String> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = netns.run(ask)??;
+    let (_, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    Ok(body.to_owned())
+}

@@ -1,0 +1,134 @@
+//! The inside of a node: this program again, which attaches the node's pods as a container runtime does, one after the other.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use anyhow::{ensure, Context, Result};
+use kernel::Netns;
+use podwire_tests::podwire;
+use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::exec::{clean, timed};
+
+/// What is to be done on a node.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Job {
+    pub node: String,
+    pub pods: usize,
+    /// Where plugins are.
+    pub folder: PathBuf,
+    /// The plugin's config, as a runtime passes it.
+    pub config: Value,
+}
+
+/// What was done.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Done {
+    /// Each ADD, from before the plugin's start to after its end.
+    pub millis: Vec<f64>,
+    /// Each pod's first address.
+    pub addresses: Vec<String>,
+}
+
+/// The file of a pod's network.
+pub fn namespace(pod: usize) -> String {
+    format!("/run/netns/pod{pod}")
+}
+
+/// Reads a job; when all networks of its pods are there, waits for another line; attaches them, and tells what it took.
+pub fn main() -> Result<()> {
+    let mut lines = std::io::stdin().lock().lines();
+    let mut line = || lines.next().context("the harness is gone")?.context("read an order");
+    let job: Job = serde_json::from_str(&line()?)?;
+    for pod in 0..job.pods {
+        Netns::create(namespace(pod))?;
+    }
+    tell(&"ready")?;
+    line()?;
+    let mut done = Done::default();
+    let config = serde_json::to_vec(&job.config)?;
+    for pod in 0..job.pods {
+        let ended = timed(job.add(pod)?, &config)?;
+        ensure!(ended.fault.is_none(), "{}, pod {pod}: {}", job.node, ended.fault.unwrap_or_default());
+        let result: Value = serde_json::from_slice(&ended.output)?;
+        let address = result["ips"][0]["address"].as_str().and_then(|address| address.split('/').next());
+        done.addresses.push(address.context("a pod without an address")?.to_owned());
+        done.millis.push(ended.micros / 1e3);
+    }
+    tell(&done)
+}
+
+impl Job {
+    fn add(&self, pod: usize) -> Result<Command> {
+        let kind = self.config["type"].as_str().context("a plugin without a type")?;
+        let mut command = clean(self.folder.join(kind));
+        let name = format!("{}-pod{pod}", self.node);
+        command
+            .env("CNI_COMMAND", "ADD")
+            .env("CNI_CONTAINERID", format!("{name:x<64}"))
+            .env("CNI_NETNS", namespace(pod))
+            .env("CNI_IFNAME", "eth0")
+            .env("CNI_ARGS", format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=crowd;K8S_POD_NAME={name}"))
+            .env("CNI_PATH", &self.folder);
+        Ok(command)
+    }
+}
+
+fn tell(what: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    Ok(std::io::stdout().lock().write_all(&line)?)
+}
+
+/// The harness' side of it.
+pub struct Worker {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts it on a node of a lab; returns when it only waits for a word.
+    pub fn start(lab: &str, job: &Job) -> Result<Worker> {
+        let own = std::env::current_exe()?;
+        let mut command = Command::new(podwire());
+        command.args(["lab", "exec", "--name", lab, &job.node, "--"]).arg(own).arg(crate::WORKER);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let answers = BufReader::new(child.stdout.take().context("no output")?);
+        let mut worker = Worker { child, answers };
+        worker.order(job)?;
+        let said: String = worker.hear()?;
+        ensure!(said == "ready", "{}: {said}", job.node);
+        Ok(worker)
+    }
+
+    pub fn begin(&mut self) -> Result<()> {
+        self.order(&"begin")
+    }
+
+    fn order(&mut self, what: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        self.child.stdin.as_mut().context("no input")?.write_all(&line).context("talk to a node")
+    }
+
+    /// Waits for its answer.
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        serde_json::from_str(&line).context("a node's worker failed: see above")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether there is such a plugin.
+pub fn has(folder: &str, plugin: &str) -> bool {
+    Path::new(folder).join(plugin).is_file()
+}
