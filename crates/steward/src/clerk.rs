@@ -1,11 +1,13 @@
 //! The one who speaks to the store: a thread that carries out orders, tells what was given and what came back, and stocks up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::blocks::Lease;
-use ipam::blocks::{Allocator, Error as Blocks, Family, HandOver, HandedOver, Handle, Release, Rules};
+use ipam::blocks::{
+    Allocator, Error as Blocks, Family, HandOver, HandedOver, Handle, Release, Request, Rules,
+};
 use ipam::moment::Moment;
 use ipam::selector::Labels;
 use ipam::store::Store;
@@ -203,19 +205,30 @@ impl Clerk {
         (rules, labels): (&Rules, &Labels),
         orders: Vec<(Order, Reply)>,
     ) -> Result<(), Blocks> {
-        let mut left = orders.into_iter();
-        while let Some((order, reply)) = left.next() {
-            match self.get(allocator, (rules, labels), &order) {
-                Ok(addresses) => {
+        let mut left = VecDeque::from(orders);
+        while let Some((order, reply)) = left.pop_front() {
+            // Those who want the same are served at once.
+            let is_same = |(other, _): &(Order, Reply)| matches!(order, Order::Any(_)) && *other == order;
+            let (same, others): (VecDeque<_>, VecDeque<_>) = left.into_iter().partition(is_same);
+            left = others;
+            let replies: Vec<Reply> =
+                std::iter::once(reply).chain(same.into_iter().map(|(_, reply)| reply)).collect();
+            match self.get(allocator, (rules, labels), &order, replies.len()) {
+                Ok((addresses, shortage)) => {
+                    let there = addresses.len();
                     self.desk.stock_up(addresses);
                     self.remember(rules, labels, &order);
-                    reply.send(Ok(()));
+                    for (number, reply) in replies.iter().enumerate() {
+                        let missing = shortage.as_ref().filter(|_| number >= there);
+                        reply.send(missing.map_or(Ok(()), |why| Err(why.clone().into())));
+                    }
                 }
                 Err(error @ Blocks::Store(_)) => {
-                    self.desk.put_back(std::iter::once((order, reply)).chain(left).collect());
+                    let unserved = replies.into_iter().map(|reply| (order.clone(), reply));
+                    self.desk.put_back(unserved.chain(left).collect());
                     return Err(error);
                 }
-                Err(error) => reply.send(Err(error.into())),
+                Err(error) => replies.iter().for_each(|reply| reply.send(Err(error.clone().into()))),
             }
         }
         Ok(())
@@ -231,26 +244,25 @@ impl Clerk {
         }
     }
 
-    /// Addresses for the stock: one, as it is ordered.
+    /// Addresses for the stock: so many, as they are ordered, and why there are not more.
     fn get(
         &self,
         allocator: &Allocator<'_>,
         (rules, labels): (&Rules, &Labels),
         order: &Order,
-    ) -> Result<Vec<IpNet>, Blocks> {
+        count: usize,
+    ) -> Result<(Vec<IpNet>, Option<Blocks>), Blocks> {
         let node = &self.settings.node;
         match order {
             Order::Address(ip) => {
                 let wish = Choice::for_everybody(Family::of(*ip)).request(node, labels);
-                allocator.assign_address(rules, &wish, *ip).map(|address| vec![address])
+                allocator.assign_address(rules, &wish, *ip).map(|address| (vec![address], None))
             }
             Order::Any(choice) => {
-                let assigned = allocator.assign(rules, &choice.request(node, labels))?;
+                let wish = Request { count, ..choice.request(node, labels) };
+                let assigned = allocator.assign(rules, &wish)?;
                 self.report(&assigned.unreadable);
-                match (assigned.addresses, assigned.shortage) {
-                    (addresses, Some(why)) if addresses.is_empty() => Err(why),
-                    (addresses, _) => Ok(addresses),
-                }
+                Ok((assigned.addresses, assigned.shortage))
             }
         }
     }
