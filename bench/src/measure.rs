@@ -192,9 +192,9 @@ fn rounds(runners: &mut [Runner], scenario: &Scenario, ops: u32) -> Result<()> {
                 if has_pods && round == 0 {
                     runner.check(verb, first);
                 }
+                std::thread::sleep(Duration::from_millis(scenario.rest));
             }
         }
-        std::thread::sleep(Duration::from_millis(scenario.rest));
     }
     // The namespaces stay until the node has been searched for leftovers: removing them would hide some.
     runners.iter_mut().for_each(|runner| runner.next += ops);

@@ -106,7 +106,6 @@ const GROWTH: &[Variant] = &[variant("ours-empty", Actor::Ours), crowded("ours-f
 const GROWTH_BESIDE_PEER: &[Variant] = &[
     crowded("peer-full", Actor::Peer),
     crowded("ours-full", Actor::Ours),
-    crowded("floor-full", Actor::Floor),
     variant("ours-empty", Actor::Ours),
 ];
 

@@ -59,8 +59,8 @@ pub const TARGETS: &[Target] = &[
     latency("growth-portmap", "DEL", GROWN, 1.3),
     latency("growth-bridge", "ADD", ["ours-full", "peer-full"], 0.22),
     latency("floor", "ADD", ["ours", "floor"], 1.3),
-    latency("routed", "ADD", ["routed", "peer"], 0.25),
-    latency("routed", "ADD", ["routed", "floor"], 1.7),
+    latency("routed", "ADD", ["routed", "peer"], 0.2),
+    latency("routed", "ADD", ["routed", "floor"], 1.5),
 ];
 
 /// How a promise fared.

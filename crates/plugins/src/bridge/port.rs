@@ -58,7 +58,8 @@ pub(super) fn restrict(conf: &Conf, node: &mut Host, pair: &Pair) -> Result<()> 
 
 /// Waits until the port forwards, so that the pod's first packet is not its first lost one.
 pub(super) fn wait_until_it_forwards(node: &mut Host, name: &str) -> Result<()> {
-    if node.get_link(name)?.operstate == link::OPER_UP {
+    // The flag follows the operational state.
+    if node.glance_at_link(name)?.flags & link::RUNNING != 0 {
         return Ok(());
     }
     let mut notices = Socket::route()?;
