@@ -39,6 +39,7 @@ mod status;
 mod store;
 mod up;
 mod wires;
+mod word;
 
 use std::path::PathBuf;
 

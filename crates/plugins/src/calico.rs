@@ -80,12 +80,7 @@ impl Plugin for Calico {
         for (knob, value) in knobs(&pair.host, v4, v6) {
             sysctl::set_if_there(&knob, value)?;
         }
-        let limits = wishes.bandwidth();
-        if !limits.is_none() {
-            undo.push(|| drop(bandwidth::remove(req)));
-            let end = node.get_link(&pair.host)?;
-            bandwidth::limit(req, &mut node, &end, &limits)?;
-        }
+        limit(req, &mut node, &pair, &wishes.bandwidth(), &mut undo)?;
         result.interfaces = cable::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| (ip.interface, ip.gateway) = (Some(1), None));
 
@@ -202,6 +197,23 @@ fn knobs(end: &str, v4: bool, v6: bool) -> Vec<(String, &'static str)> {
         false => all.push((format!("net/ipv6/conf/{end}/disable_ipv6"), "1")),
     }
     all
+}
+
+/// Limits how fast the pod receives and sends, if it wants that.
+fn limit<'a>(
+    req: &'a Request<'a>,
+    node: &mut Host,
+    pair: &Pair,
+    limits: &bandwidth::Limits,
+    undo: &mut Undo<'a>,
+) -> Result<()> {
+    if limits.is_none() {
+        return Ok(());
+    }
+    let end = node.get_link(&pair.host)?;
+    bandwidth::limit(req, node, &end, limits)?;
+    undo.push(|| drop(bandwidth::remove(req)));
+    Ok(())
 }
 
 /// The gateway is on the wire, and everything is behind it. The pod knows its hardware address from the beginning, and need not ask.

@@ -14,6 +14,11 @@ pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachmen
     let kind = kind(req)?;
     let lease = delegate::add(req, kind)?;
     undo.push(move || drop(delegate::del(req, kind)));
+    filled(lease, kind)
+}
+
+/// A lease without an address is none.
+fn filled(lease: Attachment, kind: &str) -> Result<Attachment> {
     if lease.ips.is_empty() {
         return Err(cni::Error::internal(format!("IPAM plugin {kind} returned missing IP config")).into());
     }
@@ -44,7 +49,7 @@ impl Lease {
             Lease::Awaited(awaited) => {
                 let lease = awaited.answer(req)?;
                 undo.push(move || drop(release(req)));
-                Ok(lease)
+                filled(lease, kind(req)?)
             }
         }
     }
