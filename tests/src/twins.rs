@@ -85,6 +85,12 @@ impl Case {
         self
     }
 
+    /// These differences, which show in others of its kind, do not show.
+    pub fn agrees(mut self, differences: &[&'static str]) -> Case {
+        self.differs.retain(|one| !differences.contains(one));
+        self
+    }
+
     /// What it says that it differs in.
     pub fn differences(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.differs.iter().copied()

@@ -82,6 +82,11 @@ pub enum Question {
         /// What there is to know.
         endpoint: Box<Endpoint>,
     },
+    /// The container has the interface by another network: may this one join it?
+    Join {
+        /// Whose endpoint it would be; the rest does not matter.
+        endpoint: Box<Endpoint>,
+    },
     /// It is connected no longer.
     Withdraw {
         /// Whose endpoint it is, and the pod's name; the rest does not matter.
@@ -113,6 +118,11 @@ pub enum Answer {
     Ranges {
         /// The ranges.
         ranges: Vec<IpNet>,
+    },
+    /// It has joined this endpoint; nothing, if there is none.
+    Joined {
+        /// Which.
+        endpoint: Option<Box<Endpoint>>,
     },
     /// It was done, or it will be.
     Done,

@@ -1,6 +1,7 @@
 //! Hardware addresses.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use netlink::sys;
@@ -24,6 +25,17 @@ impl Mac {
     pub fn of(text: &str) -> Mac {
         let hash = Sha512::digest(text.as_bytes());
         Mac([(hash[0] & 0xfe) | 0x02, hash[1], hash[2], hash[3], hash[4], hash[5]])
+    }
+
+    /// The address that goes with an IP address: always the same. An IPv4 address can be read in it.
+    pub fn of_ip(ip: IpAddr) -> Mac {
+        match ip {
+            IpAddr::V4(ip) => {
+                let [a, b, c, d] = ip.octets();
+                Mac([0x0a, 0x58, a, b, c, d])
+            }
+            IpAddr::V6(ip) => Mac::of(&ip.to_string()),
+        }
     }
 
     /// Whether a device may have it: not all zero, not a group's.

@@ -6,6 +6,7 @@
 mod check;
 mod config;
 mod gateway;
+mod identity;
 mod port;
 
 use cni::{Attachment, Interface};
@@ -43,25 +44,27 @@ impl Plugin for Bridge {
             kernel::bridge::ensure_seen_by_ip_rules(&mut node, &bridge)?;
         }
 
-        let pair = connect(req, &conf, (&mut node, &mut pod), &bridge)?;
+        let mut pair = connect(req, &conf, (&mut node, &mut pod), &bridge)?;
         let end = pair.host.clone();
         undo.push(move || veth::remove(&end));
         let bridge = gateway::keep_address(&conf, &mut node, bridge)?;
         port::restrict(&conf, &mut node, &pair)?;
-        if conf.macspoofchk {
-            port::guard(req, &mut node, &pair, &mut undo)?;
-        }
 
-        let mut result =
-            Attachment { interfaces: interfaces(req, &conf, &bridge, &pair), ..Attachment::default() };
+        let mut result = Attachment::default();
         if conf.has_ipam() {
             // Later plugins and the IPAM daemon find the link in the pod; the address comes last.
             obtain(req, &conf, &mut result, &mut undo)?;
         }
+        let how = identity::choose(req, &conf, &mut node, (&bridge, &result))?;
+        pair.pod_mac = how.mac.unwrap_or(pair.pod_mac);
+        result.interfaces = interfaces(req, &conf, &bridge, &pair);
+        if conf.macspoofchk {
+            port::guard(req, &mut node, &pair, &mut undo)?;
+        }
         policy::stand(policy, req, &result, &mut undo)?;
         if conf.has_ipam() {
             let inside = pod.glance_at_link(&req.ifname)?;
-            plumbing::configure(&mut pod, &inside, &result, conf.plumbing())?;
+            plumbing::configure(&mut pod, &inside, &result, how)?;
             route(req, &conf, &mut node, (&bridge, &mut result), &mut undo)?;
         } else if !conf.disable_container_interface {
             let inside = pod.glance_at_link(&req.ifname)?;

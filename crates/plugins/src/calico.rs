@@ -8,6 +8,7 @@ mod check;
 mod cluster;
 mod config;
 mod gate;
+mod guest;
 mod name;
 mod pod_cidr;
 mod quantity;
@@ -54,14 +55,17 @@ impl Plugin for Calico {
         let conf = Conf::read(req)?;
         let policy = Policy::read(req)?.filter(Policy::is_somebody_there);
         conf.gates.iter().try_for_each(gate::Gate::pass)?;
+        let mut node = Host::here()?;
+        let mut pod = req.pod()?;
+        if let Some(joined) = guest::join(req, &mut node, &mut pod)? {
+            return Ok(joined);
+        }
         let known = cluster::known(req)?;
         let wishes =
             known.as_ref().map(|pod| Wishes::read(pod, &conf.rights)).transpose()?.unwrap_or_default();
         let own = pod_cidr::substituted(req)?;
         let asked = wishes.applied(&own)?;
         let mut undo = Undo::new();
-        let mut node = Host::here()?;
-        let mut pod = req.pod()?;
         let lease = match &wishes.unmanaged[..] {
             [] => lease::begin(&asked, &mut undo).map_err(|error| wishes.explain(error))?,
             addresses => Lease::Here(unmanaged(addresses)),

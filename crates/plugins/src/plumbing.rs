@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use cni::{Attachment, Route};
 use cni_plugin::{Context, Result};
 use kernel::rt::{self, address, link, link::attribute, route};
-use kernel::{sysctl, Host, Link};
-use netlink::Batch;
+use kernel::{sysctl, Host, Link, Mac};
+use netlink::{Batch, Message};
 
 const ARP_NOTIFY: u16 = 22; // IPV4_DEVCONF_ARP_NOTIFY, linux/ip.h
 const GROUP_IPV6_ADDRESS: u32 = 9; // RTNLGRP_IPV6_IFADDR, linux/rtnetlink.h
@@ -19,6 +19,8 @@ const DAD_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// Ask the network whether somebody has an IPv6 address already, and wait for the answer.
     pub detect_duplicates: bool,
+    /// The hardware address that it is to have, if not the one that it has.
+    pub mac: Option<Mac>,
     /// Tell the neighbours about an IPv4 address when the link comes up.
     pub announce: bool,
 }
@@ -30,14 +32,12 @@ pub fn configure(pod: &mut Host, link: &Link, result: &Attachment, options: Opti
         pod.run(|| allow_ipv6(&link.name, options.detect_duplicates))??;
     }
     let mut batch = Batch::new();
+    if let Some(mac) = options.mac {
+        let doing = format!("give {} the hardware address {mac}", link.name);
+        batch.push(link::change(link.index, doing).bytes(attribute::ADDRESS, &mac.0));
+    }
     if options.announce {
-        // Sysctls ride in a link message for a tenth of what a write to /proc/sys costs.
-        batch.push(
-            link::change(link.index, format!("set arp_notify of {}", link.name))
-                .nest(attribute::AF_SPEC, |m| {
-                    m.nest(libc_inet(), |m| m.nest(attribute::INET_CONF, |m| m.u32(ARP_NOTIFY, 1)))
-                }),
-        );
+        batch.push(announcing(link));
     }
     for ip in &result.ips {
         let (addr, prefix) = (ip.address.addr(), ip.address.prefix_len());
@@ -50,6 +50,14 @@ pub fn configure(pod: &mut Host, link: &Link, result: &Attachment, options: Opti
         settle(pod, link)?;
     }
     Ok(())
+}
+
+/// A message that makes a link tell its neighbours when it comes up or gets another hardware address. Sysctls ride in a link message for a tenth
+/// of what a write to /proc/sys costs.
+pub(crate) fn announcing(link: &Link) -> Message {
+    let knob = |m: Message| m.nest(attribute::INET_CONF, |m| m.u32(ARP_NOTIFY, 1));
+    link::change(link.index, format!("set arp_notify of {}", link.name))
+        .nest(attribute::AF_SPEC, |m| m.nest(libc_inet(), knob))
 }
 
 fn libc_inet() -> u16 {

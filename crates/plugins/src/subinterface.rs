@@ -146,7 +146,7 @@ impl Subinterface {
             pod.run(|| sysctl::ensure_if_there(&key, "1"))??;
         }
         let announce = shared && !result.ips.is_empty();
-        let options = plumbing::Options { detect_duplicates: shared, announce };
+        let options = plumbing::Options { detect_duplicates: shared, mac: None, announce };
         plumbing::configure(pod, link, result, options)
     }
 

@@ -106,7 +106,8 @@ impl Plugin for Tap {
 const DOOR: &str = "/dev/net/tun";
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 /// Whoever is behind the device may remember another owner of an address.
-const ANNOUNCED: plumbing::Options = plumbing::Options { detect_duplicates: false, announce: true };
+const ANNOUNCED: plumbing::Options =
+    plumbing::Options { detect_duplicates: false, mac: None, announce: true };
 
 impl Conf {
     fn read(req: &Request<'_>) -> Result<Conf> {

@@ -138,8 +138,9 @@ impl Clerk {
         let withdrawn = withdrawn.inspect_err(|_| endpoints.look_again());
         self.give_back(&allocator, &rules, &legacy).inspect_err(|_| self.desk.releases_are_left())?;
         self.stock_up(&allocator, &rules, &labels)?;
-        // Who cannot be withdrawn keeps nobody from being told of.
-        self.desk.endpoints.tell(store, &self.settings.node).and(withdrawn)
+        // Who cannot be withdrawn keeps nobody from being told of. Pods that wait come first: what is left is told in the next round.
+        let is_needed_elsewhere = || self.desk.has_orders();
+        self.desk.endpoints.tell(store, &self.settings.node, is_needed_elsewhere).and(withdrawn)
     }
 
     /// The orders, when what is noted was given back. If the store does not answer, they wait on.

@@ -204,6 +204,13 @@ impl Desk {
         Ok(())
     }
 
+    /// A container's interface gets one more network.
+    pub(crate) fn join(&self, guest: &Endpoint) -> Result<Option<Endpoint>, Error> {
+        let joined = self.endpoints.join(guest)?;
+        self.wake_clerk();
+        Ok(joined)
+    }
+
     /// A pod is connected no longer.
     pub(crate) fn withdraw(&self, gone: &Endpoint) -> Result<(), Error> {
         self.endpoints.note_gone(gone)?;
@@ -281,6 +288,11 @@ impl Desk {
             papers.orders.len()
         };
         drop(self.work.wait_timeout_while(self.papers(), at_most, |papers| papers.orders.len() <= known));
+    }
+
+    /// Whether somebody waits for an address.
+    pub(crate) fn has_orders(&self) -> bool {
+        !self.papers().orders.is_empty()
     }
 
     /// What is to be told to the store now. It stays on the desk until it was told.

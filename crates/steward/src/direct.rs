@@ -69,6 +69,10 @@ impl<'a> Direct<'a> {
                 self.carry_out_notes(state);
                 endpoints::publish(self.store, self.node, endpoint)?;
             }
+            Question::Join { endpoint } => {
+                let endpoint = endpoints::join(self.store, self.node, endpoint)?.map(Box::new);
+                return Ok(Answer::Joined { endpoint });
+            }
             Question::Withdraw { endpoint } => {
                 endpoints::withdraw(self.store, self.node, endpoint)?;
                 self.carry_out_notes(state);

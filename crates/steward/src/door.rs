@@ -24,6 +24,10 @@ pub(crate) fn answer(steward: &Steward, question: Question) -> Answer {
     let done = match question {
         Question::Pod { .. } | Question::Ranges { .. } => return steward.about_cluster(&question),
         Question::Publish { endpoint } => steward.publish(&endpoint),
+        Question::Join { endpoint } => match steward.join(&endpoint) {
+            Ok(endpoint) => return Answer::Joined { endpoint: endpoint.map(Box::new) },
+            Err(error) => Err(error),
+        },
         Question::Withdraw { endpoint } => steward.withdraw(&endpoint),
         Question::Assign { owner, wish, patience } => {
             match steward.assign(&owner, &wish, Duration::from_millis(patience)) {

@@ -4,6 +4,7 @@
 //! again until it was told. When the pod goes its file is moved, and the store is told that, too. Files of an earlier boot are of pods that are gone,
 //! and so are files of pods whose cable is gone: another program has deleted those, Calico's own plugin for one, while it did the node's work again.
 
+mod guests;
 mod name;
 mod record;
 mod telling;
@@ -21,6 +22,7 @@ use ipam::blocks::Error as Blocks;
 use ipam::store::Store;
 use tracing::{error, warn};
 
+pub(crate) use guests::join;
 pub(crate) use telling::{publish, withdraw};
 
 use crate::Error;
@@ -75,9 +77,12 @@ impl Endpoints {
 
     /// Notes that a pod is connected. What its sandbox before had said is over: the store has one word for a pod.
     pub(crate) fn note(&self, endpoint: &Endpoint) -> Result<(), Error> {
+        self.enter(&mut self.book(), endpoint)
+    }
+
+    fn enter(&self, book: &mut Book, endpoint: &Endpoint) -> Result<(), Error> {
         let endpoint = Endpoint { boot: self.boot.clone(), ..endpoint.clone() };
         let folder = notes::leases(&pods::endpoints(&self.state));
-        let mut book = self.book();
         let name = notes::file_name(&endpoint.owner);
         notes::write(&folder, &name, &endpoint).map_err(Error::file("write endpoint", folder.join(name)))?;
         let is_former = |other: &&Endpoint| {
@@ -100,6 +105,9 @@ impl Endpoints {
 
     /// Notes that a pod is gone.
     pub(crate) fn note_gone(&self, gone: &Endpoint) -> Result<(), Error> {
+        if self.see_off(gone)? {
+            return Ok(());
+        }
         let mut book = self.book();
         let folder = pods::endpoints(&self.state);
         pods::withdraw(&self.state, gone).map_err(Error::file("note in", folder))?;
@@ -130,14 +138,23 @@ impl Endpoints {
         self.book().has_withdrawals = true;
     }
 
-    /// Tells the store of the pods that it does not know of. A record that makes no sense is told, and stops nobody.
-    pub(crate) fn tell(&self, store: &dyn Store, node: &str) -> Result<(), Blocks> {
+    /// Tells the store of the pods that it does not know of, until there is something more important to do. A record that makes no sense is
+    /// told, and stops nobody.
+    pub(crate) fn tell(
+        &self,
+        store: &dyn Store,
+        node: &str,
+        is_needed_elsewhere: impl Fn() -> bool,
+    ) -> Result<(), Blocks> {
         let untold: Vec<Endpoint> = {
             let book = self.book();
             book.untold.iter().filter_map(|owner| book.known.get(owner)).cloned().collect()
         };
         let mut refused = Refused::default();
         for endpoint in untold {
+            if is_needed_elsewhere() {
+                break;
+            }
             let done = publish(store, node, &endpoint);
             if let Err(error) = self.report(&endpoint, done) {
                 refused.note(error)?;
@@ -161,6 +178,10 @@ impl Endpoints {
         for (path, gone) in notes::read_all::<Endpoint>(&folder) {
             let Ok(gone) = gone else { continue };
             self.forget_moved(&gone.owner);
+            // Its plugin may have found nobody at the door.
+            if let Err(error) = self.see_off(&gone) {
+                warn!(%error, owner = %gone.owner, "a network has left a container, which cannot be noted");
+            }
             let done = withdraw(store, node, &gone);
             match self.report(&gone, done) {
                 Ok(()) => drop(fs::remove_file(path)),

@@ -103,6 +103,11 @@ impl Steward {
         self.desk.publish(endpoint)
     }
 
+    /// One more network of a container on an interface that it has: the endpoint that it has joined, if there is one.
+    pub fn join(&self, guest: &Endpoint) -> Result<Option<Endpoint>, Error> {
+        self.desk.join(guest)
+    }
+
     /// A pod is connected no longer. The store is told afterwards, unless it knows of a sandbox that came later.
     pub fn withdraw(&self, gone: &Endpoint) -> Result<(), Error> {
         self.desk.withdraw(gone)
@@ -158,8 +163,10 @@ impl Steward {
         let is_valid = |owner: &Owner| {
             valid.iter().any(|(container, ifname)| *container == owner.container && *ifname == owner.ifname)
         };
-        let gone = self.desk.endpoints.of_network(network).into_iter().filter(|one| !is_valid(&one.owner));
-        gone.into_iter().try_for_each(|endpoint| self.withdraw(&endpoint))?;
+        let endpoints = &self.desk.endpoints;
+        let all = endpoints.of_network(network).into_iter().chain(endpoints.guests_of(network));
+        let gone: Vec<Endpoint> = all.filter(|one| !is_valid(&one.owner)).collect();
+        gone.iter().try_for_each(|endpoint| self.withdraw(endpoint))?;
         let mut stale = self.desk.owners().into_iter().filter(|one| one.network == network && !is_valid(one));
         stale.try_for_each(|owner| self.release(&owner, None))
     }

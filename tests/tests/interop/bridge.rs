@@ -24,7 +24,7 @@ pub fn bridge(keys: Value, subnets: &[&str]) -> Value {
 }
 
 fn case(name: &'static str, keys: Value, subnets: &[&str]) -> Case {
-    Case::new(name, &[bridge(keys, subnets)]).differs(CABLE).differs(&[PORT, LEASE, NO_EMPTY_DNS])
+    Case::new(name, &[bridge(keys, subnets)]).differs(CABLE).differs(&[PORT, LEASE, NO_EMPTY_DNS, HARDWARE])
 }
 
 /// A case of IPv4 alone.
@@ -48,7 +48,7 @@ pub fn cases() -> Vec<Case> {
     let mac = "02:00:00:00:01:07";
     vec![
         // With one pod: which of two ends the Go bridge borrows its address from is up to chance.
-        v4("no gateway", json!({})).pods(1).differs(&[BRIDGE_MAC]),
+        v4("no gateway", json!({})).pods(1).agrees(&[HARDWARE]).differs(&[BRIDGE_MAC]),
         v4("a gateway", json!({"isGateway": true})),
         v4("the default gateway", json!({"isDefaultGateway": true})),
         v4("routes of the IPAM", json!({"isGateway": true, "ipam": routes})),
@@ -60,10 +60,14 @@ pub fn cases() -> Vec<Case> {
         v4("hairpin", json!({"isGateway": true, "hairpinMode": true})),
         v4("promiscuous", json!({"isGateway": true, "promiscMode": true})),
         v4("a bridge that is there", json!({"isGateway": true})).after(made),
-        v4("a bridge that is there, no gateway", json!({})).after(made).differs(&[FOREIGN]),
+        v4("a bridge that is there, no gateway", json!({}))
+            .after(made)
+            .agrees(&[HARDWARE])
+            .differs(&[FOREIGN]),
         v4("a bridge that is there, with its ports' address", json!({}))
             .pods(1)
             .after("ip link add br0 type bridge")
+            .agrees(&[HARDWARE])
             .differs(&[FOREIGN]),
         Case::new("no IPAM", &[bridge(json!({"ipam": {}}), &[])]).pods(1).differs(CABLE).differs(&[
             PORT,
@@ -73,12 +77,17 @@ pub fn cases() -> Vec<Case> {
         ]),
         Case::new("name servers", &[bridge(json!({"isGateway": true, "dns": servers}), &[V4])])
             .differs(CABLE)
-            .differs(&[PORT, LEASE, QUIET]),
+            .differs(&[PORT, LEASE, QUIET, HARDWARE]),
         v4("MAC in CNI_ARGS", json!({"isGateway": true}))
             .pods(1)
+            .agrees(&[HARDWARE])
             .env("CNI_ARGS", "IgnoreUnknown=1;MAC=02:00:00:00:01:07"),
-        v4("MAC of the runtime", json!({"isGateway": true, "runtimeConfig": {"mac": mac}})).pods(1),
-        v4("MAC in args", json!({"isGateway": true, "args": {"cni": {"mac": mac}}})).pods(1),
+        v4("MAC of the runtime", json!({"isGateway": true, "runtimeConfig": {"mac": mac}}))
+            .pods(1)
+            .agrees(&[HARDWARE]),
+        v4("MAC in args", json!({"isGateway": true, "args": {"cni": {"mac": mac}}}))
+            .pods(1)
+            .agrees(&[HARDWARE]),
         v4("another name in the pod", json!({"isGateway": true})).env("CNI_IFNAME", "net7"),
         v4("keys in any case", json!({"ISGATEWAY": true, "MTU": 1300, "ipMasq": null})),
     ]
@@ -87,7 +96,11 @@ pub fn cases() -> Vec<Case> {
 pub fn versions() -> Vec<Case> {
     let case = |version, subnets| {
         let config = bridge(json!({"isDefaultGateway": true}), subnets);
-        Case::new(version, &[config]).version(version).pods(1).differs(CABLE).differs(&[PORT, LEASE])
+        Case::new(version, &[config])
+            .version(version)
+            .pods(1)
+            .differs(CABLE)
+            .differs(&[PORT, LEASE, HARDWARE])
     };
     let both = |version| case(version, &[V4, V6]).differs(&[DAD, KEEP]);
     vec![
@@ -130,7 +143,7 @@ pub fn refusals() -> Vec<Case> {
         Case::new("a pool that is empty", &[bridge(json!({"isGateway": true}), &["10.1.0.0/30"])])
             .fails("no IP addresses available in range set")
             .differs(CABLE)
-            .differs(&[PORT, LEASE, NO_EMPTY_DNS, QUIET, CODE, FAILED_ADD]),
+            .differs(&[PORT, LEASE, NO_EMPTY_DNS, QUIET, CODE, FAILED_ADD, HARDWARE]),
         case("a VLAN that cannot be", json!({"vlan": 5000}))
             .fails("invalid VLAN ID 5000")
             .differs(&[CODE, DEL]),

@@ -17,7 +17,7 @@ fn with(mut config: Value, keys: Value) -> Value {
 /// bridge with these subnets, then `second`.
 fn after_bridge(name: &'static str, second: Value, subnets: &[&str]) -> Case {
     let first = bridge(json!({"isDefaultGateway": true}), subnets);
-    Case::new(name, &[first, second]).differs(CABLE).differs(&[PORT, LEASE])
+    Case::new(name, &[first, second]).differs(CABLE).differs(&[PORT, LEASE, HARDWARE])
 }
 
 /// … of IPv4 alone, spec 1.0.0.
@@ -120,15 +120,19 @@ pub fn tuning() -> Vec<Case> {
         ),
         kept("a sysctl of the interface", json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}))
             .differs(&[CHECK]),
-        kept("MAC", json!({"mac": mac})),
+        kept("MAC", json!({"mac": mac})).agrees(&[HARDWARE]),
         kept("MTU", json!({"mtu": 1400})),
         kept("promiscuous", json!({"promisc": true})),
         kept("all multicast", json!({"allmulti": true})),
-        kept("everything", json!({"mac": mac, "mtu": 1300, "promisc": true, "allmulti": true})),
-        kept("MAC of the runtime", json!({"runtimeConfig": {"mac": mac}})),
-        kept("MAC in CNI_ARGS", json!({})).env("CNI_ARGS", "IgnoreUnknown=1;MAC=02:00:00:00:02:01"),
-        kept("args", json!({"sysctl": {}, "args": {"cni": {"mac": mac, "mtu": 1350, "promisc": true}}})),
-        kept("another folder", json!({"mac": mac, "dataDir": "/run/cni/elsewhere"})),
+        kept("everything", json!({"mac": mac, "mtu": 1300, "promisc": true, "allmulti": true}))
+            .agrees(&[HARDWARE]),
+        kept("MAC of the runtime", json!({"runtimeConfig": {"mac": mac}})).agrees(&[HARDWARE]),
+        kept("MAC in CNI_ARGS", json!({}))
+            .agrees(&[HARDWARE])
+            .env("CNI_ARGS", "IgnoreUnknown=1;MAC=02:00:00:00:02:01"),
+        kept("args", json!({"sysctl": {}, "args": {"cni": {"mac": mac, "mtu": 1350, "promisc": true}}}))
+            .agrees(&[HARDWARE]),
+        kept("another folder", json!({"mac": mac, "dataDir": "/run/cni/elsewhere"})).agrees(&[HARDWARE]),
         refused("a sysctl of elsewhere", json!({"sysctl": {"kernel.hostname": "x"}})).fails("kernel"),
         refused("a sysctl that is not there", json!({"sysctl": {"net.nowhere": "1"}})).fails("nowhere"),
         refused("a MAC that is none", json!({"mac": "zz"})).fails("zz").differs(&[FAILED_ADD]),
@@ -140,7 +144,14 @@ pub fn sbr() -> Vec<Case> {
     let sbr = || json!({"type": "sbr"});
     let own = |name, keys| {
         let first = bridge(with(json!({"isGateway": true}), keys), &[]);
-        Case::new(name, &[first, sbr()]).differs(CABLE).differs(&[PORT, QUIET, NO_EMPTY_DNS, CHECK, SOURCES])
+        Case::new(name, &[first, sbr()]).differs(CABLE).differs(&[
+            PORT,
+            QUIET,
+            NO_EMPTY_DNS,
+            CHECK,
+            SOURCES,
+            HARDWARE,
+        ])
     };
     let routed = |routes: Value| json!({"ipam": {"type": "host-local", "subnet": V4, "routes": routes}});
     let two = json!({"ipam": {"type": "static", "addresses": [
@@ -156,7 +167,7 @@ pub fn sbr() -> Vec<Case> {
             routed(json!([{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.1.0.9"}])),
         )
         .differs(&[LEASE]),
-        own("two addresses", two).pods(1),
+        own("two addresses", two).pods(1).agrees(&[HARDWARE]),
         case("tables that are taken", sbr()).pods(1).after(taken).differs(&[CHECK, SOURCES]),
         old("0.3.1", sbr()).pods(1).differs(&[SOURCES]),
         Case::new("routes of nobody", &[sbr()])

@@ -20,6 +20,7 @@ pub const HUNG: &str = "Interfaces on the node's wire say whose they are";
 pub const SERVERS: &str = "Name servers of the IPAM plugin reach the pod";
 pub const SCOPE: &str = "The node's route to a pod on ptp has the scope of a link";
 pub const BRIDGE_MAC: &str = "A bridge keeps its hardware address";
+pub const HARDWARE: &str = "A pod on a bridge has a hardware address that follows from its address";
 pub const FOREIGN: &str = "A bridge that is not a gateway keeps listening to routers";
 pub const BUCKET: &str = "Limits are a little more exact";
 pub const SOURCES: &str = "sbr moves the routes of its own addresses only";
@@ -42,6 +43,13 @@ pub const DIFFERENCES: &[Difference] = &[
             "+ ADD * by loopback ips[*] version = *",
             "+ ADD * by loopback ip4 ip = 127.0.0.1/8",
             "+ ADD * by loopback ip6 ip = ::1/128",
+        ],
+    },
+    Difference {
+        name: HARDWARE,
+        lines: &[
+            "- after *: p* sysctl ipv4/conf/*/arp_notify = 1",
+            "+ after *: p* sysctl ipv4/conf/*/arp_notify = 0",
         ],
     },
     Difference { name: GATEWAY, lines: &["+ ADD * by static ips[*] gateway = *"] },

@@ -5,6 +5,7 @@ mod bridge;
 mod chained;
 mod differences;
 mod ipam;
+mod neighbours;
 mod packets;
 mod single;
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::family;
 use super::link::mac_text;
-use crate::error::Result;
+use crate::error::{found, Result};
 use crate::message::{Frame, Message};
 use crate::Socket;
 
@@ -109,6 +109,16 @@ impl Table {
 /// The neighbours of a link, of one family (that of `like`).
 pub fn list(route: &mut Socket, link: u32, like: IpAddr) -> Result<Vec<Neighbour>> {
     dump(route, link, family(&like), "list neighbours of")
+}
+
+/// Who has an address on a link, as far as the kernel remembers.
+pub fn find(route: &mut Socket, link: u32, ip: IpAddr) -> Result<Option<Neighbour>> {
+    let mut head = [0; HEADER];
+    head[0] = family(&ip);
+    head[4..8].copy_from_slice(&link.to_ne_bytes());
+    let doing = format!("look up neighbour {ip} on link number {link}");
+    let message = Message::new(libc::RTM_GETNEIGH, 0, doing).raw(&head).ip(NDA_DST, ip);
+    found(route.query(message, Neighbour::read))
 }
 
 /// The forwarding database of a VXLAN link.

@@ -6,7 +6,7 @@ use kernel::bridge::{Bridge, Vlans};
 use kernel::Mac;
 use serde::Deserialize;
 
-use crate::{cable, masquerade, plumbing};
+use crate::{cable, masquerade};
 
 const MAX_VLAN: i64 = 4094;
 
@@ -149,10 +149,6 @@ impl Conf {
             Ok(mac) => invalid(format!("mac: {mac} is a group's address, an interface cannot have it")),
             Err(error) => invalid(format!("mac: {error}")),
         }
-    }
-
-    pub fn plumbing(&self) -> plumbing::Options {
-        plumbing::Options { detect_duplicates: self.enabledad, announce: true }
     }
 }
 

@@ -6,7 +6,7 @@ use kernel::rt::{address, link, route};
 use kernel::{Host, Link};
 
 use super::wishes::Wishes;
-use super::{cluster, families, has_gateway, knobs, pod_cidr, routes, Conf, END, GATEWAY, GATEWAY_V6};
+use super::{cluster, families, guest, has_gateway, knobs, pod_cidr, routes, Conf, END, GATEWAY, GATEWAY_V6};
 use crate::lease::{addresses_of, hosts};
 use crate::{bandwidth, inspection, lease};
 
@@ -25,7 +25,9 @@ pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<
     if inside.is_some() {
         findings.extend(limits(req, conf)?);
     }
-    findings.extend(addresses(req, conf)?);
+    if !guest::is_guest(req, &mut node, &mut pod)? {
+        findings.extend(addresses(req, conf)?);
+    }
     Ok(findings)
 }
 

@@ -9,8 +9,10 @@ use api::blocks::{self, Answer, Question};
 use api::pods::{self, Endpoint, Pod};
 use cni::{code, json, Attachment};
 use cni_plugin::{delegate, Request, Result};
+use kernel::Host;
 use serde_json::Value;
 
+use super::guest;
 use super::wishes::Wishes;
 use crate::calico_ipam::asking::{ask, begin, Asked};
 use crate::calico_ipam::{config, owner, unexpected};
@@ -98,12 +100,20 @@ pub(super) fn published(req: &Request<'_>, asked: Option<Asked>, connected: Resu
     }
 }
 
+/// Asks to join the endpoint that the container has by another network.
+pub(super) fn join(req: &Request<'_>) -> Result<Option<Endpoint>> {
+    match ask(req, Question::Join { endpoint: Box::new(whose(req)) })? {
+        Answer::Joined { endpoint } => Ok(endpoint.map(|endpoint| *endpoint)),
+        other => Err(unexpected(&other)),
+    }
+}
+
 /// Lets others know that the pod is gone. It succeeds whoever listens: what cannot be told now is noted.
 pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
     if !is_concerned(req) {
         return Ok(());
     }
-    let gone = whose(req);
+    let gone = Endpoint { is_guest: is_guest(req), ..whose(req) };
     match ask(req, Question::Withdraw { endpoint: Box::new(gone.clone()) }) {
         Ok(_) => Ok(()),
         Err(_) => pods::withdraw(Path::new(blocks::STATE), &gone).map_err(|error| {
@@ -111,6 +121,18 @@ pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
             cni::Error::new(code::IO, text).into()
         }),
     }
+}
+
+/// Whether the container is seen to have the interface by another network: then it stays.
+fn is_guest(req: &Request<'_>) -> bool {
+    let seen = || -> Result<bool> {
+        if config::pod(req).is_some() {
+            return Ok(false);
+        }
+        let Some(mut pod) = req.find_pod()? else { return Ok(false) };
+        guest::is_guest(req, &mut Host::here()?, &mut pod)
+    };
+    seen().unwrap_or(false)
 }
 
 /// Pods that are not valid any more are gone. calico-ipam says that when it takes back their addresses.

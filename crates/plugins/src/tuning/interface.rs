@@ -7,6 +7,7 @@ use kernel::{Host, Link, Mac};
 use netlink::Batch;
 
 use super::settings::LinkSettings;
+use crate::plumbing;
 
 const EBUSY: i32 = 16;
 
@@ -46,6 +47,8 @@ pub fn change(pod: &mut Host, name: &str, wanted: &LinkSettings) -> Result<()> {
 fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     let set =
         || link::change(link.index, format!("set MAC of {} to {mac}", link.name)).bytes(a::ADDRESS, &mac.0);
+    // Whoever knows the pod by the address that it has is to learn the new one.
+    pod.route.request(plumbing::announcing(link))?;
     match pod.route.request(set()) {
         Err(error) if error.errno() == Some(EBUSY) && link.is_up() => {}
         other => return Ok(other?),

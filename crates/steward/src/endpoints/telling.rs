@@ -8,11 +8,12 @@ use ipam::store::{Entry, Store, StoreError};
 use serde_json::Value;
 use tracing::warn;
 
+use super::guests::leave;
 use super::name::Name;
 use super::record;
 
 /// How often others may be faster.
-const TRIES: usize = 10;
+pub(super) const TRIES: usize = 10;
 
 /// Tells of a connected pod. The object that is there of the pod's sandbox before, or of another interface of the pod, is gone on with.
 pub(crate) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Result<(), Blocks> {
@@ -51,6 +52,9 @@ pub(crate) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Res
 
 /// Tells that a pod is gone, unless the object is another sandbox's by now.
 pub(crate) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result<(), Blocks> {
+    if gone.is_guest {
+        return leave(store, node, gone);
+    }
     let Some((name, key)) = of(gone, node) else { return Ok(()) };
     for _ in 0..TRIES {
         let (name, there) = find(store, &name, &key)?;
@@ -74,7 +78,7 @@ pub(crate) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result
     Err(Blocks::Busy { what: format!("withdrawing {key}") })
 }
 
-fn of(endpoint: &Endpoint, node: &str) -> Option<(Name, String)> {
+pub(super) fn of(endpoint: &Endpoint, node: &str) -> Option<(Name, String)> {
     let name = Name::of(endpoint, node);
     let key = name.key();
     if key.is_none() {
@@ -93,7 +97,7 @@ fn find(store: &dyn Store, name: &Name, key: &str) -> Result<(Name, Option<Entry
     Ok(others.next().unwrap_or_else(|| (name.clone(), None)))
 }
 
-fn decode(entry: &Entry) -> Result<Value, Blocks> {
+pub(super) fn decode(entry: &Entry) -> Result<Value, Blocks> {
     let wrong = |why: String| Blocks::Malformed { key: entry.key.clone(), why };
     match serde_json::from_slice(&entry.value) {
         Ok(object @ Value::Object(_)) => Ok(object),
@@ -102,17 +106,21 @@ fn decode(entry: &Entry) -> Result<Value, Blocks> {
     }
 }
 
-/// Without policies a network's pods have a profile with its name. It is made once, and never changed.
-fn ensure_profile(store: &dyn Store, endpoint: &Endpoint, is_pod: bool) -> Result<(), Blocks> {
-    let network = &endpoint.owner.network;
-    let key = format!("{PROFILES}{network}");
-    if endpoint.profiles != [network.clone()] || store.get(&key)?.is_some() {
-        return Ok(());
+/// Without policies a network's pods have a profile with its name, and so have its guests. It is made once, and never changed.
+pub(super) fn ensure_profile(store: &dyn Store, endpoint: &Endpoint, is_pod: bool) -> Result<(), Blocks> {
+    // Those of a pod with policies are Kubernetes' own.
+    let has_policies = endpoint.profiles.first() != Some(&endpoint.owner.network);
+    for network in endpoint.profiles.iter().filter(|_| !has_policies) {
+        let key = format!("{PROFILES}{network}");
+        if store.get(&key)?.is_some() {
+            continue;
+        }
+        let bytes = ipam::blocks::encode_as_go(&record::profile(network, is_pod, Moment::now()))
+            .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
+        match store.create(&key, &bytes) {
+            Ok(_) | Err(StoreError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    let bytes = ipam::blocks::encode_as_go(&record::profile(network, is_pod, Moment::now()))
-        .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
-    match store.create(&key, &bytes) {
-        Ok(_) | Err(StoreError::Exists { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(())
 }

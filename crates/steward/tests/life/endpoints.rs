@@ -214,3 +214,92 @@ fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
     assert_eq!(ask(&Question::Collect { network: "net".into(), valid: valid.to_vec() }), Answer::Done);
     assert!(!is_there(&key) && !cluster.held().iter().any(|(handle, _)| handle == "net.c3"));
 }
+
+/// A container that is no pod, by a network.
+fn container(network: &str) -> api::pods::Endpoint {
+    api::pods::Endpoint {
+        owner: api::Owner { network: network.into(), ..owner("c1") },
+        pod: String::new(),
+        namespace: String::new(),
+        profiles: vec![network.into()],
+        ..endpoint("c1", "10.244.0.1")
+    }
+}
+
+const CONTAINER: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node1-cni-c1-eth0";
+
+impl Cluster {
+    fn profiles(&self) -> Option<String> {
+        let entry = self.store.0.store.lock().unwrap().get(CONTAINER).unwrap()?;
+        let object: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+        Some(object["spec"]["profiles"].to_string())
+    }
+
+    fn has_profile(&self, name: &str) -> bool {
+        let key = format!("/calico/resources/v3/projectcalico.org/profiles/{name}");
+        self.store.0.store.lock().unwrap().get(&key).unwrap().is_some()
+    }
+}
+
+#[test]
+fn a_network_joins_the_endpoint_of_another_and_leaves_it() {
+    let cluster = Cluster::new("endpoint-guest", pool());
+    let steward = cluster.steward("node1");
+    let guest = || api::pods::Endpoint { is_guest: true, ..container("other") };
+    assert_eq!(steward.join(&guest()).unwrap(), None);
+    steward.publish(&container("net")).unwrap();
+    let joined = steward.join(&guest()).unwrap().unwrap();
+    assert_eq!(joined.addresses, container("net").addresses);
+    let both = Some(r#"["net","other"]"#.to_owned());
+    eventually("both are told", || cluster.profiles() == both);
+    assert!(cluster.has_profile("net") && cluster.has_profile("other"));
+    let alone = || cluster.profiles() == Some(r#"["net"]"#.into());
+    steward.withdraw(&guest()).unwrap();
+    eventually("one is left", alone);
+    steward.join(&guest()).unwrap();
+    eventually("both are told again", || cluster.profiles() == both);
+    steward.collect("other", &[]).unwrap();
+    eventually("the stale one is gone", alone);
+}
+
+#[test]
+fn a_network_that_left_while_nobody_listened_is_taken_from_the_endpoint() {
+    let cluster = Cluster::new("endpoint-guest-note", pool());
+    let state = cluster.state("node1");
+    let folder = notes::leases(&api::pods::endpoints(&state));
+    std::fs::create_dir_all(&folder).unwrap();
+    let host = api::pods::Endpoint {
+        profiles: vec!["net".into(), "other".into()],
+        boot: notes::boot().unwrap(),
+        ..container("net")
+    };
+    notes::write(&folder, &notes::file_name(&host.owner), &host).unwrap();
+    let guest = api::pods::Endpoint { is_guest: true, ..container("other") };
+    api::pods::withdraw(&state, &guest).unwrap();
+    let steward = cluster.steward("node1");
+    let is_alone = || cluster.profiles().as_deref() == Some(r#"["net"]"#);
+    eventually("the note is carried out", || is_alone() && steward.state().untold == 0);
+    assert_eq!(std::fs::read_dir(notes::released(&api::pods::endpoints(&state))).unwrap().count(), 0);
+}
+
+#[test]
+fn a_network_joins_where_nobody_owns_the_blocks() {
+    let cluster = Cluster::new("endpoint-guest-direct", pool());
+    let ask = |question: &Question| {
+        steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), question)
+    };
+    let join = || ask(&Question::Join { endpoint: Box::new(container("other")) });
+    assert_eq!(join(), Answer::Joined { endpoint: None });
+    ask(&Question::Publish { endpoint: Box::new(container("net")) });
+    let Answer::Joined { endpoint: Some(joined) } = join() else { panic!("nothing to join") };
+    assert_eq!((&joined.addresses[..], &*joined.interface), (&container("net").addresses[..], "cali0"));
+    assert_eq!(cluster.profiles().as_deref(), Some(r#"["net","other"]"#));
+    // By its own network it does not join.
+    let again = ask(&Question::Join { endpoint: Box::new(container("net")) });
+    assert_eq!(again, Answer::Joined { endpoint: None });
+    let guest = api::pods::Endpoint { is_guest: true, ..container("other") };
+    assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(guest) }), Answer::Done);
+    assert_eq!(cluster.profiles().as_deref(), Some(r#"["net"]"#));
+    assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(container("net")) }), Answer::Done);
+    assert_eq!(cluster.profiles(), None);
+}

@@ -1,0 +1,51 @@
+//! An address that another pod had a moment ago: whoever remembers that pod reaches the new one at once.
+
+use podwire_tests::{ours, Chain, Node, Pod, GO};
+use serde_json::{json, Value};
+
+/// The pod at `10.1.0.<host>`.
+fn network(path: &str, host: u8, keys: Value) -> Chain {
+    let ipam = json!({"type": "static", "addresses": [{"address": format!("10.1.0.{host}/24"), "gateway": "10.1.0.1"}]});
+    let mut config = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": ipam});
+    for (key, value) in keys.as_object().into_iter().flatten() {
+        config[key] = value.clone();
+    }
+    Chain::new(path, "pods", &[config])
+}
+
+/// An answer within a second: a neighbour that trusts its memory tries for eight before it asks anew.
+fn pings_at_once(node: &Node, from: &Pod, host: &str) -> bool {
+    node.can(&format!("ip netns exec {} ping -q -c 1 -W 1 {host}", from.name))
+}
+
+fn is_announced(node: &Node, pod: &Pod) -> bool {
+    let knob = "cat /proc/sys/net/ipv4/conf/eth0/arp_notify";
+    node.sh(&format!("ip netns exec {} {knob}", pod.name)).trim() == "1"
+}
+
+#[test]
+fn a_pod_with_the_address_of_one_before_it_is_reached_at_once() {
+    let foreign = json!({"args": {"cni": {"mac": "02:00:00:00:01:07"}}});
+    let befores = [(ours(), json!({}), false), (ours(), foreign, true), (GO.into(), json!({}), true)];
+    for (path, keys, announced) in befores {
+        let node = Node::new();
+        let (peer, former, pod) = (node.pod("peer"), node.pod("former"), node.pod("pod"));
+        network(&ours(), 8, json!({})).add(&node, &peer);
+        let chain = network(&path, 9, keys.clone());
+        let result = chain.add(&node, &former);
+        assert!(node.pings(Some(&peer), "10.1.0.9") && node.pings(None, "10.1.0.9"), "{path} {keys}");
+        chain.del(&node, &former, Some(&result));
+        let result = network(&ours(), 9, json!({})).add(&node, &pod);
+        assert!(pings_at_once(&node, &peer, "10.1.0.9"), "{path} {keys}");
+        assert_eq!(result["interfaces"][2]["mac"], "0a:58:0a:01:00:09");
+        assert_eq!(is_announced(&node, &pod), announced, "{path} {keys}");
+    }
+}
+
+#[test]
+fn neighbours_are_told_where_nobody_can_be_asked_what_they_remember() {
+    let node = Node::new();
+    let pod = node.pod("pod");
+    network(&ours(), 9, json!({"isGateway": false})).add(&node, &pod);
+    assert!(is_announced(&node, &pod));
+}
