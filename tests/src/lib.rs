@@ -63,3 +63,13 @@ pub fn types() -> Vec<String> {
     all.sort();
     all
 }
+
+/// The Rust code of the guides is compiled as it stands there.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../docs/plugin-authors.md")]
+    mod plugin_authors {}
+
+    #[doc = include_str!("../../docs/runtime.md")]
+    mod runtime {}
+}

@@ -181,6 +181,26 @@ fn configs_in_the_documents_are_accepted() {
     assert_eq!(accepted.into_iter().collect::<Vec<_>>(), types(), "types that an example shows");
 }
 
+/// Rust in the guides is compiled as it stands, with the library's own examples. README shows parts of the same.
+#[test]
+fn rust_in_the_readme_is_of_examples_that_are_compiled() {
+    let read = |path: &str| Document::read(project(path)).text;
+    let compiled = [read("docs/runtime.md"), read("crates/cni-plugin/src/lib.rs")].concat();
+    let bare = |line: &str| line.trim_start_matches("//!").trim().to_owned();
+    let compiled: BTreeSet<String> = compiled.lines().map(bare).collect();
+    let shown: Vec<_> =
+        Document::read(project("README.md")).blocks().into_iter().filter(|block| block.0 == "rust").collect();
+    assert!(!shown.is_empty());
+    for (_, number, block) in shown {
+        for line in block.lines().map(bare).filter(|line| !line.is_empty()) {
+            assert!(
+                compiled.contains(&line),
+                "README.md:{number}: {line:?} is in no example that is compiled"
+            );
+        }
+    }
+}
+
 #[test]
 fn every_link_leads_somewhere() {
     let mut broken = Vec::new();

@@ -15,7 +15,7 @@
 //!     fn about(&self) -> &'static str { "hello: passes the result on and greets" }
 //!     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
 //!         eprintln!("hello, {}", req.container);
-//!         Ok(req.prev.clone().unwrap_or_default())
+//!         Ok(req.chained()?.clone())
 //!     }
 //!     fn del(&self, _: &Request<'_>) -> Result<()> { Ok(()) }
 //!     fn inspect<'p>(&self, _: &Request<'p>) -> Result<Vec<Finding<'p>>> { Ok(Vec::new()) }

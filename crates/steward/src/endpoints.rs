@@ -138,7 +138,7 @@ impl Endpoints {
         self.book().has_withdrawals = true;
     }
 
-    /// Tells the store of the pods that it does not know of, until there is something more important to do. A record that makes no sense is
+    /// Tells the store of the pods that it does not know of: of one, and of more until there is something more important to do. A record that makes no sense is
     /// told, and stops nobody.
     pub(crate) fn tell(
         &self,
@@ -151,8 +151,8 @@ impl Endpoints {
             book.untold.iter().filter_map(|owner| book.known.get(owner)).cloned().collect()
         };
         let mut refused = Refused::default();
-        for endpoint in untold {
-            if is_needed_elsewhere() {
+        for (number, endpoint) in untold.into_iter().enumerate() {
+            if number > 0 && is_needed_elsewhere() {
                 break;
             }
             let done = publish(store, node, &endpoint);
