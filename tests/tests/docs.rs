@@ -184,10 +184,13 @@ fn configs_in_the_documents_are_accepted() {
 /// Rust in the guides is compiled as it stands, with the library's own examples. README shows parts of the same.
 #[test]
 fn rust_in_the_readme_is_of_examples_that_are_compiled() {
-    let read = |path: &str| Document::read(project(path)).text;
-    let compiled = [read("docs/runtime.md"), read("crates/cni-plugin/src/lib.rs")].concat();
     let bare = |line: &str| line.trim_start_matches("//!").trim().to_owned();
-    let compiled: BTreeSet<String> = compiled.lines().map(bare).collect();
+    let guide = Document::read(project("docs/runtime.md")).blocks().into_iter();
+    let guide = guide.filter(|block| block.0.starts_with("rust")).map(|block| block.2);
+    let library = Document::read(project("crates/cni-plugin/src/lib.rs")).text;
+    let library = library.lines().filter(|line| line.starts_with("//!")).map(bare);
+    let compiled: BTreeSet<String> =
+        guide.flat_map(|block| block.lines().map(bare).collect::<Vec<_>>()).chain(library).collect();
     let shown: Vec<_> =
         Document::read(project("README.md")).blocks().into_iter().filter(|block| block.0 == "rust").collect();
     assert!(!shown.is_empty());

@@ -164,22 +164,29 @@ fn a_sandbox_that_is_deleted_after_its_successor_came_takes_nothing_from_it() {
     assert!(!node.can("ip link show calic440f455693"));
 }
 
+/// Whether an endpoint that is noted on the node has a profile.
+fn has_profile(node: &Node, name: &str) -> bool {
+    node.can(&format!("grep -q 'profiles.*\"{name}\"' {ENDPOINTS}/leases/*.json"))
+}
+
 /// A second network on the interface of a container: Calico adds its profile to the endpoint, and the addresses stay.
-fn join_and_leave(node: &Node) {
+fn join_and_leave(node: &Node, is_served: bool) {
     let (one, other) = (node.pod("one"), node.pod("other"));
     let (first, second) = (network(), Chain { name: "second".into(), ..network() });
     let made = first.add(node, &one);
     let joined = second.add(node, &one);
     assert_eq!((&joined["ips"], &joined["interfaces"]), (&made["ips"], &made["interfaces"]));
     second.check(node, &one, &joined).expect("it is as it was told");
+    assert!(!is_served || has_profile(node, "second"));
     second.del(node, &one, Some(&joined));
+    assert!(!has_profile(node, "second"));
     first.check(node, &one, &made).expect("nothing was taken from it");
     let peer = first.add(node, &other);
     ping(node, &other, &address(&made, false));
     // Again, and the container goes with both.
     second.add(node, &one);
-    second.del(node, &one, None);
     first.del(node, &one, Some(&made));
+    second.del(node, &one, None);
     first.del(node, &other, Some(&peer));
     eventually(node, "nothing is held", |node| {
         [&made, &peer].iter().all(|one| holder(node, &address(one, false)).is_none()) && notes(node) == 0
@@ -191,12 +198,12 @@ fn join_and_leave(node: &Node) {
 fn a_second_network_joins_the_first() {
     let node = node();
     let _steward = serve(&node);
-    join_and_leave(&node);
+    join_and_leave(&node, true);
 }
 
 #[test]
 fn a_second_network_joins_the_first_where_nobody_serves() {
-    join_and_leave(&node());
+    join_and_leave(&node(), false);
 }
 
 #[test]

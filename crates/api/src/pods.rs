@@ -93,9 +93,6 @@ pub struct Endpoint {
     /// How much it may send and receive, by Calico's names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, u64>,
-    /// Whether it is only one more network on an interface that the container has by another one: of its own it has a profile alone.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub is_guest: bool,
     /// In which life of the machine it was connected.
     pub boot: String,
     /// The network namespace in which the node's end of its cable is; 0 if it is not known. See [`network_namespace`].

@@ -16,7 +16,8 @@ use kernel::rt::link;
 use kernel::veth::{self, Pair, Veth};
 use kernel::{detached, sysctl, Host, Link, Undo};
 
-use crate::{cable, lease, masquerade, plumbing};
+use crate::plumbing::{self, Options};
+use crate::{cable, lease, masquerade};
 use config::Conf;
 
 /// The plugin.
@@ -55,8 +56,8 @@ impl Plugin for Bridge {
             // Later plugins and the IPAM daemon find the link in the pod; the address comes last.
             obtain(req, &conf, &mut result, &mut undo)?;
         }
-        let how = identity::choose(req, &conf, &mut node, (&bridge, &result))?;
-        pair.pod_mac = how.mac.unwrap_or(pair.pod_mac);
+        let identity = identity::choose(req, &conf, &mut node, (&bridge, &result))?;
+        pair.pod_mac = identity.mac.unwrap_or(pair.pod_mac);
         result.interfaces = interfaces(req, &conf, &bridge, &pair);
         if conf.macspoofchk {
             port::guard(req, &mut node, &pair, &mut undo)?;
@@ -64,7 +65,8 @@ impl Plugin for Bridge {
         policy::stand(policy, req, &result, &mut undo)?;
         if conf.has_ipam() {
             let inside = pod.glance_at_link(&req.ifname)?;
-            plumbing::configure(&mut pod, &inside, &result, how)?;
+            let options = Options { detect_duplicates: conf.enabledad, mac: identity.mac, announce: false };
+            plumbing::configure(&mut pod, &inside, &result, options)?;
             route(req, &conf, &mut node, (&bridge, &mut result), &mut undo)?;
         } else if !conf.disable_container_interface {
             let inside = pod.glance_at_link(&req.ifname)?;
@@ -72,6 +74,11 @@ impl Plugin for Bridge {
         }
         if !conf.disable_container_interface {
             port::wait_until_it_forwards(&mut node, &pair.host)?;
+            if identity.announce {
+                // Not a moment earlier: a port that does not forward yet drops it.
+                let inside = pod.glance_at_link(&req.ifname)?;
+                plumbing::announce(&mut pod, &inside, pair.pod_mac)?;
+            }
         }
         result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
         undo.keep();

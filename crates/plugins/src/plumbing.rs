@@ -14,7 +14,7 @@ const GROUP_IPV6_ADDRESS: u32 = 9; // RTNLGRP_IPV6_IFADDR, linux/rtnetlink.h
 /// Duplicate address detection takes a second or two.
 const DAD_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How an interface gets its addresses.
+/// How an interface gets its addresses, and by which hardware address others know it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Ask the network whether somebody has an IPv6 address already, and wait for the answer.
@@ -52,9 +52,18 @@ pub fn configure(pod: &mut Host, link: &Link, result: &Attachment, options: Opti
     Ok(())
 }
 
+/// Lets a link that is up tell its neighbours of its IPv4 addresses: it gets the hardware address that it has.
+pub(crate) fn announce(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
+    let mut batch = Batch::new();
+    batch.push(announcing(link));
+    let doing = format!("announce {} at {mac}", link.name);
+    batch.push(link::change(link.index, doing).bytes(attribute::ADDRESS, &mac.0));
+    Ok(pod.route.batch(batch)?)
+}
+
 /// A message that makes a link tell its neighbours when it comes up or gets another hardware address. Sysctls ride in a link message for a tenth
 /// of what a write to /proc/sys costs.
-pub(crate) fn announcing(link: &Link) -> Message {
+fn announcing(link: &Link) -> Message {
     let knob = |m: Message| m.nest(attribute::INET_CONF, |m| m.u32(ARP_NOTIFY, 1));
     link::change(link.index, format!("set arp_notify of {}", link.name))
         .nest(attribute::AF_SPEC, |m| m.nest(libc_inet(), knob))

@@ -70,6 +70,7 @@ impl<'a> Direct<'a> {
                 endpoints::publish(self.store, self.node, endpoint)?;
             }
             Question::Join { endpoint } => {
+                self.carry_out_notes(state);
                 let endpoint = endpoints::join(self.store, self.node, endpoint)?.map(Box::new);
                 return Ok(Answer::Joined { endpoint });
             }

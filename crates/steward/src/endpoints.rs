@@ -151,8 +151,9 @@ impl Endpoints {
             book.untold.iter().filter_map(|owner| book.known.get(owner)).cloned().collect()
         };
         let mut refused = Refused::default();
-        for (number, endpoint) in untold.into_iter().enumerate() {
-            if number > 0 && is_needed_elsewhere() {
+        let mut told = 0;
+        for endpoint in untold {
+            if told > 0 && is_needed_elsewhere() {
                 break;
             }
             let done = publish(store, node, &endpoint);
@@ -160,6 +161,7 @@ impl Endpoints {
                 refused.note(error)?;
                 continue;
             }
+            told += 1;
             let mut book = self.book();
             if book.known.get(&endpoint.owner) == Some(&endpoint) {
                 book.untold.remove(&endpoint.owner);
@@ -178,9 +180,13 @@ impl Endpoints {
         for (path, gone) in notes::read_all::<Endpoint>(&folder) {
             let Ok(gone) = gone else { continue };
             self.forget_moved(&gone.owner);
-            // Its plugin may have found nobody at the door.
-            if let Err(error) = self.see_off(&gone) {
-                warn!(%error, owner = %gone.owner, "a network has left a container, which cannot be noted");
+            match self.see_off_noted(&gone, &path) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => {
+                    warn!(%error, owner = %gone.owner, "a network has left a container, which cannot be noted");
+                    continue;
+                }
             }
             let done = withdraw(store, node, &gone);
             match self.report(&gone, done) {

@@ -120,19 +120,17 @@ pub fn tuning() -> Vec<Case> {
         ),
         kept("a sysctl of the interface", json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}))
             .differs(&[CHECK]),
-        kept("MAC", json!({"mac": mac})).agrees(&[HARDWARE]),
+        kept("MAC", json!({"mac": mac})),
         kept("MTU", json!({"mtu": 1400})),
         kept("promiscuous", json!({"promisc": true})),
         kept("all multicast", json!({"allmulti": true})),
-        kept("everything", json!({"mac": mac, "mtu": 1300, "promisc": true, "allmulti": true}))
-            .agrees(&[HARDWARE]),
-        kept("MAC of the runtime", json!({"runtimeConfig": {"mac": mac}})).agrees(&[HARDWARE]),
+        kept("everything", json!({"mac": mac, "mtu": 1300, "promisc": true, "allmulti": true})),
+        kept("MAC of the runtime", json!({"runtimeConfig": {"mac": mac}})),
         kept("MAC in CNI_ARGS", json!({}))
             .agrees(&[HARDWARE])
             .env("CNI_ARGS", "IgnoreUnknown=1;MAC=02:00:00:00:02:01"),
-        kept("args", json!({"sysctl": {}, "args": {"cni": {"mac": mac, "mtu": 1350, "promisc": true}}}))
-            .agrees(&[HARDWARE]),
-        kept("another folder", json!({"mac": mac, "dataDir": "/run/cni/elsewhere"})).agrees(&[HARDWARE]),
+        kept("args", json!({"sysctl": {}, "args": {"cni": {"mac": mac, "mtu": 1350, "promisc": true}}})),
+        kept("another folder", json!({"mac": mac, "dataDir": "/run/cni/elsewhere"})),
         refused("a sysctl of elsewhere", json!({"sysctl": {"kernel.hostname": "x"}})).fails("kernel"),
         refused("a sysctl that is not there", json!({"sysctl": {"net.nowhere": "1"}})).fails("nowhere"),
         refused("a MAC that is none", json!({"mac": "zz"})).fails("zz").differs(&[FAILED_ADD]),

@@ -13,6 +13,10 @@ use crate::{bandwidth, inspection, lease};
 /// Compares the whole wanted state with the kernel's. What comes first is needed by what follows.
 pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
     let (mut pod, mut node) = (req.pod()?, Host::here()?);
+    if guest::is_guest(req, &mut node, &mut pod)? {
+        // The rest is for the network to look at that the container has the interface by.
+        return inspection::pod_interface(req, &mut pod);
+    }
     let mut findings = Vec::new();
     let inside = pod.find_link(&req.ifname)?;
     if let Some(inside) = &inside {
@@ -25,9 +29,7 @@ pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<
     if inside.is_some() {
         findings.extend(limits(req, conf)?);
     }
-    if !guest::is_guest(req, &mut node, &mut pod)? {
-        findings.extend(addresses(req, conf)?);
-    }
+    findings.extend(addresses(req, conf)?);
     Ok(findings)
 }
 

@@ -9,10 +9,8 @@ use api::blocks::{self, Answer, Question};
 use api::pods::{self, Endpoint, Pod};
 use cni::{code, json, Attachment};
 use cni_plugin::{delegate, Request, Result};
-use kernel::Host;
 use serde_json::Value;
 
-use super::guest;
 use super::wishes::Wishes;
 use crate::calico_ipam::asking::{ask, begin, Asked};
 use crate::calico_ipam::{config, owner, unexpected};
@@ -113,7 +111,7 @@ pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
     if !is_concerned(req) {
         return Ok(());
     }
-    let gone = Endpoint { is_guest: is_guest(req), ..whose(req) };
+    let gone = whose(req);
     match ask(req, Question::Withdraw { endpoint: Box::new(gone.clone()) }) {
         Ok(_) => Ok(()),
         Err(_) => pods::withdraw(Path::new(blocks::STATE), &gone).map_err(|error| {
@@ -121,18 +119,6 @@ pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
             cni::Error::new(code::IO, text).into()
         }),
     }
-}
-
-/// Whether the container is seen to have the interface by another network: then it stays.
-fn is_guest(req: &Request<'_>) -> bool {
-    let seen = || -> Result<bool> {
-        if config::pod(req).is_some() {
-            return Ok(false);
-        }
-        let Some(mut pod) = req.find_pod()? else { return Ok(false) };
-        guest::is_guest(req, &mut Host::here()?, &mut pod)
-    };
-    seen().unwrap_or(false)
 }
 
 /// Pods that are not valid any more are gone. calico-ipam says that when it takes back their addresses.

@@ -13,7 +13,8 @@ use crate::calico_ipam::config;
 /// Joins the network that the container has the interface by. Nothing, if it has none, or has it by this network.
 pub(super) fn join(req: &Request<'_>, node: &mut Host, pod: &mut Host) -> Result<Option<Attachment>> {
     // A glance waits for nobody, and most have nothing there.
-    if pod.glance_at_link(&req.ifname).is_err() || !is_guest(req, node, pod)? {
+    let may_be = is_container(req) && pod.glance_at_link(&req.ifname).is_ok();
+    if !may_be || !is_guest(req, node, pod)? {
         return Ok(None);
     }
     let Some(endpoint) = cluster::join(req)? else { return Ok(None) };
@@ -32,11 +33,16 @@ pub(super) fn join(req: &Request<'_>, node: &mut Host, pod: &mut Host) -> Result
 
 /// Whether the container, which is no pod, has the interface by another network.
 pub(super) fn is_guest(req: &Request<'_>, node: &mut Host, pod: &mut Host) -> Result<bool> {
-    if config::pod(req).is_some() || !cluster::is_concerned(req) {
+    if !is_container(req) {
         return Ok(false);
     }
     match pod.find_link(&req.ifname)?.filter(|link| link.kind == "veth") {
         Some(inside) => cable::is_anothers(req, node, &inside),
         None => Ok(false),
     }
+}
+
+/// Whether it is a container of a cluster that knows no pods.
+fn is_container(req: &Request<'_>) -> bool {
+    config::pod(req).is_none() && cluster::is_concerned(req)
 }

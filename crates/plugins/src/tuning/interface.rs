@@ -3,11 +3,10 @@
 use cni_plugin::{Context, Result};
 use kernel::rt::link::{self, attribute as a};
 use kernel::rt::{address, route};
-use kernel::{Host, Link, Mac};
+use kernel::{sysctl, Host, Link, Mac};
 use netlink::Batch;
 
 use super::settings::LinkSettings;
-use crate::plumbing;
 
 const EBUSY: i32 = 16;
 
@@ -18,7 +17,7 @@ pub fn change(pod: &mut Host, name: &str, wanted: &LinkSettings) -> Result<()> {
     }
     let link = pod.get_link(name).doing(|| "interface in the pod".into())?;
     if let Some(mac) = wanted.mac.filter(|mac| mac.0[..] != link.mac[..]) {
-        change_mac(pod, &link, mac)?;
+        announced(pod, name, |pod| change_mac(pod, &link, mac))?;
     }
     let mut batch = Batch::new();
     let mut flag = |on: Option<bool>, mask: u32, what: &str| {
@@ -42,13 +41,24 @@ pub fn change(pod: &mut Host, name: &str, wanted: &LinkSettings) -> Result<()> {
     }
 }
 
+/// Whoever knows the pod by the hardware address that it has is to learn of the change: the kernel tells them while this sysctl is set.
+fn announced(pod: &mut Host, name: &str, change: impl FnOnce(&mut Host) -> Result<()>) -> Result<()> {
+    let knob = format!("net/ipv4/conf/{name}/arp_notify");
+    let is_silent = pod.run(|| sysctl::read(&knob))?.is_ok_and(|value| value == "0");
+    if !is_silent {
+        return change(pod);
+    }
+    pod.run(|| sysctl::set_if_there(&knob, "1"))??;
+    let changed = change(pod);
+    pod.run(|| sysctl::set_if_there(&knob, "0"))??;
+    changed
+}
+
 /// Most drivers, veth among them, take a new hardware address while they run. One that is busy is taken down
 /// for it, which costs the interface its routes and IPv6 addresses: they are put back.
 fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     let set =
         || link::change(link.index, format!("set MAC of {} to {mac}", link.name)).bytes(a::ADDRESS, &mac.0);
-    // Whoever knows the pod by the address that it has is to learn the new one.
-    pod.route.request(plumbing::announcing(link))?;
     match pod.route.request(set()) {
         Err(error) if error.errno() == Some(EBUSY) && link.is_up() => {}
         other => return Ok(other?),

@@ -1,12 +1,15 @@
 //! One more network of a container on an interface that it has by another one: a guest of that network's endpoint.
 //!
-//! Calico knows this where there are no pods. The container keeps its addresses, and the guest's profile is added to the endpoint's.
+//! Calico knows this where there are no pods. The container keeps its addresses, and the guest's profile stands behind the one of the network that the
+//! container has its interface by.
 
 use std::net::IpAddr;
+use std::path::Path;
 
-use api::pods::Endpoint;
+use api::pods::{self, Endpoint};
+use api::{notes, Owner};
 use ipam::blocks::Error as Blocks;
-use ipam::store::{Store, StoreError};
+use ipam::store::{Entry, Store, StoreError};
 use ipnet::IpNet;
 use serde_json::{json, Value};
 
@@ -17,19 +20,22 @@ use crate::Error;
 impl Book {
     /// The endpoint that the container of a guest has by another network.
     fn host(&self, guest: &Endpoint) -> Option<&Endpoint> {
-        let place = |one: &Endpoint| (one.owner.container.clone(), one.owner.ifname.clone());
-        let is_host = |one: &&Endpoint| {
-            one.pod.is_empty() && place(one) == place(guest) && one.owner.network != guest.owner.network
-        };
-        self.known.values().find(is_host).filter(|_| guest.pod.is_empty())
+        if !guest.pod.is_empty() || self.known.contains_key(&guest.owner) {
+            return None;
+        }
+        let place =
+            |owner: &Owner| owner.container == guest.owner.container && owner.ifname == guest.owner.ifname;
+        self.known.values().find(|one| one.pod.is_empty() && place(&one.owner))
     }
 }
 
 impl Endpoints {
-    /// Adds the guest's profile to the endpoint of its container, which is told to others again.
+    /// Adds the guest's profile to the endpoint of its container, which is told to others again. That it was gone once counts no longer.
     pub(crate) fn join(&self, guest: &Endpoint) -> Result<Option<Endpoint>, Error> {
         let mut book = self.book();
         let Some(mut host) = book.host(guest).cloned() else { return Ok(None) };
+        let note = notes::released(&pods::endpoints(&self.state)).join(notes::file_name(&guest.owner));
+        let _ = std::fs::remove_file(note);
         if !host.profiles.contains(&guest.owner.network) {
             host.profiles.push(guest.owner.network.clone());
             self.enter(&mut book, &host)?;
@@ -37,13 +43,27 @@ impl Endpoints {
         Ok(Some(host))
     }
 
-    /// Takes the guest's profile away again. Whether it was one.
+    /// Takes the guest's profile away again. Whether it was one, or would have been: another network has the interface.
     pub(super) fn see_off(&self, guest: &Endpoint) -> Result<bool, Error> {
         let mut book = self.book();
-        let is_joined = |host: &&Endpoint| host.profiles.contains(&guest.owner.network);
-        let Some(mut host) = book.host(guest).filter(is_joined).cloned() else { return Ok(false) };
-        host.profiles.retain(|one| *one != guest.owner.network);
-        self.enter(&mut book, &host).map(|()| true)
+        let Some(mut host) = book.host(guest).cloned() else { return Ok(false) };
+        if host.profiles.contains(&guest.owner.network) {
+            host.profiles.retain(|one| *one != guest.owner.network);
+            self.enter(&mut book, &host)?;
+        }
+        Ok(true)
+    }
+
+    /// The same for a guest that has left while nobody listened, unless it has joined again since: then its note is gone.
+    pub(super) fn see_off_noted(&self, guest: &Endpoint, note: &Path) -> Result<bool, Error> {
+        if !note.exists() {
+            return Ok(true);
+        }
+        let was_guest = self.see_off(guest)?;
+        if was_guest {
+            let _ = std::fs::remove_file(note);
+        }
+        Ok(was_guest)
     }
 
     /// The guests that are of a network.
@@ -54,8 +74,8 @@ impl Endpoints {
                 && one.profiles.iter().any(|profile| profile == network)
         };
         let guest = |host: &Endpoint| {
-            let owner = api::Owner { network: network.to_owned(), ..host.owner.clone() };
-            Endpoint { owner, is_guest: true, ..Endpoint::default() }
+            let owner = Owner { network: network.to_owned(), ..host.owner.clone() };
+            Endpoint { owner, ..Endpoint::default() }
         };
         self.book().known.values().filter(is_host).map(guest).collect()
     }
@@ -64,52 +84,48 @@ impl Endpoints {
 /// Adds the guest's profile to the endpoint of its container in the store. What that endpoint is, or nothing, if there is none or it is the guest's own.
 pub(crate) fn join(store: &dyn Store, node: &str, guest: &Endpoint) -> Result<Option<Endpoint>, Blocks> {
     let network = &guest.owner.network;
-    let joining = Endpoint { profiles: vec![network.clone()], ..guest.clone() };
-    ensure_profile(store, &joining, false)?;
-    let object = change(store, node, guest, |profiles| {
-        let is_new = !profiles.contains(network);
-        profiles.extend(is_new.then(|| network.clone()));
-        is_new
-    })?;
-    Ok(object.map(|object| read(&object, guest)))
-}
-
-/// Takes the guest's profile away again.
-pub(super) fn leave(store: &dyn Store, node: &str, guest: &Endpoint) -> Result<(), Blocks> {
-    change(store, node, guest, |profiles| {
-        let before = profiles.len();
-        profiles.retain(|one| *one != guest.owner.network);
-        profiles.len() < before
-    })
-    .map(drop)
-}
-
-/// Changes the profiles of the endpoint of the guest's container. The endpoint, if there was something to change.
-fn change(
-    store: &dyn Store,
-    node: &str,
-    guest: &Endpoint,
-    edit: impl Fn(&mut Vec<String>) -> bool,
-) -> Result<Option<Value>, Blocks> {
     let Some((_, key)) = of(guest, node) else { return Ok(None) };
     for _ in 0..TRIES {
         let Some(there) = store.get(&key)? else { return Ok(None) };
-        let mut object = decode(&there)?;
+        let object = decode(&there)?;
         let mut profiles = texts(&object["spec"]["profiles"]);
-        if !edit(&mut profiles) {
-            return Ok(None);
+        match profiles.iter().position(|one| one == network) {
+            Some(0) => return Ok(None),
+            Some(_) => return Ok(Some(read(&object, guest))),
+            None => profiles.push(network.clone()),
         }
-        object["spec"]["profiles"] = json!(profiles);
-        let bytes = ipam::blocks::encode_as_go(&object)
-            .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
-        match store.update(&key, &bytes, there.revision) {
-            Ok(_) => return Ok(Some(object)),
-            Err(StoreError::Changed { .. } | StoreError::Exists { .. }) => {}
-            Err(StoreError::Missing { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        ensure_profile(store, &Endpoint { profiles: vec![network.clone()], ..guest.clone() }, false)?;
+        if set_profiles(store, &there, object.clone(), &profiles)? {
+            return Ok(Some(Endpoint { profiles, ..read(&object, guest) }));
         }
     }
-    Err(Blocks::Busy { what: format!("changing the profiles of {key}") })
+    Err(Blocks::Busy { what: format!("joining {key}") })
+}
+
+/// The profiles of a container's endpoint without that of a network which is only a guest there.
+pub(super) fn without_guest(object: &Value, network: &str) -> Option<Vec<String>> {
+    let mut profiles = texts(&object["spec"]["profiles"]);
+    let place = profiles.iter().position(|one| one == network).filter(|place| *place > 0)?;
+    profiles.remove(place);
+    Some(profiles)
+}
+
+/// Writes other profiles into an endpoint, unless somebody else was faster: whether it was done.
+pub(super) fn set_profiles(
+    store: &dyn Store,
+    there: &Entry,
+    mut object: Value,
+    profiles: &[String],
+) -> Result<bool, Blocks> {
+    let wrong = |why: String| Blocks::Malformed { key: there.key.clone(), why };
+    let spec = object.get_mut("spec").and_then(Value::as_object_mut);
+    spec.ok_or_else(|| wrong("spec is no object".into()))?.insert("profiles".into(), json!(profiles));
+    let bytes = ipam::blocks::encode_as_go(&object).map_err(|error| wrong(error.to_string()))?;
+    match store.update(&there.key, &bytes, there.revision) {
+        Ok(_) => Ok(true),
+        Err(StoreError::Changed { .. } | StoreError::Exists { .. } | StoreError::Missing { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn texts(list: &Value) -> Vec<String> {

@@ -8,7 +8,7 @@ use ipam::store::{Entry, Store, StoreError};
 use serde_json::Value;
 use tracing::warn;
 
-use super::guests::leave;
+use super::guests::{set_profiles, without_guest};
 use super::name::Name;
 use super::record;
 
@@ -52,9 +52,6 @@ pub(crate) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Res
 
 /// Tells that a pod is gone, unless the object is another sandbox's by now.
 pub(crate) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result<(), Blocks> {
-    if gone.is_guest {
-        return leave(store, node, gone);
-    }
     let Some((name, key)) = of(gone, node) else { return Ok(()) };
     for _ in 0..TRIES {
         let (name, there) = find(store, &name, &key)?;
@@ -68,6 +65,13 @@ pub(crate) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result
             || differs(&object["metadata"]["uid"], &gone.known.uid);
         if is_anothers {
             return Ok(());
+        }
+        let is_guests = |left: &Vec<String>| !name.is_pod() && !left.is_empty();
+        if let Some(left) = without_guest(&object, &gone.owner.network).filter(is_guests) {
+            match set_profiles(store, &there, object, &left)? {
+                true => return Ok(()),
+                false => continue,
+            }
         }
         match store.delete(&name.key().unwrap_or_else(|| key.clone()), there.revision) {
             Ok(()) | Err(StoreError::Missing { .. }) => return Ok(()),

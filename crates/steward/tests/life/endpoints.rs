@@ -245,7 +245,7 @@ impl Cluster {
 fn a_network_joins_the_endpoint_of_another_and_leaves_it() {
     let cluster = Cluster::new("endpoint-guest", pool());
     let steward = cluster.steward("node1");
-    let guest = || api::pods::Endpoint { is_guest: true, ..container("other") };
+    let guest = || container("other");
     assert_eq!(steward.join(&guest()).unwrap(), None);
     steward.publish(&container("net")).unwrap();
     let joined = steward.join(&guest()).unwrap().unwrap();
@@ -260,6 +260,13 @@ fn a_network_joins_the_endpoint_of_another_and_leaves_it() {
     eventually("both are told again", || cluster.profiles() == both);
     steward.collect("other", &[]).unwrap();
     eventually("the stale one is gone", alone);
+    // A network that was never there takes nothing with it.
+    steward.withdraw(&container("stranger")).unwrap();
+    eventually("all is told", || steward.state().untold == 0);
+    assert!(alone());
+    steward.join(&guest()).unwrap();
+    steward.withdraw(&container("net")).unwrap();
+    eventually("the first takes everything with it", || cluster.profiles().is_none());
 }
 
 #[test]
@@ -274,7 +281,7 @@ fn a_network_that_left_while_nobody_listened_is_taken_from_the_endpoint() {
         ..container("net")
     };
     notes::write(&folder, &notes::file_name(&host.owner), &host).unwrap();
-    let guest = api::pods::Endpoint { is_guest: true, ..container("other") };
+    let guest = container("other");
     api::pods::withdraw(&state, &guest).unwrap();
     let steward = cluster.steward("node1");
     let is_alone = || cluster.profiles().as_deref() == Some(r#"["net"]"#);
@@ -297,7 +304,10 @@ fn a_network_joins_where_nobody_owns_the_blocks() {
     // By its own network it does not join.
     let again = ask(&Question::Join { endpoint: Box::new(container("net")) });
     assert_eq!(again, Answer::Joined { endpoint: None });
-    let guest = api::pods::Endpoint { is_guest: true, ..container("other") };
+    // An ADD that is tried again has joined already.
+    let Answer::Joined { endpoint: Some(again) } = join() else { panic!("nothing to join") };
+    assert_eq!((again.profiles.len(), &again.addresses), (2, &joined.addresses));
+    let guest = container("other");
     assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(guest) }), Answer::Done);
     assert_eq!(cluster.profiles().as_deref(), Some(r#"["net"]"#));
     assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(container("net")) }), Answer::Done);
