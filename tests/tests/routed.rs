@@ -166,7 +166,7 @@ fn a_sandbox_that_is_deleted_after_its_successor_came_takes_nothing_from_it() {
 
 /// Whether an endpoint that is noted on the node has a profile.
 fn has_profile(node: &Node, name: &str) -> bool {
-    node.can(&format!("grep -q 'profiles.*\"{name}\"' {ENDPOINTS}/leases/*.json"))
+    node.can(&format!("grep -h -A3 profiles {ENDPOINTS}/leases/*.json | grep -q '\"{name}\"'"))
 }
 
 /// A second network on the interface of a container: Calico adds its profile to the endpoint, and the addresses stay.
