@@ -88,10 +88,21 @@ where
 {
     visitor.set_read_timeout(Some(SHORT))?;
     visitor.set_write_timeout(Some(SHORT))?;
-    // Who says nothing has only looked whether anybody is there.
-    match line::hear(visitor).transpose() {
-        None => Ok(()),
-        Some(question) => line::send(visitor, &answer(question)),
+    let mut has_answered = false;
+    loop {
+        let question = match line::hear(visitor) {
+            // Who says nothing has only looked whether anybody is there, or has no more to ask.
+            Ok(None) => return Ok(()),
+            Err(_) if has_answered => return Ok(()),
+            Ok(Some(question)) => Ok(question),
+            Err(error) => Err(error),
+        };
+        let makes_sense = question.is_ok();
+        line::send(visitor, &answer(question))?;
+        if !makes_sense {
+            return Ok(());
+        }
+        has_answered = true;
     }
 }
 
@@ -125,7 +136,13 @@ mod tests {
         for _ in 0..MANY {
             assert_eq!(ask(), Answer::Done);
         }
-        assert_eq!(rest.load(Ordering::SeqCst), 2 * MANY);
+        // Who has more to ask stays on the line.
+        let first = line::begin(&path, &Question::Ping, Duration::from_secs(20)).unwrap();
+        let (answer, line) = first.answer_and_stay().unwrap();
+        let (more, line) = line.begin(&Question::Ping).unwrap().answer_and_stay().unwrap();
+        assert_eq!((answer, more), (Answer::Done, Answer::Done));
+        drop(line);
+        assert_eq!(rest.load(Ordering::SeqCst), 2 * MANY + 2);
         // Who has answered may still be on the way to the door, or from it.
         let waiting = || {
             let names = fs::read_dir("/proc/self/task").unwrap().flatten();

@@ -1,4 +1,4 @@
-//! A line of JSON goes in, a line of JSON comes back, and that was it.
+//! A line of JSON goes in, a line of JSON comes back. Who has more to ask may stay on the line.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::marker::PhantomData;
@@ -39,11 +39,28 @@ pub struct Asked<A> {
     answer: PhantomData<A>,
 }
 
+/// A line on which something was answered.
+#[derive(Debug)]
+pub struct Line(UnixStream);
+
+impl Line {
+    /// Asks something else. To call anew would cost the other side one more waking up.
+    pub fn begin<Q: Question>(self, question: &Q) -> io::Result<Asked<Q::Answer>> {
+        send(&self.0, question)?;
+        Ok(Asked { stream: self.0, answer: PhantomData })
+    }
+}
+
 impl<A: DeserializeOwned> Asked<A> {
     /// Waits for the answer.
     pub fn answer(self) -> io::Result<A> {
+        self.answer_and_stay().map(|(answer, _)| answer)
+    }
+
+    /// The same, and the line stays open.
+    pub fn answer_and_stay(self) -> io::Result<(A, Line)> {
         match hear(&self.stream) {
-            Ok(Some(answer)) => Ok(answer),
+            Ok(Some(answer)) => Ok((answer, Line(self.stream))),
             Ok(None) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer")),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 Err(io::Error::new(error.kind(), "what listens there is not Podwire's daemon"))

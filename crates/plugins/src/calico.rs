@@ -28,6 +28,7 @@ use kernel::{detached, sysctl, Host, Link, Mac, Undo};
 use netlink::Batch;
 use wishes::Wishes;
 
+use crate::calico_ipam::Given;
 use crate::lease::{self, Lease};
 use crate::{bandwidth, cable, plumbing};
 
@@ -77,7 +78,7 @@ impl Plugin for Calico {
             undo.push(move || veth::remove(&end));
         }
         let leased = lease.obtain(&asked, &mut undo).map_err(|error| wishes.explain(error));
-        let (pair, mut result) = (connected?, leased?);
+        let (pair, Given { lease: mut result, line }) = (connected?, leased?);
         shorten(&mut result);
         let (v4, v6) = families(&result);
         sysctl::forward(v4, v6).doing(|| "could not enable IP forwarding".into())?;
@@ -88,7 +89,7 @@ impl Plugin for Calico {
         result.interfaces = cable::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| (ip.interface, ip.gateway) = (Some(1), None));
 
-        let asked = cluster::publish(req, &result, known, &wishes)?;
+        let asked = cluster::publish(req, line, &result, (known, &wishes))?;
         let connected = policy::stand(policy, req, &result, &mut undo)
             .and_then(|()| wire_pod(req, &conf, &mut pod, &result))
             .and_then(|()| wire_node(&mut node, &pair, &result));

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::blocks::{self, Answer, Question, Wish};
+use api::line::Line;
 use api::Owner;
 use cni::{code, Attachment, Ip, Route};
 use cni_plugin::{Finding, Plugin, Request, Result};
@@ -35,7 +36,7 @@ impl Plugin for CalicoIpam {
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        begin(req)?.answer(req)
+        Ok(begin(req)?.answer(req)?.lease)
     }
 
     /// It succeeds whatever the datastore does: what cannot be released now is noted.
@@ -86,6 +87,12 @@ pub(crate) struct Awaited {
     is_explicit: bool,
 }
 
+/// What was given, and the line to who gave it, if he is still there.
+pub(crate) struct Given {
+    pub(crate) lease: Attachment,
+    pub(crate) line: Option<Line>,
+}
+
 /// Asks for a pod's addresses, and goes on with something else until they are needed.
 pub(crate) fn begin(req: &Request<'_>) -> Result<Awaited> {
     let wish = config::wish(req)?;
@@ -97,10 +104,12 @@ pub(crate) fn begin(req: &Request<'_>) -> Result<Awaited> {
 
 impl Awaited {
     /// Waits for them.
-    pub(crate) fn answer(self, req: &Request<'_>) -> Result<Attachment> {
-        match self.asked.answer(req)? {
-            Answer::Given { addresses } => Ok(result(&addresses, self.is_explicit)),
-            other => Err(unexpected(&other)),
+    pub(crate) fn answer(self, req: &Request<'_>) -> Result<Given> {
+        match self.asked.answer_and_stay(req)? {
+            (Answer::Given { addresses }, line) => {
+                Ok(Given { lease: result(&addresses, self.is_explicit), line })
+            }
+            (other, _) => Err(unexpected(&other)),
         }
     }
 }

@@ -7,7 +7,7 @@ use cni_plugin::{delegate, Error, Finding, Request, Result};
 use ipnet::IpNet;
 use kernel::Undo;
 
-use crate::calico_ipam::{self, Awaited};
+use crate::calico_ipam::{self, Awaited, Given};
 
 /// Asks the IPAM plugin for addresses; they are given back if the ADD does not come to its end.
 pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
@@ -43,13 +43,13 @@ pub(crate) fn begin<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Lea
 
 impl Lease {
     /// The addresses; they are given back if the ADD does not come to its end. To be called whatever else has failed: who was asked gives them.
-    pub(crate) fn obtain<'a>(self, req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
+    pub(crate) fn obtain<'a>(self, req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Given> {
         match self {
-            Lease::Here(lease) => Ok(lease),
+            Lease::Here(lease) => Ok(Given { lease, line: None }),
             Lease::Awaited(awaited) => {
-                let lease = awaited.answer(req)?;
+                let given = awaited.answer(req)?;
                 undo.push(move || drop(release(req)));
-                filled(lease, kind(req)?)
+                Ok(Given { lease: filled(given.lease, kind(req)?)?, ..given })
             }
         }
     }

@@ -24,6 +24,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Without anything to do, it looks this often whether pools have changed.
 const ROUND: Duration = Duration::from_secs(60);
+/// So long it lets work come together, unless a pod waits: what comes within it goes to the store in one write, and the one who brought it has the
+/// processors for himself.
+const GATHER: Duration = Duration::from_millis(10);
 /// After its start it looks this soon: plugins that found nobody at the door may have left notes while it was being opened.
 const SOON: Duration = Duration::from_secs(2);
 
@@ -89,6 +92,7 @@ impl Clerk {
                     }
                     let rest = if self.has_settled { ROUND } else { SOON };
                     self.has_settled |= self.desk.await_work(rest);
+                    self.desk.gather(GATHER);
                 }
                 Err(error) => {
                     // What was written and not answered is in the store's stock, and not in ours.

@@ -290,6 +290,11 @@ impl Desk {
         drop(self.work.wait_timeout_while(self.papers(), at_most, |papers| papers.orders.len() <= known));
     }
 
+    /// Waits for more work, or until somebody waits for an address.
+    pub(crate) fn gather(&self, at_most: Duration) {
+        drop(self.work.wait_timeout_while(self.papers(), at_most, |papers| papers.orders.is_empty()));
+    }
+
     /// Whether somebody waits for an address.
     pub(crate) fn has_orders(&self) -> bool {
         !self.papers().orders.is_empty()

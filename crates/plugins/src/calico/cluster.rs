@@ -6,13 +6,14 @@
 use std::path::Path;
 
 use api::blocks::{self, Answer, Question};
+use api::line::Line;
 use api::pods::{self, Endpoint, Pod};
 use cni::{code, json, Attachment};
 use cni_plugin::{delegate, Request, Result};
 use serde_json::Value;
 
 use super::wishes::Wishes;
-use crate::calico_ipam::asking::{ask, begin, Asked};
+use crate::calico_ipam::asking::{ask, begin_on, Asked};
 use crate::calico_ipam::{config, owner, unexpected};
 
 /// Whether the network is part of a cluster.
@@ -57,9 +58,9 @@ fn profiles(req: &Request<'_>, namespace: &str, account: &str) -> Vec<String> {
 /// Lets others know of the pod, while it is still being connected: somebody else writes it down meanwhile. [`published`] waits for that.
 pub(super) fn publish(
     req: &Request<'_>,
+    line: Option<Line>,
     made: &Attachment,
-    known: Option<Pod>,
-    wishes: &Wishes,
+    (known, wishes): (Option<Pod>, &Wishes),
 ) -> Result<Option<Asked>> {
     if !is_concerned(req) {
         return Ok(None);
@@ -81,14 +82,14 @@ pub(super) fn publish(
         namespace_of_cable: pods::network_namespace(),
         ..this
     };
-    begin(req, Question::Publish { endpoint: Box::new(endpoint) }).map(Some)
+    begin_on(req, line, Question::Publish { endpoint: Box::new(endpoint) }).map(Some)
 }
 
 /// Waits until it is noted on this node; the cluster is told afterwards. Where nobody does that, it is told now. If the pod could not be connected after
 /// all, nobody is to know of it.
 pub(super) fn published(req: &Request<'_>, asked: Option<Asked>, connected: Result<()>) -> Result<()> {
     match (asked, connected) {
-        (Some(asked @ Asked::AtTheDoor(..)), Err(error)) => {
+        (Some(asked @ (Asked::AtTheDoor(..) | Asked::OnTheLine(..))), Err(error)) => {
             let _ = asked.answer(req);
             let _ = withdraw(req);
             Err(error)

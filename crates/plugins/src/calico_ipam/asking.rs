@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use api::blocks::{Answer, Question, DOOR};
-use api::line;
+use api::line::{self, Line};
 use cni::{code, json};
 use cni_plugin::{Request, Result};
 use serde_json::Value;
@@ -34,22 +34,44 @@ pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Asked> {
     }
 }
 
+/// The same of somebody who has just answered, if he stayed on the line. An agent of an earlier version does not: he is called anew.
+pub(crate) fn begin_on(req: &Request<'_>, line: Option<Line>, question: Question) -> Result<Asked> {
+    match line.map(|line| line.begin(&question)) {
+        Some(Ok(asked)) => Ok(Asked::OnTheLine(asked, Box::new(question))),
+        _ => begin(req, question),
+    }
+}
+
 /// A question whose answer was not heard yet.
 pub(crate) enum Asked {
     AtTheDoor(PathBuf, line::Asked<Answer>),
+    OnTheLine(line::Asked<Answer>, Box<Question>),
     ByTool(Box<Question>),
 }
 
 impl Asked {
     /// The answer, or a CNI error of a no.
     pub(crate) fn answer(self, req: &Request<'_>) -> Result<Answer> {
-        let answer = match self {
-            Asked::AtTheDoor(door, asked) => asked.answer().map_err(|error| silent(&door, &error))?,
-            Asked::ByTool(question) => by_tool(req, &question)?,
+        self.answer_and_stay(req).map(|(answer, _)| answer)
+    }
+
+    /// The same, and the line on which more can be asked, if there is one.
+    pub(crate) fn answer_and_stay(self, req: &Request<'_>) -> Result<(Answer, Option<Line>)> {
+        let (answer, line) = match self {
+            Asked::AtTheDoor(door, asked) => {
+                let (answer, line) = asked.answer_and_stay().map_err(|error| silent(&door, &error))?;
+                (answer, Some(line))
+            }
+            Asked::OnTheLine(asked, question) => match asked.answer_and_stay() {
+                Ok((answer, line)) => (answer, Some(line)),
+                // He has hung up before he heard it.
+                Err(_) => return begin(req, *question)?.answer_and_stay(req),
+            },
+            Asked::ByTool(question) => (by_tool(req, &question)?, None),
         };
         match answer {
             Answer::Failed { code, msg, hint } => Err(cni::Error::new(code, msg).with_details(hint).into()),
-            answer => Ok(answer),
+            answer => Ok((answer, line)),
         }
     }
 }
