@@ -44,7 +44,7 @@ pub struct Asked<A> {
 pub struct Line(UnixStream);
 
 impl Line {
-    /// Asks something else. To call anew would cost the other side one more waking up.
+    /// Asks something else, now that the answer before was heard. To call anew would cost the other side one more waking up.
     pub fn begin<Q: Question>(self, question: &Q) -> io::Result<Asked<Q::Answer>> {
         send(&self.0, question)?;
         Ok(Asked { stream: self.0, answer: PhantomData })

@@ -71,11 +71,15 @@ impl<'a> Direct<'a> {
             }
             Question::Join { endpoint } => {
                 self.carry_out_notes(state);
-                let endpoint = endpoints::join(self.store, self.node, endpoint)?.map(Box::new);
-                return Ok(Answer::Joined { endpoint });
+                let joined = endpoints::join(self.store, self.node, endpoint)?;
+                if joined.is_some() {
+                    endpoints::revise_note(state, endpoint, true).map_err(Error::file("note in", state))?;
+                }
+                return Ok(Answer::Joined { endpoint: joined.map(Box::new) });
             }
             Question::Withdraw { endpoint } => {
                 endpoints::withdraw(self.store, self.node, endpoint)?;
+                endpoints::revise_note(state, endpoint, false).map_err(Error::file("note in", state))?;
                 self.carry_out_notes(state);
             }
             // They are not asked of the store.

@@ -22,13 +22,16 @@ use ipam::blocks::Error as Blocks;
 use ipam::store::Store;
 use tracing::{error, warn};
 
-pub(crate) use guests::join;
+pub(crate) use guests::{join, revise_note};
 pub(crate) use telling::{publish, withdraw};
 
 use crate::Error;
 
 /// So long it goes on past refusals.
 const ENOUGH: Duration = Duration::from_secs(5);
+
+/// So long it does although pods wait for an address.
+const A_WHILE: Duration = Duration::from_millis(200);
 
 /// The endpoints of a node.
 pub(crate) struct Endpoints {
@@ -153,7 +156,7 @@ impl Endpoints {
         let mut refused = Refused::default();
         let mut told = 0;
         for endpoint in untold {
-            if told > 0 && is_needed_elsewhere() {
+            if (told > 0 || refused.is_long()) && is_needed_elsewhere() {
                 break;
             }
             let done = publish(store, node, &endpoint);
@@ -229,6 +232,11 @@ impl Refused {
             true => Ok(()),
             false => Err(first.clone()),
         }
+    }
+
+    /// Whether the store has been saying no for longer than a pod should wait.
+    fn is_long(&self) -> bool {
+        self.0.as_ref().is_some_and(|(_, since)| since.elapsed() > A_WHILE)
     }
 
     fn told(self) -> Result<(), Blocks> {

@@ -90,7 +90,7 @@ pub(super) fn publish(
 pub(super) fn published(req: &Request<'_>, asked: Option<Asked>, connected: Result<()>) -> Result<()> {
     match (asked, connected) {
         (Some(asked @ (Asked::AtTheDoor(..) | Asked::OnTheLine(..))), Err(error)) => {
-            let _ = asked.answer(req);
+            asked.settle();
             let _ = withdraw(req);
             Err(error)
         }

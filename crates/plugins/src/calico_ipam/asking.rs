@@ -55,6 +55,14 @@ impl Asked {
         self.answer_and_stay(req).map(|(answer, _)| answer)
     }
 
+    /// Waits until it was heard, whatever is answered. The tool was not asked yet, and is not.
+    pub(crate) fn settle(self) {
+        match self {
+            Asked::AtTheDoor(_, asked) | Asked::OnTheLine(asked, _) => drop(asked.answer()),
+            Asked::ByTool(_) => {}
+        }
+    }
+
     /// The same, and the line on which more can be asked, if there is one.
     pub(crate) fn answer_and_stay(self, req: &Request<'_>) -> Result<(Answer, Option<Line>)> {
         let (answer, line) = match self {
@@ -65,7 +73,8 @@ impl Asked {
             Asked::OnTheLine(asked, question) => match asked.answer_and_stay() {
                 Ok((answer, line)) => (answer, Some(line)),
                 // He has hung up before he heard it.
-                Err(_) => return begin(req, *question)?.answer_and_stay(req),
+                Err(error) if has_hung_up(&error) => return begin(req, *question)?.answer_and_stay(req),
+                Err(error) => return Err(silent(&door(req), &error)),
             },
             Asked::ByTool(question) => (by_tool(req, &question)?, None),
         };
@@ -74,6 +83,10 @@ impl Asked {
             answer => Ok((answer, line)),
         }
     }
+}
+
+fn has_hung_up(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
 fn door(req: &Request<'_>) -> PathBuf {

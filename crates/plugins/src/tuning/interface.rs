@@ -48,9 +48,10 @@ fn announced(pod: &mut Host, name: &str, change: impl FnOnce(&mut Host) -> Resul
     if !is_silent {
         return change(pod);
     }
-    pod.run(|| sysctl::set_if_there(&knob, "1"))??;
+    // To tell is a courtesy, and no reason to fail.
+    let _ = pod.run(|| sysctl::write(&knob, "1"))?;
     let changed = change(pod);
-    pod.run(|| sysctl::set_if_there(&knob, "0"))??;
+    let _ = pod.run(|| sysctl::write(&knob, "0"))?;
     changed
 }
 

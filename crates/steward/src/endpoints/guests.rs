@@ -3,8 +3,9 @@
 //! Calico knows this where there are no pods. The container keeps its addresses, and the guest's profile stands behind the one of the network that the
 //! container has its interface by.
 
+use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use api::pods::{self, Endpoint};
 use api::{notes, Owner};
@@ -29,13 +30,32 @@ impl Book {
     }
 }
 
+/// Where an endpoint of this node is noted, and where it is noted that it is gone.
+fn noted(state: &Path, owner: &Owner) -> PathBuf {
+    notes::leases(&pods::endpoints(state)).join(notes::file_name(owner))
+}
+
+fn noted_gone(state: &Path, owner: &Owner) -> PathBuf {
+    notes::released(&pods::endpoints(state)).join(notes::file_name(owner))
+}
+
 impl Endpoints {
+    /// The endpoint that the container of a guest has by another network. One that a plugin has moved, since it found nobody at the door, is none any more.
+    fn host(&self, book: &mut Book, guest: &Endpoint) -> Option<Endpoint> {
+        let host = book.host(guest).cloned()?;
+        if noted(&self.state, &host.owner).exists() {
+            return Some(host);
+        }
+        book.known.remove(&host.owner);
+        book.untold.remove(&host.owner);
+        None
+    }
+
     /// Adds the guest's profile to the endpoint of its container, which is told to others again. That it was gone once counts no longer.
     pub(crate) fn join(&self, guest: &Endpoint) -> Result<Option<Endpoint>, Error> {
         let mut book = self.book();
-        let Some(mut host) = book.host(guest).cloned() else { return Ok(None) };
-        let note = notes::released(&pods::endpoints(&self.state)).join(notes::file_name(&guest.owner));
-        let _ = std::fs::remove_file(note);
+        let Some(mut host) = self.host(&mut book, guest) else { return Ok(None) };
+        let _ = fs::remove_file(noted_gone(&self.state, &guest.owner));
         if !host.profiles.contains(&guest.owner.network) {
             host.profiles.push(guest.owner.network.clone());
             self.enter(&mut book, &host)?;
@@ -45,23 +65,27 @@ impl Endpoints {
 
     /// Takes the guest's profile away again. Whether it was one, or would have been: another network has the interface.
     pub(super) fn see_off(&self, guest: &Endpoint) -> Result<bool, Error> {
-        let mut book = self.book();
-        let Some(mut host) = book.host(guest).cloned() else { return Ok(false) };
+        self.see_off_in(&mut self.book(), guest)
+    }
+
+    fn see_off_in(&self, book: &mut Book, guest: &Endpoint) -> Result<bool, Error> {
+        let Some(mut host) = self.host(book, guest) else { return Ok(false) };
         if host.profiles.contains(&guest.owner.network) {
             host.profiles.retain(|one| *one != guest.owner.network);
-            self.enter(&mut book, &host)?;
+            self.enter(book, &host)?;
         }
         Ok(true)
     }
 
     /// The same for a guest that has left while nobody listened, unless it has joined again since: then its note is gone.
     pub(super) fn see_off_noted(&self, guest: &Endpoint, note: &Path) -> Result<bool, Error> {
+        let mut book = self.book();
         if !note.exists() {
             return Ok(true);
         }
-        let was_guest = self.see_off(guest)?;
+        let was_guest = self.see_off_in(&mut book, guest)?;
         if was_guest {
-            let _ = std::fs::remove_file(note);
+            let _ = fs::remove_file(note);
         }
         Ok(was_guest)
     }
@@ -79,6 +103,25 @@ impl Endpoints {
         };
         self.book().known.values().filter(is_host).map(guest).collect()
     }
+}
+
+/// Changes the profiles in what an agent, who is away now, has noted of the endpoint of the guest's container: he would tell them again.
+pub(crate) fn revise_note(state: &Path, guest: &Endpoint, joins: bool) -> std::io::Result<()> {
+    let folder = notes::leases(&pods::endpoints(state));
+    let is_host = |one: &Endpoint| {
+        one.pod.is_empty()
+            && guest.pod.is_empty()
+            && one.owner.container == guest.owner.container
+            && one.owner.ifname == guest.owner.ifname
+            && one.owner.network != guest.owner.network
+    };
+    let all = notes::read_all::<Endpoint>(&folder).into_iter().filter_map(|(_, read)| read.ok());
+    for mut host in all.filter(is_host) {
+        host.profiles.retain(|one| *one != guest.owner.network);
+        host.profiles.extend(joins.then(|| guest.owner.network.clone()));
+        notes::write(&folder, &notes::file_name(&host.owner), &host)?;
+    }
+    Ok(())
 }
 
 /// Adds the guest's profile to the endpoint of its container in the store. What that endpoint is, or nothing, if there is none or it is the guest's own.
@@ -102,12 +145,33 @@ pub(crate) fn join(store: &dyn Store, node: &str, guest: &Endpoint) -> Result<Op
     Err(Blocks::Busy { what: format!("joining {key}") })
 }
 
-/// The profiles of a container's endpoint without that of a network which is only a guest there.
-pub(super) fn without_guest(object: &Value, network: &str) -> Option<Vec<String>> {
-    let mut profiles = texts(&object["spec"]["profiles"]);
-    let place = profiles.iter().position(|one| one == network).filter(|place| *place > 0)?;
-    profiles.remove(place);
-    Some(profiles)
+/// What a network is to a container's endpoint.
+pub(super) enum Place {
+    /// The container has its interface by this network, or nobody can tell.
+    Host,
+    /// It has it by another, and this one has joined: the profiles of the others.
+    Guest {
+        /// In their order.
+        others: Vec<String>,
+    },
+    /// It has it by another.
+    Stranger,
+}
+
+impl Place {
+    pub(super) fn of(object: &Value, network: &str) -> Place {
+        let mut profiles = texts(&object["spec"]["profiles"]);
+        match profiles.iter().position(|one| one == network) {
+            Some(0) => Place::Host,
+            Some(place) => {
+                profiles.remove(place);
+                Place::Guest { others: profiles }
+            }
+            // With policies, profiles are not called after networks.
+            None if profiles.is_empty() || profiles.iter().any(|one| one.starts_with("kns.")) => Place::Host,
+            None => Place::Stranger,
+        }
+    }
 }
 
 /// Writes other profiles into an endpoint, unless somebody else was faster: whether it was done.

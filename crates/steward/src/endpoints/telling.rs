@@ -8,7 +8,7 @@ use ipam::store::{Entry, Store, StoreError};
 use serde_json::Value;
 use tracing::warn;
 
-use super::guests::{set_profiles, without_guest};
+use super::guests::{set_profiles, Place};
 use super::name::Name;
 use super::record;
 
@@ -66,12 +66,15 @@ pub(crate) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result
         if is_anothers {
             return Ok(());
         }
-        let is_guests = |left: &Vec<String>| !name.is_pod() && !left.is_empty();
-        if let Some(left) = without_guest(&object, &gone.owner.network).filter(is_guests) {
-            match set_profiles(store, &there, object, &left)? {
-                true => return Ok(()),
-                false => continue,
+        match Place::of(&object, &gone.owner.network) {
+            Place::Stranger if !name.is_pod() => return Ok(()),
+            Place::Guest { others } if !name.is_pod() => {
+                match set_profiles(store, &there, object, &others)? {
+                    true => return Ok(()),
+                    false => continue,
+                }
             }
+            _ => {}
         }
         match store.delete(&name.key().unwrap_or_else(|| key.clone()), there.revision) {
             Ok(()) | Err(StoreError::Missing { .. }) => return Ok(()),

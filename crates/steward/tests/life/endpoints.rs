@@ -262,7 +262,8 @@ fn a_network_joins_the_endpoint_of_another_and_leaves_it() {
     eventually("the stale one is gone", alone);
     // A network that was never there takes nothing with it.
     steward.withdraw(&container("stranger")).unwrap();
-    eventually("all is told", || steward.state().untold == 0);
+    steward.publish(&endpoint("c9", "10.244.0.9")).unwrap();
+    eventually("what came later is told", || cluster.published() == said("c9", "10.244.0.9"));
     assert!(alone());
     steward.join(&guest()).unwrap();
     steward.withdraw(&container("net")).unwrap();
@@ -308,8 +309,29 @@ fn a_network_joins_where_nobody_owns_the_blocks() {
     let Answer::Joined { endpoint: Some(again) } = join() else { panic!("nothing to join") };
     assert_eq!((again.profiles.len(), &again.addresses), (2, &joined.addresses));
     let guest = container("other");
-    assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(guest) }), Answer::Done);
-    assert_eq!(cluster.profiles().as_deref(), Some(r#"["net"]"#));
+    // The second time, and of a network that was never there, there is nothing to withdraw.
+    for gone in [guest.clone(), guest, container("stranger")] {
+        assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(gone) }), Answer::Done);
+        assert_eq!(cluster.profiles().as_deref(), Some(r#"["net"]"#));
+    }
     assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(container("net")) }), Answer::Done);
     assert_eq!(cluster.profiles(), None);
+}
+
+#[test]
+fn what_is_joined_while_the_agent_is_away_he_tells_again() {
+    let cluster = Cluster::new("endpoint-guest-away", pool());
+    let state = cluster.state("node1");
+    let folder = notes::leases(&api::pods::endpoints(&state));
+    std::fs::create_dir_all(&folder).unwrap();
+    let host = api::pods::Endpoint { boot: notes::boot().unwrap(), ..container("net") };
+    notes::write(&folder, &notes::file_name(&host.owner), &host).unwrap();
+    let ask = |question: &Question| steward::direct::answer(&cluster.store, None, "node1", &state, question);
+    ask(&Question::Publish { endpoint: Box::new(container("net")) });
+    ask(&Question::Join { endpoint: Box::new(container("other")) });
+    ask(&Question::Join { endpoint: Box::new(container("third")) });
+    ask(&Question::Withdraw { endpoint: Box::new(container("third")) });
+    let steward = cluster.steward("node1");
+    eventually("all is told", || steward.state().untold == 0);
+    assert_eq!(cluster.profiles().as_deref(), Some(r#"["net","other"]"#));
 }
