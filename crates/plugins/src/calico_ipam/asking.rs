@@ -146,3 +146,46 @@ fn find_tool(plugins: &[PathBuf]) -> Option<PathBuf> {
     let folders = own.chain(plugins.iter().cloned()).chain(std::env::split_paths(&path)).chain(usual);
     folders.map(|folder| folder.join(OsStr::new(TOOL))).find(|tool| tool.is_file())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    use cni_plugin::{Command, Registry};
+
+    use super::*;
+
+    /// An agent of an earlier version: he answers once, and hangs up.
+    fn hang_up_after_each(path: &Path, calls: usize) -> std::thread::JoinHandle<Vec<String>> {
+        let listener = UnixListener::bind(path).unwrap();
+        std::thread::spawn(move || {
+            let answer = |_| {
+                let (stream, _) = listener.accept().unwrap();
+                let mut question = String::new();
+                BufReader::new(&stream).read_line(&mut question).unwrap();
+                (&stream).write_all(b"{\"answer\":\"done\"}\n").unwrap();
+                question
+            };
+            (0..calls).map(answer).collect()
+        })
+    }
+
+    #[test]
+    fn who_has_hung_up_is_called_anew() {
+        let door = std::env::temp_dir().join(format!("podwire-asking-{}", std::process::id()));
+        let agent = hang_up_after_each(&door, 2);
+        let config = serde_json::json!({
+            "cniVersion": "1.0.0", "name": "net", "ipam": { "type": "calico-ipam", "agent_socket": door }
+        });
+        let req = Request::new(Command::Gc, &Default::default(), config, Registry::none()).unwrap();
+        let (answer, line) = begin(&req, Question::Ping).unwrap().answer_and_stay(&req).unwrap();
+        assert_eq!(answer, Answer::Done);
+        assert!(line.is_some());
+        let again = begin_on(&req, line, Question::Ranges { node: None }).unwrap();
+        assert_eq!(again.answer(&req).unwrap(), Answer::Done);
+        let questions = agent.join().unwrap();
+        assert!(questions[0].contains("ping") && questions[1].contains("ranges"), "{questions:?}");
+        std::fs::remove_file(&door).unwrap();
+    }
+}
