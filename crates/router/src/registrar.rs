@@ -122,7 +122,8 @@ impl Office<'_> {
             node_labels: Rules::node_labels(*store, node)?,
             ..request
         };
-        let assigned = allocator.assign(rules, &request)?;
+        // The clerk of this node's stock may be about to claim its first block, too.
+        let assigned = allocator.assign_in_turn(rules, &request)?;
         match assigned.addresses.first() {
             Some(address) => Ok(Some(address.addr())),
             None => Err(assigned.shortage.unwrap_or(Blocks::Full { pools: pools.join(", ") })),

@@ -74,7 +74,7 @@ impl Clerk {
             }
             Order::Any(choice) => {
                 let wish = Request { count, ..choice.request(node, labels) };
-                let assigned = allocator.assign(rules, &wish)?;
+                let assigned = allocator.assign_in_turn(rules, &wish)?;
                 self.report(&assigned.unreadable);
                 Ok((assigned.addresses, assigned.shortage))
             }
@@ -126,7 +126,7 @@ impl Clerk {
                 continue;
             }
             (wish.count, wish.borrows) = (wanted - there, false);
-            match allocator.assign(rules, &wish) {
+            match allocator.assign_in_turn(rules, &wish) {
                 Ok(assigned) => {
                     if assigned.shortage.is_some() {
                         self.dry.insert(these, Instant::now() + ROUND);

@@ -1,6 +1,7 @@
 //! Giving addresses to a pod.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use ipnet::IpNet;
 
@@ -59,6 +60,13 @@ impl Allocator<'_> {
         }
         let shortage = shortage.filter(|_| given.missing() > 0);
         Ok(Assigned { addresses: given.addresses, shortage, unreadable })
+    }
+
+    /// The same, one after the other within a program: of two who find no block of their node at the same time, each would claim one.
+    pub fn assign_in_turn(&self, rules: &Rules, request: &Request) -> Result<Assigned, Error> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        self.assign(rules, request)
     }
 
     /// This very address, reserved or not.
