@@ -13,9 +13,9 @@ fn network(path: &str, host: u8, keys: Value) -> Chain {
     Chain::new(path, "pods", &[config])
 }
 
-/// An answer within a second: a neighbour that trusts its memory tries for eight before it asks anew.
+/// Whether the first packet arrives: who trusts what it remembers sends it to somebody who is gone.
 fn pings_at_once(node: &Node, from: &Pod, host: &str) -> bool {
-    node.can(&format!("ip netns exec {} ping -q -c 1 -W 1 {host}", from.name))
+    node.pings(Some(from), host)
 }
 
 fn is_announced(node: &Node, pod: &Pod) -> bool {

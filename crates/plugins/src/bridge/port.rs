@@ -58,8 +58,8 @@ pub(super) fn restrict(conf: &Conf, node: &mut Host, pair: &Pair) -> Result<()> 
 
 /// Waits until the port forwards, so that the pod's first packet is not its first lost one.
 pub(super) fn wait_until_it_forwards(node: &mut Host, name: &str) -> Result<()> {
-    // The flag follows the operational state.
-    if node.glance_at_link(name)?.flags & link::RUNNING != 0 {
+    // A glance would not do: the kernel says "up" a moment before the bridge hears of it, and only who waits for the lock of all links sees both.
+    if node.get_link(name)?.operstate == link::OPER_UP {
         return Ok(());
     }
     let mut notices = Socket::route()?;
