@@ -389,7 +389,9 @@ fn fail_adds(plugins: &[Value]) {
             let before = scene.node.state(&pod);
             let output = strace::failed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
             let context = format!("after the failure of {operation}: {}{}", output.stdout, output.stderr);
-            if output.status != 0 {
+            // A run with one write less than the one before: then it is the result that has failed on its way out.
+            let is_result = output.stdout.is_empty() && output.stderr.starts_with("write the answer");
+            if output.status != 0 && !is_result {
                 let (_, text) = output.error();
                 assert!(!text.is_empty(), "{context}");
                 assert_same(&before, &scene.node.state(&pod), &context);
