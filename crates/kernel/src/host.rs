@@ -62,7 +62,7 @@ impl Host {
         Ok(netlink::rt::link::find(&mut self.route, name)?)
     }
 
-    /// The number, the Ethernet address and the flags of the link named `name`, without waiting for anybody who changes links.
+    /// The number and the Ethernet address of the link named `name`, without waiting for anybody who changes links.
     pub fn glance_at_link(&self, name: &str) -> Result<crate::Link> {
         Ok(netlink::rt::link::glance(&self.route, name)?)
     }

@@ -83,8 +83,8 @@ impl Socket {
             .map_err(|source| Error::Io { doing: doing.into(), source })
     }
 
-    /// The number, the hardware address and the flags of an interface in the socket's namespace.
-    pub(crate) fn interface(&self, name: &str) -> Result<(u32, [u8; 6], u32)> {
+    /// The number and the hardware address of an interface in the socket's namespace.
+    pub(crate) fn interface(&self, name: &str) -> Result<(u32, [u8; 6])> {
         sys::interface(self.fd.as_fd(), name)
             .map_err(|source| Error::Io { doing: format!("look up link {name}"), source })
     }

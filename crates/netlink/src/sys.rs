@@ -103,9 +103,9 @@ pub fn readable(fds: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bo
     Ok(polled.iter().map(|p| p.revents != 0).collect())
 }
 
-/// The number of an interface in the socket's namespace, its hardware address if that has six bytes, and its flags. An answer to
-/// netlink would wait for the lock of all links, these do not.
-pub fn interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u32, [u8; 6], u32)> {
+/// The number of an interface in the socket's namespace, and its hardware address if that has six bytes. An answer to
+/// netlink would wait for the lock of all links, these two do not.
+pub fn interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u32, [u8; 6])> {
     // SAFETY: a request is plain data; all zeroes are one.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // One byte stays zero behind the longest name.
@@ -122,10 +122,8 @@ pub fn interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u32, [u8; 6]
     let index = unsafe { ask(libc::SIOCGIFINDEX as libc::c_ulong)?.ifr_ifru.ifru_ifindex };
     // SAFETY: as above.
     let address = unsafe { ask(libc::SIOCGIFHWADDR as libc::c_ulong)?.ifr_ifru.ifru_hwaddr.sa_data };
-    // SAFETY: as above.
-    let flags = unsafe { ask(libc::SIOCGIFFLAGS as libc::c_ulong)?.ifr_ifru.ifru_flags };
     let bytes = std::array::from_fn(|at| address[at] as u8);
-    Ok((u32::try_from(index).unwrap_or_default(), bytes, u32::from(flags.cast_unsigned())))
+    Ok((u32::try_from(index).unwrap_or_default(), bytes))
 }
 
 /// Moves the calling thread into a network namespace.

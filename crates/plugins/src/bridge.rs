@@ -63,20 +63,18 @@ impl Plugin for Bridge {
             port::guard(req, &mut node, &pair, &mut undo)?;
         }
         policy::stand(policy, req, &result, &mut undo)?;
+        let inside = pod.glance_at_link(&req.ifname)?;
         if conf.has_ipam() {
-            let inside = pod.glance_at_link(&req.ifname)?;
             let options = Options { detect_duplicates: conf.enabledad, mac: identity.mac, announce: false };
             plumbing::configure(&mut pod, &inside, &result, options)?;
             route(req, &conf, &mut node, (&bridge, &mut result), &mut undo)?;
         } else if !conf.disable_container_interface {
-            let inside = pod.glance_at_link(&req.ifname)?;
             pod.route.request(link::up(&inside))?;
         }
         if !conf.disable_container_interface {
             port::wait_until_it_forwards(&mut node, &pair.host)?;
             if identity.announce {
                 // Not a moment earlier: a port that does not forward yet drops it.
-                let inside = pod.glance_at_link(&req.ifname)?;
                 plumbing::announce(&mut pod, &inside, pair.pod_mac)?;
             }
         }

@@ -5,8 +5,10 @@
 //! and so are files of pods whose cable is gone: another program has deleted those, Calico's own plugin for one, while it did the node's work again.
 
 mod guests;
+mod interfaces;
 mod name;
 mod record;
+mod refused;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +16,6 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use api::pods::{self, Endpoint};
 use api::{notes, Owner};
@@ -25,13 +26,9 @@ use tracing::{error, warn};
 pub(crate) use guests::{join, revise_note};
 pub(crate) use telling::{publish, withdraw};
 
+use self::interfaces::Interfaces;
+use self::refused::Refused;
 use crate::Error;
-
-/// So long it goes on past refusals.
-const ENOUGH: Duration = Duration::from_secs(5);
-
-/// So long it does although pods wait for an address.
-const A_WHILE: Duration = Duration::from_millis(200);
 
 /// The endpoints of a node.
 pub(crate) struct Endpoints {
@@ -218,49 +215,5 @@ impl Endpoints {
             }
             done => done,
         }
-    }
-}
-
-/// The first of those who could not be told of. It keeps nobody else back, unless the store has been saying no for long: then it does not answer at all.
-#[derive(Default)]
-struct Refused(Option<(Blocks, Instant)>);
-
-impl Refused {
-    fn note(&mut self, error: Blocks) -> Result<(), Blocks> {
-        let (first, since) = self.0.get_or_insert_with(|| (error, Instant::now()));
-        match since.elapsed() < ENOUGH {
-            true => Ok(()),
-            false => Err(first.clone()),
-        }
-    }
-
-    /// Whether the store has been saying no for longer than a pod should wait.
-    fn is_long(&self) -> bool {
-        self.0.as_ref().is_some_and(|(_, since)| since.elapsed() > A_WHILE)
-    }
-
-    fn told(self) -> Result<(), Blocks> {
-        self.0.map_or(Ok(()), |(first, _)| Err(first))
-    }
-}
-
-/// The interfaces of the network namespace that this program is in, as the kernel lists them.
-struct Interfaces {
-    namespace: u64,
-    list: Option<String>,
-}
-
-impl Interfaces {
-    fn here() -> Interfaces {
-        let list = fs::read_to_string("/proc/thread-self/net/dev").ok();
-        Interfaces { namespace: pods::network_namespace(), list }
-    }
-
-    /// Whether the node's end of a pod's cable is there. It may be, where this cannot be seen from here.
-    fn may_have(&self, endpoint: &Endpoint) -> bool {
-        let is_seen = endpoint.namespace_of_cable != 0 && endpoint.namespace_of_cable == self.namespace;
-        let is_it =
-            |line: &str| line.split_once(':').is_some_and(|(name, _)| name.trim() == endpoint.interface);
-        !is_seen || self.list.as_ref().is_none_or(|list| list.lines().any(is_it))
     }
 }

@@ -67,8 +67,6 @@ use attribute as a;
 
 /// The device is administratively up (`IFF_UP`).
 pub const UP: u32 = libc::IFF_UP as u32;
-/// Packets pass (`IFF_RUNNING`): its operational state is up, or not known.
-pub const RUNNING: u32 = libc::IFF_RUNNING as u32;
 /// The device is a loopback.
 pub const LOOPBACK: u32 = libc::IFF_LOOPBACK as u32;
 /// The device takes every frame.
@@ -216,11 +214,11 @@ pub fn by_name(route: &mut Socket, name: &str) -> Result<Link> {
     route.query(message, Link::read)
 }
 
-/// A glance at the link named `name`: its number, its Ethernet address and the lower half of its flags, and nothing else of it. The kernel answers
+/// A glance at the link named `name`: its number and its Ethernet address, and nothing else of it. The kernel answers
 /// without the lock for which [`by_name`] queues behind every change to any link of the machine.
 pub fn glance(route: &Socket, name: &str) -> Result<Link> {
-    let (index, mac, flags) = route.interface(name)?;
-    Ok(Link { index, name: name.to_owned(), mac: mac.to_vec(), flags, ..Link::default() })
+    let (index, mac) = route.interface(name)?;
+    Ok(Link { index, name: name.to_owned(), mac: mac.to_vec(), ..Link::default() })
 }
 
 /// The link with index `index`.

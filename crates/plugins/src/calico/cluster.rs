@@ -89,9 +89,10 @@ pub(super) fn publish(
 /// all, nobody is to know of it.
 pub(super) fn published(req: &Request<'_>, asked: Option<Asked>, connected: Result<()>) -> Result<()> {
     match (asked, connected) {
-        (Some(asked @ (Asked::AtTheDoor(..) | Asked::OnTheLine(..))), Err(error)) => {
-            asked.settle();
-            let _ = withdraw(req);
+        (Some(asked), Err(error)) => {
+            if asked.settle() {
+                let _ = withdraw(req);
+            }
             Err(error)
         }
         (Some(asked), Ok(())) => asked.answer(req).map(drop),

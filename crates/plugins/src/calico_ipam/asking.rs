@@ -30,7 +30,7 @@ pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Asked> {
         // Nobody ever opened that door since the machine was started: there is no agent here.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Asked::ByTool(Box::new(question))),
         Err(error) => Err(silent(&door, &error)),
-        Ok(asked) => Ok(Asked::AtTheDoor(door, asked)),
+        Ok(asked) => Ok(Asked::AtTheDoor(asked)),
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn begin_on(req: &Request<'_>, line: Option<Line>, question: Question
 
 /// A question whose answer was not heard yet.
 pub(crate) enum Asked {
-    AtTheDoor(PathBuf, line::Asked<Answer>),
+    AtTheDoor(line::Asked<Answer>),
     OnTheLine(line::Asked<Answer>, Box<Question>),
     ByTool(Box<Question>),
 }
@@ -55,32 +55,35 @@ impl Asked {
         self.answer_and_stay(req).map(|(answer, _)| answer)
     }
 
-    /// Waits until it was heard, whatever is answered. The tool was not asked yet, and is not.
-    pub(crate) fn settle(self) {
-        match self {
-            Asked::AtTheDoor(_, asked) | Asked::OnTheLine(asked, _) => drop(asked.answer()),
-            Asked::ByTool(_) => {}
-        }
-    }
-
     /// The same, and the line on which more can be asked, if there is one.
     pub(crate) fn answer_and_stay(self, req: &Request<'_>) -> Result<(Answer, Option<Line>)> {
+        let heard = |answer: std::io::Result<(Answer, Line)>| match answer {
+            Ok((answer, line)) => Ok((answer, Some(line))),
+            Err(error) => Err(silent(&door(req), &error)),
+        };
         let (answer, line) = match self {
-            Asked::AtTheDoor(door, asked) => {
-                let (answer, line) = asked.answer_and_stay().map_err(|error| silent(&door, &error))?;
-                (answer, Some(line))
-            }
+            Asked::ByTool(question) => (by_tool(req, &question)?, None),
+            Asked::AtTheDoor(asked) => heard(asked.answer_and_stay())?,
             Asked::OnTheLine(asked, question) => match asked.answer_and_stay() {
-                Ok((answer, line)) => (answer, Some(line)),
                 // He has hung up before he heard it.
                 Err(error) if has_hung_up(&error) => return begin(req, *question)?.answer_and_stay(req),
-                Err(error) => return Err(silent(&door(req), &error)),
+                answer => heard(answer)?,
             },
-            Asked::ByTool(question) => (by_tool(req, &question)?, None),
         };
         match answer {
             Answer::Failed { code, msg, hint } => Err(cni::Error::new(code, msg).with_details(hint).into()),
             answer => Ok((answer, line)),
+        }
+    }
+
+    /// Waits until it was heard, whatever is answered. Whether anybody was asked: the tool was not yet, and is not.
+    pub(crate) fn settle(self) -> bool {
+        match self {
+            Asked::AtTheDoor(asked) | Asked::OnTheLine(asked, _) => {
+                let _ = asked.answer();
+                true
+            }
+            Asked::ByTool(_) => false,
         }
     }
 }

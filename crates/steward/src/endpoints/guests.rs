@@ -24,10 +24,17 @@ impl Book {
         if !guest.pod.is_empty() || self.known.contains_key(&guest.owner) {
             return None;
         }
-        let place =
-            |owner: &Owner| owner.container == guest.owner.container && owner.ifname == guest.owner.ifname;
-        self.known.values().find(|one| one.pod.is_empty() && place(&one.owner))
+        self.known.values().find(|one| is_host(one, guest))
     }
+}
+
+/// Whether a container, which is no pod, has by one network the interface that it is to have by another, too.
+fn is_host(one: &Endpoint, guest: &Endpoint) -> bool {
+    let (own, other) = (&one.owner, &guest.owner);
+    one.pod.is_empty()
+        && guest.pod.is_empty()
+        && (&own.container, &own.ifname) == (&other.container, &other.ifname)
+        && own.network != other.network
 }
 
 /// Where an endpoint of this node is noted, and where it is noted that it is gone.
@@ -108,15 +115,8 @@ impl Endpoints {
 /// Changes the profiles in what an agent, who is away now, has noted of the endpoint of the guest's container: he would tell them again.
 pub(crate) fn revise_note(state: &Path, guest: &Endpoint, joins: bool) -> std::io::Result<()> {
     let folder = notes::leases(&pods::endpoints(state));
-    let is_host = |one: &Endpoint| {
-        one.pod.is_empty()
-            && guest.pod.is_empty()
-            && one.owner.container == guest.owner.container
-            && one.owner.ifname == guest.owner.ifname
-            && one.owner.network != guest.owner.network
-    };
     let all = notes::read_all::<Endpoint>(&folder).into_iter().filter_map(|(_, read)| read.ok());
-    for mut host in all.filter(is_host) {
+    for mut host in all.filter(|one| is_host(one, guest)) {
         host.profiles.retain(|one| *one != guest.owner.network);
         host.profiles.extend(joins.then(|| guest.owner.network.clone()));
         notes::write(&folder, &notes::file_name(&host.owner), &host)?;
