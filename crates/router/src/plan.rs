@@ -92,7 +92,7 @@ impl Planner<'_> {
         let labels = atlas.nodes.get(self.node).map(Node::labels).unwrap_or_default();
         let is_for_us = |pool: &&Pool| pool.selects_node(&labels).unwrap_or(false);
         let mut tunnels: BTreeMap<Tunnel, Vec<String>> = BTreeMap::new();
-        for tunnel in [Tunnel::Vxlan(Family::V4), Tunnel::Vxlan(Family::V6), Tunnel::Ipip] {
+        for tunnel in Tunnel::ALL {
             let is_needed = |pool: &&Pool| {
                 pool.encapsulation().and_then(|(kind, _)| tunnel_of(kind, pool.family())) == Some(tunnel)
             };

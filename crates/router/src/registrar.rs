@@ -162,6 +162,12 @@ mod tests {
         };
         assert_eq!(end_after(wish(&["one"])), Some("10.1.0.0".into()));
         assert_eq!(end_after(wish(&["one"])), Some("10.1.0.0".into()));
+        // Released behind the back of the node, and somebody else's by now.
+        let rules = Rules::load(&store).unwrap();
+        allocator.release_handle(&rules, &vxlan.handle("node1")).unwrap();
+        let pod = Request::new(Owner::host("node1"), "a pod");
+        allocator.assign_address(&rules, &pod, "10.1.0.0".parse().unwrap()).unwrap();
+        assert_eq!(end_after(wish(&["one"])), Some("10.1.0.1".into()));
         assert_eq!(end_after(wish(&["two"])), Some("10.2.0.0".into()));
         assert_eq!(allocator.addresses_of("vxlan-tunnel-addr-node1").unwrap().len(), 1);
         assert_eq!(end_after(wish(&[])), None);

@@ -34,8 +34,16 @@ pub(crate) struct Lines {
 
 pub(crate) fn start(settings: Settings, lines: Lines, board: Board) -> Result<()> {
     let host = Host::here()?;
-    let mut works =
-        Works { settings, lines, board, host, atlas: None, watch: None, uplinks: Vec::new(), wish: None };
+    let mut works = Works {
+        settings,
+        lines,
+        board,
+        host,
+        atlas: None,
+        watch: None,
+        uplinks: Vec::new(),
+        asked: Asked::Never,
+    };
     thread("works", move || works.run())
 }
 
@@ -47,8 +55,15 @@ struct Works {
     atlas: Option<Atlas>,
     watch: Option<Watch>,
     uplinks: Vec<Uplink>,
-    /// What the registrar was asked for last.
-    wish: Option<Wish>,
+    asked: Asked,
+}
+
+/// What the registrar was asked for last.
+enum Asked {
+    Never,
+    For(Wish),
+    /// The store knows it.
+    Done,
 }
 
 impl Works {
@@ -192,13 +207,16 @@ impl Works {
         status.refused = refused;
     }
 
-    /// The store is told what it does not know of this node; of the same thing once.
+    /// The store is told what it does not know of this node; of the same thing once. At the beginning the registrar is asked in any case:
+    /// while nobody was here the ends of our tunnels may have been released, and the node's own record does not tell that.
     fn register(&mut self, plan: &Plan) {
-        if plan.is_known {
-            self.wish = None;
-        } else if self.wish.as_ref() != Some(&plan.wish) {
-            self.wish = Some(plan.wish.clone());
-            let _ = self.lines.wishes.send(plan.wish.clone());
+        match &self.asked {
+            Asked::For(_) | Asked::Done if plan.is_known => self.asked = Asked::Done,
+            Asked::For(wish) if *wish == plan.wish => {}
+            _ => {
+                self.asked = Asked::For(plan.wish.clone());
+                let _ = self.lines.wishes.send(plan.wish.clone());
+            }
         }
     }
 

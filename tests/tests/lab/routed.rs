@@ -1,5 +1,7 @@
 //! Labs whose pods are routed: `podwire node` on every node, addresses of blocks, and the same proofs and faults as elsewhere.
 
+use std::time::{Duration, Instant};
+
 use podwire_tests::{needs, podwire};
 use serde_json::json;
 
@@ -76,7 +78,25 @@ fn what_a_removed_node_had_is_released() {
     assert!(show().contains("n2"));
     assert!(lab.run(&["break", "remove-node", "n2"]).status.success());
     assert!(!show().contains("n2"), "{}", show());
+    let healed = lab.run(&["heal"]);
+    assert!(healed.status.success(), "{}", text(&healed.stderr));
+    lab.assert_model_holds(2, 2, 2);
+}
+
+#[test]
+fn the_end_of_a_tunnel_that_was_released_meanwhile_is_not_believed_in() {
+    let lab = up(&["--pods", "1"]);
+    let end = || lab.sh("n2", "ip -4 -o addr show dev vxlan.calico | grep -o '10[0-9.]*'").trim().to_owned();
+    let is_its_own = || ipam(&lab, &format!("show --ip {}", end())).contains("vxlan-tunnel-addr-n2");
+    assert!(is_its_own());
+    assert!(lab.run(&["break", "kill-agent", "n2"]).status.success());
+    ipam(&lab, "release --handle vxlan-tunnel-addr-n2");
+    assert!(!is_its_own());
     assert!(lab.run(&["heal"]).status.success());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_its_own() {
+        assert!(Instant::now() < deadline, "{} is nobody's: {}", end(), ipam(&lab, "show --blocks"));
+    }
     lab.assert_model_holds(2, 2, 2);
 }
 

@@ -72,6 +72,9 @@ pub enum Tunnel {
 }
 
 impl Tunnel {
+    /// All kinds.
+    pub const ALL: [Tunnel; 3] = [Tunnel::Vxlan(Family::V4), Tunnel::Vxlan(Family::V6), Tunnel::Ipip];
+
     /// The handle of a node's address for it.
     pub fn handle(self, node: &str) -> String {
         match self {
@@ -196,20 +199,43 @@ impl Node {
 
     /// Changes a node's object, which is made if it is not there. Whether anything was written.
     pub fn change(store: &dyn Store, name: &str, change: impl Fn(&mut Node)) -> Result<bool, Error> {
+        let make = |key| {
+            let mut node = Node::new(name);
+            change(&mut node);
+            Record::create(store, key, node).map(|_| true)
+        };
+        Node::change_or(store, name, &change, make)
+    }
+
+    /// Takes the ends of its tunnels out of a node's object, if there is one.
+    pub(super) fn forget_tunnels(store: &dyn Store, name: &str) -> Result<(), Error> {
+        let forget = |node: &mut Node| Tunnel::ALL.iter().for_each(|tunnel| node.set_tunnel(*tunnel, None));
+        Node::change_or(store, name, &forget, |_| Ok(false)).map(drop)
+    }
+
+    fn change_or(
+        store: &dyn Store,
+        name: &str,
+        change: &dyn Fn(&mut Node),
+        if_missing: impl Fn(String) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
         let key = Node::key(name);
         let mut last = StoreError::Missing { key: key.clone() };
         for _ in 0..TRIES {
-            let found = Record::<Node>::find(store, &key)?;
-            let mut node = found.as_ref().map_or_else(|| Node::new(name), |record| record.value.clone());
-            change(&mut node);
-            let written = match found {
-                Some(record) if record.value == node => return Ok(false),
-                Some(record) => Record { value: node, ..record }.save(store),
-                None => Record::create(store, key.clone(), node).map(drop),
+            let written = match Record::<Node>::find(store, &key)? {
+                None => if_missing(key.clone()),
+                Some(mut record) => {
+                    let before = record.value.clone();
+                    change(&mut record.value);
+                    match record.value == before {
+                        true => return Ok(false),
+                        false => record.save(store).map(|()| true),
+                    }
+                }
             };
             match written {
                 Err(Error::Store(error)) if error.is_conflict() => last = error,
-                other => return other.map(|()| true),
+                other => return other,
             }
         }
         Err(last.into())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Allocator, Error, Owner, Release};
-use crate::blocks::{Census, Leak, Problem, Rules, Verdict};
+use crate::blocks::{Census, Leak, Node, Problem, Rules, Verdict};
 
 /// What was given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,10 @@ impl Allocator<'_> {
         let mut leaks = Census::default().leaks(&survey);
         leaks.retain(|leak| leak.holder.node() == node);
         let verdict = Verdict { leaks, nodes: vec![node.to_owned()], ..Verdict::default() };
-        self.collect(rules, &verdict, |_| true, || true)
+        let mut collected = self.collect(rules, &verdict, |_| true, || true)?;
+        // If it comes back it must not believe that the ends of its tunnels are still its own: a pod may have them.
+        collected.pass_over(Node::forget_tunnels(self.store, node))?;
+        Ok(collected)
     }
 
     /// Gives up a node's empty blocks and its claims. Whether it has none left.

@@ -1,5 +1,7 @@
+use ipnet::IpNet;
+
 use super::*;
-use crate::blocks::{Allocator, Error, Owner, Pool, Request, Use};
+use crate::blocks::{Allocator, Error, Family, Node, Owner, Pool, Request, Tunnel, Use};
 use crate::moment::Moment;
 use crate::store::{Memory, Store};
 
@@ -235,10 +237,23 @@ fn a_node_can_be_released_by_hand() {
     cluster.give("n1", "net.a", "web");
     cluster.give("n2", "net.b", "web");
     cluster.give("n2", &Handle::of_stock("n2"), "");
+    let tunnel = Tunnel::Vxlan(Family::V4);
+    let met: IpNet = "192.168.0.2/24".parse().unwrap();
+    let told = |node: &mut Node| {
+        node.set_address(met);
+        node.set_tunnel(tunnel, "10.0.0.9".parse().ok());
+    };
+    Node::change(&cluster.store, "n2", told).unwrap();
     let allocator = allocator(&cluster.store);
     let collected = allocator.release_node(&cluster.rules(), "n2").unwrap();
+    let record = cluster.store.get(&Node::key("n2")).unwrap().unwrap();
+    let record = Node::parse(&record.key, &record.value).unwrap();
+    assert_eq!((record.tunnel(tunnel), record.address(Family::V4)), (None, Some(met)));
     assert_eq!((collected.leaks.len(), collected.nodes), (2, vec!["n2".to_owned()]));
     let left = cluster.store.keys("/calico/ipam/").unwrap();
     assert!(left.iter().all(|key| !key.contains("n2") && !key.contains("net.b")), "{left:?}");
     assert_eq!(allocator.addresses_of("net.a").unwrap().len(), 1);
+    // Of one that has no object, none is made.
+    allocator.release_node(&cluster.rules(), "n3").unwrap();
+    assert!(cluster.store.get(&Node::key("n3")).unwrap().is_none());
 }
