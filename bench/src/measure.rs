@@ -287,10 +287,10 @@ impl Runner {
         }
     }
 
-    /// Nothing may be left of the measured pods. The kernel gets a moment for what it does later.
+    /// Nothing may be left of the measured pods. The kernel gets a minute for what it does later.
     fn finish(&mut self) -> Result<()> {
         let mut after = Tally::default();
-        for _ in 0..20 {
+        for _ in 0..1200 {
             after = self.node.ask(Order::Count)?.tally.unwrap_or_default();
             if after == self.before {
                 break;

@@ -1,7 +1,7 @@
 //! `podwire cni audit` finds whatever is planted, on each side, and `--fix` mends it without a living pod losing a
 //! packet; `podwire cni reload` brings flushed rules back.
 
-use podwire_tests::{assert_same, ours, podwire, Node, Output};
+use podwire_tests::{assert_same, lost_packets, ours, podwire, Node, Output};
 use serde_json::{json, Value};
 
 /// What to plant, as a script on the node: `victim` is a living pod, $end the node's end of its cable, $ip its address,
@@ -152,12 +152,11 @@ fn whatever_is_planted_is_found_and_mended_and_the_living_notice_nothing() {
         node.sh("ip netns delete victim 2>/dev/null; ip link delete vethghost 2>/dev/null; true");
         attach_victim(&node);
     }
-    node.sh(
-        "kill -INT $(cat /run/test/pinger); while kill -0 $(cat /run/test/pinger) 2>/dev/null; do :; done",
-    );
-    let pings = node.sh("tail -3 /run/test/pings");
+    // The last answers come.
+    node.sh("sleep 1; pinger=$(cat /run/test/pinger); kill -INT $pinger; while kill -0 $pinger 2>/dev/null; do :; done");
+    let lost = lost_packets(&node.sh("cat /run/test/pings"));
     assert!(failed.is_empty(), "{} of {} rows:\n{}", failed.len(), ROWS.len(), failed.join("\n"));
-    assert!(pings.contains(" 0% packet loss"), "{pings}");
+    assert!(lost.is_empty(), "{lost:?}");
 }
 
 /// Plants the damage, looks, mends, looks again.

@@ -244,7 +244,7 @@ fn a_plugin_that_was_killed_leaves_no_lease() {
     ));
     let config = json!({"cniVersion": "1.0.0", "name": "lan", "type": "dhcp", "ipam": {"type": "dhcp"}});
     let call = Invocation::new(&node, &ours(), "ADD", &pod, &config);
-    let output = call.run_behind(&["timeout", "-s", "KILL", "1"]);
+    let output = call.run_behind(&["timeout", "-s", "KILL", "5"]);
     assert_ne!(output.status, 0);
     daemon.expect(&["event=abandoned", "owner=lan/blue/eth0"]);
 }

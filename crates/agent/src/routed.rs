@@ -122,12 +122,13 @@ impl Life {
     }
 
     fn status(&self) -> Value {
-        let steward::State { leases, stock, untold, trouble, unreadable } = self.steward.state();
+        let steward::State { leases, stock, untold, trouble, unreadable, lost } = self.steward.state();
         json!({
             "node": self.node,
             "roads": self.board.read(),
             "addresses": {
                 "leases": leases, "stock": stock, "untold": untold, "trouble": trouble, "unreadable": unreadable,
+                "lost": lost,
             },
             "policies": self.warden.as_ref().map(Policies::of),
         })

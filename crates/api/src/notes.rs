@@ -43,10 +43,13 @@ struct Whose {
     owner: Owner,
 }
 
-/// Notes that the lease of `owner` is to be given back, if it has one.
+/// Notes that the lease of `owner` is to be given back, if it has one. A note of an earlier life of the same owner stays.
 pub fn leave(state: &Path, owner: &Owner) -> io::Result<()> {
-    let name = file_name(owner);
-    match fs::rename(leases(state).join(&name), released(state).join(&name)) {
+    let (name, folder) = (file_name(owner), released(state));
+    let other = |number: u32| folder.join(name.replace(".json", &format!("-{number}.json")));
+    let mut names = std::iter::once(folder.join(&name)).chain((1..).map(other));
+    let free = names.find(|path| !path.exists()).unwrap_or_else(|| folder.join(&name));
+    match fs::rename(leases(state).join(&name), free) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
@@ -141,6 +144,10 @@ mod tests {
         leave(&state, &owner("lan", "a")).unwrap();
         leave(&state, &owner("lan", "a")).unwrap();
         assert_eq!(files(released(&state)), [file_name(&owner("lan", "a"))]);
+        // The same container comes and goes again, before anybody has read the note: its next lease is another.
+        fs::write(leases(&state).join(file_name(&owner("lan", "a"))), "{}").unwrap();
+        leave(&state, &owner("lan", "a")).unwrap();
+        assert_eq!(files(released(&state)).len(), 2);
         leave_all_but(&state, "lan", &[("b".into(), "eth0".into())]).unwrap();
         let mut kept = vec![file_name(&owner("lan", "b")), file_name(&owner("wan", "a")), "half.json".into()];
         kept.sort();

@@ -12,6 +12,9 @@ use cni::{code, Args, NetworkList};
 use cni_runtime::{Error, Identity, Trace};
 use serde_json::{json, Value};
 
+/// A plugin has begun before this is over.
+const DEADLINE: Duration = Duration::from_secs(3);
+
 #[test]
 fn each_plugin_gets_the_result_of_the_one_before() {
     let bench = Bench::new(&["a", "b"]);
@@ -189,7 +192,7 @@ fn a_plugin_that_is_being_written_is_an_error_and_not_success() {
 fn a_slow_plugin_is_asked_to_stop_and_may_clean_up() {
     let bench = Bench::new(&["a"]);
     bench.does("a", "ADD", r#"trap 'echo yes > "$log/cleaned"; exit 1' TERM; while :; do sleep 0.05; done"#);
-    let runtime = bench.runtime().timeout(Duration::from_millis(300));
+    let runtime = bench.runtime().timeout(DEADLINE);
     let error = runtime.add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
     assert_eq!(error.code(), code::TRY_AGAIN);
     assert!(error.to_string().contains("did not end before its deadline and was stopped"), "{error}");
@@ -202,19 +205,19 @@ fn a_plugin_that_will_not_stop_is_killed() {
     let bench = Bench::new(&["a"]);
     bench.does("a", "ADD", "trap '' TERM; while :; do sleep 0.05; done");
     let started = Instant::now();
-    let runtime = bench.runtime().timeout(Duration::from_millis(300));
+    let runtime = bench.runtime().timeout(DEADLINE);
     let error = runtime.add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
     assert!(error.to_string().contains("nor when asked to, and was killed"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
 fn a_daemon_that_a_plugin_leaves_behind_is_not_waited_for() {
     let bench = Bench::new(&["a"]);
-    bench.does("a", "ADD", "sleep 4 &");
+    bench.does("a", "ADD", "sleep 60 &");
     let started = Instant::now();
     bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();
-    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

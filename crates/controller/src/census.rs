@@ -78,6 +78,8 @@ pub(crate) async fn has_left(client: &Client, rules: &Rules, leak: &Leak) -> Res
             found.iter_mut().for_each(|pod| pod.forget_foreign(rules));
             Ok(leak.holder.has_left(leak.ip, found.as_ref()))
         }
+        // Kubernetes does not know.
+        Holder::Container { .. } => Ok(false),
     }
 }
 

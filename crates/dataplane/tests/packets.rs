@@ -197,7 +197,7 @@ fn sctp_is_told_from_tcp() {
         );
         apply(nft, &[pod("a", json!({"app": "a"}), &a), pod("b", json!({}), &b), policy]);
         // This kernel may have no SCTP: an INIT chunk by hand, and somebody who says which ones arrive.
-        let listen = "import socket,sys\ns=socket.socket(socket.AF_INET,socket.SOCK_RAW,132)\ns.settimeout(1.5)\nprint('ready',flush=True)\ntry:\n  while 1: print(int.from_bytes(s.recv(999)[22:24],'big'),flush=True)\nexcept TimeoutError: pass";
+        let listen = "import socket,sys\ns=socket.socket(socket.AF_INET,socket.SOCK_RAW,132)\ns.settimeout(20)\nprint('ready',flush=True)\ntry:\n  while 1: print(int.from_bytes(s.recv(999)[22:24],'big'),flush=True); s.settimeout(1.5)\nexcept TimeoutError: pass";
         let mut listener = a.start("python3", &["-c", listen]);
         let mut output = listener.stdout.take().unwrap();
         output.read_exact(&mut [0; 6]).unwrap();
@@ -301,7 +301,7 @@ fn a_connection_lives_through_changes_of_the_program() {
         };
         apply(nft, &[&pods[..], &[rule(80)]].concat());
         let mut stream = b.within(|| TcpStream::connect((a.ip4.as_str(), 80)).expect("connected"));
-        stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         for round in 0..20u8 {
             assert!(!apply(nft, &[&pods[..], &[rule(1000 + u16::from(round))]].concat()).is_empty());
             stream.write_all(&[round]).unwrap();

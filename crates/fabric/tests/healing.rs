@@ -205,7 +205,7 @@ fn what_flanneld_left_on_its_device_is_taken_over_without_a_packet_lost() {
             "-c",
             "100",
             "-W",
-            "2",
+            "10",
             "10.244.2.10",
         ]);
         command.stdout(std::process::Stdio::piped()).spawn().unwrap()
@@ -264,7 +264,7 @@ fn building_again_and_again_loses_no_packet() {
             "-c",
             "200",
             "-W",
-            "2",
+            "10",
             "10.244.3.10",
         ]);
         command.stdout(std::process::Stdio::piped()).spawn().unwrap()

@@ -57,6 +57,9 @@ impl Word {
         }
         self.problems.extend(addresses["trouble"].as_str().map(String::from));
         self.problems.extend(texts(&addresses["unreadable"]));
+        self.problems.extend(
+            texts(&addresses["lost"]).into_iter().map(|lost| format!("{lost} is somebody else's too")),
+        );
     }
 
     /// Whether it knows of fewer blocks of the others than they have.

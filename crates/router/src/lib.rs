@@ -93,7 +93,8 @@ struct Patience(Duration);
 
 impl Patience {
     const FIRST: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(5);
+    /// No longer than nodes promise to need until all is well again.
+    const LONGEST: Duration = Duration::from_millis(1500);
 
     fn new() -> Patience {
         Patience(Patience::FIRST)

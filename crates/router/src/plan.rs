@@ -8,7 +8,7 @@ use ipam::blocks::{Atlas, Encapsulation, Family, Node, Pool, Tunnel, Use};
 use ipnet::IpNet;
 use kernel::Mac;
 
-use crate::registrar::Wish;
+use crate::registrar::{Ground, Wish};
 
 /// What is to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Planner<'_> {
         let own = atlas.nodes.get(self.node);
         let end = |tunnel: &Tunnel| own.and_then(|node| node.tunnel(*tunnel));
         let is_vxlan = |tunnel: &&Tunnel| matches!(tunnel, Tunnel::Vxlan(_));
-        let needed = || wish.tunnels.iter().filter(|(_, pools)| !pools.is_empty()).map(|(tunnel, _)| tunnel);
+        let needed = || wish.tunnels.iter().filter(|(_, ground)| ground.is_there()).map(|(tunnel, _)| tunnel);
         let mut plan = Plan {
             cluster: Cluster {
                 networks: roads(atlas).map(Pool::cidr).collect(),
@@ -66,7 +66,7 @@ impl Planner<'_> {
                 stretches: Vec::new(),
                 hidden: roads(atlas).filter(|pool| pool.nat_outgoing()).map(Pool::cidr).collect(),
             },
-            is_known: own.is_some_and(|node| is_fulfilled(&wish, node)),
+            is_known: own.is_some_and(|node| is_fulfilled(&wish, node, atlas)),
             wish,
             refused: Vec::new(),
         };
@@ -91,19 +91,23 @@ impl Planner<'_> {
     fn wish(&self, atlas: &Atlas) -> Wish {
         let labels = atlas.nodes.get(self.node).map(Node::labels).unwrap_or_default();
         let is_for_us = |pool: &&Pool| pool.selects_node(&labels).unwrap_or(false);
-        let mut tunnels: BTreeMap<Tunnel, Vec<String>> = BTreeMap::new();
+        let mut tunnels: BTreeMap<Tunnel, Ground> = BTreeMap::new();
         for tunnel in Tunnel::ALL {
             let is_needed = |pool: &&Pool| {
                 pool.encapsulation().and_then(|(kind, _)| tunnel_of(kind, pool.family())) == Some(tunnel)
             };
-            let gives = |pool: &&Pool| pool.is_enabled() && pool.allows(Use::Tunnel);
-            let has_uplink = self.uplink(tunnel.family()).is_some();
             let all: Vec<&Pool> =
-                roads(atlas).filter(is_needed).filter(gives).filter(|_| has_uplink).collect();
+                roads(atlas).filter(is_needed).filter(|pool| pool.allows(Use::Tunnel)).collect();
+            if !all.is_empty() && self.uplink(tunnel.family()).is_none() {
+                // The wire is away for a moment: what there is in the store stays as it is.
+                continue;
+            }
+            let given: Vec<&Pool> = all.iter().copied().filter(|pool| pool.is_enabled()).collect();
             // Those that are for this node. One for which there is none still has to reach the others.
-            let own: Vec<&Pool> = all.iter().copied().filter(is_for_us).collect();
-            let pools = if own.is_empty() { all } else { own };
-            tunnels.insert(tunnel, pools.into_iter().map(|pool| pool.name().to_owned()).collect());
+            let own: Vec<&Pool> = given.iter().copied().filter(is_for_us).collect();
+            let giving = if own.is_empty() { given } else { own };
+            let gives = giving.into_iter().map(|pool| pool.name().to_owned()).collect();
+            tunnels.insert(tunnel, Ground { gives, keeps: all.into_iter().map(Pool::cidr).collect() });
         }
         let address = |(uplink, length): &Place| IpNet::new(uplink.address, *length).ok();
         Wish { addresses: self.places.iter().filter_map(address).collect(), tunnels }
@@ -146,11 +150,14 @@ fn vtep(node: &Node, family: Family) -> Option<(IpAddr, Mac)> {
     Some((ip, chosen.unwrap_or_else(|| fabric::vtep_mac(node.name(), family == Family::V4))))
 }
 
-fn is_fulfilled(wish: &Wish, node: &Node) -> bool {
+/// Whether the store knows it: the node's own object, and the blocks, which say whose an address really is.
+fn is_fulfilled(wish: &Wish, node: &Node, atlas: &Atlas) -> bool {
     let is_told = |address: &IpNet| node.address(Family::of(address.addr())) == Some(*address);
-    let has_end =
-        |(tunnel, pools): (&Tunnel, &Vec<String>)| node.tunnel(*tunnel).is_some() != pools.is_empty();
-    wish.addresses.iter().all(is_told) && wish.tunnels.iter().all(has_end)
+    let is_right = |(tunnel, ground): (&Tunnel, &Ground)| match node.tunnel(*tunnel) {
+        None => ground.gives.is_empty(),
+        Some(end) => ground.keeps(end) && atlas.is_end(&tunnel.handle(node.name()), end),
+    };
+    wish.addresses.iter().all(is_told) && wish.tunnels.iter().all(is_right)
 }
 
 #[cfg(test)]
@@ -229,16 +236,59 @@ mod tests {
         let plan = planned(&atlas, false);
         assert!(!plan.is_known && plan.blocks.vxlan.is_empty());
         assert_eq!(plan.wish.addresses, ["192.168.0.1/24".parse().unwrap()]);
-        assert_eq!(plan.wish.tunnels[&Tunnel::Vxlan(Family::V4)], ["vxlan"]);
-        assert!(plan.wish.tunnels[&Tunnel::Ipip].is_empty());
-        let mut known = atlas;
-        let mut node = Node::new("node1");
-        node.set_address("192.168.0.1/24".parse().unwrap());
-        node.set_tunnel(Tunnel::Vxlan(Family::V4), "10.1.0.5".parse().ok());
-        known.nodes.insert("node1".into(), node);
-        let plan = planned(&known, false);
-        assert!(plan.is_known);
-        assert_eq!(plan.blocks.vxlan, ["10.1.0.5".parse::<IpAddr>().unwrap()]);
+        assert_eq!(plan.wish.tunnels[&Tunnel::Vxlan(Family::V4)].gives, ["vxlan"]);
+        assert!(!plan.wish.tunnels[&Tunnel::Ipip].is_there());
+    }
+
+    /// A node that has told where it is met and where its tunnel ends, and a block that gives that address to `handle`.
+    fn atlas_with_end(pools: &[Pool], handle: &str) -> Atlas {
+        let store = Memory::new();
+        let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1));
+        pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
+        let rules = Rules::load(&store).unwrap();
+        let mut request = Request::new(Owner::host("node1"), handle);
+        request.wanted_for = Use::Tunnel;
+        let end = allocator.assign(&rules, &request).unwrap().addresses[0].addr();
+        Node::change(&store, "node1", |node| {
+            node.set_address("192.168.0.1/24".parse().unwrap());
+            node.set_tunnel(Tunnel::Vxlan(Family::V4), Some(end));
+        })
+        .unwrap();
+        let mut atlas = Atlas::default();
+        let entries = Atlas::prefixes(false).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
+        atlas.learn(entries.map(ipam::store::Change::Put).collect());
+        atlas
+    }
+
+    #[test]
+    fn the_end_of_a_tunnel_is_known_if_its_block_says_so_too() {
+        let vxlan = || {
+            pool("vxlan", "10.1.0.0/24").with_block_size(26).with_encapsulation(Encapsulation::Vxlan, false)
+        };
+        let good = atlas_with_end(&[vxlan()], "vxlan-tunnel-addr-node1");
+        let plan = planned(&good, false);
+        assert!(plan.is_known && plan.blocks.vxlan.len() == 1);
+        // Somebody has released it, and a pod has it now.
+        let plan = planned(&atlas_with_end(&[vxlan()], "net.a-pod"), false);
+        assert!(!plan.is_known && plan.blocks.vxlan.len() == 1);
+        // A pool that is being cut into parts: for a moment all of them are disabled, and the end stays.
+        let mut between = good.clone();
+        between.pools = [("part".into(), vxlan().disabled())].into();
+        let plan = planned(&between, false);
+        assert!(plan.is_known && plan.blocks.vxlan.len() == 1);
+        // The pool is another's by now: the end has to move.
+        let mut moved = good.clone();
+        let other = pool("other", "10.9.0.0/24").with_encapsulation(Encapsulation::Vxlan, false);
+        moved.pools = [("other".into(), other)].into();
+        assert!(!planned(&moved, false).is_known);
+        // No wire: nothing is asked for, and nothing given back.
+        let planner = Planner { node: "node1", mtu: None, has_bgp: false, places: &[] };
+        assert!(!planner.plan(&good).wish.tunnels.contains_key(&Tunnel::Vxlan(Family::V4)));
+        // No pool: the end is given back, wire or not.
+        let mut none = good;
+        none.pools.clear();
+        let plan = planner.plan(&none);
+        assert!(!plan.is_known && !plan.wish.tunnels[&Tunnel::Vxlan(Family::V4)].is_there());
     }
 
     #[test]

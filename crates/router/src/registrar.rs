@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipam::blocks::{Allocator, Error as Blocks, Node, Owner, Request, Rules, Tunnel, Use};
+use ipam::blocks::{Allocator, Error as Blocks, Node, Owner, Release, Request, Rules, Tunnel, Use};
 use ipam::moment::Moment;
 use ipam::store::Store;
 use ipnet::IpNet;
@@ -19,8 +19,28 @@ use crate::{thread, Board, Opener, Patience, Result};
 pub(crate) struct Wish {
     /// Where it is met, with the prefix of its wire.
     pub(crate) addresses: Vec<IpNet>,
-    /// The tunnels that end here, each with the names of the pools that may give its address. None: it has no end here.
-    pub(crate) tunnels: BTreeMap<Tunnel, Vec<String>>,
+    /// The tunnels that end here, or should no longer. Of others nothing is said: they stay as they are.
+    pub(crate) tunnels: BTreeMap<Tunnel, Ground>,
+}
+
+/// Where the end of a tunnel may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ground {
+    /// The names of the pools that give a new one.
+    pub(crate) gives: Vec<String>,
+    /// The addresses among which one that is there may stay.
+    pub(crate) keeps: Vec<IpNet>,
+}
+
+impl Ground {
+    /// Whether there may be an end at all.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.keeps.is_empty()
+    }
+
+    pub(crate) fn keeps(&self, end: IpAddr) -> bool {
+        self.keeps.iter().any(|net| net.contains(&end))
+    }
 }
 
 pub(crate) fn start(node: String, opener: Arc<Opener>, wishes: Receiver<Wish>, board: Board) -> Result<()> {
@@ -67,10 +87,14 @@ fn next(wishes: &Receiver<Wish>, pause: Option<Duration>) -> Result<Option<Wish>
 fn fulfil(store: &dyn Store, node: &str, wish: &Wish) -> Result<(), Blocks> {
     let office = Office { store, rules: Rules::load(store)?, node };
     let mut ends: BTreeMap<Tunnel, Option<IpAddr>> = BTreeMap::new();
+    let mut over = Vec::new();
     let mut failed = None;
-    for (tunnel, pools) in &wish.tunnels {
-        match office.end(*tunnel, pools) {
-            Ok(end) => drop(ends.insert(*tunnel, end)),
+    for (tunnel, ground) in &wish.tunnels {
+        match office.end(*tunnel, ground) {
+            Ok(End { address, former }) => {
+                ends.insert(*tunnel, address);
+                over.extend(former);
+            }
             Err(error @ Blocks::Store(_)) => return Err(error),
             Err(error) => failed = Some(error),
         }
@@ -83,6 +107,10 @@ fn fulfil(store: &dyn Store, node: &str, wish: &Wish) -> Result<(), Blocks> {
         let addresses: Vec<String> = wish.addresses.iter().map(ToString::to_string).collect();
         info!(addresses = addresses.join(" "), ?ends, "the store knows where this node is met");
     }
+    // Not before the node's object names another: an address that it names is to be nobody else's.
+    if !over.is_empty() {
+        Allocator::new(store, Moment::now).release(&office.rules, &over)?;
+    }
     failed.map_or(Ok(()), Err)
 }
 
@@ -92,27 +120,31 @@ struct Office<'a> {
     node: &'a str,
 }
 
+/// The end of a tunnel.
+struct End {
+    address: Option<IpAddr>,
+    /// Addresses that it had, of pools that are gone or have another kind of road now.
+    former: Vec<Release>,
+}
+
 impl Office<'_> {
-    /// The address of a tunnel's end: the one that it has, or a new one; none, if no pool needs the tunnel any more.
-    fn end(&self, tunnel: Tunnel, pools: &[String]) -> Result<Option<IpAddr>, Blocks> {
+    /// The end of a tunnel: where it is, or a new one; nowhere, if no pool needs the tunnel any more.
+    fn end(&self, tunnel: Tunnel, ground: &Ground) -> Result<End, Blocks> {
+        let handle = tunnel.handle(self.node);
+        let there = Allocator::new(self.store, Moment::now).addresses_of(&handle)?;
+        let address = match there.iter().find(|ip| ground.keeps(**ip)) {
+            Some(kept) => Some(*kept),
+            None if ground.gives.is_empty() => None,
+            None => Some(self.new_end(tunnel, &handle, &ground.gives)?),
+        };
+        let is_over = |ip: &IpAddr| Some(*ip) != address;
+        let release = |ip| Release { handle: Some(handle.clone()), ..Release::of(ip) };
+        Ok(End { address, former: there.into_iter().filter(is_over).map(release).collect() })
+    }
+
+    fn new_end(&self, tunnel: Tunnel, handle: &str, pools: &[String]) -> Result<IpAddr, Blocks> {
         let Office { store, rules, node } = self;
         let allocator = Allocator::new(*store, Moment::now);
-        let handle = tunnel.handle(node);
-        let fits = |ip: &IpAddr| {
-            let mut named = rules.pools.iter().filter(|pool| pools.iter().any(|name| name == pool.name()));
-            named.any(|pool| pool.cidr().contains(ip))
-        };
-        let there = allocator.addresses_of(&handle)?;
-        if let Some(good) = there.iter().find(|ip| fits(ip)) {
-            return Ok(Some(*good));
-        }
-        if !there.is_empty() {
-            // Of a pool that is gone, or that has another kind of road now.
-            allocator.release_handle(rules, &handle)?;
-        }
-        if pools.is_empty() {
-            return Ok(None);
-        }
         let mut request = Request::new(Owner::host(*node), handle);
         request.attributes.insert("type".into(), tunnel.attribute().into());
         let request = Request {
@@ -125,7 +157,7 @@ impl Office<'_> {
         // The clerk of this node's stock may be about to claim its first block, too.
         let assigned = allocator.assign_in_turn(rules, &request)?;
         match assigned.addresses.first() {
-            Some(address) => Ok(Some(address.addr())),
+            Some(address) => Ok(address.addr()),
             None => Err(assigned.shortage.unwrap_or(Blocks::Full { pools: pools.join(", ") })),
         }
     }
@@ -137,6 +169,36 @@ mod tests {
     use ipam::store::Memory;
 
     use super::*;
+
+    fn ground(store: &Memory, pools: &[&str]) -> Ground {
+        let all = Rules::load(store).unwrap().pools;
+        let named = all.iter().filter(|pool| pools.contains(&pool.name()));
+        Ground {
+            gives: pools.iter().map(ToString::to_string).collect(),
+            keeps: named.map(Pool::cidr).collect(),
+        }
+    }
+
+    #[test]
+    fn an_end_that_has_to_move_and_cannot_stays_the_nodes() {
+        let store = Memory::new();
+        let allocator = Allocator::new(&store, Moment::now);
+        for (name, cidr) in [("one", "10.1.0.0/26"), ("full", "10.2.0.0/32")] {
+            allocator.add_pool(&Pool::new(name, cidr.parse().unwrap()).with_block_size(32)).unwrap();
+        }
+        let rules = Rules::load(&store).unwrap();
+        let other = Request { pools: vec!["full".into()], ..Request::new(Owner::host("node2"), "x") };
+        allocator.assign(&rules, &other).unwrap();
+        let vxlan = Tunnel::Vxlan(Family::V4);
+        let wish =
+            |pools: &[&str]| Wish { tunnels: [(vxlan, ground(&store, pools))].into(), ..Wish::default() };
+        fulfil(&store, "node1", &wish(&["one"])).unwrap();
+        let held = allocator.addresses_of(&vxlan.handle("node1")).unwrap();
+        fulfil(&store, "node1", &wish(&["full"])).unwrap_err();
+        assert_eq!(allocator.addresses_of(&vxlan.handle("node1")).unwrap(), held);
+        let entry = store.get(&Node::key("node1")).unwrap().unwrap();
+        assert_eq!(Node::parse(&entry.key, &entry.value).unwrap().tunnel(vxlan), Some(held[0]));
+    }
 
     #[test]
     fn a_tunnels_end_is_kept_moved_with_its_pool_and_given_back() {
@@ -151,7 +213,7 @@ mod tests {
         let vxlan = Tunnel::Vxlan(Family::V4);
         let wish = |pools: &[&str]| Wish {
             addresses: vec!["192.168.0.1/24".parse().unwrap()],
-            tunnels: [(vxlan, pools.iter().map(ToString::to_string).collect())].into(),
+            tunnels: [(vxlan, ground(&store, pools))].into(),
         };
         let end_after = |wish: Wish| {
             fulfil(&store, "node1", &wish).unwrap();
@@ -184,7 +246,7 @@ mod tests {
         allocator.assign(&rules, &Request::new(Owner::host("node2"), "x")).unwrap();
         let wish = Wish {
             addresses: vec!["192.168.0.1/24".parse().unwrap()],
-            tunnels: [(Tunnel::Vxlan(Family::V4), vec!["one".to_owned()])].into(),
+            tunnels: [(Tunnel::Vxlan(Family::V4), ground(&store, &["one"]))].into(),
         };
         let error = fulfil(&store, "node1", &wish).unwrap_err();
         assert!(error.to_string().contains("No Free Blocks"), "{error}");

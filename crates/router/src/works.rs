@@ -19,6 +19,8 @@ use crate::{thread, Board, Error, Result, Settings};
 
 /// After a failure all is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
+/// What the store still does not know is asked for again after this: what was written may have been taken away again.
+const REMINDER: Duration = Duration::from_secs(30);
 
 /// To and from the others.
 pub(crate) struct Lines {
@@ -61,7 +63,7 @@ struct Works {
 /// What the registrar was asked for last.
 enum Asked {
     Never,
-    For(Wish),
+    For(Wish, Instant),
     /// The store knows it.
     Done,
 }
@@ -207,14 +209,14 @@ impl Works {
         status.refused = refused;
     }
 
-    /// The store is told what it does not know of this node; of the same thing once. At the beginning the registrar is asked in any case:
-    /// while nobody was here the ends of our tunnels may have been released, and the node's own record does not tell that.
+    /// The store is told what it does not know of this node; of the same thing once in a while. At the beginning the registrar is asked in any
+    /// case: while nobody was here much may have been released.
     fn register(&mut self, plan: &Plan) {
         match &self.asked {
-            Asked::For(_) | Asked::Done if plan.is_known => self.asked = Asked::Done,
-            Asked::For(wish) if *wish == plan.wish => {}
+            Asked::For(..) | Asked::Done if plan.is_known => self.asked = Asked::Done,
+            Asked::For(wish, when) if *wish == plan.wish && when.elapsed() < REMINDER => {}
             _ => {
-                self.asked = Asked::For(plan.wish.clone());
+                self.asked = Asked::For(plan.wish.clone(), Instant::now());
                 let _ = self.lines.wishes.send(plan.wish.clone());
             }
         }

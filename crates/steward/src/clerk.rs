@@ -2,12 +2,12 @@
 
 mod stocking;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::blocks::Lease;
-use ipam::blocks::{Allocator, Error as Blocks, HandOver, HandedOver, Handle, Release, Rules};
+use ipam::blocks::{Allocator, Error as Blocks, HandOver, HandedOver, Handle, Owner, Release, Rules};
 use ipam::moment::Moment;
 use ipam::selector::Labels;
 use ipam::store::Store;
@@ -21,8 +21,8 @@ use crate::{Error, Opener};
 const FRESH: Duration = Duration::from_secs(5);
 /// A store that does not answer is asked again after this, and after twice of it, and so on.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Without anything to do, it looks this often whether pools have changed.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
+/// So often it looks whether pools have changed, and compares what is believed here with the store.
 const ROUND: Duration = Duration::from_secs(60);
 /// So long it lets work come together, unless a pod waits: what comes within it goes to the store in one write, and the one who brought it has the
 /// processors for himself.
@@ -49,7 +49,7 @@ pub(crate) fn hire(desk: Arc<Desk>, settings: Settings, opener: Opener) -> Resul
             opener,
             store: None,
             known: None,
-            has_counted: false,
+            audited: None,
             has_settled: false,
             dry: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -69,8 +69,8 @@ struct Clerk {
     store: Option<Box<dyn Store>>,
     /// What was read of pools, settings and the node's labels, and when.
     known: Option<(Rules, Labels, Instant)>,
-    /// Whether the stock of an earlier life was found.
-    has_counted: bool,
+    /// When what is believed here was last compared with the store.
+    audited: Option<Instant>,
     /// Whether it has looked for notes once more since its start.
     has_settled: bool,
     /// Until when networks of which nothing is left are not asked for again. Who waits for an address asks all the same.
@@ -96,7 +96,7 @@ impl Clerk {
                 }
                 Err(error) => {
                     // What was written and not answered is in the store's stock, and not in ours.
-                    self.has_counted = false;
+                    self.audited = None;
                     let text = error.to_string();
                     if self.desk.trouble().as_ref() != Some(&text) {
                         warn!(error = text, "the store of addresses does not answer; it is asked again");
@@ -124,17 +124,25 @@ impl Clerk {
     fn round_with(&mut self, store: &dyn Store) -> Result<(), Blocks> {
         let (rules, labels) = self.learn(store)?;
         let allocator = Allocator::new(store, Moment::now);
-        if !self.has_counted {
+        // Somebody may have released by hand what is ours, and a store from a backup does not know what it knew.
+        let is_audit = self.audited.is_none_or(|when| when.elapsed() >= ROUND);
+        if is_audit {
+            if let Err(error) = self.desk.endpoints.look_for_cables() {
+                warn!(%error, "pods that are gone cannot be noted");
+            }
             self.count(&allocator)?;
         }
-        let Work { orders, untold, legacy } = self.desk.work();
+        let Work { orders, untold, legacy } = self.desk.work(is_audit);
         // Who wants a very address may want the one that its sandbox before has given back.
         let orders = match orders.iter().any(|(order, _)| matches!(order, Order::Address(_))) {
             true => self.after_giving_back(&allocator, &rules, orders)?,
             false => orders,
         };
         self.carry_out(&allocator, (&rules, &labels), orders)?;
-        self.tell(&allocator, &untold)?;
+        self.tell(&allocator, &rules, &untold, is_audit)?;
+        if is_audit {
+            self.audited = Some(Instant::now());
+        }
         // Before somebody else can have an address, nobody is to take it for the pod's that is gone. But a server that does not let us tell
         // keeps no address back.
         let endpoints = &self.desk.endpoints;
@@ -165,13 +173,12 @@ impl Clerk {
     }
 
     /// Finds the stock of an earlier life, or of a write whose answer was lost. What is to be given back was a pod's, whether the store knows or not.
-    fn count(&mut self, allocator: &Allocator<'_>) -> Result<(), Blocks> {
+    fn count(&self, allocator: &Allocator<'_>) -> Result<(), Blocks> {
         match allocator.in_stock(&self.stock) {
             Err(error @ Blocks::Store(_)) => return Err(error),
             Err(error) => self.report([&error]),
             Ok(there) => self.desk.recount(there),
         }
-        self.has_counted = true;
         Ok(())
     }
 
@@ -204,16 +211,29 @@ impl Clerk {
     }
 
     /// Tells who has got what.
-    fn tell(&self, allocator: &Allocator<'_>, leases: &[Lease]) -> Result<(), Blocks> {
-        if leases.is_empty() {
-            return Ok(());
-        }
+    fn tell(
+        &self,
+        allocator: &Allocator<'_>,
+        rules: &Rules,
+        leases: &[Lease],
+        are_all: bool,
+    ) -> Result<(), Blocks> {
         let gifts: Vec<HandOver> = leases.iter().flat_map(|lease| self.gifts(lease)).collect();
-        let HandedOver { lost, aside } = allocator.hand_over(&self.stock, &gifts)?;
-        for lost in lost {
+        let HandedOver { mut lost, mut aside } = allocator.hand_over(&self.stock, &gifts)?;
+        if self.reclaim(allocator, rules, &lost)? {
+            let again = allocator.hand_over(&self.stock, &lost)?;
+            lost = again.lost;
+            aside.extend(again.aside);
+        }
+        if !lost.is_empty() {
+            // Then more of the stock may be somebody else's.
+            self.count(allocator)?;
+        }
+        let named = lost.iter().map(|lost| format!("{} of {}", lost.address.addr(), lost.handle)).collect();
+        for lost in self.desk.note_lost(named, are_all) {
             error!(
-                address = %lost.address, handle = lost.handle,
-                "a pod has an address that the store gave to somebody else: was the stock released by hand? Restart the pod"
+                lost,
+                "a pod has an address that the store gave to somebody else: was it released by hand? Restart the pod"
             );
         }
         self.report(aside.iter().map(|(_, error)| error));
@@ -222,6 +242,22 @@ impl Clerk {
         self.desk.set_aside(&aside);
         self.desk.told(&told);
         Ok(())
+    }
+
+    /// Claims the blocks that are not there any more, of addresses that are in use: somebody has given them up for us, or the store is one
+    /// from a backup. Whether that was worth a try.
+    fn reclaim(&self, allocator: &Allocator<'_>, rules: &Rules, lost: &[HandOver]) -> Result<bool, Blocks> {
+        let blocks: BTreeSet<IpNet> = lost.iter().map(|gift| gift.address.trunc()).collect();
+        let is_of_pool = |block: &&IpNet| rules.pools.iter().any(|pool| pool.cidr().contains(*block));
+        let mut claimed = false;
+        for block in blocks.iter().filter(is_of_pool) {
+            match allocator.claim(&Owner::host(&self.settings.node), *block) {
+                Ok(()) => claimed = true,
+                Err(Blocks::NotOwner { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(claimed)
     }
 
     /// Tells of blocks and handles that make no sense, once.
@@ -260,7 +296,7 @@ impl Clerk {
     /// a record makes no sense stays noted, and is looked at again when there is time.
     fn give_back(&self, allocator: &Allocator<'_>, rules: &Rules, legacy: &[String]) -> Result<(), Blocks> {
         let over = self.desk.released();
-        let gifts: Vec<HandOver> = over.iter().flat_map(|lease| self.gifts(lease)).collect();
+        let gifts: Vec<HandOver> = over.iter().flat_map(|note| self.gifts(&note.lease)).collect();
         let HandedOver { lost, aside } = allocator.hand_over(&self.stock, &gifts)?;
         self.report(aside.iter().map(|(_, error)| error));
         let is_aside = |address: &IpNet| aside.iter().any(|(gift, _)| gift.address == *address);
@@ -268,7 +304,8 @@ impl Clerk {
         let releases: Vec<Release> = gifts.iter().filter(is_held).map(release).collect();
         // All in one write for each block. If one of them cannot be given back, each by itself.
         let at_once = self.is_done(allocator.release(rules, &releases))?;
-        for lease in over.iter().filter(|lease| !lease.addresses.iter().any(is_aside)) {
+        for note in over.iter().filter(|note| !note.lease.addresses.iter().any(is_aside)) {
+            let lease = &note.lease;
             let is_its = |release: &&Release| lease.addresses.iter().any(|one| one.addr() == release.ip);
             let own: Vec<Release> = releases.iter().filter(is_its).cloned().collect();
             let handle = Handle::id(&lease.owner.network, &lease.owner.container);
@@ -277,7 +314,7 @@ impl Clerk {
                 false => at_once || self.is_done(allocator.release(rules, &own))?,
             };
             if is_done {
-                self.desk.shelf.forget(&lease.owner);
+                self.desk.shelf.forget(note);
             }
         }
         for handle in legacy {

@@ -14,7 +14,7 @@ use ipam::selector::Labels;
 use ipnet::IpNet;
 
 use crate::endpoints::Endpoints;
-use crate::shelf::Shelf;
+use crate::shelf::{Note, Shelf};
 use crate::stock::Stock;
 use crate::{families, Error, State};
 
@@ -98,12 +98,16 @@ struct Papers {
     /// Of whom the store does not know yet.
     untold: BTreeSet<Owner>,
     orders: Vec<(Order, Reply)>,
+    /// Whether one of them has come since the clerk last found that the store does not answer.
+    has_new_order: bool,
     /// Handles of old releases of Calico, which may have addresses of those who are gone.
     legacy: BTreeSet<String>,
     has_releases: bool,
     /// Those whose blocks make no sense: to be tried again when there is time.
     aside: BTreeSet<Owner>,
     unreadable: BTreeSet<String>,
+    /// What pods have and the store has given to somebody else.
+    lost: BTreeSet<String>,
     trouble: Option<String>,
 }
 
@@ -167,7 +171,9 @@ impl Desk {
     }
 
     pub(crate) fn order(&self, order: Order, reply: Reply) {
-        self.papers().orders.push((order, reply));
+        let mut papers = self.papers();
+        papers.orders.push((order, reply));
+        papers.has_new_order = true;
         self.work.notify_one();
     }
 
@@ -175,9 +181,7 @@ impl Desk {
     pub(crate) fn give_back(&self, owner: &Owner, legacy: Option<&str>) -> Result<(), Error> {
         let mut papers = self.papers();
         self.shelf.give_back(owner)?;
-        papers.leases.remove(owner);
-        papers.untold.remove(owner);
-        papers.aside.remove(owner);
+        papers.forget(owner);
         papers.legacy.extend(legacy.map(str::to_owned));
         papers.has_releases = true;
         self.work.notify_one();
@@ -244,6 +248,7 @@ impl Desk {
             untold: papers.untold.len() + papers.aside.len() + self.endpoints.untold(),
             trouble: papers.trouble.clone(),
             unreadable: papers.unreadable.iter().cloned().collect(),
+            lost: papers.lost.iter().cloned().collect(),
         }
     }
 
@@ -269,25 +274,20 @@ impl Desk {
     }
 
     /// What is to be given back. A plugin that found nobody at the door has moved a lease by itself: then it is none any more.
-    pub(crate) fn released(&self) -> Vec<Lease> {
+    pub(crate) fn released(&self) -> Vec<Note> {
         let mut papers = self.papers();
         let over = self.shelf.released();
-        for Lease { owner, .. } in over.iter().filter(|lease| !self.shelf.has(&lease.owner)) {
-            papers.leases.remove(owner);
-            papers.untold.remove(owner);
-            papers.aside.remove(owner);
+        for owner in over.iter().map(|note| &note.lease.owner).filter(|owner| !self.shelf.has(owner)) {
+            papers.forget(owner);
         }
         over
     }
 
-    /// Waits until somebody waits for an order, but no longer than that.
+    /// Waits until somebody more waits for an order, but no longer than that.
     pub(crate) fn await_order(&self, at_most: Duration) {
-        let known = {
-            let mut papers = self.papers();
-            papers.orders.retain(|(_, reply)| !reply.is_over());
-            papers.orders.len()
-        };
-        drop(self.work.wait_timeout_while(self.papers(), at_most, |papers| papers.orders.len() <= known));
+        self.papers().orders.retain(|(_, reply)| !reply.is_over());
+        let waited = self.work.wait_timeout_while(self.papers(), at_most, |papers| !papers.has_new_order);
+        waited.unwrap_or_else(PoisonError::into_inner).0.has_new_order = false;
     }
 
     /// Waits for more work, or until somebody waits for an address.
@@ -300,11 +300,21 @@ impl Desk {
         !self.papers().orders.is_empty()
     }
 
-    /// What is to be told to the store now. It stays on the desk until it was told.
-    pub(crate) fn work(&self) -> Work {
+    /// What is to be told to the store now: of what it does not know, or of all leases. It stays on the desk until it was told.
+    pub(crate) fn work(&self, of_all: bool) -> Work {
         let mut papers = self.papers();
         papers.has_releases = false;
-        let untold = papers.untold.iter().filter_map(|owner| papers.leases.get(owner)).cloned().collect();
+        papers.has_new_order = false;
+        if of_all {
+            // Somebody has given them back without us.
+            let is_gone = |owner: &&Owner| !self.shelf.has(owner);
+            let gone: Vec<Owner> = papers.leases.keys().filter(is_gone).cloned().collect();
+            gone.iter().for_each(|owner| papers.forget(owner));
+        }
+        let untold = match of_all {
+            true => papers.leases.values().cloned().collect(),
+            false => papers.untold.iter().filter_map(|owner| papers.leases.get(owner)).cloned().collect(),
+        };
         let legacy = papers.legacy.iter().cloned().collect();
         let mut orders = std::mem::take(&mut papers.orders);
         orders.retain(|(_, reply)| !reply.is_over());
@@ -337,6 +347,17 @@ impl Desk {
     /// A block makes no sense. Whether that is news.
     pub(crate) fn is_unreadable(&self, why: String) -> bool {
         self.papers().unreadable.insert(why)
+    }
+
+    /// Addresses that pods have and the store has given to somebody else: more of them, or all that there are. Returns those that are news.
+    pub(crate) fn note_lost(&self, lost: BTreeSet<String>, are_all: bool) -> Vec<String> {
+        let mut papers = self.papers();
+        let news = lost.difference(&papers.lost).cloned().collect();
+        if are_all {
+            papers.lost.clear();
+        }
+        papers.lost.extend(lost);
+        news
     }
 
     /// The addresses of a handle that leases name.
@@ -378,21 +399,24 @@ impl Desk {
         self.papers().trouble = trouble;
     }
 
-    /// The stock as the store tells it: without what pods have, and without what they had and the store is to be told of. That is looked at after the
+    /// The stock as the store tells it, and nothing else: without what pods have, and without what they had and the store is to be told of. That is looked at after the
     /// store was read, with the papers in hand.
     pub(crate) fn recount(&self, there: Vec<IpNet>) {
         let mut papers = self.papers();
-        let over = self.shelf.released();
-        let leases = papers.leases.values().chain(&over);
-        let used: BTreeSet<IpNet> = leases.flat_map(|lease| lease.addresses.clone()).collect();
-        papers.stock.add(there.into_iter().filter(|address| !used.contains(address)));
+        papers.stock.keep_only(&there);
+        self.add_to_stock(&mut papers, there);
     }
 
-    /// Puts what the store has given into the stock; what pods have already is no stock.
+    /// Puts what the store has given into the stock; what pods have, or had and is to be given back, is no stock.
     pub(crate) fn stock_up(&self, addresses: Vec<IpNet>) {
-        let mut papers = self.papers();
-        let given: BTreeSet<_> = papers.leases.values().flat_map(|lease| lease.addresses.clone()).collect();
-        papers.stock.add(addresses.into_iter().filter(|address| !given.contains(address)));
+        self.add_to_stock(&mut self.papers(), addresses);
+    }
+
+    fn add_to_stock(&self, papers: &mut Papers, addresses: Vec<IpNet>) {
+        let over = self.shelf.released();
+        let leases = papers.leases.values().chain(over.iter().map(|note| &note.lease));
+        let used: BTreeSet<IpNet> = leases.flat_map(|lease| lease.addresses.clone()).collect();
+        papers.stock.add(addresses.into_iter().filter(|address| !used.contains(address)));
     }
 
     /// How many addresses of a family are in stock.
@@ -402,6 +426,12 @@ impl Desk {
 }
 
 impl Papers {
+    fn forget(&mut self, owner: &Owner) {
+        self.leases.remove(owner);
+        self.untold.remove(owner);
+        self.aside.remove(owner);
+    }
+
     fn find(&mut self, node: &str, order: &Order) -> Result<Option<IpNet>, Error> {
         match (order, &self.rules) {
             (_, None) => Ok(None),

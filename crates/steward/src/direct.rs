@@ -59,6 +59,8 @@ impl<'a> Direct<'a> {
                 return Ok(Answer::Given { addresses: held.into_iter().map(IpNet::from).collect() });
             }
             Question::Release { owner, legacy } => {
+                // An agent that comes back must not believe in a lease that is over. The note goes with the others.
+                notes::leave(state, owner).map_err(Error::file("note in", state))?;
                 self.release(owner)?;
                 if let Some(legacy) = legacy {
                     self.allocator.release_handle(&self.rules, legacy)?;
@@ -78,6 +80,8 @@ impl<'a> Direct<'a> {
                 return Ok(Answer::Joined { endpoint: joined.map(Box::new) });
             }
             Question::Withdraw { endpoint } => {
+                let told = pods::endpoints(state);
+                notes::leave(&told, &endpoint.owner).map_err(Error::file("note in", &told))?;
                 endpoints::withdraw(self.store, self.node, endpoint)?;
                 endpoints::revise_note(state, endpoint, false).map_err(Error::file("note in", state))?;
                 self.carry_out_notes(state);
@@ -182,7 +186,9 @@ impl<'a> Direct<'a> {
                     == Some(self.node)
                     || block.owner().as_ref() == Some(&own);
                 let Some(id) = allocation.attribute.handle().filter(|_| is_here) else { continue };
-                let Some(container) = id.strip_prefix(&prefix) else { continue };
+                // Of a network `lan` and a network `lan.10`, this is the first: containers have no dots.
+                let its = |container: &&str| !container.contains('.');
+                let Some(container) = id.strip_prefix(&prefix).filter(its) else { continue };
                 if !valid.iter().any(|(one, _)| one == container) {
                     let said =
                         |key: &str| allocation.attribute.secondary.get(key).cloned().unwrap_or_default();

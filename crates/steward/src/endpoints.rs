@@ -45,6 +45,12 @@ struct Book {
     has_withdrawals: bool,
 }
 
+/// Notes that a pod is gone: its endpoint is to be withdrawn, and its addresses are to be given back.
+fn note_gone_pod(state: &Path, gone: &Endpoint) -> Result<(), Error> {
+    pods::withdraw(state, gone).map_err(Error::file("note in", pods::endpoints(state)))?;
+    notes::leave(state, &gone.owner).map_err(Error::file("note in", state))
+}
+
 impl Endpoints {
     /// Those of an earlier life. Whether the store knows of them, nobody knows: it is told again. What the gone had is to be given back.
     pub(crate) fn open(state: &Path, boot: &str) -> Result<Endpoints, Error> {
@@ -61,10 +67,7 @@ impl Endpoints {
                     book.untold.insert(endpoint.owner.clone());
                     book.known.insert(endpoint.owner.clone(), endpoint);
                 }
-                Ok(gone) => {
-                    pods::withdraw(state, &gone).map_err(Error::file("note in", &folder))?;
-                    notes::leave(state, &gone.owner).map_err(Error::file("note in", state))?;
-                }
+                Ok(gone) => note_gone_pod(state, &gone)?,
                 Err(error) => warn!(file = %path.display(), %error, "an endpoint that cannot be read"),
             }
         }
@@ -114,6 +117,21 @@ impl Endpoints {
         book.known.remove(&gone.owner);
         book.untold.remove(&gone.owner);
         book.has_withdrawals = true;
+        Ok(())
+    }
+
+    /// Pods whose cables are gone, since another program has deleted them, are noted as gone.
+    pub(crate) fn look_for_cables(&self) -> Result<(), Error> {
+        let interfaces = Interfaces::here();
+        let mut book = self.book();
+        let gone: Vec<Endpoint> =
+            book.known.values().filter(|one| !interfaces.may_have(one)).cloned().collect();
+        for endpoint in gone {
+            note_gone_pod(&self.state, &endpoint)?;
+            book.known.remove(&endpoint.owner);
+            book.untold.remove(&endpoint.owner);
+            book.has_withdrawals = true;
+        }
         Ok(())
     }
 

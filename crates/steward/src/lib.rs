@@ -75,6 +75,8 @@ pub struct State {
     pub trouble: Option<String>,
     /// Blocks and handles that make no sense, and why: nothing is taken from them and nothing written to them.
     pub unreadable: Vec<String>,
+    /// Addresses that pods have and the store has given to somebody else.
+    pub lost: Vec<String>,
 }
 
 impl Steward {

@@ -17,6 +17,12 @@ pub(crate) struct Shelf {
     _lock: File,
 }
 
+/// What is to be given back, and where that stands.
+pub(crate) struct Note {
+    path: PathBuf,
+    pub(crate) lease: Lease,
+}
+
 impl Shelf {
     /// Opens the folders, and makes them if they are not there.
     pub(crate) fn open(state: &Path) -> Result<Shelf, Error> {
@@ -67,10 +73,10 @@ impl Shelf {
     }
 
     /// What is to be given back.
-    pub(crate) fn released(&self) -> Vec<Lease> {
+    pub(crate) fn released(&self) -> Vec<Note> {
         let read = notes::read_all::<Lease>(&self.notes()).into_iter();
         read.filter_map(|(path, lease)| match lease {
-            Ok(lease) => Some(lease),
+            Ok(lease) => Some(Note { path, lease }),
             Err(error) => {
                 warn!(file = %path.display(), %error, "a note that cannot be read");
                 None
@@ -80,7 +86,7 @@ impl Shelf {
     }
 
     /// It was given back.
-    pub(crate) fn forget(&self, owner: &Owner) {
-        let _ = fs::remove_file(self.notes().join(notes::file_name(owner)));
+    pub(crate) fn forget(&self, note: &Note) {
+        let _ = fs::remove_file(&note.path);
     }
 }

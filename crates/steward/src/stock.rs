@@ -26,6 +26,11 @@ impl Stock {
         }
     }
 
+    /// Forgets those that are not among `there`.
+    pub(crate) fn keep_only(&mut self, there: &[IpNet]) {
+        self.0.retain(|address| there.contains(address));
+    }
+
     /// Takes one that a request may be served with.
     pub(crate) fn take(&mut self, rules: &Rules, request: &Request) -> Result<Option<IpNet>, Error> {
         let networks = rules.networks_for(request)?;

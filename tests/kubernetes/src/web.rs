@@ -30,7 +30,9 @@ pub fn web(replicas: u8) -> Value {
                     }],
                     "containers": [{
                         "name": "web", "image": podwire_runtime_tests::image::BOX, "command": ["sh", "-c", SERVE],
-                        "readinessProbe": {"httpGet": {"path": "/cgi-bin/who", "port": 8080}, "periodSeconds": 1},
+                        "readinessProbe": {
+                            "httpGet": {"path": "/cgi-bin/who", "port": 8080}, "periodSeconds": 1, "timeoutSeconds": 10,
+                        },
                     }],
                 },
             },
@@ -110,7 +112,7 @@ pub fn kept_apart(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
             cluster.wait(&what, || (machine.exec(&asker.container, &script).status != 0).then_some(()));
         }
     }
-    assert!(served(cluster, pods.len()).is_some(), "kubelet's probes pass");
+    cluster.wait("kubelet's probes pass", || served(cluster, pods.len()));
     cluster.api.delete(&[closed]);
     all_reach_all(cluster, machines, pods);
 }

@@ -183,7 +183,7 @@ impl Stage {
 
     #[track_caller]
     fn assert_no_change(&self, before: &str, counts: impl Fn(&str) -> bool) {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             let changed = differences(before, &self.traces());
             let changed: Vec<_> = changed.lines().filter(|line| !line.is_empty() && counts(line)).collect();

@@ -1,6 +1,8 @@
 //! The part of Kubernetes that flanneld and the agent ask: a real API server on the router, and a Node for each node, with a
 //! range as kube-controller-manager gives it.
 
+use std::time::Duration;
+
 use podwire_tests::{kubernetes_programs, Process};
 use serde_json::{json, Value};
 
@@ -8,13 +10,15 @@ use super::stage::Stage;
 
 /// As the nodes see it.
 const SERVER: &str = "https://192.168.10.1:6443";
+/// It has much to do before it serves, and the machine may be busy.
+const START: Duration = Duration::from_secs(120);
 /// The one user, whose token is its name.
 const USER: &str = "admin,admin,admin,\"system:masters\"";
 const ASK: &str = "import ssl, sys, urllib.request as u
 method, path, body = sys.argv[1:]
 question = u.Request('https://192.168.10.1:6443' + path, data=body.encode() or None, method=method,
                      headers={'Authorization': 'Bearer admin', 'Content-Type': 'application/json'})
-print(u.urlopen(question, timeout=5, context=ssl._create_unverified_context()).read().decode())";
+print(u.urlopen(question, timeout=60, context=ssl._create_unverified_context()).read().decode())";
 
 /// The servers. They end with the test.
 pub struct Kubernetes {
@@ -66,7 +70,8 @@ impl Kubernetes {
             server.args([flag, "/run/kube/accounts.key"]);
         }
         self.server = Some(Process::start(server));
-        stage.wait_until("the API server serves", |stage| try_ask(stage, "GET", "/readyz", "").is_some());
+        let serves = |stage: &Stage| try_ask(stage, "GET", "/readyz", "").is_some();
+        stage.wait_for(START, "the API server serves", serves);
     }
 
     /// Kills the API server.

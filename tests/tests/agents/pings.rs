@@ -1,13 +1,11 @@
 //! Packets that cross the cluster while something is done to it, and which of them were lost.
 
-use std::collections::BTreeSet;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use super::stage::Stage;
+use podwire_tests::lost_packets;
 
-/// Packets of the last second may be unanswered when all ends on a busy machine.
-const ON_THEIR_WAY: u32 = 20;
+use super::stage::Stage;
 
 /// Twenty packets a second from each of some pods to others.
 pub struct Pings {
@@ -61,18 +59,8 @@ impl Ping {
         assert!(asked.expect("kill").success());
         drop(self.child.wait());
         let said = stage.node(self.from).sh(&format!("cat {}", self.file));
-        let numbers = |line: &str| -> Vec<u32> {
-            line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
-        };
-        let sequence =
-            |line: &str| line.split("icmp_seq=").nth(1).and_then(|rest| numbers(rest).first().copied());
-        let answered: BTreeSet<u32> = said.lines().filter_map(sequence).collect();
-        let last = answered.last().copied().unwrap_or_default();
-        let sum = said.lines().find(|line| line.contains("packets transmitted")).expect("the sum");
-        let sent = numbers(sum)[0];
-        let missing: Vec<u32> = (1..=last).filter(|number| !answered.contains(number)).collect();
-        let is_whole = missing.is_empty() && last + ON_THEIR_WAY >= sent;
-        (!is_whole).then(|| format!("{}: {missing:?} of {sent}, the last answered is {last}", self.way))
+        let lost = lost_packets(&said);
+        (!lost.is_empty()).then(|| format!("{}: {lost:?} were lost", self.way))
     }
 }
 

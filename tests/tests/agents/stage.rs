@@ -10,7 +10,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use podwire_tests::{ours, podwire, Node, Process};
+use podwire_tests::{lost_packets, ours, podwire, Node, Process};
 use serde_json::{json, Value};
 use verify::{Kind, Options, Outcome, Place, Report};
 
@@ -96,6 +96,10 @@ impl Stage {
         (1..=3).for_each(|number| stage.start_agent(number, &[]));
         (1..=3).for_each(|number| stage.wait_ready(number));
         (1..=3).for_each(|number| stage.add_pod(number, &format!("pod{number}")));
+        // Also those are peers to which this kind of roads cannot lead.
+        stage.wait_until("all know of each other", |stage| {
+            (1..=3).all(|number| stage.status(number)["peers"] == 2)
+        });
         stage
     }
 
@@ -181,21 +185,23 @@ impl Stage {
 
     /// What the agent says of itself; `null` if it does not answer.
     pub fn status(&self, number: u8) -> Value {
-        let script = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/status', timeout=5).read().decode())\" 2>/dev/null";
+        let script = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/status', timeout=60).read().decode())\" 2>/dev/null";
         let said = self.node(number).try_sh(script);
         serde_json::from_slice(&said.stdout).unwrap_or_default()
     }
 
     /// The agent's numbers.
     pub fn metrics(&self, number: u8) -> String {
-        let script = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/metrics', timeout=5).read().decode())\"";
+        let script = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/metrics', timeout=60).read().decode())\"";
         self.node(number).sh(script)
     }
 
     /// etcd's own tool, at the router.
     #[track_caller]
     pub fn etcdctl(&self, words: &str) -> String {
-        self.router.sh(&format!("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 {words}"))
+        let patience = "--dial-timeout=20s --command-timeout=60s";
+        self.router
+            .sh(&format!("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 {patience} {words}"))
     }
 
     #[track_caller]
@@ -206,11 +212,17 @@ impl Stage {
     /// Waits for something that the kernel or an agent must bring about by itself.
     #[track_caller]
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        self.wait_for(PATIENCE, what, is_so);
+    }
+
+    /// The same for something that takes longer.
+    #[track_caller]
+    pub fn wait_for(&self, patience: Duration, what: &str, is_so: impl Fn(&Stage) -> bool) {
+        let end = Instant::now() + patience;
         while !is_so(self) {
             if Instant::now() > end {
                 let all: Vec<_> = (1..=3).map(|number| self.status(number).to_string()).collect();
-                panic!("not within {PATIENCE:?}: {what}\n{}", all.join("\n"));
+                panic!("not within {patience:?}: {what}\n{}", all.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -243,7 +255,7 @@ impl Stage {
             let own = own.iter().map(|ip| ip.parse().expect("an address")).collect();
             places.push(Place::node(format!("n{}", machine.number), netns, own).expect("the node"));
         }
-        verify::verify(&places, Options { patience: Duration::from_secs(3), ..Options::default() })
+        verify::verify(&places, Options { patience: Duration::from_secs(10), ..Options::default() })
             .expect("packets")
     }
 
@@ -289,8 +301,8 @@ impl Stage {
         self.node(number).sh(&script).trim().into()
     }
 
-    /// Pings from one node's pod to another's while `meanwhile` happens; returns how many were lost.
-    pub fn lost_while(&mut self, from: u8, to: u8, meanwhile: impl FnOnce(&mut Stage)) -> u32 {
+    /// Pings from one node's pod to another's while `meanwhile` happens; returns which were lost.
+    pub fn lost_while(&mut self, from: u8, to: u8, meanwhile: impl FnOnce(&mut Stage)) -> Vec<u32> {
         let target = self.address(to, &format!("pod{to}"));
         let script =
             format!("exec ip netns exec pod{from} ping -i 0.05 -W 2 -c 100000 {target} > /run/test/ping");
@@ -301,16 +313,12 @@ impl Stage {
             stage.node(from).can("grep -q icmp_seq=5 /run/test/ping")
         });
         meanwhile(self);
-        std::thread::sleep(Duration::from_millis(500));
+        // The last answers come.
+        std::thread::sleep(Duration::from_secs(1));
         let stopped = std::process::Command::new("kill").args(["-INT", &ping.id().to_string()]).status();
         assert!(stopped.expect("kill").success());
         drop(ping.wait());
-        let said = self.node(from).sh("cat /run/test/ping");
-        let counts = said.lines().find(|line| line.contains("packets transmitted")).expect("the sum");
-        let numbers: Vec<u32> =
-            counts.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
-        // The last one may be on its way.
-        (numbers[0] - numbers[1]).saturating_sub(1)
+        lost_packets(&self.node(from).sh("cat /run/test/ping"))
     }
 }
 

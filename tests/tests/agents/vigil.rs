@@ -98,8 +98,11 @@ impl Seen {
         self.sent.iter().zip(&self.arrived).filter(|(_, arrived)| **arrived).map(|(sent, _)| *sent)
     }
 
-    /// The longest time in which none arrived, after the first that did.
+    /// The longest time in which none arrived, after the first that did. Without end if that says nothing.
     pub fn longest_silence(&self) -> Duration {
+        if self.arrivals().count() <= ENOUGH {
+            return Duration::MAX;
+        }
         let mut longest = Duration::ZERO;
         let mut lost = None;
         let first = self.arrived.iter().position(|arrived| *arrived).unwrap_or(self.arrived.len());

@@ -4,7 +4,7 @@ use super::laboratory::{lab, text, Laboratory};
 
 /// On an idle machine. Another one may be busy: then one try of these must make it.
 const PROMISE: f64 = 2.0;
-const TRIES: usize = 3;
+const TRIES: usize = 6;
 
 /// Faults that cut no path, not even that of the node itself.
 const HARMLESS: &[&str] = &["kill-agent", "flush-rules", "stop-store", "duplicate-range", "foreign-config"];
@@ -35,8 +35,8 @@ fn break_and_heal(lab: &Laboratory, fault: &str) -> f64 {
     let (healed, done) = lab.json(&["heal"]);
     assert!(done, "{fault}: {healed}");
     for ping in pings {
-        let what = ping.what.clone();
-        assert_eq!(ping.lost(), 0, "{fault}: {what}");
+        let (what, lost) = (ping.what.clone(), ping.lost());
+        assert!(lost.is_empty(), "{fault}: {what}: {lost:?}");
     }
     let status = lab.status();
     assert!(
@@ -49,7 +49,7 @@ fn break_and_heal(lab: &Laboratory, fault: &str) -> f64 {
 /// The others know n1's new address, and all is well there.
 #[track_caller]
 fn wait_until_found(lab: &Laboratory) {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let is_found = || lab.sh("n3", "bridge fdb show").contains("192.168.10.111");
     while !is_found() || lab.status()["whole"] != true {
         assert!(std::time::Instant::now() < end, "n3 does not know the new address: {}", lab.status());
@@ -91,7 +91,7 @@ fn a_claim_on_a_nodes_range_and_a_foreign_config_are_told_and_harm_nobody() {
     }
     let lab = stage(&[]);
     lab.run(&["break", "foreign-config", "n2"]);
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !lab.status()["nodes"][1]["problems"].to_string().contains("00-foreign.conflist stands before") {
         assert!(std::time::Instant::now() < end, "{}", lab.status());
     }
@@ -107,7 +107,8 @@ fn a_node_is_found_at_its_new_address_without_any_remedy() {
     // Not healed: the model holds with the address that the node has now.
     wait_until_found(&lab);
     lab.assert_model_holds(3, 3, 2);
-    assert_eq!(pings.lost(), 0);
+    let lost = pings.lost();
+    assert!(lost.is_empty(), "{lost:?}");
 }
 
 #[test]

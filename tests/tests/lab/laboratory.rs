@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 
-use podwire_tests::podwire;
+use podwire_tests::{lost_packets, podwire};
 use serde_json::Value;
 
 /// Tests run beside each other.
@@ -84,7 +85,7 @@ impl Laboratory {
     /// The three rules hold for all of so many pods on so many nodes, each with so many addresses.
     #[track_caller]
     pub fn assert_model_holds(&self, nodes: usize, pods: usize, families: usize) {
-        let (report, held) = self.json(&["verify", "--patience", "4s"]);
+        let (report, held) = self.json(&["verify", "--patience", "10s"]);
         let probes = report["probes"].as_array().expect("probes");
         let failed: Vec<_> = probes.iter().filter(|probe| !probe["failure"].is_null()).collect();
         assert!(held && report["holds"] == true && failed.is_empty(), "{} failed: {failed:#?}", failed.len());
@@ -105,12 +106,18 @@ impl Laboratory {
         // The first answer: from now on each counts.
         let mut first = [0; 1];
         let mut said = Vec::new();
-        let stdout = child.stdout.as_mut().expect("its words");
+        let mut stdout = child.stdout.take().expect("its words");
         while !text(&said).contains("icmp_seq=2") {
             assert_eq!(stdout.read(&mut first).expect("ping's words"), 1, "ping ended: {}", text(&said));
             said.push(first[0]);
         }
-        Pings { child, what: format!("{from} to {to}") }
+        // A pipe that nobody reads from is full after a minute.
+        let said = std::thread::spawn(move || {
+            stdout.read_to_end(&mut said).expect("its words");
+            said
+        });
+        let said = Some(said);
+        Pings { child, said, what: format!("{from} to {to}") }
     }
 }
 
@@ -126,24 +133,21 @@ impl Drop for Laboratory {
 /// Pings that are on their way.
 pub struct Pings {
     child: Child,
+    /// All its words, when it has ended.
+    said: Option<JoinHandle<Vec<u8>>>,
     pub what: String,
 }
 
 impl Pings {
-    /// Ends them; returns how many were lost.
-    pub fn lost(mut self) -> u32 {
-        std::thread::sleep(std::time::Duration::from_millis(300));
+    /// Ends them; returns which were lost.
+    pub fn lost(mut self) -> Vec<u32> {
+        // The last answers come.
+        std::thread::sleep(std::time::Duration::from_secs(1));
         let asked = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         assert!(asked.expect("kill").success());
-        let mut said = String::new();
-        self.child.stdout.take().expect("its words").read_to_string(&mut said).expect("its words");
+        let said = self.said.take().expect("its words").join().expect("its words");
         let _ = self.child.wait();
-        let counts = said.lines().find(|line| line.contains("packets transmitted"));
-        let counts = counts.unwrap_or_else(|| panic!("{}: {said}", self.what));
-        let numbers: Vec<u32> =
-            counts.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
-        // The last one may be on its way.
-        (numbers[0] - numbers[1]).saturating_sub(1)
+        lost_packets(&text(&said))
     }
 }
 

@@ -71,27 +71,48 @@ fn running_and_removing_one_pod_at_the_same_time_leaves_it_there_or_not() {
     world.assert_clean("after a struggle over one pod");
 }
 
+/// Waits until the slow plugin has begun with so many pods.
+#[track_caller]
+fn wait_until_begun(world: &World, count: usize) {
+    let end = Instant::now() + Duration::from_secs(40);
+    let begun = || {
+        let said = world.node.try_sh("grep -c begin /run/test/log").stdout;
+        String::from_utf8_lossy(&said).trim().parse::<usize>().unwrap_or(0)
+    };
+    while begun() < count {
+        assert!(Instant::now() < end, "{} of {count} have begun", begun());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn operations_on_one_pod_wait_for_each_other_and_on_others_do_not() {
     let world = World::new();
     let slow = r#"{"cniVersion": "1.0.0", "name": "slow", "plugins": [{"type": "slow"}]}"#;
     world.node.write(&format!("{CONF}/20-slow.conflist"), slow);
     // Whoever removes a pod that is being run waits until it runs.
+    world.node.sh("touch /run/test/gate");
     std::thread::scope(|scope| {
         let run = scope.spawn(|| world.ok("run one --network slow=eth0"));
-        while !world.node.can("grep -q begin /run/test/log") {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until_begun(&world, 1);
         assert_eq!(world.json("list")["pods"][0]["state"], "starting");
-        world.ok("rm one");
+        let removal = scope.spawn(|| world.ok("rm one"));
+        // If it did not wait, it would be done by then.
+        std::thread::sleep(Duration::from_millis(500));
+        world.node.sh("rm /run/test/gate");
         run.join().unwrap();
+        removal.join().unwrap();
     });
     let log = world.node.sh("cut -d' ' -f1 /run/test/log");
     assert_eq!(log, "begin\nend\ndel\n");
-    // Eight pods that take half a second each.
-    let begin = Instant::now();
-    world.ok("run load --count 8 --network slow=eth0");
-    assert!(begin.elapsed() < Duration::from_millis(3500), "{:?}", begin.elapsed());
+    // Eight pods, of which none is done before all have begun.
+    world.node.sh("rm /run/test/log && touch /run/test/gate");
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| world.ok("run load --count 8 --network slow=eth0"));
+        wait_until_begun(&world, 8);
+        world.node.sh("rm /run/test/gate");
+        run.join().unwrap();
+    });
     world.ok("rm --all");
     world.node.sh(&format!("rm {CONF}/20-slow.conflist"));
     world.assert_clean("after slow pods");

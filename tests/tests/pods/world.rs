@@ -31,12 +31,14 @@ pub const PODS: &str = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [
   {"type": "bandwidth", "capabilities": {"bandwidth": true}},
   {"type": "firewall"}]}"#;
 
-/// A plugin that is not ours: it says so, and waits a moment.
+/// A plugin that is not ours: it says so, and waits while there is a gate, though not for ever.
 pub const SLOW: &str = r#"#!/bin/sh
 cat > /dev/null
 case $CNI_COMMAND in
   VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' ;;
-  ADD) echo "begin $CNI_CONTAINERID" >> /run/test/log; sleep 0.5; echo "end $CNI_CONTAINERID" >> /run/test/log
+  ADD) echo "begin $CNI_CONTAINERID" >> /run/test/log
+       for n in $(seq 1200); do [ -e /run/test/gate ] || break; sleep 0.05; done
+       echo "end $CNI_CONTAINERID" >> /run/test/log
        echo '{"cniVersion": "1.0.0"}' ;;
   DEL) echo "del $CNI_CONTAINERID $CNI_NETNS" >> /run/test/log ;;
 esac

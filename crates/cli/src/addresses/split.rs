@@ -10,7 +10,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire ipam split 4 --name default-ipv4-ippool
   podwire ipam split 2 --cidr 10.244.0.0/16
 
-Pods keep their addresses and nodes their blocks. For a moment no new address of the pool is given.";
+Pods keep their addresses and nodes their blocks. For a moment no new address of the pool is given.\nIf it was cut short, the same command ends it (by --name, if the pool is gone already).";
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").args(["name", "cidr"]).required(true))]
@@ -37,16 +37,25 @@ impl Split {
             Some(name) => pool.name() == name,
             None => pool.cidr().to_string() == wanted,
         };
-        let Some(pool) = rules.pools.iter().find(is_meant) else {
-            let error = cni::Error::internal("there is no such pool");
-            return Err(Failure::new(what, error.with_details("podwire ipam show lists pools")));
+        let allocator = allocator(&*store);
+        let (name, parts) = match rules.pools.iter().find(is_meant) {
+            Some(pool) => (pool.name(), allocator.split(pool, self.parts).map_err(super::to(&what))?),
+            // It may have been cut short when the pool was gone and its parts not in use yet.
+            None => {
+                match allocator.resume_split(&rules.pools, wanted, self.parts).map_err(super::to(&what))? {
+                    Some(parts) => (wanted, parts),
+                    None => {
+                        let error = cni::Error::internal("there is no such pool");
+                        return Err(Failure::new(what, error.with_details("podwire ipam show lists pools")));
+                    }
+                }
+            }
         };
-        let parts = allocator(&*store).split(pool, self.parts).map_err(super::to(&what))?;
         let text =
             parts.iter().map(|part| format!("made {} {}\n", part.name(), part.cidr())).collect::<String>();
         let json =
             |part: &ipam::blocks::Pool| json!({ "name": part.name(), "cidr": part.cidr().to_string() });
-        let json = json!({ "removed": pool.name(), "made": parts.iter().map(json).collect::<Vec<_>>() });
-        Ok(Answer::new(format!("{text}removed {}\n", pool.name()), json))
+        let json = json!({ "removed": name, "made": parts.iter().map(json).collect::<Vec<_>>() });
+        Ok(Answer::new(format!("{text}removed {name}\n"), json))
     }
 }

@@ -7,7 +7,8 @@ use lab::{Family, Guard, Lab, Plan, Store};
 
 use super::screen::Screen;
 
-const PATIENCE: Duration = Duration::from_secs(3);
+/// A moment is enough, but the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn show(screen: &Screen) -> Result<()> {
     let name = format!("demo-{}", std::process::id());

@@ -17,7 +17,7 @@ pub const WORD: &str = "be-a-controller";
 /// The name of one that needs no lease.
 pub const ALONE: &str = "alone";
 /// How long the others wait for a leader.
-pub const LEASE: Duration = Duration::from_secs(6);
+pub const LEASE: Duration = Duration::from_secs(15);
 
 /// After what time a leaked address is released.
 pub const GRACE: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ pub fn main(args: &[String]) {
     let leadership = Leadership {
         identity: name.clone(),
         lease: LEASE,
-        renew_deadline: Duration::from_secs(4),
+        renew_deadline: Duration::from_secs(10),
         retry: Duration::from_millis(300),
         ..Leadership::default()
     };

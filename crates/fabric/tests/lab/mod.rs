@@ -128,7 +128,7 @@ impl Lab {
     /// Whether the pod of one node reaches the pod of another.
     pub fn pings(&self, from: u8, to: u8, v4: bool) -> bool {
         let (from, to) = (self.node(from), self.node(to));
-        let program = format!("ip netns exec {} ping -q -c 1 -W 1 {}", from.pod.name, to.pod_address(v4));
+        let program = format!("ip netns exec {} ping -q -c 1 -W 5 {}", from.pod.name, to.pod_address(v4));
         from.node.can(&program)
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::record::Value;
-use super::{key, Affinity, Block, Key, Node, Owner, Pool, State};
+use super::{key, Affinity, Block, Handle, Key, Node, Owner, Pool, State};
 use crate::store::{Change, Entry};
 
 /// What is known of a cluster's pools, nodes and blocks. It is told what changes in a store.
@@ -30,6 +30,8 @@ pub struct Atlas {
 struct Plot {
     owner: Option<String>,
     borrowed: BTreeMap<IpAddr, String>,
+    /// The ends of tunnels, by their handles.
+    ends: BTreeSet<(String, IpAddr)>,
 }
 
 impl Plot {
@@ -38,12 +40,15 @@ impl Plot {
             Some(Owner::Host(name)) => Some(name),
             _ => None,
         };
-        let holders = block.allocations().filter(|allocation| !allocation.attribute.is_cooling());
-        let borrowers = holders.filter_map(|allocation| {
+        let holders = || block.allocations().filter(|allocation| !allocation.attribute.is_cooling());
+        let borrowers = holders().filter_map(|allocation| {
             let node = allocation.attribute.secondary.get("node")?;
             (Some(node) != owner.as_ref()).then(|| (allocation.ip, node.clone()))
         });
-        Plot { borrowed: borrowers.collect(), owner }
+        let handles = holders()
+            .filter_map(|allocation| Some((allocation.attribute.handle()?.to_owned(), allocation.ip)));
+        let ends = handles.filter(|(handle, _)| Handle::is_of_tunnel(handle)).collect();
+        Plot { borrowed: borrowers.collect(), owner, ends }
     }
 }
 
@@ -120,6 +125,12 @@ impl Atlas {
             all.extend(plot.borrowed.iter().map(|(ip, node)| (IpNet::from(*ip), node.as_str())));
         }
         all
+    }
+
+    /// Whether the block of an address says that it is this end of a tunnel.
+    pub fn is_end(&self, handle: &str, ip: IpAddr) -> bool {
+        let end = (handle.to_owned(), ip);
+        self.plots.values().any(|plot| plot.ends.contains(&end))
     }
 
     /// The pool that a stretch lies in.
@@ -211,6 +222,11 @@ mod tests {
         allocator.release_handle(&rules, "3").unwrap();
         assert!(reader.read(&store));
         assert_eq!(reader.territory().len(), 1);
+        let end = "vxlan-tunnel-addr-a";
+        let ip = allocator.assign(&rules, &request("a", end)).unwrap().addresses[0].addr();
+        assert!(reader.read(&store) && reader.atlas.is_end(end, ip));
+        allocator.release_handle(&rules, end).unwrap();
+        assert!(reader.read(&store) && !reader.atlas.is_end(end, ip), "whose end it is matters");
     }
 
     #[test]

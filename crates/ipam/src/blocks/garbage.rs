@@ -51,6 +51,22 @@ pub struct Leak {
     pub holder: Holder,
 }
 
+impl Leak {
+    /// All that a node and those on it have, pods or not, as if they were gone. A virtual machine keeps its address from node to node.
+    pub(super) fn of_node(survey: &Survey, node: &str) -> Vec<Leak> {
+        let leak = |Allocation { ip, sequence, attribute, .. }: Allocation<'_>| {
+            let handle = attribute.handle()?.to_owned();
+            let holder = Holder::of(attribute).or_else(|| {
+                let is_movable = attribute.secondary.keys().any(|key| key.starts_with("vm"));
+                let node = attribute.secondary.get("node").filter(|_| !is_movable)?;
+                Some(Holder::Container { node: node.clone() })
+            })?;
+            (holder.node() == node).then_some(Leak { ip, handle, sequence, holder })
+        };
+        survey.blocks().flat_map(|block| block.allocations().filter(is_used)).filter_map(leak).collect()
+    }
+}
+
 /// Who has an address, as the block tells it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
@@ -65,6 +81,11 @@ pub enum Holder {
     },
     /// A node itself: a tunnel's end, or what it has in stock.
     Node(String),
+    /// A container that is no pod.
+    Container {
+        /// The node that it ran on.
+        node: String,
+    },
 }
 
 impl Holder {
@@ -85,7 +106,7 @@ impl Holder {
     /// The node.
     pub fn node(&self) -> &str {
         match self {
-            Holder::Pod { node, .. } | Holder::Node(node) => node,
+            Holder::Pod { node, .. } | Holder::Node(node) | Holder::Container { node } => node,
         }
     }
 
@@ -101,7 +122,7 @@ impl Census {
     fn pod(&self, holder: &Holder) -> Option<&Pod> {
         match holder {
             Holder::Pod { namespace, name, .. } => self.pods.get(&(namespace.clone(), name.clone())),
-            Holder::Node(_) => None,
+            Holder::Node(_) | Holder::Container { .. } => None,
         }
     }
 
@@ -109,15 +130,14 @@ impl Census {
         match holder {
             Holder::Pod { .. } => holder.has_left(allocation.ip, self.pod(holder)),
             Holder::Node(node) => !self.nodes.contains(node),
+            // Nobody knows.
+            Holder::Container { .. } => false,
         }
     }
 
     /// All leaks: a handle's addresses, if every one of them is leaked.
     pub fn leaks(&self, survey: &Survey) -> Vec<Leak> {
-        let used = |allocation: &Allocation<'_>| {
-            !allocation.attribute.is_cooling() && !allocation.attribute.is_reserved()
-        };
-        let all = || survey.blocks().flat_map(|block| block.allocations().filter(used));
+        let all = || survey.blocks().flat_map(|block| block.allocations().filter(is_used));
         let mut leaked: BTreeMap<&str, Vec<Leak>> = BTreeMap::new();
         let (mut kept, mut living) = (BTreeSet::new(), BTreeSet::new());
         for allocation in all() {
@@ -140,6 +160,10 @@ impl Census {
         leaked.retain(|handle, leaks| !kept.contains(handle) && !leaks.iter().any(is_alive));
         leaked.into_values().flatten().collect()
     }
+}
+
+fn is_used(allocation: &Allocation<'_>) -> bool {
+    !allocation.attribute.is_cooling() && !allocation.attribute.is_reserved()
 }
 
 /// The container of a handle `network.container`.

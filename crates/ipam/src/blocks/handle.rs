@@ -10,6 +10,8 @@ use super::record::Value;
 
 /// What the ids of nodes' stocks begin with.
 const STOCK: &str = "podwire-stock-";
+/// What the ids of tunnels' ends have between the kind and the node.
+const TUNNEL: &str = "-tunnel-addr-";
 
 /// How many addresses each block holds for one container. It may promise too much (a node died between two writes), never
 /// too little.
@@ -36,7 +38,12 @@ impl Handle {
 
     /// The node whose stock, or whose end of a tunnel (`vxlan-tunnel-addr-NODE` and its like), an id stands for.
     pub(super) fn node_of(id: &str) -> Option<&str> {
-        id.strip_prefix(STOCK).or_else(|| id.split_once("-tunnel-addr-").map(|(_, node)| node))
+        id.strip_prefix(STOCK).or_else(|| id.split_once(TUNNEL).map(|(_, node)| node))
+    }
+
+    /// Whether an id stands for the end of a tunnel.
+    pub(super) fn is_of_tunnel(id: &str) -> bool {
+        id.contains(TUNNEL)
     }
 
     /// The id without what a migration once appended to it by mistake.

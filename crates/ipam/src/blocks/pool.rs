@@ -152,6 +152,12 @@ impl Pool {
         self
     }
 
+    /// It gives addresses again.
+    pub(super) fn enabled(mut self) -> Pool {
+        self.spec.disabled = false;
+        self
+    }
+
     /// A part of this pool, with its settings and a name and a life of its own.
     pub(super) fn part(&self, name: &str, cidr: IpNet) -> Pool {
         let mut part = self.clone();

@@ -38,7 +38,24 @@ impl Allocator<'_> {
         if let Some(old) = Record::<Pool>::find(self.store, &pool.key())? {
             old.delete(self.store)?;
         }
-        for part in &wanted {
+        self.put_to_use(&wanted)?;
+        Ok(wanted)
+    }
+
+    /// Ends a split of the pool `name` that was cut short after the old pool went. None if there is no such thing.
+    pub fn resume_split(&self, pools: &[Pool], name: &str, parts: usize) -> Result<Option<Vec<Pool>>, Error> {
+        let named = |place| pools.iter().find(|pool| pool.name() == format!("split-{name}-{place}")).cloned();
+        let Some(found) = (0..parts).map(named).collect::<Option<Vec<Pool>>>() else { return Ok(None) };
+        if found.iter().all(Pool::is_enabled) {
+            return Ok(None);
+        }
+        let wanted: Vec<Pool> = found.into_iter().map(Pool::enabled).collect();
+        self.put_to_use(&wanted)?;
+        Ok(Some(wanted))
+    }
+
+    fn put_to_use(&self, parts: &[Pool]) -> Result<(), Error> {
+        for part in parts {
             self.retry("enabling a pool", || {
                 let found = Record::<Pool>::find(self.store, &part.key())?;
                 let mut found = found.ok_or_else(|| StoreError::Missing { key: part.key() })?;
@@ -46,7 +63,7 @@ impl Allocator<'_> {
                 found.save(self.store).map(Some)
             })?;
         }
-        Ok(wanted)
+        Ok(())
     }
 
     /// A part that is there already must be of an earlier attempt.

@@ -95,7 +95,7 @@ impl Clerk {
         match self.is_done(allocator.release(rules, &over))? {
             true => info!(addresses = over.len(), "stock of pools that are not for pods here was given back"),
             // It is the node's still, and is found again.
-            false => self.has_counted = false,
+            false => self.audited = None,
         }
         Ok(())
     }

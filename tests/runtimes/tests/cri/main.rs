@@ -31,7 +31,7 @@ const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 /// waited for here.
 #[track_caller]
 fn assert_nothing_left(containerd: &Containerd, before: &str) {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         let all = differences(before, &containerd.traces());
         if all.is_empty() {

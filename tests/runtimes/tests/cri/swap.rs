@@ -30,7 +30,7 @@ fn pods_of_go_plugins_keep_their_network_under_ours_and_are_removed_cleanly_by_t
         cri.remove(&server.pod.id);
     }
     // Nothing is there that was not before the first pod. (Of what Go leaves, ours may take more away.)
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         let changed = differences(&before, &containerd.traces());
         let left: Vec<_> = changed.lines().filter(|line| line.starts_with('+')).collect();

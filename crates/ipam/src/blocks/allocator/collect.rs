@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Allocator, Error, Owner, Release};
-use crate::blocks::{Census, Leak, Node, Problem, Rules, Verdict};
+use crate::blocks::{Leak, Node, Problem, Rules, Verdict};
 
 /// What was given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,10 +66,7 @@ impl Allocator<'_> {
 
     /// Gives back all that a node had, which is gone for ever: its pods' addresses, its own, and its blocks.
     pub fn release_node(&self, rules: &Rules, node: &str) -> Result<Collected, Error> {
-        let survey = self.survey()?;
-        // Nobody is there, as far as this node is concerned.
-        let mut leaks = Census::default().leaks(&survey);
-        leaks.retain(|leak| leak.holder.node() == node);
+        let leaks = Leak::of_node(&self.survey()?, node);
         let verdict = Verdict { leaks, nodes: vec![node.to_owned()], ..Verdict::default() };
         let mut collected = self.collect(rules, &verdict, |_| true, || true)?;
         // If it comes back it must not believe that the ends of its tunnels are still its own: a pod may have them.

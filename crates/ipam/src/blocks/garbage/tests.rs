@@ -237,6 +237,11 @@ fn a_node_can_be_released_by_hand() {
     cluster.give("n1", "net.a", "web");
     cluster.give("n2", "net.b", "web");
     cluster.give("n2", &Handle::of_stock("n2"), "");
+    let container = Request {
+        attributes: [("node".to_owned(), "n2".to_owned())].into(),
+        ..Request::new(Owner::host("n2"), "net.container")
+    };
+    allocator(&cluster.store).assign(&cluster.rules(), &container).unwrap();
     let tunnel = Tunnel::Vxlan(Family::V4);
     let met: IpNet = "192.168.0.2/24".parse().unwrap();
     let told = |node: &mut Node| {
@@ -249,9 +254,12 @@ fn a_node_can_be_released_by_hand() {
     let record = cluster.store.get(&Node::key("n2")).unwrap().unwrap();
     let record = Node::parse(&record.key, &record.value).unwrap();
     assert_eq!((record.tunnel(tunnel), record.address(Family::V4)), (None, Some(met)));
-    assert_eq!((collected.leaks.len(), collected.nodes), (2, vec!["n2".to_owned()]));
+    assert_eq!((collected.leaks.len(), collected.nodes), (3, vec!["n2".to_owned()]));
     let left = cluster.store.keys("/calico/ipam/").unwrap();
-    assert!(left.iter().all(|key| !key.contains("n2") && !key.contains("net.b")), "{left:?}");
+    assert!(
+        left.iter().all(|key| !key.contains("n2") && !key.contains("net.b") && !key.contains("container")),
+        "{left:?}"
+    );
     assert_eq!(allocator.addresses_of("net.a").unwrap().len(), 1);
     // Of one that has no object, none is made.
     allocator.release_node(&cluster.rules(), "n3").unwrap();

@@ -1,0 +1,113 @@
+//! What others do to the store behind a node's back is found out: by comparing, after each trouble and now and then.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use api::blocks::Question;
+use ipam::blocks::{Allocator, Handle, Owner, Request, Rules};
+use steward::Steward;
+
+use crate::stage::{eventually, now, owner, pool, v4, Cluster, Mood, PATIENCE};
+
+/// The store does not answer for a moment. Afterwards everything is compared.
+fn blink(cluster: &Cluster, steward: &Steward) {
+    cluster.store.set(Mood::Away);
+    // Something for the clerk to do.
+    steward.release(&owner("nobody"), None).unwrap();
+    eventually("trouble", || steward.state().trouble.is_some());
+    cluster.store.set(Mood::Well);
+    eventually("none any more", || steward.state().trouble.is_none());
+}
+
+fn stock_in_store(cluster: &Cluster) -> BTreeSet<IpAddr> {
+    let allocator = Allocator::new(&cluster.store, now);
+    allocator.addresses_of(&Handle::of_stock("node1")).unwrap().into_iter().collect()
+}
+
+#[test]
+fn stock_that_somebody_has_released_is_given_to_nobody() {
+    let cluster = Cluster::new("released-stock", pool());
+    let steward = cluster.steward("node1");
+    eventually("a stock", || steward.state().stock == 4);
+    let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
+    let former = stock_in_store(&cluster);
+    allocator.release_handle(&rules, &Handle::of_stock("node1")).unwrap();
+    for ip in &former {
+        let thief = Request::new(Owner::host("node2"), "net.thief");
+        allocator.assign_address(&rules, &thief, *ip).unwrap();
+    }
+    blink(&cluster, &steward);
+    eventually("another stock", || {
+        steward.state().stock == 4 && stock_in_store(&cluster).is_disjoint(&former)
+    });
+    for number in 0..6 {
+        let given = steward.assign(&owner(&format!("c{number}")), &v4(), PATIENCE).unwrap();
+        assert!(!former.contains(&given[0].addr()), "{given:?}");
+    }
+    assert_eq!(steward.state().lost, Vec::<String>::new());
+    cluster.assert_sound();
+}
+
+#[test]
+fn a_node_that_lives_and_was_released_takes_what_its_pods_have_again() {
+    let cluster = Cluster::new("released-node", pool());
+    let steward = cluster.steward("node1");
+    let given = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap()[0].addr();
+    let its = [("net.c1".to_owned(), given)].into();
+    eventually("the store knows", || cluster.held() == its);
+    let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
+    let collected = allocator.release_node(&rules, "node1").unwrap();
+    assert_eq!(collected.nodes, ["node1"], "not even its block is left");
+    assert!(cluster.held().is_empty() && allocator.blocks().unwrap().is_empty());
+    blink(&cluster, &steward);
+    eventually("the store knows again", || cluster.held() == its);
+    eventually("there is stock", || stock_in_store(&cluster).len() >= 3);
+    assert!(!stock_in_store(&cluster).contains(&given));
+    cluster.assert_sound();
+}
+
+#[test]
+fn an_address_that_is_somebody_elses_by_now_is_told() {
+    let cluster = Cluster::new("lost", pool());
+    let steward = cluster.steward("node1");
+    let given = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap()[0].addr();
+    eventually("the store knows", || !cluster.held().is_empty());
+    let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
+    allocator.release_handle(&rules, "net.c1").unwrap();
+    allocator.assign_address(&rules, &Request::new(Owner::host("node2"), "net.thief"), given).unwrap();
+    blink(&cluster, &steward);
+    eventually("it is told", || steward.state().lost == [format!("{given} of net.c1")]);
+    allocator.release_handle(&rules, "net.thief").unwrap();
+    blink(&cluster, &steward);
+    eventually("it is its own again", || steward.state().lost.is_empty());
+    assert_eq!(cluster.held(), [("net.c1".to_owned(), given)].into());
+}
+
+#[test]
+fn what_was_released_without_an_agent_is_not_believed_in_by_the_next() {
+    let cluster = Cluster::new("released-directly", pool());
+    let state = cluster.state("node1");
+    let steward = cluster.steward("node1");
+    steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
+    eventually("the store knows", || !cluster.held().is_empty());
+    let question = Question::Release { owner: owner("c1"), legacy: None };
+    steward::direct::answer(&cluster.store, None, "node1", &state, &question);
+    assert!(cluster.held().is_empty());
+    blink(&cluster, &steward);
+    eventually("nobody has it", || steward.state().leases == 0);
+    assert!(cluster.held().is_empty());
+    assert!(std::fs::read_dir(api::notes::released(&state)).unwrap().next().is_none());
+}
+
+#[test]
+fn a_network_whose_name_goes_on_behind_a_dot_is_another() {
+    let cluster = Cluster::new("dots", pool());
+    let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
+    for handle in ["lan.c1", "lan.10.c1"] {
+        allocator.assign(&rules, &Request::new(Owner::host("node1"), handle)).unwrap();
+    }
+    let question = Question::Collect { network: "lan".into(), valid: Vec::new() };
+    steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), &question);
+    let left: Vec<String> = cluster.held().into_iter().map(|(handle, _)| handle).collect();
+    assert_eq!(left, ["lan.10.c1"]);
+}
