@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use fabric::{Around, Blocks, Cluster, Own, OwnSide, Stretch, Uplink};
+use fabric::{Around, Blocks, Cluster, Fabric, Own, OwnSide, Stretch, Uplink};
 use ipam::blocks::{Atlas, Encapsulation, Family, Node, Pool, Tunnel, Use};
 use ipnet::IpNet;
 use kernel::Mac;
@@ -15,6 +15,8 @@ use crate::registrar::{Ground, Wish};
 pub(crate) struct Plan {
     pub(crate) cluster: Cluster,
     pub(crate) blocks: Blocks,
+    /// The MTU of pods: with room for the tunnels that are needed, also as long as their ends have no address yet.
+    pub(crate) mtu: u32,
     /// What the store should know of this node.
     pub(crate) wish: Wish,
     /// Whether it knows that already.
@@ -52,14 +54,25 @@ impl Planner<'_> {
         let end = |tunnel: &Tunnel| own.and_then(|node| node.tunnel(*tunnel));
         let is_vxlan = |tunnel: &&Tunnel| matches!(tunnel, Tunnel::Vxlan(_));
         let needed = || wish.tunnels.iter().filter(|(_, ground)| ground.is_there()).map(|(tunnel, _)| tunnel);
+        let uplinks: Vec<Uplink> = self.places.iter().map(|(uplink, _)| uplink.clone()).collect();
+        let name = Own { name: self.node.into(), sides: Vec::new() };
+        let promised = |tunnel: &Tunnel| end(tunnel).unwrap_or_else(|| tunnel.family().unspecified());
+        let to_be = Blocks {
+            uplinks: uplinks.clone(),
+            vxlan: needed().filter(is_vxlan).map(promised).collect(),
+            ipip: needed().find(|tunnel| !is_vxlan(tunnel)).map(promised),
+            mtu: self.mtu,
+            ..Blocks::default()
+        };
         let mut plan = Plan {
+            mtu: to_be.mtu(&name),
             cluster: Cluster {
                 networks: roads(atlas).map(Pool::cidr).collect(),
-                own: Own { name: self.node.into(), sides: Vec::new() },
+                own: name,
                 peers: Vec::new(),
             },
             blocks: Blocks {
-                uplinks: self.places.iter().map(|(uplink, _)| uplink.clone()).collect(),
+                uplinks,
                 vxlan: needed().filter(is_vxlan).filter_map(end).collect(),
                 ipip: needed().find(|tunnel| !is_vxlan(tunnel)).and_then(end),
                 mtu: self.mtu,
@@ -235,6 +248,7 @@ mod tests {
         let atlas = atlas(&[pool("vxlan", "10.1.0.0/24").with_encapsulation(Encapsulation::Vxlan, false)]);
         let plan = planned(&atlas, false);
         assert!(!plan.is_known && plan.blocks.vxlan.is_empty());
+        assert_eq!(plan.mtu, 1450, "pods that come before the tunnel has its end must fit into it");
         assert_eq!(plan.wish.addresses, ["192.168.0.1/24".parse().unwrap()]);
         assert_eq!(plan.wish.tunnels[&Tunnel::Vxlan(Family::V4)].gives, ["vxlan"]);
         assert!(!plan.wish.tunnels[&Tunnel::Ipip].is_there());

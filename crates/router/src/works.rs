@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use fabric::{Blocks, Fabric, Firewall, News, Uplink, Watch};
+use fabric::{Blocks, Firewall, News, Uplink, Watch};
 use ipam::blocks::{Atlas, Family};
 use kernel::{sysctl, Host};
 use netlink::rt::address;
@@ -130,7 +130,7 @@ impl Works {
         debug!(took = ?began.elapsed(), "all was compared");
         let mut refused = plan.refused.clone();
         refused.extend(report.refused.iter().map(|one| (one.peer.clone(), one.why.clone())));
-        self.tell_mtu(plan.blocks.mtu(&plan.cluster.own))?;
+        self.tell_mtu(plan.mtu)?;
         self.show(&plan, refused);
         self.register(&plan);
         // Nobody listens where BGP is not wanted.
@@ -205,7 +205,7 @@ impl Works {
         status.blocks = plan.cluster.own.sides.iter().map(|side| side.pods.to_string()).collect();
         status.peers = peers.len();
         status.routes = plan.blocks.stretches.len();
-        status.mtu = plan.blocks.mtu(&plan.cluster.own);
+        status.mtu = plan.mtu;
         status.refused = refused;
     }
 

@@ -1,7 +1,7 @@
 //! Calico's keys in etcd, which are ours in every store.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
@@ -38,6 +38,14 @@ impl Family {
         match self {
             Family::V4 => 32,
             Family::V6 => 128,
+        }
+    }
+
+    /// `0.0.0.0` or `::`.
+    pub fn unspecified(self) -> IpAddr {
+        match self {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         }
     }
 
