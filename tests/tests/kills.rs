@@ -100,25 +100,31 @@ impl Scene {
 
     /// The operations of a plugin's ADD.
     fn operations_of_add(&self, plugin: usize) -> Vec<Operation> {
-        let pod = self.node.pod("traced");
-        let prev = self.add_before(plugin, &pod);
-        let (all, output) = strace::operations(&self.node, &self.call("ADD", plugin, &pod, prev.as_ref()));
-        output.result();
-        self.chain.del(&self.node, &pod, None);
-        self.node.remove(&pod);
-        all
+        shortest(|| {
+            let pod = self.node.pod("traced");
+            let prev = self.add_before(plugin, &pod);
+            let call = self.call("ADD", plugin, &pod, prev.as_ref());
+            let (all, output) = strace::operations(&self.node, &call);
+            output.result();
+            self.chain.del(&self.node, &pod, None);
+            self.node.remove(&pod);
+            all
+        })
     }
 
     /// The operations of a plugin's DEL, when those behind it have run theirs.
     fn operations_of_del(&self, plugin: usize) -> Vec<Operation> {
-        let pod = self.node.pod("traced");
-        let result = self.chain.add(&self.node, &pod);
-        self.del_behind(plugin, &pod, &result);
-        let (all, output) = strace::operations(&self.node, &self.call("DEL", plugin, &pod, Some(&result)));
-        output.result();
-        self.chain.del(&self.node, &pod, Some(&result));
-        self.node.remove(&pod);
-        all
+        shortest(|| {
+            let pod = self.node.pod("traced");
+            let result = self.chain.add(&self.node, &pod);
+            self.del_behind(plugin, &pod, &result);
+            let call = self.call("DEL", plugin, &pod, Some(&result));
+            let (all, output) = strace::operations(&self.node, &call);
+            output.result();
+            self.chain.del(&self.node, &pod, Some(&result));
+            self.node.remove(&pod);
+            all
+        })
     }
 
     fn del_behind(&self, plugin: usize, pod: &Pod, result: &Value) {
@@ -133,6 +139,12 @@ impl Scene {
             assert_same(&self.empty, &self.node.inside(pod), &format!("in the pod, {context}"));
         }
     }
+}
+
+/// The shortest of three runs. A write to a sysctl of IPv6 that finds the kernel's lock taken is begun anew until it is free, a thousand times
+/// if others are busy, and each of them is a call to strace.
+fn shortest(trace: impl Fn() -> Vec<Operation>) -> Vec<Operation> {
+    (0..3).map(|_| trace()).min_by_key(Vec::len).unwrap_or_default()
 }
 
 /// What the runtime does after the death of a plugin.
@@ -389,8 +401,8 @@ fn fail_adds(plugins: &[Value]) {
             let before = scene.node.state(&pod);
             let output = strace::failed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
             let context = format!("after the failure of {operation}: {}{}", output.stdout, output.stderr);
-            // A run with one write less than the one before: then it is the result that has failed on its way out.
-            let is_result = output.stdout.is_empty() && output.stderr.starts_with("write the answer");
+            // A run with one write less than the one before: then it is the result, or its end, that has failed on its way out.
+            let is_result = output.stderr.starts_with("write the answer");
             if output.status != 0 && !is_result {
                 let (_, text) = output.error();
                 assert!(!text.is_empty(), "{context}");
