@@ -10,6 +10,7 @@ use crate::{guide, image, Daemon, Gate, Stage, Then, GATES};
 const GUIDE: &str = "docs/docker.md";
 const CONFIG: &str = "/etc/docker/daemon.json";
 const NETWORK: &str = "/etc/cni/net.d/10-pods.conflist";
+const LET_DIE: &str = "timeout 60 sh -c 'while kill -0 $(cat /run/docker/containerd/containerd.pid); do sleep 0.05; done' 2>/dev/null || true";
 /// The guide's script.
 const DOCKER_NET: &str = "/run/test/docker-net";
 
@@ -48,6 +49,8 @@ impl Docker {
     /// Starts it again after it was killed or stopped, and waits until it serves.
     pub fn restart(&mut self) {
         assert!(self.daemon.is_none(), "dockerd runs");
+        // The containerd of a dockerd that was killed dies a moment later. One that still meets it takes it for its own, and waits for it in vain.
+        self.stage.sh(LET_DIE);
         let path = format!("PATH={GATES}:/usr/sbin:/usr/bin:/sbin:/bin");
         let mut daemon = self.stage.daemon(&["env", &path, "dockerd"]);
         daemon.expect(&["API listen on"]);
