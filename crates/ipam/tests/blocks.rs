@@ -287,6 +287,19 @@ fn a_pool_is_split_while_pods_keep_their_addresses() {
 }
 
 #[test]
+fn a_split_that_was_cut_short_after_the_old_pool_went_is_ended() {
+    let part = |number: u8| pool(&format!("split-pods-{number}"), &format!("10.0.0.{}/29", number * 8), 30);
+    let cluster = Cluster::new(&[part(0).disabled(), part(1).disabled()]);
+    let resume = |name: &str, parts| {
+        cluster.allocator().resume_split(&cluster.rules().pools, name, parts).unwrap().map(|made| made.len())
+    };
+    assert_eq!((resume("other", 2), resume("pods", 4)), (None, None), "that is not what was begun");
+    assert_eq!(resume("pods", 2), Some(2));
+    assert!(cluster.rules().pools.len() == 2 && cluster.rules().pools.iter().all(Pool::is_enabled));
+    assert_eq!(resume("pods", 2), None, "it is ended");
+}
+
+#[test]
 fn blocks_of_another_size_are_not_overlapped() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/28", 29)]);
     cluster.put(
