@@ -46,10 +46,12 @@ struct Whose {
 /// Notes that the lease of `owner` is to be given back, if it has one. A note of an earlier life of the same owner stays.
 pub fn leave(state: &Path, owner: &Owner) -> io::Result<()> {
     let (name, folder) = (file_name(owner), released(state));
-    let other = |number: u32| folder.join(name.replace(".json", &format!("-{number}.json")));
-    let mut names = std::iter::once(folder.join(&name)).chain((1..).map(other));
-    let free = names.find(|path| !path.exists()).unwrap_or_else(|| folder.join(&name));
-    match fs::rename(leases(state).join(&name), free) {
+    let (mut note, mut earlier) = (folder.join(&name), 0);
+    while note.exists() {
+        earlier += 1;
+        note = folder.join(format!("{earlier}-{name}"));
+    }
+    match fs::rename(leases(state).join(&name), note) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }

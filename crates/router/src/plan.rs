@@ -50,36 +50,17 @@ fn roads(atlas: &Atlas) -> impl Iterator<Item = &Pool> {
 impl Planner<'_> {
     pub(crate) fn plan(&self, atlas: &Atlas) -> Plan {
         let wish = self.wish(atlas);
-        let own = atlas.nodes.get(self.node);
-        let end = |tunnel: &Tunnel| own.and_then(|node| node.tunnel(*tunnel));
-        let is_vxlan = |tunnel: &&Tunnel| matches!(tunnel, Tunnel::Vxlan(_));
-        let needed = || wish.tunnels.iter().filter(|(_, ground)| ground.is_there()).map(|(tunnel, _)| tunnel);
-        let uplinks: Vec<Uplink> = self.places.iter().map(|(uplink, _)| uplink.clone()).collect();
-        let name = Own { name: self.node.into(), sides: Vec::new() };
-        let promised = |tunnel: &Tunnel| end(tunnel).unwrap_or_else(|| tunnel.family().unspecified());
-        let to_be = Blocks {
-            uplinks: uplinks.clone(),
-            vxlan: needed().filter(is_vxlan).map(promised).collect(),
-            ipip: needed().find(|tunnel| !is_vxlan(tunnel)).map(promised),
-            mtu: self.mtu,
-            ..Blocks::default()
-        };
+        let record = atlas.nodes.get(self.node);
+        let own = Own { name: self.node.into(), sides: Vec::new() };
+        let promised = self.devices(&wish, |tunnel| Some(tunnel.family().unspecified()));
         let mut plan = Plan {
-            mtu: to_be.mtu(&name),
-            cluster: Cluster {
-                networks: roads(atlas).map(Pool::cidr).collect(),
-                own: name,
-                peers: Vec::new(),
-            },
+            mtu: promised.mtu(&own),
+            cluster: Cluster { networks: roads(atlas).map(Pool::cidr).collect(), own, peers: Vec::new() },
             blocks: Blocks {
-                uplinks,
-                vxlan: needed().filter(is_vxlan).filter_map(end).collect(),
-                ipip: needed().find(|tunnel| !is_vxlan(tunnel)).and_then(end),
-                mtu: self.mtu,
-                stretches: Vec::new(),
                 hidden: roads(atlas).filter(|pool| pool.nat_outgoing()).map(Pool::cidr).collect(),
+                ..self.devices(&wish, |tunnel| record?.tunnel(*tunnel))
             },
-            is_known: own.is_some_and(|node| is_fulfilled(&wish, node, atlas)),
+            is_known: record.is_some_and(|node| is_fulfilled(&wish, node, atlas)),
             wish,
             refused: Vec::new(),
         };
@@ -95,6 +76,19 @@ impl Planner<'_> {
             }
         }
         plan
+    }
+
+    /// The devices of the tunnels that are needed and whose ends are known.
+    fn devices(&self, wish: &Wish, end: impl Fn(&Tunnel) -> Option<IpAddr>) -> Blocks {
+        let needed = wish.tunnels.iter().filter(|(_, ground)| ground.is_there()).map(|(tunnel, _)| tunnel);
+        let (vxlan, ipip): (Vec<_>, Vec<_>) = needed.partition(|tunnel| matches!(tunnel, Tunnel::Vxlan(_)));
+        Blocks {
+            uplinks: self.places.iter().map(|(uplink, _)| uplink.clone()).collect(),
+            vxlan: vxlan.into_iter().filter_map(&end).collect(),
+            ipip: ipip.into_iter().find_map(&end),
+            mtu: self.mtu,
+            ..Blocks::default()
+        }
     }
 
     fn uplink(&self, family: Family) -> Option<&Uplink> {

@@ -252,9 +252,8 @@ impl Clerk {
         let mut claimed = false;
         for block in blocks.iter().filter(is_of_pool) {
             match allocator.claim(&Owner::host(&self.settings.node), *block) {
-                Ok(()) => claimed = true,
                 Err(Blocks::NotOwner { .. }) => {}
-                Err(error) => return Err(error),
+                done => claimed |= self.is_done(done)?,
             }
         }
         Ok(claimed)

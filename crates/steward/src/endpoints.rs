@@ -122,8 +122,9 @@ impl Endpoints {
 
     /// Pods whose cables are gone, since another program has deleted them, are noted as gone.
     pub(crate) fn look_for_cables(&self) -> Result<(), Error> {
-        let interfaces = Interfaces::here();
         let mut book = self.book();
+        // After the book: who stands in it had a cable before.
+        let interfaces = Interfaces::here();
         let gone: Vec<Endpoint> =
             book.known.values().filter(|one| !interfaces.may_have(one)).cloned().collect();
         for endpoint in gone {

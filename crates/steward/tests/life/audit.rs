@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use api::blocks::Question;
+use api::pods::{network_namespace, Endpoint};
 use ipam::blocks::{Allocator, Handle, Owner, Request, Rules};
 use steward::Steward;
 
@@ -97,6 +98,27 @@ fn what_was_released_without_an_agent_is_not_believed_in_by_the_next() {
     eventually("nobody has it", || steward.state().leases == 0);
     assert!(cluster.held().is_empty());
     assert!(std::fs::read_dir(api::notes::released(&state)).unwrap().next().is_none());
+}
+
+#[test]
+fn a_pod_whose_cable_somebody_else_has_removed_is_gone() {
+    let cluster = Cluster::new("cables", pool());
+    let steward = cluster.steward("node1");
+    for (container, interface) in [("living", "lo"), ("gone", "nosuch0")] {
+        steward.assign(&owner(container), &v4(), PATIENCE).unwrap();
+        let endpoint = Endpoint {
+            owner: owner(container),
+            interface: interface.into(),
+            namespace_of_cable: network_namespace(),
+            ..Endpoint::default()
+        };
+        steward.publish(&endpoint).unwrap();
+    }
+    eventually("all is told", || steward.state().untold == 0 && cluster.held().len() == 2);
+    blink(&cluster, &steward);
+    eventually("one is gone", || cluster.held().iter().all(|(handle, _)| handle == "net.living"));
+    assert_eq!((steward.state().leases, cluster.held().len()), (1, 1));
+    cluster.assert_sound();
 }
 
 #[test]
