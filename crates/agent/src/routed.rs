@@ -54,12 +54,14 @@ where
     let warden = settings.policy.map(enforce).transpose()?;
     let addresses = steward::Settings { node: node.clone(), stock: settings.stock };
     let steward = Steward::start(addresses, &settings.state, Box::new(opener.clone()))?;
+    let (name, cluster) = (node.clone(), settings.pods.clone());
+    let is_member = move || cluster.as_ref().is_some_and(|cluster| cluster.has_node(&name));
     let steward = match settings.pods {
         Some(pods) => steward.knowing(pods),
         None => steward,
     };
     steward::open_door(&settings.socket, steward.clone())?;
-    let board = router::start(settings.roads, Box::new(opener))?;
+    let board = router::start(settings.roads, Box::new(opener), Box::new(is_member))?;
     let life = Life { node, steward, board, warden };
     if let Some(address) = settings.health {
         life.serve(address).await?;

@@ -137,6 +137,9 @@ pub trait Cluster: Send + Sync {
     /// The labels of a namespace.
     fn namespace_labels(&self, namespace: &str) -> Result<Texts, String>;
 
+    /// Whether the cluster is known to have a node of this name. Nobody is asked for that.
+    fn has_node(&self, node: &str) -> bool;
+
     /// The ranges of addresses that a node was given.
     fn ranges(&self, node: &str) -> Result<Vec<IpNet>, String>;
 }

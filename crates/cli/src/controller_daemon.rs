@@ -21,7 +21,7 @@ pub(crate) const EXAMPLES: &str = "Examples:
 Every Node object without spec.podCIDRs gets a range of each network, the one that was free the longest. What nodes have already is
 learned at the start. A range that is a duplicate or makes no sense is told as an event of the node, and stops nobody else. Of several
 controllers one works (--leader-elect). With --ipam-store, addresses of pods and nodes that have been gone for the grace period are
-released, and handles and claims that lead nowhere removed. kube-controller-manager must not do the same: start it with --allocate-node-cidrs=false.";
+released, and handles and claims that lead nowhere removed, and so are objects of nodes that Kubernetes has no longer. kube-controller-manager must not do the same: start it with --allocate-node-cidrs=false.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Controller {
@@ -40,9 +40,9 @@ pub(crate) struct Controller {
     /// The services' networks: no node gets any of them.
     #[arg(long, value_name = "CIDR,CIDR", default_value = "", hide_default_value = true)]
     service_cluster_ip_range: String,
-    /// Where pools and blocks are, in which leaked addresses are looked for: kubernetes, or members of etcd like
-    /// http://10.0.0.1:2379. $CALICO_API_GROUP and $ETCD_CA_CERT_FILE, $ETCD_CERT_FILE, $ETCD_KEY_FILE tell more.
-    #[arg(long, value_name = "URLS|kubernetes")]
+    /// Where pools and blocks are, in which leaked addresses are looked for: kubernetes, members of etcd like
+    /// http://10.0.0.1:2379, or a file of SQLite. $CALICO_API_GROUP and $ETCD_CA_CERT_FILE, $ETCD_CERT_FILE, $ETCD_KEY_FILE tell more.
+    #[arg(long, value_name = "FILE|URLS|kubernetes")]
     ipam_store: Option<String>,
     /// How long a pod or a node must have been gone before its addresses are released.
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration::parse)]

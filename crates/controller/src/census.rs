@@ -66,11 +66,7 @@ pub(crate) async fn take(client: &Client) -> Result<Census> {
 /// Whether nobody uses an address, as the API server says right now.
 pub(crate) async fn has_left(client: &Client, rules: &Rules, leak: &Leak) -> Result<bool> {
     match &leak.holder {
-        Holder::Node(node) => {
-            let nodes: Api<Node> = Api::all(client.clone());
-            let found = nodes.get_metadata_opt(node).await;
-            Ok(found.map_err(Error::kubernetes(format!("get node {node}")))?.is_none())
-        }
+        Holder::Node(node) => is_no_node(client, node).await,
         Holder::Pod { namespace, name, .. } => {
             let found = pods(client, Some(namespace)).get_opt(name).await;
             let found = found.map_err(Error::kubernetes(format!("get pod {namespace}/{name}")))?;
@@ -81,6 +77,13 @@ pub(crate) async fn has_left(client: &Client, rules: &Rules, leak: &Leak) -> Res
         // Kubernetes does not know.
         Holder::Container { .. } => Ok(false),
     }
+}
+
+/// Whether there is no such node, as the API server says right now.
+pub(crate) async fn is_no_node(client: &Client, node: &str) -> Result<bool> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let found = nodes.get_metadata_opt(node).await;
+    Ok(found.map_err(Error::kubernetes(format!("get node {node}")))?.is_none())
 }
 
 fn pods(client: &Client, namespace: Option<&str>) -> Api<PodObject> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ipam::blocks::{Allocator, Collected, Collector, Rules};
+use ipam::blocks::{Allocator, Collected, Collector, Node, Rules};
 use ipam::moment::Moment;
 use ipam::store::{Store, StoreError};
 use kube::Client;
@@ -113,6 +113,9 @@ impl Collection {
         for node in &collected.nodes {
             info!(node, "the blocks of a node that is gone are free");
         }
+        for node in &collected.orphans {
+            info!(node, "the object of a node that is gone is deleted");
+        }
         for problem in &collected.mended {
             info!(%problem, "mended");
         }
@@ -137,9 +140,10 @@ impl Look {
         let allocator = Allocator::new(&*store, Moment::now);
         let rules = Rules::load(&*store).map_err(told)?;
         let survey = allocator.survey().map_err(told)?;
+        let objects = Node::all(&*store).map_err(told)?;
         let mut census =
             self.runtime.block_on(census::take(&self.client)).map_err(|error| error.to_string())?;
-        census.nodes.extend(Rules::nodes(&*store).map_err(told)?);
+        census.enroll(objects);
         census.pods.values_mut().for_each(|pod| pod.forget_foreign(&rules));
         let verdict = collector.judge(self.now, &survey, &rules, &census);
         let is_gone = |leak: &ipam::blocks::Leak| {
@@ -147,7 +151,13 @@ impl Look {
             self.runtime.block_on(census::has_left(&self.client, &rules, leak)).unwrap_or(false)
         };
         let may_go_on = || self.tenure.holds() && !*self.stop.borrow();
-        let collected = allocator.collect(&rules, &verdict, is_gone, may_go_on).map_err(told)?;
+        let mut collected = allocator.collect(&rules, &verdict, is_gone, may_go_on).map_err(told)?;
+        for (name, node) in &verdict.orphans {
+            let is_gone = || self.runtime.block_on(census::is_no_node(&self.client, node)).unwrap_or(false);
+            if may_go_on() && is_gone() && allocator.forget_node(name, node).map_err(told)? {
+                collected.orphans.push(name.clone());
+            }
+        }
         if may_go_on() {
             allocator.thaw(&rules).map_err(told)?;
         }

@@ -59,8 +59,12 @@ pub struct Settings {
     pub resync: Duration,
 }
 
-/// Builds the roads from now on, in threads of its own. Returns where it is told how that goes.
-pub fn start(settings: Settings, opener: Opener) -> Result<Board> {
+/// Whether Kubernetes has a node of this name, as far as is known.
+pub type IsMember = Box<dyn Fn() -> bool + Send>;
+
+/// Builds the roads from now on, in threads of its own. Returns where it is told how that goes. Of a node that is one of Kubernetes the store is
+/// told so: when Kubernetes has it no longer, others may clean up behind it.
+pub fn start(settings: Settings, opener: Opener, is_member: IsMember) -> Result<Board> {
     let board = Board::default();
     let opener = std::sync::Arc::new(opener);
     let (ring, bell) = bell()?;
@@ -72,7 +76,7 @@ pub fn start(settings: Settings, opener: Opener) -> Result<Board> {
     if let Some(bird) = settings.bird.clone() {
         bird::start(bird, settings.node.clone(), sketched, board.clone())?;
     }
-    works::start(settings, works::Lines { atlases, bell, wishes, sketches }, board.clone())?;
+    works::start(settings, is_member, works::Lines { atlases, bell, wishes, sketches }, board.clone())?;
     Ok(board)
 }
 

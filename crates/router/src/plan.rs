@@ -31,6 +31,8 @@ pub(crate) type Place = (Uplink, u8);
 /// Who makes the plan.
 pub(crate) struct Planner<'a> {
     pub(crate) node: &'a str,
+    /// Whether it is a node of Kubernetes.
+    pub(crate) is_member: bool,
     pub(crate) mtu: Option<u32>,
     /// Whether BGP brings the roads to pools without a tunnel.
     pub(crate) has_bgp: bool,
@@ -117,7 +119,11 @@ impl Planner<'_> {
             tunnels.insert(tunnel, Ground { gives, keeps: all.into_iter().map(Pool::cidr).collect() });
         }
         let address = |(uplink, length): &Place| IpNet::new(uplink.address, *length).ok();
-        Wish { addresses: self.places.iter().filter_map(address).collect(), tunnels }
+        Wish {
+            is_member: self.is_member,
+            addresses: self.places.iter().filter_map(address).collect(),
+            tunnels,
+        }
     }
 
     /// How addresses of another node are reached.
@@ -164,7 +170,8 @@ fn is_fulfilled(wish: &Wish, node: &Node, atlas: &Atlas) -> bool {
         None => ground.gives.is_empty(),
         Some(end) => ground.keeps(end) && atlas.is_end(&tunnel.handle(node.name()), end),
     };
-    wish.addresses.iter().all(is_told) && wish.tunnels.iter().all(is_right)
+    let is_named = !wish.is_member || node.in_kubernetes().is_some();
+    is_named && wish.addresses.iter().all(is_told) && wish.tunnels.iter().all(is_right)
 }
 
 #[cfg(test)]
@@ -209,7 +216,7 @@ mod tests {
     }
 
     fn planned(atlas: &Atlas, has_bgp: bool) -> Plan {
-        Planner { node: "node1", mtu: None, has_bgp, places: &[place()] }.plan(atlas)
+        Planner { node: "node1", is_member: false, mtu: None, has_bgp, places: &[place()] }.plan(atlas)
     }
 
     #[test]
@@ -276,6 +283,13 @@ mod tests {
         let good = atlas_with_end(&[vxlan()], "vxlan-tunnel-addr-node1");
         let plan = planned(&good, false);
         assert!(plan.is_known && plan.blocks.vxlan.len() == 1);
+        // As long as its object does not say which node of Kubernetes it is, and it is one, nobody would clean up behind it.
+        let places = [place()];
+        let member = Planner { node: "node1", is_member: true, mtu: None, has_bgp: false, places: &places };
+        assert!(!member.plan(&good).is_known);
+        let mut named = good.clone();
+        named.nodes.get_mut("node1").unwrap().join_kubernetes();
+        assert!(member.plan(&named).is_known && planned(&named, false).is_known);
         // Somebody has released it, and a pod has it now.
         let plan = planned(&atlas_with_end(&[vxlan()], "net.a-pod"), false);
         assert!(!plan.is_known && plan.blocks.vxlan.len() == 1);
@@ -290,7 +304,7 @@ mod tests {
         moved.pools = [("other".into(), other)].into();
         assert!(!planned(&moved, false).is_known);
         // No wire: nothing is asked for, and nothing given back.
-        let planner = Planner { node: "node1", mtu: None, has_bgp: false, places: &[] };
+        let planner = Planner { node: "node1", is_member: false, mtu: None, has_bgp: false, places: &[] };
         assert!(!planner.plan(&good).wish.tunnels.contains_key(&Tunnel::Vxlan(Family::V4)));
         // No pool: the end is given back, wire or not.
         let mut none = good;

@@ -17,6 +17,8 @@ use crate::{thread, Board, Opener, Patience, Result};
 /// What the store should know of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
+    /// Whether it is a node of Kubernetes.
+    pub(crate) is_member: bool,
     /// Where it is met, with the prefix of its wire.
     pub(crate) addresses: Vec<IpNet>,
     /// The tunnels that end here, or should no longer. Of others nothing is said: they stay as they are.
@@ -100,6 +102,9 @@ fn fulfil(store: &dyn Store, node: &str, wish: &Wish) -> Result<(), Blocks> {
         }
     }
     let changed = Node::change(store, node, |record| {
+        if wish.is_member {
+            record.join_kubernetes();
+        }
         wish.addresses.iter().for_each(|address| record.set_address(*address));
         ends.iter().for_each(|(tunnel, end)| record.set_tunnel(*tunnel, *end));
     })?;
@@ -212,6 +217,7 @@ mod tests {
         pool("two", "10.2.0.0/26");
         let vxlan = Tunnel::Vxlan(Family::V4);
         let wish = |pools: &[&str]| Wish {
+            is_member: true,
             addresses: vec!["192.168.0.1/24".parse().unwrap()],
             tunnels: [(vxlan, ground(&store, pools))].into(),
         };
@@ -220,6 +226,7 @@ mod tests {
             let entry = store.get(&Node::key("node1")).unwrap().unwrap();
             let node = Node::parse(&entry.key, &entry.value).unwrap();
             assert_eq!(node.address(Family::V4), "192.168.0.1/24".parse().ok());
+            assert_eq!(node.in_kubernetes(), Some("node1"));
             node.tunnel(vxlan).map(|ip| ip.to_string())
         };
         assert_eq!(end_after(wish(&["one"])), Some("10.1.0.0".into()));
@@ -245,6 +252,7 @@ mod tests {
         let rules = Rules::load(&store).unwrap();
         allocator.assign(&rules, &Request::new(Owner::host("node2"), "x")).unwrap();
         let wish = Wish {
+            is_member: false,
             addresses: vec!["192.168.0.1/24".parse().unwrap()],
             tunnels: [(Tunnel::Vxlan(Family::V4), ground(&store, &["one"]))].into(),
         };

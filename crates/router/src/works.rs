@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use crate::bird::Sketch;
 use crate::plan::{families, Place, Plan, Planner};
 use crate::registrar::Wish;
-use crate::{thread, Board, Error, Result, Settings};
+use crate::{thread, Board, Error, IsMember, Result, Settings};
 
 /// After a failure all is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -34,10 +34,11 @@ pub(crate) struct Lines {
     pub(crate) sketches: Sender<Sketch>,
 }
 
-pub(crate) fn start(settings: Settings, lines: Lines, board: Board) -> Result<()> {
+pub(crate) fn start(settings: Settings, is_member: IsMember, lines: Lines, board: Board) -> Result<()> {
     let host = Host::here()?;
     let mut works = Works {
         settings,
+        is_member,
         lines,
         board,
         host,
@@ -51,6 +52,7 @@ pub(crate) fn start(settings: Settings, lines: Lines, board: Board) -> Result<()
 
 struct Works {
     settings: Settings,
+    is_member: IsMember,
     lines: Lines,
     board: Board,
     host: Host,
@@ -120,7 +122,8 @@ impl Works {
         let families = families(atlas);
         sysctl::forward(families.contains(&Family::V4), families.contains(&Family::V6))?;
         let Settings { node, mtu, bird, .. } = &self.settings;
-        let planner = Planner { node, mtu: *mtu, has_bgp: bird.is_some(), places: &places };
+        let is_member = (self.is_member)();
+        let planner = Planner { node, is_member, mtu: *mtu, has_bgp: bird.is_some(), places: &places };
         let plan = planner.plan(atlas);
         let firewall = Firewall { blackhole: true, ..Firewall::default() };
         let report = fabric::apply(&mut self.host, &plan.blocks, &plan.cluster, &firewall)?;

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use tracing::{error, info, warn};
 
 use crate::desk::{Choice, Desk, Order, Reply, Work};
-use crate::{Error, Opener};
+use crate::{stale, Error, Opener};
 
 /// How old what was read of pools and settings may be when something new is done.
 const FRESH: Duration = Duration::from_secs(5);
@@ -132,7 +132,7 @@ impl Clerk {
             }
             self.count(&allocator)?;
         }
-        let Work { orders, untold, legacy } = self.desk.work(is_audit);
+        let Work { orders, untold, legacy, swept } = self.desk.work(is_audit);
         // Who wants a very address may want the one that its sandbox before has given back.
         let orders = match orders.iter().any(|(order, _)| matches!(order, Order::Address(_))) {
             true => self.after_giving_back(&allocator, &rules, orders)?,
@@ -142,6 +142,9 @@ impl Clerk {
         self.tell(&allocator, &rules, &untold, is_audit)?;
         if is_audit {
             self.audited = Some(Instant::now());
+        }
+        for (network, valid) in &swept {
+            self.sweep(&allocator, network, valid)?;
         }
         // Before somebody else can have an address, nobody is to take it for the pod's that is gone. But a server that does not let us tell
         // keeps no address back.
@@ -321,6 +324,25 @@ impl Clerk {
                 self.desk.legacy_is_released(handle);
             }
         }
+        Ok(())
+    }
+
+    /// Notes what is to be withdrawn and given back of a network's containers that have no lease here and are not valid. Who came since that
+    /// was asked for has a lease.
+    fn sweep(
+        &self,
+        allocator: &Allocator<'_>,
+        network: &str,
+        valid: &stale::Attachments,
+    ) -> Result<(), Blocks> {
+        for (handle, gone) in stale::handles(allocator, &self.settings.node, network, valid)? {
+            match self.desk.see_off(&handle, &gone) {
+                Ok(true) => info!(handle, "nobody has this any more: it is given back"),
+                Ok(false) => {}
+                Err(error) => warn!(%error, handle, "what nobody has any more cannot be noted"),
+            }
+        }
+        self.desk.has_swept(network, valid);
         Ok(())
     }
 

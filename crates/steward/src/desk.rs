@@ -103,6 +103,8 @@ struct Papers {
     /// Handles of old releases of Calico, which may have addresses of those who are gone.
     legacy: BTreeSet<String>,
     has_releases: bool,
+    /// The networks in whose blocks is to be looked for what has no lease, with the attachments that are valid.
+    swept: BTreeMap<String, Vec<(String, String)>>,
     /// Those whose blocks make no sense: to be tried again when there is time.
     aside: BTreeSet<Owner>,
     unreadable: BTreeSet<String>,
@@ -116,6 +118,7 @@ pub(crate) struct Work {
     pub(crate) orders: Vec<(Order, Reply)>,
     pub(crate) untold: Vec<Lease>,
     pub(crate) legacy: Vec<String>,
+    pub(crate) swept: BTreeMap<String, Vec<(String, String)>>,
 }
 
 impl Desk {
@@ -201,6 +204,32 @@ impl Desk {
         former.iter().try_for_each(|owner| self.give_back(owner, None))
     }
 
+    /// In a network's blocks is to be looked for what has no lease and is not valid.
+    pub(crate) fn look_for_stale(&self, network: &str, valid: &[(String, String)]) {
+        self.papers().swept.insert(network.to_owned(), valid.to_vec());
+        self.wake_clerk();
+    }
+
+    /// A container that is gone, if no lease names its handle: what it has is to be withdrawn and given back. Whether that was so.
+    pub(crate) fn see_off(&self, handle: &str, gone: &Endpoint) -> Result<bool, Error> {
+        let mut papers = self.papers();
+        let is_stale = papers.leased(handle).is_empty();
+        if is_stale {
+            self.endpoints.note_gone(gone)?;
+            self.shelf.give_back(&gone.owner)?;
+            papers.has_releases = true;
+        }
+        Ok(is_stale)
+    }
+
+    /// That was done, unless it is to be done again with others.
+    pub(crate) fn has_swept(&self, network: &str, valid: &[(String, String)]) {
+        let mut papers = self.papers();
+        if papers.swept.get(network).is_some_and(|wanted| wanted == valid) {
+            papers.swept.remove(network);
+        }
+    }
+
     /// A pod is connected: the store is to hear of it.
     pub(crate) fn publish(&self, endpoint: &Endpoint) -> Result<(), Error> {
         self.endpoints.note(endpoint)?;
@@ -259,6 +288,7 @@ impl Desk {
             papers.orders.is_empty()
                 && papers.untold.is_empty()
                 && !papers.has_releases
+                && papers.swept.is_empty()
                 && !self.endpoints.has_news()
         };
         let waited = self.work.wait_timeout_while(self.papers(), at_most, idle);
@@ -316,9 +346,10 @@ impl Desk {
             false => papers.untold.iter().filter_map(|owner| papers.leases.get(owner)).cloned().collect(),
         };
         let legacy = papers.legacy.iter().cloned().collect();
+        let swept = papers.swept.clone();
         let mut orders = std::mem::take(&mut papers.orders);
         orders.retain(|(_, reply)| !reply.is_over());
-        Work { orders, untold, legacy }
+        Work { orders, untold, legacy, swept }
     }
 
     /// Orders that could not be carried out wait for the next try.
@@ -362,14 +393,7 @@ impl Desk {
 
     /// The addresses of a handle that leases name.
     pub(crate) fn leased(&self, handle: &str) -> BTreeSet<IpAddr> {
-        let papers = self.papers();
-        let is_its = |lease: &&Lease| Handle::id(&lease.owner.network, &lease.owner.container) == handle;
-        papers
-            .leases
-            .values()
-            .filter(is_its)
-            .flat_map(|lease| lease.addresses.iter().map(IpNet::addr))
-            .collect()
+        self.papers().leased(handle)
     }
 
     pub(crate) fn legacy_is_released(&self, handle: &str) {
@@ -426,6 +450,12 @@ impl Desk {
 }
 
 impl Papers {
+    fn leased(&self, handle: &str) -> BTreeSet<IpAddr> {
+        let is_its = |lease: &&Lease| Handle::id(&lease.owner.network, &lease.owner.container) == handle;
+        let its = self.leases.values().filter(is_its);
+        its.flat_map(|lease| lease.addresses.iter().map(IpNet::addr)).collect()
+    }
+
     fn forget(&mut self, owner: &Owner) {
         self.leases.remove(owner);
         self.untold.remove(owner);

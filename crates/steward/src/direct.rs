@@ -1,6 +1,5 @@
 //! Without an agent: a question is answered from the store itself, as Calico's own plugin does, for one call at a time.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -14,7 +13,7 @@ use ipam::store::Store;
 use ipnet::IpNet;
 
 use crate::clerk::attributes;
-use crate::{endpoints, families, Error};
+use crate::{endpoints, families, stale, Error};
 
 /// Answers a question. What was noted in `state` by earlier calls, when the store did not answer, is carried out on the way.
 pub fn answer(
@@ -176,30 +175,8 @@ impl<'a> Direct<'a> {
     }
 
     /// Releases what containers of a network have that are not among the valid ones, in this node's blocks, and withdraws their endpoints.
-    fn collect(&self, network: &str, valid: &[(String, String)]) -> Result<(), Error> {
-        let own = Node::host(self.node);
-        let prefix = Handle::id(network, "");
-        let mut stale = BTreeMap::new();
-        for block in self.allocator.blocks()?.into_iter().flatten() {
-            for allocation in block.allocations() {
-                let is_here = allocation.attribute.secondary.get("node").map(String::as_str)
-                    == Some(self.node)
-                    || block.owner().as_ref() == Some(&own);
-                let Some(id) = allocation.attribute.handle().filter(|_| is_here) else { continue };
-                // Of a network `lan` and a network `lan.10`, this is the first: containers have no dots.
-                let its = |container: &&str| !container.contains('.');
-                let Some(container) = id.strip_prefix(&prefix).filter(its) else { continue };
-                if !valid.iter().any(|(one, _)| one == container) {
-                    let said =
-                        |key: &str| allocation.attribute.secondary.get(key).cloned().unwrap_or_default();
-                    // Whichever interface it is: the first one of the pod is found.
-                    let (network, ifname) = (network.to_owned(), "eth0".to_owned());
-                    let owner = Owner { network, container: container.to_owned(), ifname };
-                    let (namespace, pod) = (said("namespace"), said("pod"));
-                    stale.insert(id.to_owned(), Endpoint { owner, namespace, pod, ..Endpoint::default() });
-                }
-            }
-        }
+    fn collect(&self, network: &str, valid: &stale::Attachments) -> Result<(), Error> {
+        let stale = stale::handles(&self.allocator, self.node, network, valid)?;
         for (id, gone) in &stale {
             endpoints::withdraw(self.store, self.node, gone)?;
             self.allocator.release_handle(&self.rules, id)?;

@@ -27,6 +27,7 @@ mod endpoints;
 mod error;
 pub mod pods;
 mod shelf;
+mod stale;
 mod stock;
 
 use std::path::Path;
@@ -160,7 +161,8 @@ impl Steward {
         self.desk.lease(owner)
     }
 
-    /// Takes back what attachments of a network have, but for the valid ones: container and interface.
+    /// Takes back what attachments of a network have, but for the valid ones: container and interface. What has no lease here the clerk
+    /// looks for in the blocks, afterwards.
     pub fn collect(&self, network: &str, valid: &[(String, String)]) -> Result<(), Error> {
         let is_valid = |owner: &Owner| {
             valid.iter().any(|(container, ifname)| *container == owner.container && *ifname == owner.ifname)
@@ -170,7 +172,9 @@ impl Steward {
         let gone: Vec<Endpoint> = all.filter(|one| !is_valid(&one.owner)).collect();
         gone.iter().try_for_each(|endpoint| self.withdraw(endpoint))?;
         let mut stale = self.desk.owners().into_iter().filter(|one| one.network == network && !is_valid(one));
-        stale.try_for_each(|owner| self.release(&owner, None))
+        stale.try_for_each(|owner| self.release(&owner, None))?;
+        self.desk.look_for_stale(network, valid);
+        Ok(())
     }
 
     /// Whether a pod could get an address.

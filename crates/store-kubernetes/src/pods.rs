@@ -107,6 +107,10 @@ impl Cluster for Pods {
         self.namespace(namespace).map(|known| known.labels)
     }
 
+    fn has_node(&self, node: &str) -> bool {
+        self.seen().ranges.contains_key(node)
+    }
+
     fn ranges(&self, node: &str) -> Result<Vec<IpNet>, String> {
         if let Some(known) = self.seen().ranges.get(node).filter(|known| !known.is_empty()) {
             return Ok(known.clone());

@@ -221,7 +221,7 @@ pub(crate) fn node(object: &Value) -> Vec<u8> {
     // Every node may write this about itself, and what it writes must not hide the others: nonsense is no labels.
     let mut labels: Fields = serde_json::from_str(own).unwrap_or_default();
     labels.extend(metadata["labels"].as_object().cloned().unwrap_or_default());
-    let mut spec = json!({});
+    let mut spec = json!({ "orchRefs": [{ "nodeName": metadata["name"], "orchestrator": "k8s" }] });
     for (annotation, place) in NODE {
         if let Some(text) = annotations[annotation].as_str().filter(|text| !text.is_empty()) {
             match place.strip_prefix("/bgp/") {

@@ -12,6 +12,7 @@ mod crowd;
 mod cutting;
 mod failsafe;
 mod faults;
+mod gone;
 mod kubernetes;
 mod migration;
 mod pings;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ipam::blocks::{Allocator, Owner, Pool, Request, Rules};
+use ipam::blocks::{Allocator, Node, Owner, Pool, Request, Rules};
 use ipam::moment::Moment;
 use ipam::store::Store;
 use store_etcd::EtcdStore;
@@ -57,6 +57,18 @@ impl Blocks {
             owners.into_iter().map(|owner| owner.name().to_owned()).collect()
         })
         .await
+    }
+
+    /// A node tells the store that it is a node of Kubernetes.
+    pub async fn register(&self, node: &str) {
+        let name = node.to_owned();
+        self.with(move |store| Node::change(store, &name, Node::join_kubernetes).unwrap()).await;
+    }
+
+    /// The nodes that have objects.
+    pub async fn nodes(&self) -> Vec<String> {
+        let nodes = self.with(|store| Node::all(store).unwrap()).await;
+        nodes.into_iter().map(|(name, _)| name).collect()
     }
 
     pub async fn clear(&self) {

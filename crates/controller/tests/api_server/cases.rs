@@ -306,6 +306,7 @@ async fn addresses_of_pods_and_nodes_that_are_gone_are_released_after_a_while(se
     let blocks = Blocks::new(server);
     for node in ["n1", "n2"] {
         server.create(node, &[]).await;
+        blocks.register(node).await;
         blocks.give(node, &format!("podwire-stock-{node}"), "").await;
         blocks.give(node, &format!("vxlan-tunnel-addr-{node}"), "").await;
     }
@@ -336,6 +337,7 @@ async fn addresses_of_pods_and_nodes_that_are_gone_are_released_after_a_while(se
     eventually("those who are gone have nothing", || async { blocks.handles().await == with(&["stays"]) })
         .await;
     eventually("nor has the node any block", || async { blocks.owners().await == ["n1"] }).await;
+    eventually("nor an object", || async { blocks.nodes().await == ["n1"] }).await;
     let released: f64 = controllers
         .iter()
         .filter_map(|controller| controller.metric("podwire_controller_released_addresses_total"))

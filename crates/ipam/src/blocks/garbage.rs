@@ -16,6 +16,8 @@ use super::{Allocation, Attribute, Handle, Owner, Problem, Rules, Survey};
 pub struct Census {
     /// Nodes, by name.
     pub nodes: BTreeSet<String>,
+    /// Objects in the store of nodes that are gone: the name, and the node of Kubernetes that it was.
+    pub orphans: BTreeSet<(String, String)>,
     /// Pods, by namespace and name.
     pub pods: BTreeMap<(String, String), Pod>,
 }
@@ -119,6 +121,17 @@ impl Holder {
 }
 
 impl Census {
+    /// Takes in the nodes that the store has objects of, when those of Kubernetes are known. One that names a node of Kubernetes is there as
+    /// long as that is; of others the object is all that can be known.
+    pub fn enroll(&mut self, objects: Vec<(String, Option<String>)>) {
+        let (there, gone): (Vec<_>, Vec<_>) = objects
+            .into_iter()
+            .partition(|(_, node)| node.as_ref().is_none_or(|node| self.nodes.contains(node)));
+        self.nodes.extend(there.into_iter().map(|(name, _)| name));
+        let orphans = gone.into_iter().filter_map(|(name, node)| Some((name, node?)));
+        self.orphans = orphans.filter(|(name, _)| !self.nodes.contains(name)).collect();
+    }
+
     fn pod(&self, holder: &Holder) -> Option<&Pod> {
         match holder {
             Holder::Pod { namespace, name, .. } => self.pods.get(&(namespace.clone(), name.clone())),
@@ -194,6 +207,7 @@ pub struct Collector {
     grace: Duration,
     leaks: Suspicions<Leak>,
     nodes: Suspicions<String>,
+    orphans: Suspicions<(String, String)>,
     problems: Suspicions<Problem>,
 }
 
@@ -204,6 +218,8 @@ pub struct Verdict {
     pub leaks: Vec<Leak>,
     /// Nodes that are gone, whose blocks are to be given up.
     pub nodes: Vec<String>,
+    /// Objects of nodes that are gone, to be deleted: the name, and the node of Kubernetes that it was.
+    pub orphans: Vec<(String, String)>,
     /// Records to mend.
     pub problems: Vec<Problem>,
     /// How many addresses are suspected of being leaked, those included.
@@ -213,12 +229,12 @@ pub struct Verdict {
 impl Collector {
     /// With a grace period.
     pub fn new(grace: Duration) -> Collector {
-        let (leaks, nodes, problems) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Collector {
             grace,
-            leaks: Suspicions(leaks),
-            nodes: Suspicions(nodes),
-            problems: Suspicions(problems),
+            leaks: Suspicions(BTreeMap::new()),
+            nodes: Suspicions(BTreeMap::new()),
+            orphans: Suspicions(BTreeMap::new()),
+            problems: Suspicions(BTreeMap::new()),
         }
     }
 
@@ -246,6 +262,7 @@ impl Collector {
         Verdict {
             leaks: self.leaks.confirm(now, leaks, patience),
             nodes: self.nodes.confirm(now, absent, |_| grace),
+            orphans: self.orphans.confirm(now, census.orphans.iter().cloned().collect(), |_| grace),
             problems: self.problems.confirm(now, problems, |_| grace),
             suspects,
         }

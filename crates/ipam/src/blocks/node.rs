@@ -11,7 +11,7 @@ use super::key::{self, Family};
 use super::record::{Record, Value};
 use super::Error;
 use crate::selector::Labels;
-use crate::store::{Store, StoreError};
+use crate::store::{Entry, Store, StoreError};
 
 /// How often a change is tried again because somebody else wrote the object meanwhile.
 const TRIES: usize = 16;
@@ -41,9 +41,25 @@ struct Spec {
     vxlan6: String,
     #[serde(rename = "vxlanTunnelMACAddrV6", default, skip_serializing_if = "String::is_empty")]
     mac6: String,
+    #[serde(rename = "orchRefs", default, skip_serializing_if = "Vec::is_empty")]
+    references: Vec<Reference>,
     #[serde(flatten)]
     unknown: Unknown,
 }
+
+/// Who else knows the node, and by which name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Reference {
+    #[serde(rename = "nodeName", default, skip_serializing_if = "String::is_empty")]
+    node: String,
+    #[serde(default)]
+    orchestrator: String,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// Kubernetes, as references call it.
+const KUBERNETES: &str = "k8s";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Bgp {
@@ -184,6 +200,45 @@ impl Node {
             Family::V6 => &self.spec.mac6,
         };
         Some(text.as_str()).filter(|text| !text.is_empty())
+    }
+
+    /// The node of Kubernetes that it is, if it is one.
+    pub fn in_kubernetes(&self) -> Option<&str> {
+        let reference = self.spec.references.iter().find(|one| one.orchestrator == KUBERNETES)?;
+        Some(reference.node.as_str()).filter(|name| !name.is_empty())
+    }
+
+    /// Says that it is the node of Kubernetes of the same name, unless it says which it is: without that node, this object is of nobody.
+    pub fn join_kubernetes(&mut self) {
+        if self.in_kubernetes().is_none() {
+            self.spec.references.retain(|one| one.orchestrator != KUBERNETES);
+            let (node, orchestrator) = (self.name().to_owned(), KUBERNETES.to_owned());
+            self.spec.references.push(Reference { node, orchestrator, unknown: Unknown::new() });
+        }
+    }
+
+    /// The nodes that a store has objects of, each with the node of Kubernetes that it is. An object that makes no sense says nothing of that.
+    pub fn all(store: &dyn Store) -> Result<Vec<(String, Option<String>)>, Error> {
+        let named = |entry: Entry| {
+            let name = entry.key.strip_prefix(key::NODES)?.to_owned();
+            let node = Node::decode(&entry.value).ok();
+            Some((name, node.and_then(|node| node.in_kubernetes().map(String::from))))
+        };
+        Ok(store.list(key::NODES)?.into_iter().filter_map(named).collect())
+    }
+
+    /// Deletes the object of a node that is gone from Kubernetes. Whether it was there and said so.
+    pub(super) fn delete(store: &dyn Store, name: &str, in_kubernetes: &str) -> Result<bool, Error> {
+        match Record::<Node>::find(store, &Node::key(name))? {
+            Some(record) if record.value.in_kubernetes() == Some(in_kubernetes) => {
+                match record.delete(store) {
+                    // Somebody has just written it: he may be there.
+                    Err(Error::Store(error)) if error.is_conflict() => Ok(false),
+                    done => done.map(|()| true),
+                }
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Its AS, if it has another than the cluster.

@@ -69,12 +69,6 @@ impl Rules {
         Ok(node.metadata.labels.unwrap_or_default())
     }
 
-    /// The names of the nodes of which Calico has an object of its own.
-    pub fn nodes(store: &dyn Store) -> Result<Vec<String>, Error> {
-        let keys = store.keys(key::NODES)?;
-        Ok(keys.iter().filter_map(|key| key.strip_prefix(key::NODES)).map(String::from).collect())
-    }
-
     /// The pools that a request may be served from. Pools that are asked for by name are taken as they are; else mode,
     /// selectors and uses decide.
     pub(super) fn qualified(&self, request: &Request) -> Result<Vec<&Pool>, Error> {

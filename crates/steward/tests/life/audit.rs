@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use api::blocks::Question;
 use api::pods::{network_namespace, Endpoint};
 use ipam::blocks::{Allocator, Handle, Owner, Request, Rules};
+use ipam::store::Store;
 use steward::Steward;
 
-use crate::stage::{eventually, now, owner, pool, v4, Cluster, Mood, PATIENCE};
+use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, Mood, PATIENCE};
 
 /// The store does not answer for a moment. Afterwards everything is compared.
 fn blink(cluster: &Cluster, steward: &Steward) {
@@ -132,4 +133,37 @@ fn a_network_whose_name_goes_on_behind_a_dot_is_another() {
     steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), &question);
     let left: Vec<String> = cluster.held().into_iter().map(|(handle, _)| handle).collect();
     assert_eq!(left, ["lan.10.c1"]);
+}
+
+#[test]
+fn gc_finds_what_others_gave_before_the_agent_came() {
+    let cluster = Cluster::new("strangers", pool());
+    let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
+    let give = |node: &str, handle: &str| {
+        let mut request = Request::new(Owner::host(node), handle);
+        for (key, value) in [("node", node), ("namespace", "shop"), ("pod", "web")] {
+            request.attributes.insert(key.into(), value.into());
+        }
+        allocator.assign(&rules, &request).unwrap();
+    };
+    // Calico's plugin gave these, and no note here knows of them.
+    for handle in ["net.gone", "net.valid", "net.10.c1", "other.gone"] {
+        give("node1", handle);
+    }
+    give("node2", "net.elsewhere");
+    let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node1-k8s-web-eth0";
+    cluster.store.create(key, br#"{"metadata":{},"spec":{"containerID":"gone"}}"#).unwrap();
+    let steward = cluster.steward("node1");
+    let valid = |container: &str| (container.to_owned(), "eth0".to_owned());
+    cluster.store.set(Mood::Away);
+    steward.collect("net", &[valid("valid")]).unwrap();
+    cluster.store.set(Mood::Well);
+    // Who comes before the clerk could look is not among the valid ones, and has a lease.
+    steward.assign(&owner("new"), &v4(), PATIENCE).unwrap();
+    let handles = || -> BTreeSet<String> { cluster.held().into_iter().map(|(handle, _)| handle).collect() };
+    let left = ["net.10.c1", "net.elsewhere", "net.new", "net.valid", "other.gone"];
+    eventually("it is given back", || handles() == left.map(String::from).into());
+    assert!(cluster.store.get(key).unwrap().is_none(), "nobody is told of it any more");
+    eventually("nothing is left to do", || settled(&steward, &cluster.state("node1")));
+    cluster.assert_sound();
 }

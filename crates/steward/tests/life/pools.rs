@@ -28,6 +28,10 @@ impl api::pods::Cluster for Namespaces {
         self.0.lock().unwrap().clone().ok_or_else(|| format!("namespaces {namespace:?} not found"))
     }
 
+    fn has_node(&self, _: &str) -> bool {
+        false
+    }
+
     fn ranges(&self, _: &str) -> Result<Vec<IpNet>, String> {
         Ok(Vec::new())
     }

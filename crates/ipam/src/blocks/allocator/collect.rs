@@ -12,6 +12,8 @@ pub struct Collected {
     pub leaks: Vec<Leak>,
     /// Nodes that are gone and have no block any more.
     pub nodes: Vec<String>,
+    /// Nodes that are gone and have no object in the store any more.
+    pub orphans: Vec<String>,
     /// Records that were mended.
     pub mended: Vec<Problem>,
     /// What could not be done, and why.
@@ -62,6 +64,15 @@ impl Allocator<'_> {
             }
         }
         Ok(collected)
+    }
+
+    /// Deletes the object of a node that is gone from Kubernetes, if nothing there is its own any more: containers that are no pods may
+    /// have addresses, and nobody can tell whether they live. Whether it was deleted.
+    pub fn forget_node(&self, name: &str, in_kubernetes: &str) -> Result<bool, Error> {
+        match self.affinities(Some(&Owner::host(name)))?.is_empty() {
+            true => Node::delete(self.store, name, in_kubernetes),
+            false => Ok(false),
+        }
     }
 
     /// Gives back all that a node had, which is gone for ever: its pods' addresses, its own, and its blocks.

@@ -265,3 +265,37 @@ fn a_node_can_be_released_by_hand() {
     allocator.release_node(&cluster.rules(), "n3").unwrap();
     assert!(cluster.store.get(&Node::key("n3")).unwrap().is_none());
 }
+
+#[test]
+fn the_object_of_a_node_that_kubernetes_has_no_longer_is_no_node() {
+    let mut cluster = Cluster::new(&["n1"]);
+    for (name, in_kubernetes) in [("n1", true), ("n2", true), ("plain", false)] {
+        let join = |node: &mut Node| {
+            if in_kubernetes {
+                node.join_kubernetes()
+            }
+        };
+        assert!(Node::change(&cluster.store, name, join).unwrap());
+        cluster.give(name, &Handle::of_stock(name), "");
+    }
+    cluster.store.create(&Node::key("odd"), b"nonsense").unwrap();
+    // A node of Kubernetes that Calico calls by another name.
+    cluster.store.create(&Node::key("short"), SHORT.as_bytes()).unwrap();
+    cluster.census.enroll(Node::all(&cluster.store).unwrap());
+    let there = ["n1", "odd", "plain", "short"].map(String::from).into();
+    assert_eq!(cluster.census.nodes, there, "who cannot be judged is there");
+    let n2 = ("n2".to_owned(), "n2".to_owned());
+    assert_eq!(cluster.census.orphans, [n2.clone()].into());
+    assert_eq!(cluster.judge().orphans, [], "one look is not enough");
+    let forget = |cluster: &Cluster, node| allocator(&cluster.store).forget_node("n2", node).unwrap();
+    assert!(!forget(&cluster, "n2"), "it has a block");
+    assert_eq!(cluster.collect(), [Handle::of_stock("n2")]);
+    cluster.now += GRACE;
+    assert_eq!(cluster.judge().orphans, [n2]);
+    assert!(!forget(&cluster, "another"), "that is said of another");
+    assert!(forget(&cluster, "n2") && !forget(&cluster, "n2"));
+    let left: Vec<String> = Node::all(&cluster.store).unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(left, ["n1", "odd", "plain", "short"]);
+}
+
+const SHORT: &str = r#"{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"short"},"spec":{"orchRefs":[{"nodeName":"n1","orchestrator":"k8s"}]}}"#;

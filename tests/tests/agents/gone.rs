@@ -1,0 +1,59 @@
+//! A node that Kubernetes has no longer: where blocks are not in Kubernetes, what the store knows of the node goes with it.
+
+use podwire_tests::{podwire, Process};
+use serde_json::json;
+
+use crate::api_server::Kubernetes;
+use crate::blocks;
+use crate::stage::{Stage, Store};
+
+/// The nodes that the store has objects of, each with the node of Kubernetes that it says it is.
+fn known(stage: &Stage) -> String {
+    let script = "import sqlite3, sys, json
+for key, value in sqlite3.connect(sys.argv[1]).execute('SELECT key, value FROM entries ORDER BY key'):
+    if '/nodes/' in key:
+        spec = json.loads(value)['spec']
+        print(key.split('/')[-1], *[one['nodeName'] for one in spec.get('orchRefs', [])])";
+    let said = stage.router.output(&["python3", "-c", script, &blocks::store(stage)], &[]);
+    assert_eq!(said.status, 0, "{}", said.stderr);
+    said.stdout.lines().collect::<Vec<_>>().join(", ")
+}
+
+fn peers(stage: &Stage, number: u8) -> u64 {
+    stage.status(number)["roads"]["peers"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn what_a_node_had_that_kubernetes_has_no_longer_is_free_and_its_object_gone() {
+    let pools = [("v4", "10.244.0.0/16", "--vxlan always")];
+    let mut stage = blocks::stage(Store::Embedded, [10; 3], &pools);
+    let Some(kubernetes) = Kubernetes::start(&stage) else { return };
+    let flags = ["--kubeconfig", &kubernetes.kubeconfig, "--resync", "1s"];
+    (1..=3).for_each(|number| blocks::start(&mut stage, number, &flags));
+    stage.wait_until("nodes say which they are", |stage| known(stage) == "n1 n1, n2 n2, n3 n3");
+    stage.wait_until("roads to both others", |stage| (1..=3).all(|number| peers(stage, number) == 2));
+    let mut controller = stage.node(1).command(&podwire());
+    controller.args(["controller", "--leak-grace-period", "1s", "--leader-elect=false"]);
+    controller.args(["--ipam-store", &blocks::store(&stage), "--kubeconfig", &kubernetes.kubeconfig]);
+    let mut controller = Process::start(controller);
+    stage.kill_agent(3);
+    kubernetes.ask(&stage, "DELETE", "/api/v1/nodes/n3", &json!({}));
+    controller.expect(&["the object of a node that is gone is deleted", "n3"]);
+    assert_eq!(known(&stage), "n1 n1, n2 n2", "those who live are left alone");
+    let blocks_left = blocks::ipam(&stage, "show --blocks");
+    assert!(!blocks_left.contains("n3") && blocks_left.contains("n2"), "{blocks_left}");
+    stage.wait_until("no road leads there", |stage| (1..=2).all(|number| peers(stage, number) == 1));
+    assert!(!stage.node(1).sh("bridge fdb show dev vxlan.calico").contains("192.168.10.13"));
+    // It comes back.
+    kubernetes.ask(
+        &stage,
+        "POST",
+        "/api/v1/nodes",
+        &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n3"}}),
+    );
+    blocks::start(&mut stage, 3, &flags);
+    stage.wait_until("it is one of them again", |stage| {
+        known(stage) == "n1 n1, n2 n2, n3 n3" && (1..=3).all(|number| peers(stage, number) == 2)
+    });
+    controller.stop();
+}
