@@ -5,6 +5,7 @@
 //! README.md tells the method and how to read the numbers.
 
 mod chain;
+mod copies;
 mod exec;
 mod inspect;
 mod measure;

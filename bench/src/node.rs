@@ -54,6 +54,7 @@ impl Node {
         std::fs::create_dir_all(&home).with_context(|| format!("make {}", home.display()))?;
         spread(&home);
         std::fs::create_dir_all(&state).with_context(|| format!("make {}", state.display()))?;
+        let way = way.copied_to(&state.join("programs")).inspect_err(|_| drop(forget(&state)))?;
         let own = std::env::current_exe()?;
         let mut argv: Vec<&str> = Vec::new();
         if realtime {
