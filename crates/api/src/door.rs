@@ -35,7 +35,7 @@ where
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    let door = Arc::new(Door { listener, answer, free: AtomicUsize::new(0) });
+    let door = Arc::new(Door { listener, answer, free: AtomicUsize::new(1) });
     hire(&door)
 }
 
@@ -43,7 +43,22 @@ where
 struct Door<F> {
     listener: UnixListener,
     answer: F,
+    /// How many wait for a visitor, those that were hired for that included.
     free: AtomicUsize,
+}
+
+impl<F> Door<F> {
+    /// One of those who wait is needed. Whether it was the last: then another has to wait in its place.
+    fn leave(&self) -> bool {
+        let others = |free: usize| (free > 1).then(|| free - 1);
+        self.free.fetch_update(Ordering::SeqCst, Ordering::SeqCst, others).is_err()
+    }
+
+    /// One waits again, unless enough do. Whether it does.
+    fn come_back(&self) -> bool {
+        let one_more = |free: usize| (free < SPARE).then(|| free + 1);
+        self.free.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()
+    }
 }
 
 fn hire<Q, A, F>(door: &Arc<Door<F>>) -> io::Result<()>
@@ -64,18 +79,17 @@ where
     F: Fn(io::Result<Q>) -> A + Send + Sync + 'static,
 {
     loop {
-        door.free.fetch_add(1, Ordering::SeqCst);
         let visitor = door.listener.accept();
-        if door.free.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if door.leave() && hire(door).is_err() {
             // Without a thread for the next one, the next one waits for this one's end.
-            let _ = hire(door);
+            door.free.fetch_sub(1, Ordering::SeqCst);
         }
         match visitor {
             Ok((visitor, _)) => drop(receive(&visitor, &door.answer)),
             // The program has too many files open. That passes, or it does not.
             Err(_) => std::thread::park_timeout(Duration::from_millis(100)),
         }
-        if door.free.load(Ordering::SeqCst) >= SPARE {
+        if !door.come_back() {
             return;
         }
     }
