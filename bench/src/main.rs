@@ -152,7 +152,8 @@ fn require(realtime: bool) -> Result<()> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let there = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).exists());
-    let tools = ["unshare", "mount", "nft", "ping"].into_iter().chain(realtime.then_some("chrt"));
+    let tools =
+        ["unshare", "mount", "cp", "sync", "nft", "ping"].into_iter().chain(realtime.then_some("chrt"));
     match tools.into_iter().find(|tool| !there(tool)) {
         Some(tool) => bail!("{tool} is needed and not there"),
         None => Ok(()),

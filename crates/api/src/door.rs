@@ -79,16 +79,16 @@ where
     F: Fn(io::Result<Q>) -> A + Send + Sync + 'static,
 {
     loop {
-        let visitor = door.listener.accept();
+        let Ok((visitor, _)) = door.listener.accept() else {
+            // The program has too many files open. That passes, or it does not.
+            std::thread::park_timeout(Duration::from_millis(100));
+            continue;
+        };
         if door.leave() && hire(door).is_err() {
             // Without a thread for the next one, the next one waits for this one's end.
             door.free.fetch_sub(1, Ordering::SeqCst);
         }
-        match visitor {
-            Ok((visitor, _)) => drop(receive(&visitor, &door.answer)),
-            // The program has too many files open. That passes, or it does not.
-            Err(_) => std::thread::park_timeout(Duration::from_millis(100)),
-        }
+        let _ = receive(&visitor, &door.answer);
         if !door.come_back() {
             return;
         }

@@ -63,16 +63,16 @@ pub(crate) async fn take(client: &Client) -> Result<Census> {
     }
 }
 
-/// Whether nobody uses an address, as the API server says right now.
-pub(crate) async fn has_left(client: &Client, rules: &Rules, leak: &Leak) -> Result<bool> {
+/// Whether nobody uses an address, as the API server says right now, which calls the holder's node so.
+pub(crate) async fn has_left(client: &Client, rules: &Rules, leak: &Leak, node: &str) -> Result<bool> {
     match &leak.holder {
-        Holder::Node(node) => is_no_node(client, node).await,
+        Holder::Node(_) => is_no_node(client, node).await,
         Holder::Pod { namespace, name, .. } => {
             let found = pods(client, Some(namespace)).get_opt(name).await;
             let found = found.map_err(Error::kubernetes(format!("get pod {namespace}/{name}")))?;
             let mut found = found.map(|pod| named(pod).1);
             found.iter_mut().for_each(|pod| pod.forget_foreign(rules));
-            Ok(leak.holder.has_left(leak.ip, found.as_ref()))
+            Ok(leak.holder.has_left(node, leak.ip, found.as_ref()))
         }
         // Kubernetes does not know.
         Holder::Container { .. } => Ok(false),

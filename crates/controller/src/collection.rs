@@ -147,15 +147,21 @@ impl Look {
         census.pods.values_mut().for_each(|pod| pod.forget_foreign(&rules));
         let verdict = collector.judge(self.now, &survey, &rules, &census);
         let is_gone = |leak: &ipam::blocks::Leak| {
+            let node = census.in_kubernetes(leak.holder.node());
             // Who cannot be asked about is not gone.
-            self.runtime.block_on(census::has_left(&self.client, &rules, leak)).unwrap_or(false)
+            self.runtime.block_on(census::has_left(&self.client, &rules, leak, node)).unwrap_or(false)
         };
         let may_go_on = || self.tenure.holds() && !*self.stop.borrow();
         let mut collected = allocator.collect(&rules, &verdict, is_gone, may_go_on).map_err(told)?;
         for (name, node) in &verdict.orphans {
             let is_gone = || self.runtime.block_on(census::is_no_node(&self.client, node)).unwrap_or(false);
-            if may_go_on() && is_gone() && allocator.forget_node(name, node).map_err(told)? {
-                collected.orphans.push(name.clone());
+            if !may_go_on() || !is_gone() {
+                continue;
+            }
+            match allocator.forget_node(name, node) {
+                Ok(true) => collected.orphans.push(name.clone()),
+                Ok(false) => {}
+                Err(error) => collected.errors.push(error),
             }
         }
         if may_go_on() {

@@ -39,6 +39,7 @@ pub(crate) fn start(settings: Settings, is_member: IsMember, lines: Lines, board
     let mut works = Works {
         settings,
         is_member,
+        was_member: false,
         lines,
         board,
         host,
@@ -53,6 +54,8 @@ pub(crate) fn start(settings: Settings, is_member: IsMember, lines: Lines, board
 struct Works {
     settings: Settings,
     is_member: IsMember,
+    /// Whether Kubernetes has ever had this node, as far as is known.
+    was_member: bool,
     lines: Lines,
     board: Board,
     host: Host,
@@ -123,6 +126,9 @@ impl Works {
         sysctl::forward(families.contains(&Family::V4), families.contains(&Family::V6))?;
         let Settings { node, mtu, bird, .. } = &self.settings;
         let is_member = (self.is_member)();
+        // Kubernetes has this node no longer, and somebody has cleaned up behind it: then it is not to come back by itself.
+        let is_given_up = self.was_member && !is_member && !atlas.nodes.contains_key(node);
+        self.was_member |= is_member;
         let planner = Planner { node, is_member, mtu: *mtu, has_bgp: bird.is_some(), places: &places };
         let plan = planner.plan(atlas);
         let firewall = Firewall { blackhole: true, ..Firewall::default() };
@@ -135,7 +141,9 @@ impl Works {
         refused.extend(report.refused.iter().map(|one| (one.peer.clone(), one.why.clone())));
         self.tell_mtu(plan.mtu)?;
         self.show(&plan, refused);
-        self.register(&plan);
+        if !is_given_up {
+            self.register(&plan);
+        }
         // Nobody listens where BGP is not wanted.
         let _ = self.lines.sketches.send(Sketch { atlas: atlas.clone(), places });
         report.failed.into_iter().next().map_or(Ok(()), |first| Err(first.into()))

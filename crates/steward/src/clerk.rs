@@ -143,9 +143,6 @@ impl Clerk {
         if is_audit {
             self.audited = Some(Instant::now());
         }
-        for (network, valid) in &swept {
-            self.sweep(&allocator, network, valid)?;
-        }
         // Before somebody else can have an address, nobody is to take it for the pod's that is gone. But a server that does not let us tell
         // keeps no address back.
         let endpoints = &self.desk.endpoints;
@@ -155,7 +152,10 @@ impl Clerk {
         self.stock_up(&allocator, &rules, &labels)?;
         // Who cannot be withdrawn keeps nobody from being told of. Pods that wait come first: what is left is told in the next round.
         let is_needed_elsewhere = || self.desk.has_orders();
-        self.desk.endpoints.tell(store, &self.settings.node, is_needed_elsewhere).and(withdrawn)
+        let told = self.desk.endpoints.tell(store, &self.settings.node, is_needed_elsewhere);
+        // The last, since it reads all blocks. What it notes is done in the next round.
+        let swept = swept.iter().try_for_each(|(network, valid)| self.sweep(&allocator, network, valid));
+        told.and(withdrawn).and(swept)
     }
 
     /// The orders, when what is noted was given back. If the store does not answer, they wait on.

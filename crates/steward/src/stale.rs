@@ -23,7 +23,11 @@ pub(crate) fn handles(
     for block in allocator.blocks()?.into_iter().flatten() {
         for allocation in block.allocations() {
             let said = |key: &str| allocation.attribute.secondary.get(key).cloned().unwrap_or_default();
-            let is_here = said("node") == node || block.owner().as_ref() == Some(&own);
+            // An address of this node's block may be one that another node has borrowed, and the other way round.
+            let is_here = match said("node") {
+                unsaid if unsaid.is_empty() => block.owner().as_ref() == Some(&own),
+                there => there == node,
+            };
             let Some(id) = allocation.attribute.handle().filter(|_| is_here) else { continue };
             // Of a network `lan` and a network `lan.10`, this is the first: containers have no dots.
             let its = |container: &&str| !container.contains('.');

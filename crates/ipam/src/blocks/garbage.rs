@@ -20,6 +20,8 @@ pub struct Census {
     pub orphans: BTreeSet<(String, String)>,
     /// Pods, by namespace and name.
     pub pods: BTreeMap<(String, String), Pod>,
+    /// What Kubernetes calls the nodes that the store has objects of, where the object says it.
+    names: BTreeMap<String, String>,
 }
 
 /// What is known of a pod.
@@ -112,24 +114,35 @@ impl Holder {
         }
     }
 
-    /// Whether nobody uses the address, by what there is of the pod. (What there is of a node is not asked here.)
-    pub fn has_left(&self, ip: IpAddr, pod: Option<&Pod>) -> bool {
-        let (Holder::Pod { node, .. }, Some(pod)) = (self, pod) else { return true };
-        let is_elsewhere = !node.is_empty() && !pod.node.is_empty() && pod.node != *node;
+    /// Whether nobody uses the address, by what there is of the pod, if its node is called so in Kubernetes. (What there is of a node is not
+    /// asked here.)
+    pub fn has_left(&self, node: &str, ip: IpAddr, pod: Option<&Pod>) -> bool {
+        let (Holder::Pod { .. }, Some(pod)) = (self, pod) else { return true };
+        let is_elsewhere = !node.is_empty() && !pod.node.is_empty() && pod.node != node;
         pod.is_over || is_elsewhere || (!pod.ips.is_empty() && !pod.ips.contains(&ip))
     }
 }
 
 impl Census {
     /// Takes in the nodes that the store has objects of, when those of Kubernetes are known. One that names a node of Kubernetes is there as
-    /// long as that is; of others the object is all that can be known.
+    /// long as that is; of others the object is all that can be known. A Kubernetes without nodes is one that nobody could tell about.
     pub fn enroll(&mut self, objects: Vec<(String, Option<String>)>) {
+        if self.nodes.is_empty() {
+            return;
+        }
+        let named = |(name, node): &(String, Option<String>)| Some((name.clone(), node.clone()?));
+        self.names = objects.iter().filter_map(named).collect();
         let (there, gone): (Vec<_>, Vec<_>) = objects
             .into_iter()
             .partition(|(_, node)| node.as_ref().is_none_or(|node| self.nodes.contains(node)));
         self.nodes.extend(there.into_iter().map(|(name, _)| name));
         let orphans = gone.into_iter().filter_map(|(name, node)| Some((name, node?)));
         self.orphans = orphans.filter(|(name, _)| !self.nodes.contains(name)).collect();
+    }
+
+    /// What Kubernetes calls a node.
+    pub fn in_kubernetes<'a>(&'a self, node: &'a str) -> &'a str {
+        self.names.get(node).map_or(node, String::as_str)
     }
 
     fn pod(&self, holder: &Holder) -> Option<&Pod> {
@@ -141,7 +154,9 @@ impl Census {
 
     fn is_leaked(&self, allocation: &Allocation<'_>, holder: &Holder) -> bool {
         match holder {
-            Holder::Pod { .. } => holder.has_left(allocation.ip, self.pod(holder)),
+            Holder::Pod { node, .. } => {
+                holder.has_left(self.in_kubernetes(node), allocation.ip, self.pod(holder))
+            }
             Holder::Node(node) => !self.nodes.contains(node),
             // Nobody knows.
             Holder::Container { .. } => false,

@@ -42,6 +42,7 @@ struct Spec {
     #[serde(rename = "vxlanTunnelMACAddrV6", default, skip_serializing_if = "String::is_empty")]
     mac6: String,
     #[serde(rename = "orchRefs", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "json::null_is_empty")]
     references: Vec<Reference>,
     #[serde(flatten)]
     unknown: Unknown,

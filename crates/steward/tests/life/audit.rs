@@ -151,6 +151,15 @@ fn gc_finds_what_others_gave_before_the_agent_came() {
         give("node1", handle);
     }
     give("node2", "net.elsewhere");
+    // Another node has borrowed an address of this one's block.
+    let ours = allocator.addresses_of("net.gone").unwrap()[0];
+    let borrowed = IpAddr::from(match ours {
+        IpAddr::V4(ip) => (u32::from(ip) | 0xf).to_be_bytes(),
+        IpAddr::V6(_) => unreachable!("the pool is of IPv4"),
+    });
+    let mut request = Request::new(Owner::host("node2"), "net.borrowed");
+    request.attributes.insert("node".into(), "node2".into());
+    allocator.assign_address(&rules, &request, borrowed).unwrap();
     let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node1-k8s-web-eth0";
     cluster.store.create(key, br#"{"metadata":{},"spec":{"containerID":"gone"}}"#).unwrap();
     let steward = cluster.steward("node1");
@@ -161,7 +170,7 @@ fn gc_finds_what_others_gave_before_the_agent_came() {
     // Who comes before the clerk could look is not among the valid ones, and has a lease.
     steward.assign(&owner("new"), &v4(), PATIENCE).unwrap();
     let handles = || -> BTreeSet<String> { cluster.held().into_iter().map(|(handle, _)| handle).collect() };
-    let left = ["net.10.c1", "net.elsewhere", "net.new", "net.valid", "other.gone"];
+    let left = ["net.10.c1", "net.borrowed", "net.elsewhere", "net.new", "net.valid", "other.gone"];
     eventually("it is given back", || handles() == left.map(String::from).into());
     assert!(cluster.store.get(key).unwrap().is_none(), "nobody is told of it any more");
     eventually("nothing is left to do", || settled(&steward, &cluster.state("node1")));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Allocator, Error, Owner, Release};
-use crate::blocks::{Leak, Node, Problem, Rules, Verdict};
+use crate::blocks::{Block, Leak, Node, Problem, Rules, Verdict};
 
 /// What was given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,12 +66,18 @@ impl Allocator<'_> {
         Ok(collected)
     }
 
-    /// Deletes the object of a node that is gone from Kubernetes, if nothing there is its own any more: containers that are no pods may
-    /// have addresses, and nobody can tell whether they live. Whether it was deleted.
+    /// Deletes the object of a node that is gone from Kubernetes, if nobody there has an address any more: of containers that are no pods
+    /// nobody can tell whether they live. Else it says no longer where its tunnels end, since those addresses were released. Whether it was deleted.
     pub fn forget_node(&self, name: &str, in_kubernetes: &str) -> Result<bool, Error> {
-        match self.affinities(Some(&Owner::host(name)))?.is_empty() {
-            true => Node::delete(self.store, name, in_kubernetes),
-            false => Ok(false),
+        let is_there = |block: Block| {
+            let mut nodes = block.allocations().filter_map(|one| one.attribute.secondary.get("node"));
+            nodes.any(|node| node == name)
+        };
+        let has_something = !self.affinities(Some(&Owner::host(name)))?.is_empty()
+            || self.blocks()?.into_iter().flatten().any(is_there);
+        match has_something {
+            false => Node::delete(self.store, name, in_kubernetes),
+            true => Node::forget_tunnels(self.store, name).map(|()| false),
         }
     }
 

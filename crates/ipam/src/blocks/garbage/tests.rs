@@ -281,6 +281,12 @@ fn the_object_of_a_node_that_kubernetes_has_no_longer_is_no_node() {
     cluster.store.create(&Node::key("odd"), b"nonsense").unwrap();
     // A node of Kubernetes that Calico calls by another name.
     cluster.store.create(&Node::key("short"), SHORT.as_bytes()).unwrap();
+    let ip = cluster.give("short", "net.short", "web");
+    cluster.run("n1", "web", &[ip]);
+    // A Kubernetes that has no nodes is none that could be believed.
+    let mut blank = Census::default();
+    blank.enroll(Node::all(&cluster.store).unwrap());
+    assert_eq!((blank.nodes.len(), blank.orphans.len()), (0, 0));
     cluster.census.enroll(Node::all(&cluster.store).unwrap());
     let there = ["n1", "odd", "plain", "short"].map(String::from).into();
     assert_eq!(cluster.census.nodes, there, "who cannot be judged is there");
