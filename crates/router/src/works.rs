@@ -126,8 +126,8 @@ impl Works {
         sysctl::forward(families.contains(&Family::V4), families.contains(&Family::V6))?;
         let Settings { node, mtu, bird, .. } = &self.settings;
         let is_member = (self.is_member)();
-        // Kubernetes has this node no longer, and somebody has cleaned up behind it: then it is not to come back by itself.
-        let is_given_up = self.was_member && !is_member && !atlas.nodes.contains_key(node);
+        // Kubernetes has this node no longer: it asks for nothing more. A wish would bring back what somebody is just taking away.
+        let is_given_up = self.was_member && !is_member;
         self.was_member |= is_member;
         let planner = Planner { node, is_member, mtu: *mtu, has_bgp: bird.is_some(), places: &places };
         let plan = planner.plan(atlas);

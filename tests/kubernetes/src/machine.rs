@@ -138,7 +138,7 @@ impl Machine {
 
     /// Whether its agent says that pods may come.
     pub fn agent_is_ready(&self) -> bool {
-        self.stage().can("timeout 5 busybox wget -qO /dev/null http://127.0.0.1:9472/readyz")
+        self.stage().can("timeout 60 busybox wget -qO /dev/null http://127.0.0.1:9472/readyz")
     }
 
     /// Whether what its agent knows of the other nodes is what the API server knows.

@@ -153,9 +153,7 @@ impl Stage {
     pub fn page(&self, at: &Pod, address: &str) -> String {
         let fetch = format!("nsenter --net={} timeout 10 busybox wget -qO- http://{address}/", at.netns);
         // The server may be about to open its port.
-        self.sh(&format!("for try in 1 2 3 4 5 6 7 8; do {fetch} && exit; sleep 0.2; done; exit 1"))
-            .trim()
-            .into()
+        self.sh(&format!("for try in $(seq 150); do {fetch} && exit; sleep 0.2; done; exit 1")).trim().into()
     }
 
     /// The addresses of an interface in a namespace, IPv4 first, without those that it made itself. None if there is no interface.

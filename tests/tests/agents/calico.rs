@@ -104,7 +104,10 @@ fn live_side_by_side(mut cluster: Cluster) {
     cluster.ipam("release --handle podwire-stock-n3");
     cluster.start(3, &["ipam", "serve"], &[]);
     cluster.add(Ours, 3, "again");
-    cluster.stage.wait_until("it is told", |_| !cluster.records().endpoints.is_empty());
+    cluster.stage.wait_until("it is told", |_| {
+        let records = cluster.records();
+        !records.endpoints.is_empty() && !records.holders().is_empty()
+    });
     let records = cluster.records();
     assert_eq!((records.endpoints.len(), records.holders().len()), (1, 1), "{:#?}", records.endpoints);
 }

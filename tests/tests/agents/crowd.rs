@@ -156,6 +156,10 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
     };
     let settled = |stage: &Stage| (1..=3).all(|number| is_settled(stage, number));
     scene.stage().wait_until("the first pods are told", settled);
+    // The ends of tunnels come a moment after the stock: two of each node.
+    scene.stage().wait_until("all tunnels have ends", |_| {
+        scene.handles().iter().filter(|handle| handle.contains("-tunnel-addr-")).count() == 6
+    });
     let before = scene.handles();
     let scripts: Vec<_> = (1..=3u8)
         .map(|number| {

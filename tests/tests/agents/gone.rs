@@ -35,7 +35,7 @@ fn what_a_node_had_that_kubernetes_has_no_longer_is_free_and_its_object_gone() {
     stage.wait_until("nodes say which they are", |stage| known(stage) == "n1 n1, n2 n2, n3 n3");
     stage.wait_until("roads to both others", |stage| (1..=3).all(|number| peers(stage, number) == 2));
     let mut controller = stage.node(1).command(&podwire());
-    controller.args(["controller", "--leak-grace-period", "1s", "--leader-elect=false"]);
+    controller.args(["controller", "--leak-grace-period", "3s", "--leader-elect=false"]);
     controller.args(["--ipam-store", &blocks::store(&stage), "--kubeconfig", &kubernetes.kubeconfig]);
     let mut controller = Process::start(controller);
     let leave = |stage: &Stage| kubernetes.ask(stage, "DELETE", "/api/v1/nodes/n3", &json!({}));

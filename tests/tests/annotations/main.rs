@@ -42,6 +42,12 @@ fn pods_get_what_they_ask_for() {
         "qos.projectcalico.org/egressBandwidth": "20M",
     });
     let own = cluster.pod("own", everything);
+    // What one pod has asked for comes into the stock, too, a moment later.
+    cluster.eventually("nobody gives anything any more", |cluster| {
+        let before = cluster.in_use();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        cluster.in_use() == before
+    });
     let used = cluster.in_use();
     let result = own.add(&allowed);
     assert_eq!(addresses(&result), ["192.0.2.55/32"]);

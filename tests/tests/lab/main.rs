@@ -83,7 +83,7 @@ fn with_host_gw_there_is_no_road_to_another_subnet_and_that_is_told() {
     let said = text(&lab.run(&["status"]).stdout);
     assert!(said.contains("no road from n1 to n3"), "{said}");
     // Those that are near must be reached.
-    let (report, held) = lab.json(&["verify", "--patience", "3s"]);
+    let (report, held) = lab.json(&["verify", "--patience", "10s"]);
     assert!(!held && report["holds"] == false);
     let probes = report["probes"].as_array().expect("probes");
     for probe in probes {

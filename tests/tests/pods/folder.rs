@@ -1,5 +1,6 @@
 //! The config folder, followed by `podwire cni status --watch`.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{channel, Receiver};
@@ -13,6 +14,7 @@ struct Watcher<'w> {
     world: &'w World,
     child: Child,
     lines: Receiver<Value>,
+    has_spoken: Cell<bool>,
 }
 
 impl<'w> Watcher<'w> {
@@ -29,15 +31,16 @@ impl<'w> Watcher<'w> {
                 let _ = sender.send(serde_json::from_str(&line).unwrap());
             }
         });
-        Watcher { world, child, lines }
+        Watcher { world, child, lines, has_spoken: Cell::new(false) }
     }
 
-    /// Waits until it says so: sooner than by looking every five seconds.
+    /// Waits until it says so: sooner than by looking every five seconds, but for its first word.
     #[track_caller]
     fn expect(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let mut heard = Vec::new();
         loop {
-            match self.lines.recv_timeout(Duration::from_millis(4500)) {
+            let patience = if self.has_spoken.replace(true) { 4500 } else { 60_000 };
+            match self.lines.recv_timeout(Duration::from_millis(patience)) {
                 Ok(line) if fits(&line) => return line,
                 Ok(line) => heard.push(line),
                 Err(_) => panic!("{what} was not said: {heard:#?}"),

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use crate::blocks::Blocks;
 use crate::controller::{Controller, ALONE, LEASE};
@@ -254,7 +255,14 @@ async fn a_leader_that_was_stopped_writes_nothing_when_it_wakes(server: &mut Ser
     one.is_ready().await;
     for round in ["k", "l", "m"] {
         eventually("it leads", || async { one.status()["phase"] == "leading" }).await;
-        let writes = one.metric("podwire_controller_writes_total");
+        let count = || one.metric("podwire_controller_writes_total");
+        eventually("its last writes are counted", || async {
+            let before = count();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            count() == before
+        })
+        .await;
+        let writes = count();
         one.signal("STOP");
         server.create_all(&names(round, 10)).await;
         // Its time ends, and another takes the lease, which writes nothing: what is written now, this one has written.
@@ -267,7 +275,7 @@ async fn a_leader_that_was_stopped_writes_nothing_when_it_wakes(server: &mut Ser
             .await
             .iter()
             .all(|(name, cidrs)| cidrs.is_empty() || !name.starts_with(round)));
-        assert_eq!(one.metric("podwire_controller_writes_total"), writes);
+        assert_eq!(count(), writes);
         server.hand_lease_to("").await;
         server.all_have(1).await;
     }
@@ -338,11 +346,13 @@ async fn addresses_of_pods_and_nodes_that_are_gone_are_released_after_a_while(se
         .await;
     eventually("nor has the node any block", || async { blocks.owners().await == ["n1"] }).await;
     eventually("nor an object", || async { blocks.nodes().await == ["n1"] }).await;
-    let released: f64 = controllers
-        .iter()
-        .filter_map(|controller| controller.metric("podwire_controller_released_addresses_total"))
-        .sum();
-    assert_eq!(released, 5.0, "each of them once");
+    let released = || -> f64 {
+        let of = |one: &Controller| one.metric("podwire_controller_released_addresses_total");
+        controllers.iter().filter_map(of).sum()
+    };
+    // They are counted when the look is over, a moment after the store has it.
+    eventually("all of them are counted", || async { released() >= 5.0 }).await;
+    assert_eq!(released(), 5.0, "each of them once");
     let status =
         controllers.iter().map(Controller::status).find(|status| status["phase"] == "leading").unwrap();
     assert_eq!(

@@ -63,6 +63,7 @@ fn with_the_store_away_and_nothing_in_stock_an_add_is_told_to_come_again() {
     let cluster = Cluster::new("away", pool());
     cluster.store.set(Mood::Away);
     let steward = cluster.steward("node1");
+    eventually("the clerk has noticed", || steward.state().trouble.is_some());
     let error = steward.assign(&owner("c1"), &v4(), Duration::from_millis(300)).unwrap_err();
     assert_eq!(error.code(), 11, "{error}");
     assert!(error.to_string().contains("it is away"), "{error}");

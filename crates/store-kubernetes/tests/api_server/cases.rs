@@ -82,9 +82,9 @@ pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut Serv
     let error = found(server).unwrap_err().to_string();
     assert!(error.contains("neither in crd.projectcalico.org/v1 nor in projectcalico.org/v3"), "{error}");
     server.define(ApiGroup::V3);
-    assert_eq!(found(server), Ok(ApiGroup::V3));
+    server.until("the newer group is told of", || found(server) == Ok(ApiGroup::V3));
     server.define(ApiGroup::V1);
-    assert_eq!(found(server), Ok(ApiGroup::V1));
+    server.until("the older group is told of", || found(server) == Ok(ApiGroup::V1));
 }
 
 fn the_older_group_does_what_every_store_must(server: &mut Server) {

@@ -30,7 +30,10 @@ pub fn serve(cri: &mut Cri, wish: &Wish) -> Server {
 pub fn page(containerd: &Containerd, at: &Pod, address: &str) -> String {
     let fetch = format!("nsenter --net={} timeout 10 busybox wget -qO- http://{address}/", at.netns);
     // The server may be about to open its port.
-    containerd.sh(&format!("for try in 1 2 3 4 5; do {fetch} && exit; sleep 0.2; done; exit 1")).trim().into()
+    containerd
+        .sh(&format!("for try in $(seq 150); do {fetch} && exit; sleep 0.2; done; exit 1"))
+        .trim()
+        .into()
 }
 
 /// Two pods talk to each other, are reached from outside and reach it, over both families.

@@ -103,7 +103,7 @@ fn containerd_is_not_ready_until_there_is_a_network() {
     let before = containerd.traces();
     let mut cri = containerd.cri();
     let mut wait_until = |ready: bool| {
-        let said = (0..200).find_map(|_| {
+        let said = (0..3000).find_map(|_| {
             let (is_ready, why) = cri.conditions()["NetworkReady"].clone();
             std::thread::sleep(Duration::from_millis(20));
             (is_ready == ready).then_some(why)
