@@ -42,6 +42,7 @@ fn a_pod_may_send_with_what_it_claims_and_its_network_allows_and_with_nothing_el
         for name in ["web", "db", "other"] {
             assert_eq!(add_by(&stage, name, LISTS), (0, String::new()), "{name}");
         }
+        let own = stage.address(1, "web");
         for pod in ["web", "other"] {
             for address in ADDRESSES {
                 stage.node(1).sh(&format!("ip -n {pod} address add {address} dev eth0 nodad"));
@@ -61,7 +62,7 @@ fn a_pod_may_send_with_what_it_claims_and_its_network_allows_and_with_nothing_el
         let silent = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\n\
                       spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress]}\n";
         stage.node(1).write(&format!("{FOLDER}/shop.yaml"), &policies(silent));
-        stage.wait_until("the web is silent", |stage| !arrives(stage, "web", &stage.address(1, "web")));
+        stage.wait_until("the web is silent", |stage| !arrives(stage, "web", &own));
         assert!(!arrives(&stage, "web", "10.8.1.7"), "{chain}: its policies");
 
         // An agent that starts again knows it from the ledger: nothing changes.
