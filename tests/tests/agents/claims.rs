@@ -1,6 +1,6 @@
 //! A pod may send with more than its own addresses if it says so and its network's administrator allows it.
 
-use crate::policies::{add_by, arrives, stage_without_agents, start_with, FOLDER, POLICIES};
+use crate::policies::{add_by, arrives, must_arrive, stage_without_agents, start_with, FOLDER, POLICIES};
 use crate::stage::Stage;
 use podwire_tests::podwire;
 
@@ -49,6 +49,8 @@ fn a_pod_may_send_with_what_it_claims_and_its_network_allows_and_with_nothing_el
             }
         }
         let arrived = |stage: &Stage, pod: &str| ADDRESSES.map(|address| arrives(stage, pod, address));
+        must_arrive(&stage, "web", ADDRESSES[0]);
+        must_arrive(&stage, "web", ADDRESSES[3]);
         assert_eq!(arrived(&stage, "web"), [true, false, false, true, false], "{chain}: what it claims");
         assert_eq!(arrived(&stage, "other"), [false; 5], "{chain}: another's, and what nobody allows");
         let agent = stage.nodes[0].agent.as_mut().expect("the agent");
@@ -88,6 +90,8 @@ fn the_list_that_the_agent_writes_allows_what_its_flag_says() {
     for address in ADDRESSES {
         stage.node(1).sh(&format!("ip -n web address add {address} dev eth0 nodad"));
     }
+    must_arrive(&stage, "web", ADDRESSES[0]);
+    must_arrive(&stage, "web", ADDRESSES[3]);
     let arrived = ADDRESSES.map(|address| arrives(&stage, "web", address));
     assert_eq!(arrived, [true, false, false, true, false]);
 }

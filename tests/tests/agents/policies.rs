@@ -328,6 +328,12 @@ for _ in range(30):
     said.status == 0
 }
 
+/// What is to arrive is waited for: a cable that is new carries nothing before the kernel has had the time to activate it.
+#[track_caller]
+pub fn must_arrive(stage: &Stage, from: &str, claimed: &str) {
+    stage.wait_until(&format!("{claimed} of {from} is heard"), |stage| arrives(stage, from, claimed));
+}
+
 #[test]
 fn a_pod_cannot_speak_as_another() {
     for chain in ["bridge", "ptp"] {
@@ -335,7 +341,7 @@ fn a_pod_cannot_speak_as_another() {
         add_all(&stage);
         assert_kept_apart(&stage);
         let (web, other) = (stage.address(1, "web"), stage.address(1, "other"));
-        assert!(arrives(&stage, "web", &web), "{chain}: its own address");
+        must_arrive(&stage, "web", &web);
         assert!(!arrives(&stage, "other", &other), "{chain}: the policy");
         stage.node(1).sh(&format!("ip netns exec other ip address add {web}/32 dev eth0"));
         assert!(!arrives(&stage, "other", &web), "{chain}: the web's address");
@@ -343,6 +349,6 @@ fn a_pod_cannot_speak_as_another() {
         stage.kill_agent(1);
         let family = if chain == "ptp" { "inet" } else { "bridge" };
         stage.node(1).sh(&format!("nft flush chain {family} podwire_policy from_pods"));
-        assert!(arrives(&stage, "other", &web), "{chain}: without the rule");
+        must_arrive(&stage, "other", &web);
     }
 }
