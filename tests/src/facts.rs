@@ -29,7 +29,8 @@ pub struct Roles {
 const UNTOLD: [&str; 8] =
     ["ifindex", "link_index", "link", "link_netnsid", "peer_ifindex", "bridge_id", "root_id", "addr_info"];
 
-const SEPARATOR: &str = "--8<--";
+/// Stands between what several commands print.
+pub(crate) const SEPARATOR: &str = "--8<--";
 
 /// Commands that print JSON, and the words that their lines begin with.
 const TELLERS: [(&str, &str); 8] = [

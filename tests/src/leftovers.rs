@@ -2,20 +2,22 @@
 
 use serde_json::Value;
 
+use crate::facts::SEPARATOR;
 use crate::{Node, Pod};
 
-/// Reads everything at once, since each program's start counts when this is done a thousand times; a line for
-/// each answer, be it empty.
-const NODE: &str = r#"links=$(ip -j -d link); queues=$(tc -j qdisc); rules4=$(ip -j rule); rules6=$(ip -j -6 rule)
-routes4=$(ip -j route show table all); routes6=$(ip -j -6 route show table all); nft=$(nft -j list ruleset)
-printf "%s\n" "$links" "$queues" "$rules4" "$rules6" "$routes4" "$routes6" "$nft"
-for save in iptables-save ip6tables-save; do $save 2>/dev/null | grep "^-A" | grep -i cni; done
-find /var/lib/cni /var/lib/podwire /run /etc/cni -xdev -type f 2>/dev/null | sort; true"#;
+/// Reads everything with few programs, since each one's start counts when this is done a thousand times: what `ip` and `tc` print are
+/// lists, what `nft` prints is an object, and the rest are lines. What iptables has is in nf_tables, or the kernel names a table of old.
+const NODE: &str = r#"printf "link\nrule\nroute show table all\n" | ip -4 -j -d -force -batch -
+printf "rule\nroute show table all\n" | ip -6 -j -d -force -batch -
+tc -j qdisc; echo
+nft=$(nft -j list ruleset); printf "%s\n" "$nft"
+{ read -r old </proc/net/ip_tables_names || read -r old </proc/net/ip6_tables_names; } 2>/dev/null
+case "$old$nft" in *CNI-* | [!{]*) { iptables-save; ip6tables-save; } 2>/dev/null | grep -i "^-A.*cni" ;; esac
+find /var/lib/cni /var/lib/podwire /run /etc/cni -xdev -type f 2>/dev/null; true"#;
 
-const POD: &str = r#"links=$(ip -j -d addr); rules4=$(ip -j rule); rules6=$(ip -j -6 rule)
-routes4=$(ip -j route show table all); routes6=$(ip -j -6 route show table all)
-printf "%s\n" "$links" "$rules4" "$rules6" "$routes4" "$routes6"
-printf "somaxconn %s\n" "$(cat /proc/sys/net/core/somaxconn)""#;
+const POD: &str = r#"ip -j -d addr
+for family in 4 6; do printf "rule\nroute show table all\n" | ip -$family -j -d -force -batch -; done
+echo "somaxconn $(cat /proc/sys/net/core/somaxconn)""#;
 
 /// The lines in which two descriptions differ; empty if they say the same, in whatever order.
 pub fn differences(before: &str, after: &str) -> String {
@@ -43,59 +45,78 @@ impl Node {
     /// without elements) are not counted, nor are a network's `lock`, `last_reserved_ip`, notes and index files, which
     /// stay by design. The bench's own files are in `/run/test`.
     pub fn leftovers(&self) -> String {
-        let printed = self.sh(NODE);
-        let mut lines = printed.lines();
-        let mut next = || lines.next().filter(|line| !line.trim().is_empty()).map_or(Value::Null, read);
-        let mut all = links(&next());
-        all.extend(disciplines(&next()));
-        all.extend(rules(&next()).into_iter().chain(rules(&next())));
-        all.extend(routes(&next()).into_iter().chain(routes(&next())));
-        all.extend(elements(&next()));
-        all.extend(lines.filter(|line| !stays(line)).map(str::to_owned));
-        all.iter().map(|line| format!("{line}\n")).collect()
+        node_told(&self.sh(NODE))
     }
 
     /// What is on the node and in a pod.
     pub fn state(&self, pod: &Pod) -> String {
-        self.leftovers() + &self.inside(pod)
+        let printed = self.sh(&format!("{NODE}; echo '{SEPARATOR}'; {}", into(pod)));
+        let (node, pod) = printed.split_once(SEPARATOR).expect("both parts");
+        node_told(node) + &pod_told(pod)
     }
 
     /// What is in a pod, as lines of text: links and whether they are up, addresses (not the loopback's own),
     /// rules, routes, and one sysctl that tests tune.
     pub fn inside(&self, pod: &Pod) -> String {
-        let printed = self.sh(&format!("nsenter --net={} sh -c '{POD}'", pod.netns));
-        let mut lines = printed.lines();
-        let mut next = || lines.next().filter(|line| !line.trim().is_empty()).map_or(Value::Null, read);
-        let found = next();
-        let mut all = links(&found);
-        // Whether there is a carrier, and so an address that follows from it, is known a moment after its cause.
-        let flags = |link: &Value| {
-            let all = list(&link["flags"]).iter().map(text);
-            all.filter(|flag| !["NO-CARRIER", "LOWER_UP"].contains(&&**flag)).collect::<Vec<_>>().join(",")
-        };
-        all.extend(list(&found).iter().map(|link| {
-            format!(
-                "{}: {} mtu {} {}",
-                text(&link["ifname"]),
-                text(&link["address"]),
-                link["mtu"],
-                flags(link)
-            )
-        }));
-        for link in list(&found) {
-            let own = list(&link["addr_info"])
-                .iter()
-                .map(|one| format!("{}/{}", text(&one["local"]), one["prefixlen"]));
-            all.extend(
-                own.filter(|one| !["127.", "::1/", "fe80:"].iter().any(|own| one.starts_with(own)))
-                    .map(|one| format!("address {one}")),
-            );
-        }
-        all.extend(rules(&next()).into_iter().chain(rules(&next())));
-        all.extend(routes(&next()).into_iter().chain(routes(&next())));
-        all.extend(lines.map(str::to_owned));
-        all.iter().map(|line| format!("{line}\n")).collect()
+        pod_told(&self.sh(&into(pod)))
     }
+}
+
+fn into(pod: &Pod) -> String {
+    format!("nsenter --net={} sh -c '{POD}'", pod.netns)
+}
+
+/// What the programs printed: the objects of their lists, and the other lines.
+fn parse(printed: &str) -> (Vec<Value>, Vec<&str>) {
+    let (told, others): (Vec<&str>, Vec<&str>) =
+        printed.lines().filter(|line| !line.trim().is_empty()).partition(|line| line.starts_with(['[', '{']));
+    let objects = told.into_iter().map(read).flat_map(|value| match value {
+        Value::Array(all) => all,
+        one => vec![one],
+    });
+    (objects.collect(), others)
+}
+
+/// Sorted, a line each.
+fn joined(mut all: Vec<String>) -> String {
+    all.sort();
+    all.iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn node_told(printed: &str) -> String {
+    let (objects, others) = parse(printed);
+    let mut all = links(&objects);
+    all.extend(disciplines(&objects));
+    all.extend(rules(&objects));
+    all.extend(routes(&objects));
+    all.extend(elements(&objects));
+    all.extend(others.into_iter().filter(|line| !stays(line)).map(str::to_owned));
+    joined(all)
+}
+
+fn pod_told(printed: &str) -> String {
+    let (objects, others) = parse(printed);
+    let mut all = links(&objects);
+    // Whether there is a carrier, and so an address that follows from it, is known a moment after its cause.
+    let flags = |link: &Value| {
+        let all = list(&link["flags"]).iter().map(text);
+        all.filter(|flag| !["NO-CARRIER", "LOWER_UP"].contains(&&**flag)).collect::<Vec<_>>().join(",")
+    };
+    for link in objects.iter().filter(|one| !one["ifname"].is_null()) {
+        let (name, mac) = (text(&link["ifname"]), text(&link["address"]));
+        all.push(format!("{name}: {mac} mtu {} {}", link["mtu"], flags(link)));
+        let own = list(&link["addr_info"])
+            .iter()
+            .map(|one| format!("{}/{}", text(&one["local"]), one["prefixlen"]));
+        all.extend(
+            own.filter(|one| !["127.", "::1/", "fe80:"].iter().any(|own| one.starts_with(own)))
+                .map(|one| format!("address {one}")),
+        );
+    }
+    all.extend(rules(&objects));
+    all.extend(routes(&objects));
+    all.extend(others.into_iter().map(str::to_owned));
+    joined(all)
 }
 
 fn read(line: &str) -> Value {
@@ -110,41 +131,41 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn links(all: &Value) -> Vec<String> {
-    let others = list(all).iter().filter(|link| link["ifname"] != "lo");
-    let mut lines: Vec<_> = others
+fn links(all: &[Value]) -> Vec<String> {
+    let others = all.iter().filter(|one| !one["ifname"].is_null() && one["ifname"] != "lo");
+    others
         .map(|link| format!("link {} {}", text(&link["ifname"]), text(&link["linkinfo"]["info_kind"])))
-        .collect();
-    lines.sort();
-    lines
+        .collect()
 }
 
 /// Those that somebody attached: the kernel's own have no handle.
-fn disciplines(all: &Value) -> Vec<String> {
-    let attached = list(all).iter().filter(|one| one["handle"] != "0:");
+fn disciplines(all: &[Value]) -> Vec<String> {
+    let attached = all.iter().filter(|one| !one["handle"].is_null() && one["handle"] != "0:");
     attached.map(|one| format!("queue {} of {}", text(&one["kind"]), text(&one["dev"]))).collect()
 }
 
 /// But for the kernel's own: those that every namespace is born with, and the one that comes with its first VRF and stays.
-fn rules(all: &Value) -> Vec<String> {
+fn rules(all: &[Value]) -> Vec<String> {
     let own = |rule: &&Value| {
         !matches!(rule["table"].as_str(), Some("local" | "main" | "default")) && rule["priority"] != 1000
     };
-    list(all).iter().filter(own).map(|rule| format!("rule {rule}")).collect()
+    let rules = all.iter().filter(|one| !one["priority"].is_null());
+    rules.filter(own).map(|rule| format!("rule {rule}")).collect()
 }
 
 /// Those that the kernel did not make by itself for an address.
-fn routes(all: &Value) -> Vec<String> {
-    let made = list(all).iter().filter(|route| route["protocol"] != "kernel");
+fn routes(all: &[Value]) -> Vec<String> {
+    let routes = all.iter().filter(|one| !one["dst"].is_null() && one["priority"].is_null());
+    let made = routes.filter(|route| route["protocol"] != "kernel");
     made.map(|route| {
         format!("route {} dev {} table {}", text(&route["dst"]), text(&route["dev"]), text(&route["table"]))
     })
     .collect()
 }
 
-fn elements(ruleset: &Value) -> Vec<String> {
+fn elements(all: &[Value]) -> Vec<String> {
     let mut lines = Vec::new();
-    for object in list(&ruleset["nftables"]) {
+    for object in all.iter().flat_map(|one| list(&one["nftables"])) {
         for set in [&object["set"], &object["map"]] {
             let place = || format!("{} {} {}", text(&set["family"]), text(&set["table"]), text(&set["name"]));
             lines.extend(

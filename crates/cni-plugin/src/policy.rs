@@ -20,8 +20,8 @@ use crate::{Request, Result};
 pub const DOOR: &str = "/run/podwire/policy.sock";
 /// How long an ADD waits, if its config does not say.
 const PATIENCE: u64 = 10;
-/// A DEL tells and does not wait; nobody who is well needs longer to take a line.
-const FAREWELL: Duration = Duration::from_millis(200);
+/// A DEL waits until it was heard, and for nothing else; nobody who is well needs longer for that.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What is said at the door.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -243,16 +243,12 @@ pub fn stand<'a>(
     policy.await_enforcement(req, made)
 }
 
-/// Says that the interface is gone, if its network has policies. Nobody waits for anything: an agent that is away reads
-/// the ledger when it is back.
+/// Says that the interface is gone, if its network has policies, and waits until that was heard: a container that is started again has
+/// the same id, and what is said of its new interface must come after it. An agent that is away reads the ledger when it is back.
 pub fn farewell(req: &Request<'_>) {
     let Ok(Some(policy)) = Policy::read(req) else { return };
-    let say = || -> std::io::Result<()> {
-        let mut stream = UnixStream::connect(&policy.door)?;
-        stream.set_write_timeout(Some(FAREWELL))?;
-        stream.write_all(&line(&Knock::Detach { interface: Interface::of(req, None) })?)
-    };
-    let _ = say();
+    let policy = Policy { patience: FAREWELL, ..policy };
+    let _ = policy.ask(&Knock::Detach { interface: Interface::of(req, None) });
 }
 
 /// Whether somebody is there to enforce the network's policies, if it has any.
@@ -277,6 +273,7 @@ fn line(knock: &Knock) -> std::io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
     #[test]
     fn a_knock_reads_as_it_was_said() {
@@ -289,6 +286,37 @@ mod tests {
         let text = String::from_utf8(line(&knock).unwrap()).unwrap();
         assert!(text.starts_with(r#"{"verb":"attach","network":"""#), "{text}");
         assert_eq!(serde_json::from_str::<Knock>(&text).unwrap(), knock);
+    }
+
+    /// Podman starts a container again under its id: what is said of the new interface must not be overtaken by the old one's end.
+    #[test]
+    fn a_farewell_was_heard_when_it_returns() {
+        let path = std::env::temp_dir().join(format!("podwire-farewell-{}", std::process::id()));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let config = serde_json::json!({
+            "cniVersion": "1.1.0", "name": "pods", "type": "bridge", "policy": {"type": "k8s", "socket": path},
+        });
+        let source =
+            crate::Source { container: "c1".into(), ifname: "eth0".into(), ..crate::Source::default() };
+        let req = Request::new(crate::Command::Del, &source, config, crate::Registry::none()).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let (mut visitor, _) = listener.accept().unwrap();
+                let mut said = String::new();
+                BufReader::new(&visitor).read_line(&mut said).unwrap();
+                let knock = serde_json::from_str::<Knock>(&said).unwrap();
+                assert!(matches!(knock, Knock::Detach { interface } if interface.container == "c1"));
+                visitor.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+                let waits = visitor.read(&mut [0]).is_err();
+                visitor.write_all(b"{\"enforced\":true}\n").unwrap();
+                waits
+            });
+            farewell(&req);
+            assert!(waits.join().unwrap(), "it left before it was answered");
+        });
+        std::fs::remove_file(&path).unwrap();
+        // Nobody is there: that keeps no DEL.
+        farewell(&req);
     }
 
     #[test]

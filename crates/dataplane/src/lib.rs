@@ -1,7 +1,8 @@
 //! Policy programs in the kernel.
 //!
 //! A [`Dataplane`] makes the kernel do what a [`Program`](policy::Program) says. It is given the whole program each time,
-//! compares it with what is there, and changes what differs, all at once: a packet meets the old program or the new one.
+//! compares it with what is there, and changes what differs, all at once: at no moment passes what both the old program and the new one
+//! forbid, or is dropped what both allow.
 //!
 //! [`Nftables`] does it with one table, `inet podwire_policy`:
 //!

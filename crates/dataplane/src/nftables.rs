@@ -1,4 +1,4 @@
-//! Programs in nftables: compared with what is there, and changed by one transaction.
+//! Programs in nftables: compared with what is there, and changed where they differ.
 
 mod claimed;
 mod dropped;
@@ -7,11 +7,12 @@ mod found;
 mod judge;
 mod skeleton;
 mod sources;
+mod steps;
 mod wanted;
 
 use std::sync::Arc;
 
-use netlink::nft::{self, Table, Transaction};
+use netlink::nft::{self, Transaction};
 use netlink::Socket;
 use policy::Program;
 
@@ -20,7 +21,8 @@ use dropped::Reasons;
 pub(crate) use dropped::{counters, CountedBy, GROUP, NOT_ITS_OWN, SPOOFED};
 use found::Found;
 pub use skeleton::TABLE;
-use wanted::{Before, Elements, Holds, Wanted, WantedChain};
+use steps::Steps;
+use wanted::{Before, Wanted};
 
 /// How often a change is tried again because others changed the firewall at the same time.
 const ATTEMPTS: usize = 100;
@@ -105,21 +107,21 @@ impl Dataplane for Nftables {
         }
         for _ in 0..ATTEMPTS {
             let generation = nft::generation(&mut self.socket)?;
-            let (mut transaction, mut change) = (Transaction::at_generation(generation), Change::default());
+            let (mut steps, mut change) = (Steps::default(), Change::default());
             for wanted in &wanted {
                 let found = self.found(generation, wanted)?;
-                difference(wanted, &found, &mut transaction, &mut change);
+                steps.add(wanted, &found, &mut change);
             }
-            if transaction.is_empty() {
+            if steps.is_empty() {
                 self.last = Some((generation, wanted));
                 return Ok(change);
             }
             self.last = None;
-            match transaction.commit(&mut self.socket) {
-                Ok(()) => {
-                    // One further than before: the change was ours and nobody else's.
+            match steps.commit(generation, &mut self.socket) {
+                Ok(after) => {
+                    // No further than that: the changes were ours and nobody else's.
                     let now = nft::generation(&mut self.socket)?;
-                    self.last = (now == generation.wrapping_add(1)).then_some((now, wanted));
+                    self.last = (now == after).then_some((now, wanted));
                     return Ok(change);
                 }
                 Err(error) if nft::changed_meanwhile(&error) => {}
@@ -142,72 +144,4 @@ impl Dataplane for Nftables {
         }
         Ok(())
     }
-}
-
-/// What leads from what is found to what is wanted.
-fn difference(wanted: &Wanted, found: &Found, transaction: &mut Transaction, change: &mut Change) {
-    let table = &wanted.table;
-    if !found.table {
-        transaction.add_table(table);
-    }
-    for (name, set) in wanted.sets.iter().filter(|(name, _)| !found.sets.contains_key(*name)) {
-        transaction.add_set(table, &set.described(name));
-        change.sets += 1;
-    }
-    chains(wanted, found, transaction, change);
-    for (name, set) in &wanted.sets {
-        match found.sets.get(name) {
-            // Elements of their own life are nobody's wish.
-            Some(_) if matches!(set.holds, Holds::Passing(..)) => {}
-            Some(there) if *there == set.elements => {}
-            Some(there) => change.elements += elements(table, name, (&set.elements, there), transaction),
-            None => _ = elements(table, name, (&set.elements, &Elements::new()), transaction),
-        }
-    }
-    // Nobody leads to these any more.
-    let gone: Vec<&String> = found.chains.iter().filter(|name| !wanted.chains.contains_key(*name)).collect();
-    gone.iter().for_each(|name| transaction.flush_chain(table, name));
-    gone.iter().for_each(|name| transaction.delete_chain(table, name));
-    change.chains += gone.len();
-    for name in found.sets.keys().filter(|name| !wanted.sets.contains_key(*name)) {
-        transaction.delete_set(table, name);
-        change.sets += 1;
-    }
-}
-
-/// First all chains, since rules lead from one to another, then what is in them.
-fn chains(wanted: &Wanted, found: &Found, transaction: &mut Transaction, change: &mut Change) {
-    let differ = |(name, _): &(&String, &Arc<WantedChain>)| !found.good_chains.contains(*name);
-    let wrong: Vec<(&String, &Arc<WantedChain>)> = wanted.chains.iter().filter(differ).collect();
-    for (name, chain) in wrong.iter().filter(|(name, _)| !found.chains.contains(*name)) {
-        match &chain.base {
-            Some(base) => transaction.add_base_chain(&wanted.table, name, base),
-            None => transaction.add_chain(&wanted.table, name),
-        }
-    }
-    for (name, chain) in &wrong {
-        if found.chains.contains(*name) {
-            transaction.flush_chain(&wanted.table, name);
-        }
-        for rule in &chain.rules {
-            transaction.add_rule(&wanted.table, name, rule);
-        }
-    }
-    change.chains += wrong.len();
-}
-
-/// Elements that are there and should not be, or lead elsewhere, go; then those that are missing come.
-fn elements(
-    table: &Table,
-    name: &str,
-    (wanted, found): (&Elements, &Elements),
-    transaction: &mut Transaction,
-) -> usize {
-    let gone = found.iter().filter(|(key, element)| wanted.get(*key) != Some(*element));
-    let gone: Vec<_> = gone.map(|(_, element)| (**element).clone()).collect();
-    let missing = wanted.iter().filter(|(key, element)| found.get(*key) != Some(*element));
-    let missing: Vec<_> = missing.map(|(_, element)| (**element).clone()).collect();
-    transaction.delete_elements(table, name, &gone);
-    transaction.add_elements(table, name, &missing);
-    gone.len() + missing.len()
 }

@@ -1,7 +1,7 @@
 //! DEL always succeeds and leaves nothing, whatever became of the pod meanwhile: for every plugin type that the kernel
 //! has a driver for.
 
-use podwire_tests::{assert_same, ours, types, Chain, Invocation, Node, Pod};
+use podwire_tests::{assert_same, differences, ours, types, Chain, Invocation, Node, Pod};
 use serde_json::{json, Value};
 
 mod rows;
@@ -29,6 +29,45 @@ fn for_every_type(test: impl Fn(&Row, &Node, &Chain)) {
 
 fn without_netns(pod: &Pod) -> Pod {
     Pod { netns: String::new(), ..pod.clone() }
+}
+
+/// What is not seen here could be left behind by every plugin, and no test would fail.
+#[test]
+fn whatever_could_be_left_is_seen() {
+    let node = Node::new();
+    let pod = node.pod("blue");
+    let before = node.state(&pod);
+    node.sh("ip link add left0 type veth peer name left1 && ip link set left0 up && ip link set left1 up
+        ip address add 10.6.0.1/24 dev left0 && ip address add fd06::1/64 dev left0 nodad
+        ip route add 198.51.100.0/24 via 10.6.0.9 && ip route add 2001:db8:7::/64 via fd06::9 table 77
+        ip rule add from 10.6.0.7 table 77 && ip -6 rule add from fd06::7 table 77
+        tc qdisc add dev left0 root handle 1: tbf rate 1mbit burst 10k latency 10ms
+        nft 'table ip left { set who { type ipv4_addr; elements = { 10.6.0.7 }; }; }'
+        iptables -N CNI-LEFT && iptables -A CNI-LEFT -s 10.6.0.7 -j ACCEPT
+        mkdir -p /var/lib/cni/left && touch /var/lib/cni/left/file
+        ip -n blue link add left2 type veth peer name left3 && ip -n blue link set left2 up
+        ip -n blue address add fd06::2/64 dev left2 nodad && ip -n blue rule add from 10.6.0.8 table 78
+        ip -n blue -6 route add 2001:db8:8::/64 dev left2 && ip netns exec blue sh -c 'echo 99 >/proc/sys/net/core/somaxconn'");
+    let found = differences(&before, &node.state(&pod));
+    for trace in [
+        "link left0 veth",
+        "route 198.51.100.0/24 dev left0 table",
+        "route 2001:db8:7::/64 dev left0 table 77",
+        "\"src\":\"10.6.0.7\"",
+        "\"src\":\"fd06::7\"",
+        "queue tbf of left0",
+        "element of ip left who",
+        "-A CNI-LEFT -s 10.6.0.7/32 -j ACCEPT",
+        "/var/lib/cni/left/file",
+        "link left2 veth",
+        "address fd06::2/64",
+        "\"src\":\"10.6.0.8\"",
+        "route 2001:db8:8::/64 dev left2",
+        "+ somaxconn 99",
+        "- somaxconn ",
+    ] {
+        assert!(found.contains(trace), "{trace:?} is not seen:{found}");
+    }
 }
 
 #[test]

@@ -35,7 +35,12 @@ impl Transaction {
     /// [generation](super::generation): the commit fails then, see
     /// [`changed_meanwhile`](super::changed_meanwhile).
     pub fn at_generation(generation: u32) -> Transaction {
-        Transaction { generation: Some(generation), ..Transaction::default() }
+        Transaction::new().only_at(generation)
+    }
+
+    /// The same changes, as those [at this generation](Transaction::at_generation).
+    pub fn only_at(self, generation: u32) -> Transaction {
+        Transaction { generation: Some(generation), ..self }
     }
 
     /// Whether there is nothing to do.
