@@ -51,9 +51,11 @@ const NO_DAD: &str =
 /// A heal takes two seconds on an idle machine; this one may be busy.
 const PATIENCE: Duration = Duration::from_secs(40);
 
+/// The last subnets are given to nobody: tests put their own there.
 pub fn net_conf(backend: Value) -> Value {
     json!({
-        "Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:244::/48", "IPv6SubnetLen": 64,
+        "Network": "10.244.0.0/16", "SubnetMax": "10.244.249.0",
+        "EnableIPv6": true, "IPv6Network": "fd00:244::/48", "IPv6SubnetLen": 64,
         "Backend": backend,
     })
 }
