@@ -137,6 +137,12 @@ impl Kube {
         self.condition(node, "Ready").is_some_and(|[status, ..]| status == "True")
     }
 
+    /// Whether the scheduler may give pods to a node: Kubernetes takes its taints away a moment after it is ready.
+    pub fn takes_pods(&self, node: &str) -> bool {
+        let taints = |node: Node| node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        self.node(node).is_some_and(|node| taints(node).is_empty())
+    }
+
     /// Keeps new pods from a node, or does not any more.
     pub fn cordon(&self, node: &str, is_closed: bool) {
         let nodes: Api<Node> = Api::all(self.client.clone());

@@ -27,6 +27,8 @@ fn becomes_ready(cluster: &Cluster, machine: &Machine) {
         available().filter(|[status, ..]| status == "False")
     });
     assert_eq!(reason, "PodwireIsUp");
+    let takes_pods = || cluster.api.takes_pods(&machine.name).then_some(());
+    cluster.wait(&format!("{} takes pods", machine.name), takes_pods);
 }
 
 /// The manifest's objects; of the controller only where it is the one who gives out ranges.

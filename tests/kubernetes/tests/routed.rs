@@ -22,7 +22,8 @@ fn routed_pods_reach_each_other_with_the_charts_rights_and_what_a_lost_node_had_
     cluster.helm(&["install", "podwire", &chart, settings]);
     for machine in &machines {
         cluster.wait(&format!("{} is ready", machine.name), || {
-            (cluster.api.is_ready(&machine.name) && machine.agent_is_ready()).then_some(())
+            let ready = cluster.api.is_ready(&machine.name) && machine.agent_is_ready();
+            (ready && cluster.api.takes_pods(&machine.name)).then_some(())
         });
     }
 
