@@ -1,7 +1,7 @@
 //! The nodes' agents: started, asked how they are, waited for.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,22 @@ impl Lab {
         }
         let without_roads = words.iter().position(|word| word.lacks_roads(&words));
         without_roads.map(|at| format!("{}: it does not know all blocks of the others", nodes[at]))
+    }
+
+    /// Waits until the agents know of every block that a pod has an address of, and of the roads there. They hear of a block from the
+    /// store: its first pods may be there before, and until then none of them misses a road.
+    pub(crate) fn wait_for_blocks(&self, patience: Duration) -> Result<Duration> {
+        let mut ips = Vec::new();
+        for (_, pods) in self.list_pods() {
+            ips.extend(pods?.into_iter().flat_map(|pod| pod.status.ips));
+        }
+        self.wait_until_none(patience, |lab| lab.without_block(&ips).or_else(|| lab.flaw()))
+    }
+
+    fn without_block(&self, ips: &[IpAddr]) -> Option<String> {
+        let words: Vec<Word> = self.nodes().iter().filter_map(|node| self.word(node)).collect();
+        let unknown = ips.iter().find(|ip| !words.iter().any(|word| word.has(**ip)))?;
+        Some(format!("no agent knows of the block that {unknown} is of"))
     }
 
     /// Waits until nothing of `flaw` is left; returns how long that took.

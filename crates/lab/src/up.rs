@@ -78,7 +78,7 @@ impl Lab {
         self.run_pods(&nodes)?;
         if plan.is_routed() {
             // Pods may have needed more blocks, to which there are roads a moment later.
-            self.wait_until_none(PATIENCE, Lab::flaw)?;
+            self.wait_for_blocks(PATIENCE)?;
         }
         let pods = usize::from(plan.pods) * nodes.len() + self.state.settled.len();
         if pods > 0 {

@@ -1,5 +1,8 @@
 //! What an agent says of itself, `podwire agent` or `podwire node`.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use serde_json::Value;
 
 /// What is needed of an agent's status.
@@ -62,6 +65,11 @@ impl Word {
         );
     }
 
+    /// Whether an address is of a range of this node.
+    pub(crate) fn has(&self, ip: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.parse().is_ok_and(|range: IpNet| range.contains(&ip)))
+    }
+
     /// Whether it knows of fewer blocks of the others than they have.
     pub(crate) fn lacks_roads(&self, all: &[Word]) -> bool {
         let blocks = all.iter().map(|word| word.ranges.len()).sum::<usize>() - self.ranges.len();
@@ -120,5 +128,6 @@ mod tests {
         assert!(say(4, 1, json!({"roads": "no link"})).flaw(1).unwrap().contains("no link"));
         let all = [say(4, 1, json!({})), say(4, 0, json!({}))];
         assert_eq!(all.each_ref().map(|word| word.lacks_roads(&all)), [false, true]);
+        assert!(all[0].has([10, 244, 0, 63].into()) && !all[0].has([10, 244, 0, 64].into()));
     }
 }
