@@ -292,7 +292,8 @@ fn is_busy(links: &Value) -> bool {
         let has = |flag: &str| link["flags"].as_array().is_some_and(|all| all.iter().any(|one| one == flag));
         let all = link["addr_info"].as_array().cloned().unwrap_or_default();
         let is_tentative = |one: &Value| one["tentative"] == true && one["dadfailed"] != true;
-        let lags = has("UP") && has("LOWER_UP") == (link["operstate"] == "DOWN");
+        let is_down = link["operstate"] == "DOWN" || link["operstate"] == "LOWERLAYERDOWN";
+        let lags = has("UP") && has("LOWER_UP") == is_down;
         lags || (has("LOWER_UP") && all.iter().any(is_tentative))
     })
 }

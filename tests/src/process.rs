@@ -51,6 +51,11 @@ impl Process {
         lines.iter().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
+    /// All that it said until now.
+    pub fn said(&self) -> String {
+        self.heard.0.lock().expect("lines").join("\n")
+    }
+
     /// Its number.
     pub fn id(&self) -> u32 {
         self.child.id()

@@ -116,6 +116,7 @@ fn status_leaves_nothing_behind() {
     node.sh("for when in all default; do echo 1 > /proc/sys/net/ipv6/conf/$when/disable_ipv6; done");
     let nobody = Pod { name: String::new(), netns: String::new() };
     let configs = interfaces(&node);
+    node.settle(&[]);
     let chained =
         ["portmap", "bandwidth", "firewall", "tuning", "sbr", "loopback"].map(|kind| json!({"type": kind}));
     // Of a network that was never used, and of one that is in use.
@@ -123,6 +124,7 @@ fn status_leaves_nothing_behind() {
     for used in [false, true] {
         if used {
             network(&configs[0]).add(&node, &pod);
+            node.settle(&[]);
         }
         for config in configs.iter().chain(&chained) {
             let mut config = config.clone();

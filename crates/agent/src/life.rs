@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::{Backoff, Generation, Health, NetConf, Node, Registration, Source};
+use cluster::{Backoff, Generation, Health, NetConf, Node, Registration, Source, SubnetEnv};
 use fabric::{Preference, Uplink, Watch};
 use kernel::Host;
 use tokio::signal::unix::{signal, SignalKind};
@@ -38,7 +38,10 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
         warn!(%error, "plugins' calls are not counted");
     }
     let roads = Roads::start(&settings)?;
-    let enforce = |source| policies::enforce(&settings.node_name, source, settings.policy_cut);
+    // A file that cannot be read is told of when the range is asked for.
+    let remembered = SubnetEnv::read(&settings.subnet_file).ok().flatten().unwrap_or_default().ranges();
+    let guarded = remembered.iter().collect();
+    let enforce = |source| policies::enforce(&settings.node_name, source, settings.policy_cut, guarded);
     let warden = settings.policy.clone().map(enforce).transpose()?;
     if let Some(warden) = &warden {
         board.show_policies(warden.clone());

@@ -3,14 +3,17 @@
 use std::path::Path;
 
 use cluster::Backoff;
+use ipnet::IpNet;
 use tracing::error;
 use warden::{Source, Warden};
 
 use crate::Result;
 
 /// Starts it; `cuts` connections that policies no longer allow. It is asked at its door at once, and answers when its source has told everything.
-pub(crate) fn enforce(node_name: &str, source: Source, cuts: bool) -> Result<Warden> {
+/// `guarded`: the networks of pods that an agent before this one guarded. They are guarded from the first moment on: what this one will have is not known yet.
+pub(crate) fn enforce(node_name: &str, source: Source, cuts: bool, guarded: Vec<IpNet>) -> Result<Warden> {
     let warden = Warden::start(node_name, source.lists_pods(), cuts)?;
+    warden.guard(guarded, Vec::new())?;
     warden::open_door(Path::new(warden::DOOR), warden.clone())?;
     let follower = warden.clone();
     tokio::spawn(async move {

@@ -50,7 +50,7 @@ where
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::file("listen to", signals))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::file("listen to", signals))?;
     let node = settings.roads.node.clone();
-    let enforce = |source| policies::enforce(&node, source, settings.policy_cut);
+    let enforce = |source| policies::enforce(&node, source, settings.policy_cut, Vec::new());
     let warden = settings.policy.map(enforce).transpose()?;
     let addresses = steward::Settings { node: node.clone(), stock: settings.stock };
     let steward = Steward::start(addresses, &settings.state, Box::new(opener.clone()))?;

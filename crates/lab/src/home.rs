@@ -25,7 +25,12 @@ impl Home {
     pub fn ensure(name: &str) -> Result<Home> {
         let home = Home { name: name.into(), path: Path::new(FOLDER).join(name), lock: None };
         let shared = home.shared();
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&shared);
+        let make = || DirBuilder::new().recursive(true).mode(0o700).create(&shared);
+        // The end of another lab takes the folder of all labs away when it is empty, perhaps just now.
+        let made = make().or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => make(),
+            _ => Err(error),
+        });
         made.map_err(Error::file("make folder", &shared))?;
         home.lock()
     }

@@ -2,7 +2,7 @@
 //!
 //! A limit is judged by a ratio: the bytes that arrived, to those that the limit allows in the time in which they
 //! arrived. The receiver looks at the clock itself, between two of its own reads, so neither the start of programs nor a
-//! slow connection counts; and it begins only after a bucket's burst has passed.
+//! slow connection counts; and it begins only after a bucket's burst has passed, and what had come while it was busy elsewhere.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -27,7 +27,16 @@ while (my $got = sysread $caller, my $data, 65536) {
   $now = time;
   $passed += $got;
   $is_dry ||= $passed >= 0.95 * ($burst + $rate * ($now - $begin));
-  if ($rest > 0) { $rest -= $got if $is_dry; $start = $now; next }
+  if ($rest > 0) {
+    $rest -= $got if $is_dry;
+    if ($rest <= 0) {
+      $caller->blocking(0);
+      for (1 .. 100) { sysread $caller, my $late, 65536 or last }
+      $caller->blocking(1);
+    }
+    $start = time;
+    next;
+  }
   $bytes += $got;
   last if $now - $start >= $duration;
 }
@@ -44,7 +53,7 @@ my $data = "x" x 65536;
 
 const PORT: &str = "5201";
 /// Seconds of counting.
-const DURATION: &str = "1.2";
+const DURATION: &str = "2";
 /// Seconds after which both sides give up: nothing gets through.
 const PATIENCE: &str = "90";
 

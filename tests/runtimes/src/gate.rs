@@ -108,6 +108,9 @@ impl Gate {
              lives || exit 0; {go} || ! lives || exit 1
              for try in $(seq 600); do lives || exit 0; sleep 0.05; done; exit 1"
         ));
+        // Whoever called it takes back what it had made until then.
+        stage.sh("works() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q '^/opt/\\(cni/bin\\|real\\)/'; }
+             for try in $(seq 200); do works || exit 0; sleep 0.05; done");
     }
 
     /// Takes the gate away.

@@ -76,6 +76,7 @@ fn while_the_api_server_is_away_policies_stay_and_it_is_followed_when_it_is_back
         &["--policy", "kubernetes", "--kubeconfig-file", &credentials, "--cni-version", "1.1.0"],
     );
     stage.wait_ready(1);
+    stage.wait_until("policies are enforced", |stage| stage.status(1)["policies"]["enforced"] == true);
     PODS.iter().for_each(|(name, _)| drop(stage.node(1).pod(name)));
     ["web", "db", "other", "leaving"].iter().for_each(|name| cni(&stage, "add", name));
 

@@ -85,13 +85,22 @@ pub fn ready_behind(
         write_network(&stage, number, pools.len());
         stage.add_pod(number, &format!("pod{number}"));
     }
-    stage.wait_until("roads to both others", |stage| (1..=3).all(|number| has_roads(stage, number)));
+    stage.wait_until("roads to both others", |stage| have_roads(stage, pools.len()));
     stage
 }
 
-fn has_roads(stage: &Stage, number: u8) -> bool {
-    let roads = &stage.status(number)["roads"];
-    roads["peers"] == 2 && roads["refused"] == json!([]) && roads["problems"] == json!({})
+/// Whether every node has a block of each family, and all have roads to those of the others.
+pub fn have_roads(stage: &Stage, families: usize) -> bool {
+    let all: Vec<Value> = (1..=3).map(|number| stage.status(number)["roads"].clone()).collect();
+    let own = |roads: &Value| roads["blocks"].as_array().map_or(0, Vec::len);
+    let blocks: usize = all.iter().map(own).sum();
+    all.iter().all(|roads| {
+        own(roads) >= families
+            && roads["routes"].as_u64() >= Some((blocks - own(roads)) as u64)
+            && roads["peers"] == 2
+            && roads["refused"] == json!([])
+            && roads["problems"] == json!({})
+    })
 }
 
 fn routes(stage: &Stage, number: u8) -> Value {
@@ -222,11 +231,14 @@ fn an_address_of_anothers_block_has_a_road_of_its_own() {
         stage.add_pod(number, &format!("pod{number}"));
     }
     stage.wait_until("roads", |stage| {
-        (1..=3).all(|number| stage.status(number)["roads"]["refused"] == json!([]))
+        let roads = (1..=3).map(|number| stage.status(number)["roads"].clone());
+        roads.into_iter().all(|roads| roads["refused"] == json!([]) && roads["peers"] == 2)
     });
     let borrowed = stage.address(3, "pod3");
     stage.wait_until("a road to one address", |stage| {
-        stage.node(1).sh("ip route show proto 112").contains(&format!("{borrowed} via"))
+        let has_road =
+            |number| stage.node(number).sh("ip route show proto 112").contains(&format!("{borrowed} via"));
+        has_road(1) && has_road(2)
     });
     stage.assert_model_holds_in(1);
 }

@@ -6,6 +6,7 @@ mod records;
 
 use std::collections::BTreeSet;
 
+use crate::blocks::have_roads;
 use cluster::{Connected, Whose};
 
 pub use cluster::Cluster;
@@ -136,9 +137,7 @@ fn reach_each_other(mut cluster: Cluster) {
             cluster.stage.nodes[usize::from(number) - 1].pods.push(name);
         }
     }
-    cluster.stage.wait_until("roads to both others", |stage| {
-        (1..=3).all(|number| stage.status(number)["roads"]["peers"] == 2)
-    });
+    cluster.stage.wait_until("roads to both others", |stage| have_roads(stage, 2));
     cluster.stage.assert_model_holds();
     assert_fits_together(&cluster);
 }
@@ -165,8 +164,11 @@ fn come_and_go_at_once(cluster: &Cluster) {
         .collect();
     let all: Vec<Connected> = at_once(pods, |(by, pod)| cluster.connect(by, 1, pod));
     assert_no_address_twice(&all);
-    let told =
-        |records: &Records| records.endpoints.len() == all.len() && records.holders().len() == all.len();
+    let told = |records: &Records| {
+        let holders = records.holders();
+        let has_both = |handle: &usize| *handle == 2;
+        records.endpoints.len() == all.len() && holders.len() == all.len() && holders.values().all(has_both)
+    };
     cluster.stage.wait_until("all are told", |_| told(&cluster.records()));
     assert_fits_together(cluster);
     at_once(all.iter().collect(), |one| cluster.del(one.by.other(), one));

@@ -15,9 +15,10 @@ kind, role, does, address, port, file = sys.argv[1:]
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
 if role == "listen":
     s.bind((address, int(port)))
-    open(file + ".listens", "w").close()
     if kind == "tcp":
         s.listen()
+    open(file + ".listens", "w").close()
+    if kind == "tcp":
         s = s.accept()[0]
 else:
     s.connect((address, int(port)))

@@ -86,7 +86,10 @@ fn a_node_that_left_while_another_was_down_is_forgotten() {
     let range = stage.status(3)["ranges"][0].as_str().expect("a range").to_string();
     stage.kill_agent(1);
     stage.kill_agent(3);
-    stage.router.sh("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 del --prefix /coreos.com/network/subnets/$(ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 get --prefix /coreos.com/network/subnets/ | grep -B1 192.168.20.13 | head -1 | sed 's/.*subnets.//')");
+    let all = stage.etcdctl("get --prefix /coreos.com/network/subnets/");
+    let lines: Vec<&str> = all.lines().collect();
+    let of_n3 = lines.windows(2).find(|two| two[1].contains("192.168.20.13")).expect("what n3 has");
+    stage.etcdctl(&format!("del '{}'", of_n3[0]));
     stage.wait_until("n2 forgets n3", |stage| {
         !stage.node(2).can(&format!("ip route show proto 112 | grep -q '^{range}'"))
     });

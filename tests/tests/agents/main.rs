@@ -104,7 +104,9 @@ fn what_plugins_took_and_what_is_taken_is_counted() {
     counted("podwire_agent_kernel_objects{kind=\"route\"} 4");
     counted("podwire_agent_kernel_objects{kind=\"device\"} 2");
     assert_eq!(stage.node(1).output(&taken, &[]).status, 0);
-    counted("podwire_agent_plugin_call_seconds_count{verb=\"DEL\",plugin=\"flannel\"} 1");
+    // The plugin does not wait until the agent has heard of it.
+    let deleted = "podwire_agent_plugin_call_seconds_count{verb=\"DEL\",plugin=\"flannel\"} 1";
+    stage.wait_until("DEL is counted", |stage| stage.metrics(1).lines().any(|line| line == deleted));
     counted("podwire_agent_range_addresses_taken 0");
 }
 

@@ -158,7 +158,7 @@ impl Migration {
     fn lease(&self, env: &str) -> String {
         let own = env.lines().find_map(|line| line.strip_prefix("FLANNEL_SUBNET=")).expect("a range");
         let key = format!("/coreos.com/network/subnets/{}", own.replace(".1/", ".0-"));
-        let said = self.stage.router.sh(&format!("ETCDCTL_API=3 etcdctl --endpoints {ETCD} get {key}"));
+        let said = self.stage.etcdctl(&format!("get {key}"));
         assert!(said.contains("PublicIP"), "{key}: {said}");
         said
     }
@@ -276,10 +276,7 @@ fn in_a_mixed_cluster_a_restart_of_either_changes_nothing_and_a_node_that_leaves
     assert!(cluster.stage.node(1).can(&format!("ip route show proto 112 | grep -q '^{range}'")));
     cluster.stop(3);
     let key = range.replace('/', "-");
-    cluster
-        .stage
-        .router
-        .sh(&format!("ETCDCTL_API=3 etcdctl --endpoints {ETCD} del /coreos.com/network/subnets/{key}"));
+    cluster.stage.etcdctl(&format!("del /coreos.com/network/subnets/{key}"));
     cluster.stage.wait_until("n1 forgets n3", |stage| {
         !stage.node(1).can(&format!("ip route show | grep -q '^{range}'"))
     });

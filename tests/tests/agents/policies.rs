@@ -3,7 +3,7 @@
 use serde_json::{json, Value};
 
 use crate::stage::{net_conf, Stage, Store};
-use podwire_tests::{ours, podwire};
+use podwire_tests::{ours, podwire, Process};
 
 /// In the namespace `shop` the database is for the web only.
 pub const POLICIES: &str = r#"
@@ -256,10 +256,21 @@ fn while_the_agent_is_away_rules_stay_and_no_pod_comes_unguarded() {
     let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
     let said = stage.node(1).output(&words, &[]);
     assert_ne!(said.status, 0, "nobody enforces: the network is not ready");
-    // Pods of before are known again, from the plugins' ledger; nothing changes.
+    // Pods of before are known again, from the plugins' ledger; nothing changes, not even for a moment.
+    let mut ear = stage.node(1).command("sh");
+    ear.args(["-c", "exec stdbuf -oL nft monitor >&2"]);
+    let mut ear = Process::start(ear);
+    stage.wait_until("changes are heard", |stage| {
+        stage.node(1).sh("nft 'add table ip before; delete table ip before'");
+        ear.count(&["before"]) > 0
+    });
     start(&mut stage, "flannel");
+    stage.wait_ready(1);
     stage.wait_until("all are known again", |stage| stage.status(1)["policies"]["interfaces"] == 3);
     stage.wait_until("all is enforced again", |stage| stage.status(1)["policies"]["enforced"] == true);
+    stage.node(1).sh("nft add table ip afterwards");
+    ear.expect(&["afterwards"]);
+    assert_eq!(ear.count(&["podwire_policy"]), 0, "{}", ear.said());
     assert_eq!(stage.node(1).sh("nft -s list table inet podwire_policy"), before);
     assert_kept_apart(&stage);
     assert_eq!(add(&stage, "again"), (0, String::new()));

@@ -110,6 +110,7 @@ fn a_pod_is_on_as_many_networks_as_it_asks_for_and_limited_as_it_asks() {
 #[test]
 fn a_pod_on_the_hosts_network_leaves_the_node_alone() {
     let world = World::new();
+    world.node.settle(&[]);
     let before = world.node.sh(NODE);
     world.ok("run hosty --host-network --dns-server 10.96.0.10");
     assert_eq!(world.node.sh(NODE), before);

@@ -43,6 +43,9 @@ fn a_container_that_ended_without_a_word_is_swept() {
     for end in [&["docker", "rm", "-f", "gone"][..], &["docker", "kill", "gone"]] {
         let gone = docker.run(&Order::named("gone").port(8080, 80));
         docker.must(end);
+        // The one who killed it hears of its end a moment before the namespace is taken away.
+        let is_there = format!("stat -f -c %T {} 2>/dev/null | grep -q nsfs", gone.pod.netns);
+        docker.sh(&format!("for try in $(seq 600); do {is_there} || exit 0; sleep 0.05; done; exit 1"));
         docker.sh(&format!("rm -f /run/netns/{}", gone.pod.name));
         let swept = docker.must(&["podwire", "cni", "gc", "pods"]);
         assert!(swept.starts_with(&format!("removed {} eth0 10.87.", gone.id)), "{swept}");
