@@ -50,7 +50,7 @@ pub const TARGETS: &[Target] = &[
     latency("portmap", "ADD", TO_PEER, 0.05),
     latency("portmap", "DEL", TO_PEER, 0.04),
     latency("portmap", "ADD", ["runtime", "peer"], 0.035),
-    latency("portmap", "ADD", ["tool", "peer"], 0.06),
+    latency("portmap", "ADD", ["tool", "peer"], 0.07),
     rate("parallel-bridge", "ADD", TO_PEER, 4.5),
     rate("parallel-portmap", "ADD", TO_PEER, 12.0),
     latency("growth-ptp", "ADD", GROWN, 1.3),

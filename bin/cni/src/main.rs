@@ -15,7 +15,8 @@ fn main() -> ExitCode {
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
     let registry = Registry::new(PLUGINS, FINGERPRINT);
     match registry.find(&name) {
-        Some(plugin) => cni_plugin::main(plugin, &registry),
+        // All is said and written: what else a program does at its end, the kernel does faster.
+        Some(plugin) => netlink::sys::end(cni_plugin::run(plugin, &registry)),
         None => {
             eprintln!("podwire-cni: CNI plugins in one program; call it by the name of one of them:");
             PLUGINS.iter().for_each(|plugin| eprintln!("  {}", plugin.about()));

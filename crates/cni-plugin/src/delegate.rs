@@ -3,7 +3,6 @@
 //! The other plugin gets the caller's whole request. If the file that would be executed is this program, it
 //! is called right here: a process less.
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 
 use cni::{json, Attachment};
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use crate::dispatch::call;
 use crate::exec::{self, Execution};
-use crate::{Command, Context, Finding, Request, Result};
+use crate::{Command, Context, Finding, Plugin, Request, Result};
 
 /// The IPAM plugin that the config names, if it names one.
 pub fn ipam<'v>(req: &'v Request<'_>) -> Option<&'v str> {
@@ -34,7 +33,7 @@ pub fn with<'p>(req: &Request<'p>, config: Value) -> Request<'p> {
             json::set(other, "prevResult", known);
         }
     }
-    Request { config, ..req.clone() }
+    Request { config: config.into(), ..req.clone() }
 }
 
 /// Whether the plugin `kind` is of this program: then it is called right here.
@@ -68,9 +67,8 @@ pub fn check(req: &Request<'_>, kind: &str) -> Result<()> {
 /// What the plugin `kind` finds changed. A foreign one can only say so.
 pub fn inspect<'p>(req: &Request<'p>, kind: &str) -> Result<Vec<Finding<'p>>> {
     match exec::find(kind, &req.path).ok().and_then(|file| req.registry.in_file(kind, &file)) {
-        Some(plugin) if !is_called(kind) => {
-            let req = Request { command: Command::Check, ..req.clone() };
-            while_called(kind, || plugin.inspect(&req))
+        Some(plugin) if !req.callers.contains(&plugin.name()) => {
+            plugin.inspect(&passed_on(req, plugin, Command::Check))
         }
         _ => Ok(check(req, kind).err().map(Finding::from).into_iter().collect()),
     }
@@ -86,20 +84,11 @@ pub fn status(req: &Request<'_>, kind: &str) -> Result<()> {
     send(req, kind, Command::Status).map(drop)
 }
 
-thread_local! {
-    /// The plugins that were called here and have not returned.
-    static CALLED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-}
-
-fn is_called(kind: &str) -> bool {
-    CALLED.with_borrow(|called| called.iter().any(|other| other == kind))
-}
-
-fn while_called<T>(kind: &str, work: impl FnOnce() -> T) -> T {
-    CALLED.with_borrow_mut(|called| called.push(kind.to_owned()));
-    let answer = work();
-    CALLED.with_borrow_mut(Vec::pop);
-    answer
+/// The caller's request, on its way to another plugin of this program.
+fn passed_on<'p>(req: &Request<'p>, to: &dyn Plugin, command: Command) -> Request<'p> {
+    let mut passed_on = Request { command, ..req.clone() };
+    passed_on.callers.push(to.name());
+    passed_on
 }
 
 /// A plugin that gets its caller's config finds the same other plugin in it, and if it calls that in turn there is
@@ -124,11 +113,11 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
         Err(_) => req.registry.in_place_of_missing(kind, command),
     };
     if let Some(plugin) = here {
-        if is_called(kind) {
+        if req.callers.contains(&plugin.name()) {
             return refuse_circle(kind, command).map(|()| None);
         }
         // The own-namespace check was made for the caller.
-        return while_called(kind, || call(plugin, &Request { command, ..req.clone() }, true));
+        return call(plugin, &passed_on(req, plugin, command), true);
     }
     let file = found?;
     let path = std::env::join_paths(&req.path).unwrap_or_default();

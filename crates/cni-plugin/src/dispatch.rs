@@ -55,13 +55,18 @@ enum Answer {
 
 /// Runs `plugin` as the program that it is: the whole `main` of a plugin.
 pub fn main(plugin: &dyn Plugin, registry: &Registry<'_>) -> ExitCode {
+    ExitCode::from(run(plugin, registry))
+}
+
+/// As [`main`]; returns the exit status as a number.
+pub fn run(plugin: &dyn Plugin, registry: &Registry<'_>) -> u8 {
     let mut world = World {
         env: &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()),
         stdin: &mut std::io::stdin().lock(),
         stdout: &mut std::io::stdout().lock(),
         stderr: &mut std::io::stderr().lock(),
     };
-    ExitCode::from(dispatch(plugin, registry, &mut world))
+    dispatch(plugin, registry, &mut world)
 }
 
 /// Serves one request from `world`; returns the exit status.

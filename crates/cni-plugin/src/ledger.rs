@@ -27,7 +27,7 @@ pub const FOLDER: &str = "/run/podwire/ledger";
 /// What a plugin was asked to add, and what came of it.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct Entry<C = Value> {
     /// The plugin's type.
     pub plugin: String,
     /// The network's name.
@@ -43,14 +43,15 @@ pub struct Entry {
     /// `CNI_PATH`.
     pub path: String,
     /// The plugin's standard input.
-    pub config: Value,
+    pub config: C,
     /// What it answered. `None` if it never did.
     #[serde(skip)]
     pub result: Option<Value>,
 }
 
-impl Entry {
-    fn of(plugin: &str, req: &Request<'_>) -> Entry {
+impl<'r> Entry<&'r Value> {
+    /// For writing it down.
+    fn of(plugin: &str, req: &'r Request<'_>) -> Entry<&'r Value> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         Entry {
             plugin: plugin.into(),
@@ -60,11 +61,13 @@ impl Entry {
             netns: req.netns.as_deref().map(text).unwrap_or_default(),
             args: req.args.to_string(),
             path: std::env::join_paths(&req.path).unwrap_or_default().to_string_lossy().into_owned(),
-            config: req.config.clone(),
+            config: &req.config,
             result: None,
         }
     }
+}
 
+impl Entry {
     /// Whose it is.
     pub fn owner(&self) -> Owner {
         Owner::new(&*self.network, &*self.container, &*self.ifname)
@@ -147,7 +150,7 @@ impl Open {
         Open::begin_at(path.clone(), &Entry::of(plugin, req)).map_err(|error| failed(&path, &error))
     }
 
-    fn begin_at(path: PathBuf, entry: &Entry) -> io::Result<Open> {
+    fn begin_at(path: PathBuf, entry: &impl Serialize) -> io::Result<Open> {
         let (file, before) = loop {
             let file = create(&path)?;
             file.lock()?;

@@ -48,7 +48,7 @@ mod registry;
 mod request;
 pub mod stopwatch;
 
-pub use dispatch::{main, Verbatim};
+pub use dispatch::{main, run, Verbatim};
 pub use error::{Context, Error, Result};
 pub use finding::Finding;
 pub use recorded::withdraw;

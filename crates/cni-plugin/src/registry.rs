@@ -40,7 +40,7 @@ impl<'p> Registry<'p> {
     /// The plugin that executing `file` as `kind` would run, if it is one of ours.
     pub fn in_file(&self, kind: &str, file: &Path) -> Option<&'p dyn Plugin> {
         let plugin = self.find(kind)?;
-        (!self.fingerprint.is_empty() && build_id(file)? == self.fingerprint).then_some(plugin)
+        (!self.fingerprint.is_empty() && has_build_id(file, self.fingerprint)?).then_some(plugin)
     }
 
     /// The plugin that can take back what a plugin of this type did whose file is gone: ours does not need its file, and
@@ -56,10 +56,12 @@ impl std::fmt::Debug for Registry<'_> {
     }
 }
 
-/// The build id of an ELF program, in hexadecimal. It stands in a note in the file's first page.
-fn build_id(file: &Path) -> Option<String> {
-    let mut page = Vec::with_capacity(4096);
-    File::open(file).ok()?.take(4096).read_to_end(&mut page).ok()?;
+/// Whether an ELF program has this build id (hexadecimal). It stands in a note in the file's first page.
+fn has_build_id(file: &Path, wanted: &str) -> Option<bool> {
+    // Not on the heap: this is asked for every plugin of every chain, and some allocators fetch a page and give it back.
+    let mut page = [0; 4096];
+    let length = read_page(file, &mut page).ok()?;
+    let page = &page[..length];
     if page.get(..4)? != b"\x7fELF" {
         return None;
     }
@@ -67,5 +69,19 @@ fn build_id(file: &Path) -> Option<String> {
     let at = page.windows(8).position(|window| window == b"\x03\0\0\0GNU\0")?;
     let length = u32::from_ne_bytes(page.get(at - 4..at)?.try_into().ok()?) as usize;
     let id = page.get(at + 8..at + 8 + length.min(64))?;
-    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    let digit = |value: u8| char::from_digit(value.into(), 16);
+    let digits = id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    Some(digits.map(digit).eq(wanted.chars().map(Some)))
+}
+
+fn read_page(file: &Path, page: &mut [u8]) -> std::io::Result<usize> {
+    let mut file = File::open(file)?;
+    let mut length = 0;
+    while length < page.len() {
+        match file.read(&mut page[length..])? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    Ok(length)
 }

@@ -1,6 +1,7 @@
 //! What a plugin is asked to do, parsed and checked once.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cni::{json, Args, Attachment, ContainerId, IfName, NetworkName, Version};
 use kernel::{Host, Netns, Owner};
@@ -63,8 +64,8 @@ pub struct Request<'p> {
     pub network: NetworkName,
     /// The config's version.
     pub version: Version,
-    /// The whole config, as it came.
-    pub config: Value,
+    /// The whole config, as it came. Requests are passed on and kept for later: all of them share it.
+    pub config: Arc<Value>,
     /// What plugins before this one made (ADD), or the whole chain (CHECK, DEL).
     pub prev: Option<Attachment>,
     /// The plugins of this program.
@@ -74,6 +75,8 @@ pub struct Request<'p> {
     /// For DEL: this plugin made it and signed everything. What is there without a signature is another's by now: of a
     /// pod that a Go plugin attached since, with the same interface, address or device name.
     pub signed_only: bool,
+    /// The plugins of this program that called one another until this request came: each gets its caller's.
+    pub callers: Vec<&'static str>,
 }
 
 /// The attachments that a GC must leave alone.
@@ -152,10 +155,11 @@ impl<'p> Request<'p> {
             network,
             version,
             prev,
-            config,
+            config: Arc::new(config),
             registry,
             busy: Vec::new(),
             signed_only: false,
+            callers: Vec::new(),
         })
     }
 

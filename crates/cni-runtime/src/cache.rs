@@ -123,9 +123,8 @@ impl Cache {
 
     /// Writes a record, in place of an earlier one.
     pub(crate) fn write(&self, record: &Record) -> Result<()> {
-        let (new, text) = (self.draft(&record.path), record.to_json().to_string());
+        let (new, text) = (self.draft(&record.path), record.to_text());
         let write = || -> io::Result<()> {
-            DirBuilder::new().recursive(true).mode(0o700).create(self.results().join(NEW))?;
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.write_all(text.as_bytes())?;
@@ -134,8 +133,11 @@ impl Cache {
         let mut written = write();
         for _ in 1..ATTEMPTS {
             match &written {
-                // A GC took the draft for one that a dead process had left.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => written = write(),
+                // Nobody has written here yet; or a GC took the draft for one that a dead process had left.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let made = DirBuilder::new().recursive(true).mode(0o700).create(self.results().join(NEW));
+                    written = made.and_then(|()| write());
+                }
                 _ => break,
             }
         }
@@ -146,7 +148,7 @@ impl Cache {
     /// result, and is shorter: it is written over, by one call, since a file system may wait for the disk when a
     /// file takes another one's place.
     pub(crate) fn complete(&self, record: &Record) -> Result<()> {
-        let text = record.to_json().to_string();
+        let text = record.to_text();
         let over = || -> io::Result<()> {
             let file = OpenOptions::new().write(true).open(&record.path)?;
             if file.metadata()?.len() > text.len() as u64 {

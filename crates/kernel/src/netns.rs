@@ -69,7 +69,10 @@ impl Netns {
 
     /// The namespace that the calling thread is in.
     pub fn current() -> Result<Netns> {
-        Netns::open(OWN)
+        match sys::own_network_namespace() {
+            Ok(fd) => Ok(Netns { file: fd.into(), path: OWN.into() }),
+            Err(_) => Netns::open(OWN),
+        }
     }
 
     /// Makes a new namespace and keeps it alive by binding it to `path`, a file that must not exist.

@@ -53,7 +53,7 @@ const FORWARDING: u16 = 1;
 const PROXY_ARP: u16 = 3;
 
 /// A place on a bridge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Port {
     /// The bridge's index.
     pub bridge: u32,
@@ -61,6 +61,8 @@ pub struct Port {
     pub hairpin: bool,
     /// Kept apart from other isolated ports.
     pub isolated: bool,
+    /// There is IPv6.
+    pub ipv6: bool,
 }
 
 impl Veth<'_> {
@@ -73,22 +75,24 @@ impl Veth<'_> {
         };
         let mut batch = Batch::new();
         batch.push(self.birth(&pair, pod));
-        if let Some(port) = self.port.filter(|port| port.hairpin || port.isolated) {
-            batch.push(port_flags(&pair.host, port));
-        }
         batch.push(self.label(&pair));
         host.route.batch(batch)?;
         Ok(pair)
     }
 
-    /// Notes the owner on the node's end. A bridge port speaks for its bridge: it needs no IPv6 address of its
+    /// Notes the owner on the node's end, and sets what is set on a link that is there: every change of its own would be told
+    /// to everybody who listens. A bridge port speaks for its bridge: it needs no IPv6 address of its
     /// own, and gets none if that is said before its cable is up at the other end too.
     fn label(&self, pair: &Pair) -> Message {
-        Message::new(libc::RTM_SETLINK, 0, format!("note the owner on {}", pair.host))
-            .raw(&link::header(0, 0, 0))
-            .string(a::IFNAME, &pair.host)
+        let message = match self.port.filter(|port| port.hairpin || port.isolated) {
+            Some(port) => port_flags(&pair.host, port),
+            None => Message::new(libc::RTM_SETLINK, 0, format!("note the owner on {}", pair.host))
+                .raw(&link::header(0, 0, 0))
+                .string(a::IFNAME, &pair.host),
+        };
+        message
             .string(a::IFALIAS, &self.owner.comment())
-            .maybe(self.port.filter(|_| has_ipv6()), |m, _| {
+            .maybe(self.port.filter(|port| port.ipv6), |m, _| {
                 m.nest(a::AF_SPEC, |m| m.nest(libc::AF_INET6 as u16, |m| m.u8(a::INET6_ADDR_GEN_MODE, 1)))
             })
             .maybe(self.end, |m, _| {
@@ -123,11 +127,6 @@ impl Veth<'_> {
             })
         })
     }
-}
-
-/// A kernel may be built or booted without IPv6.
-fn has_ipv6() -> bool {
-    std::path::Path::new("/proc/sys/net/ipv6").exists()
 }
 
 /// A message that switches on the flags of a bridge port that are wanted.

@@ -35,9 +35,9 @@ impl Lab {
         let seat = self.seat(node)?;
         let mut router = self.host(ROUTER)?;
         self.unplug(node)?;
-        let bridge = router.get_link(&wire(seat.subnet))?.index;
+        let bridge = router.get_link(&wire(seat.subnet))?;
         let owner = Owner::new(self.state.plan.namespace(), node, UPLINK);
-        let port = Some(Port { bridge, hairpin: false, isolated: false });
+        let port = Some(Port { bridge: bridge.index, ipv6: bridge.has_ipv6(), ..Port::default() });
         let cable = Veth { name: UPLINK, owner: &owner, mtu: 0, mac: None, port, end: None };
         let made = cable.create(&mut router, &self.netns(node)?)?;
         // Named after the node, for whoever looks at packets here. A link that is up keeps its name.

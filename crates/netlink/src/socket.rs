@@ -3,9 +3,9 @@
 //! A socket belongs to the network namespace in which it was opened, for good: it may be used from any
 //! thread and any namespace afterwards.
 
-use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -26,16 +26,18 @@ const F_CAPPED: u16 = 0x100; // linux/netlink.h NLM_F_CAPPED
 const F_ACK_TLVS: u16 = 0x200; // linux/netlink.h NLM_F_ACK_TLVS
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
-thread_local! {
-    /// Buffers of sockets that were closed. One that is given back to the system costs a thread among others a halt of
-    /// every processor, and a plugin opens a handful of sockets.
-    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-/// How many of them a thread keeps.
-const SPARES: usize = 4;
+/// Buffers of sockets that were closed. One that is given back to the system costs a thread among others a halt of
+/// every processor, and a plugin opens a handful of sockets.
+///
+/// Not each thread's own: what a thread has to tidy up at its end costs a program of one thread a dozen system calls and page faults.
+/// Whoever finds it taken does without: nobody waits, also not a child that was forked while another thread had it.
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+/// How many of them are kept.
+const SPARES: usize = 8;
 
 fn buffer() -> Vec<u8> {
-    SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; BUFFER])
+    let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.pop());
+    spare.unwrap_or_else(|| vec![0; BUFFER])
 }
 
 /// A blocking netlink socket.
@@ -50,13 +52,9 @@ pub struct Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        // A thread that is ending keeps nothing.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARES {
-                spare.push(buffer);
-            }
-        });
+        if let Some(mut spare) = SPARE.try_lock().ok().filter(|spare| spare.len() < SPARES) {
+            spare.push(buffer);
+        }
     }
 }
 

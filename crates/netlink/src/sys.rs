@@ -126,6 +126,17 @@ pub fn interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u32, [u8; 6]
     Ok((u32::try_from(index).unwrap_or_default(), bytes))
 }
 
+/// The network namespace that the calling thread is in, by a socket that was opened there: a tenth of what a walk through /proc
+/// costs a new process. It takes the right to administer that namespace.
+pub fn own_network_namespace() -> io::Result<OwnedFd> {
+    const SIOCGSKNS: libc::c_ulong = 0x894c; // linux/sockios.h
+    let socket = std::os::unix::net::UnixDatagram::unbound()?;
+    // SAFETY: this request takes no argument, and returns a descriptor.
+    let fd = check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) }.into())?;
+    // SAFETY: the descriptor was just returned to us and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// Moves the calling thread into a network namespace.
 pub fn enter_network_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: setns(2) takes numbers only; it changes the calling thread's namespace, no memory.
@@ -225,6 +236,12 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     // SAFETY: the pointer and the length describe `bytes`, which is borrowed mutably.
     uninterrupted(|| unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) as libc::c_long })?;
     Ok(bytes)
+}
+
+/// Ends the process at once: nothing is flushed, nothing dropped, no handler of an end is called.
+pub fn end(status: u8) -> ! {
+    // SAFETY: _exit(2) takes a number and does not return.
+    unsafe { libc::_exit(status.into()) }
 }
 
 /// The effective user id.

@@ -131,7 +131,12 @@ fn connect(
     bridge: &Link,
 ) -> Result<Pair> {
     let owner = req.owner();
-    let port = veth::Port { bridge: bridge.index, hairpin: conf.hairpin_mode, isolated: conf.port_isolation };
+    let port = veth::Port {
+        bridge: bridge.index,
+        hairpin: conf.hairpin_mode,
+        isolated: conf.port_isolation,
+        ipv6: bridge.has_ipv6(),
+    };
     let cable = Veth {
         name: &req.ifname,
         owner: &owner,

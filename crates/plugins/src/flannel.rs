@@ -128,7 +128,7 @@ impl scratch::Stale {
                 prev: None,
                 ..req.clone()
             };
-            delegate::del(&Request { config: self.config.clone(), ..of_pod }, &kind(&self.config))?;
+            delegate::del(&Request { config: self.config.clone().into(), ..of_pod }, &kind(&self.config))?;
         }
         scratch::remove(&self.path)
     }

@@ -115,7 +115,10 @@ fn loopback_knob(device: &str) -> String {
 /// come from outside, which the kernel would have dropped else.)
 fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
     let Some(device) = way_to_pod(node, maps)? else { return Ok(()) };
-    sysctl::ensure(&loopback_knob(&device.name), "1")
+    if device.route_localnet == Some(true) {
+        return Ok(());
+    }
+    sysctl::write(&loopback_knob(&device.name), "1")
         .doing(|| "let the node's loopback reach mapped ports (snat)".into())
 }
 

@@ -212,10 +212,11 @@ mod tests {
             network: NetworkName::parse("pods").unwrap(),
             version: version.unwrap(),
             prev: None,
-            config,
+            config: config.into(),
             registry: Registry::none(),
             busy: Vec::new(),
             signed_only: false,
+            callers: Vec::new(),
         }
     }
 

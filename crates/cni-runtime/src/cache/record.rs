@@ -1,5 +1,6 @@
 //! One record: libcni's `cniCacheV1`.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use base64::engine::general_purpose::STANDARD;
@@ -36,8 +37,8 @@ pub struct Record {
     pub result: Option<Value>,
 }
 
-/// The file, its keys in libcni's order.
-#[derive(Default, Serialize, Deserialize)]
+/// The file, read.
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Document {
     kind: String,
@@ -45,14 +46,29 @@ struct Document {
     config: String,
     if_name: String,
     network_name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     netns: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     cni_args: Vec<(String, String)>,
-    #[serde(skip_serializing_if = "Map::is_empty")]
     capability_args: Map<String, Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Value>,
+}
+
+/// The file as it is written, its keys in libcni's order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Text<'r> {
+    kind: &'static str,
+    container_id: &'r str,
+    config: String,
+    if_name: &'r str,
+    network_name: &'r str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    netns: Cow<'r, str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    cni_args: &'r [(String, String)],
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    capability_args: &'r Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'r Value>,
 }
 
 impl Record {
@@ -118,18 +134,20 @@ impl Record {
         })
     }
 
-    pub(crate) fn to_json(&self) -> Value {
-        json!(Document {
-            kind: KIND.to_owned(),
-            container_id: self.container.clone(),
+    /// What its file says.
+    pub(crate) fn to_text(&self) -> String {
+        let text = Text {
+            kind: KIND,
+            container_id: &self.container,
             config: STANDARD.encode(&self.config),
-            if_name: self.ifname.clone(),
-            network_name: self.network.clone(),
-            netns: self.netns.as_deref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
-            cni_args: self.arg_pairs.clone(),
-            capability_args: self.capabilities.clone(),
-            result: self.result.clone(),
-        })
+            if_name: &self.ifname,
+            network_name: &self.network,
+            netns: self.netns.as_deref().map(Path::to_string_lossy).unwrap_or_default(),
+            cni_args: &self.arg_pairs,
+            capability_args: &self.capabilities,
+            result: self.result.as_ref(),
+        };
+        serde_json::to_string(&text).unwrap_or_default()
     }
 
     /// Who was attached.
@@ -227,12 +245,12 @@ mod tests {
             r#""cniArgs":[["K8S_POD_NAME","web"],["IgnoreUnknown","1"]],"#,
             r#""capabilityArgs":{"portMappings":[{"hostPort":8080}]},"result":{"cniVersion":"1.0.0"}}"#
         );
-        assert_eq!(record.to_json().to_string(), text);
+        assert_eq!(record.to_text(), text);
         assert_eq!(Record::parse(&record.path, text.as_bytes()).unwrap(), Some(record.clone()));
         assert_eq!(record.identity().unwrap(), identity());
         assert_eq!(record.network_list().unwrap(), list);
         record.result = None;
-        assert!(!record.to_json().to_string().contains("result"));
+        assert!(!record.to_text().contains("result"));
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub mod attribute {
     pub const BRPORT_MODE: u16 = 4;
     pub const BRPORT_ISOLATED: u16 = 33;
     pub const INET_CONF: u16 = 1;
+    pub const INET6_CONF: u16 = 2;
     pub const INET6_ADDR_GEN_MODE: u16 = 8;
     pub const AF_SPEC_BRIDGE_FLAGS: u16 = 0;
     pub const AF_SPEC_BRIDGE_VLAN_INFO: u16 = 2;
@@ -77,6 +78,11 @@ pub const ALLMULTI: u32 = libc::IFF_ALLMULTI as u32;
 pub const CARRIER: u32 = 1 << 16;
 /// `IF_OPER_UP` of RFC 2863: packets pass.
 pub const OPER_UP: u8 = 6;
+
+/// Where `IPV4_DEVCONF_ROUTE_LOCALNET` (linux/ip.h, counted from 1) and `DEVCONF_ACCEPT_RA` (linux/ipv6.h, counted from 0) stand
+/// among a link's settings.
+const ROUTE_LOCALNET: usize = 25;
+const ACCEPT_RA: usize = 3;
 
 /// Leave statistics out of a link's description (`RTEXT_FILTER_SKIP_STATS`).
 const SKIP_STATS: u32 = 1 << 3;
@@ -120,6 +126,10 @@ pub struct Link {
     pub hairpin: bool,
     /// For a bridge port: whether it is kept apart from other isolated ports.
     pub isolated: bool,
+    /// Whether addresses of the loopback may pass it (the sysctl `route_localnet`); `None` if it does not speak IPv4.
+    pub route_localnet: Option<bool>,
+    /// Whether routers may tell it who they are (the sysctl `accept_ra`); `None` if it does not speak IPv6.
+    pub accept_ra: Option<u32>,
 }
 
 impl Link {
@@ -131,6 +141,11 @@ impl Link {
     /// Whether it has a carrier.
     pub fn has_carrier(&self) -> bool {
         self.flags & CARRIER != 0
+    }
+
+    /// Whether it speaks IPv6: a kernel may be built or booted without, and a link's MTU may be too small.
+    pub fn has_ipv6(&self) -> bool {
+        self.accept_ra.is_some()
     }
 
     /// What its driver says of one of its own settings.
@@ -165,10 +180,28 @@ impl Link {
                 a::PARENT_DEV_NAME => link.parent = attr.string(),
                 a::PROMISCUITY => link.promiscuity = attr.u32().unwrap_or(0),
                 a::LINKINFO => link.read_info(attr),
+                // A bridge's own messages have something else there.
+                a::AF_SPEC if head[0] == libc::AF_UNSPEC as u8 => link.read_families(attr),
                 _ => {}
             }
         }
         Some(link)
+    }
+
+    fn read_families(&mut self, families: Attr<'_>) {
+        let word = |family: Attr<'_>, settings: u16, at: usize| {
+            let settings = family.nested().find(|attr| attr.kind == settings)?.value;
+            Some(u32::from_ne_bytes(settings.get(at * 4..at * 4 + 4)?.try_into().ok()?))
+        };
+        for family in families.nested() {
+            match i32::from(family.kind) {
+                libc::AF_INET => {
+                    self.route_localnet = word(family, a::INET_CONF, ROUTE_LOCALNET).map(|on| on != 0);
+                }
+                libc::AF_INET6 => self.accept_ra = word(family, a::INET6_CONF, ACCEPT_RA),
+                _ => {}
+            }
+        }
     }
 
     fn read_info(&mut self, info: Attr<'_>) {

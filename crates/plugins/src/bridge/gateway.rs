@@ -44,7 +44,9 @@ pub(super) fn keep_address(conf: &Conf, node: &mut Host, before: Link) -> Result
         return Ok(now);
     }
     // It is a router's leg, not a host that listens to routers; a pod could be one.
-    sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", before.name), "0")?;
+    if before.accept_ra.is_some_and(|accepted| accepted != 0) {
+        sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", before.name), "0")?;
+    }
     if now.mac != before.mac {
         let doing = format!("keep the hardware address of bridge {}", before.name);
         node.route.request(link::change(before.index, doing).bytes(link::attribute::ADDRESS, &before.mac))?;
@@ -78,7 +80,8 @@ pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
     }
     let owner = leg_owner(&bridge.name, &name);
     if found.is_none() {
-        let place = veth::Port { bridge: bridge.index, hairpin: false, isolated: false };
+        let ipv6 = bridge.has_ipv6();
+        let place = veth::Port { bridge: bridge.index, hairpin: false, isolated: false, ipv6 };
         let cable =
             Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(place), end: None };
         match cable.create(node, &Netns::current()?) {

@@ -17,9 +17,12 @@ const WORDS: [(&str, &str, &str); 2] =
 
 /// The request with the node's ranges in place of the words, if there are any. Only who gets an address needs to know them.
 pub(super) fn substituted<'r, 'p>(req: &'r Request<'p>) -> Result<Cow<'r, Request<'p>>> {
-    let mut config = req.config.clone();
+    if delegate::ipam(req) != Some("host-local") {
+        return Ok(Cow::Borrowed(req));
+    }
+    let mut config = Value::clone(&req.config);
     let places = places(&mut config);
-    if delegate::ipam(req) != Some("host-local") || places.is_empty() {
+    if places.is_empty() {
         return Ok(Cow::Borrowed(req));
     }
     let is_needed = matches!(req.command, Command::Add | Command::Status);
@@ -42,7 +45,7 @@ pub(super) fn substituted<'r, 'p>(req: &'r Request<'p>) -> Result<Cow<'r, Reques
             }
         };
     }
-    Ok(Cow::Owned(Request { config, ..req.clone() }))
+    Ok(Cow::Owned(Request { config: config.into(), ..req.clone() }))
 }
 
 fn ranges(req: &Request<'_>) -> Result<Vec<IpNet>> {

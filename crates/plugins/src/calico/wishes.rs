@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::pods::{Pod, Texts};
 use cni::{json, Args, Error};
@@ -111,7 +112,7 @@ impl Wishes {
     /// The request to the IPAM plugin.
     pub(super) fn applied<'p>(&self, req: &Request<'p>) -> Result<Request<'p>> {
         let mut asked = req.clone();
-        if let Some(ipam) = section(&mut asked.config) {
+        if let Some(ipam) = section(Arc::make_mut(&mut asked.config)) {
             for (key, value) in &self.ipam {
                 json::set(ipam, key, value.clone());
             }

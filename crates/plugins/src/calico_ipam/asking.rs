@@ -120,7 +120,7 @@ fn by_tool(req: &Request<'_>, question: &Question) -> Result<Answer> {
         let text = format!("ask the datastore by {}: {what}", tool.display());
         cni_plugin::Error::from(cni::Error::new(code::TRY_AGAIN, text))
     };
-    let said = serde_json::json!({ "question": question, "config": req.config });
+    let said = serde_json::json!({ "question": question, "config": *req.config });
     let run = || -> std::io::Result<std::process::Output> {
         let mut child = Command::new(&tool)
             .args(["ipam", "answer"])

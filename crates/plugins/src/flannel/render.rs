@@ -142,11 +142,12 @@ mod tests {
             path: Vec::new(),
             network: NetworkName::parse("cbr0").unwrap(),
             version: Version::V1_0_0,
-            config,
+            config: config.into(),
             prev: None,
             registry: Registry::none(),
             busy: Vec::new(),
             signed_only: false,
+            callers: Vec::new(),
         }
     }
 

@@ -88,11 +88,12 @@ impl Node {
             path: Vec::new(),
             network: NetworkName::parse("pods").unwrap(),
             version: Version::parse(version).unwrap(),
-            config: self.config.clone(),
+            config: self.config.clone().into(),
             prev: self.prev.clone(),
             registry: Registry::none(),
             busy: Vec::new(),
             signed_only: false,
+            callers: Vec::new(),
         }
     }
 

@@ -31,8 +31,8 @@ pub(super) fn inspect<'p>(
         ("portIsolation", conf.port_isolation, end.isolated && on_bridge),
     ] {
         if wanted && !is {
-            let port =
-                veth::Port { bridge: 0, hairpin: name == "hairpinMode", isolated: name == "portIsolation" };
+            let (hairpin, isolated) = (name == "hairpinMode", name == "portIsolation");
+            let port = veth::Port { hairpin, isolated, ..veth::Port::default() };
             let again = change_node(veth::port_flags(&end.name, port));
             findings.push(Finding::new(format!("bridge port {} lost {name}", end.name)).mended_by(again));
         }

@@ -1,0 +1,33 @@
+//! What is learnt in a cheaper way is what /proc says. It needs root.
+
+use kernel::{bridge::Bridge, sysctl, Host, Netns};
+use netlink::sys;
+
+#[test]
+fn a_socket_tells_the_namespace_of_its_thread_and_a_link_what_its_sysctls_say() {
+    assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
+    let node = Netns::current().expect("this namespace").identity().unwrap();
+    let work = move || {
+        sys::new_network_namespace().expect("a new network namespace");
+        let own = Netns::current().expect("this namespace").identity().unwrap();
+        let by_file = Netns::open("/proc/thread-self/ns/net").expect("this namespace").identity().unwrap();
+        assert_eq!(own, by_file);
+        assert_ne!(own, node, "a namespace is a thread's, not the process's");
+
+        let mut host = Host::here().expect("this namespace");
+        let bridge = Bridge { name: "br0", mtu: 0, promiscuous: false, vlan_filtering: false };
+        assert_eq!(bridge.ensure(&mut host).expect("a bridge").accept_ra, Some(0), "a router's leg");
+        for value in [1, 0, 2] {
+            sysctl::write("net/ipv6/conf/br0/accept_ra", &value.to_string()).unwrap();
+            sysctl::write("net/ipv4/conf/br0/route_localnet", &(value % 2).to_string()).unwrap();
+            let link = host.get_link("br0").unwrap();
+            assert_eq!((link.accept_ra, link.route_localnet), (Some(value), Some(value == 1)));
+        }
+        assert!(host.get_link("br0").unwrap().has_ipv6());
+        // Below 1280 bytes there is no IPv6.
+        let small = netlink::rt::link::change(host.get_link("br0").unwrap().index, "a small MTU");
+        host.route.request(small.u32(netlink::rt::link::attribute::MTU, 1000)).unwrap();
+        assert!(!host.get_link("br0").unwrap().has_ipv6());
+    };
+    std::thread::spawn(work).join().unwrap();
+}
