@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use netlink::rt::link::{self, attribute as a};
@@ -48,7 +49,7 @@ fn add() -> Result<()> {
     host.request(cable(&host_end(&container), &ifname, bridge, &pod))?;
     sys::enter_network_namespace(pod.as_fd())?;
     let mut inside = Socket::route()?;
-    let end = link::by_name(&mut inside, &ifname)?;
+    let end = link::glance(&inside, &ifname)?;
     let mut everywhere = Route::to(Ipv4Addr::UNSPECIFIED.into(), 0);
     (everywhere.gateway, everywhere.link) = (Some(GATEWAY.into()), Some(end.index));
     let mut batch = Batch::new();
@@ -98,7 +99,13 @@ fn lease(container: &str, ifname: &str) -> Result<Ipv4Addr> {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
             other => other?.write_all(format!("{container}\r\n{ifname}").as_bytes())?,
         }
-        fs::write(newest, ip.to_string())?;
+        // Written over, not anew: a file that is emptied first has its old blocks freed and its new ones allocated at once.
+        let file = File::options().write(true).create(true).truncate(false).open(newest)?;
+        let text = ip.to_string();
+        if file.metadata()?.len() > text.len() as u64 {
+            file.set_len(text.len() as u64)?;
+        }
+        file.write_all_at(text.as_bytes(), 0)?;
         return Ok(ip);
     }
 }
@@ -120,6 +127,8 @@ fn create_bridge(host: &mut Socket) -> Result<u32> {
     let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, "create the bridge")
         .raw(&link::header(0, link::UP, link::UP))
         .string(a::IFNAME, BRIDGE)
+        // One of its own: else it takes its ports' smallest, and looks for that whenever a port comes or goes.
+        .bytes(a::ADDRESS, &[2, 0, 0, 0, 0, 1])
         .nest(a::LINKINFO, |m| m.string(a::INFO_KIND, "bridge"));
     host.request(message)?;
     let bridge = link::by_name(host, BRIDGE)?.index;
@@ -129,18 +138,19 @@ fn create_bridge(host: &mut Socket) -> Result<u32> {
 
 /// Both ends in one message: the host's up and on the bridge, the pod's born in the pod.
 fn cable(host_end: &str, ifname: &str, bridge: u32, pod: &File) -> Message {
-    Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, "create the veth pair")
+    let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, 1).u32(a::NUM_RX_QUEUES, 1);
+    let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, "create the veth pair")
         .raw(&link::header(0, link::UP, link::UP))
         .string(a::IFNAME, host_end)
-        .u32(a::MASTER, bridge)
-        .nest(a::LINKINFO, |m| {
-            m.string(a::INFO_KIND, "veth").nest(a::INFO_DATA, |m| {
-                m.nest(a::VETH_INFO_PEER, |mut m| {
-                    m.push_raw(&link::header(0, 0, 0));
-                    m.string(a::IFNAME, ifname).u32(a::NET_NS_FD, pod.as_raw_fd() as u32)
-                })
+        .u32(a::MASTER, bridge);
+    queues(message).nest(a::LINKINFO, |m| {
+        m.string(a::INFO_KIND, "veth").nest(a::INFO_DATA, |m| {
+            m.nest(a::VETH_INFO_PEER, |mut m| {
+                m.push_raw(&link::header(0, 0, 0));
+                queues(m.string(a::IFNAME, ifname).u32(a::NET_NS_FD, pod.as_raw_fd() as u32))
             })
         })
+    })
 }
 
 /// The benchmark's container ids differ in their last digits.
