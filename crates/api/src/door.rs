@@ -29,12 +29,15 @@ where
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
     }
-    match fs::remove_file(path) {
+    // Made beside and put in its place: whoever found no door between the old one and the new would believe that there never was an agent.
+    let made = path.with_extension("new");
+    match fs::remove_file(&made) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    let listener = UnixListener::bind(&made)?;
+    fs::set_permissions(&made, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&made, path)?;
     let door = Arc::new(Door { listener, answer, free: AtomicUsize::new(1) });
     hire(&door)
 }

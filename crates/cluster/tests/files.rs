@@ -117,9 +117,9 @@ async fn a_watch_at_rest_touches_nothing() {
     let mut inotify = inotify::Inotify::init().unwrap();
     inotify.watches().add(&scratch.0, inotify::WatchMask::ALL_EVENTS).unwrap();
     let mut buffer = [0; 4096];
-    // What it still had to do is done when half a second was quiet. So is the next one then.
+    // What it still had to do is done when two seconds were quiet. So is the next half then.
     for _ in 0..20 {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
         if inotify.read_events(&mut buffer).is_err() {
             break;
         }

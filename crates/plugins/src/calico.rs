@@ -40,7 +40,7 @@ pub struct Calico;
 const END: Mac = Mac([0xee; 6]);
 /// Where a pod sends what it sends.
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1));
-/// The address that the kernel makes for the node's end from its hardware address.
+/// The same for IPv6: what the kernel makes for the node's end of its hardware address, if nobody was faster.
 const GATEWAY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee));
 
 impl Plugin for Calico {
@@ -260,9 +260,16 @@ fn routes(conf: &Conf, result: &Attachment, inside: &Link) -> Vec<Route> {
     all
 }
 
-/// The node's route to each of the pod's addresses.
+/// The gateway's address, and the node's route to each of the pod's addresses.
 fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
     let end = node.glance_at_link(&pair.host)?;
+    if families(result).1 {
+        // As the kernel makes it when it hears of the cable's other end; that may be later than somebody looks.
+        match node.route.request(address::add(end.index, GATEWAY_V6, 64, true)) {
+            Err(error) if error.is_exists() => {}
+            done => done.doing(|| format!("give {} the gateway's address", end.name))?,
+        }
+    }
     for ip in &result.ips {
         let (addr, full) = (ip.address.addr(), ip.address.max_prefix_len());
         let wanted = Route { link: Some(end.index), scope: route::LINK, ..Route::to(addr, full) };
@@ -323,7 +330,7 @@ fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
     Error::all(errors)
 }
 
-/// The addresses of the node's end that must be there for IPv6: the kernel makes it.
+/// Whether the node's end has the address that must be there for IPv6.
 fn has_gateway(node: &mut Host, end: &Link) -> Result<bool> {
     Ok(address::list(&mut node.route, end.index)?.iter().any(|one| one.ip == GATEWAY_V6))
 }

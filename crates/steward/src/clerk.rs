@@ -132,6 +132,8 @@ impl Clerk {
             }
             self.count(&allocator)?;
         }
+        // Before anything comes in: a pod fetches what it has ordered a moment after it is there.
+        self.clear_out(&allocator, &rules, &labels)?;
         let Work { orders, untold, legacy, swept } = self.desk.work(is_audit);
         // Who wants a very address may want the one that its sandbox before has given back.
         let orders = match orders.iter().any(|(order, _)| matches!(order, Order::Address(_))) {

@@ -11,7 +11,7 @@ use crate::machine::Disk;
 use crate::{image, Kube, Machine};
 
 /// Nothing that is waited for takes so long, on whatever machine.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Who gives nodes their ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! network is for is the same: [`Engine::packets_pass`] and [`Engine::crowd`] ask it of both.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -181,15 +182,24 @@ impl Stage {
 
     #[track_caller]
     fn assert_no_change(&self, before: &str, counts: impl Fn(&str) -> bool) {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            let changed = differences(before, &self.traces());
-            let changed: Vec<_> = changed.lines().filter(|line| !line.is_empty() && counts(line)).collect();
-            if changed.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < end, "left behind: {changed:#?}");
-            std::thread::sleep(Duration::from_millis(50));
+        let changed = |stage: &Stage| -> Vec<String> {
+            let changed = differences(before, &stage.traces());
+            changed.lines().filter(|line| !line.is_empty() && counts(line)).map(String::from).collect()
+        };
+        settle_at(self, "left behind", changed, &Vec::new());
+    }
+}
+
+/// Looks until it is what it is to become: an engine ends and cleans up a moment after it has said so.
+#[track_caller]
+pub fn settle_at<S, T: PartialEq + Debug>(stage: &S, what: &str, look: impl Fn(&S) -> T, wanted: &T) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = look(stage);
+        if found == *wanted {
+            return;
         }
+        assert!(Instant::now() < end, "{what}: {found:#?}, not {wanted:#?}");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

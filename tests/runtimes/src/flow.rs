@@ -2,7 +2,8 @@
 //!
 //! A limit is judged by a ratio: the bytes that arrived, to those that the limit allows in the time in which they
 //! arrived. The receiver looks at the clock itself, between two of its own reads, so neither the start of programs nor a
-//! slow connection counts; and it begins only after a bucket's burst has passed, and what had come while it was busy elsewhere.
+//! slow connection counts; and it begins only after a bucket's burst has passed, and what had come while it was busy elsewhere. What came
+//! while it was busy at the end counts: it came in that time.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -40,6 +41,8 @@ while (my $got = sysread $caller, my $data, 65536) {
   $bytes += $got;
   last if $now - $start >= $duration;
 }
+$caller->blocking(0);
+while (my $got = sysread $caller, my $late, 65536) { $bytes += $got; $now = time }
 printf "%d %.6f %.6f\n", $bytes, $now - $start, $start - $begin;"#;
 
 /// Sends until nobody listens any more.

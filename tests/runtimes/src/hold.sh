@@ -20,7 +20,7 @@ make_group() {
 }
 remove_group() {
   # The kernel may need a moment for what has just been killed.
-  for _ in 1 2 3 4 5 6 7 8 9 10; do
+  for _ in $(seq 300); do
     find "$path/$name" -depth -type d -exec rmdir {} + 2>/dev/null && return
     sleep 0.1
   done

@@ -54,7 +54,7 @@ pub use containerd::{network, Containerd, Unlike, NETWORK, SOCKET};
 pub use cri::{Container, Cri, Executed, Sandbox, Wish};
 pub use daemon::Daemon;
 pub use docker::Docker;
-pub use engine::{Engine, Guest, Order};
+pub use engine::{settle_at, Engine, Guest, Order};
 pub use flow::{Flow, Limit};
 pub use gate::{Gate, Then, GATES};
 pub use newer::newer_containerd;

@@ -26,9 +26,9 @@ fn script(stage: &Stage, number: u8) -> String {
 rest() {{ echo "$1 --plugin-dir {plugins} --conf-dir /run/cni-conf"; }}
 come() {{
   ip netns add $1 || return 1
-  for try in $(seq 30); do
+  for try in $(seq 300); do
     {podwire} cni add cbr0 $(rest $1) --json > /run/test/$1 2> /run/test/$1.err && break
-    [ $try = 30 ] && {{ cat /run/test/$1.err >&2; return 1; }}
+    [ $try = 300 ] && {{ cat /run/test/$1.err >&2; return 1; }}
     sleep 0.2
   done
   for ip in $(grep -o '"address": "[^"]*' /run/test/$1 | sed 's/.*"//; s,/.*,,' | tr : _); do

@@ -49,7 +49,7 @@ pub struct Machine {
 const NO_DAD: &str =
     "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
 /// A heal takes two seconds on an idle machine; this one may be busy.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The last subnets are given to nobody: tests put their own there.
 pub fn net_conf(backend: Value) -> Value {

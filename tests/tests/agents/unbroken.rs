@@ -13,7 +13,7 @@ use crate::vigil::{Seen, Vigil};
 const NEVER: Duration = Duration::ZERO;
 /// What others broke is mended within this, on an idle machine. Another one may be busy: then one try of these must make it.
 const MENDED: Duration = Duration::from_secs(2);
-const TRIES: usize = 3;
+const TRIES: usize = 6;
 
 /// Who is forbidden and who is allowed to talk to the database.
 const PAIRS: [(&str, &str); 2] = [("other", "db"), ("web", "db")];

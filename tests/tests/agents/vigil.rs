@@ -18,6 +18,8 @@ const ENOUGH: usize = 50;
 /// So often each tries once more at the end: on a busy machine there may have been no time for enough until then, and a question for a
 /// neighbour that was lost is asked again after a second.
 const AT_THE_END: usize = 8 * ENOUGH;
+/// Bytes that a socket keeps until they are read.
+const ROOM: usize = 2 << 20;
 /// Each flow has a port of its own, from here on.
 const FIRST_PORT: u16 = 7100;
 
@@ -151,7 +153,12 @@ fn addresses(stage: &Stage, pod: &str) -> [IpAddr; 2] {
 fn socket(stage: &Stage, pod: &str, like: IpAddr, port: u16) -> UdpSocket {
     let path = format!("/proc/{}/root/run/netns/{pod}", stage.node(1).pid());
     let any = if like.is_ipv6() { "::" } else { "0.0.0.0" };
-    let open = || UdpSocket::bind((any, port)).expect("a socket");
+    let open = || {
+        let socket = UdpSocket::bind((any, port)).expect("a socket");
+        // Room for what comes while the receiver is not let run for seconds.
+        socket2::SockRef::from(&socket).set_recv_buffer_size(ROOM).expect("room");
+        socket
+    };
     Netns::open(path).expect("the pod").run(open).expect("the pod")
 }
 
@@ -164,9 +171,9 @@ fn send(socket: &UdpSocket, to: SocketAddr, over: &AtomicBool) -> Vec<Instant> {
             left -= 1;
         }
         let number = sent.len() as u32;
-        let now = Instant::now();
         if socket.send_to(&number.to_be_bytes(), to).is_ok() {
-            sent.push(now);
+            // Afterwards: whoever is interrupted in between has not sent earlier than he says.
+            sent.push(Instant::now());
         }
         sleep(PAUSE);
     }

@@ -15,11 +15,11 @@ const ASK: &str = "import ssl, sys, urllib.request as u
 method, path, body = sys.argv[1:]
 question = u.Request('https://127.0.0.1:6443' + path, data=body.encode() or None, method=method, headers={
     'Authorization': 'Bearer admin', 'Content-Type': 'application/merge-patch+json' if method == 'PATCH' else 'application/json'})
-print(u.urlopen(question, timeout=10, context=ssl._create_unverified_context()).read().decode())";
+print(u.urlopen(question, timeout=60, context=ssl._create_unverified_context()).read().decode())";
 /// What etcd has under a key, by its gateway for JSON.
 const LOOK: &str = "import base64, json, sys, urllib.request as u
 key = base64.b64encode(sys.argv[1].encode()).decode()
-found = json.load(u.urlopen('http://127.0.0.1:2379/v3/kv/range', data=json.dumps({'key': key}).encode(), timeout=10))
+found = json.load(u.urlopen('http://127.0.0.1:2379/v3/kv/range', data=json.dumps({'key': key}).encode(), timeout=60))
 print(''.join(base64.b64decode(one['value']).decode() for one in found.get('kvs', [])))";
 
 /// A question to the owner of the node's blocks.
@@ -146,7 +146,7 @@ impl Cluster {
     }
 
     pub fn eventually(&self, what: &str, is_so: impl Fn(&Cluster) -> bool) {
-        let until = Instant::now() + Duration::from_secs(120);
+        let until = Instant::now() + Duration::from_secs(300);
         while !is_so(self) {
             assert!(Instant::now() < until, "{what}");
             std::thread::sleep(Duration::from_millis(50));

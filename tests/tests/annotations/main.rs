@@ -45,7 +45,7 @@ fn pods_get_what_they_ask_for() {
     // What one pod has asked for comes into the stock, too, a moment later.
     cluster.eventually("nobody gives anything any more", |cluster| {
         let before = cluster.in_use();
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(std::time::Duration::from_secs(3));
         cluster.in_use() == before
     });
     let used = cluster.in_use();

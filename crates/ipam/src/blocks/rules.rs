@@ -118,10 +118,12 @@ impl Rules {
         self.pools.iter().filter(chooses).any(Pool::has_namespace_selector)
     }
 
-    /// Whether a node with these labels may have an address of a pool for pods that may come.
-    pub fn may_stock(&self, ip: IpAddr, node_labels: &Labels) -> bool {
+    /// Whether a node with these labels, whose pods have asked for addresses of these networks by name, may have an address for pods that may come.
+    pub fn may_stock(&self, ip: IpAddr, node_labels: &Labels, asked: &[IpNet]) -> bool {
         let is_for_node = |pool: &Pool| {
-            pool.assignment_mode() == AssignmentMode::Manual || pool.selects_node(node_labels).unwrap_or(true)
+            pool.assignment_mode() == AssignmentMode::Manual
+                || pool.selects_node(node_labels).unwrap_or(true)
+                || asked.contains(&pool.cidr())
         };
         self.pool_of(ip, Use::Workload).is_ok_and(is_for_node) && !self.reservations.contains(ip)
     }

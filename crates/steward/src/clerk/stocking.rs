@@ -82,8 +82,17 @@ impl Clerk {
     }
 
     /// Gives back what is in stock of pools that give nothing to pods here any more, or that is reserved now.
-    fn clear_out(&mut self, allocator: &Allocator<'_>, rules: &Rules, labels: &Labels) -> Result<(), Blocks> {
-        let unfit = self.desk.take_unfit(|ip| rules.may_stock(ip, labels));
+    pub(super) fn clear_out(
+        &mut self,
+        allocator: &Allocator<'_>,
+        rules: &Rules,
+        labels: &Labels,
+    ) -> Result<(), Blocks> {
+        let networks =
+            |choice: &Choice| rules.networks_for(&choice.request(&self.settings.node, labels)).ok();
+        let asked: Vec<IpNet> =
+            self.asked.values().filter_map(networks).flat_map(|networks| cidrs(&networks)).collect();
+        let unfit = self.desk.take_unfit(|ip| rules.may_stock(ip, labels, &asked));
         let handle = Some(self.stock.clone());
         let over: Vec<Release> = unfit
             .iter()
@@ -108,7 +117,6 @@ impl Clerk {
         rules: &Rules,
         labels: &Labels,
     ) -> Result<(), Blocks> {
-        self.clear_out(allocator, rules, labels)?;
         let for_everybody = [Family::V4, Family::V6].map(Choice::for_everybody);
         let choices: Vec<Choice> = for_everybody.into_iter().chain(self.asked.values().cloned()).collect();
         for choice in choices {

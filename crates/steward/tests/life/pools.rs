@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use api::blocks::Wish;
 use api::pods::{Pod, Texts};
 use ipam::blocks::{Allocator, Pool, Rules};
 use ipam::store::Store;
 use ipnet::IpNet;
 
-use crate::stage::{eventually, now, owner, pool, v4, Cluster, PATIENCE};
+use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, PATIENCE};
 
 /// A cluster with one namespace, whose labels are these.
 #[derive(Default)]
@@ -132,6 +133,35 @@ fn the_stock_of_a_pool_that_is_disabled_is_given_back() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert!(other.cidr().contains(&steward.assign(&owner("last"), &v4(), PATIENCE).unwrap()[0]));
+    cluster.assert_sound();
+}
+
+/// A pool of other nodes gives to whoever names it. What is in stock of it for the next one stays there.
+#[test]
+fn the_stock_of_a_pool_that_a_pod_has_named_is_kept_wherever_the_pool_is_for() {
+    let cluster = Cluster::new("named", pool());
+    let special = Pool::new("special", "10.250.0.0/24".parse().unwrap()).with_block_size(28);
+    Allocator::new(&cluster.store, now).add_pool(&special.for_nodes("has(nothing)")).unwrap();
+    let steward = cluster.steward("node1");
+    let named = Wish { v4: Some(vec!["special".into()]), ..v4() };
+    let given = steward.assign(&owner("c1"), &named, PATIENCE).unwrap();
+    assert!(given[0].to_string().starts_with("10.250.0."), "{given:?}");
+    let revisions = || {
+        let all = cluster.store.list("").unwrap();
+        let of_special = all.iter().filter(|entry| entry.key.contains("/assignment/ipv4/block/10.250."));
+        of_special.map(|entry| entry.revision).collect::<Vec<_>>()
+    };
+    eventually("stocks of both", || steward.state().stock == 8 && steward.state().untold == 0);
+    let before = revisions();
+    assert_eq!(before.len(), 1, "a block");
+    // Others come and go meanwhile, and the clerk goes his rounds.
+    for number in 2..12 {
+        let owner = owner(&format!("c{number}"));
+        steward.assign(&owner, &v4(), PATIENCE).unwrap();
+        steward.release(&owner, None).unwrap();
+        eventually("it is told", || settled(&steward, &cluster.state("node1")));
+    }
+    assert_eq!(revisions(), before, "nobody touched the block");
     cluster.assert_sound();
 }
 

@@ -1,6 +1,6 @@
 //! dockerd, or `podwire cni`, comes and goes, by its own will or killed.
 
-use podwire_runtime_tests::{Docker, Engine, Gate, Order, Plugins, Then, GATES};
+use podwire_runtime_tests::{settle_at, Docker, Engine, Gate, Order, Plugins, Then, GATES};
 use podwire_tests::podwire;
 
 use crate::scene;
@@ -73,7 +73,7 @@ fn whatever_a_killed_dockerd_leaves_of_half_a_container_is_swept() {
             docker.call(&["docker", "rm", "-f", "half"]);
             docker.sweep();
             docker.assert_nothing_new(&before);
-            assert_eq!(namespaces(&docker), used, "namespaces of Docker's");
+            settle_at(&docker, "namespaces of Docker's", namespaces, &used);
         }
     }
     docker.packets_pass(&outside, &web, ("other", &other));

@@ -1,7 +1,7 @@
 //! podman, or conmon, is killed. There is no daemon that could come back and clean up: the next podman does what it can, and the
 //! guide's few lines the rest.
 
-use podwire_runtime_tests::{Engine, Gate, Order, Plugins, Podman, Then, GATES};
+use podwire_runtime_tests::{settle_at, Engine, Gate, Order, Plugins, Podman, Then, GATES};
 
 use crate::scene;
 
@@ -63,7 +63,9 @@ fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_n
     podman.sh(&format!("mkdir -p {GATES} && ln -s $(command -v runc) $(command -v conmon) {GATES}/"));
     let web = podman.run(&Order::named("web").port(8080, 80));
     let other = podman.run(&Order::named("other"));
-    let (before, running) = (podman.traces(), processes(&podman));
+    let before = podman.traces();
+    let running = ["conmon", "conmon", "httpd", "httpd"].map(String::from).to_vec();
+    settle_at(&podman, "two containers run", processes, &running);
     let (runtime, monitor) = (format!("{GATES}/runc"), format!("{GATES}/conmon"));
     let order = podman.words(&Order::named("half").port(8081, 80));
     let mut words = vec!["--runtime", &runtime, "--conmon", &monitor];
@@ -73,7 +75,7 @@ fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_n
         remove(&podman, "half");
         podman.sweep();
         podman.assert_nothing_new(&before);
-        assert_eq!(processes(&podman), running, "processes that are left");
+        settle_at(&podman, "processes that are left", processes, &running);
     }
     // The node is as good as new: the same name and the same host port again.
     podman.run(&Order::named("half").port(8081, 80));
