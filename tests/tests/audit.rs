@@ -221,6 +221,25 @@ fn a_pod_that_is_being_attached_is_left_alone() {
     must(&node, &["audit"]);
 }
 
+#[test]
+fn a_pod_that_comes_while_it_is_asked_who_is_known_is_left_alone() {
+    let node = node();
+    node.pod("new");
+    let place = format!("--conf-dir /run/test/net.d --plugin-dir {}", ours());
+    // Whoever reads this record waits for the words of a writer.
+    node.sh(&format!(
+        "mkfifo /var/lib/cni/results/pods-slow-eth0
+         {0} cni audit --fix {place} > /run/test/audit 2>&1 & audit=$!
+         exec 3> /var/lib/cni/results/pods-slow-eth0
+         rm /var/lib/cni/results/pods-slow-eth0
+         {0} cni add pods new --container new --publish 9999:90 {place} > /run/test/new
+         exec 3>&-; wait $audit || true",
+        podwire()
+    ));
+    must(&node, &["check", "pods", "new"]);
+    must(&node, &["audit"]);
+}
+
 /// podman and containerd write their record last, and podman's networks are of version 0.4.0, which knows no GC.
 #[test]
 fn a_pod_that_only_the_plugins_know_of_is_swept_unless_it_is_kept() {

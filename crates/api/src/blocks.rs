@@ -157,12 +157,11 @@ pub struct Lease {
 }
 
 /// Notes that what an attachment has is to be given back, although nobody here knows what that is: it may have been given by another
-/// program than ours. A lease that is there is moved, and says more.
+/// program than ours. A lease that is there is moved, and says more, unless the machine lost its power while it was written.
 pub fn leave(state: &Path, owner: &Owner) -> std::io::Result<()> {
     notes::leave(state, owner)?;
     let folder = notes::released(state);
-    let note = folder.join(notes::file_name(owner));
-    if note.exists() {
+    if notes::is_readable::<Lease>(&folder.join(notes::file_name(owner))) {
         return Ok(());
     }
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;

@@ -101,6 +101,11 @@ pub fn write(folder: &Path, name: &str, what: &impl Serialize) -> io::Result<()>
     fs::rename(&new, &path)
 }
 
+/// Whether a file is there and says something.
+pub fn is_readable<T: DeserializeOwned>(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|text| serde_json::from_slice::<T>(&text).is_ok())
+}
+
 /// All that is in a folder, as far as it can be read.
 pub fn read_all<T: DeserializeOwned>(folder: &Path) -> Vec<(PathBuf, serde_json::Result<T>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());

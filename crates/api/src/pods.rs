@@ -123,7 +123,7 @@ pub fn withdraw(state: &Path, gone: &Endpoint) -> std::io::Result<()> {
     let folder = notes::released(&state);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     notes::leave(&state, &gone.owner)?;
-    match folder.join(&name).exists() {
+    match notes::is_readable::<Endpoint>(&folder.join(&name)) {
         true => Ok(()),
         false => notes::write(&folder, &name, gone),
     }

@@ -1,5 +1,6 @@
 //! What belongs to pods that are gone, or never came to be.
 
+use cni_plugin::ledger::{Account, Held};
 use cni_plugin::{withdraw, Context, Error, Result};
 use cni_runtime::Record;
 
@@ -23,7 +24,7 @@ pub(crate) fn faults<'p>(node: &'p Node<'p>, census: &Census) -> Vec<Fault<'p>> 
     for account in &census.torn {
         let (file, account) = (account.file.display().to_string(), account.clone());
         let fault = Fault::new(Side::Ledger, "", format!("{file} tells of nothing: torn by a crash"));
-        faults.push(fault.mended_by(move || account.close()));
+        faults.push(fault.mended_by(move || account.hold()?.map_or(Ok(()), Held::close)));
     }
     for problem in &census.unreadable {
         let path = problem.path.clone();
@@ -53,21 +54,24 @@ fn belongings(one: &Known) -> String {
     parts.join(", ")
 }
 
-/// DEL as the runtime would do it, if it has a record; then whatever our plugins still have written down.
+/// DEL as the runtime would do it, if it has a record; then whatever our plugins still have written down. A container that was started again
+/// under its id since it was judged is left alone.
 fn withdrawal<'p>(node: &'p Node<'p>, one: &Known) -> impl FnOnce() -> Result<()> + 'p {
     let (record, accounts) = (one.record.clone(), one.accounts.clone());
     move || {
+        let held: Option<Vec<Held<'_>>> = accounts.iter().map(Account::hold).collect::<Result<_>>()?;
+        let Some(held) = held else { return Ok(()) };
         let mut errors = Vec::new();
         errors.extend(record.and_then(|record| forget(node, &record).err()));
-        for account in accounts.iter().rev().filter(|account| account.file.exists()) {
-            let plugin = account.entries.first().and_then(|entry| node.registry.find(&entry.plugin));
+        for account in held.into_iter().rev().filter(Held::is_there) {
+            let plugin = account.entries().first().and_then(|entry| node.registry.find(&entry.plugin));
             errors.extend(match plugin {
                 Some(plugin) => withdraw(plugin, account, node.registry).err(),
                 // A plugin of a later build: its file says nothing to us.
-                None => Some(
-                    cni::Error::internal(format!("{} is no plugin of this program", account.file.display()))
-                        .into(),
-                ),
+                None => {
+                    let text = format!("{} is no plugin of this program", account.file().display());
+                    Some(cni::Error::internal(text).into())
+                }
             });
         }
         Error::all(errors)

@@ -43,9 +43,12 @@ impl<'p> Node<'p> {
     /// Everything that is wrong, in the order in which it is best mended: what the dead hold (a port, an address) may be
     /// what the living lack.
     pub fn audit(&'p self) -> Vec<Fault<'p>> {
+        // An ADD is known before it makes anything, and a DEL until it has removed everything: what is nobody's was there before it was asked
+        // who is known, and is there afterwards.
+        let before = strays::There::look();
         let census = Census::take(self);
         let mut faults = dead::faults(self, &census);
-        faults.extend(strays::faults(self, &census));
+        faults.extend(strays::faults(self, strays::There::look().and_before(&before), &census));
         faults.extend(living::faults(self, &census));
         faults
     }

@@ -1,18 +1,61 @@
 //! What belongs to nobody that is known: links, firewall elements, chains of Go plugins, addresses, files.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use cni_plugin::{Context, Error, Result};
-use kernel::firewall::{census, legacy};
-use kernel::rt::link;
+use kernel::firewall::census::{self, Belonging};
+use kernel::firewall::legacy;
+use kernel::rt::link::{self, Link};
 use kernel::{Host, Owner};
 use plugins::{flannel, host_local, tuning};
 
 use crate::census::{is_settled, Census};
 use crate::{Fault, Node, Side};
 
-pub(crate) fn faults<'p>(node: &Node<'_>, known: &Census) -> Vec<Fault<'p>> {
-    let looks: [Result<Vec<Fault<'p>>>; 4] = [links(known), elements(known), chains(known), Ok(files(known))];
+/// What the kernel has.
+pub(crate) struct There {
+    links: Result<Vec<Link>>,
+    elements: Result<Vec<Belonging>>,
+    /// Network and container of chains that Go plugins made in iptables.
+    chains: Result<HashSet<(String, String)>>,
+}
+
+impl There {
+    pub(crate) fn look() -> There {
+        There {
+            links: Host::here().and_then(|mut node| Ok(link::list(&mut node.route)?)).map_err(Error::from),
+            elements: Host::here().and_then(|mut node| census::belongings(node.nft()?)).map_err(Error::from),
+            chains: Host::here().and_then(|mut node| legacy::containers(node.nft()?)).map_err(Error::from),
+        }
+    }
+
+    /// Of that, what was there in an earlier look, too. What could not be looked at then does not count.
+    pub(crate) fn and_before(mut self, earlier: &There) -> There {
+        if let Ok(links) = &mut self.links {
+            let seen = earlier.links.iter().flatten().map(|link| (link.index, &link.alias));
+            let seen: HashSet<_> = seen.collect();
+            links.retain(|link| seen.contains(&(link.index, &link.alias)));
+        }
+        if let Ok(elements) = &mut self.elements {
+            let seen = earlier.elements.iter().flatten().map(|one| (&one.comment, one.feature));
+            let seen: HashSet<_> = seen.collect();
+            elements.retain(|one| seen.contains(&(&one.comment, one.feature)));
+        }
+        if let Ok(chains) = &mut self.chains {
+            chains.retain(|chain| earlier.chains.as_ref().is_ok_and(|seen| seen.contains(chain)));
+        }
+        self
+    }
+}
+
+pub(crate) fn faults<'p>(node: &Node<'_>, there: There, known: &Census) -> Vec<Fault<'p>> {
+    let looks: [Result<Vec<Fault<'p>>>; 4] = [
+        there.links.map(|there| links(there, known)),
+        there.elements.map(|there| elements(there, known)),
+        there.chains.map(|there| chains(there, known)),
+        Ok(files(known)),
+    ];
     let mut faults = Vec::new();
     for look in looks {
         match look {
@@ -25,13 +68,12 @@ pub(crate) fn faults<'p>(node: &Node<'_>, known: &Census) -> Vec<Fault<'p>> {
 }
 
 /// Links on the node whose alias names an owner.
-fn links<'p>(known: &Census) -> Result<Vec<Fault<'p>>> {
-    let mut node = Host::here()?;
-    let signed =
-        |link: &link::Link| link.alias.matches('/').count() == 2 && ["veth", "ifb"].contains(&&*link.kind);
-    let strays =
-        link::list(&mut node.route)?.into_iter().filter(|link| signed(link) && !known.knows(&link.alias));
-    Ok(strays
+fn links<'p>(there: Vec<Link>, known: &Census) -> Vec<Fault<'p>> {
+    // No network has a colon in its name: what has one is a part of a bridge, and nobody's.
+    let is_signed = |alias: &str| alias.matches('/').count() == 2 && !alias.contains(':');
+    let signed = |link: &Link| is_signed(&link.alias) && ["veth", "ifb"].contains(&&*link.kind);
+    let strays = there.into_iter().filter(|link| signed(link) && !known.knows(&link.alias));
+    strays
         .map(|stray| {
             let what = format!("{} {} is in nobody's account", stray.kind, stray.name);
             let fault = Fault::new(Side::Kernel, stray.alias.clone(), what);
@@ -42,26 +84,23 @@ fn links<'p>(known: &Census) -> Result<Vec<Fault<'p>>> {
                 _ => fault,
             }
         })
-        .collect())
+        .collect()
 }
 
-fn elements<'p>(known: &Census) -> Result<Vec<Fault<'p>>> {
-    let mut node = Host::here()?;
-    let strays = census::belongings(node.nft()?)?.into_iter().filter(|one| !known.knows(&one.comment));
-    Ok(strays
+fn elements<'p>(there: Vec<Belonging>, known: &Census) -> Vec<Fault<'p>> {
+    let strays = there.into_iter().filter(|one| !known.knows(&one.comment));
+    strays
         .map(|stray| {
             let what = format!("{} of nobody's", stray.feature);
             Fault::new(Side::Kernel, stray.comment.clone(), what)
                 .mended_by(move || Ok(census::remove_all_of(Host::here()?.nft()?, &stray.comment).map(drop)?))
         })
-        .collect())
+        .collect()
 }
 
-/// Chains that Go plugins made in iptables.
-fn chains<'p>(known: &Census) -> Result<Vec<Fault<'p>>> {
-    let mut node = Host::here()?;
+fn chains<'p>(there: HashSet<(String, String)>, known: &Census) -> Vec<Fault<'p>> {
     let mut faults = Vec::new();
-    for (network, container) in legacy::containers(node.nft()?)? {
+    for (network, container) in there {
         if known.of_container(&network, &container).next().is_some() {
             continue;
         }
@@ -74,7 +113,7 @@ fn chains<'p>(known: &Census) -> Result<Vec<Fault<'p>>> {
             Ok(())
         }));
     }
-    Ok(faults)
+    faults
 }
 
 /// Addresses that host-local gave to somebody who is not known, or that a living pod does not have.

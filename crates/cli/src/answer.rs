@@ -25,6 +25,7 @@ impl Answer {
     /// Prints it, and returns the exit status. A reader that has gone away (`| head`) is no error.
     pub(crate) fn print(&self, json: bool) -> ExitCode {
         let text = match json {
+            true if self.json.is_null() => String::new(),
             true => format!("{}\n", cni::json::pretty(&self.json)),
             false => self.text.clone(),
         };

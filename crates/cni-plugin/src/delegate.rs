@@ -106,6 +106,15 @@ fn refuse_circle(kind: &str, command: Command) -> Result<()> {
     }
 }
 
+/// The config of a GC for a plugin of another program, which cannot know who is being attached right now.
+fn with_all_valid(req: &Request<'_>) -> Result<Value> {
+    let mut config = Value::clone(&req.config);
+    if let Some(object) = config.as_object_mut() {
+        cni::config::set_valid_attachments(object, req.valid()?.iter());
+    }
+    Ok(config)
+}
+
 fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>> {
     let found = exec::find(kind, &req.path);
     let here = match &found {
@@ -129,7 +138,10 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
         ("CNI_ARGS", req.args.to_string().into()),
         ("CNI_PATH", path),
     ];
-    let stdin = req.config.to_string();
+    let stdin = match command {
+        Command::Gc if !req.busy.is_empty() => with_all_valid(req)?.to_string(),
+        _ => req.config.to_string(),
+    };
     let output = Execution { file: &file, env, stdin: stdin.as_bytes(), deadline: None }.run()?;
     if command != Command::Add || output.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);

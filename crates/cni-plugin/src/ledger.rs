@@ -115,9 +115,53 @@ impl Account {
         Ok(Account { entries: parse(&text), file, busy })
     }
 
+    /// Holds it, for whoever has judged that it is nobody's any more: no ADD begins on it meanwhile. `None` if it is not what it was when it was
+    /// read: somebody is at work on it, or was, or it is gone.
+    pub fn hold(&self) -> Result<Option<Held<'_>>> {
+        let held = || -> io::Result<Option<File>> {
+            let mut file = File::open(&self.file)?;
+            if file.try_lock().is_err() {
+                return Ok(None);
+            }
+            let mut text = Vec::new();
+            file.read_to_end(&mut text)?;
+            let is_same = file.metadata()?.nlink() > 0 && parse(&text) == self.entries;
+            Ok(is_same.then_some(file))
+        };
+        match held() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(&self.file, &error)),
+            Ok(lock) => Ok(lock.map(|lock| Held { account: self, _lock: lock })),
+        }
+    }
+}
+
+/// An account that nobody else can begin to work on.
+#[derive(Debug)]
+pub struct Held<'a> {
+    account: &'a Account,
+    _lock: File,
+}
+
+impl Held<'_> {
+    /// What is in it, oldest first.
+    pub fn entries(&self) -> &[Entry] {
+        &self.account.entries
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.account.file
+    }
+
+    /// Whether nobody has closed it since.
+    pub fn is_there(&self) -> bool {
+        self.account.file.exists()
+    }
+
     /// Takes the account away, and its network's folder with the last one.
-    pub fn close(&self) -> Result<()> {
-        remove(&self.file)
+    pub fn close(self) -> Result<()> {
+        remove(&self.account.file)
     }
 }
 
@@ -162,7 +206,9 @@ impl Open {
             }
         };
         let mut open = Open { path, file, before };
-        match open.write(entry) {
+        // Whoever wrote before may have been cut short in a line.
+        let begun = if before > 0 { open.file.write_all(b"\n") } else { Ok(()) };
+        match begun.and_then(|()| open.write(entry)) {
             Ok(()) => Ok(open),
             Err(error) => {
                 open.abandon();
@@ -304,7 +350,7 @@ mod tests {
         open.complete(&json!({"cniVersion": "1.0.0"}));
         let account = Account::read(file.clone()).unwrap();
         assert!(!account.busy && account.entries[0].result.is_some());
-        account.close().unwrap();
+        account.hold().unwrap().expect("nobody is at work on it").close().unwrap();
         assert!(!folder.join("pods").exists(), "the network's folder goes with the last one");
         std::fs::remove_dir_all(folder).unwrap();
     }
@@ -339,6 +385,37 @@ mod tests {
         Open::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
         Open::begin_at(file.clone(), &entry("a")).unwrap().abandon();
         assert_eq!(Account::read(file).unwrap().entries.len(), 1);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_was_judged_is_held_only_while_it_is_as_it_was() {
+        let folder = folder();
+        let file = path(&folder, &entry("a").owner(), "bridge");
+        Open::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
+        let judged = Account::read(file.clone()).unwrap();
+        assert!(judged.hold().unwrap().is_some());
+        // The container is started again under its id.
+        let open = Open::begin_at(file.clone(), &entry("a")).unwrap();
+        assert!(judged.hold().unwrap().is_none(), "somebody is at work on it");
+        open.complete(&json!({}));
+        assert!(judged.hold().unwrap().is_none(), "it tells of another by now");
+        let judged = Account::read(file.clone()).unwrap();
+        judged.hold().unwrap().expect("as it was").close().unwrap();
+        assert!(judged.hold().unwrap().is_none(), "it is gone");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_was_cut_short_in_a_line_hides_nothing_that_follows() {
+        let folder = folder();
+        let file = path(&folder, &entry("a").owner(), "bridge");
+        drop(Open::begin_at(file.clone(), &entry("a")).unwrap());
+        let length = file.metadata().unwrap().len();
+        OpenOptions::new().write(true).open(&file).unwrap().set_len(length / 2).unwrap();
+        Open::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
+        let account = Account::read(file).unwrap();
+        assert!(account.entries.len() == 1 && account.entries[0].result.is_some(), "{account:?}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

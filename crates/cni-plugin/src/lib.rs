@@ -51,7 +51,7 @@ pub mod stopwatch;
 pub use dispatch::{main, run, Verbatim};
 pub use error::{Context, Error, Result};
 pub use finding::Finding;
-pub use recorded::withdraw;
+pub use recorded::{withdraw, withdraw_unless_changed};
 pub use registry::Registry;
 pub use request::{Command, Request, Source, Valid};
 

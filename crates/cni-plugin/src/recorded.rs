@@ -45,13 +45,12 @@ fn remembered(plugin: &dyn Plugin, req: &Request<'_>) -> Option<cni::Attachment>
 pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     let valid = req.valid()?;
     let mut errors = Vec::new();
-    let mut busy = Vec::new();
+    // Whoever calls this plugin knows of ADDs that its own ledger does not have.
+    let mut busy = req.busy.clone();
     for account in ledger::of_network(&req.network, plugin.name()) {
         let Some(entry) = account.entries.first() else {
             // Killed before it could write a word, and so before it did anything; or about to write.
-            if !account.busy {
-                errors.extend(account.close().err());
-            }
+            errors.extend(account.hold().and_then(|held| held.map_or(Ok(()), ledger::Held::close)).err());
             continue;
         };
         if valid.contains(&entry.container, &entry.ifname) {
@@ -59,17 +58,26 @@ pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
         }
         match account.busy {
             true => busy.push((entry.container.clone(), entry.ifname.clone())),
-            false => errors.extend(withdraw(plugin, &account, req.registry).err()),
+            false => errors.extend(withdraw_unless_changed(plugin, &account, req.registry).err()),
         }
     }
     errors.extend(plugin.gc(&Request { busy, ..req.clone() }).err());
     Error::all(errors)
 }
 
+/// DEL of everything in an account that was judged to be nobody's, unless somebody is at work on it by now, or was.
+pub fn withdraw_unless_changed(
+    plugin: &dyn Plugin,
+    account: &ledger::Account,
+    registry: Registry<'_>,
+) -> Result<()> {
+    account.hold()?.map_or(Ok(()), |held| withdraw(plugin, held, registry))
+}
+
 /// DEL of everything in an account, the last first; then the account itself goes. It may be an old one: a Go plugin that
 /// detached the pod has not closed it.
-pub fn withdraw(plugin: &dyn Plugin, account: &ledger::Account, registry: Registry<'_>) -> Result<()> {
-    for entry in account.entries.iter().rev() {
+pub fn withdraw(plugin: &dyn Plugin, account: ledger::Held<'_>, registry: Registry<'_>) -> Result<()> {
+    for entry in account.entries().iter().rev() {
         plugin.del(&Request { signed_only: true, ..entry.request(Command::Del, registry)? })?;
     }
     account.close()
@@ -87,6 +95,7 @@ mod tests {
 
     thread_local! {
         static DELETED: Cell<bool> = const { Cell::new(false) };
+        static KEPT: Cell<bool> = const { Cell::new(false) };
     }
 
     /// Gives an interface without addresses, of which old versions cannot tell.
@@ -112,12 +121,23 @@ mod tests {
         fn inspect<'p>(&self, _: &Request<'p>) -> Result<Vec<Finding<'p>>> {
             Ok(Vec::new())
         }
-        fn gc(&self, _: &Request<'_>) -> Result<()> {
+        fn gc(&self, req: &Request<'_>) -> Result<()> {
+            KEPT.set(req.valid()?.contains("c", "eth0"));
             Ok(())
         }
         fn status(&self, _: &Request<'_>) -> Result<()> {
             Ok(())
         }
+    }
+
+    /// An IPAM plugin has no ledger of its own: its caller knows whose address is being given.
+    #[test]
+    fn a_plugin_that_is_called_by_another_leaves_alone_what_that_one_is_at_work_on() {
+        let config =
+            json!({"cniVersion": "1.1.0", "name": "net", "type": "bare", "cni.dev/valid-attachments": []});
+        let req = Request::new(Command::Gc, &Source::default(), config, Registry::none()).unwrap();
+        super::gc(&Bare, &Request { busy: vec![("c".into(), "eth0".into())], ..req }).unwrap();
+        assert!(KEPT.get());
     }
 
     #[test]

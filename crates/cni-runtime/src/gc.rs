@@ -29,18 +29,25 @@ impl Runtime<'_> {
     /// Removes everything of a network that belongs to none of the `valid` attachments: first what is remembered,
     /// by DEL, then, from version 1.1.0 on, whatever the plugins themselves find. It goes on past errors.
     ///
-    /// A container that is being attached right now must be in `valid`.
+    /// A container that is being attached right now must be in `valid`; for one that may be attached meanwhile there is
+    /// [`gc_of`](Runtime::gc_of).
     pub fn gc(&self, list: &NetworkList, valid: &[(ContainerId, IfName)]) -> Sweep {
+        self.gc_of(list, self.cache.list().records, valid)
+    }
+
+    /// The same for whoever has looked at records to tell which attachments are valid: these `records` were all that there
+    /// were then. A container of which there is a record only since is kept.
+    pub fn gc_of(&self, list: &NetworkList, records: Vec<Record>, valid: &[(ContainerId, IfName)]) -> Sweep {
         let mut sweep = Sweep::default();
         if list.disable_gc {
             return sweep;
         }
+        let own = |record: &&Record| record.network == list.name.as_str();
+        let judged: HashSet<_> = records.iter().filter(own).map(|record| record.path.clone()).collect();
         let kept: HashSet<_> =
             valid.iter().map(|(container, ifname)| (container.as_str(), ifname.as_str())).collect();
-        for record in self.cache.list().records {
-            if record.network != list.name.as_str() || kept.contains(&(&*record.container, &*record.ifname)) {
-                continue;
-            }
+        let is_kept = |record: &Record| kept.contains(&(&*record.container, &*record.ifname));
+        for record in records.into_iter().filter(|record| own(&record) && !is_kept(record)) {
             match self.withdraw(list, &record) {
                 Ok(()) => sweep.removed.push(record),
                 Err(error) => sweep.errors.push(error),
@@ -48,8 +55,15 @@ impl Runtime<'_> {
         }
         sweep.errors.extend(self.cache.remove_drafts().err());
         if list.version.has_gc() {
-            let gc = |plugin: &PluginConfig| self.gc_plugin(list, plugin, valid).err();
-            sweep.errors.extend(list.plugins.iter().filter_map(gc));
+            for plugin in &list.plugins {
+                let is_new = |record: &Record| own(&record) && !judged.contains(&record.path);
+                let new = self.cache.list().records.into_iter().filter(is_new);
+                let new = new.filter_map(|record| {
+                    Some((ContainerId::parse(&record.container).ok()?, IfName::parse(&record.ifname).ok()?))
+                });
+                let valid: Vec<_> = valid.iter().cloned().chain(new).collect();
+                sweep.errors.extend(self.gc_plugin(list, plugin, &valid).err());
+            }
         }
         sweep
     }

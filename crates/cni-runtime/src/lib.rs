@@ -51,7 +51,7 @@ mod runtime;
 mod version;
 mod watch;
 
-pub use cache::{Cache, Record};
+pub use cache::{Cache, Listing, Record};
 pub use catalogue::{Catalogue, Readiness};
 pub use error::{Error, Problem, Result};
 pub use folder::{ConfigFolder, Loaded, Network};

@@ -8,7 +8,7 @@ use std::fs;
 
 use bench::{list, pod, Bench};
 use cni::{code, ContainerId, IfName};
-use cni_runtime::Identity;
+use cni_runtime::{Cache, Identity};
 use serde_json::json;
 
 fn id(container: &str) -> Identity {
@@ -37,6 +37,21 @@ fn what_is_not_valid_goes_and_plugins_hear_of_it_under_both_keys() {
         assert_eq!(request[key], json!([{"containerID": "keep", "ifname": "eth0"}]), "{key}");
     }
     assert_eq!(bench.records(), ["net-keep-eth0", "net-torn-eth0"]);
+}
+
+#[test]
+fn who_comes_after_records_were_looked_at_is_kept_and_plugins_hear_of_it() {
+    let bench = Bench::new(&["a"]);
+    let (runtime, list) = (bench.runtime(), list("1.1.0", &["a"]));
+    runtime.add(&list, &id("stale")).unwrap();
+    let judged = Cache::new(bench.root.join("cache")).list().records;
+    runtime.add(&list, &id("new")).unwrap();
+    bench.calls();
+    let removed = runtime.gc_of(&list, judged, &[]).done().unwrap();
+    assert_eq!(removed.iter().map(|record| record.container.as_str()).collect::<Vec<_>>(), ["stale"]);
+    assert_eq!(bench.calls(), ["DEL a stale", "GC a"]);
+    let told = &bench.stdin("a", "GC")["cni.dev/valid-attachments"];
+    assert_eq!(*told, json!([{"containerID": "new", "ifname": "eth0"}]));
 }
 
 #[test]

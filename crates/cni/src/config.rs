@@ -6,7 +6,7 @@ mod plugin;
 use serde::Deserialize;
 use serde_json::{json, Value};
 
-pub use gc::{valid_attachments, ValidAttachment};
+pub use gc::{set_valid_attachments, valid_attachments, ValidAttachment};
 pub use plugin::PluginConfig;
 
 use crate::{json, Error, NetworkName, Version};

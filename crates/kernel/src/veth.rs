@@ -76,8 +76,17 @@ impl Veth<'_> {
         let mut batch = Batch::new();
         batch.push(self.birth(&pair, pod));
         batch.push(self.label(&pair));
-        host.route.batch(batch)?;
-        Ok(pair)
+        let failed = host.route.batch_each(batch)?;
+        let is_born = failed.iter().all(|(message, _)| *message != 0);
+        match failed.into_iter().next() {
+            None => Ok(pair),
+            Some((_, error)) => {
+                if is_born {
+                    remove(&pair.host);
+                }
+                Err(error.into())
+            }
+        }
     }
 
     /// Notes the owner on the node's end, and sets what is set on a link that is there: every change of its own would be told

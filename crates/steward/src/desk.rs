@@ -98,7 +98,9 @@ struct Papers {
     /// Of whom the store does not know yet.
     untold: BTreeSet<Owner>,
     orders: Vec<(Order, Reply)>,
-    /// Whether one of them has come since the clerk last found that the store does not answer.
+    /// The very addresses that pods wait for. One that has come stays in stock until the pod's others have come, too.
+    expected: Vec<IpAddr>,
+    /// Whether an order has come since the clerk last found that the store does not answer.
     has_new_order: bool,
     /// Handles of old releases of Calico, which may have addresses of those who are gone.
     legacy: BTreeSet<String>,
@@ -121,6 +123,22 @@ pub(crate) struct Work {
     pub(crate) swept: BTreeMap<String, Vec<(String, String)>>,
 }
 
+/// Addresses that somebody waits for.
+pub(crate) struct Expected<'d> {
+    desk: &'d Desk,
+    ips: &'d [IpAddr],
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        let mut papers = self.desk.papers();
+        for ip in self.ips {
+            let at = papers.expected.iter().position(|one| one == ip);
+            at.map(|at| papers.expected.swap_remove(at));
+        }
+    }
+}
+
 impl Desk {
     /// With what is on the shelf. Whether the store knows of it, nobody knows: it is told again.
     pub(crate) fn new(node: String, shelf: Shelf, endpoints: Endpoints) -> Result<Desk, Error> {
@@ -138,8 +156,14 @@ impl Desk {
     /// Takes what an attachment wishes out of the stock and writes it down. Who asks again gets what it has.
     pub(crate) fn take(&self, owner: &Owner, wish: &Wish, namespace: &Labels) -> Result<Taken, Error> {
         let mut papers = self.papers();
-        if let Some(lease) = papers.leases.get(owner) {
-            return Ok(Taken::Lease(lease.clone()));
+        match papers.leases.get(owner) {
+            Some(lease) if self.shelf.has(owner) => return Ok(Taken::Lease(lease.clone())),
+            // Its plugin has noted by itself that it is gone.
+            Some(_) => {
+                papers.forget(owner);
+                papers.has_releases = true;
+            }
+            None => {}
         }
         let mut addresses = Vec::new();
         let mut wanted: Vec<Order> = wish.ips.iter().copied().map(Order::Address).collect();
@@ -171,6 +195,12 @@ impl Desk {
         papers.untold.insert(owner.clone());
         self.work.notify_one();
         Ok(Taken::Lease(lease))
+    }
+
+    /// Somebody waits for these very addresses, for as long as this is held.
+    pub(crate) fn expect<'d>(&'d self, ips: &'d [IpAddr]) -> Expected<'d> {
+        self.papers().expected.extend(ips);
+        Expected { desk: self, ips }
     }
 
     pub(crate) fn order(&self, order: Order, reply: Reply) {
@@ -416,7 +446,9 @@ impl Desk {
 
     /// Takes out of the stock what is not to be kept for pods any more.
     pub(crate) fn take_unfit(&self, is_fit: impl Fn(IpAddr) -> bool) -> Vec<IpNet> {
-        self.papers().stock.take_unfit(is_fit)
+        let mut papers = self.papers();
+        let Papers { stock, expected, .. } = &mut *papers;
+        stock.take_unfit(|ip| expected.contains(&ip) || is_fit(ip))
     }
 
     pub(crate) fn set_trouble(&self, trouble: Option<String>) {

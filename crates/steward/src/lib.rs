@@ -123,6 +123,7 @@ impl Steward {
         if !wish.ips.is_empty() {
             self.desk.free_for_successor(owner, wish)?;
         }
+        let _expected = self.desk.expect(&wish.ips);
         loop {
             match self.desk.take(owner, wish, &namespace)? {
                 desk::Taken::Lease(lease) => return Ok(lease.addresses),

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use clap::Args;
 use cni::{ContainerId, IfName};
-use cni_plugin::ledger;
-use cni_runtime::{Cache, Record};
+use cni_plugin::ledger::{self, Account, Entry};
+use cni_runtime::{Listing, Record};
 use serde_json::json;
 
 use super::addresses;
@@ -48,19 +48,23 @@ impl Gc {
     pub(crate) fn run(&self) -> Result<Answer, Failure> {
         let what = || format!("cannot sweep {}", self.network);
         let list = self.place.folder().find(&self.network).map_err(Failure::to(what()))?.list;
-        let mut valid = self.kept();
+        // All that is judged was looked at once: what comes later is not stale.
+        let (listing, accounts) = (self.place.cache().list(), ledger::of_whole_network(&self.network));
+        let mut valid = self.kept(&listing, &accounts);
+        valid.extend(at_work(&accounts));
         if !self.all {
-            valid.extend(alive(&self.place.cache(), &self.network));
-        }
-        if self.dry_run {
-            let stale = stale(&self.place.cache(), &self.network, &valid);
-            return Ok(report("would remove", "stale", &stale));
+            valid.extend(alive(&listing, &accounts, &self.network));
         }
         let unrecorded = match list.disable_gc {
             true => Vec::new(),
-            false => Unrecorded::find(&self.place.cache(), &self.network, &valid),
+            false => Unrecorded::among(accounts, &listing.records, &self.network, &valid),
         };
-        let sweep = self.place.runtime().gc(&list, &valid);
+        if self.dry_run {
+            let records = listing.records.iter().filter(|_| !list.disable_gc);
+            let stale = stale(records, &unrecorded, &self.network, &valid);
+            return Ok(report("would remove", "stale", &stale));
+        }
+        let sweep = self.place.runtime().gc_of(&list, listing.records, &valid);
         let mut removed: Vec<Swept> = sweep.removed.iter().map(Swept::recorded).collect();
         let mut errors = sweep.errors;
         for one in unrecorded {
@@ -69,7 +73,11 @@ impl Gc {
                 Err(error) => errors.push(cni_runtime::Error::Cni(error.to_cni())),
             }
         }
-        let answer = report("removed", "removed", &removed);
+        let mut answer = report("removed", "removed", &removed);
+        if removed.is_empty() && !errors.is_empty() {
+            // What is stale is still there.
+            answer.text.clear();
+        }
         let done = cni_runtime::Error::all(errors);
         drop_tables();
         match done {
@@ -79,15 +87,13 @@ impl Gc {
     }
 
     /// Whom `--keep` names. A container alone stands for each of its interfaces that anybody has written down.
-    fn kept(&self) -> Vec<(ContainerId, IfName)> {
-        let records = self.place.cache().list().records.into_iter();
-        let recorded = records.filter(|record| record.network == self.network);
-        let mut known: Vec<_> = recorded.map(|record| (record.container, record.ifname)).collect();
-        let accounts = ledger::of_whole_network(&self.network);
-        let entries = accounts.into_iter().flat_map(|account| account.entries);
-        known.extend(entries.map(|entry| (entry.container, entry.ifname)));
+    fn kept(&self, listing: &Listing, accounts: &[Account]) -> Vec<(ContainerId, IfName)> {
+        let recorded = listing.records.iter().filter(|record| record.network == self.network);
+        let mut known: Vec<_> = recorded.map(|record| (&record.container, &record.ifname)).collect();
+        let entries = accounts.iter().flat_map(|account| &account.entries);
+        known.extend(entries.map(|entry| (&entry.container, &entry.ifname)));
         let interfaces = |container: &ContainerId| -> Vec<IfName> {
-            let own = known.iter().filter(|(other, _)| *other == **container);
+            let own = known.iter().filter(|(other, _)| **other == **container);
             own.filter_map(|(_, ifname)| IfName::parse(ifname).ok()).collect()
         };
         let each = |(container, ifname): &(ContainerId, Option<IfName>)| {
@@ -98,10 +104,17 @@ impl Gc {
     }
 }
 
+/// Attachments that are being made right now: somebody is about to use them.
+fn at_work(accounts: &[Account]) -> Vec<(ContainerId, IfName)> {
+    let entries = accounts.iter().filter(|account| account.busy).flat_map(|account| &account.entries);
+    let names = |entry: &Entry| {
+        Some((ContainerId::parse(&entry.container).ok()?, IfName::parse(&entry.ifname).ok()?))
+    };
+    entries.filter_map(names).collect()
+}
+
 /// What may still be in use: attachments whose namespace exists, and those of which that cannot be told.
-fn alive(cache: &Cache, network: &str) -> Vec<(ContainerId, IfName)> {
-    let listing = cache.list();
-    let accounts = ledger::of_whole_network(network);
+fn alive(listing: &Listing, accounts: &[Account], network: &str) -> Vec<(ContainerId, IfName)> {
     let entries = || accounts.iter().flat_map(|account| &account.entries);
     let used = |record: &&Record| record.netns.as_deref().is_none_or(exists);
     let known = listing.records.iter().filter(|record| record.network == network).filter(used);
@@ -131,15 +144,17 @@ fn exists(path: &Path) -> bool {
     !matches!(kernel::Netns::find(path), Ok(None))
 }
 
-fn stale(cache: &Cache, network: &str, valid: &[(ContainerId, IfName)]) -> Vec<Swept> {
-    let kept = |record: &&Record| {
+fn stale<'r>(
+    records: impl Iterator<Item = &'r Record>,
+    unrecorded: &[Unrecorded],
+    network: &str,
+    valid: &[(ContainerId, IfName)],
+) -> Vec<Swept> {
+    let kept = |record: &Record| {
         valid.iter().any(|(container, ifname)| **container == record.container && **ifname == record.ifname)
     };
-    let records = cache.list().records;
-    let recorded = records.iter().filter(|record| record.network == network && !kept(record));
-    let mut all: Vec<Swept> = recorded.map(Swept::recorded).collect();
-    all.extend(Unrecorded::find(cache, network, valid).iter().map(Swept::unrecorded));
-    all
+    let recorded = records.filter(|record| record.network == network && !kept(record));
+    recorded.map(Swept::recorded).chain(unrecorded.iter().map(Swept::unrecorded)).collect()
 }
 
 /// An attachment that is not kept.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use cni::{ContainerId, IfName};
-use cni_plugin::ledger::{self, Account};
-use cni_plugin::{withdraw, Error, Result};
-use cni_runtime::{Cache, Record};
+use cni_plugin::ledger::Account;
+use cni_plugin::{withdraw_unless_changed, Error, Result};
+use cni_runtime::Record;
 
 use super::place::registry;
 
@@ -20,10 +20,14 @@ pub(super) struct Unrecorded {
 impl Unrecorded {
     /// Those of `network` that are not in `valid` and have no record. What an ADD is at work on is somebody's, whatever
     /// the list says.
-    pub(super) fn find(cache: &Cache, network: &str, valid: &[(ContainerId, IfName)]) -> Vec<Unrecorded> {
-        let records = cache.list().records;
+    pub(super) fn among(
+        accounts: Vec<Account>,
+        records: &[Record],
+        network: &str,
+        valid: &[(ContainerId, IfName)],
+    ) -> Vec<Unrecorded> {
         let mut owners: BTreeMap<(String, String), Vec<Account>> = BTreeMap::new();
-        for account in ledger::of_whole_network(network) {
+        for account in accounts {
             if let Some(entry) = account.entries.first().filter(|entry| entry.network == network) {
                 owners.entry((entry.container.clone(), entry.ifname.clone())).or_default().push(account);
             }
@@ -44,10 +48,10 @@ impl Unrecorded {
     /// DEL by each plugin of ours that wrote something down and has not swept it up itself; on past failures.
     pub(super) fn take_back(&self) -> Result<()> {
         let mut errors = Vec::new();
-        for account in self.accounts.iter().rev().filter(|account| account.file.exists()) {
+        for account in self.accounts.iter().rev() {
             let name = account.entries.first().map_or("", |entry| &entry.plugin);
             errors.extend(match registry().find(name) {
-                Some(plugin) => withdraw(plugin, account, registry()).err(),
+                Some(plugin) => withdraw_unless_changed(plugin, account, registry()).err(),
                 None => {
                     let text = format!("{} is no plugin of this program", account.file.display());
                     Some(cni::Error::internal(text).into())

@@ -1,12 +1,12 @@
 //! The attachments that a GC request declares valid.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{json, Map, Value};
 
 use crate::{json, Error};
 
 /// The key of the current specification, and the one that the release of 1.1.0 had.
-pub(super) const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// A container's interface whose resources must survive GC.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -30,10 +30,20 @@ pub fn valid_attachments(config: &Value) -> Result<Option<Vec<ValidAttachment>>,
     json::decode_under(&[key], list).map(Some)
 }
 
+/// Writes the attachments (container, interface) that must survive into a GC request, under both keys.
+pub fn set_valid_attachments<'a>(
+    config: &mut Map<String, Value>,
+    valid: impl IntoIterator<Item = (&'a str, &'a str)>,
+) {
+    let each = |(id, ifname): (&str, &str)| json!({ "containerID": id, "ifname": ifname });
+    let valid: Value = valid.into_iter().map(each).collect();
+    for key in KEYS {
+        json::set(config, key, valid.clone());
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::code;
 

@@ -95,12 +95,9 @@ impl PluginConfig {
     ///
     /// The list stands under two keys, because the specification renamed it after the release of 1.1.0.
     pub fn gc_request(&self, list: &NetworkList, valid: &[(ContainerId, IfName)]) -> Value {
-        let valid = valid.iter().map(|(id, ifname)| json!({ "containerID": id, "ifname": ifname }));
-        let valid = Value::Array(valid.collect());
         let mut config = self.addressed(list);
-        for key in gc::KEYS {
-            json::set(&mut config, key, valid.clone());
-        }
+        let valid = valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str()));
+        gc::set_valid_attachments(&mut config, valid);
         Value::Object(config)
     }
 

@@ -14,6 +14,38 @@ use steward::{Error, Settings, Steward};
 
 use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, Mood, Shared, PATIENCE};
 
+/// The plugin notes the end of an attachment by itself where the agent does not answer. What it had is given back, and to nobody before.
+#[test]
+fn whoever_was_noted_as_gone_gets_another_address_when_it_comes_back() {
+    let cluster = Cluster::new("noted", pool());
+    let (steward, state) = (cluster.steward("node1"), cluster.state("node1"));
+    let first = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
+    eventually("it is told", || settled(&steward, &state));
+    api::blocks::leave(&state, &owner("c1")).unwrap();
+    let second = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
+    assert_ne!(first, second);
+    let held = [("net.c1".to_owned(), second[0].addr())].into();
+    eventually("the first is given back", || settled(&steward, &state) && cluster.held() == held);
+    cluster.assert_sound();
+}
+
+/// A machine that loses its power may keep a file's name and nothing of what is in it.
+#[test]
+fn a_lease_of_which_nothing_is_left_but_its_name_is_given_back_by_its_handle() {
+    let cluster = Cluster::new("empty", pool());
+    let state = cluster.state("node1");
+    std::fs::create_dir_all(notes::leases(&state)).unwrap();
+    std::fs::write(notes::leases(&state).join(notes::file_name(&owner("c1"))), "").unwrap();
+    let rules = Rules::load(&cluster.store).unwrap();
+    let request = ipam::blocks::Request::new(ipam::blocks::Owner::host("node1"), "net.c1");
+    let allocator = Allocator::new(&cluster.store, now);
+    allocator.assign_address(&rules, &request, "10.244.0.1".parse().unwrap()).unwrap();
+    let steward = cluster.steward("node1");
+    steward.release(&owner("c1"), None).unwrap();
+    eventually("it is given back", || settled(&steward, &state) && cluster.held().is_empty());
+    cluster.assert_sound();
+}
+
 #[test]
 fn a_pod_gets_its_address_at_once_and_the_store_hears_of_it() {
     let cluster = Cluster::new("warm", pool());

@@ -165,6 +165,19 @@ fn the_stock_of_a_pool_that_a_pod_has_named_is_kept_wherever_the_pool_is_for() {
     cluster.assert_sound();
 }
 
+/// Addresses that are reserved are given to whoever names them, and are nobody's stock. One that has come waits for the other.
+#[test]
+fn a_pod_that_names_addresses_of_both_families_gets_them_where_neither_may_be_stocked() {
+    let cluster = Cluster::new("both", pool().for_nodes("has(nothing)"));
+    let six = Pool::new("six", "fd44::/64".parse().unwrap()).for_nodes("has(nothing)");
+    Allocator::new(&cluster.store, now).add_pool(&six).unwrap();
+    let steward = cluster.steward("node1");
+    let ips = ["10.244.0.200", "fd44::c8"].map(|ip| ip.parse().unwrap());
+    let given = steward.assign(&owner("c1"), &Wish { ips: ips.to_vec(), ..v4() }, PATIENCE).unwrap();
+    assert_eq!(given.iter().map(IpNet::addr).collect::<Vec<_>>(), ips);
+    cluster.assert_sound();
+}
+
 #[test]
 fn a_pool_that_makes_no_sense_at_the_first_start_stops_nobody() {
     let cluster = Cluster::new("senseless", pool());
