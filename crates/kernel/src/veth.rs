@@ -48,6 +48,9 @@ pub struct End<'a> {
     pub queues: u32,
 }
 
+/// A link with less has no IPv6.
+const IPV6_MIN_MTU: u32 = 1280;
+
 /// `IPV4_DEVCONF_FORWARDING` and `IPV4_DEVCONF_PROXY_ARP` of linux/ip.h.
 const FORWARDING: u16 = 1;
 const PROXY_ARP: u16 = 3;
@@ -78,15 +81,13 @@ impl Veth<'_> {
         batch.push(self.label(&pair));
         let failed = host.route.batch_each(batch)?;
         let is_born = failed.iter().all(|(message, _)| *message != 0);
-        match failed.into_iter().next() {
-            None => Ok(pair),
-            Some((_, error)) => {
-                if is_born {
-                    remove(&pair.host);
-                }
-                Err(error.into())
+        let Some((_, error)) = failed.into_iter().next() else { return Ok(pair) };
+        if is_born {
+            if let Ok(Some(end)) = host.find_link(&pair.host) {
+                let _ = host.route.request(link::delete(&end));
             }
         }
+        Err(error.into())
     }
 
     /// Notes the owner on the node's end, and sets what is set on a link that is there: every change of its own would be told
@@ -99,9 +100,10 @@ impl Veth<'_> {
                 .raw(&link::header(0, 0, 0))
                 .string(a::IFNAME, &pair.host),
         };
+        let has_ipv6 = |port: &Port| port.ipv6 && (self.mtu == 0 || self.mtu >= IPV6_MIN_MTU);
         message
             .string(a::IFALIAS, &self.owner.comment())
-            .maybe(self.port.filter(|port| port.ipv6), |m, _| {
+            .maybe(self.port.filter(has_ipv6), |m, _| {
                 m.nest(a::AF_SPEC, |m| m.nest(libc::AF_INET6 as u16, |m| m.u8(a::INET6_ADDR_GEN_MODE, 1)))
             })
             .maybe(self.end, |m, _| {

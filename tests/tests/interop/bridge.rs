@@ -57,6 +57,10 @@ pub fn cases() -> Vec<Case> {
         v6("both families", json!({"isDefaultGateway": true, "ipMasq": true}), &[V4, V6]),
         v4("forced address", json!({"isGateway": true, "forceAddress": true})).after(OTHER_ADDRESS),
         v4("MTU", json!({"isGateway": true, "mtu": 1400})),
+        v4("an MTU too small for IPv6", json!({"isGateway": true, "mtu": 1000})).agrees(&[PORT, QUIET]),
+        v4("an MTU too small for IPv6, on a bridge that has it", json!({"isGateway": true, "mtu": 1000}))
+            .after("ip link add br0 address 02:00:00:00:00:01 type bridge; ip link set br0 up")
+            .agrees(&[PORT, QUIET]),
         v4("hairpin", json!({"isGateway": true, "hairpinMode": true})),
         v4("promiscuous", json!({"isGateway": true, "promiscMode": true})),
         v4("a bridge that is there", json!({"isGateway": true})).after(made),
