@@ -29,8 +29,8 @@ while True:
         time.sleep(0.02)
     else:
         got, peer = s.recvfrom(100)
-        if kind == "udp":
-            s.sendto(b"!", peer)  # datagrams become a connection when one is answered
+        if kind == "udp" and count == 0:
+            s.sendto(b"!", peer)  # datagrams become a connection when one is answered; a later answer could begin another, the other way
         count += len(got)
         with open(file + ".new", "w") as f:
             f.write(str(count))
