@@ -1,6 +1,7 @@
 //! GC: what belongs to no container any more goes.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 use cni::{ContainerId, IfName, NetworkList, PluginConfig};
 use cni_plugin::Command;
@@ -56,16 +57,21 @@ impl Runtime<'_> {
         sweep.errors.extend(self.cache.remove_drafts().err());
         if list.version.has_gc() {
             for plugin in &list.plugins {
-                let is_new = |record: &Record| own(&record) && !judged.contains(&record.path);
-                let new = self.cache.list().records.into_iter().filter(is_new);
-                let new = new.filter_map(|record| {
-                    Some((ContainerId::parse(&record.container).ok()?, IfName::parse(&record.ifname).ok()?))
-                });
-                let valid: Vec<_> = valid.iter().cloned().chain(new).collect();
+                let valid = [valid, &self.came_since(list, &judged)].concat();
                 sweep.errors.extend(self.gc_plugin(list, plugin, &valid).err());
             }
         }
         sweep
+    }
+
+    /// The attachments of a network whose records are none of these files.
+    fn came_since(&self, list: &NetworkList, judged: &HashSet<PathBuf>) -> Vec<(ContainerId, IfName)> {
+        let records = self.cache.list().records.into_iter();
+        let new = records.filter(|one| one.network == list.name.as_str() && !judged.contains(&one.path));
+        let names = |record: Record| {
+            Some((ContainerId::parse(&record.container).ok()?, IfName::parse(&record.ifname).ok()?))
+        };
+        new.filter_map(names).collect()
     }
 
     fn gc_plugin(

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use clap::Args;
 use cni::{ContainerId, IfName};
-use cni_plugin::ledger::{self, Account, Entry};
+use cni_plugin::ledger::{self, Account};
 use cni_runtime::{Listing, Record};
 use serde_json::json;
 
@@ -107,10 +107,11 @@ impl Gc {
 /// Attachments that are being made right now: somebody is about to use them.
 fn at_work(accounts: &[Account]) -> Vec<(ContainerId, IfName)> {
     let entries = accounts.iter().filter(|account| account.busy).flat_map(|account| &account.entries);
-    let names = |entry: &Entry| {
-        Some((ContainerId::parse(&entry.container).ok()?, IfName::parse(&entry.ifname).ok()?))
-    };
-    entries.filter_map(names).collect()
+    entries.filter_map(|entry| names(&entry.container, &entry.ifname)).collect()
+}
+
+fn names(container: &str, ifname: &str) -> Option<(ContainerId, IfName)> {
+    Some((ContainerId::parse(container).ok()?, IfName::parse(ifname).ok()?))
 }
 
 /// What may still be in use: attachments whose namespace exists, and those of which that cannot be told.
@@ -120,23 +121,17 @@ fn alive(listing: &Listing, accounts: &[Account], network: &str) -> Vec<(Contain
     let known = listing.records.iter().filter(|record| record.network == network).filter(used);
     let known = known.map(|record| (record.container.clone(), record.ifname.clone()));
     // A torn record still has its file's name, which can be read in several ways: every one of them is kept.
-    let names = listing
+    let files = listing
         .problems
         .iter()
         .filter_map(|problem| problem.path.file_name()?.to_str()?.strip_prefix(network)?.strip_prefix('-'));
-    let torn = names.flat_map(|name| {
+    let torn = files.flat_map(|name| {
         name.match_indices('-').map(|(at, _)| (name[..at].to_owned(), name[at + 1..].to_owned()))
     });
     // Pods of runtimes that keep no records are in the plugins' own account.
     let living = entries().filter(|entry| entry.result.is_some() && exists(Path::new(&entry.netns)));
     let living = living.map(|entry| (entry.container.clone(), entry.ifname.clone()));
-    known
-        .chain(torn)
-        .chain(living)
-        .filter_map(|(container, ifname)| {
-            Some((ContainerId::parse(&container).ok()?, IfName::parse(&ifname).ok()?))
-        })
-        .collect()
+    known.chain(torn).chain(living).filter_map(|(container, ifname)| names(&container, &ifname)).collect()
 }
 
 /// Whether a namespace is there, or at least not known to be gone.
