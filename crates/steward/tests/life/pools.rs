@@ -151,7 +151,8 @@ fn the_stock_of_a_pool_that_a_pod_has_named_is_kept_wherever_the_pool_is_for() {
         let of_special = all.iter().filter(|entry| entry.key.contains("/assignment/ipv4/block/10.250."));
         of_special.map(|entry| entry.revision).collect::<Vec<_>>()
     };
-    eventually("stocks of both", || steward.state().stock == 8 && steward.state().untold == 0);
+    // Four of each; or three, if the pod took its own only when the others had been fetched.
+    eventually("stocks of both", || steward.state().stock >= 7 && steward.state().untold == 0);
     let before = revisions();
     assert_eq!(before.len(), 1, "a block");
     // Others come and go meanwhile, and the clerk goes his rounds.
