@@ -26,20 +26,25 @@ while (1) {
   }
 }"#;
 
-/// Asks, and prints the answer; fails if none comes.
+/// Asks, and prints the answer; fails if none comes. A datagram may be lost, so it is sent again each second.
 const ASK: &str = r#"
 use IO::Socket::IP; use IO::Select;
 my ($protocol, $host, $port, $patience) = @ARGV;
 my $socket = IO::Socket::IP->new(PeerHost => $host, PeerPort => $port, Proto => $protocol, Timeout => $patience)
   or exit 1;
-$socket->send("?") if $protocol eq "udp";
-exit 1 unless IO::Select->new($socket)->can_read($patience);
+my $select = IO::Select->new($socket);
+my ($times, $pause) = $protocol eq "udp" ? ($patience, 1) : (1, $patience);
+for (1 .. $times) {
+  $socket->send("?") if $protocol eq "udp";
+  last if $select->can_read($pause);
+}
+exit 1 unless $select->can_read(0);
 $socket->recv(my $answer, 99);
 exit 1 unless length $answer;
 print $answer;"#;
 
 /// Patience with an answer that should come, seconds.
-const PATIENCE: &str = "5";
+const PATIENCE: &str = "20";
 /// Patience with an answer that should not come.
 const IMPATIENCE: &str = "1";
 
@@ -99,7 +104,7 @@ impl Node {
     }
 
     /// Asks `port` (such as `tcp/80`) of `host`: who answers, and at which address it sees the caller. `nobody`
-    /// if no answer comes.
+    /// if no answer comes, after a long while: ask [`Node::is_silent`] where none should.
     pub fn ask(&self, from: Option<&Pod>, host: &str, port: &str) -> String {
         self.call(from, host, port, PATIENCE).unwrap_or_else(|| "nobody".into())
     }

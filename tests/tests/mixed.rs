@@ -285,3 +285,48 @@ fn our_runtime_runs_gos_plugins_and_changes_to_ours_while_pods_run() {
         assert_same(&before, &left, &format!("{attached_by}, then {detached_by}"));
     }
 }
+
+/// An IPAM plugin that is somebody else's, as a script on the node. It notes its DELs, and that of `dead` takes as long as a test wants.
+const FOREIGN: &str = r#"#!/bin/sh
+cat >/dev/null
+case $CNI_COMMAND in
+ADD) echo "{\"cniVersion\": \"1.1.0\", \"ips\": [{\"address\": \"10.1.0.${CNI_CONTAINERID#pod}/24\"}]}" ;;
+DEL) echo "$CNI_CONTAINERID" >>/run/test/deleted
+  [ "$CNI_CONTAINERID" != pod9 ] || { touch /run/test/waits; until [ -e /run/test/goes-on ]; do sleep 0.05; done; } ;;
+esac
+"#;
+
+fn foreign(node: &Node) -> Chain {
+    node.write("/run/test/bin/foreign", FOREIGN);
+    node.sh("chmod 755 /run/test/bin/foreign");
+    let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "foreign"}});
+    let chain = Chain::new(&format!("/run/test/bin:{}", ours()), "pods", &[bridge]);
+    Chain { version: "1.1.0".into(), ..chain }
+}
+
+/// What a GC does before it looks for what has no account may take a while.
+#[test]
+fn who_comes_while_gc_is_at_work_is_left_alone() {
+    let node = Node::new();
+    let (chain, dead, new) = (foreign(&node), node.pod("pod9"), node.pod("pod2"));
+    chain.add(&node, &dead);
+    std::thread::scope(|scope| {
+        let sweep = scope.spawn(|| chain.gc(&node, &[]));
+        node.sh("timeout 60 sh -c 'until [ -e /run/test/waits ]; do sleep 0.05; done'");
+        let result = chain.add(&node, &new);
+        node.sh("touch /run/test/goes-on");
+        sweep.join().expect("GC");
+        assert!(!node.can("ip -n pod9 link show eth0"));
+        chain.check(&node, &new, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
+        chain.del(&node, &new, Some(&result));
+    });
+}
+
+#[test]
+fn an_address_that_cannot_be_read_is_given_back() {
+    let node = Node::new();
+    let (chain, pod) = (foreign(&node), node.pod("pod.none"));
+    let said = chain.try_add(&node, &pod).expect_err("that is no address");
+    assert!(said.stdout.contains("read the result of plugin foreign"), "{}", said.stdout);
+    assert_eq!(node.sh("cat /run/test/deleted").trim(), "pod.none");
+}

@@ -1,8 +1,9 @@
 //! Host ports of a container with several interfaces. podman publishes a container's ports on each of its networks: that is one
-//! container which wants its own port again, and not a rival.
+//! container which wants its own port again, and not a rival. And host ports where something is missing: the way to the pod, the
+//! runtime's memory, the last pod.
 
-use podwire_tests::{assert_same, ours, podwire, Node, Output};
-use serde_json::json;
+use podwire_tests::{assert_same, ours, podwire, Chain, Node, Output};
+use serde_json::{json, Value};
 
 /// A node with a neighbour, the networks `one` and `two`, and the pods `web` and `rival`.
 fn node() -> Node {
@@ -111,4 +112,64 @@ fn a_container_that_vanished_with_all_its_interfaces_leaves_no_note() {
     node.sh("ip link delete br1; ip link delete br2");
     assert_same(&before, &node.leftovers(), "after the audit");
     assert!(!node.can("ls /run/podwire/ports"), "a note is left");
+}
+
+const PORT: &str = "nft list map inet podwire_ports ports4";
+
+/// A network with a port of the node, on a bridge with these keys.
+fn mapped(keys: Value) -> Chain {
+    let mut bridge =
+        json!({"type": "bridge", "bridge": "br1", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
+    bridge.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": ports}});
+    Chain::new(&ours(), "net", &[bridge, portmap])
+}
+
+#[test]
+fn a_port_is_mapped_to_a_pod_that_the_node_has_no_way_to() {
+    let (node, chain) = (Node::new(), mapped(json!({})));
+    let pod = node.pod("web");
+    assert!(!node.can("ip route get 10.1.0.2"));
+    let result = chain.add(&node, &pod);
+    assert!(node.sh(PORT).contains("8080"));
+    chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
+    chain.del(&node, &pod, Some(&result));
+    assert!(!node.sh(PORT).contains("8080"));
+}
+
+#[test]
+fn a_del_without_the_ports_or_the_addresses_of_the_add_frees_them_all_the_same() {
+    let (node, chain) = (Node::new(), mapped(json!({"isGateway": true})));
+    let pod = node.pod("web");
+    let forgetful = |ports: Value| {
+        let mut chain = mapped(json!({"isGateway": true}));
+        chain.plugins[1]["runtimeConfig"]["portMappings"] = ports;
+        chain
+    };
+    for ports in [json!([]), Value::Null] {
+        let result = chain.add(&node, &pod);
+        assert!(node.sh(PORT).contains("8080"));
+        forgetful(ports.clone()).del(&node, &pod, Some(&result));
+        assert!(!node.sh(PORT).contains("8080"), "{ports}");
+    }
+    let mut result = chain.add(&node, &pod);
+    result["ips"] = json!([]);
+    chain.del(&node, &pod, Some(&result));
+    assert!(!node.sh(PORT).contains("8080"));
+}
+
+/// The device that led to the pod is open for the loopback's addresses from then on.
+#[test]
+fn what_guards_the_loopback_stays_as_long_as_it_is_open() {
+    let node = node();
+    must(&node, ONE);
+    must(&node, "del one web --container web");
+    let knob = "/proc/sys/net/ipv4/conf/br1/route_localnet";
+    assert_eq!(node.sh(&format!("cat {knob}")).trim(), "1");
+    must(&node, "gc one");
+    assert!(node.sh("nft list chain inet podwire_ports guard").contains("drop"));
+    node.sh(&format!("echo 0 > {knob}"));
+    must(&node, "gc one");
+    assert!(!node.can("nft list table inet podwire_ports"));
 }

@@ -8,10 +8,16 @@ use kernel::firewall::census::{self, Belonging};
 use kernel::firewall::legacy;
 use kernel::rt::link::{self, Link};
 use kernel::{Host, Owner};
+use netlink::Socket;
 use plugins::{flannel, host_local, tuning};
 
 use crate::census::{is_settled, Census};
 use crate::{Fault, Node, Side};
+
+/// What `look` sees in nf_tables; nothing, where the kernel has none.
+fn in_firewall<T: Default>(look: impl FnOnce(&mut Socket) -> kernel::Result<T>) -> Result<T> {
+    Ok(Host::here()?.find_nft()?.map_or_else(|| Ok(T::default()), look)?)
+}
 
 /// What the kernel has.
 pub(crate) struct There {
@@ -25,8 +31,8 @@ impl There {
     pub(crate) fn look() -> There {
         There {
             links: Host::here().and_then(|mut node| Ok(link::list(&mut node.route)?)).map_err(Error::from),
-            elements: Host::here().and_then(|mut node| census::belongings(node.nft()?)).map_err(Error::from),
-            chains: Host::here().and_then(|mut node| legacy::containers(node.nft()?)).map_err(Error::from),
+            elements: in_firewall(census::belongings),
+            chains: in_firewall(legacy::containers),
         }
     }
 

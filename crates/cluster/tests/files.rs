@@ -218,12 +218,15 @@ async fn a_list_is_read_again_when_it_changes_and_mistakes_change_nothing() {
         "{error}"
     );
 
-    std::fs::write(&path, list(&[1, 2, 2])).unwrap();
+    // As an editor does it, and as a ConfigMap in a pod: by renaming. A half-written file is another mistake.
+    let replace = |nodes: &[u8]| {
+        std::fs::write(scratch.0.join("new"), list(nodes)).unwrap();
+        std::fs::rename(scratch.0.join("new"), &path).unwrap();
+    };
+    replace(&[1, 2, 2]);
     let wrong = until(&mut watch, |generation| generation.health != Health::Current).await;
     assert_eq!(count(&wrong), 2);
     assert!(wrong.health.to_string().contains("node \"n2\" is listed twice"), "{}", wrong.health);
-    // As an editor does it, and as a ConfigMap in a pod: by renaming.
-    std::fs::write(scratch.0.join("new"), list(&[1, 2, 3])).unwrap();
-    std::fs::rename(scratch.0.join("new"), &path).unwrap();
+    replace(&[1, 2, 3]);
     until(&mut watch, |generation| count(generation) == 3 && generation.health == Health::Current).await;
 }

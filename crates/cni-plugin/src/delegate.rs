@@ -41,7 +41,7 @@ pub fn is_own(req: &Request<'_>, kind: &str) -> bool {
     exec::find(kind, &req.path).is_ok_and(|file| req.registry.in_file(kind, &file).is_some())
 }
 
-/// ADD by the plugin `kind`. If a foreign one fails, its DEL is run: it may have got half way. Ours leaves
+/// ADD by the plugin `kind`. If a foreign one fails, or says what makes no sense, its DEL is run: it may have got half way. Ours leaves
 /// nothing when it fails, and a DEL after "this container has an address already" would take that address.
 pub fn add(req: &Request<'_>, kind: &str) -> Result<Attachment> {
     let undo = |_: &crate::Error| {
@@ -49,9 +49,11 @@ pub fn add(req: &Request<'_>, kind: &str) -> Result<Attachment> {
             let _ = send(req, kind, Command::Del);
         }
     };
-    let answer = send(req, kind, Command::Add).inspect_err(undo)?;
-    let answer = answer.unwrap_or(Value::Null);
-    Attachment::from_json(&answer, req.version).doing(|| format!("read the result of plugin {kind}"))
+    let read = |answer: Option<Value>| {
+        let answer = answer.unwrap_or(Value::Null);
+        Attachment::from_json(&answer, req.version).doing(|| format!("read the result of plugin {kind}"))
+    };
+    send(req, kind, Command::Add).and_then(read).inspect_err(undo)
 }
 
 /// DEL by the plugin `kind`.

@@ -20,6 +20,10 @@ const BUSY_PAUSES: [u64; 6] = [10, 20, 50, 100, 300, 1000];
 const ETXTBSY: i32 = 26;
 /// What a pipe takes without a reader.
 const PIPE: usize = 64 * 1024;
+/// How much is read of one at a time.
+const BUFFER: usize = 16 * 1024;
+/// Who says more than this will never end.
+const LONGEST_ANSWER: usize = 64 << 20;
 
 /// One execution of a plugin.
 #[derive(Clone, Debug)]
@@ -109,6 +113,7 @@ impl Execution<'_> {
                 false => drop(scope.spawn(feed)),
             }
             let mut stop: Option<(Instant, &str)> = None;
+            let mut rounds_since_end = 0;
             loop {
                 let end = stop.map(|(at, _)| at).or(self.deadline);
                 let left = end
@@ -126,12 +131,19 @@ impl Execution<'_> {
                 if ready[1] {
                     drain(&mut err, &mut stderr)?;
                 }
-                // It has ended and all that it said was heard. A process that it left behind may hold the pipes
-                // open for ever: that one is not waited for.
-                if ready[2] && (!spoke || (out.is_none() && err.is_none())) {
+                // It has ended and all that it said was heard, which is no more than pipes take. A process that it left
+                // behind may hold them open for ever, and talk on: that one is not waited for.
+                rounds_since_end += usize::from(ready[2]);
+                let is_silent = !spoke || (out.is_none() && err.is_none());
+                if ready[2] && (is_silent || rounds_since_end > PIPE / BUFFER) {
                     return Ok((stdout, stderr, stop.map(|(_, how)| how.to_string())));
                 }
-                if ready.contains(&true) || end.is_none_or(|end| Instant::now() < end) {
+                if stdout.len().max(stderr.len()) > LONGEST_ANSWER {
+                    let text =
+                        format!("it has printed more than {} MiB, and was killed", LONGEST_ANSWER >> 20);
+                    return Err(io::Error::other(text));
+                }
+                if ready[2] || end.is_none_or(|end| Instant::now() < end) {
                     continue;
                 }
                 stop = Some(match stop {
@@ -155,7 +167,7 @@ impl Execution<'_> {
 /// Reads what is there; at its end the pipe is dropped.
 fn drain<R: Read>(pipe: &mut Option<R>, into: &mut Vec<u8>) -> io::Result<()> {
     let Some(reader) = pipe else { return Ok(()) };
-    let mut buffer = [0; 16 * 1024];
+    let mut buffer = [0; BUFFER];
     match reader.read(&mut buffer)? {
         0 => *pipe = None,
         length => into.extend_from_slice(&buffer[..length]),

@@ -1,5 +1,7 @@
 //! ADD, DEL and GC with the ledger's help: what every plugin gets from it without a line of its own.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use crate::{ledger, Command, Error, Plugin, Registry, Request, Result};
@@ -47,7 +49,8 @@ pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     let mut errors = Vec::new();
     // Whoever calls this plugin knows of ADDs that its own ledger does not have.
     let mut busy = req.busy.clone();
-    for account in ledger::of_network(&req.network, plugin.name()) {
+    let judged = ledger::of_network(&req.network, plugin.name());
+    for account in &judged {
         let Some(entry) = account.entries.first() else {
             // Killed before it could write a word, and so before it did anything; or about to write.
             errors.extend(account.hold().and_then(|held| held.map_or(Ok(()), ledger::Held::close)).err());
@@ -58,11 +61,24 @@ pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
         }
         match account.busy {
             true => busy.push((entry.container.clone(), entry.ifname.clone())),
-            false => errors.extend(withdraw_unless_changed(plugin, &account, req.registry).err()),
+            false => errors.extend(withdraw_unless_changed(plugin, account, req.registry).err()),
         }
     }
+    busy.extend(came_since(&judged, ledger::of_network(&req.network, plugin.name())));
     errors.extend(plugin.gc(&Request { busy, ..req.clone() }).err());
     Error::all(errors)
+}
+
+/// Whom the accounts tell of now that are none of those that were judged, or not as they were then: all that may have taken a while.
+fn came_since(
+    judged: &[ledger::Account],
+    now: Vec<ledger::Account>,
+) -> impl Iterator<Item = (String, String)> + '_ {
+    let judged: HashMap<_, _> = judged.iter().map(|account| (&account.file, &account.entries)).collect();
+    let new = now.into_iter().filter(move |account| {
+        account.busy || judged.get(&account.file).is_none_or(|entries| **entries != account.entries)
+    });
+    new.filter_map(|account| account.entries.into_iter().next()).map(|entry| (entry.container, entry.ifname))
 }
 
 /// DEL of everything in an account that was judged to be nobody's, unless somebody is at work on it by now, or was.

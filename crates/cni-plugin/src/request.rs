@@ -150,7 +150,10 @@ impl<'p> Request<'p> {
             container: source.container.clone(),
             ifname: source.ifname.clone(),
             netns: Some(&source.netns).filter(|netns| !netns.is_empty()).map(PathBuf::from),
-            args: Args::parse(&source.args)?,
+            args: match command {
+                Command::Add | Command::Check => Args::parse(&source.args)?,
+                _ => Args::parse_readable(&source.args),
+            },
             path: std::env::split_paths(&source.path).filter(|path| !path.as_os_str().is_empty()).collect(),
             network,
             version,

@@ -40,13 +40,18 @@ impl Runtime<'_> {
     }
 
     /// Detaches what a record tells of, by the config that it was attached with: the network may have lost a
-    /// plugin since, and nobody else would tell that one. If this does not work, by the config of today.
+    /// plugin since, and nobody else would tell that one. If such a one is not to be found any more, by the config of today. What
+    /// fails otherwise may succeed next time, and is remembered until then.
     pub(crate) fn withdraw(&self, list: &NetworkList, record: &Record) -> Result<()> {
         let identity = record.identity()?;
         match record.network_list() {
-            Ok(old) if old.bytes != list.bytes => self.del(&old, &identity).or_else(|first| {
-                self.del(list, &identity).map_err(|second| Error::Several(vec![second, first]))
-            }),
+            Ok(old) if old.bytes != list.bytes => {
+                let is_missing = |plugin| self.step(&old, plugin, Command::Del).is_err();
+                self.del(&old, &identity).or_else(|first| match old.plugins.iter().any(is_missing) {
+                    true => self.del(list, &identity).map_err(|second| Error::Several(vec![second, first])),
+                    false => Err(first),
+                })
+            }
             _ => self.del(list, &identity),
         }
     }

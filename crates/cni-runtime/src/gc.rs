@@ -44,13 +44,21 @@ impl Runtime<'_> {
             return sweep;
         }
         let own = |record: &&Record| record.network == list.name.as_str();
-        let judged: HashSet<_> = records.iter().filter(own).map(|record| record.path.clone()).collect();
+        let mut judged: HashSet<_> = records.iter().filter(own).map(|record| record.path.clone()).collect();
         let kept: HashSet<_> =
             valid.iter().map(|(container, ifname)| (container.as_str(), ifname.as_str())).collect();
         let is_kept = |record: &Record| kept.contains(&(&*record.container, &*record.ifname));
         for record in records.into_iter().filter(|record| own(&record) && !is_kept(record)) {
+            if self.has_changed(&record) {
+                judged.remove(&record.path);
+                continue;
+            }
             match self.withdraw(list, &record) {
-                Ok(()) => sweep.removed.push(record),
+                Ok(()) => {
+                    // Whoever has a record there from now on is somebody else.
+                    judged.remove(&record.path);
+                    sweep.removed.push(record);
+                }
                 Err(error) => sweep.errors.push(error),
             }
         }
@@ -62,6 +70,12 @@ impl Runtime<'_> {
             }
         }
         sweep
+    }
+
+    /// Whether a record tells of another attachment by now, or is gone: a container may come back under its id.
+    fn has_changed(&self, record: &Record) -> bool {
+        let now = record.identity().and_then(|identity| self.cache.find(&record.network, &identity));
+        now.is_ok_and(|now| now.as_ref() != Some(record))
     }
 
     /// The attachments of a network whose records are none of these files.

@@ -221,6 +221,27 @@ fn a_daemon_that_a_plugin_leaves_behind_is_not_waited_for() {
 }
 
 #[test]
+fn a_plugin_that_never_stops_talking_is_stopped_all_the_same() {
+    for (talk, said) in
+        [("yes >&2 & wait", "was stopped"), ("trap '' TERM; while :; do echo more; done", "and was killed")]
+    {
+        let bench = Bench::new(&["a"]);
+        bench.does("a", "ADD", &format!("trap 'kill $!; exit 1' TERM; {talk}"));
+        let error = bench.runtime().timeout(DEADLINE).add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_daemon_that_talks_on_is_not_listened_to() {
+    let bench = Bench::new(&["a"]);
+    bench.does("a", "ADD", r#"yes >&2 & echo $! > "$log/daemon""#);
+    bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();
+    // Its pipe is closed: it has ended by that, or will at its next word.
+    assert!(bench.root.join("log/daemon").exists());
+}
+
+#[test]
 fn names_that_no_file_can_have_are_refused_before_anything_is_made() {
     let bench = Bench::new(&["a"]);
     let long = Identity::new(&"f".repeat(250), "eth0").unwrap().netns("/x");

@@ -54,6 +54,35 @@ fn who_comes_after_records_were_looked_at_is_kept_and_plugins_hear_of_it() {
     assert_eq!(*told, json!([{"containerID": "new", "ifname": "eth0"}]));
 }
 
+/// A container that is started again keeps its id, and so the place of its record.
+#[test]
+fn who_comes_back_after_records_were_looked_at_is_kept() {
+    let bench = Bench::new(&["a"]);
+    let (runtime, list) = (bench.runtime(), list("1.1.0", &["a"]));
+    runtime.add(&list, &id("restarted")).unwrap();
+    let judged = Cache::new(bench.root.join("cache")).list().records;
+    runtime.del(&list, &id("restarted")).unwrap();
+    runtime.add(&list, &id("restarted").netns("/run/netns/again")).unwrap();
+    bench.calls();
+    assert!(runtime.gc_of(&list, judged, &[]).done().unwrap().is_empty());
+    assert_eq!(bench.calls(), ["GC a"]);
+    let told = &bench.stdin("a", "GC")["cni.dev/valid-attachments"];
+    assert_eq!(*told, json!([{"containerID": "restarted", "ifname": "eth0"}]));
+}
+
+#[test]
+fn who_comes_back_while_plugins_are_told_is_kept() {
+    let bench = Bench::new(&["a", "b"]);
+    let (runtime, list) = (bench.runtime(), list("1.1.0", &["a", "b"]));
+    runtime.add(&list, &id("restarted")).unwrap();
+    fs::copy(bench.record("net-restarted-eth0"), bench.root.join("again")).unwrap();
+    bench.does("a", "GC", r#"cp "$log/../again" "$log/../cache/results/net-restarted-eth0""#);
+    assert_eq!(runtime.gc(&list, &[]).done().unwrap().len(), 1);
+    let told = |kind: &str| bench.stdin(kind, "GC")["cni.dev/valid-attachments"].clone();
+    assert_eq!(told("a"), json!([]));
+    assert_eq!(told("b"), json!([{"containerID": "restarted", "ifname": "eth0"}]));
+}
+
 #[test]
 fn older_networks_are_swept_by_del_alone_and_some_not_at_all() {
     let bench = Bench::new(&["a"]);
@@ -93,7 +122,20 @@ fn a_plugin_that_the_network_has_lost_since_is_told_too() {
 }
 
 #[test]
-fn if_the_old_config_does_not_work_any_more_the_new_one_does() {
+fn a_plugin_that_the_network_has_lost_is_told_again_if_it_fails() {
+    let bench = Bench::new(&["a", "b"]);
+    bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
+    bench.fails("b", "DEL", code::TRY_AGAIN, "busy").calls();
+    let sweep = bench.runtime().gc(&list("1.0.0", &["a"]), &[]);
+    assert_eq!((sweep.removed.len(), sweep.errors.len()), (0, 1));
+    assert_eq!(bench.records(), ["net-pod1-eth0"], "nobody else knows of it");
+    bench.works_again("b", "DEL").calls();
+    assert_eq!(bench.runtime().gc(&list("1.0.0", &["a"]), &[]).done().unwrap().len(), 1);
+    assert_eq!(bench.calls(), ["DEL b pod1", "DEL a pod1"]);
+}
+
+#[test]
+fn if_a_plugin_of_the_old_config_is_gone_the_new_one_does() {
     let bench = Bench::new(&["a", "b"]);
     bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
     fs::remove_file(bench.plugin("b")).unwrap();

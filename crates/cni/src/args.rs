@@ -15,12 +15,18 @@ impl Args {
         if text.is_empty() {
             return Ok(Args::default());
         }
-        let pair = |part: &str| match part.split_once('=') {
-            Some((key, value)) if !value.contains('=') => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(Error::env(format!("ARGS: invalid pair {part:?}"))
-                .with_details(format!("CNI_ARGS must read KEY=VALUE;KEY=VALUE but is {text:?}"))),
+        let read = |part: &str| {
+            pair(part).ok_or_else(|| {
+                Error::env(format!("ARGS: invalid pair {part:?}"))
+                    .with_details(format!("CNI_ARGS must read KEY=VALUE;KEY=VALUE but is {text:?}"))
+            })
         };
-        text.split(';').map(pair).collect::<Result<_, _>>().map(Args)
+        text.split(';').map(read).collect::<Result<_, _>>().map(Args)
+    }
+
+    /// Those pairs that can be read: for whoever takes something away, and must not fail because of how it was once asked for.
+    pub fn parse_readable(text: &str) -> Args {
+        Args(text.split(';').filter_map(pair).collect())
     }
 
     /// Args made by a runtime rather than read by a plugin. Pairs that could not be read back are an error.
@@ -84,6 +90,11 @@ impl Args {
 
 const IGNORE_UNKNOWN: &str = "IgnoreUnknown";
 
+fn pair(part: &str) -> Option<(String, String)> {
+    let (key, value) = part.split_once('=').filter(|(_, value)| !value.contains('='))?;
+    Some((key.to_owned(), value.to_owned()))
+}
+
 impl fmt::Display for Args {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (key, value)) in self.iter().enumerate() {
@@ -129,6 +140,8 @@ mod tests {
             assert_eq!(error.code, code::INVALID_ENV);
             assert_eq!(error.msg, format!("ARGS: invalid pair {part:?}"), "{text}");
         }
+        assert_eq!(Args::parse_readable(";a=1;b;c=d=e;f=;").to_string(), "a=1;f=");
+        assert!(Args::parse_readable("").is_empty());
         assert!(Args::from_pairs([("a", "b;c")]).is_err());
         assert!(Args::from_pairs([("a=", "b")]).is_err());
     }

@@ -91,7 +91,7 @@ fn building_again_sends_nothing() {
                 let mut host = node.host.borrow_mut();
                 fabric::Watch::open(&mut host, &["flannel.1", "flannel-v6.1"], &["eth0"]).unwrap()
             };
-            // The kernel gives new links their own addresses a moment later.
+            node.settle();
             while watch.wait(std::time::Duration::from_millis(200), None).unwrap() != fabric::News::Quiet {}
             let report = lab.apply(node.number, fabric);
             assert!(report.is_quiet(), "{} on n{}: {:#?}", fabric.name(), node.number, report.changed);

@@ -17,11 +17,12 @@ const SOON: Duration = Duration::from_secs(5);
 fn watch(node: &LabNode) -> Watch {
     let mut watch =
         Watch::open(&mut node.host.borrow_mut(), &["flannel.1", "flannel-v6.1"], &["eth0"]).unwrap();
-    drain(&mut watch);
+    drain(node, &mut watch);
     watch
 }
 
-fn drain(watch: &mut Watch) {
+fn drain(node: &LabNode, watch: &mut Watch) {
+    node.settle();
     while watch.wait(Duration::from_millis(300), None).unwrap() != News::Quiet {}
 }
 
@@ -54,7 +55,7 @@ fn what_happens_to_our_things_is_told_and_what_happens_to_others_is_not() {
             News::Touched(what) => assert!(what.iter().any(|one| one == told), "{act}: {what:?}"),
             other => panic!("{act}: {other:?}"),
         }
-        drain(&mut watch);
+        drain(node, &mut watch);
     }
     for act in [
         "ip link add other type veth peer name far && ip link set other up && ip link set far up",
@@ -101,7 +102,7 @@ fn a_loop_of_waiting_and_comparing_heals_by_itself_and_comes_to_rest() {
         assert_eq!(node.routes(), whole, "{damage}");
         // The peers learn of a new hardware address.
         lab.build(&Vxlan::default());
-        drain(&mut watch);
+        drain(node, &mut watch);
         lab.assert_pairs_talk(1430, &[(1, 2), (1, 3)], &[true, false]);
     }
 }
@@ -111,7 +112,7 @@ fn a_node_without_an_uplink_hears_of_whatever_could_become_one() {
     let lab = Lab::new(1430);
     let node = lab.node(1);
     let mut watch = Watch::for_uplinks(&mut node.host.borrow_mut()).unwrap();
-    drain(&mut watch);
+    drain(node, &mut watch);
     for act in [
         "ip link add late0 type veth peer name late1",
         "ip address add 192.0.2.9/24 dev late0",
@@ -120,6 +121,6 @@ fn a_node_without_an_uplink_hears_of_whatever_could_become_one() {
     ] {
         node.node.sh(act);
         assert!(matches!(watch.wait(SOON, None).unwrap(), News::Touched(_)), "{act}");
-        drain(&mut watch);
+        drain(node, &mut watch);
     }
 }

@@ -1,10 +1,10 @@
 //! One network namespace as a place to work in: a socket for links and routes, one for the firewall when
 //! it is needed, and a way inside for the files under /proc/sys.
 
-use netlink::Socket;
+use netlink::{nft, Socket};
 
 use crate::netns::Netns;
-use crate::Result;
+use crate::{Error, Result};
 
 /// The sockets of one namespace. They stay in it wherever the thread goes.
 #[derive(Debug)]
@@ -36,6 +36,15 @@ impl Host {
         match &mut self.netfilter {
             Some(socket) => Ok(socket),
             None => unreachable!("it was opened above"),
+        }
+    }
+
+    /// The same for whoever takes something away. `None` where the kernel has no nf_tables: there is nothing in them then.
+    pub fn find_nft(&mut self) -> Result<Option<&mut Socket>> {
+        match self.nft() {
+            Err(Error::Netlink(error)) if error.is_unsupported() => Ok(None),
+            Err(error) => Err(error),
+            Ok(nft) => Ok(nft::is_supported(nft)?.then_some(nft)),
         }
     }
 

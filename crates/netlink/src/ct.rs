@@ -67,7 +67,11 @@ pub fn delete(socket: &mut Socket, filter: &Filter) -> Result<()> {
     match delete_at_once(socket, filter) {
         // Kernels before 6.8 delete by one whole tuple, or everything: read which there are.
         Err(error) if refused(&error) => match delete_one_by_one(socket, filter, true) {
-            Err(error) if refused(&error) => delete_one_by_one(socket, filter, false),
+            Err(error) if refused(&error) => match delete_one_by_one(socket, filter, false) {
+                // A kernel without nf_conntrack_netlink cannot be told; connections end by themselves.
+                Err(error) if refused(&error) => Ok(()),
+                other => other,
+            },
             other => other,
         },
         Err(error) if error.is_gone() => Ok(()),

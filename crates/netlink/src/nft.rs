@@ -132,6 +132,16 @@ pub fn generation(socket: &mut Socket) -> Result<u32> {
     socket.query(message, |frame| frame.attrs(HEADER).find(|a| a.kind == NFTA_GEN_ID)?.be32())
 }
 
+/// Whether the kernel has nf_tables at all.
+pub fn is_supported(socket: &mut Socket) -> Result<bool> {
+    match generation(socket) {
+        Ok(_) => Ok(true),
+        // What netfilter says to a question for a part that it does not have.
+        Err(error) if error.is_unsupported() || error.errno() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether a transaction [at a generation](Transaction::at_generation) failed because the rules have changed
 /// since.
 pub fn changed_meanwhile(error: &Error) -> bool {

@@ -91,7 +91,9 @@ impl Plugin for Firewall {
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let (kept, mut node) = (req.kept_owners()?, Host::here()?);
         // (Rules of Go's firewall name no network: they go with the DEL of their pod.)
-        forward::collect(node.nft()?, &req.network, &kept)?;
+        if let Some(nft) = node.find_nft()? {
+            forward::collect(nft, &req.network, &kept)?;
+        }
         Ok(())
     }
 
@@ -111,8 +113,9 @@ fn addresses(result: &Attachment) -> Vec<IpAddr> {
 
 /// Takes the pod out of our own rules, and out of those of a Go plugin.
 fn remove(req: &Request<'_>, node: &mut Host, known: Option<&[IpAddr]>) -> Result<()> {
-    let (owner, nft) = (req.owner(), node.nft()?);
-    match known {
+    let Some(nft) = node.find_nft()? else { return Ok(()) };
+    let owner = req.owner();
+    match known.filter(|addresses| !addresses.is_empty()) {
         Some(addresses) => forward::remove(nft, &owner, addresses)?,
         None => forward::remove_all(nft, &owner)?,
     };

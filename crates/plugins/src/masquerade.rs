@@ -31,7 +31,8 @@ pub fn add(req: &Request<'_>, node: &mut Host, nets: &[IpNet]) -> Result<()> {
 /// Takes it back, and what a Go plugin may have left for this container. Without a recorded result, or with one in
 /// which a later plugin of the chain dropped the pod's addresses, the pod's elements are looked for.
 pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
-    let (owner, nft) = (req.owner(), node.nft()?);
+    let Some(nft) = node.find_nft()? else { return Ok(()) };
+    let owner = req.owner();
     let addresses = req.prev.as_ref().map(|prev| hosts(&addresses_of(prev, &req.ifname)));
     match addresses.filter(|addresses| !addresses.is_empty()) {
         Some(addresses) => masquerade::remove(nft, &owner, &addresses)?,
@@ -69,7 +70,8 @@ pub fn inspect<'p>(req: &Request<'p>, node: &mut Host) -> Result<Vec<Finding<'p>
 /// Takes back what belongs to attachments that are not valid any more.
 pub fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let kept = req.kept_owners()?;
-    masquerade::collect(node.nft()?, &req.network, &kept)?;
-    legacy::collect_masquerades(node.nft()?, &req.network, &kept)?;
+    let Some(nft) = node.find_nft()? else { return Ok(()) };
+    masquerade::collect(nft, &req.network, &kept)?;
+    legacy::collect_masquerades(nft, &req.network, &kept)?;
     Ok(())
 }

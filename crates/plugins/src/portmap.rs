@@ -10,7 +10,7 @@ mod config;
 mod waiting;
 
 use cni::Attachment;
-use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use cni_plugin::{ledger, Command, Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
 use kernel::firewall::hostports::{self, PortMap, Snat};
 use kernel::firewall::legacy;
@@ -42,18 +42,18 @@ impl Plugin for Portmap {
         }
         let mut node = Host::here()?;
         let mut undo = Undo::new();
+        let waits = hostports::add(node.nft()?, &req.owner(), &maps, &conf.options)
+            .doing(|| "map the pod's ports".into())?;
+        undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node, Some(&conf)))));
+        // Not before the table is there, which keeps those out that come from elsewhere.
         if conf.options.snat != Snat::Off {
             open_loopback(&mut node, &maps)?;
         }
-        let nft = node.nft()?;
-        let waits =
-            hostports::add(nft, &req.owner(), &maps, &conf.options).doing(|| "map the pod's ports".into())?;
-        undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node, Some(&conf)))));
         if waits {
             waiting::enter(&req.owner())?;
         }
         // Datagrams of a flow that began before the map would go on to wherever they went.
-        hostports::forget_earlier_connections(nft, &maps)
+        hostports::forget_earlier_connections(node.nft()?, &maps)
             .doing(|| "forget connections to the mapped ports".into())?;
         undo.keep();
         detached::after_adding(&node);
@@ -79,10 +79,11 @@ impl Plugin for Portmap {
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let (kept, mut node) = (req.kept_owners()?, Host::here()?);
-        let nft = node.nft()?;
         let mut errors: Vec<Error> = Vec::new();
-        errors.extend(hostports::collect(nft, &req.network, &kept).err().map(Error::from));
-        errors.extend(legacy::collect_ports(nft, &req.network, &kept).err().map(Error::from));
+        if let Some(nft) = node.find_nft()? {
+            errors.extend(hostports::collect(nft, &req.network, &kept).err().map(Error::from));
+            errors.extend(legacy::collect_ports(nft, &req.network, &kept).err().map(Error::from));
+        }
         errors.extend(waiting::collect().err());
         Error::all(errors)
     }
@@ -114,7 +115,8 @@ fn loopback_knob(device: &str) -> String {
 /// which the kernel takes for a forgery unless route_localnet is on. (The port maps' table drops those that
 /// come from outside, which the kernel would have dropped else.)
 fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
-    let Some(device) = way_to_pod(node, maps)? else { return Ok(()) };
+    // Without a way to the pod, as to one on the wire of a node that has no other, there is nothing to open.
+    let Ok(Some(device)) = way_to_pod(node, maps) else { return Ok(()) };
     if device.route_localnet == Some(true) {
         return Ok(());
     }
@@ -124,9 +126,11 @@ fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
 
 /// Takes the pod's port maps away, ours and a Go plugin's.
 fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()> {
-    let (owner, nft) = (req.owner(), node.nft()?);
-    let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req));
-    match (&addresses, conf.filter(|conf| conf.ports_are_known)) {
+    let Some(nft) = node.find_nft()? else { return waiting::leave(req) };
+    let owner = req.owner();
+    // A later plugin of the chain may have dropped the pod's addresses.
+    let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req)).filter(|all| !all.is_empty());
+    match (&addresses, conf.filter(|conf| conf.ports_are_known && (conf.has_ports() || !had_ports(req)))) {
         (Some(addresses), Some(conf)) => {
             let maps = conf.maps(addresses);
             let removed = hostports::remove(nft, &owner, &maps, &conf.options)?;
@@ -144,6 +148,13 @@ fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()>
         legacy::remove_ports(nft, &owner)?;
     }
     waiting::leave(req)
+}
+
+/// Whether the pod was added with ports: a runtime that has lost its memory says that there are none.
+fn had_ports(req: &Request<'_>) -> bool {
+    let entries = ledger::find(&req.owner(), "portmap").into_iter().flat_map(|account| account.entries);
+    let added = entries.filter_map(|entry| Conf::read(&entry.request(Command::Del, req.registry).ok()?).ok());
+    added.into_iter().any(|conf| conf.has_ports())
 }
 
 fn remove_unknown(owner: &Owner, nft: &mut netlink::Socket) -> Result<()> {

@@ -205,7 +205,11 @@ pub fn all_rows() -> Vec<Row> {
             kind: "dhcp",
             plugins: vec![json!({"type": "bridge", "bridge": "lan0", "ipam": {"type": "dhcp"}})],
             failures: vec![
-                failure("no server answers", |node, _, _| drop(node.sh("ip link set s0 down"))),
+                failure("no server answers", |node, _, _| {
+                    // This one waits for as long as it may.
+                    serve_dhcp(node, "5s");
+                    node.sh("ip link set s0 down");
+                }),
                 failure("the pod has an interface of that name", taken_by_a_stranger),
             ],
         },
@@ -333,6 +337,15 @@ fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
     chain.add(node, &node.pod("holder"));
 }
 
+/// A daemon that waits for an answer for so long, in place of the one before. A zombie holds nothing any more.
+fn serve_dhcp(node: &Node, timeout: &str) {
+    let is_alive = "ps -o stat= -p $pid | grep -qv Z";
+    node.sh(&format!(
+        "for pid in $(cat /run/test/daemon 2>/dev/null); do kill $pid; while {is_alive}; do sleep 0.02; done; done"
+    ));
+    node.accompany(node.dhcp_daemon(&format!("--timeout {timeout} --pid-file /run/test/daemon")));
+}
+
 /// A machine with what a row needs: a device to lend, which is an end of a cable.
 pub fn node_for(row: &Row) -> Node {
     let node = node();
@@ -340,7 +353,7 @@ pub fn node_for(row: &Row) -> Node {
     if row.kind == "dhcp" {
         node.lan();
         node.accompany(node.dhcp_server("--dhcp-range=10.66.0.50,10.66.0.250,255.255.255.0,2m"));
-        node.accompany(node.dhcp_daemon("--timeout 5s"));
+        serve_dhcp(&node, "30s");
     }
     if row.kind == "host-device" {
         node.sh("ip link add lent0 type veth peer name lent1 && ip link set lent0 up");

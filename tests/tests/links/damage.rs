@@ -191,3 +191,25 @@ fn an_ipvlan_follows_its_masters_hardware_address() {
     chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
     assert!(node.pings(Some(&pod), "10.5.0.1"));
 }
+
+/// A later plugin of the chain may have set another MTU, and has said so in the result.
+#[test]
+fn check_is_content_with_the_mtu_that_a_later_plugin_has_set() {
+    for kind in kinds() {
+        let (node, _) = node_for(kind);
+        let (tuning, pod) = (json!({"type": "tuning", "mtu": 1300}), node.pod("blue"));
+        let chain = Chain::new(&ours(), "net", &[wanted(kind), tuning]);
+        let chain = Chain { version: "1.1.0".into(), ..chain };
+        let result = chain.add(&node, &pod);
+        assert_eq!(link(&node, &pod, "eth0")["mtu"], 1300, "{kind}");
+        chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{kind}: {}", said.stdout));
+        complain(
+            &node,
+            &pod,
+            &chain,
+            (&result, "ip -n blue link set eth0 mtu 1400", "has MTU 1400, not 1300"),
+        );
+        chain.del(&node, &pod, Some(&result));
+        assert!(!has(&node, &pod, "eth0"), "{kind}");
+    }
+}

@@ -141,9 +141,9 @@ fn the_pods_process_is_small_alone_and_holds_nothing_of_the_callers() {
     assert!(own <= 200, "{own} kB of its own");
     assert_eq!(world.ok("exec web -- sh -c 'echo $$; ls /sys/class/net'"), "2\neth0\nlo\n");
     // Its children that nobody waits for are reaped; a command's end is told; what runs in the pod ends with it.
-    world.ok("exec web -- sh -c '(sleep 0.1 &) ; true'");
-    std::thread::sleep(std::time::Duration::from_millis(400));
-    assert_eq!(world.ok("exec web -- sh -c 'ps axo stat= | grep -c Z || true'"), "0\n");
+    world.ok("exec web -- sh -c '(sleep 0.123 &) ; true'");
+    let (runs, is_dead) = ("ps axo args= | grep -q \"sleep 0[.]123\"", "ps axo stat= | grep -q Z");
+    world.ok(&format!("exec web -- timeout 20 sh -c 'while {runs} || {is_dead}; do sleep 0.05; done'"));
     assert_eq!(world.pod("exec web -- sh -c 'exit 7'").status, 7);
     assert_eq!(world.pod("exec web -- sh -c 'kill -KILL $$'").status, 137);
     world.ok("exec web -- sh -c 'setsid sleep 1234 > /dev/null 2>&1 &'");

@@ -18,8 +18,12 @@ use netlink::sys;
 use policy::{compile, Snapshot};
 use serde_json::{json, Value};
 
-/// Longer than any answer takes, on a busy machine, too; a denied connection is known by it.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Patience with an answer that should come, on a busy machine, too.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Patience with one that should not come: a denied connection is known by it.
+const IMPATIENCE: Duration = Duration::from_secs(3);
+/// A datagram may be lost: a question that should be answered is sent again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
 /// IPv6 addresses are good at once.
 const NO_DAD: &str = "sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0";
 
@@ -197,13 +201,23 @@ impl Place {
         }
     }
 
-    /// Asks both of the other's addresses; they must agree.
+    /// Asks both of the other's addresses, which should answer; they must agree.
     pub fn asks(&self, other: &Place, port: u16) -> Answer {
         self.asks_both(other, port, move |ip| ask_tcp(ip, port))
     }
 
+    /// The same where no answer should come.
+    pub fn asks_in_vain(&self, other: &Place, port: u16) -> Answer {
+        self.asks_both(other, port, move |ip| ask_tcp_in_vain(ip, port))
+    }
+
     pub fn asks_udp(&self, other: &Place, port: u16, size: usize) -> Answer {
         self.asks_both(other, port, move |ip| ask_udp(ip, port, size))
+    }
+
+    /// The same where no answer should come: one datagram to each address.
+    pub fn asks_udp_in_vain(&self, other: &Place, port: u16, size: usize) -> Answer {
+        self.asks_both(other, port, move |ip| ask_udp_for(IMPATIENCE, ip, port, size))
     }
 
     /// At the same time: silence takes long enough.
@@ -246,6 +260,10 @@ pub fn ask_tcp(ip: &str, port: u16) -> Answer {
     ask_tcp_for(PATIENCE, ip, port)
 }
 
+pub fn ask_tcp_in_vain(ip: &str, port: u16) -> Answer {
+    ask_tcp_for(IMPATIENCE, ip, port)
+}
+
 pub fn ask_tcp_for(patience: Duration, ip: &str, port: u16) -> Answer {
     match TcpStream::connect_timeout(&address(ip, port), patience) {
         Ok(_) => Answer::Yes,
@@ -256,24 +274,33 @@ pub fn ask_tcp_for(patience: Duration, ip: &str, port: u16) -> Answer {
 }
 
 fn ask_udp(ip: &str, port: u16, size: usize) -> Answer {
-    ask_udp_for(PATIENCE, ip, port, size)
+    ask_udp_times(PATIENCE.as_secs() / AGAIN.as_secs(), AGAIN, ip, port, size)
 }
 
+/// One datagram.
 pub fn ask_udp_for(patience: Duration, ip: &str, port: u16, size: usize) -> Answer {
+    ask_udp_times(1, patience, ip, port, size)
+}
+
+/// Sends up to so many datagrams, and waits for an answer after each.
+fn ask_udp_times(times: u64, patience: Duration, ip: &str, port: u16, size: usize) -> Answer {
     let any = if ip.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
     let socket = UdpSocket::bind(any).expect("a socket");
     socket.connect(address(ip, port)).expect("a destination");
     socket.set_read_timeout(Some(patience)).expect("a timeout");
-    socket.send(&vec![7; size]).expect("sent");
-    match socket.recv(&mut [0; 65536]) {
-        Ok(length) => {
-            assert_eq!(length, size);
-            Answer::Yes
+    for _ in 0..times {
+        // A refusal of the last one may be told when the next is sent.
+        match socket.send(&vec![7; size]).and_then(|_| socket.recv(&mut [0; 65536])) {
+            Ok(length) => {
+                assert_eq!(length, size);
+                return Answer::Yes;
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("a datagram to {ip} {port}: {error}"),
         }
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Answer::Refused,
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Answer::Silence,
-        Err(error) => panic!("a datagram to {ip} {port}: {error}"),
     }
+    Answer::Silence
 }
 
 /// A pod of the API.

@@ -134,6 +134,16 @@ impl Lab {
 }
 
 impl LabNode {
+    /// Waits until the kernel has given every device that is up an address of its own: it does so a moment later.
+    #[allow(dead_code)] // Not every suite watches.
+    pub fn settle(&self) {
+        let own = "ip -6 -o address show dev $device scope link | grep fe80 | grep -qv tentative";
+        let is_up = "ip -o link show dev $device 2>/dev/null | grep -q \"[<,]UP[,>]\"";
+        let waits = format!("while {is_up} && ! {own}; do sleep 0.02; done");
+        self.node
+            .sh(&format!("timeout 20 sh -c 'for device in flannel.1 flannel-v6.1 eth0; do {waits}; done'"));
+    }
+
     fn new(router: &Node, number: u8, lan: u8, pod_mtu: u32) -> LabNode {
         let node = Node::new();
         node.sh(NO_DAD);

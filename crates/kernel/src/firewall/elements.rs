@@ -14,6 +14,9 @@ const ATTEMPTS: usize = 100;
 /// How many elements are looked at and deleted together.
 const AT_ONCE: usize = 64;
 
+/// What there is to say where nothing can be added.
+const NO_NF_TABLES: &str = "this kernel has no nf_tables (CONFIG_NF_TABLES), or cannot load their module";
+
 /// An element that should be in a set.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
@@ -67,7 +70,11 @@ impl Plan<'_> {
     pub fn carry_out(&self, nft: &mut Socket) -> Result<()> {
         let mut found = vec![Found::Missing; self.entries.len()];
         // A transaction that fails costs the kernel a grace period: look first whether there is what it needs.
-        let mut stage = if self.is_prepared(nft)? { 0 } else { self.skeletons.len() };
+        let is_prepared = match self.is_prepared(nft) {
+            Err(_) if !nft::is_supported(nft)? => return Err(Error::Other(NO_NF_TABLES.into())),
+            known => known?,
+        };
+        let mut stage = if is_prepared { 0 } else { self.skeletons.len() };
         let mut last_error = None;
         for _ in 0..ATTEMPTS {
             let change = self.change(stage, &found);

@@ -47,11 +47,15 @@ pub(super) fn keep_address(conf: &Conf, node: &mut Host, before: Link) -> Result
     if before.accept_ra.is_some_and(|accepted| accepted != 0) {
         sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", before.name), "0")?;
     }
-    if now.mac != before.mac {
-        let doing = format!("keep the hardware address of bridge {}", before.name);
-        node.route.request(link::change(before.index, doing).bytes(link::attribute::ADDRESS, &before.mac))?;
+    if now.mac == before.mac {
+        return Ok(before);
     }
-    Ok(before)
+    // One whose last port has gone has an address of zeros, which nobody can have.
+    let has_one = before.mac.iter().any(|byte| *byte != 0);
+    let kept = if has_one { before } else { now };
+    let doing = format!("keep the hardware address of bridge {}", kept.name);
+    node.route.request(link::change(kept.index, doing).bytes(link::attribute::ADDRESS, &kept.mac))?;
+    Ok(kept)
 }
 
 /// Whose a leg is. No network has a colon in its name, so no GC takes this cable for a pod's.

@@ -96,12 +96,16 @@ pub(super) fn guard<'a>(
 /// Takes the guard away.
 pub(super) fn unguard(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let owner = req.owner();
-    spoof::remove(node.nft()?, &owner, &kernel::veth::host_name(&owner))?;
+    if let Some(nft) = node.find_nft()? {
+        spoof::remove(nft, &owner, &kernel::veth::host_name(&owner))?;
+    }
     Ok(())
 }
 
 /// Takes the guards of attachments away that are not valid any more.
 pub(super) fn collect_guards(req: &Request<'_>, node: &mut Host) -> Result<()> {
-    spoof::collect(node.nft()?, &req.network, &req.kept_owners()?)?;
+    if let Some(nft) = node.find_nft()? {
+        spoof::collect(nft, &req.network, &req.kept_owners()?)?;
+    }
     Ok(())
 }

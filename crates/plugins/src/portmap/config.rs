@@ -64,6 +64,11 @@ impl Conf {
         Ok(Conf { options, ports: ports(req)?, ports_are_known })
     }
 
+    /// Whether there are ports to be mapped.
+    pub fn has_ports(&self) -> bool {
+        !self.ports.is_empty()
+    }
+
     /// The maps to a pod that has these addresses.
     pub fn maps(&self, addresses: &[IpNet]) -> Vec<PortMap> {
         let map = |port: &Port, pod: IpNet| PortMap {

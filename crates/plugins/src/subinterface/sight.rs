@@ -3,7 +3,6 @@
 use cni::{Attachment, Interface};
 use cni_plugin::{Finding, Request, Result};
 use kernel::child::Driver;
-use kernel::rt::link::{self, attribute};
 use kernel::{Host, Link, Undo};
 
 use super::{Master, Subinterface};
@@ -25,7 +24,10 @@ pub(super) fn inspect<'p>(req: &Request<'p>, wanted: &Subinterface) -> Result<Ve
     }
     findings.extend(master(wanted, &mut pod, &link)?);
     findings.extend(mode(req, wanted.driver, &link));
-    findings.extend(mtu(req, wanted.mtu, &link));
+    // Without one in the config it is the master's, and follows it.
+    if wanted.mtu != 0 {
+        findings.extend(inspection::mtu(req, (&link, None), wanted.mtu));
+    }
     findings.extend(inspection::pod_interface(&as_recorded(req, wanted.driver), &mut pod)?);
     Ok(findings)
 }
@@ -93,13 +95,4 @@ fn mode<'p>(req: &Request<'p>, wanted: Driver, link: &Link) -> Option<Finding<'p
         true => finding.mended_by(inspection::change(req, wanted.change(link))),
         false => finding,
     })
-}
-
-fn mtu<'p>(req: &Request<'p>, wanted: u32, link: &Link) -> Option<Finding<'p>> {
-    if wanted == 0 || wanted == link.mtu {
-        return None;
-    }
-    let text = format!("interface {} has MTU {}, not {wanted}", link.name, link.mtu);
-    let message = link::change(link.index, format!("set MTU of {} to {wanted}", link.name));
-    Some(Finding::new(text).mended_by(inspection::change(req, message.u32(attribute::MTU, wanted))))
 }
