@@ -38,6 +38,10 @@ pub use owner::Owner;
 
 use crate::{Host, Result};
 
+/// What there is to say where nothing can be added.
+pub(crate) const NO_NF_TABLES: &str =
+    "this kernel has no nf_tables (CONFIG_NF_TABLES), or cannot load their module";
+
 /// Deletes the tables of a living node that nobody needs. Those of host ports keep packets from elsewhere out of its loopback, which a
 /// device is open for since the first port was mapped: they stay as long as one is.
 pub fn drop_unneeded_tables(node: &mut Host) -> Result<usize> {

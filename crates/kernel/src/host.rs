@@ -3,6 +3,7 @@
 
 use netlink::{nft, Socket};
 
+use crate::firewall::NO_NF_TABLES;
 use crate::netns::Netns;
 use crate::{Error, Result};
 
@@ -30,6 +31,13 @@ impl Host {
 
     /// The socket for nf_tables and connection tracking, opened at its first use.
     pub fn nft(&mut self) -> Result<&mut Socket> {
+        self.open_nft().map_err(|error| match error {
+            Error::Netlink(error) if error.is_unsupported() => Error::Other(NO_NF_TABLES.into()),
+            other => other,
+        })
+    }
+
+    fn open_nft(&mut self) -> Result<&mut Socket> {
         if self.netfilter.is_none() {
             self.netfilter = Some(self.run(Socket::netfilter)??);
         }
@@ -41,7 +49,7 @@ impl Host {
 
     /// The same for whoever takes something away. `None` where the kernel has no nf_tables: there is nothing in them then.
     pub fn find_nft(&mut self) -> Result<Option<&mut Socket>> {
-        match self.nft() {
+        match self.open_nft() {
             Err(Error::Netlink(error)) if error.is_unsupported() => Ok(None),
             Err(error) => Err(error),
             Ok(nft) => Ok(nft::is_supported(nft)?.then_some(nft)),

@@ -39,10 +39,6 @@ fn v6(name: &'static str, keys: Value, subnets: &[&str]) -> Case {
 const OTHER_ADDRESS: &str =
     "ip link add br0 type bridge; ip address add 10.9.0.1/16 dev br0; ip link set br0 up";
 
-/// Then its hardware address is one of zeros.
-const LEFT: &str = "ip link add br0 type bridge; ip link set br0 up; ip link add x0 type veth peer name x1
-    ip link set x0 master br0; ip link delete x0";
-
 pub fn cases() -> Vec<Case> {
     let routed = |routes: Value| json!({"type": "host-local", "subnet": V4, "routes": routes});
     let routes = routed(json!([{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.1.0.9"}]));
@@ -68,8 +64,6 @@ pub fn cases() -> Vec<Case> {
         v4("hairpin", json!({"isGateway": true, "hairpinMode": true})),
         v4("promiscuous", json!({"isGateway": true, "promiscMode": true})),
         v4("a bridge that is there", json!({"isGateway": true})).after(made),
-        // With one pod, from whose cable the bridge has its address then.
-        v4("a bridge that has lost all its ports", json!({"isGateway": true})).pods(1).after(LEFT),
         v4("a bridge that is there, no gateway", json!({}))
             .after(made)
             .agrees(&[HARDWARE])

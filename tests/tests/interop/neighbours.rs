@@ -66,3 +66,24 @@ fn neighbours_are_told_where_nobody_can_be_asked_what_they_remember() {
     network(&ours(), 9, json!({"isGateway": false})).add(&node, &pod);
     assert!(is_announced(&node, &pod));
 }
+
+/// A bridge that is not ours has the hardware address of one of its ports, and zeros without any: no gateway could have that. (Go's fails.)
+#[test]
+fn a_bridge_that_has_lost_all_its_ports_is_a_gateway_again_and_stays_the_same() {
+    let node = Node::new();
+    node.sh("ip link add br0 type bridge && ip link set br0 up && ip link add x0 type veth peer name x1
+        ip link set x0 master br0 && ip link delete x0");
+    let address = || node.json("ip -j link show br0")[0]["address"].clone();
+    assert_eq!(address(), "00:00:00:00:00:00");
+    let chain = |host: u8| network(&ours(), host, json!({}));
+    let (one, other) = (node.pod("one"), node.pod("other"));
+    let result = chain(8).add(&node, &one);
+    let mac = address();
+    assert_ne!(mac, "00:00:00:00:00:00");
+    assert!(node.pings(Some(&one), "10.1.0.1"));
+    chain(8).check(&node, &one, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
+    chain(9).add(&node, &other);
+    chain(8).del(&node, &one, Some(&result));
+    assert_eq!(address(), mac);
+    assert!(node.pings(Some(&other), "10.1.0.1"));
+}

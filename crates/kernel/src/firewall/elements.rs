@@ -7,15 +7,13 @@ use netlink::nft::{self, Element, Table, Transaction, Value};
 use netlink::Socket;
 
 use super::owner::Owner;
+use super::NO_NF_TABLES;
 use crate::{Error, Result};
 
 /// How often a change is tried again because somebody else changed the same thing at the same time.
 const ATTEMPTS: usize = 100;
 /// How many elements are looked at and deleted together.
 const AT_ONCE: usize = 64;
-
-/// What there is to say where nothing can be added.
-const NO_NF_TABLES: &str = "this kernel has no nf_tables (CONFIG_NF_TABLES), or cannot load their module";
 
 /// An element that should be in a set.
 #[derive(Clone, Debug)]
