@@ -20,6 +20,8 @@ const BUSY_PAUSES: [u64; 6] = [10, 20, 50, 100, 300, 1000];
 const ETXTBSY: i32 = 26;
 /// What a pipe takes without a reader.
 const PIPE: usize = 64 * 1024;
+/// What any takes.
+const LARGEST_PIPE: usize = 1 << 20;
 /// How much is read of one at a time.
 const BUFFER: usize = 16 * 1024;
 /// Who says more than this will never end.
@@ -135,12 +137,14 @@ impl Execution<'_> {
                 // behind may hold them open for ever, and talk on: that one is not waited for.
                 rounds_since_end += usize::from(ready[2]);
                 let is_silent = !spoke || (out.is_none() && err.is_none());
-                if ready[2] && (is_silent || rounds_since_end > PIPE / BUFFER) {
+                if ready[2] && (is_silent || rounds_since_end > LARGEST_PIPE / BUFFER) {
                     return Ok((stdout, stderr, stop.map(|(_, how)| how.to_string())));
                 }
                 if stdout.len().max(stderr.len()) > LONGEST_ANSWER {
                     let text =
                         format!("it has printed more than {} MiB, and was killed", LONGEST_ANSWER >> 20);
+                    // Now: somebody may still be feeding it.
+                    let _ = child.kill();
                     return Err(io::Error::other(text));
                 }
                 if ready[2] || end.is_none_or(|end| Instant::now() < end) {

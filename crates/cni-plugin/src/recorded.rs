@@ -49,34 +49,38 @@ pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     let mut errors = Vec::new();
     // Whoever calls this plugin knows of ADDs that its own ledger does not have.
     let mut busy = req.busy.clone();
-    let judged = ledger::of_network(&req.network, plugin.name());
-    for account in &judged {
+    // What is left of the accounts when those that are nobody's are gone.
+    let mut left = Vec::new();
+    for account in ledger::of_network(&req.network, plugin.name()) {
         let Some(entry) = account.entries.first() else {
             // Killed before it could write a word, and so before it did anything; or about to write.
             errors.extend(account.hold().and_then(|held| held.map_or(Ok(()), ledger::Held::close)).err());
             continue;
         };
-        if valid.contains(&entry.container, &entry.ifname) {
-            continue;
-        }
+        let is_valid = valid.contains(&entry.container, &entry.ifname);
         match account.busy {
+            _ if is_valid => {}
             true => busy.push((entry.container.clone(), entry.ifname.clone())),
-            false => errors.extend(withdraw_unless_changed(plugin, account, req.registry).err()),
+            false => match withdraw_unless_changed(plugin, &account, req.registry) {
+                Ok(()) => continue,
+                Err(error) => errors.push(error),
+            },
         }
+        left.push(account);
     }
-    busy.extend(came_since(&judged, ledger::of_network(&req.network, plugin.name())));
+    busy.extend(came_since(&left, ledger::of_network(&req.network, plugin.name())));
     errors.extend(plugin.gc(&Request { busy, ..req.clone() }).err());
     Error::all(errors)
 }
 
-/// Whom the accounts tell of now that are none of those that were judged, or not as they were then: all that may have taken a while.
+/// Whom the accounts tell of now that are not among those that were left, or not as they were then: all that may have taken a while.
 fn came_since(
-    judged: &[ledger::Account],
+    left: &[ledger::Account],
     now: Vec<ledger::Account>,
 ) -> impl Iterator<Item = (String, String)> + '_ {
-    let judged: HashMap<_, _> = judged.iter().map(|account| (&account.file, &account.entries)).collect();
+    let left: HashMap<_, _> = left.iter().map(|account| (&account.file, &account.entries)).collect();
     let new = now.into_iter().filter(move |account| {
-        account.busy || judged.get(&account.file).is_none_or(|entries| **entries != account.entries)
+        account.busy || left.get(&account.file).is_none_or(|entries| **entries != account.entries)
     });
     new.filter_map(|account| account.entries.into_iter().next()).map(|entry| (entry.container, entry.ifname))
 }

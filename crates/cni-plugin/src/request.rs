@@ -152,7 +152,9 @@ impl<'p> Request<'p> {
             netns: Some(&source.netns).filter(|netns| !netns.is_empty()).map(PathBuf::from),
             args: match command {
                 Command::Add | Command::Check => Args::parse(&source.args)?,
-                _ => Args::parse_readable(&source.args),
+                Command::Del | Command::Gc => Args::parse_readable(&source.args),
+                // They concern no container.
+                _ => Args::default(),
             },
             path: std::env::split_paths(&source.path).filter(|path| !path.as_os_str().is_empty()).collect(),
             network,

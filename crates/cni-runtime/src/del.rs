@@ -40,14 +40,14 @@ impl Runtime<'_> {
     }
 
     /// Detaches what a record tells of, by the config that it was attached with: the network may have lost a
-    /// plugin since, and nobody else would tell that one. If such a one is not to be found any more, by the config of today. What
-    /// fails otherwise may succeed next time, and is remembered until then.
+    /// plugin since, and nobody else would tell that one. If such a one is not installed any more, by the config of today. What
+    /// fails otherwise may succeed next time.
     pub(crate) fn withdraw(&self, list: &NetworkList, record: &Record) -> Result<()> {
         let identity = record.identity()?;
         match record.network_list() {
             Ok(old) if old.bytes != list.bytes => {
-                let is_missing = |plugin| self.step(&old, plugin, Command::Del).is_err();
-                self.del(&old, &identity).or_else(|first| match old.plugins.iter().any(is_missing) {
+                let is_missing = || old.plugins.iter().any(|plugin| !self.can_delete(&old, plugin));
+                self.del(&old, &identity).or_else(|first| match is_missing() {
                     true => self.del(list, &identity).map_err(|second| Error::Several(vec![second, first])),
                     false => Err(first),
                 })

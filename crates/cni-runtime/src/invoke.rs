@@ -54,6 +54,15 @@ impl<'p> Runtime<'p> {
         Ok(Step { config, place: place.map_err(failed(list, &config.kind, verb))? })
     }
 
+    /// Whether a plugin of the list is installed, and the one that it has its addresses from.
+    pub(crate) fn can_delete(&self, list: &NetworkList, config: &PluginConfig) -> bool {
+        let is_there = |kind: &String| {
+            exec::find(kind, &self.path_of(&config.kind)).is_ok()
+                || self.registry.in_place_of_missing(kind, Command::Del).is_some()
+        };
+        self.step(list, config, Command::Del).is_ok() && config.ipam.as_ref().is_none_or(is_there)
+    }
+
     /// Finds every plugin of the list, so that a missing one is noticed before another has made anything.
     pub(crate) fn chain<'l>(&self, list: &'l NetworkList, verb: Command) -> Result<Vec<Step<'l, 'p>>> {
         if list.plugins.is_empty() {

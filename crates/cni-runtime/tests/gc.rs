@@ -143,6 +143,21 @@ fn if_a_plugin_of_the_old_config_is_gone_the_new_one_does() {
     assert!(bench.records().is_empty());
 }
 
+/// It is called by the plugin, which is still there, and fails without it.
+#[test]
+fn if_an_ipam_plugin_of_the_old_config_is_gone_the_new_one_does() {
+    let bench = Bench::new(&["a", "ipam"]);
+    let with_ipam =
+        json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a", "ipam": {"type": "ipam"}}]});
+    let with_ipam = cni::NetworkList::parse(with_ipam.to_string().as_bytes()).unwrap();
+    bench.runtime().add(&with_ipam, &pod()).unwrap();
+    let calls = r#"if grep -q ipam "$at.stdin" && [ ! -e "${0%/*}/ipam" ]; then exit 1; fi"#;
+    bench.does("a", "DEL", calls);
+    fs::remove_file(bench.plugin("ipam")).unwrap();
+    assert_eq!(bench.runtime().gc(&list("1.0.0", &["a"]), &[]).done().unwrap().len(), 1);
+    assert!(bench.records().is_empty());
+}
+
 #[test]
 fn other_networks_are_left_alone() {
     let bench = Bench::new(&["a"]);

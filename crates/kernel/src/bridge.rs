@@ -55,7 +55,7 @@ impl Bridge<'_> {
 
     /// The hardware address that a bridge of this name has here, until the next boot. One that was deleted by
     /// hand comes back with the same, whoever makes it again, and its neighbours need not notice.
-    fn mac(&self, host: &Host) -> Result<Mac> {
+    pub fn mac(&self, host: &Host) -> Result<Mac> {
         let place = match host.netns() {
             Some(netns) => netns.identity()?,
             None => Netns::current()?.identity()?,

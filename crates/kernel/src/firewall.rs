@@ -44,23 +44,26 @@ pub(crate) const NO_NF_TABLES: &str =
 
 /// Deletes the tables of a living node that nobody needs. Those of host ports keep packets from elsewhere out of its loopback, which a
 /// device is open for since the first port was mapped: they stay as long as one is.
-pub fn drop_unneeded_tables(node: &mut Host) -> Result<usize> {
+pub fn drop_unneeded_tables() -> Result<usize> {
+    let (mut node, mut links) = (Host::here()?, Host::here()?);
     let is_open = |link: &Link| link.route_localnet == Some(true);
-    let is_guarded = link::list(&mut node.route)?.iter().any(is_open);
-    drop_empty(node.nft()?, |table| !(is_guarded && hostports::is_table(table)))
+    drop_empty(node.nft()?, |table| {
+        Ok(!hostports::is_table(table) || !link::list(&mut links.route)?.iter().any(is_open))
+    })
 }
 
 /// Deletes the tables of this module that hold no element any more; says how many. A table that anybody is
 /// changing at this moment stays for the next time.
 pub fn drop_empty_tables(nft: &mut Socket) -> Result<usize> {
-    drop_empty(nft, |_| true)
+    drop_empty(nft, |_| Ok(true))
 }
 
-fn drop_empty(nft: &mut Socket, may_go: impl Fn(&Table) -> bool) -> Result<usize> {
+fn drop_empty(nft: &mut Socket, mut may_go: impl FnMut(&Table) -> Result<bool>) -> Result<usize> {
     let mut dropped = 0;
-    for table in nft::list_tables(nft, None)?.iter().filter(|table| is_ours(table) && may_go(table)) {
+    for table in nft::list_tables(nft, None)?.iter().filter(|table| is_ours(table)) {
         let mut change = Transaction::at_generation(nft::generation(nft)?);
-        if !is_empty(nft, table)? {
+        // Whoever comes from here on changes the generation first.
+        if !is_empty(nft, table)? || !may_go(table)? {
             continue;
         }
         change.delete_table(table);

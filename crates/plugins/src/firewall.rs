@@ -12,7 +12,7 @@ mod firewalld;
 use std::net::IpAddr;
 
 use cni::{Attachment, Version};
-use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use cni_plugin::{ledger, Command, Context, Error, Finding, Plugin, Request, Result};
 use kernel::firewall::forward::{self, Policy, Rules};
 use kernel::firewall::legacy;
 use kernel::{detached, Host, Undo};
@@ -115,7 +115,9 @@ fn addresses(result: &Attachment) -> Vec<IpAddr> {
 fn remove(req: &Request<'_>, node: &mut Host, known: Option<&[IpAddr]>) -> Result<()> {
     let Some(nft) = node.find_nft()? else { return Ok(()) };
     let owner = req.owner();
-    match known.filter(|addresses| !addresses.is_empty()) {
+    match known {
+        // A later plugin of the chain may have dropped the pod's addresses.
+        Some([]) => forward::remove(nft, &owner, &addresses_at_add(req))?,
         Some(addresses) => forward::remove(nft, &owner, addresses)?,
         None => forward::remove_all(nft, &owner)?,
     };
@@ -123,6 +125,12 @@ fn remove(req: &Request<'_>, node: &mut Host, known: Option<&[IpAddr]>) -> Resul
         legacy::remove_passes(nft, known.unwrap_or_default())?;
     }
     Ok(())
+}
+
+fn addresses_at_add(req: &Request<'_>) -> Vec<IpAddr> {
+    let entries = ledger::find(&req.owner(), "firewall").into_iter().flat_map(|account| account.entries);
+    let results = entries.filter_map(|entry| entry.request(Command::Del, req.registry).ok()?.prev);
+    results.flat_map(|result| addresses(&result)).collect()
 }
 
 /// Keeps the bridge apart as the config says, for a pod whose packets firewalld lets pass.

@@ -103,7 +103,7 @@ fn pod_addresses(result: &Attachment, req: &Request<'_>) -> Vec<IpNet> {
 /// The device by which the node reaches the pod, of the family that knows no loopback off the wire.
 fn way_to_pod(node: &mut Host, maps: &[PortMap]) -> Result<Option<Link>> {
     let Some(map) = maps.iter().find(|map| map.pod.addr().is_ipv4()) else { return Ok(None) };
-    let index = route::lookup(&mut node.route, map.pod.addr())?;
+    let Some(index) = route::find(&mut node.route, map.pod.addr())? else { return Ok(None) };
     Ok(Some(link::by_index(&mut node.route, index)?))
 }
 
@@ -116,7 +116,7 @@ fn loopback_knob(device: &str) -> String {
 /// come from outside, which the kernel would have dropped else.)
 fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
     // Without a way to the pod, as to one on the wire of a node that has no other, there is nothing to open.
-    let Ok(Some(device)) = way_to_pod(node, maps) else { return Ok(()) };
+    let Some(device) = way_to_pod(node, maps)? else { return Ok(()) };
     if device.route_localnet == Some(true) {
         return Ok(());
     }
@@ -130,8 +130,9 @@ fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()>
     let owner = req.owner();
     // A later plugin of the chain may have dropped the pod's addresses.
     let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req)).filter(|all| !all.is_empty());
-    match (&addresses, conf.filter(|conf| conf.ports_are_known && (conf.has_ports() || !had_ports(req)))) {
-        (Some(addresses), Some(conf)) => {
+    match (&addresses, conf.filter(|conf| conf.ports_are_known)) {
+        (_, Some(conf)) if !conf.has_ports() && !had_ports(req) => {}
+        (Some(addresses), Some(conf)) if conf.has_ports() => {
             let maps = conf.maps(addresses);
             let removed = hostports::remove(nft, &owner, &maps, &conf.options)?;
             // A client that goes on sending must find the port's next owner, or nobody.
@@ -141,7 +142,7 @@ fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()>
                 remove_unknown(&owner, nft)?;
             }
         }
-        // Without a record of what was mapped: whatever has this owner.
+        // Without knowing what was mapped: whatever has this owner.
         _ => remove_unknown(&owner, nft)?,
     }
     if !req.signed_only {

@@ -186,7 +186,7 @@ fn report(verb: &str, key: &str, swept: &[Swept]) -> Answer {
 
 /// Tables of ours that hold nothing any more. Plugins leave them, because another pod may be about to use them.
 fn drop_tables() {
-    let dropped = kernel::Host::here().and_then(|mut host| kernel::firewall::drop_unneeded_tables(&mut host));
+    let dropped = kernel::firewall::drop_unneeded_tables();
     // An empty table does no harm: it is not worth an error.
     let _ = dropped;
 }

@@ -226,6 +226,21 @@ pub fn lookup(route: &mut Socket, ip: IpAddr) -> Result<u32> {
         .query(message, |frame| frame.attrs(12).find(|attr| attr.kind == RTA_OIF).and_then(|attr| attr.u32()))
 }
 
+/// The same, or `None` where there is no route, or one that leads nowhere.
+pub fn find(route: &mut Socket, ip: IpAddr) -> Result<Option<u32>> {
+    match lookup(route, ip) {
+        Err(error)
+            if matches!(
+                error.errno(),
+                Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL)
+            ) =>
+        {
+            Ok(None)
+        }
+        found => found.map(Some),
+    }
+}
+
 /// The way that a packet to `ip` would take: link, gateway, preferred source.
 pub fn towards(route: &mut Socket, ip: IpAddr) -> Result<Route> {
     let full = if ip.is_ipv4() { 32 } else { 128 };

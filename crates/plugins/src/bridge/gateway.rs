@@ -50,9 +50,12 @@ pub(super) fn keep_address(conf: &Conf, node: &mut Host, before: Link) -> Result
     if now.mac == before.mac {
         return Ok(before);
     }
-    // One whose last port has gone has an address of zeros, which nobody can have.
-    let has_one = before.mac.iter().any(|byte| *byte != 0);
-    let kept = if has_one { before } else { now };
+    // One whose last port has gone has an address of zeros, which nobody can have: it gets the one that it would have of ours.
+    let mac = match before.mac.iter().any(|byte| *byte != 0) {
+        true => before.mac.clone(),
+        false => conf.bridge().mac(node)?.0.to_vec(),
+    };
+    let kept = Link { mac, ..before };
     let doing = format!("keep the hardware address of bridge {}", kept.name);
     node.route.request(link::change(kept.index, doing).bytes(link::attribute::ADDRESS, &kept.mac))?;
     Ok(kept)
