@@ -150,22 +150,21 @@ impl Execution<'_> {
                 if ready[2] || end.is_none_or(|end| Instant::now() < end) {
                     continue;
                 }
-                stop = Some(match stop {
-                    None => {
-                        let _ = sys::terminate(child.id());
-                        (Instant::now() + GRACE, "did not end before its deadline and was stopped")
-                    }
-                    Some(_) => {
-                        child.kill()?;
-                        (
-                            Instant::now() + GRACE,
-                            "did not end before its deadline, nor when asked to, and was killed",
-                        )
-                    }
-                });
+                let how = end_it(child, stop.is_some())?;
+                stop = Some((Instant::now() + GRACE, how));
             }
         })
     }
+}
+
+/// Asks a plugin whose time is up to end, or if it was asked before, kills it. Says so in words.
+fn end_it(child: &mut Child, was_asked: bool) -> io::Result<&'static str> {
+    if was_asked {
+        child.kill()?;
+        return Ok("did not end before its deadline, nor when asked to, and was killed");
+    }
+    let _ = sys::terminate(child.id());
+    Ok("did not end before its deadline and was stopped")
 }
 
 /// Reads what is there; at its end the pipe is dropped.

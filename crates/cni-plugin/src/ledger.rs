@@ -283,6 +283,12 @@ pub fn find(owner: &Owner, plugin: &str) -> Option<Account> {
     Account::read(path(Path::new(FOLDER), owner, plugin)).ok()
 }
 
+/// The requests that an attachment was added with, oldest first, as those of a DEL.
+pub fn requests<'p>(owner: &Owner, plugin: &str, registry: Registry<'p>) -> Vec<Request<'p>> {
+    let entries = find(owner, plugin).into_iter().flat_map(|account| account.entries);
+    entries.filter_map(|entry| entry.request(Command::Del, registry).ok()).collect()
+}
+
 /// Takes away what is written of `owner` and `plugin`, if anything is.
 pub(crate) fn close(owner: &Owner, plugin: &str) -> Result<()> {
     remove(&path(Path::new(FOLDER), owner, plugin))

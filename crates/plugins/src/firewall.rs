@@ -12,7 +12,7 @@ mod firewalld;
 use std::net::IpAddr;
 
 use cni::{Attachment, Version};
-use cni_plugin::{ledger, Command, Context, Error, Finding, Plugin, Request, Result};
+use cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
 use kernel::firewall::forward::{self, Policy, Rules};
 use kernel::firewall::legacy;
 use kernel::{detached, Host, Undo};
@@ -128,9 +128,8 @@ fn remove(req: &Request<'_>, node: &mut Host, known: Option<&[IpAddr]>) -> Resul
 }
 
 fn addresses_at_add(req: &Request<'_>) -> Vec<IpAddr> {
-    let entries = ledger::find(&req.owner(), "firewall").into_iter().flat_map(|account| account.entries);
-    let results = entries.filter_map(|entry| entry.request(Command::Del, req.registry).ok()?.prev);
-    results.flat_map(|result| addresses(&result)).collect()
+    let added = ledger::requests(&req.owner(), "firewall", req.registry);
+    added.iter().filter_map(|added| added.prev.as_ref()).flat_map(addresses).collect()
 }
 
 /// Keeps the bridge apart as the config says, for a pod whose packets firewalld lets pass.

@@ -10,7 +10,7 @@ mod config;
 mod waiting;
 
 use cni::Attachment;
-use cni_plugin::{ledger, Command, Context, Error, Finding, Plugin, Request, Result};
+use cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
 use kernel::firewall::hostports::{self, PortMap, Snat};
 use kernel::firewall::legacy;
@@ -153,9 +153,8 @@ fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()>
 
 /// Whether the pod was added with ports: a runtime that has lost its memory says that there are none.
 fn had_ports(req: &Request<'_>) -> bool {
-    let entries = ledger::find(&req.owner(), "portmap").into_iter().flat_map(|account| account.entries);
-    let added = entries.filter_map(|entry| Conf::read(&entry.request(Command::Del, req.registry).ok()?).ok());
-    added.into_iter().any(|conf| conf.has_ports())
+    let added = ledger::requests(&req.owner(), "portmap", req.registry);
+    added.iter().any(|added| Conf::read(added).is_ok_and(|conf| conf.has_ports()))
 }
 
 fn remove_unknown(owner: &Owner, nft: &mut netlink::Socket) -> Result<()> {

@@ -228,15 +228,9 @@ pub fn lookup(route: &mut Socket, ip: IpAddr) -> Result<u32> {
 
 /// The same, or `None` where there is no route, or one that leads nowhere.
 pub fn find(route: &mut Socket, ip: IpAddr) -> Result<Option<u32>> {
+    let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
     match lookup(route, ip) {
-        Err(error)
-            if matches!(
-                error.errno(),
-                Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL)
-            ) =>
-        {
-            Ok(None)
-        }
+        Err(error) if error.errno().is_some_and(|errno| nowhere.contains(&errno)) => Ok(None),
         found => found.map(Some),
     }
 }
