@@ -4,6 +4,7 @@
 //! is called right here: a process less.
 
 use std::ffi::OsString;
+use std::time::{Duration, Instant};
 
 use cni::{json, Attachment};
 use serde_json::Value;
@@ -11,6 +12,9 @@ use serde_json::Value;
 use crate::dispatch::call;
 use crate::exec::{self, Execution};
 use crate::{Command, Context, Finding, Plugin, Request, Result};
+
+/// How long a plugin may take to give back what it gave, when the caller's own time may be up.
+const UNDO_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The IPAM plugin that the config names, if it names one.
 pub fn ipam<'v>(req: &'v Request<'_>) -> Option<&'v str> {
@@ -132,7 +136,7 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
     }
     let file = found?;
     let path = std::env::join_paths(&req.path).unwrap_or_default();
-    let env: Vec<(&'static str, OsString)> = vec![
+    let cni: [(&'static str, OsString); 6] = [
         ("CNI_COMMAND", command.as_str().into()),
         ("CNI_CONTAINERID", req.container.clone().into()),
         ("CNI_NETNS", req.netns.clone().unwrap_or_default().into()),
@@ -144,7 +148,13 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
         Command::Gc if !req.busy.is_empty() => with_all_valid(req)?.to_string(),
         _ => req.config.to_string(),
     };
-    let output = Execution { file: &file, env, stdin: stdin.as_bytes(), deadline: None }.run()?;
+    let trace = req.trace.iter().map(|(name, value)| (*name, value.into()));
+    let env = cni.into_iter().chain(trace).collect();
+    let deadline = match (req.command, command) {
+        (Command::Add, Command::Del) => req.deadline.map(|_| Instant::now() + UNDO_PATIENCE),
+        _ => req.deadline,
+    };
+    let output = Execution { file: &file, env, stdin: stdin.as_bytes(), deadline }.run()?;
     if command != Command::Add || output.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }

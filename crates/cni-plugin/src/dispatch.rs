@@ -121,6 +121,7 @@ fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, ve
         netns: env("CNI_NETNS"),
         args: env("CNI_ARGS"),
         path: env("CNI_PATH"),
+        ..Source::default()
     };
     let own_allowed = matches!(env("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
     let mut stdin = Vec::new();

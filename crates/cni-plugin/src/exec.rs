@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use cni::{code, json};
 use netlink::sys;
 
+use crate::stop::Stop;
 use crate::Result;
 
-/// How long a plugin that was told to stop may clean up.
-const GRACE: Duration = Duration::from_secs(5);
 /// A program that is being written cannot be executed (ETXTBSY). It is tried again after these pauses.
 const BUSY_PAUSES: [u64; 6] = [10, 20, 50, 100, 300, 1000];
 const ETXTBSY: i32 = 26;
@@ -101,7 +100,7 @@ impl Execution<'_> {
     }
 
     /// Feeds it and listens to it until it ends. The last of the three says so if it had to be stopped.
-    fn converse(&self, child: &mut Child) -> io::Result<(Vec<u8>, Vec<u8>, Option<String>)> {
+    fn converse(&self, child: &mut Child) -> io::Result<(Vec<u8>, Vec<u8>, Option<&'static str>)> {
         let exit = sys::process_descriptor(child.id())?;
         let mut stdin = child.stdin.take();
         let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
@@ -114,10 +113,10 @@ impl Execution<'_> {
                 true => feed(),
                 false => drop(scope.spawn(feed)),
             }
-            let mut stop: Option<(Instant, &str)> = None;
+            let mut stop: Option<Stop> = None;
             let mut rounds_since_end = 0;
             loop {
-                let end = stop.map(|(at, _)| at).or(self.deadline);
+                let end = stop.as_ref().map(|stop| stop.until).or(self.deadline);
                 let left = end
                     .map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
                 let fds: Vec<_> =
@@ -138,7 +137,7 @@ impl Execution<'_> {
                 rounds_since_end += usize::from(ready[2]);
                 let is_silent = !spoke || (out.is_none() && err.is_none());
                 if ready[2] && (is_silent || rounds_since_end > LARGEST_PIPE / BUFFER) {
-                    return Ok((stdout, stderr, stop.map(|(_, how)| how.to_string())));
+                    return Ok((stdout, stderr, stop.map(Stop::finish)));
                 }
                 if stdout.len().max(stderr.len()) > LONGEST_ANSWER {
                     let text =
@@ -150,21 +149,10 @@ impl Execution<'_> {
                 if ready[2] || end.is_none_or(|end| Instant::now() < end) {
                     continue;
                 }
-                let how = end_it(child, stop.is_some())?;
-                stop = Some((Instant::now() + GRACE, how));
+                stop = Some(stop.map_or_else(|| Stop::ask(child.id()), |stop| Ok(stop.kill()))?);
             }
         })
     }
-}
-
-/// Asks a plugin whose time is up to end, or if it was asked before, kills it. Says so in words.
-fn end_it(child: &mut Child, was_asked: bool) -> io::Result<&'static str> {
-    if was_asked {
-        child.kill()?;
-        return Ok("did not end before its deadline, nor when asked to, and was killed");
-    }
-    let _ = sys::terminate(child.id());
-    Ok("did not end before its deadline and was stopped")
 }
 
 /// Reads what is there; at its end the pipe is dropped.

@@ -81,6 +81,7 @@ impl Entry {
             netns: self.netns.clone(),
             args: self.args.clone(),
             path: self.path.clone(),
+            ..Source::default()
         };
         let mut req = Request::new(command, &source, self.config.clone(), registry)?;
         if command != Command::Add {

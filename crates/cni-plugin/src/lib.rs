@@ -46,6 +46,7 @@ pub mod readiness;
 mod recorded;
 mod registry;
 mod request;
+mod stop;
 pub mod stopwatch;
 
 pub use dispatch::{main, run, Verbatim};

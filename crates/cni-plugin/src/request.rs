@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use cni::{json, Args, Attachment, ContainerId, IfName, NetworkName, Version};
 use kernel::{Host, Netns, Owner};
@@ -77,6 +78,10 @@ pub struct Request<'p> {
     pub signed_only: bool,
     /// The plugins of this program that called one another until this request came: each gets its caller's.
     pub callers: Vec<&'static str>,
+    /// When the patience of a runtime in the same process ends: programs that are executed for it are stopped then.
+    pub deadline: Option<Instant>,
+    /// What such a runtime tells them by variables of their environment: the trace that they are part of.
+    pub trace: Vec<(&'static str, String)>,
 }
 
 /// The attachments that a GC must leave alone.
@@ -108,6 +113,10 @@ pub struct Source {
     pub args: String,
     /// `CNI_PATH`.
     pub path: String,
+    /// See [`Request::deadline`].
+    pub deadline: Option<Instant>,
+    /// See [`Request::trace`].
+    pub trace: Vec<(&'static str, String)>,
 }
 
 impl<'p> Request<'p> {
@@ -165,6 +174,8 @@ impl<'p> Request<'p> {
             busy: Vec::new(),
             signed_only: false,
             callers: Vec::new(),
+            deadline: source.deadline,
+            trace: source.trace.clone(),
         })
     }
 

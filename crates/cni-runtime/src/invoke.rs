@@ -142,7 +142,14 @@ impl<'p> Runtime<'p> {
         let kind = json::get(&call.config, "type").and_then(Value::as_str).unwrap_or_default();
         let path = self.path_of(kind);
         let folders: Vec<_> = path.iter().map(|folder| folder.to_string_lossy()).collect();
-        Source { container, ifname, netns, args, path: folders.join(":") }
+        let trace = [
+            ("TRACEPARENT", &self.trace.parent),
+            ("TRACESTATE", &self.trace.state),
+            ("BAGGAGE", &self.trace.baggage),
+        ];
+        let given = trace.into_iter().filter(|(_, value)| !value.is_empty());
+        let trace = given.map(|(name, value)| (name, value.clone())).collect();
+        Source { container, ifname, netns, args, path: folders.join(":"), deadline: call.deadline, trace }
     }
 
     fn environment(&self, call: &Call<'_>) -> Vec<(&'static str, OsString)> {
@@ -155,13 +162,7 @@ impl<'p> Runtime<'p> {
             ("CNI_ARGS", source.args),
             ("CNI_PATH", source.path),
         ];
-        let trace = [
-            ("TRACEPARENT", self.trace.parent.clone()),
-            ("TRACESTATE", self.trace.state.clone()),
-            ("BAGGAGE", self.trace.baggage.clone()),
-        ];
-        let given = trace.into_iter().filter(|(_, value)| !value.is_empty());
-        cni.into_iter().chain(given).map(|(name, value)| (name, value.into())).collect()
+        cni.into_iter().chain(source.trace).map(|(name, value)| (name, value.into())).collect()
     }
 }
 

@@ -68,7 +68,8 @@ impl<'p> Runtime<'p> {
 
     /// How long ADD, CHECK, STATUS and VERSION may take in all, and each plugin of DEL, GC and of taking back a
     /// failed ADD: those go on past a slow plugin. A plugin that takes longer is asked to stop (SIGTERM), so that
-    /// it can clean up, and killed five seconds later. Plugins that are called in this process are not timed.
+    /// it can clean up, and killed five seconds later; so is whomever it has called. Plugins that are called in this
+    /// process are not timed, but the programs that they call are.
     pub fn timeout(self, timeout: Duration) -> Self {
         Runtime { timeout: Some(timeout), ..self }
     }

@@ -211,6 +211,27 @@ fn a_plugin_that_will_not_stop_is_killed() {
     assert!(started.elapsed() < Duration::from_secs(60));
 }
 
+/// An IPAM plugin, say, that would take an address when nobody is left to give it back.
+#[test]
+fn whomever_a_slow_plugin_has_called_is_stopped_with_it() {
+    let bench = Bench::new(&["a"]);
+    let calls = r#"(trap '' TERM; sh -c 'echo $PPID' > "$log/called"; while :; do sleep 0.05; done) & wait"#;
+    bench.does("a", "ADD", calls);
+    let error = bench.runtime().timeout(DEADLINE).add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
+    assert!(error.to_string().contains("did not end before its deadline and was stopped"), "{error}");
+    let called = fs::read_to_string(bench.root.join("log/called")).unwrap();
+    // Whoever has ended is there until the machine's first process has taken note.
+    let is_at_work = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", called.trim())).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    while is_at_work() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!is_at_work(), "process {called}");
+}
+
 #[test]
 fn a_daemon_that_a_plugin_leaves_behind_is_not_waited_for() {
     let bench = Bench::new(&["a"]);

@@ -6,10 +6,11 @@ mod bench;
 
 use std::fs;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use bench::{list, pod, Bench};
 use cni::{addr, code, Attachment, Ip};
-use cni_plugin::{Command, Finding, Plugin, Registry, Request, Result};
+use cni_plugin::{delegate, Command, Finding, Plugin, Registry, Request, Result};
 
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// The tests share `CALLS`.
@@ -82,7 +83,34 @@ impl Plugin for Ours {
     }
 }
 
-const PLUGINS: &[&dyn Plugin] = &[&Ours];
+/// Has its addresses from somebody else.
+struct Asks;
+
+impl Plugin for Asks {
+    fn name(&self) -> &'static str {
+        "asks"
+    }
+    fn about(&self) -> &'static str {
+        "asks: an address of theirs"
+    }
+    fn add(&self, req: &Request<'_>) -> Result<Attachment> {
+        delegate::add(req, "theirs")
+    }
+    fn del(&self, req: &Request<'_>) -> Result<()> {
+        delegate::del(req, "theirs")
+    }
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
+        delegate::inspect(req, "theirs")
+    }
+    fn gc(&self, req: &Request<'_>) -> Result<()> {
+        delegate::gc(req, "theirs")
+    }
+    fn status(&self, req: &Request<'_>) -> Result<()> {
+        delegate::status(req, "theirs")
+    }
+}
+
+const PLUGINS: &[&dyn Plugin] = &[&Ours, &Asks];
 
 /// A file that nobody could execute, with our build id in it.
 fn bench() -> Bench {
@@ -90,7 +118,9 @@ fn bench() -> Bench {
     let mut program = b"\x7fELF".to_vec();
     program.extend(2_u32.to_ne_bytes());
     program.extend(b"\x03\0\0\0GNU\0\xab\xcd");
-    fs::write(bench.plugin("ours"), program).unwrap();
+    for kind in ["ours", "asks"] {
+        fs::write(bench.plugin(kind), &program).unwrap();
+    }
     bench.says("theirs", "ADD", r#"{"cniVersion": "1.1.0", "ips": [{"address": "10.9.0.9/16"}]}"#);
     bench
 }
@@ -143,6 +173,25 @@ fn a_panic_is_a_failure_and_is_taken_back() {
     assert!(error.to_string().contains("the plugin panicked"), "{error}");
     assert_eq!(std::mem::take(&mut *CALLS.lock().unwrap()), ["ADD panic 1", "DEL panic 1"]);
     assert_eq!(bench.calls(), ["ADD theirs panic", "DEL theirs panic"]);
+    assert!(bench.records().is_empty());
+}
+
+/// What the runtime says to programs that it executes itself holds for those that its plugins execute, too.
+#[test]
+fn a_program_that_ours_asks_is_told_of_the_trace_and_stopped_at_the_deadline() {
+    let bench = bench();
+    let trace = cni_runtime::Trace { parent: "00-4bf9-00f0-01".into(), ..Default::default() };
+    let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd")).trace(trace);
+    let list = list("1.1.0", &["asks"]);
+    runtime.add(&list, &pod()).unwrap();
+    assert_eq!(bench.env("theirs", "ADD", "TRACEPARENT"), "00-4bf9-00f0-01");
+    runtime.del(&list, &pod()).unwrap();
+    bench.does("theirs", "ADD", "while :; do sleep 0.05; done").calls();
+    let error = runtime.timeout(Duration::from_secs(10)).add(&list, &pod()).unwrap_err();
+    assert!(error.to_string().contains("theirs did not end before its deadline and was stopped"), "{error}");
+    assert_eq!(error.code(), code::TRY_AGAIN);
+    // It gives back what it may have given, though time is up; and then the whole ADD is taken back.
+    assert_eq!(bench.calls(), ["ADD theirs pod1", "DEL theirs pod1", "DEL theirs pod1"]);
     assert!(bench.records().is_empty());
 }
 

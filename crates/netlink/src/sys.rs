@@ -258,16 +258,6 @@ pub fn process_descriptor(process: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Asks a process to end (SIGTERM): it may clean up first.
-pub fn terminate(process: u32) -> io::Result<()> {
-    let process = i32::try_from(process).map_err(io::Error::other)?;
-    if process <= 1 {
-        return Err(io::Error::from_raw_os_error(libc::EPERM));
-    }
-    // SAFETY: kill(2) takes numbers only; the number is one process, never a group or all.
-    check(unsafe { libc::kill(process, libc::SIGTERM) }.into()).map(drop)
-}
-
 /// A program that is to be started in namespaces of its own, as the first process of a pod.
 #[derive(Debug)]
 pub struct Birth<'a> {
