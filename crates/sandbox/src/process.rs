@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 /// How long a pod's process may take to end by itself. It does nothing but wait for the word.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the kernel may take to end it, and whatever else runs in the pod.
-const LAST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the kernel may take to end it, and whatever else runs in the pod: those that were started from outside end when the machine's first
+/// process has taken note of them, which on some machines looks every few seconds.
+const LAST_PATIENCE: Duration = Duration::from_secs(60);
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const ESRCH: i32 = 3;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -14,6 +15,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{json, Value};
 use tokio::runtime::Runtime;
+
+/// How long a server may be away, or too busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What service accounts are asked about: what they need, and what nobody should have.
 const KINDS: &[(&str, &str)] = &[
@@ -62,14 +66,28 @@ impl Kube {
         Kube { netns, client, runtime }
     }
 
-    fn ask<T>(&self, question: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    fn ask_once<T>(&self, question: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
         self.netns.run(|| self.runtime.block_on(question)).expect("the namespace")
+    }
+
+    /// A server that has just come back, or has no time, is asked again; what it says of the question itself is its answer.
+    fn ask<T, A: Future<Output = kube::Result<T>>>(&self, question: impl Fn() -> A) -> kube::Result<T> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.ask_once(question()) {
+                Err(kube::Error::Api(said)) if (400..500).contains(&said.code) && said.code != 429 => {
+                    return Err(kube::Error::Api(said))
+                }
+                Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(200)),
+                answer => return answer,
+            }
+        }
     }
 
     /// Whether the server serves, and has written down who may do what.
     pub fn is_up(&self) -> bool {
         let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"});
-        self.ask(self.kind(&binding).get("system:kube-scheduler")).is_ok()
+        self.ask_once(self.kind(&binding).get("system:kube-scheduler")).is_ok()
     }
 
     /// The kind that an object says it is, in its namespace or in none.
@@ -89,7 +107,8 @@ impl Kube {
         for object in objects {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let params = PatchParams::apply("test").force();
-            self.ask(self.kind(object).patch(name, &params, &Patch::Apply(object)))
+            let (kind, change) = (self.kind(object), Patch::Apply(object));
+            self.ask(|| kind.patch(name, &params, &change))
                 .map_err(|error| format!("{}: {error}", crate::manifest::title(object)))?;
         }
         Ok(())
@@ -106,7 +125,8 @@ impl Kube {
     pub fn delete(&self, objects: &[Value]) {
         for object in objects.iter().rev() {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            self.ask(self.kind(object).delete(name, &DeleteParams::background()))
+            let (kind, how) = (self.kind(object), DeleteParams::background());
+            self.ask(|| kind.delete(name, &how))
                 .unwrap_or_else(|error| panic!("delete {}: {error}", crate::manifest::title(object)));
         }
     }
@@ -114,15 +134,15 @@ impl Kube {
     /// An object as it is now; none if it is not there.
     pub fn find(&self, object: &Value) -> Option<Value> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let found =
-            self.ask(self.kind(object).get_opt(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let kind = self.kind(object);
+        let found = self.ask(|| kind.get_opt(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         found.map(|found| serde_json::to_value(found).expect("JSON"))
     }
 
     /// A Node object, if kubelet has made it.
     pub fn node(&self, name: &str) -> Option<Node> {
-        self.ask(Api::all(self.client.clone()).get_opt(name))
-            .unwrap_or_else(|error| panic!("node {name}: {error}"))
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        self.ask(|| nodes.get_opt(name)).unwrap_or_else(|error| panic!("node {name}: {error}"))
     }
 
     /// A condition of a node: its status, reason and message. None if the node or the condition is not there.
@@ -147,14 +167,15 @@ impl Kube {
     pub fn cordon(&self, node: &str, is_closed: bool) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let change = Patch::Merge(json!({"spec": {"unschedulable": is_closed}}));
-        self.ask(nodes.patch(node, &PatchParams::default(), &change))
-            .unwrap_or_else(|error| panic!("{node}: {error}"));
+        let params = PatchParams::default();
+        self.ask(|| nodes.patch(node, &params, &change)).unwrap_or_else(|error| panic!("{node}: {error}"));
     }
 
     /// The pods of a namespace with this label, such as `app=web`.
     pub fn pods(&self, namespace: &str, label: &str) -> Vec<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let found = self.ask(pods.list(&ListParams::default().labels(label)));
+        let wanted = ListParams::default().labels(label);
+        let found = self.ask(|| pods.list(&wanted));
         found.unwrap_or_else(|error| panic!("pods with {label}: {error}")).items
     }
 
@@ -172,7 +193,8 @@ impl Kube {
             },
         }))
         .expect("a review");
-        let answer = self.ask(Api::all(self.client.clone()).create(&PostParams::default(), &review));
+        let (reviews, params) = (Api::all(self.client.clone()), PostParams::default());
+        let answer = self.ask(|| reviews.create(&params, &review));
         answer
             .unwrap_or_else(|error| panic!("may {account} {verb} {kind}: {error}"))
             .status
@@ -190,7 +212,8 @@ impl Kube {
     /// All objects of a kind that has no namespaces.
     pub fn list(&self, version: &str, kind: &str) -> Vec<Value> {
         let api = self.kind(&json!({"apiVersion": version, "kind": kind}));
-        let found = self.ask(api.list(&ListParams::default()));
+        let all = ListParams::default();
+        let found = self.ask(|| api.list(&all));
         let found = found.unwrap_or_else(|error| panic!("list {kind}: {error}"));
         found.items.into_iter().map(|object| serde_json::to_value(object).expect("JSON")).collect()
     }
@@ -198,7 +221,7 @@ impl Kube {
     /// Asks a pod to go elsewhere, as a drain does.
     pub fn evict(&self, namespace: &str, pod: &str) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        self.ask(pods.evict(pod, &EvictParams::default()))
-            .unwrap_or_else(|error| panic!("evict {pod}: {error}"));
+        let how = EvictParams::default();
+        self.ask(|| pods.evict(pod, &how)).unwrap_or_else(|error| panic!("evict {pod}: {error}"));
     }
 }

@@ -87,7 +87,23 @@ impl Flow {
     }
 }
 
+/// How often a flow is measured before it is believed that a limit is wrong: the machine may have had no time for who sends, or who receives.
+const MEASUREMENTS: usize = 5;
+
 impl Stage {
+    /// Which share of a limit of `rate` bits a second gets through, with a small burst or none. Fails unless it is about all of it: a part is
+    /// headers.
+    #[track_caller]
+    pub fn assert_limited(&self, rate: u64, from: &Pod, to: &Pod, address: &str) {
+        let measured = |_| self.flow(from, to, address).share_of(rate);
+        let mut shares: Vec<f64> = Vec::new();
+        let is_kept = (0..MEASUREMENTS).map(measured).any(|share| {
+            shares.push(share);
+            (0.5..1.1).contains(&share)
+        });
+        assert!(is_kept, "from {} to {address}: {shares:?} of {rate} bits a second", from.name);
+    }
+
     /// Sends over TCP from one namespace to another, at `address`, as fast as it goes. For a limit with a small burst, or none.
     pub fn flow(&self, from: &Pod, to: &Pod, address: &str) -> Flow {
         self.measure(["0", "0", "200000"], from, to, address)

@@ -18,6 +18,8 @@ apt-get -qq update
 apt-get -qq download containerd
 dpkg-deb -x containerd_*.deb tree
 # Whether it starts at all on this, older, Debian.
-tree/usr/bin/containerd --version
+version=$(tree/usr/bin/containerd --version)
+# What these tests know of it is true of this series.
+case $version in *" 2."*) ;; *) echo "it is not of version 2: $version" >&2; exit 1 ;; esac
 # Somebody else may have been faster.
 mv -T tree "$1" 2>/dev/null || [ -e "$1/usr/bin/containerd" ]

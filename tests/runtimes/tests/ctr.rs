@@ -134,10 +134,8 @@ fn a_container_has_a_port_and_limits(plugins: Plugins) {
         assert_eq!(containerd.page(&outside, &format!("{address}:8080")), "web", "from outside, {address}");
     }
     for (family, world) in [(0, "192.0.2.2"), (1, "2001:db8:2::2")] {
-        let received = containerd.flow(&outside, &web, &addresses[family]).share_of(40_000_000);
-        let sent = containerd.flow(&web, &outside, world).share_of(16_000_000);
-        assert!((0.5..1.1).contains(&received), "received {received} of the limit");
-        assert!((0.5..1.1).contains(&sent), "sent {sent} of the limit");
+        containerd.assert_limited(40_000_000, &outside, &web, &addresses[family]);
+        containerd.assert_limited(16_000_000, &web, &outside, world);
     }
     end(&containerd, &["web"]);
     // GC knows what Go's plugins left in the tables, and not what their bandwidth did.

@@ -208,7 +208,7 @@ fn conf(backend: Value) -> Value {
 
 /// A question to whatever program the node has.
 fn asked(path: &str) -> String {
-    format!("python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/{path}', timeout=5).read().decode())\" 2>/dev/null")
+    format!("python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/{path}', timeout=60).read().decode())\" 2>/dev/null")
 }
 
 fn goes_there_and_back(mut cluster: Migration) {

@@ -6,7 +6,7 @@ use super::laboratory::{lab, text, Laboratory};
 
 /// On an idle machine. Another one may be busy: then one try of these must make it.
 const PROMISE: f64 = 2.0;
-const TRIES: usize = 12;
+const TRIES: usize = 40;
 
 /// Faults that cut no path, not even that of the node itself.
 const HARMLESS: &[&str] = &["kill-agent", "flush-rules", "stop-store", "duplicate-range", "foreign-config"];

@@ -92,15 +92,18 @@ fn the_end_of_a_tunnel_that_was_released_meanwhile_is_not_believed_in() {
         [end] => ipam(&lab, &format!("show --ip {end}")).contains("vxlan-tunnel-addr-n2"),
         _ => false,
     };
-    assert!(is_its_own());
+    let wait = || {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_its_own() {
+            assert!(Instant::now() < deadline, "{} is nobody's: {}", ends(), ipam(&lab, "show --blocks"));
+        }
+    };
+    wait();
     assert!(lab.run(&["break", "kill-agent", "n2"]).status.success());
     ipam(&lab, "release --handle vxlan-tunnel-addr-n2");
     assert!(!is_its_own());
     assert!(lab.run(&["heal"]).status.success());
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_its_own() {
-        assert!(Instant::now() < deadline, "{} is nobody's: {}", ends(), ipam(&lab, "show --blocks"));
-    }
+    wait();
     lab.assert_model_holds(2, 2, 2);
 }
 

@@ -57,11 +57,8 @@ fn limits_are_kept(plugins: Plugins) {
     let limits = json!({"ingressRate": 40_000_000, "ingressBurst": 400_000, "egressRate": 16_000_000, "egressBurst": 160_000});
     let web = docker.try_attach("web", &["--capability", &format!("bandwidth={limits}")]).expect("a network");
     for (family, world) in [(0, "192.0.2.2"), (1, "2001:db8:2::2")] {
-        let received = docker.flow(&outside, &web.pod, &web.addresses[family]).share_of(40_000_000);
-        let sent = docker.flow(&web.pod, &outside, world).share_of(16_000_000);
-        println!("received {received:.2}, sent {sent:.2} of what is allowed");
-        assert!((0.5..1.1).contains(&received), "received {received} of the limit");
-        assert!((0.5..1.1).contains(&sent), "sent {sent} of the limit");
+        docker.assert_limited(40_000_000, &outside, &web.pod, &web.addresses[family]);
+        docker.assert_limited(16_000_000, &web.pod, &outside, world);
     }
     docker.remove("web");
     docker.assert_nothing_left(&before);
