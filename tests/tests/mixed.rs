@@ -330,3 +330,50 @@ fn an_address_that_cannot_be_read_is_given_back() {
     assert!(said.stdout.contains("read the result of plugin foreign"), "{}", said.stdout);
     assert_eq!(node.sh("cat /run/test/deleted").trim(), "pod.none");
 }
+
+/// An IPAM plugin that gives a container the same address again would give it to others, if the second ADD took it back.
+#[test]
+fn a_second_add_of_a_running_pod_does_not_give_its_address_away() {
+    let node = Node::new();
+    let (bridge, pod) = (foreign(&node), node.pod("pod5"));
+    let with_gateway = FOREIGN.replace("/24\\\"}", "/24\\\", \\\"gateway\\\": \\\"10.1.0.1\\\"}");
+    assert_ne!(with_gateway, FOREIGN);
+    node.write("/run/test/bin/foreign", &with_gateway);
+    let ptp = json!({"type": "ptp", "ipam": {"type": "foreign"}});
+    for chain in [Chain { plugins: vec![ptp], name: "cables".into(), ..bridge.clone() }, bridge] {
+        let result = chain.add(&node, &pod);
+        let said = chain.try_add(&node, &pod).expect_err("it is attached");
+        assert!(said.stdout.contains("already exists"), "{}", said.stdout);
+        assert!(!node.can("test -s /run/test/deleted"), "{}", node.sh("cat /run/test/deleted"));
+        chain.del(&node, &pod, Some(&result));
+        node.sh("rm /run/test/deleted");
+    }
+}
+
+/// After a reboot a record tells of what is gone; a namespace may have its name again.
+#[test]
+fn an_add_that_fails_leaves_nothing_though_a_record_says_that_the_pod_is_attached() {
+    let node = Node::new();
+    network(
+        &node,
+        &json!([{"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": pool()},
+            {"type": "portmap", "capabilities": {"portMappings": true}}]),
+    );
+    for name in ["one", "other"] {
+        node.pod(name);
+    }
+    runtime(&node, &ours(), "add", "other --container other --publish 8080:80");
+    let before = node.leftovers();
+    runtime(&node, &ours(), "add", "one --container one");
+    node.sh("rm -r /run/podwire/ledger/pods/one:*; ip netns delete one; ip netns add one");
+    let line = format!(
+        "{} cni add pods one --container one --publish 8080:80 --conf-dir /run/test/net.d --plugin-dir {}",
+        podwire(),
+        ours()
+    );
+    let refused = node.output(&line.split(' ').collect::<Vec<_>>(), &[]);
+    assert!(refused.stderr.contains("host port 8080/tcp is taken"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("attached already"), "{}", refused.stderr);
+    node.sh("ip -n one link show eth0 && exit 1; ip netns delete one");
+    assert_same(&before, &node.leftovers(), "after the ADD that failed");
+}

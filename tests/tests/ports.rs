@@ -157,6 +157,59 @@ fn a_del_without_the_ports_or_the_addresses_of_the_add_frees_them_all_the_same()
     result["ips"] = json!([]);
     chain.del(&node, &pod, Some(&result));
     assert!(!node.sh(PORT).contains("8080"));
+    // Nor with a part of them.
+    let (one, other) =
+        (json!({"hostPort": 8080, "containerPort": 80}), json!({"hostPort": 8081, "containerPort": 81}));
+    let result = forgetful(json!([one, other])).add(&node, &pod);
+    assert!(node.sh(PORT).contains("8081"));
+    forgetful(json!([one])).del(&node, &pod, Some(&result));
+    assert!(!node.sh(PORT).contains("808"), "{}", node.sh(PORT));
+}
+
+/// A routed pod is alone in its network. A set and a chain for each such network would never go, and cost every connection.
+#[test]
+fn pods_that_are_alone_in_their_networks_have_their_rules_in_common() {
+    let node = Node::new();
+    let outside = node.neighbour("outside", "192.0.2", "2001:db8:a");
+    let store = "/var/lib/podwire/ipam.db";
+    for (name, cidr) in [("v4", "10.244.0.0/24"), ("v6", "fd44::/112")] {
+        node.sh(&format!("{} ipam pool {name} {cidr} --store {store}", podwire()));
+    }
+    let chain = |n: u16| {
+        let ipam = json!({"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "true"});
+        let routed = json!({"type": "calico", "datastore_type": "sqlite", "nodename": "node1", "ipam": ipam});
+        let ports = json!([{"hostPort": 8000 + n, "containerPort": 80}]);
+        let portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": ports}});
+        Chain::new(&ours(), "net", &[routed, portmap])
+    };
+    let rules = || node.sh("nft list ruleset | grep -v -e elements -e comment -e '^$' | grep -c .");
+    let one = node.pod("one");
+    let first = chain(5).add(&node, &one);
+    let after_one = rules();
+    let others: Vec<_> = (6..9)
+        .map(|n| {
+            let pod = node.pod(&format!("pod{n}"));
+            let result = chain(n).add(&node, &pod);
+            (n, pod, result)
+        })
+        .collect();
+    {
+        let _listens = node.listen(Some(&one), "tcp/80");
+        for host in ["192.0.2.1", "2001:db8:a::1"] {
+            let client = host.strip_suffix('1').map(|net| format!("one {net}2")).unwrap();
+            assert_eq!(node.ask(Some(&outside), host, "tcp/8005"), client);
+            assert!(node.ask(Some(&one), host, "tcp/8005").starts_with("one "), "itself, by {host}");
+            assert!(node.ask(Some(&others[0].1), host, "tcp/8005").starts_with("one "), "another, by {host}");
+        }
+        assert!(node.ask(None, "127.0.0.1", "tcp/8005").starts_with("one "), "the node's loopback");
+    }
+    chain(5).check(&node, &one, &first).unwrap_or_else(|said| panic!("{}", said.stdout));
+    assert_eq!(rules(), after_one, "{}", node.sh("nft list ruleset"));
+    chain(5).del(&node, &one, Some(&first));
+    for (n, pod, result) in &others {
+        chain(*n).del(&node, pod, Some(result));
+    }
+    assert!(!node.sh("nft list ruleset").contains("comment \"net/"), "{}", node.sh("nft list ruleset"));
 }
 
 /// The device that led to the pod is open for the loopback's addresses from then on.

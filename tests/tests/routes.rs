@@ -1,6 +1,6 @@
 //! The attributes of a route that spec 1.1 knows are applied, not only printed.
 
-use podwire_tests::{ours, Chain, Node};
+use podwire_tests::{ours, Chain, Invocation, Node, GO};
 use serde_json::json;
 
 #[test]
@@ -43,5 +43,32 @@ fn mtu_advmss_priority_and_table_of_a_route_reach_the_kernel() {
 
         assert!(chain.check(&node, &pod, &result).is_ok(), "{kind}: CHECK finds routes in any table");
         chain.del(&node, &pod, Some(&result));
+    }
+}
+
+/// Of several networks with a route to the same destination, the one that the pod came to last has its packets.
+#[test]
+fn a_pod_in_two_networks_leaves_by_the_same_one_as_with_go() {
+    for kind in ["bridge", "ptp"] {
+        let ways = [GO, &ours()].map(|path| {
+            let node = Node::new();
+            let pod = node.pod("pod");
+            for n in [1, 2] {
+                let pool = json!({"type": "host-local", "subnet": format!("10.{n}.0.0/24"), "dataDir": "/run/test/pool",
+                    "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16"}]});
+                let plugin = json!({"type": kind, "bridge": format!("br{n}"), "isGateway": true, "ipam": pool});
+                let config = Chain::new(path, &format!("net{n}"), &[plugin]).config(0);
+                Invocation::new(&node, path, "ADD", &pod, &config)
+                    .env("CNI_IFNAME", &format!("eth{n}"))
+                    .run()
+                    .result();
+            }
+            ["203.0.113.1", "192.168.1.1"].map(|to| {
+                let way = &node.json(&format!("ip -n pod -j route get {to}"))[0];
+                (way["dev"].clone(), way["gateway"].clone())
+            })
+        });
+        assert_eq!(ways[0], ways[1], "{kind}");
+        assert_eq!(ways[0][0].0, "eth2", "{kind}");
     }
 }

@@ -25,9 +25,8 @@ pub fn ask<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::
 
 /// The same, but who asks does something else until it wants to hear the answer.
 pub fn begin<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::Result<Asked<Q::Answer>> {
-    let stream = UnixStream::connect(socket)?;
+    let stream = netlink::sys::connect_local(socket, patience)?;
     stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
     send(&stream, question)?;
     Ok(Asked { stream, answer: PhantomData })
 }
@@ -114,6 +113,18 @@ mod tests {
 
     fn owner() -> Owner {
         Owner { network: "lan".into(), container: "c1".into(), ifname: "eth0".into() }
+    }
+
+    /// Whoever hangs up stays in the queue of one who does not answer, until it is full; the next one would wait for ever.
+    #[test]
+    fn a_daemon_that_takes_no_call_is_waited_for_no_longer_than_wished() {
+        let path = std::env::temp_dir().join(format!("podwire-api-{}-full", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let _listener = UnixListener::bind(&path).unwrap();
+        let call = |_| super::begin(&path, &Question::Release { owner: owner() }, Duration::from_millis(100));
+        let refused = (0..1_000_000).find_map(|n| call(n).err()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock, "{refused}");
     }
 
     /// What `ask` makes of a daemon that answers with `line`.

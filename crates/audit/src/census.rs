@@ -1,12 +1,12 @@
 //! Who is attached on this node, and who of them lives.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use cni_plugin::ledger::{self, Account};
 use cni_runtime::{Problem, Record};
-use kernel::{Netns, Owner};
+use kernel::Owner;
 
 use crate::Node;
 
@@ -48,19 +48,17 @@ impl Known {
         unfinished || recorded.is_some_and(|record| record.result.is_none() && is_settled(&record.path))
     }
 
-    fn namespaces(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        let entries = self.accounts.iter().flat_map(|account| &account.entries);
-        let written = entries.map(|entry| &entry.netns).filter(|netns| !netns.is_empty()).map(PathBuf::from);
-        self.record.iter().filter_map(|record| record.netns.clone()).chain(written)
-    }
-
     fn judge(&self) -> Life {
         if self.accounts.iter().any(|account| account.busy) {
             return Life::Beginning;
         }
+        let entries = || self.accounts.iter().flat_map(|account| &account.entries);
+        let written = entries().filter(|entry| !entry.netns.is_empty()).map(|entry| entry.find_netns());
+        let recorded = self.record.iter().filter_map(|record| record.netns.as_deref());
+        let recorded = recorded.map(|path| ledger::find_recorded_netns(path, entries()));
         let mut life = Life::Unknown;
-        for path in self.namespaces() {
-            match Netns::find(&path) {
+        for found in written.chain(recorded) {
+            match found {
                 Ok(None) => life = Life::Dead,
                 // One that cannot be looked at is not known to be gone.
                 Ok(Some(_)) | Err(_) => return Life::Alive,

@@ -99,17 +99,12 @@ fn passed_on<'p>(req: &Request<'p>, to: &dyn Plugin, command: Command) -> Reques
 
 /// A plugin that gets its caller's config finds the same other plugin in it, and if it calls that in turn there is
 /// no end: `bridge` with `ptp` as its IPAM.
-fn refuse_circle(kind: &str, command: Command) -> Result<()> {
-    match command {
-        // Nothing was made, so there is nothing to take back.
-        Command::Del | Command::Gc => Ok(()),
-        _ => {
-            let text = format!("ipam.type: {kind} is no IPAM plugin, it needs one itself");
-            Err(cni::Error::invalid_config(text)
-                .with_details("choose host-local or static, for example")
-                .into())
-        }
+pub fn refuse_circle(req: &Request<'_>, kind: &str) -> Result<()> {
+    if !req.callers.contains(&kind) {
+        return Ok(());
     }
+    let text = format!("ipam.type: {kind} is no IPAM plugin, it needs one itself");
+    Err(cni::Error::invalid_config(text).with_details("choose host-local or static, for example").into())
 }
 
 /// The config of a GC for a plugin of another program, which cannot know who is being attached right now.
@@ -128,8 +123,10 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
         Err(_) => req.registry.in_place_of_missing(kind, command),
     };
     if let Some(plugin) = here {
-        if req.callers.contains(&plugin.name()) {
-            return refuse_circle(kind, command).map(|()| None);
+        match refuse_circle(req, plugin.name()) {
+            // Nothing was made, so there is nothing to take back.
+            Err(_) if matches!(command, Command::Del | Command::Gc) => return Ok(None),
+            other => other?,
         }
         // The own-namespace check was made for the caller.
         return call(plugin, &passed_on(req, plugin, command), true);

@@ -107,13 +107,13 @@ fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, ve
         return Ok(Answer::Result(plugin.version_info(&args)));
     }
     let env = |name: &str| (world.env)(name).unwrap_or_default();
-    let missing: Vec<_> = REQUIRED
+    let absent: Vec<_> = REQUIRED
         .iter()
         .filter(|(name, verbs)| verbs.contains(&command) && env(name).is_empty())
         .map(|(name, _)| *name)
         .collect();
-    if !missing.is_empty() {
-        return Err(cni::Error::env(format!("required env variables [{}] missing", missing.join(","))).into());
+    if !absent.is_empty() {
+        return Err(missing(&absent));
     }
     let source = Source {
         container: env("CNI_CONTAINERID"),
@@ -177,11 +177,24 @@ fn admit(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) ->
         return Err(Version::incompatible(req.version.as_str(), plugin.versions()).into());
     }
     allow(req)?;
+    require_netns(req)?;
     refuse_unenforceable(plugin, req)?;
     match own_namespace_allowed {
         true => Ok(()),
         false => refuse_own_namespace(req),
     }
+}
+
+/// A runtime in the same process has no variables that could be missing.
+fn require_netns(req: &Request<'_>) -> Result<()> {
+    match (req.command, &req.netns) {
+        (Command::Add | Command::Check, None) => Err(missing(&["CNI_NETNS"])),
+        _ => Ok(()),
+    }
+}
+
+fn missing(names: &[&str]) -> Error {
+    cni::Error::env(format!("required env variables [{}] missing", names.join(","))).into()
 }
 
 /// Verbs that came with later versions of the spec.

@@ -2,29 +2,18 @@
 //! lets it clean up before it is killed.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use cni::{code, json};
-use netlink::sys;
 
-use crate::stop::Stop;
-use crate::Result;
+use crate::{conversation, Result};
 
 /// A program that is being written cannot be executed (ETXTBSY). It is tried again after these pauses.
 const BUSY_PAUSES: [u64; 6] = [10, 20, 50, 100, 300, 1000];
 const ETXTBSY: i32 = 26;
-/// What a pipe takes without a reader.
-const PIPE: usize = 64 * 1024;
-/// What any takes.
-const LARGEST_PIPE: usize = 1 << 20;
-/// How much is read of one at a time.
-const BUFFER: usize = 16 * 1024;
-/// Who says more than this will never end.
-const LONGEST_ANSWER: usize = 64 << 20;
 
 /// One execution of a plugin.
 #[derive(Clone, Debug)]
@@ -56,25 +45,32 @@ impl Execution<'_> {
     /// Runs the plugin to its end and returns what it printed. A failure is the error that it printed.
     pub fn run(&self) -> Result<Vec<u8>> {
         let mut child = self.spawn()?;
-        let ended = self.converse(&mut child).map_err(|error| self.failed(&error));
-        let (stdout, stderr, late) = match ended {
-            Ok(ended) => ended,
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(error);
-            }
-        };
+        let heard = conversation::hold(&mut child, self.stdin, self.deadline).map_err(|error| {
+            let _ = child.kill();
+            let _ = child.wait();
+            self.failed(&error)
+        })?;
+        if !heard.has_ended {
+            // Somebody has to take note of its end, whenever that comes.
+            std::thread::spawn(move || child.wait());
+            return Err(
+                self.late("did not end before its deadline, and the kernel holds it though it was killed")
+            );
+        }
         let status = child.wait().map_err(|error| self.failed(&error))?;
-        if let Some(late) = late {
-            return Err(cni::Error::new(code::TRY_AGAIN, format!("{} {late}", self.file.display())).into());
+        if let Some(how) = heard.stopped {
+            return Err(self.late(how));
         }
         if status.success() {
             // Only now: a failing plugin's words are in its error.
-            let _ = io::stderr().write_all(&stderr);
-            return Ok(stdout);
+            let _ = io::stderr().write_all(&heard.stderr);
+            return Ok(heard.stdout);
         }
-        Err(explain(&stdout, &stderr, &status.to_string()).into())
+        Err(explain(&heard.stdout, &heard.stderr, &status.to_string()).into())
+    }
+
+    fn late(&self, how: &str) -> crate::Error {
+        cni::Error::new(code::TRY_AGAIN, format!("{} {how}", self.file.display())).into()
     }
 
     fn failed(&self, error: &io::Error) -> crate::Error {
@@ -98,72 +94,6 @@ impl Execution<'_> {
             }
         }
     }
-
-    /// Feeds it and listens to it until it ends. The last of the three says so if it had to be stopped.
-    fn converse(&self, child: &mut Child) -> io::Result<(Vec<u8>, Vec<u8>, Option<&'static str>)> {
-        let exit = sys::process_descriptor(child.id())?;
-        let mut stdin = child.stdin.take();
-        let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let input = self.stdin;
-        std::thread::scope(|scope| {
-            // A pipe takes a usual config at once; only a long one needs a writer of its own.
-            let mut feed = move || drop(stdin.take().map(|mut pipe| pipe.write_all(input)));
-            match input.len() < PIPE {
-                true => feed(),
-                false => drop(scope.spawn(feed)),
-            }
-            let mut stop: Option<Stop> = None;
-            let mut rounds_since_end = 0;
-            loop {
-                let end = stop.as_ref().map(|stop| stop.until).or(self.deadline);
-                let left = end
-                    .map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
-                let fds: Vec<_> =
-                    [out.as_ref().map(|o| o.as_fd()), err.as_ref().map(|e| e.as_fd()), Some(exit.as_fd())]
-                        .into_iter()
-                        .map(|fd| fd.unwrap_or(exit.as_fd()))
-                        .collect();
-                let ready = sys::readable(&fds, left)?;
-                let spoke = (out.is_some() && ready[0]) || (err.is_some() && ready[1]);
-                if ready[0] {
-                    drain(&mut out, &mut stdout)?;
-                }
-                if ready[1] {
-                    drain(&mut err, &mut stderr)?;
-                }
-                // It has ended and all that it said was heard, which is no more than pipes take. A process that it left
-                // behind may hold them open for ever, and talk on: that one is not waited for.
-                rounds_since_end += usize::from(ready[2]);
-                let is_silent = !spoke || (out.is_none() && err.is_none());
-                if ready[2] && (is_silent || rounds_since_end > LARGEST_PIPE / BUFFER) {
-                    return Ok((stdout, stderr, stop.map(Stop::finish)));
-                }
-                if stdout.len().max(stderr.len()) > LONGEST_ANSWER {
-                    let text =
-                        format!("it has printed more than {} MiB, and was killed", LONGEST_ANSWER >> 20);
-                    // Now: somebody may still be feeding it.
-                    let _ = child.kill();
-                    return Err(io::Error::other(text));
-                }
-                if ready[2] || end.is_none_or(|end| Instant::now() < end) {
-                    continue;
-                }
-                stop = Some(stop.map_or_else(|| Stop::ask(child.id()), |stop| Ok(stop.kill()))?);
-            }
-        })
-    }
-}
-
-/// Reads what is there; at its end the pipe is dropped.
-fn drain<R: Read>(pipe: &mut Option<R>, into: &mut Vec<u8>) -> io::Result<()> {
-    let Some(reader) = pipe else { return Ok(()) };
-    let mut buffer = [0; BUFFER];
-    match reader.read(&mut buffer)? {
-        0 => *pipe = None,
-        length => into.extend_from_slice(&buffer[..length]),
-    }
-    Ok(())
 }
 
 /// The error that a failed plugin printed, or the best that can be said.

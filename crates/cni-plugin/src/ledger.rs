@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cni::{code, Attachment};
-use kernel::Owner;
+use kernel::{Netns, Owner};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,6 +38,9 @@ pub struct Entry<C = Value> {
     pub ifname: String,
     /// The path of the pod's namespace.
     pub netns: String,
+    /// What that namespace alone has: a path may lead to another one later.
+    #[serde(default)]
+    pub cookie: Option<u64>,
     /// `CNI_ARGS`.
     pub args: String,
     /// `CNI_PATH`.
@@ -59,6 +62,8 @@ impl<'r> Entry<&'r Value> {
             container: req.container.clone(),
             ifname: req.ifname.clone(),
             netns: req.netns.as_deref().map(text).unwrap_or_default(),
+            // One that cannot be opened is the plugin's to tell.
+            cookie: req.netns().and_then(|netns| Ok(netns.cookie()?)).ok().flatten(),
             args: req.args.to_string(),
             path: std::env::join_paths(&req.path).unwrap_or_default().to_string_lossy().into_owned(),
             config: &req.config,
@@ -73,12 +78,21 @@ impl Entry {
         Owner::new(&*self.network, &*self.container, &*self.ifname)
     }
 
+    /// The pod's namespace, if it is there.
+    pub fn find_netns(&self) -> kernel::Result<Option<Netns>> {
+        Netns::find_again(&self.netns, self.cookie)
+    }
+
     /// The request once more, with another verb; for all verbs but ADD with the plugin's own result as the recorded one.
     pub fn request<'p>(&self, command: Command, registry: Registry<'p>) -> Result<Request<'p>> {
         let source = Source {
             container: self.container.clone(),
             ifname: self.ifname.clone(),
-            netns: self.netns.clone(),
+            // Whoever is to be found there by now is not to be touched.
+            netns: match self.find_netns() {
+                Ok(None) => String::new(),
+                Ok(Some(_)) | Err(_) => self.netns.clone(),
+            },
             args: self.args.clone(),
             path: self.path.clone(),
             ..Source::default()
@@ -251,7 +265,11 @@ fn create(path: &Path) -> io::Result<File> {
         let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
         match (opened, path.parent()) {
             (Err(error), Some(folder)) if error.kind() == ErrorKind::NotFound && tries < 100 => {
-                DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+                match DirBuilder::new().recursive(true).mode(0o700).create(folder) {
+                    // It was there, and is gone again.
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                    made => made?,
+                }
                 tries += 1;
             }
             (opened, _) => return opened,
@@ -288,6 +306,16 @@ pub fn find(owner: &Owner, plugin: &str) -> Option<Account> {
 pub fn requests<'p>(owner: &Owner, plugin: &str, registry: Registry<'p>) -> Vec<Request<'p>> {
     let entries = find(owner, plugin).into_iter().flat_map(|account| account.entries);
     entries.filter_map(|entry| entry.request(Command::Del, registry).ok()).collect()
+}
+
+/// The namespace behind the path in a runtime's record, if it is still the one that these entries of the same attachment were made in: a
+/// record itself cannot tell.
+pub fn find_recorded_netns<'e>(
+    path: &Path,
+    mut entries: impl Iterator<Item = &'e Entry>,
+) -> kernel::Result<Option<Netns>> {
+    let entry = entries.find(|entry| Path::new(&entry.netns) == path);
+    Netns::find_again(path, entry.and_then(|entry| entry.cookie))
 }
 
 /// Takes away what is written of `owner` and `plugin`, if anything is.
@@ -335,6 +363,7 @@ mod tests {
             container: container.into(),
             ifname: "eth0".into(),
             netns: "/run/netns/a".into(),
+            cookie: Some(7),
             args: String::new(),
             path: "/opt/cni/bin".into(),
             config: json!({"type": "bridge", "name": "pods", "cniVersion": "1.0.0"}),

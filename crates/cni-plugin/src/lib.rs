@@ -35,6 +35,7 @@
 //! - [`ledger`] has every request written down before the plugin is called: DEL and GC work from it;
 //! - [`exec`] is that execution, with a deadline that lets a plugin clean up.
 
+mod conversation;
 pub mod delegate;
 pub mod dispatch;
 mod error;

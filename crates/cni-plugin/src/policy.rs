@@ -6,11 +6,11 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::IpAddr;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use cni::{json, Args, Attachment};
 use kernel::Undo;
+use netlink::sys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -217,10 +217,9 @@ impl Policy {
     }
 
     fn ask(&self, knock: &Knock) -> std::io::Result<Answer> {
-        let mut stream = UnixStream::connect(&self.door)?;
+        let mut stream = sys::connect_local(self.door.as_ref(), self.patience)?;
         // The one who answers keeps the time; this is for one who does not.
         stream.set_read_timeout(Some(self.patience + Duration::from_secs(1)))?;
-        stream.set_write_timeout(Some(self.patience))?;
         stream.write_all(&line(knock)?)?;
         let mut answer = String::new();
         BufReader::new(stream).read_line(&mut answer)?;
@@ -254,7 +253,7 @@ pub fn farewell(req: &Request<'_>) {
 /// Whether somebody is there to enforce the network's policies, if it has any.
 pub fn status(req: &Request<'_>) -> Result<()> {
     let Some(policy) = Policy::read(req)? else { return Ok(()) };
-    match UnixStream::connect(&policy.door) {
+    match sys::connect_local(policy.door.as_ref(), policy.patience) {
         Ok(_) => Ok(()),
         Err(error) => {
             let text = format!("nobody enforces the network's policies: connect to {}: {error}", policy.door);

@@ -20,6 +20,8 @@ pub(crate) struct Stop {
     family: Vec<OwnedFd>,
     /// Until when it may take.
     pub(crate) until: Instant,
+    /// Whether it was not only asked.
+    pub(crate) was_killed: bool,
     how: &'static str,
 }
 
@@ -29,7 +31,7 @@ impl Stop {
         let mut family = vec![sys::process_descriptor(plugin)?];
         family.extend(descendants(plugin));
         let how = "did not end before its deadline and was stopped";
-        let stop = Stop { family, until: Instant::now() + GRACE, how };
+        let stop = Stop { family, until: Instant::now() + GRACE, was_killed: false, how };
         stop.signal(SIGTERM);
         Ok(stop)
     }
@@ -38,7 +40,7 @@ impl Stop {
     pub(crate) fn kill(self) -> Stop {
         self.signal(SIGKILL);
         let how = "did not end before its deadline, nor when asked to, and was killed";
-        Stop { until: Instant::now() + GRACE, how, ..self }
+        Stop { until: Instant::now() + GRACE, was_killed: true, how, ..self }
     }
 
     /// The plugin has ended. Nobody whom it called acts any more from now on. Says in words what was done.

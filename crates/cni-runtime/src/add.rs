@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use cni::{Attachment, NetworkList};
 use cni_plugin::Command;
+use kernel::{Host, Netns};
 use serde_json::Value;
 
 use crate::cache::in_version;
@@ -51,10 +52,13 @@ impl Runtime<'_> {
         })
     }
 
-    /// Looks at what is remembered of this container. Returns the record of an ADD that succeeded.
+    /// Looks at what is remembered of this container. Returns the record of an ADD that succeeded, unless nothing came of it that
+    /// is still there.
     fn prepare(&self, list: &NetworkList, identity: &Identity) -> Result<Option<PathBuf>> {
         match self.cache.find(&list.name, identity) {
-            Ok(Some(record)) if record.result.is_some() => Ok(Some(record.path)),
+            Ok(Some(record)) if record.result.is_some() && !lacks_interface(identity) => {
+                Ok(Some(record.path))
+            }
             Ok(Some(record)) => {
                 // If this fails, so will a plugin's ADD, with a better text.
                 let _ = self.withdraw(list, &record);
@@ -112,4 +116,12 @@ impl Runtime<'_> {
             false => Error::Undo { source: Box::new(error), undo: errors },
         }
     }
+}
+
+/// Whether it can be seen that the container is not attached, whatever a record says: one of before a reboot, say, of a namespace that was made
+/// again under its name.
+fn lacks_interface(identity: &Identity) -> bool {
+    let Some(Ok(netns)) = identity.netns.as_ref().map(Netns::open) else { return false };
+    let look = |pod: Host| pod.glance_at_link(&identity.ifname);
+    matches!(Host::within(netns).and_then(look), Err(error) if error.is_gone())
 }

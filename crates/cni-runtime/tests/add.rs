@@ -241,6 +241,19 @@ fn a_daemon_that_a_plugin_leaves_behind_is_not_waited_for() {
     assert!(started.elapsed() < Duration::from_secs(20));
 }
 
+/// A pipe takes 64 KiB of the config.
+#[test]
+fn who_does_not_read_what_it_is_told_is_not_waited_for() {
+    let bench = Bench::new(&["a"]);
+    std::fs::write(bench.plugin("a"), "#!/bin/sh\nsleep 60 <&0 >/dev/null 2>&1 &\necho '{}'\n").unwrap();
+    let long = "x".repeat(1 << 20);
+    let config = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a", "long": long}]});
+    let list = NetworkList::parse(config.to_string().as_bytes()).unwrap();
+    let started = Instant::now();
+    bench.runtime().add(&list, &pod()).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
 #[test]
 fn a_plugin_that_never_stops_talking_is_stopped_all_the_same() {
     let bench = Bench::new(&["a"]);

@@ -164,6 +164,16 @@ fn the_nodes_own_namespace_is_refused() {
 }
 
 #[test]
+fn an_add_without_a_namespace_is_refused_as_that_of_a_program_is() {
+    let bench = bench();
+    let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
+    let nowhere = cni_runtime::Identity::new("nowhere", "eth0").unwrap();
+    let error = runtime.add(&list("1.1.0", &["asks"]), &nowhere).unwrap_err();
+    assert_eq!(error.code(), code::INVALID_ENV);
+    assert!(error.to_string().contains("required env variables [CNI_NETNS] missing"), "{error}");
+}
+
+#[test]
 fn a_panic_is_a_failure_and_is_taken_back() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = bench();

@@ -4,7 +4,8 @@
 //! one transaction; after that a pod is elements and nothing but elements: an address in a set, a port in a
 //! map. So a packet's cost does not grow with the number of pods, and neither does an ADD's. (No element
 //! jumps to a chain: for each such one the kernel walks the whole table, with all its elements, to see that
-//! no jump leads in a circle. What differs from network to network is a set and a chain a network.)
+//! no jump leads in a circle. What differs from network to network is a set and a chain a network. Pods that are each alone in
+//! theirs, as routed ones are, share one.)
 //!
 //! Every element says in its comment whose it is ([`Owner`]): network/container/interface. A pod's own
 //! elements are deleted by their keys when these are known ([`remove`](masquerade::remove)), by their
@@ -104,9 +105,17 @@ fn family(net: &IpNet) -> Family {
     }
 }
 
+/// Whether a pod has no neighbour: its network is its own address.
+fn is_alone(net: &IpNet) -> bool {
+    net.prefix_len() == net.max_prefix_len()
+}
+
 /// The name of the set, and of the chain, for one pod network: `net4_10.1.0.0_16`. Colons are not for such
-/// names.
+/// names. Pods that are alone have one in common: `net4_alone`.
 fn named_for(kind: &str, net: &IpNet) -> String {
     let version = if net.addr().is_ipv4() { 4 } else { 6 };
+    if is_alone(net) {
+        return format!("{kind}{version}_alone");
+    }
     format!("{kind}{version}_{}_{}", net.network().to_string().replace(':', "_"), net.prefix_len())
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use netlink::sys;
@@ -118,6 +119,29 @@ impl Netns {
         let found =
             self.file.metadata().map_err(|source| Error::Netns { path: self.path.clone(), source })?;
         Ok(Identity { device: found.dev(), inode: found.ino() })
+    }
+
+    /// What no other namespace has, nor will have, until the machine is started anew; a file's number may be another's later.
+    /// `None` if the kernel does not tell.
+    pub fn cookie(&self) -> Result<Option<u64>> {
+        let ask = || UnixDatagram::unbound().and_then(|socket| sys::network_namespace_cookie(socket.as_fd()));
+        self.run(ask)?.map_err(|source| Error::Netns { path: self.path.clone(), source })
+    }
+
+    /// Whether the calling thread is in it.
+    pub fn is_current(&self) -> Result<bool> {
+        Ok(self.identity()? == Netns::current()?.identity()?)
+    }
+
+    /// Opens a pod's namespace if it is still the one that had this cookie. A path such as `/proc/123/ns/net` leads to
+    /// somebody else's when the number does. Without a cookie, that is known of the node's own only.
+    pub fn find_again(path: impl Into<PathBuf>, cookie: Option<u64>) -> Result<Option<Netns>> {
+        let Some(found) = Netns::find(path)? else { return Ok(None) };
+        let is_it = match cookie {
+            None => !found.is_current()?,
+            Some(_) => found.cookie()? == cookie,
+        };
+        Ok(is_it.then_some(found))
     }
 
     /// Calls `work` with the calling thread inside this namespace.

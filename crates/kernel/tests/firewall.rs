@@ -211,6 +211,9 @@ fn masquerades_are_listed_replaced_collected_and_swept() {
         masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16"), net("fd00:1::5/64")]).unwrap();
         masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16"), net("fd00:1::5/64")]).unwrap();
         masquerade::add(nft, &owner("c2"), &[net("10.2.0.5/16")]).unwrap();
+        // Each alone in its network: they share a set and a chain.
+        masquerade::add(nft, &owner("c1"), &[net("10.4.0.5/32"), net("10.4.0.6/32")]).unwrap();
+        masquerade::add(nft, &owner("c1"), &[net("10.4.0.7/32")]).unwrap();
         masquerade::add(nft, &Owner::new("other", "c3", "eth0"), &[net("10.3.0.5/16")]).unwrap();
         let listed = ruleset();
         for line in [
@@ -218,11 +221,13 @@ fn masquerades_are_listed_replaced_collected_and_swept() {
             "set net6_fd00_1___64 {\ntype ipv6_addr\nelements = { fd00:1::5 comment \"pods/c1/eth0\" }",
             "chain net4_10.1.0.0_16 {\ntype nat hook postrouting priority srcnat; policy accept;\n\
              ip saddr @net4_10.1.0.0_16 ip daddr != 10.1.0.0/16 ip daddr != 224.0.0.0/4 masquerade\n}",
+            "chain net4_alone {\ntype nat hook postrouting priority srcnat; policy accept;\n\
+             ip saddr @net4_alone ip daddr != 224.0.0.0/4 masquerade\n}",
             "ip6 saddr @net6_fd00_1___64 ip6 daddr != fd00:1::/64 ip6 daddr != ff00::/8 masquerade\n}",
         ] {
             assert!(listed.contains(line), "no {line:?} in {listed}");
         }
-        assert!(!listed.contains("dead"));
+        assert!(!listed.contains("dead") && !listed.contains("_32"), "{listed}");
         assert_eq!(masquerade::collect(nft, "pods", &[owner("c1")]).unwrap(), 1);
         assert!(masquerade::is_present(nft, &owner("c1"), ip("fd00:1::5")).unwrap());
         assert!(masquerade::remove_all(nft, &owner("c1")).unwrap());
@@ -475,6 +480,11 @@ fn bridges_are_kept_apart_but_for_published_ports() {
         assert!(one.asks_in_vain("10.2.0.5:80").is_none() && two.asks_in_vain("10.1.0.5:80").is_none());
         assert!(world.asks("10.1.0.5:80").is_some() && one.asks("192.0.2.2:80").is_some());
         assert!(ruleset().contains("\"br0\" . \"br0\""));
+        // A network of others on the same bridge does not open it.
+        let other = Owner::new("others", "c3", "eth0");
+        forward::add(nft, &other, &[ip("10.1.0.9")], &rules("br0", forward::Policy::Open)).unwrap();
+        forward::remove_all(nft, &other).unwrap();
+        assert!(one.asks_in_vain("10.2.0.5:80").is_none() && two.asks_in_vain("10.1.0.5:80").is_none());
         hostports::add(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default()).unwrap();
         assert_eq!(two.asks("192.0.2.1:8080").as_deref(), Some("one sees 10.2.0.5"));
         apart(nft, forward::Policy::Isolated);

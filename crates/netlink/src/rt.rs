@@ -22,6 +22,8 @@ pub const GROUPS_ROUTE: [u32; 2] = [7, 11];
 pub const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
 /// Flags of a request that makes an object or takes over the one that is there.
 pub const REPLACE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+/// Flags of a request that adds an object before others of its kind.
+pub const PREPEND: u16 = libc::NLM_F_CREATE as u16;
 /// Flags of a request that adds an object behind others of its kind (equal routes become one of many paths).
 pub const APPEND: u16 = (libc::NLM_F_CREATE | libc::NLM_F_APPEND) as u16;
 

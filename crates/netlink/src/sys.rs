@@ -93,14 +93,35 @@ pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// Waits until one of the descriptors can be read (or has an error to tell); says which.
 pub fn readable(fds: &[BorrowedFd<'_>], patience: Duration) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
+    ready(fds, None, patience).map(|(readable, _)| readable)
+}
+
+/// Waits until one of the descriptors can be read, or the last one be written to (or has an error to tell); says which.
+pub fn ready(
+    reads: &[BorrowedFd<'_>],
+    write: Option<BorrowedFd<'_>>,
+    patience: Duration,
+) -> io::Result<(Vec<bool>, bool)> {
+    let entry = |fd: &BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = reads.iter().map(|fd| entry(fd, libc::POLLIN)).collect();
+    polled.extend(write.iter().map(|fd| entry(fd, libc::POLLOUT)));
     let millis = patience.as_millis().min(i32::MAX as u128) as i32;
     // SAFETY: the pointer and the count describe `polled`, which is borrowed mutably.
     uninterrupted(|| unsafe {
         libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis).into()
     })?;
-    Ok(polled.iter().map(|p| p.revents != 0).collect())
+    let mut ready: Vec<bool> = polled.iter().map(|p| p.revents != 0).collect();
+    let is_writable = write.is_some() && ready.pop() == Some(true);
+    Ok((ready, is_writable))
+}
+
+/// Reading and writing at this descriptor waits for nobody.
+pub fn never_block(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: fcntl(2) with this command takes no further argument.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) }.into())?;
+    let flags = flags as i32 | libc::O_NONBLOCK;
+    // SAFETY: with this command it takes a number.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }.into()).map(drop)
 }
 
 /// The number of an interface in the socket's namespace, and its hardware address if that has six bytes. An answer to
@@ -135,6 +156,21 @@ pub fn own_network_namespace() -> io::Result<OwnedFd> {
     let fd = check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) }.into())?;
     // SAFETY: the descriptor was just returned to us and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A number that the network namespace of the socket has and no other one, not even a later one, until the machine is
+/// started anew. `None` from a kernel that does not tell (before 5.14).
+pub fn network_namespace_cookie(socket: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+    const SO_NETNS_COOKIE: i32 = 71; // asm-generic/socket.h
+    let (mut cookie, mut size) = (0u64, size_of::<u64>() as libc::socklen_t);
+    let at = (&raw mut cookie).cast();
+    // SAFETY: both pointers are to variables that are borrowed mutably, and `size` is that of `cookie`.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, at, &mut size) };
+    match check(result.into()) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+        asked => asked.map(|_| Some(cookie)),
+    }
 }
 
 /// Moves the calling thread into a network namespace.
@@ -201,6 +237,30 @@ pub fn never_fragment(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
     // SAFETY: the pointer and the length describe `value`, which lives through the call.
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), size) };
     check(result.into()).map(drop)
+}
+
+/// Calls whoever listens at a socket in the file system. One who never takes a call has a queue before his door that is full at
+/// some time: then `patience` is how long it may take, as it is for whatever is said to him.
+pub fn connect_local(to: &Path, patience: Duration) -> io::Result<std::os::unix::net::UnixStream> {
+    // SAFETY: an all-zero sockaddr_un is a valid value of a plain C struct.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let name = path(to)?;
+    let name = name.as_bytes_with_nul();
+    if name.len() > address.sun_path.len() {
+        let text = format!("path must be shorter than {} bytes", address.sun_path.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    address.sun_path.iter_mut().zip(name).for_each(|(to, from)| *to = *from as libc::c_char);
+    // SAFETY: socket(2) takes numbers only.
+    let fd = check(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) }.into())?;
+    // SAFETY: the descriptor was just returned to us and has no other owner.
+    let stream = std::os::unix::net::UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+    stream.set_write_timeout(Some(patience))?;
+    let size = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the pointer and the length describe `address`, which lives through the call.
+    uninterrupted(|| unsafe { libc::connect(stream.as_raw_fd(), (&raw const address).cast(), size).into() })?;
+    Ok(stream)
 }
 
 /// The largest packet that, as far as this host knows, gets to where the socket is connected.

@@ -40,6 +40,11 @@ pub fn create(
     })
 }
 
+/// Refuses an ADD whose interface is there.
+pub fn refuse_taken(pod: &Host, ifname: &str) -> Result<()> {
+    pod.glance_at_link(ifname).map_or(Ok(()), |_| Err(name_taken(ifname)))
+}
+
 /// What an ADD says when the pod has an interface of that name.
 fn name_taken(ifname: &str) -> Error {
     let text = format!("failed to make veth pair: container veth name provided ({ifname}) already exists");

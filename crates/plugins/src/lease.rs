@@ -55,6 +55,11 @@ impl Lease {
     }
 }
 
+/// Refuses a config whose IPAM plugin is none, before anything else is looked at.
+pub fn check_kind(req: &Request<'_>) -> Result<()> {
+    delegate::refuse_circle(req, kind(req)?)
+}
+
 /// The IPAM plugin that the config names.
 fn kind<'v>(req: &'v Request<'_>) -> Result<&'v str> {
     let kind = delegate::ipam(req).ok_or_else(missing)?;

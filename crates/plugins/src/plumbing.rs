@@ -44,7 +44,8 @@ pub fn configure(pod: &mut Host, link: &Link, result: &Attachment, options: Opti
         batch.push(address::add(link.index, addr, prefix, options.detect_duplicates));
     }
     batch.push(link::up(link));
-    batch.extend(result.routes.iter().map(|wanted| wire_route(wanted, link, result).add()));
+    // Of several networks with a route to the same destination, the one that the pod came to last has it.
+    batch.extend(result.routes.iter().map(|wanted| wire_route(wanted, link, result).prepend()));
     pod.route.batch(batch).doing(|| format!("configure interface {} in the pod", link.name))?;
     if has_v6 && options.detect_duplicates {
         settle(pod, link)?;

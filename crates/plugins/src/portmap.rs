@@ -12,7 +12,7 @@ mod waiting;
 use cni::Attachment;
 use cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
-use kernel::firewall::hostports::{self, PortMap, Snat};
+use kernel::firewall::hostports::{self, Options, PortMap, Snat};
 use kernel::firewall::legacy;
 use kernel::rt::{link, route};
 use kernel::{detached, sysctl, Host, Link, Owner, Undo};
@@ -44,7 +44,10 @@ impl Plugin for Portmap {
         let mut undo = Undo::new();
         let waits = hostports::add(node.nft()?, &req.owner(), &maps, &conf.options)
             .doing(|| "map the pod's ports".into())?;
-        undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node, Some(&conf)))));
+        undo.push(|| {
+            let asked = Asked::by(req).into_iter().collect();
+            drop(Host::here().map(|mut node| remove(req, &mut node, asked, true)));
+        });
         // Not before the table is there, which keeps those out that come from elsewhere.
         if conf.options.snat != Snat::Off {
             open_loopback(&mut node, &maps)?;
@@ -61,10 +64,9 @@ impl Plugin for Portmap {
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        // A config that makes no sense any more is no reason to leave anything behind.
-        let conf = Conf::read(req).ok();
         let mut node = Host::here()?;
-        remove(req, &mut node, conf.as_ref())?;
+        let (asked, is_known) = Asked::ever(req);
+        remove(req, &mut node, asked, is_known)?;
         detached::after_deleting(&node);
         Ok(())
     }
@@ -124,26 +126,56 @@ fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
         .doing(|| "let the node's loopback reach mapped ports (snat)".into())
 }
 
+/// What a request asks to be mapped.
+struct Asked {
+    maps: Vec<PortMap>,
+    options: Options,
+}
+
+impl Asked {
+    /// `None` if that cannot be told: the config makes no sense, or the pod has ports and no address.
+    fn by(req: &Request<'_>) -> Option<Asked> {
+        let conf = Conf::read(req).ok()?;
+        // A later plugin of the chain may have dropped the pod's addresses.
+        let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req)).unwrap_or_default();
+        let is_told = !conf.has_ports() || !addresses.is_empty();
+        is_told.then(|| Asked { maps: conf.maps(&addresses), options: conf.options })
+    }
+
+    /// All that may have been mapped for the pod of a DEL, and whether that is everything. What is written down of its ADD comes first: a
+    /// runtime that has lost its memory says less, and containerd says nothing of a pod without ports.
+    fn ever(req: &Request<'_>) -> (Vec<Asked>, bool) {
+        let added = ledger::requests(&req.owner(), "portmap", req.registry);
+        let written: Vec<_> = added.iter().map(Asked::by).collect();
+        let said = Conf::read(req).is_ok_and(|conf| conf.ports_are_known).then(|| Asked::by(req)).flatten();
+        let is_known = match written.is_empty() {
+            true => said.is_some(),
+            false => written.iter().all(Option::is_some),
+        };
+        (written.into_iter().flatten().chain(said).collect(), is_known)
+    }
+}
+
 /// Takes the pod's port maps away, ours and a Go plugin's.
-fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()> {
+fn remove(req: &Request<'_>, node: &mut Host, asked: Vec<Asked>, is_known: bool) -> Result<()> {
     let Some(nft) = node.find_nft()? else { return waiting::leave(req) };
     let owner = req.owner();
-    // A later plugin of the chain may have dropped the pod's addresses.
-    let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req)).filter(|all| !all.is_empty());
-    match (&addresses, conf.filter(|conf| conf.ports_are_known)) {
-        (_, Some(conf)) if !conf.has_ports() && !had_ports(req) => {}
-        (Some(addresses), Some(conf)) if conf.has_ports() => {
-            let maps = conf.maps(addresses);
-            let removed = hostports::remove(nft, &owner, &maps, &conf.options)?;
-            // A client that goes on sending must find the port's next owner, or nobody.
-            hostports::forget_connections_to_pod(nft, &maps)?;
-            if !removed && !maps.is_empty() {
-                // Not where the config says: its conditions may have been others when the pod came.
-                remove_unknown(&owner, nft)?;
-            }
+    let (mut maps, mut found): (Vec<PortMap>, bool) = (Vec::new(), false);
+    for one in asked {
+        if one.maps.iter().all(|map| maps.contains(map)) {
+            continue;
         }
-        // Without knowing what was mapped: whatever has this owner.
-        _ => remove_unknown(&owner, nft)?,
+        found |= hostports::remove(nft, &owner, &one.maps, &one.options)?;
+        maps.extend(one.maps);
+    }
+    if !maps.is_empty() {
+        // A client that goes on sending must find the port's next owner, or nobody.
+        hostports::forget_connections_to_pod(nft, &maps)?;
+    }
+    // Not where the config says: its conditions may have been others when the pod came.
+    let is_elsewhere = !found && !maps.is_empty();
+    if !is_known || is_elsewhere {
+        remove_unknown(&owner, nft)?;
     }
     if !req.signed_only {
         legacy::remove_ports(nft, &owner)?;
@@ -151,12 +183,7 @@ fn remove(req: &Request<'_>, node: &mut Host, conf: Option<&Conf>) -> Result<()>
     waiting::leave(req)
 }
 
-/// Whether the pod was added with ports: a runtime that has lost its memory says that there are none.
-fn had_ports(req: &Request<'_>) -> bool {
-    let added = ledger::requests(&req.owner(), "portmap", req.registry);
-    added.iter().any(|added| Conf::read(added).is_ok_and(|conf| conf.has_ports()))
-}
-
+/// Without knowing what was mapped: whatever has this owner.
 fn remove_unknown(owner: &Owner, nft: &mut netlink::Socket) -> Result<()> {
     let mapped = hostports::list(nft)?.into_iter().filter(|(_, comment)| owner.matches(comment));
     let maps: Vec<PortMap> = mapped.map(|(map, _)| map).collect();

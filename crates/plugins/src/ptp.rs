@@ -43,11 +43,14 @@ impl Plugin for Ptp {
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = read(req)?;
         let policy = Policy::read(req)?;
+        lease::check_kind(req)?;
         let mut undo = Undo::new();
-        let mut result = lease::obtain(req, &mut undo)?;
-        check_lease(&result)?;
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
+        // Before an address is asked for: that of a pod which is attached already would be given back with this ADD's failure.
+        cable::refuse_taken(&pod, &req.ifname)?;
+        let mut result = lease::obtain(req, &mut undo)?;
+        check_lease(&result)?;
         let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
         let (v4, v6) =
             (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
@@ -149,7 +152,7 @@ fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()
         batch.push(connected(ip, &inside).delete());
         batch.extend(through_gateway(ip, &inside).iter().map(Route::add));
     }
-    batch.extend(result.routes.iter().map(|wanted| plumbing::wire_route(wanted, &inside, result).add()));
+    batch.extend(result.routes.iter().map(|wanted| plumbing::wire_route(wanted, &inside, result).prepend()));
     pod.route.batch(batch).doing(|| format!("route {} in the pod", inside.name))
 }
 

@@ -217,6 +217,8 @@ mod tests {
             busy: Vec::new(),
             signed_only: false,
             callers: Vec::new(),
+            deadline: None,
+            trace: Vec::new(),
         }
     }
 

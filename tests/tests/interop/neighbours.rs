@@ -87,3 +87,19 @@ fn a_bridge_that_has_lost_all_its_ports_is_a_gateway_again_and_stays_the_same() 
     assert_eq!(address(), mac);
     assert!(node.pings(Some(&other), "10.1.0.1"));
 }
+
+/// The network has another subnet since: the first pod of it changes the gateway, and the others find that done.
+#[test]
+fn pods_that_come_at_once_to_a_bridge_with_an_address_of_before_all_come() {
+    let node = Node::new();
+    node.sh("ip link add br0 type bridge; ip address add 10.9.0.1/16 dev br0; ip link set br0 up");
+    let pods: Vec<(u8, Pod)> = (2..18).map(|host| (host, node.pod(&format!("pod{host}")))).collect();
+    std::thread::scope(|scope| {
+        for (host, pod) in &pods {
+            let node = &node;
+            scope.spawn(move || network(&ours(), *host, json!({"forceAddress": true})).add(node, pod));
+        }
+    });
+    let addresses = node.sh("ip -4 -o address show br0");
+    assert!(addresses.contains("10.1.0.1/24") && !addresses.contains("10.9.0.1"), "{addresses}");
+}

@@ -4,12 +4,11 @@
 //! the plugins' work and its record knows nothing of the pod afterwards, while the namespace may still be there: the pod's
 //! host port would stay taken for ever. What the ledger alone knows is swept with the rest.
 
-use std::path::Path;
-
 use clap::Args;
 use cni::{ContainerId, IfName};
 use cni_plugin::ledger::{self, Account};
 use cni_runtime::{Listing, Record};
+use kernel::Netns;
 use serde_json::json;
 
 use super::addresses;
@@ -69,7 +68,9 @@ impl Gc {
         let mut errors = sweep.errors;
         for one in unrecorded {
             match one.take_back() {
-                Ok(()) => removed.push(Swept::unrecorded(&one)),
+                Ok(()) if one.is_gone() => removed.push(Swept::unrecorded(&one)),
+                // It came back meanwhile.
+                Ok(()) => {}
                 Err(error) => errors.push(cni_runtime::Error::Cni(error.to_cni())),
             }
         }
@@ -117,7 +118,14 @@ fn names(container: &str, ifname: &str) -> Option<(ContainerId, IfName)> {
 /// What may still be in use: attachments whose namespace exists, and those of which that cannot be told.
 fn alive(listing: &Listing, accounts: &[Account], network: &str) -> Vec<(ContainerId, IfName)> {
     let entries = || accounts.iter().flat_map(|account| &account.entries);
-    let used = |record: &&Record| record.netns.as_deref().is_none_or(exists);
+    let own = |record: &Record| {
+        let names = (record.container.clone(), record.ifname.clone());
+        entries().filter(move |entry| (&entry.container, &entry.ifname) == (&names.0, &names.1))
+    };
+    let used = |record: &&Record| {
+        let netns = record.netns.as_deref();
+        netns.is_none_or(|path| is_there(ledger::find_recorded_netns(path, own(record))))
+    };
     let known = listing.records.iter().filter(|record| record.network == network).filter(used);
     let known = known.map(|record| (record.container.clone(), record.ifname.clone()));
     // A torn record still has its file's name, which can be read in several ways: every one of them is kept.
@@ -129,14 +137,14 @@ fn alive(listing: &Listing, accounts: &[Account], network: &str) -> Vec<(Contain
         name.match_indices('-').map(|(at, _)| (name[..at].to_owned(), name[at + 1..].to_owned()))
     });
     // Pods of runtimes that keep no records are in the plugins' own account.
-    let living = entries().filter(|entry| entry.result.is_some() && exists(Path::new(&entry.netns)));
+    let living = entries().filter(|entry| entry.result.is_some() && is_there(entry.find_netns()));
     let living = living.map(|entry| (entry.container.clone(), entry.ifname.clone()));
     known.chain(torn).chain(living).filter_map(|(container, ifname)| names(&container, &ifname)).collect()
 }
 
 /// Whether a namespace is there, or at least not known to be gone.
-fn exists(path: &Path) -> bool {
-    !matches!(kernel::Netns::find(path), Ok(None))
+fn is_there(found: kernel::Result<Option<Netns>>) -> bool {
+    !matches!(found, Ok(None))
 }
 
 fn stale<'r>(

@@ -45,6 +45,11 @@ impl Unrecorded {
         stale.map(|((container, ifname), accounts)| Unrecorded { container, ifname, accounts }).collect()
     }
 
+    /// Whether nothing of it is written down any more.
+    pub(super) fn is_gone(&self) -> bool {
+        !self.accounts.iter().any(|account| account.file.exists())
+    }
+
     /// DEL by each plugin of ours that wrote something down and has not swept it up itself; on past failures.
     pub(super) fn take_back(&self) -> Result<()> {
         let mut errors = Vec::new();

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
 use cni::{json, Args, Attachment, NetworkList, Version};
+use cni_plugin::ledger;
+use kernel::{Netns, Owner};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Map, Value};
 
@@ -150,10 +152,21 @@ impl Record {
         serde_json::to_string(&text).unwrap_or_default()
     }
 
-    /// Who was attached.
+    /// Who was attached, without the path of a namespace that leads to somebody else by now.
     pub fn identity(&self) -> Result<Identity> {
         let identity = Identity::new(&self.container, &self.ifname)?.args(self.args());
-        Ok(Identity { netns: self.netns.clone(), capabilities: self.capabilities.clone(), ..identity })
+        let netns = self.netns.clone().filter(|path| !self.leads_elsewhere(path));
+        Ok(Identity { netns, capabilities: self.capabilities.clone(), ..identity })
+    }
+
+    /// A process may have the number by now that one of the pod's had.
+    fn leads_elsewhere(&self, path: &Path) -> bool {
+        let owner = Owner::new(&*self.network, &*self.container, &*self.ifname);
+        let plugins = self.network_list().map(|list| list.plugins).unwrap_or_default();
+        let accounts: Vec<_> = plugins.iter().filter_map(|one| ledger::find(&owner, &one.kind)).collect();
+        let entries = accounts.iter().flat_map(|account| &account.entries);
+        matches!(Netns::find(path), Ok(Some(_)))
+            && matches!(ledger::find_recorded_netns(path, entries), Ok(None))
     }
 
     /// `CNI_ARGS` of the ADD, without what no plugin could read.

@@ -17,15 +17,15 @@ struct Document {
 }
 
 pub(super) fn read(v: &Value, version: Version) -> Result<Attachment, Error> {
-    let Document { mut interfaces, ips, routes, dns } = json::decode(v)?;
+    let Document { mut interfaces, mut ips, routes, dns } = json::decode(v)?;
     if version < Version::V1_0_0 {
         interfaces = interfaces.iter().map(before_1_0).collect();
     }
-    let attachment = Attachment { interfaces, ips, routes, dns };
-    match dangling(&attachment) {
-        Some(path) => Err(Error::invalid_config(path)),
-        None => Ok(attachment),
+    // Go's host-device gives the address of a device without an interface that of number 0.
+    for ip in &mut ips {
+        ip.interface = ip.interface.filter(|index| *index < interfaces.len());
     }
+    Ok(Attachment { interfaces, ips, routes, dns })
 }
 
 pub(super) fn write(attachment: &Attachment, version: Version) -> Result<Value, Error> {

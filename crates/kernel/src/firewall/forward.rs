@@ -64,7 +64,7 @@ pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr], rules: &Rules) -> 
         |addr: &IpAddr| Entry::own(set_of(addr), Element::key(Value::ip(*addr)).comment(owner.comment()));
     let mut entries: Vec<Entry> = addrs.iter().map(entry).collect();
     if let Some(bridge) = &rules.bridge {
-        loosen(nft, bridge, rules.policy)?;
+        loosen(nft, owner, bridge, rules.policy)?;
         entries.extend(isolation(owner, bridge, rules.policy));
     }
     let whole = |change: &mut Transaction| skeleton::whole(change);
@@ -87,8 +87,9 @@ fn isolation(owner: &Owner, bridge: &str, policy: Policy) -> Vec<Entry> {
     }
 }
 
-/// Takes away what an earlier policy of the bridge left and this one does not want.
-fn loosen(nft: &mut Socket, bridge: &str, policy: Policy) -> Result<()> {
+/// Takes away what an earlier policy of the network left on the bridge and this one does not want. What another network of the same bridge
+/// wants stays.
+fn loosen(nft: &mut Socket, owner: &Owner, bridge: &str, policy: Policy) -> Result<()> {
     let apart = (BRIDGES, Value::ifname(bridge));
     let same = (SAME, Value::ifname(bridge).and_ifname(bridge));
     let unwanted = match policy {
@@ -96,7 +97,8 @@ fn loosen(nft: &mut Socket, bridge: &str, policy: Policy) -> Result<()> {
         Policy::SameBridge => return Ok(()),
         Policy::Isolated => vec![same],
     };
-    elements::remove(nft, &TABLE, &unwanted, &|_| true).map(drop)
+    let own = Owner::network_comment(&owner.network);
+    elements::remove(nft, &TABLE, &unwanted, &|element| element.comment.as_ref() == Some(&own)).map(drop)
 }
 
 /// Takes back what [`add`] did for these addresses, if it is this owner's; says whether there was anything.

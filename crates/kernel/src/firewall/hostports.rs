@@ -17,8 +17,8 @@ use netlink::nft::{self, Data, Element, Family, Table, Transaction, Value};
 use netlink::{attr, ct, Socket};
 
 use super::elements::{self, is_of, Entry, Found, Plan};
-use super::named_for;
 use super::owner::Owner;
+use super::{is_alone, named_for};
 use crate::{Error, Result};
 
 pub use condition::{Condition, Part};
@@ -31,6 +31,9 @@ const ANY: [&str; 2] = ["ports4", "ports6"];
 const HOST: [&str; 2] = ["hostports4", "hostports6"];
 /// Pods' addresses, protocols and ports whose clients all look like the node.
 const SNAT_ALL: [&str; 2] = ["masquerade4", "masquerade6"];
+
+/// A pod's address twice, and its ports: what a pod that is alone in its network sends to itself through the node.
+const SELF: [&str; 2] = ["self4", "self6"];
 
 /// A transport protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,27 +154,38 @@ impl PortMap {
         Value::ip(self.pod.addr()).and_protocol(self.protocol.number()).and_port(self.pod_port)
     }
 
-    fn snat_set(&self, snat: Snat) -> Option<Cow<'static, str>> {
+    /// Where it stands for those clients, and by what it is found there.
+    fn snat_keys(&self, snat: Snat) -> Vec<(Cow<'static, str>, Value)> {
         match snat {
-            Snat::Off => None,
-            Snat::Local => Some(named_for("local", &self.pod).into()),
-            Snat::All => Some(SNAT_ALL[self.half()].into()),
+            Snat::Off => vec![],
+            Snat::Local => {
+                let mut keys = vec![(named_for("local", &self.pod).into(), self.pod_key())];
+                // Its only neighbour is the pod itself.
+                keys.extend(is_alone(&self.pod).then(|| (SELF[self.half()].into(), self.self_key())));
+                keys
+            }
+            Snat::All => vec![(SNAT_ALL[self.half()].into(), self.pod_key())],
         }
+    }
+
+    fn self_key(&self) -> Value {
+        let pod = self.pod.addr();
+        Value::ip(pod).and_ip(pod).and_protocol(self.protocol.number()).and_port(self.pod_port)
     }
 
     fn entries(&self, owner: &str, snat: Snat) -> Vec<Entry> {
         let (set, key) = self.key();
         let mut entries = vec![Entry::own(set, Element::key(key).to(self.data()).comment(owner))];
-        let hidden = || Element::key(self.pod_key()).comment(owner);
-        entries.extend(self.snat_set(snat).map(|set| Entry::own(set, hidden())));
+        let hidden = self.snat_keys(snat).into_iter();
+        entries.extend(hidden.map(|(set, key)| Entry::own(set, Element::key(key).comment(owner))));
         entries
     }
 
     /// Where it can be, however the sources were treated.
     fn keys(&self) -> Vec<(Cow<'static, str>, Value)> {
         let (set, key) = self.key();
-        let sources = [Snat::Local, Snat::All].into_iter().filter_map(|snat| self.snat_set(snat));
-        [(set.into(), key)].into_iter().chain(sources.map(|set| (set, self.pod_key()))).collect()
+        let sources = [Snat::Local, Snat::All].into_iter().flat_map(|snat| self.snat_keys(snat));
+        [(set.into(), key)].into_iter().chain(sources).collect()
     }
 
     /// Reads a map's element back. The prefix of the pod's network is not in it: the address stands alone.

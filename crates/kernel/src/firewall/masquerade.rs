@@ -13,7 +13,7 @@ use netlink::Socket;
 
 use super::elements::{self, is_of, Entry, Plan};
 use super::owner::Owner;
-use super::{family, named_for};
+use super::{family, is_alone, named_for};
 use crate::Result;
 
 pub(super) const TABLE: Table = Table::named(Family::Inet, "podwire_masq");
@@ -87,24 +87,24 @@ fn keys(nft: &mut Socket, addrs: &[IpAddr]) -> Result<Vec<(String, Value)>> {
 /// A set and a chain for each of the pods' networks: the same whether or not parts of it are there.
 fn skeleton(change: &mut Transaction, addrs: &[IpNet]) {
     change.add_table(&TABLE);
-    let mut nets: Vec<IpNet> = addrs.iter().map(IpNet::trunc).collect();
+    let mut nets: Vec<(String, IpNet)> =
+        addrs.iter().map(|addr| (named_for("net", addr), addr.trunc())).collect();
     nets.sort();
-    nets.dedup();
-    for net in &nets {
-        let name = named_for("net", net);
+    nets.dedup_by(|(one, _), (other, _)| one == other);
+    for (name, net) in &nets {
         let (kind, groups): (Type, IpNet) = match net {
             IpNet::V4(_) => (Type::Ipv4, IpNet::new_assert([224, 0, 0, 0].into(), 4)),
             IpNet::V6(_) => (Type::Ipv6, IpNet::new_assert([0xff00, 0, 0, 0, 0, 0, 0, 0].into(), 8)),
         };
-        change.add_set(&TABLE, &Set::of(&name, &[kind]));
-        change.add_base_chain(&TABLE, &name, &POSTROUTING);
-        change.flush_chain(&TABLE, &name);
+        change.add_set(&TABLE, &Set::of(name, &[kind]));
+        change.add_base_chain(&TABLE, name, &POSTROUTING);
+        change.flush_chain(&TABLE, name);
         let to = Field::destination(&net.addr());
-        let leaves = Rule::new()
-            .family(family(net))
-            .in_set(&[Field::source(&net.addr())], &name)
-            .prefix(to, net.addr(), net.prefix_len(), false)
-            .prefix(to, groups.addr(), groups.prefix_len(), false);
-        change.add_rule(&TABLE, &name, &leaves.masquerade());
+        let mut leaves = Rule::new().family(family(net)).in_set(&[Field::source(&net.addr())], name);
+        if !is_alone(net) {
+            leaves = leaves.prefix(to, net.addr(), net.prefix_len(), false);
+        }
+        let leaves = leaves.prefix(to, groups.addr(), groups.prefix_len(), false);
+        change.add_rule(&TABLE, name, &leaves.masquerade());
     }
 }

@@ -262,9 +262,12 @@ pub fn by_index(route: &mut Socket, index: u32) -> Result<Link> {
     route.query(message, Link::read)
 }
 
-/// The link named `name`, if there is one.
+/// The link named `name`, if there is one. There is none with a name that no link can have.
 pub fn find(route: &mut Socket, name: &str) -> Result<Option<Link>> {
-    found(by_name(route, name))
+    match name.len() < libc::IFNAMSIZ {
+        true => found(by_name(route, name)),
+        false => Ok(None),
+    }
 }
 
 /// The link with index `index`, if there is one.

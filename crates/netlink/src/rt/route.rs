@@ -126,9 +126,14 @@ impl Route {
             })
     }
 
-    /// A message that adds the route; equal destinations become several paths.
+    /// A message that adds the route, of IPv4 behind others to the same destination; of IPv6 they become several paths.
     pub fn add(&self) -> Message {
         self.encode(libc::RTM_NEWROUTE, super::APPEND, self.describe("add"))
+    }
+
+    /// The same, but of IPv4 before the others: packets take this one.
+    pub fn prepend(&self) -> Message {
+        self.encode(libc::RTM_NEWROUTE, super::PREPEND, self.describe("add"))
     }
 
     /// A message that adds the route or takes the place of the one to the same destination.

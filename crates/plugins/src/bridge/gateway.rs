@@ -135,10 +135,13 @@ pub(super) fn assign(conf: &Conf, node: &mut Host, leg: &Link, result: &Attachme
         let mut batch = Batch::new();
         batch.extend(strangers.iter().map(|there| address::delete(leg.index, there.ip, there.prefix)));
         batch.push(address::add(leg.index, gateway, prefix, false));
-        match node.route.batch(batch) {
-            // Another pod's plugin was faster.
-            Err(error) if error.is_exists() => {}
-            other => other.doing(|| format!("give the gateway's address to {:?}", leg.name))?,
+        let doing = || format!("give the gateway's address to {:?}", leg.name);
+        let failures = node.route.batch_each(batch).doing(doing)?;
+        // Another pod's plugin was faster: the stranger is gone, or the gateway there.
+        let is_done = |error: &netlink::Error| error.is_gone() || error.is_exists();
+        match failures.into_iter().find(|(_, error)| !is_done(error)) {
+            Some((_, error)) => return Err(error).doing(doing),
+            None => continue,
         }
     }
     Ok(())

@@ -88,7 +88,12 @@ impl Conf {
     /// What holds for all pods of the network.
     pub fn rules(&self, prev: &Attachment) -> Result<Rules> {
         let bridge = prev.interfaces.first().map(|interface| interface.name.clone());
-        Ok(Rules { admin_chain: self.admin_chain()?, policy: self.policy()?, bridge })
+        let policy = self.policy()?;
+        if bridge.is_none() && policy != Policy::Open {
+            let text = "ingressPolicy: the plugins before this one tell of no interface, whose bridge could be kept apart";
+            return invalid(text.into());
+        }
+        Ok(Rules { admin_chain: self.admin_chain()?, policy, bridge })
     }
 
     fn policy(&self) -> Result<Policy> {

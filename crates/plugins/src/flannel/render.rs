@@ -148,6 +148,8 @@ mod tests {
             busy: Vec::new(),
             signed_only: false,
             callers: Vec::new(),
+            deadline: None,
+            trace: Vec::new(),
         }
     }
 

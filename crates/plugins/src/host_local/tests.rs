@@ -94,6 +94,8 @@ impl Node {
             busy: Vec::new(),
             signed_only: false,
             callers: Vec::new(),
+            deadline: None,
+            trace: Vec::new(),
         }
     }
 

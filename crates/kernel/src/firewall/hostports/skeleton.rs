@@ -3,8 +3,8 @@
 use ipnet::IpNet;
 use netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule, Set, Table, Transaction, Type};
 
-use super::super::{family, named_for};
-use super::{Options, PortMap, ANY, HOST, SNAT_ALL};
+use super::super::{family, is_alone, named_for};
+use super::{Options, PortMap, ANY, HOST, SELF, SNAT_ALL};
 
 const GUARD: Base = Base::new(ChainKind::Filter, Hook::Prerouting, -300); // raw
 const PREROUTING: Base = Base::new(ChainKind::Nat, Hook::Prerouting, -100); // dstnat
@@ -112,19 +112,28 @@ fn guard(change: &mut Transaction, table: &Table) {
 /// the translation: so to a mapped pod its neighbours, and itself, must look like the node. So must the
 /// node's loopback.
 pub(super) fn networks(change: &mut Transaction, table: &Table, maps: &[PortMap]) {
-    let mut nets: Vec<IpNet> = maps.iter().map(|map| map.pod.trunc()).collect();
+    let mut nets: Vec<(String, IpNet)> =
+        maps.iter().map(|map| (named_for("local", &map.pod), map.pod.trunc())).collect();
     nets.sort();
-    nets.dedup();
-    for net in nets {
-        let (half, name) = (&HALVES[usize::from(net.addr().is_ipv6())], named_for("local", &net));
+    nets.dedup_by(|(one, _), (other, _)| one == other);
+    for (name, net) in nets {
+        let half = &HALVES[usize::from(net.addr().is_ipv6())];
         change.add_set(table, &Set::of(&name, &[half.address, Type::Protocol, Type::Port]));
         change.add_base_chain(table, &name, &POSTROUTING);
         change.flush_chain(table, &name);
         let loopback = net.addr().is_ipv4().then(|| IpNet::new_assert([127, 0, 0, 0].into(), 8));
-        for inside in [Some(net), loopback].into_iter().flatten() {
-            let mapped = Rule::new().any_bit(Field::CtStatus, Rule::DNAT).family(family(&net));
+        let mapped = || Rule::new().any_bit(Field::CtStatus, Rule::DNAT).family(family(&net));
+        if is_alone(&net) {
+            let (set, address) = (SELF[half.at], half.address);
+            change.add_set(table, &Set::of(set, &[address, address, Type::Protocol, Type::Port]));
+            let [to, protocol, port] = half.at_address();
+            let itself = mapped().in_set(&[Field::source(&net.addr()), to, protocol, port], set);
+            change.add_rule(table, &name, &itself.masquerade());
+        }
+        let neighbours = Some(net).filter(|net| !is_alone(net));
+        for inside in [neighbours, loopback].into_iter().flatten() {
             let from = Field::source(&inside.addr());
-            let near = mapped.prefix(from, inside.addr(), inside.prefix_len(), true);
+            let near = mapped().prefix(from, inside.addr(), inside.prefix_len(), true);
             change.add_rule(table, &name, &near.in_set(&half.at_address(), &name).masquerade());
         }
     }
