@@ -66,7 +66,7 @@ fn withdrawal<'p>(node: &'p Node<'p>, one: &Known) -> impl FnOnce() -> Result<()
         for account in held.into_iter().rev().filter(Held::is_there) {
             let plugin = account.entries().first().and_then(|entry| node.registry.find(&entry.plugin));
             errors.extend(match plugin {
-                Some(plugin) => withdraw(plugin, account, node.registry).err(),
+                Some(plugin) => withdraw(plugin, account, node.registry, node.runtime.deadline()).err(),
                 // A plugin of a later build: its file says nothing to us.
                 None => {
                     let text = format!("{} is no plugin of this program", account.file().display());

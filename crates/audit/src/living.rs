@@ -29,6 +29,10 @@ fn inspect<'p>(node: &'p Node<'p>, one: &Known) -> Vec<Fault<'p>> {
     let mut findings: Vec<Finding<'p>> = Vec::new();
     for entry in one.accounts.iter().flat_map(|account| &account.entries) {
         let Some(plugin) = node.registry.find(&entry.plugin) else { continue };
+        // One that the pod of before left, in a namespace of the same path.
+        if matches!(entry.find_netns(), Ok(None)) {
+            continue;
+        }
         let found = entry
             .request(Command::Check, node.registry)
             .and_then(|req| plugin.inspect(&Request { prev: recorded(one).or(req.prev.clone()), ..req }));

@@ -119,7 +119,8 @@ impl Verify {
         for record in Cache::new(&self.cache_dir).list().records {
             let is_asked_for = self.network.is_empty() || self.network.contains(&record.network);
             let name = name(&record);
-            let Some(path) = record.netns.filter(|_| is_asked_for) else { continue };
+            let netns = record.identity().ok().and_then(|identity| identity.netns);
+            let Some(path) = netns.filter(|_| is_asked_for) else { continue };
             let Ok(Some(netns)) = Netns::find(&path) else { continue };
             let Ok(identity) = netns.identity() else { continue };
             found.entry(format!("{identity:?}")).or_insert((name, path));

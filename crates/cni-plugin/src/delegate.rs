@@ -148,7 +148,7 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
     let trace = req.trace.iter().map(|(name, value)| (*name, value.into()));
     let env = cni.into_iter().chain(trace).collect();
     let deadline = match (req.command, command) {
-        (Command::Add, Command::Del) => req.deadline.map(|_| Instant::now() + UNDO_PATIENCE),
+        (Command::Add, Command::Del) => req.deadline.map(|end| end.max(Instant::now() + UNDO_PATIENCE)),
         _ => req.deadline,
     };
     let output = Execution { file: &file, env, stdin: stdin.as_bytes(), deadline }.run()?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use cni::{code, json};
 
+use crate::stop::Stop;
 use crate::{conversation, Result};
 
 /// A program that is being written cannot be executed (ETXTBSY). It is tried again after these pauses.
@@ -46,6 +47,7 @@ impl Execution<'_> {
     pub fn run(&self) -> Result<Vec<u8>> {
         let mut child = self.spawn()?;
         let heard = conversation::hold(&mut child, self.stdin, self.deadline).map_err(|error| {
+            let _ = Stop::ask(child.id()).map(|stop| stop.kill().finish());
             let _ = child.kill();
             let _ = child.wait();
             self.failed(&error)

@@ -312,10 +312,14 @@ pub fn requests<'p>(owner: &Owner, plugin: &str, registry: Registry<'p>) -> Vec<
 /// record itself cannot tell.
 pub fn find_recorded_netns<'e>(
     path: &Path,
-    mut entries: impl Iterator<Item = &'e Entry>,
+    entries: impl Iterator<Item = &'e Entry>,
 ) -> kernel::Result<Option<Netns>> {
-    let entry = entries.find(|entry| Path::new(&entry.netns) == path);
-    Netns::find_again(path, entry.and_then(|entry| entry.cookie))
+    // A Go plugin that detached the pod has not closed its account: there may be older ones.
+    let mut told = entries.filter(|entry| Path::new(&entry.netns) == path).peekable();
+    if told.peek().is_none() {
+        return Netns::find_again(path, None);
+    }
+    told.map(Entry::find_netns).find(|found| !matches!(found, Ok(None))).unwrap_or(Ok(None))
 }
 
 /// Takes away what is written of `owner` and `plugin`, if anything is.

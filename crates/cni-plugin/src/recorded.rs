@@ -1,6 +1,7 @@
 //! ADD, DEL and GC with the ledger's help: what every plugin gets from it without a line of its own.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -61,7 +62,7 @@ pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
         match account.busy {
             _ if is_valid => {}
             true => busy.push((entry.container.clone(), entry.ifname.clone())),
-            false => match withdraw_unless_changed(plugin, &account, req.registry) {
+            false => match withdraw_unless_changed(plugin, &account, req.registry, req.deadline) {
                 Ok(()) => continue,
                 Err(error) => errors.push(error),
             },
@@ -90,15 +91,21 @@ pub fn withdraw_unless_changed(
     plugin: &dyn Plugin,
     account: &ledger::Account,
     registry: Registry<'_>,
+    deadline: Option<Instant>,
 ) -> Result<()> {
-    account.hold()?.map_or(Ok(()), |held| withdraw(plugin, held, registry))
+    account.hold()?.map_or(Ok(()), |held| withdraw(plugin, held, registry, deadline))
 }
 
 /// DEL of everything in an account, the last first; then the account itself goes. It may be an old one: a Go plugin that
-/// detached the pod has not closed it.
-pub fn withdraw(plugin: &dyn Plugin, account: ledger::Held<'_>, registry: Registry<'_>) -> Result<()> {
+/// detached the pod has not closed it. Programs of others that are executed for it are stopped at the deadline.
+pub fn withdraw(
+    plugin: &dyn Plugin,
+    account: ledger::Held<'_>,
+    registry: Registry<'_>,
+    deadline: Option<Instant>,
+) -> Result<()> {
     for entry in account.entries().iter().rev() {
-        plugin.del(&Request { signed_only: true, ..entry.request(Command::Del, registry)? })?;
+        plugin.del(&Request { signed_only: true, deadline, ..entry.request(Command::Del, registry)? })?;
     }
     account.close()
 }

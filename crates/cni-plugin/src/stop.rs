@@ -16,6 +16,7 @@ const SIGTERM: i32 = 15;
 /// A plugin that was told to stop.
 #[derive(Debug)]
 pub(crate) struct Stop {
+    plugin: u32,
     /// It, and its descendants of then.
     family: Vec<OwnedFd>,
     /// Until when it may take.
@@ -31,13 +32,15 @@ impl Stop {
         let mut family = vec![sys::process_descriptor(plugin)?];
         family.extend(descendants(plugin));
         let how = "did not end before its deadline and was stopped";
-        let stop = Stop { family, until: Instant::now() + GRACE, was_killed: false, how };
+        let stop = Stop { plugin, family, until: Instant::now() + GRACE, was_killed: false, how };
         stop.signal(SIGTERM);
         Ok(stop)
     }
 
     /// They were asked for long enough.
-    pub(crate) fn kill(self) -> Stop {
+    pub(crate) fn kill(mut self) -> Stop {
+        // It may have called others since.
+        self.family.extend(descendants(self.plugin));
         self.signal(SIGKILL);
         let how = "did not end before its deadline, nor when asked to, and was killed";
         Stop { until: Instant::now() + GRACE, was_killed: true, how, ..self }
@@ -46,6 +49,10 @@ impl Stop {
     /// The plugin has ended. Nobody whom it called acts any more from now on. Says in words what was done.
     pub(crate) fn finish(self) -> &'static str {
         self.signal(SIGKILL);
+        let end = Instant::now() + GRACE;
+        for process in &self.family {
+            let _ = sys::readable(&[process.as_fd()], end.saturating_duration_since(Instant::now()));
+        }
         self.how
     }
 

@@ -25,7 +25,8 @@ impl Runtime<'_> {
     ///
     /// If it fails, the plugins that ran, the failing one included, are told to take back what they did, and
     /// nothing is remembered. The error has the failing plugin's code, and what could not be taken back. Only when
-    /// the container is attached already, by its record, nothing is taken back: it may be running.
+    /// the container is attached already, by its record, nothing is taken back: it may be running. (Not so if the interface of
+    /// which the record tells is not there.)
     ///
     /// If an earlier ADD of the same container was interrupted, what it left is removed first.
     pub fn add(&self, list: &NetworkList, identity: &Identity) -> Result<Attachment> {
@@ -56,7 +57,7 @@ impl Runtime<'_> {
     /// is still there.
     fn prepare(&self, list: &NetworkList, identity: &Identity) -> Result<Option<PathBuf>> {
         match self.cache.find(&list.name, identity) {
-            Ok(Some(record)) if record.result.is_some() && !lacks_interface(identity) => {
+            Ok(Some(record)) if record.result.is_some() && !is_stale(&record, identity) => {
                 Ok(Some(record.path))
             }
             Ok(Some(record)) => {
@@ -118,8 +119,14 @@ impl Runtime<'_> {
     }
 }
 
-/// Whether it can be seen that the container is not attached, whatever a record says: one of before a reboot, say, of a namespace that was made
-/// again under its name.
+/// Whether it can be seen that nothing of what the record tells is there: one of before a reboot, say, whose namespace was made again under its
+/// name. Then the interface that was made in that namespace is missing.
+fn is_stale(record: &Record, identity: &Identity) -> bool {
+    let interfaces = record.attachment().map(|made| made.interfaces).unwrap_or_default();
+    let was_made = interfaces.iter().any(|one| one.name == *identity.ifname && !one.sandbox.is_empty());
+    was_made && record.netns == identity.netns && lacks_interface(identity)
+}
+
 fn lacks_interface(identity: &Identity) -> bool {
     let Some(Ok(netns)) = identity.netns.as_ref().map(Netns::open) else { return false };
     let look = |pod: Host| pod.glance_at_link(&identity.ifname);

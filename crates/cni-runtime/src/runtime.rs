@@ -85,7 +85,7 @@ impl<'p> Runtime<'p> {
     }
 
     /// When patience ends if it begins now.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         self.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
     }
 }

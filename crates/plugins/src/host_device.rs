@@ -12,8 +12,8 @@ mod wanted;
 use std::path::Path;
 
 use cni::{Attachment, Interface, Version};
-use cni_plugin::{delegate, Context, Error, Finding, Plugin, Request, Result};
-use kernel::{Belongings, Host, Link, Netns, Undo};
+use cni_plugin::{delegate, ledger, Context, Error, Finding, Plugin, Request, Result};
+use kernel::{Belongings, Host, Link, Undo};
 
 use crate::{lease, plumbing};
 use loan::Loan;
@@ -171,9 +171,11 @@ fn find_sandbox(req: &Request<'_>) -> Result<Option<Host>> {
     }
     let recorded = req.prev.iter().flat_map(|prev| &prev.interfaces).find(|one| one.name == req.ifname);
     let path = recorded.map(|one| Path::new(&one.sandbox)).filter(|path| path.is_absolute());
-    match path.filter(|path| !path.starts_with("/proc")).map(Netns::find).transpose()?.flatten() {
-        // The node's own namespace is no pod.
-        Some(netns) if netns.identity()? != Netns::current()?.identity()? => Ok(Some(Host::within(netns)?)),
-        _ => Ok(None),
+    let Some(path) = path.filter(|path| !path.starts_with("/proc")) else { return Ok(None) };
+    let entries =
+        ledger::find(&req.owner(), "host-device").map(|account| account.entries).unwrap_or_default();
+    match ledger::find_recorded_netns(path, entries.iter())? {
+        Some(netns) => Ok(Some(Host::within(netns)?)),
+        None => Ok(None),
     }
 }

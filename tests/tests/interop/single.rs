@@ -44,7 +44,7 @@ pub fn ptp() -> Vec<Case> {
         refused("an interface of that name in the pod", json!({}))
             .after("ip -n p1 link add eth0 type veth peer name other")
             .fails("eth0")
-            .differs(&[LEASE]),
+            .differs(&[FAILED_ADD, UNTOUCHED]),
     ]
 }
 

@@ -63,11 +63,12 @@ impl Gc {
             let stale = stale(records, &unrecorded, &self.network, &valid);
             return Ok(report("would remove", "stale", &stale));
         }
-        let sweep = self.place.runtime().gc_of(&list, listing.records, &valid);
+        let runtime = self.place.runtime();
+        let sweep = runtime.gc_of(&list, listing.records, &valid);
         let mut removed: Vec<Swept> = sweep.removed.iter().map(Swept::recorded).collect();
         let mut errors = sweep.errors;
         for one in unrecorded {
-            match one.take_back() {
+            match one.take_back(runtime.deadline()) {
                 Ok(()) if one.is_gone() => removed.push(Swept::unrecorded(&one)),
                 // It came back meanwhile.
                 Ok(()) => {}

@@ -127,7 +127,8 @@ fn problem_json(problem: &Problem) -> Value {
 }
 
 fn alive(record: &Record) -> bool {
-    record.netns.as_ref().is_some_and(|path| matches!(kernel::Netns::find(path), Ok(Some(_))))
+    let netns = record.identity().ok().and_then(|identity| identity.netns);
+    netns.is_some_and(|path| matches!(kernel::Netns::find(path), Ok(Some(_))))
 }
 
 /// The interfaces that ADD made on the host. Ours bear their owner's name as a note (`ip link` shows it as

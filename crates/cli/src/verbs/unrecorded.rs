@@ -1,6 +1,7 @@
 //! Attachments that only the plugins know of.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use cni::{ContainerId, IfName};
 use cni_plugin::ledger::Account;
@@ -51,12 +52,12 @@ impl Unrecorded {
     }
 
     /// DEL by each plugin of ours that wrote something down and has not swept it up itself; on past failures.
-    pub(super) fn take_back(&self) -> Result<()> {
+    pub(super) fn take_back(&self, deadline: Option<Instant>) -> Result<()> {
         let mut errors = Vec::new();
         for account in self.accounts.iter().rev() {
             let name = account.entries.first().map_or("", |entry| &entry.plugin);
             errors.extend(match registry().find(name) {
-                Some(plugin) => withdraw_unless_changed(plugin, account, registry()).err(),
+                Some(plugin) => withdraw_unless_changed(plugin, account, registry(), deadline).err(),
                 None => {
                     let text = format!("{} is no plugin of this program", account.file.display());
                     Some(cni::Error::internal(text).into())

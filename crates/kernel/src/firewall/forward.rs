@@ -88,7 +88,7 @@ fn isolation(owner: &Owner, bridge: &str, policy: Policy) -> Vec<Entry> {
 }
 
 /// Takes away what an earlier policy of the network left on the bridge and this one does not want. What another network of the same bridge
-/// wants stays.
+/// asked for first stays.
 fn loosen(nft: &mut Socket, owner: &Owner, bridge: &str, policy: Policy) -> Result<()> {
     let apart = (BRIDGES, Value::ifname(bridge));
     let same = (SAME, Value::ifname(bridge).and_ifname(bridge));

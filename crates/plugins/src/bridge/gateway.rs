@@ -137,9 +137,12 @@ pub(super) fn assign(conf: &Conf, node: &mut Host, leg: &Link, result: &Attachme
         batch.push(address::add(leg.index, gateway, prefix, false));
         let doing = || format!("give the gateway's address to {:?}", leg.name);
         let failures = node.route.batch_each(batch).doing(doing)?;
-        // Another pod's plugin was faster: the stranger is gone, or the gateway there.
-        let is_done = |error: &netlink::Error| error.is_gone() || error.is_exists();
-        match failures.into_iter().find(|(_, error)| !is_done(error)) {
+        // Another pod's plugin was faster: a stranger is gone, or the gateway, which comes last, is there.
+        let is_done = |at: usize, error: &netlink::Error| match at < strangers.len() {
+            true => error.is_gone(),
+            false => error.is_exists(),
+        };
+        match failures.into_iter().find(|(at, error)| !is_done(*at, error)) {
             Some((_, error)) => return Err(error).doing(doing),
             None => continue,
         }
