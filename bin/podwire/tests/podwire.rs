@@ -61,14 +61,20 @@ impl Node {
         if !program.exists() {
             symlink(env!("CARGO_BIN_EXE_podwire"), &program).unwrap();
         }
-        let mut command = Command::new(program);
-        command.args(line.split_whitespace()).env("NETCONFPATH", self.root.join("net.d"));
+        // On a node of its own: the namespace of this test is a pod's to it.
+        let mut command = Command::new("unshare");
+        let line = line.replace(NETNS, &netns());
+        command
+            .arg("--net")
+            .arg(program)
+            .args(line.split_whitespace())
+            .env("NETCONFPATH", self.root.join("net.d"));
         command.env("CNI_PATH", self.root.join("bin")).env_remove("CNI_IFNAME");
         if line.starts_with("cni") {
             command.arg("--cache-dir").arg(self.root.join("cache"));
         }
         let output = command.output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(&netns(), NETNS);
         Outcome {
             stdout: text(output.stdout),
             stderr: text(output.stderr),
@@ -97,8 +103,13 @@ impl Drop for Node {
     }
 }
 
-/// A namespace that is always there; the plugins here never touch it.
+/// Stands for the namespace of this test, which is always there; the plugins here never touch it.
 const NETNS: &str = "/proc/self/ns/net";
+
+/// Its path for others.
+fn netns() -> String {
+    format!("/proc/{}/ns/net", std::process::id())
+}
 
 #[test]
 fn a_container_is_attached_listed_checked_and_detached() {
@@ -186,7 +197,7 @@ fn sweeping_spares_what_lives_unless_told_otherwise() {
     node.run(&format!("cni add pods {NETNS} --container alive"));
     node.run(&format!("cni add pods {NETNS} --container other"));
     let record = node.root.join("cache/results/pods-other-eth0");
-    let gone = fs::read_to_string(&record).unwrap().replace(NETNS, "/run/netns/long-gone");
+    let gone = fs::read_to_string(&record).unwrap().replace(&netns(), "/run/netns/long-gone");
     fs::write(&record, gone).unwrap();
     fs::write(node.root.join("cache/results/pods-torn-x-eth0"), "").unwrap();
 
@@ -234,7 +245,7 @@ fn a_runtime_that_is_killed_half_way_leaves_what_the_sweep_needs() {
     fs::write(node.root.join("bin/wire"), slow).unwrap();
     node.run("version");
     let mut runtime = Command::new(node.root.join("podwire"))
-        .args(["cni", "add", "pods", NETNS, "--container", "half", "--conf-dir"])
+        .args(["cni", "add", "pods", &netns(), "--container", "half", "--conf-dir"])
         .arg(node.root.join("net.d"))
         .arg("--plugin-dir")
         .arg(node.root.join("bin"))
@@ -243,6 +254,7 @@ fn a_runtime_that_is_killed_half_way_leaves_what_the_sweep_needs() {
         .spawn()
         .unwrap();
     while !node.root.join("bin/begun").exists() {
+        assert!(runtime.try_wait().unwrap().is_none(), "it has ended");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     runtime.kill().unwrap();
