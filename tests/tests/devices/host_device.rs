@@ -169,23 +169,6 @@ fn another_attachments_device_is_not_taken() {
     assert_eq!(not_now.error().0, 50, "{}", not_now.stdout);
 }
 
-/// A namespace of the same path, and the device is in it: lent to somebody else.
-#[test]
-fn a_gc_of_a_pod_that_vanished_leaves_the_device_to_whoever_has_it_now() {
-    let node = Node::new();
-    lend(&node);
-    let (chain, old) = (network("net", &by_name()), node.pod("blue"));
-    chain.add(&node, &old);
-    node.sh("ip netns delete blue; ip netns delete neighbour");
-    lend(&node);
-    node.sh("ip netns add blue");
-    let new = Pod { name: "new".into(), netns: old.netns.clone() };
-    let result = chain.add(&node, &new);
-    chain.gc(&node, &[("new", "eth0")]);
-    chain.check(&node, &new, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
-    chain.del(&node, &new, Some(&result));
-}
-
 #[test]
 fn an_add_that_fails_puts_everything_back_on_the_node() {
     let node = Node::new();
