@@ -13,6 +13,7 @@
 #   make image    dist/podwire-image.tar, the image of the agent and the controller
 #   make manifests  deploy/kubernetes.yaml and deploy/kubernetes-routed.yaml, from the chart; needs Go
 #   make install  into DESTDIR (default /), plugins into /opt/cni/bin
+#   make clean    removes what was built
 
 SHELL := /bin/bash
 MACHINE := $(shell uname -m)
@@ -26,7 +27,7 @@ VM ?=
 
 .PHONY: help demo test test-runtimes test-kubernetes test-vm check build lint bench fuzz image manifests install clean
 help:
-	@sed -n '3,15s/^# *//p' Makefile
+	@sed -n '3,16s/^# *//p' Makefile
 
 build:
 	@scripts/setup build
@@ -43,7 +44,7 @@ check: lint
 	cargo test --workspace --doc --quiet
 
 lint:
-	@scripts/setup build
+	@scripts/setup lint
 	@scripts/say "format and lints"
 	cargo fmt --all -- --check
 	cargo clippy --workspace --lib --bins --quiet -- -D warnings
@@ -90,7 +91,9 @@ image: build
 manifests:
 	@scripts/manifests
 
-install: build
+install:
+	@[ -n "$(DESTDIR)" ] || scripts/as-root "make install" true
+	@$(MAKE) --no-print-directory build
 	@scripts/say "installing into $(DESTDIR)$(PREFIX)/bin, $(DESTDIR)$(CNI_BIN) and $(DESTDIR)$(SYSTEMD)"
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(CNI_BIN)
 	install -m 0755 dist/podwire $(DESTDIR)$(PREFIX)/bin/podwire

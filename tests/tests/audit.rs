@@ -188,6 +188,19 @@ fn audit(node: &Node, row: &Row) -> Result<(), String> {
     }
 }
 
+/// Whatever the first one made goes with the pod; the pod itself stands.
+#[test]
+fn a_pod_whose_first_add_was_cut_short_and_whose_second_was_not_is_left_alone() {
+    let node = node();
+    node.sh("account=/run/podwire/ledger/pods/victim:eth0:bridge
+             both=$(head -n 1 $account; cat $account); printf '%s\\n' \"$both\" > $account");
+    assert_eq!(
+        must(&node, &["audit", "--fix"]),
+        "nothing is wrong: ledger, records, pools and kernel agree\n"
+    );
+    must(&node, &["check", "pods", "victim"]);
+}
+
 #[test]
 fn flushed_rules_come_back_by_reload() {
     let node = node();

@@ -46,6 +46,28 @@ fn mtu_advmss_priority_and_table_of_a_route_reach_the_kernel() {
     }
 }
 
+/// The one without a gateway gets the bridge's, and is the default route that `isDefaultGateway` asks for.
+#[test]
+fn a_default_route_that_is_asked_for_in_two_ways_is_one() {
+    let node = Node::new();
+    let pod = node.pod("pod");
+    let plugin = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipam": {"type": "host-local",
+        "ranges": [[{"subnet": "10.5.0.0/24"}], [{"subnet": "fd00:5::/64"}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}});
+    let chain = Chain::new(&ours(), "net", &[plugin]);
+    let result = chain.add(&node, &pod);
+    for (family, gateway) in [("-4", "10.5.0.1"), ("-6", "fd00:5::1")] {
+        let found = node.json(&format!("ip -n {} -j {family} route show default", pod.name));
+        assert_eq!(
+            (found.as_array().map(Vec::len), &found[0]["gateway"]),
+            (Some(1), &json!(gateway)),
+            "{found}"
+        );
+    }
+    assert!(chain.check(&node, &pod, &result).is_ok());
+    chain.del(&node, &pod, Some(&result));
+}
+
 /// Of several networks with a route to the same destination, the one that the pod came to last has its packets.
 #[test]
 fn a_pod_in_two_networks_leaves_by_the_same_one_as_with_go() {

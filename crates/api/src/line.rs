@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::marker::PhantomData;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub fn ask<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::
 
 /// The same, but who asks does something else until it wants to hear the answer.
 pub fn begin<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::Result<Asked<Q::Answer>> {
-    let stream = netlink::sys::connect_local(socket, patience)?;
+    let stream = netlink::sys::connect_local(&SocketAddr::from_pathname(socket)?, patience)?;
     stream.set_read_timeout(Some(patience))?;
     send(&stream, question)?;
     Ok(Asked { stream, answer: PhantomData })

@@ -40,10 +40,10 @@ pub struct Known {
 }
 
 impl Known {
-    /// Whether an ADD began and never came to its end.
+    /// Whether its last ADD began and never came to its end. One before it that did not is no matter: whatever that one made goes with the pod.
     pub(crate) fn is_unfinished(&self) -> bool {
-        let mut entries = self.accounts.iter().flat_map(|account| &account.entries);
-        let unfinished = entries.any(|entry| entry.result.is_none());
+        let mut last = self.accounts.iter().filter_map(|account| account.entries.last());
+        let unfinished = last.any(|entry| entry.result.is_none() && !matches!(entry.find_netns(), Ok(None)));
         let recorded = self.record.as_ref();
         unfinished || recorded.is_some_and(|record| record.result.is_none() && is_settled(&record.path))
     }

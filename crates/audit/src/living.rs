@@ -33,9 +33,10 @@ fn inspect<'p>(node: &'p Node<'p>, one: &Known) -> Vec<Fault<'p>> {
         if matches!(entry.find_netns(), Ok(None)) {
             continue;
         }
-        let found = entry
-            .request(Command::Check, node.registry)
-            .and_then(|req| plugin.inspect(&Request { prev: recorded(one).or(req.prev.clone()), ..req }));
+        let found = entry.request(Command::Check, node.registry).and_then(|req| {
+            let (prev, deadline) = (recorded(one).or(req.prev.clone()), node.runtime.deadline());
+            plugin.inspect(&Request { prev, deadline, ..req })
+        });
         match found {
             Ok(found) => findings.extend(found),
             Err(error) => findings.push(error.into()),

@@ -24,10 +24,10 @@ pub(crate) enum Verb {
     /// Show how full pools and blocks are, or who has an address.
     #[command(after_help = show::EXAMPLES)]
     Show(show::Show),
-    /// Compare blocks, handles and claims with each other, and mend what differs.
+    /// Compare blocks, handles and claims with each other; with --mend mend what differs.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Check),
-    /// Take back an address, or all addresses of a handle.
+    /// Take back an address, or all addresses of a handle, or of a node that is gone.
     #[command(after_help = release::EXAMPLES)]
     Release(release::Release),
     /// Cut a pool into smaller ones.

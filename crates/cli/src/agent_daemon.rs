@@ -1,7 +1,7 @@
 //! `podwire agent`: the daemon of a node. Its flags are flanneld's where that has them, with the same environment variables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::{Chain, Conflist, NotReady, Settings};
@@ -15,7 +15,7 @@ use crate::{duration, log, Failure};
 pub(crate) const EXAMPLES: &str = "Examples:
   podwire agent --kube-subnet-mgr --ip-masq --cni-network flannel      in a cluster, as flanneld
   podwire agent --etcd-endpoints http://10.0.0.1:2379 --ip-masq        with flannel's keys in etcd
-  podwire agent --store embedded:/var/lib/podwire/cluster.db           one machine, or a lab
+  podwire agent --store embedded:/var/lib/podwire/cluster.db --net-config-path net-conf.json   one machine, or a lab
   podwire agent --store list:/etc/podwire/nodes.json                   nodes from a file
   podwire agent --kube-subnet-mgr --cni-network bridge --policy kubernetes   and pods kept apart by policies
   podwire agent --retire                                               flanneld runs here again
@@ -23,6 +23,9 @@ pub(crate) const EXAMPLES: &str = "Examples:
 The network's config is flannel's net-conf.json: under PREFIX/config in etcd, in the file of --net-config-path with Kubernetes, in
 the list of nodes, or given to the embedded store by --net-config-path. When the roads to all nodes are open, /run/flannel/subnet.env is
 written, then the list of plugins (--cni-network). SIGTERM ends the agent and leaves the network as it is.";
+
+/// Where flannel's manifest puts the network's config.
+const NET_CONFIG: &str = "/etc/kube-flannel/net-conf.json";
 
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
@@ -32,14 +35,6 @@ pub(crate) struct Agent {
     /// This node's name [default: the host's name].
     #[arg(long, value_name = "NAME", env = "NODE_NAME", hide_env = true)]
     node_name: Option<String>,
-    #[command(flatten)]
-    etcd: EtcdFlags,
-    #[command(flatten)]
-    kubernetes: KubernetesFlags,
-    #[command(flatten)]
-    interface: InterfaceFlags,
-    #[command(flatten)]
-    announcement: AnnouncementFlags,
     /// Pods reach the world with the node's address.
     #[arg(long, env = "FLANNELD_IP_MASQ", hide_env = true)]
     ip_masq: bool,
@@ -95,6 +90,15 @@ pub(crate) struct Agent {
     /// Log as text for people or JSON for programs; RUST_LOG=debug tells more.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: log::Format,
+    // Last: each brings a heading of its own, under which whatever follows would stand.
+    #[command(flatten)]
+    etcd: EtcdFlags,
+    #[command(flatten)]
+    kubernetes: KubernetesFlags,
+    #[command(flatten)]
+    interface: InterfaceFlags,
+    #[command(flatten)]
+    announcement: AnnouncementFlags,
 }
 
 #[derive(Debug, Args)]
@@ -170,7 +174,7 @@ struct KubernetesFlags {
     kube_annotation_prefix: String,
     /// The network's config.
     #[arg(long, value_name = "FILE", env = "FLANNELD_NET_CONFIG_PATH", hide_env = true)]
-    #[arg(default_value = "/etc/kube-flannel/net-conf.json")]
+    #[arg(default_value = NET_CONFIG)]
     net_config_path: PathBuf,
     /// Tell Kubernetes when the node's network is there.
     #[arg(long, value_name = "BOOL", env = "FLANNELD_SET_NODE_NETWORK_UNAVAILABLE", hide_env = true)]
@@ -250,6 +254,20 @@ fn network(text: &str) -> Result<IpNet, String> {
     }
 }
 
+impl KubernetesFlags {
+    /// The network's config for a store that may have it already: only a file that was named must be there.
+    fn read_network(&self) -> cluster::Result<Option<String>> {
+        match std::fs::read_to_string(&self.net_config_path) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) if self.net_config_path == Path::new(NET_CONFIG) => Ok(None),
+            Err(error) => Err(cluster::Error::Config {
+                origin: self.net_config_path.display().to_string(),
+                why: error.to_string(),
+            }),
+        }
+    }
+}
+
 impl AnnouncementFlags {
     fn version(&self) -> &str {
         match (&self.cni_version, self.not_ready) {
@@ -321,7 +339,7 @@ impl Agent {
         match store.split_once(':') {
             Some(("embedded", file)) => {
                 let embedded = Embedded::open(file).await?;
-                if let Ok(text) = std::fs::read_to_string(&kubernetes.net_config_path) {
+                if let Some(text) = kubernetes.read_network()? {
                     embedded.set_network(&text).await?;
                 }
                 Ok(Source::Embedded(embedded))

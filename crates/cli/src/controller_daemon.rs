@@ -18,7 +18,7 @@ pub(crate) const EXAMPLES: &str = "Examples:
   podwire controller --ipam-store kubernetes                           no ranges; release leaked addresses of blocks
   podwire controller --cluster-cidr 10.244.0.0/16 --ipam-store http://10.0.0.1:2379 --leak-grace-period 5m
 
-Every Node object without spec.podCIDRs gets a range of each network, the one that was free the longest. What nodes have already is
+Every Node object without spec.podCIDRs gets a range of each network: the lowest that nobody ever had, then the one that was free the longest. What nodes have already is
 learned at the start. A range that is a duplicate or makes no sense is told as an event of the node, and stops nobody else. Of several
 controllers one works (--leader-elect). With --ipam-store, addresses of pods and nodes that have been gone for the grace period are
 released, and handles and claims that lead nowhere removed, and so are objects of nodes that Kubernetes has no longer. kube-controller-manager must not do the same: start it with --allocate-node-cidrs=false.";
@@ -53,8 +53,6 @@ pub(crate) struct Controller {
     /// The API server, if not the kubeconfig's.
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    #[command(flatten)]
-    election: ElectionFlags,
     /// Where /healthz, /readyz, /status and /metrics are served.
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
     healthz_ip: IpAddr,
@@ -64,6 +62,9 @@ pub(crate) struct Controller {
     /// Log as text for people or JSON for programs; RUST_LOG=debug tells more.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: log::Format,
+    // Last: whatever follows would stand under its heading.
+    #[command(flatten)]
+    election: ElectionFlags,
 }
 
 #[derive(Debug, Args)]

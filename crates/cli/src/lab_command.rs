@@ -19,7 +19,7 @@ pub(crate) const EXAMPLES: &str = "Examples:
   podwire lab up --nodes 3 --subnets 2        three nodes, two wires, a router between
   podwire lab status
   podwire lab exec n1 -- ip route             on a node
-  podwire lab exec n1-pod1 -- ping n2-pod1    (a pod's address; `podwire lab status` tells it)
+  podwire lab exec n1-pod1 -- ping -c 1 ADDRESS   of another pod; `podwire lab status` tells it
   podwire lab verify                          every pod asks every pod, every node asks every pod
   podwire lab break                           what can be broken
   podwire lab break delete-device n2

@@ -68,7 +68,7 @@ enum Command {
     /// Give every node of a Kubernetes cluster a range of addresses that no other node has.
     #[command(after_help = controller_daemon::EXAMPLES)]
     Controller(Box<controller_daemon::Controller>),
-    /// Watch three pods get a network on this machine, in namespaces that vanish afterwards.
+    /// Watch three pods get a network on this machine, then a cluster of two nodes, in namespaces that vanish afterwards. Needs root.
     Demo,
     /// Keep leases for pods whose addresses come from a DHCP server.
     #[command(subcommand)]

@@ -29,7 +29,7 @@ pub(crate) enum Verb {
     /// Detach a container from a network.
     #[command(after_help = attach::DEL_EXAMPLES)]
     Del(attach::Del),
-    /// Check that a container's attachment is as it was made, and put back what is not.
+    /// Check that a container's attachment is as it was made; with --repair put back what is not.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Check),
     /// Remove what belongs to containers that are gone.
@@ -38,7 +38,7 @@ pub(crate) enum Verb {
     /// Ask networks whether another container could be attached.
     #[command(after_help = status::EXAMPLES)]
     Status(status::Status),
-    /// Compare ledger, records, address pools and kernel on this node, and mend what differs.
+    /// Compare ledger, records, address pools and kernel on this node; with --fix mend what differs.
     #[command(after_help = audit::EXAMPLES)]
     Audit(audit::Audit),
     /// Put firewall rules back after somebody flushed them.

@@ -45,16 +45,21 @@ pub fn find(kind: &str, path: &[PathBuf]) -> Result<PathBuf> {
 impl Execution<'_> {
     /// Runs the plugin to its end and returns what it printed. A failure is the error that it printed.
     pub fn run(&self) -> Result<Vec<u8>> {
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Err(self.late("was not started: the time was up before"));
+        }
         let mut child = self.spawn()?;
-        let heard = conversation::hold(&mut child, self.stdin, self.deadline).map_err(|error| {
-            let _ = Stop::ask(child.id()).map(|stop| stop.kill().finish());
-            let _ = child.kill();
-            let _ = child.wait();
-            self.failed(&error)
-        })?;
+        let heard = match conversation::hold(&mut child, self.stdin, self.deadline) {
+            Ok(heard) => heard,
+            Err(error) => {
+                let _ = Stop::ask(child.id()).map(|stop| stop.kill().finish());
+                let _ = child.kill();
+                await_end(child);
+                return Err(self.failed(&error));
+            }
+        };
         if !heard.has_ended {
-            // Somebody has to take note of its end, whenever that comes.
-            std::thread::spawn(move || child.wait());
+            await_end(child);
             return Err(
                 self.late("did not end before its deadline, and the kernel holds it though it was killed")
             );
@@ -96,6 +101,12 @@ impl Execution<'_> {
             }
         }
     }
+}
+
+/// Somebody has to take note of its end, whenever that comes: the kernel may keep one that was killed.
+fn await_end(mut child: Child) {
+    // Where no thread is to be had, whoever takes over orphans does it.
+    let _ = std::thread::Builder::new().spawn(move || child.wait());
 }
 
 /// The error that a failed plugin printed, or the best that can be said.

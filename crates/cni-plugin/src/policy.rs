@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::IpAddr;
+use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
 use cni::{json, Args, Attachment};
@@ -217,7 +218,7 @@ impl Policy {
     }
 
     fn ask(&self, knock: &Knock) -> std::io::Result<Answer> {
-        let mut stream = sys::connect_local(self.door.as_ref(), self.patience)?;
+        let mut stream = sys::connect_local(&SocketAddr::from_pathname(&self.door)?, self.patience)?;
         // The one who answers keeps the time; this is for one who does not.
         stream.set_read_timeout(Some(self.patience + Duration::from_secs(1)))?;
         stream.write_all(&line(knock)?)?;
@@ -253,7 +254,8 @@ pub fn farewell(req: &Request<'_>) {
 /// Whether somebody is there to enforce the network's policies, if it has any.
 pub fn status(req: &Request<'_>) -> Result<()> {
     let Some(policy) = Policy::read(req)? else { return Ok(()) };
-    match sys::connect_local(policy.door.as_ref(), policy.patience) {
+    let door = SocketAddr::from_pathname(&policy.door);
+    match door.and_then(|door| sys::connect_local(&door, policy.patience)) {
         Ok(_) => Ok(()),
         Err(error) => {
             let text = format!("nobody enforces the network's policies: connect to {}: {error}", policy.door);

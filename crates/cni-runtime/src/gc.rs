@@ -73,9 +73,11 @@ impl Runtime<'_> {
     }
 
     /// Whether a record tells of another attachment by now, or is gone: a container may come back under its id.
-    fn has_changed(&self, record: &Record) -> bool {
-        let now = record.identity().and_then(|identity| self.cache.find(&record.network, &identity));
-        now.is_ok_and(|now| now.as_ref() != Some(record))
+    /// One that cannot be read any more is being written, by whoever is attached now.
+    pub fn has_changed(&self, record: &Record) -> bool {
+        let Ok(identity) = record.identity() else { return false };
+        let now = self.cache.find(&record.network, &identity);
+        !matches!(now, Ok(Some(now)) if now == *record)
     }
 
     /// The attachments of a network whose records are none of these files.

@@ -166,7 +166,8 @@ impl<'p> Runtime<'p> {
     }
 }
 
-/// A plugin that panics has failed like any other: what was done so far can still be taken back.
+/// A plugin that panics has failed like any other: what was done so far can still be taken back. (In a program that is built to abort, a panic is
+/// its end, and what was done is taken back by the next ADD, DEL or GC.)
 pub(crate) fn guarded<T>(work: impl FnOnce() -> cni_plugin::Result<T>) -> cni_plugin::Result<T> {
     let panicked = || cni::Error::internal("the plugin panicked: this is a bug in it").into();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()))

@@ -102,7 +102,8 @@ impl<'p> Runtime<'p> {
         config: Value,
     ) -> cni_plugin::Result<Option<Vec<Finding<'p>>>> {
         let Place::Here(plugin) = step.place else { return Ok(None) };
-        let call = Call { command: Command::Check, identity: Some(identity), config, deadline: None };
+        let call =
+            Call { command: Command::Check, identity: Some(identity), config, deadline: self.deadline() };
         let request = self.request(call)?;
         guarded(|| dispatch::inspect(plugin, &request, own_namespace_allowed())).map(Some)
     }

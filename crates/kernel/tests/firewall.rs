@@ -521,7 +521,14 @@ fn pods_pass_where_iptables_drops_what_is_forwarded() {
         run("iptables-save > /tmp/podwire-test-$$ && iptables-restore < /tmp/podwire-test-$$; rm /tmp/podwire-test-$$");
         forward::add(nft, &owner("c1"), &[ip("10.1.0.5")], &rules).unwrap();
         assert_eq!(run("iptables -S FORWARD").matches("podwire").count(), 1);
-        run("nft add rule inet podwire_firewall CNI-ADMIN tcp dport 80 drop");
+        run("nft add rule inet podwire_firewall CNI-ADMIN tcp dport 80 accept");
+        assert!(pod.asks("192.0.2.2:80").is_some());
+        assert_eq!(
+            world.asks("10.1.0.5:80").as_deref(),
+            Some("pod sees 192.0.2.2"),
+            "what the administrator lets pass does"
+        );
+        run("nft insert rule inet podwire_firewall CNI-ADMIN tcp dport 80 drop");
         assert_eq!(pod.asks_in_vain("192.0.2.2:80"), None, "the administrator has the first word");
 
         assert!(forward::is_present(nft, &owner("c1"), ip("10.1.0.5")).unwrap());

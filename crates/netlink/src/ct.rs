@@ -95,10 +95,13 @@ fn delete_one_by_one(socket: &mut Socket, filter: &Filter, filtered: bool) -> Re
     let entries = socket.list(asked, |frame| Entry::decode(&frame).filter(|entry| entry.matches(filter)))?;
     let mut batch = Batch::new();
     batch.extend(entries.iter().map(|entry| entry.deletion(filter.family, filter.words("forget"))));
-    match socket.batch(batch) {
-        Err(error) if error.is_gone() => Ok(()),
-        other => other,
-    }
+    carry_out(socket, batch)
+}
+
+/// Those that are gone already are no failure.
+fn carry_out(socket: &mut Socket, deletions: Batch) -> Result<()> {
+    let failures = socket.batch_each(deletions)?;
+    failures.into_iter().map(|(_, error)| error).find(|error| !error.is_gone()).map_or(Ok(()), Err)
 }
 
 fn message(kind: u16, family: Family, version: u8, doing: String) -> Message {

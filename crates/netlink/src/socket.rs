@@ -119,7 +119,7 @@ impl Socket {
     pub fn request(&mut self, message: Message) -> Result<()> {
         let doing = message.doing.clone();
         let seq = self.send(message, F_ACK)?;
-        self.receive(seq, &doing, |_| {})
+        self.receive(seq, &doing, |_| {}).map(drop)
     }
 
     /// Sends a request that is answered by one message (`RTM_GET…` of one object).
@@ -138,26 +138,24 @@ impl Socket {
         }
     }
 
-    /// Asks for all objects of a kind. A list that changed while it was read is read again.
-    pub fn dump(&mut self, message: Message, mut each: impl FnMut(Frame<'_>)) -> Result<()> {
+    /// Asks for all objects of a kind. Returns whether it was shown all of them, as they were at one moment: what changes while it is read may
+    /// hide others.
+    pub fn dump(&mut self, message: Message, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
         let doing = message.doing.clone();
         let seq = self.send(message, F_DUMP)?;
         self.receive(seq, &doing, &mut each)
     }
 
-    /// As [`dump`](Self::dump), collected. Read again, up to five times, when it changed meanwhile.
+    /// As [`dump`](Self::dump), collected. Read again when it changed meanwhile, and the fifth time taken as it is.
     pub fn list<T>(
         &mut self,
         message: Message,
         mut read: impl FnMut(Frame<'_>) -> Option<T>,
     ) -> Result<Vec<T>> {
         for attempt in 0.. {
-            let (mut all, mut torn) = (Vec::new(), false);
-            self.dump(message.clone(), |frame| {
-                torn |= frame.flags & F_DUMP_INTR != 0;
-                all.extend(read(frame));
-            })?;
-            if !torn || attempt == 4 {
+            let mut all = Vec::new();
+            let whole = self.dump(message.clone(), |frame| all.extend(read(frame)))?;
+            if whole || attempt == 4 {
                 return Ok(all);
             }
         }
@@ -315,17 +313,20 @@ impl Socket {
         Error::Io { doing: "wait for the kernel's notice".into(), source }
     }
 
-    /// Reads answers until request `seq` is finished.
-    fn receive(&mut self, seq: u32, doing: &str, mut each: impl FnMut(Frame<'_>)) -> Result<()> {
+    /// Reads answers until request `seq` is finished. Returns whether they are of one moment.
+    fn receive(&mut self, seq: u32, doing: &str, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
+        let mut whole = true;
         loop {
             let length = self.read(doing)?;
             for frame in Frames::new(&self.buffer[..length]) {
                 if frame.seq != seq {
                     continue;
                 }
+                // The last one may be the only one that says so.
+                whole &= frame.flags & F_DUMP_INTR == 0;
                 match frame.kind {
-                    NLMSG_ERROR => return acknowledged(&frame, doing),
-                    NLMSG_DONE => return finished(&frame, doing),
+                    NLMSG_ERROR => return acknowledged(&frame, doing).map(|()| whole),
+                    NLMSG_DONE => return finished(&frame, doing).map(|()| whole),
                     _ => each(frame),
                 }
             }
@@ -374,5 +375,32 @@ fn finished(frame: &Frame<'_>, doing: &str) -> Result<()> {
             let note = frame.attrs(4).find(|a| a.kind == NLMSGERR_ATTR_MSG).map(|a| a.string());
             Err(Error::Refused { doing: doing.into(), errno: -negative, note })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    fn frame(kind: u16, flags: u16, seq: u32, body: &[u8]) -> Vec<u8> {
+        let length = (HEADER + body.len()) as u32;
+        let head = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &seq.to_ne_bytes()];
+        [&head.concat()[..], &0u32.to_ne_bytes(), body].concat()
+    }
+
+    /// Behind the last object that was shown, others may have been hidden.
+    #[test]
+    fn a_list_of_which_only_the_end_says_that_it_changed_is_read_again() {
+        let (ours, kernel) = UnixDatagram::pair().unwrap();
+        for (seq, objects, flags) in [(1, 1, F_DUMP_INTR), (2, 2, 0)] {
+            let mut said = frame(16, 0, seq, &[]).repeat(objects);
+            said.extend(frame(NLMSG_DONE, flags, seq, &0i32.to_ne_bytes()));
+            kernel.send(&said).unwrap();
+        }
+        let mut socket = Socket::from(OwnedFd::from(ours));
+        let all = socket.list(Message::new(18, 0, "list"), |frame| Some(frame.kind)).unwrap();
+        assert_eq!(all, [16, 16]);
     }
 }

@@ -6,7 +6,9 @@ use std::cell::UnsafeCell;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -239,26 +241,29 @@ pub fn never_fragment(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
-/// Calls whoever listens at a socket in the file system. One who never takes a call has a queue before his door that is full at
+/// Calls whoever listens at a socket of this machine. One who never takes a call has a queue before his door that is full at
 /// some time: then `patience` is how long it may take, as it is for whatever is said to him.
-pub fn connect_local(to: &Path, patience: Duration) -> io::Result<std::os::unix::net::UnixStream> {
+pub fn connect_local(
+    to: &std::os::unix::net::SocketAddr,
+    patience: Duration,
+) -> io::Result<std::os::unix::net::UnixStream> {
     // SAFETY: an all-zero sockaddr_un is a valid value of a plain C struct.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let name = path(to)?;
-    let name = name.as_bytes_with_nul();
-    if name.len() > address.sun_path.len() {
-        let text = format!("path must be shorter than {} bytes", address.sun_path.len());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    address.sun_path.iter_mut().zip(name).for_each(|(to, from)| *to = *from as libc::c_char);
+    let name = match (to.as_pathname(), to.as_abstract_name()) {
+        (Some(path), _) => [path.as_os_str().as_bytes(), b"\0"].concat(),
+        (None, Some(name)) => [&b"\0"[..], name].concat(),
+        (None, None) => return Err(io::Error::new(io::ErrorKind::InvalidInput, "an address without a name")),
+    };
+    address.sun_path.iter_mut().zip(&name).for_each(|(to, from)| *to = *from as libc::c_char);
     // SAFETY: socket(2) takes numbers only.
     let fd = check(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) }.into())?;
     // SAFETY: the descriptor was just returned to us and has no other owner.
     let stream = std::os::unix::net::UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd as i32) });
     stream.set_write_timeout(Some(patience))?;
-    let size = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-    // SAFETY: the pointer and the length describe `address`, which lives through the call.
+    // An abstract name ends with the address.
+    let size = (std::mem::offset_of!(libc::sockaddr_un, sun_path) + name.len()) as libc::socklen_t;
+    // SAFETY: the pointer is to `address`, which lives through the call; a name that the standard library took fits into it.
     uninterrupted(|| unsafe { libc::connect(stream.as_raw_fd(), (&raw const address).cast(), size).into() })?;
     Ok(stream)
 }
@@ -549,10 +554,9 @@ fn carry_out(socket: i32, bytes: &[u8], report: i32) {
     // SAFETY: the descriptors are the caller's, -1 is none; the buffers are `bytes` and ones on this stack.
     unsafe {
         if socket >= 0 {
-            let mut errno: i32 = 0;
-            if libc::send(socket, bytes.as_ptr().cast(), bytes.len(), 0) < 0 {
-                errno = -libc::EIO;
-            } else {
+            // Whoever hears nothing does not know that it is done.
+            let mut errno: i32 = -libc::EIO;
+            if libc::send(socket, bytes.as_ptr().cast(), bytes.len(), 0) >= 0 {
                 let mut answer = [0u8; 256];
                 let length = libc::recv(socket, answer.as_mut_ptr().cast(), answer.len(), 0);
                 if length >= 20 {
@@ -822,6 +826,21 @@ pub fn receive_packet(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<O
     }
 }
 
+/// Starts a program with no signal blocked: else it would have those blocked that this thread has.
+pub fn spawn_unblocked(command: &mut std::process::Command) -> io::Result<std::process::Child> {
+    let unblock = || {
+        // SAFETY: an all-zero sigset_t is storage that sigemptyset fills; the pointers are to it, and the old mask is not asked for.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            check(libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()).into())
+                .map(drop)
+        }
+    };
+    // SAFETY: between fork and exec `unblock` makes plain system calls, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(unblock) }.spawn()
+}
+
 /// A descriptor that can be read when one of these signals has come; they do nothing else any more to the calling
 /// thread and those that it starts.
 pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
@@ -893,7 +912,7 @@ fn path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::other("a path with a NUL byte in it"))
 }
 
-/// The memory of a program that lives for a millisecond.
+/// The memory of a program that lives for a millisecond. (One that lives longer soon has the system's.)
 ///
 /// musl's allocator maps and unmaps pages all the time, which was a quarter of a plugin's life. This one hands
 /// out pieces of one block and takes back only the piece that it handed out last; what does not fit any more
@@ -929,7 +948,8 @@ impl Arena {
     }
 
     fn set(&self, from: usize, to: usize) -> bool {
-        self.used.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        // Whoever gets a piece sees all that its former owner did with it, also one of another thread.
+        self.used.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// A piece of the block, and how much of it, from its beginning on, may have been written to before.

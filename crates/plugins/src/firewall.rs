@@ -43,6 +43,7 @@ impl Plugin for Firewall {
         let prev = req.chained()?;
         let rules = conf.rules(prev)?;
         let mut node = Host::here()?;
+        require_bridge(&rules, &mut node)?;
         let mut undo = Undo::new();
         match conf.firewalld()? {
             Some(mut firewalld) => {
@@ -105,6 +106,16 @@ impl Plugin for Firewall {
         }
         Ok(())
     }
+}
+
+/// A policy is about all pods of a bridge. What would be written of a pod's own cable would stay when it goes.
+fn require_bridge(rules: &Rules, node: &mut Host) -> Result<()> {
+    let Some(name) = rules.bridge.as_ref().filter(|_| rules.policy != Policy::Open) else { return Ok(()) };
+    if node.find_link(name)?.is_some_and(|link| link.kind == "bridge") {
+        return Ok(());
+    }
+    let text = format!("ingressPolicy: {name}, the first interface of prevResult, is no bridge of this node");
+    Err(cni::Error::invalid_config(text).with_details("chain it behind bridge").into())
 }
 
 fn addresses(result: &Attachment) -> Vec<IpAddr> {

@@ -62,6 +62,9 @@ impl Plugin for Vrf {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         // A config without a name made nothing.
         let Ok(conf) = Conf::read(req) else { return Ok(()) };
+        let Some(pod) = req.find_pod()? else { return Ok(()) };
+        // The last one to leave takes the VRF along: nobody is to join it meanwhile.
+        let _turn = Turn::take(&pod)?;
         leave(req, &conf, false)
     }
 

@@ -121,8 +121,8 @@ fn what_was_tuned() {
                "mtu": 1350, "promisc": true, "allmulti": true, "txQLen": 77}),
         "tuning",
     );
-    // Each would complain of the other's MTU, and of the hardware address that is not its own.
-    (scene.plugins[0]["mtu"], scene.plugins[0]["macspoofchk"]) = (json!(0), json!(false));
+    // The bridge's own MTU is another: it does not complain of tuning's, which results of this version do not tell of.
+    scene.plugins[0]["macspoofchk"] = json!(false);
     let says = "Error: Tuning configured";
     all_survive(
         &scene,

@@ -15,7 +15,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire ipam upgrade pods --store http://10.0.0.1:2379 --node worker-7
 
 First change the network's config from host-local to calico-ipam: while host-local may still give addresses, nothing is done. Every address
-is entered before any file goes; if one cannot be, all files stay. It may be done again. The exit status is 1 then.";
+is entered before any file goes; if one cannot be, all files stay, and the exit status is 1. It may be done again.";
 
 const WHAT: &str = "cannot leave host-local";
 const HOST_LOCAL: &str = "host-local";

@@ -18,7 +18,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire lab exec n1                              a shell
 
 The command has the network, the processes and the host name of the node or pod, and the machine's files, but for /run,
-/var/lib and /etc/cni. Its exit status is that of podwire.";
+/var/lib and /etc/cni. podwire ends with the command's exit status.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {

@@ -19,8 +19,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire pod exec web -- cat /etc/resolv.conf
   podwire pod exec web                         a shell
 
-The command has the pod's network, host name, resolv.conf and processes, and the node's files. Its exit status is that of
-podwire. It ends with the pod.";
+The command has the pod's network, host name, resolv.conf and processes, and the node's files. It ends with the
+pod. podwire ends with the command's exit status.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
@@ -29,11 +29,11 @@ pub(crate) struct Exec {
     pod: String,
     #[command(flatten)]
     namespace: Namespace,
-    #[command(flatten)]
-    place: Place,
     /// The command and its arguments [default: $SHELL].
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// Those that somebody sends to end a program; it is the command that should.
@@ -63,7 +63,7 @@ fn failure(pod: &PodName, program: &str, error: &io::Error) -> Failure {
 /// Runs a program to its end. Signals that would end us go to it.
 pub(crate) fn converse(words: &[String]) -> io::Result<ExitStatus> {
     let signals = sys::signal_descriptor(&SIGNALS)?;
-    let mut child = Command::new(&words[0]).args(&words[1..]).spawn()?;
+    let mut child = sys::spawn_unblocked(Command::new(&words[0]).args(&words[1..]))?;
     let process = sys::process_descriptor(child.id())?;
     let mut signals = std::fs::File::from(signals);
     loop {

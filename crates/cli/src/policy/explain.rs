@@ -17,7 +17,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire policy explain shop/web shop/db 5432 -f manifests/
   podwire policy explain shop/web 8.8.8.8 53/UDP -f manifests/
   kubectl get pods,ns,nodes,netpol -A -o json > now.json
-  podwire policy explain shop/web shop/db pg -f now.json --json
+  kubectl get clusternetworkpolicies -o json > admin.json      where the cluster has them
+  podwire policy explain shop/web shop/db pg -f now.json -f admin.json --json
 
 POD is namespace/name (or a name in the namespace default), an address, or node:NAME; a Deployment and its like
 stand for their pods. PORT is a number, a number with a protocol, the name of a port of the receiver, or ping.
@@ -33,7 +34,7 @@ pub(crate) struct Explain {
     to: String,
     /// At which port.
     port: String,
-    /// Files and folders with pods, namespaces, nodes and policies, in YAML or JSON.
+    /// Files and folders with pods, namespaces, nodes and policies, in YAML or JSON; may be repeated.
     #[arg(short, long = "file", value_name = "PATH", required = true)]
     files: Vec<PathBuf>,
     /// Where pods without addresses get theirs from [default: 10.244.0.0/16, fd00:10:244::/64].

@@ -17,7 +17,7 @@ pub(crate) struct Target {
     /// The container's network namespace: a path, or a name that `ip netns` knows.
     #[arg(required_unless_present = "container")]
     netns: Option<String>,
-    /// The container's id [default: made from the path of the namespace, as cnitool does].
+    /// The container's id [default: the one that is recorded for this namespace; if none is, made from its path, as cnitool does].
     #[arg(long, short, value_name = "ID")]
     container: Option<String>,
     /// The interface's name in the container.

@@ -11,7 +11,7 @@ use super::NO_NF_TABLES;
 use crate::{Error, Result};
 
 /// How often a change is tried again because somebody else changed the same thing at the same time.
-const ATTEMPTS: usize = 100;
+pub(super) const ATTEMPTS: usize = 100;
 /// How many elements are looked at and deleted together.
 const AT_ONCE: usize = 64;
 
@@ -215,6 +215,6 @@ pub(super) fn sweep(
     Ok(keys.len())
 }
 
-fn busy() -> Error {
+pub(super) fn busy() -> Error {
     Error::Other(format!("the firewall's rules were changed by others {ATTEMPTS} times in a row"))
 }

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use super::{
-    message, part, source, Entry, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_MASTER, CTA_TUPLE_PROTO,
-    HEADER, IPCTNL_MSG_CT_GET,
+    carry_out, message, part, source, Entry, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_MASTER,
+    CTA_TUPLE_PROTO, HEADER, IPCTNL_MSG_CT_GET,
 };
 use crate::attr;
 use crate::error::Result;
@@ -65,8 +65,7 @@ pub fn forget(socket: &mut Socket, connections: &[Connection]) -> Result<()> {
         let doing = format!("forget the connection of protocol {protocol} from {from} to {to}");
         connection.entry.deletion(connection.family, doing)
     }));
-    let failures = socket.batch_each(batch)?;
-    failures.into_iter().map(|(_, error)| error).find(|error| !error.is_gone()).map_or(Ok(()), Err)
+    carry_out(socket, batch)
 }
 
 #[cfg(test)]

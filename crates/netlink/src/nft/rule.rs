@@ -143,11 +143,6 @@ impl Rule {
         self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: false, value: value.to_vec() })
     }
 
-    /// Whose field has another value.
-    pub fn is_not(self, field: Field, value: &[u8]) -> Rule {
-        self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: true, value: value.to_vec() })
-    }
-
     /// Whose field is between two values, both included.
     pub fn between(self, field: Field, first: &[u8], last: &[u8]) -> Rule {
         let (first, last) = (first.to_vec(), last.to_vec());

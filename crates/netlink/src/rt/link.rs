@@ -24,7 +24,6 @@ pub mod attribute {
     pub const PROMISCUITY: u16 = 30;
     pub const NUM_TX_QUEUES: u16 = 31;
     pub const NUM_RX_QUEUES: u16 = 32;
-    pub const LINK_NETNSID: u16 = 37;
     pub const PERM_ADDRESS: u16 = 54;
     pub const PARENT_DEV_NAME: u16 = 56;
     pub const ALLMULTI: u16 = 61;
@@ -46,7 +45,6 @@ pub mod attribute {
     pub const INET_CONF: u16 = 1;
     pub const INET6_CONF: u16 = 2;
     pub const INET6_ADDR_GEN_MODE: u16 = 8;
-    pub const AF_SPEC_BRIDGE_FLAGS: u16 = 0;
     pub const AF_SPEC_BRIDGE_VLAN_INFO: u16 = 2;
     pub const VRF_TABLE: u16 = 1;
     pub const VXLAN_ID: u16 = 1;

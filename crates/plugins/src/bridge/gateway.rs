@@ -24,12 +24,14 @@ pub(super) fn expected(net: &IpNet) -> Result<IpAddr> {
     Err(cni::Error::invalid_config(text).with_details("give the IPAM plugin a gateway").into())
 }
 
-/// Default routes through the gateways, for families that have none with a gateway yet.
+/// Default routes through the gateways, for families that have none with a gateway yet, and none that gets the family's.
 pub(super) fn add_default_routes(result: &mut Attachment) {
     for (default, v4) in [("0.0.0.0/0", true), ("::/0", false)] {
         let Ok(dst) = default.parse::<IpNet>() else { continue };
         let gateway = result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv4() == v4);
-        let there = result.routes.iter().any(|route| route.dst == dst && route.gw.is_some());
+        let plain = Route::new(dst, None);
+        let there =
+            result.routes.iter().any(|route| route.dst == dst && (route.gw.is_some() || *route == plain));
         if let Some(gateway) = gateway.filter(|_| !there) {
             result.routes.push(Route::new(dst, Some(gateway)));
         }

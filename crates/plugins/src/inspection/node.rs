@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cni_plugin::{Context, Finding, Request, Result};
+use cni_plugin::{ledger, Context, Finding, Request, Result};
 use kernel::rt::link::{self, attribute, Link};
 use kernel::{detached, sysctl, veth, Host};
 
@@ -49,14 +49,16 @@ pub fn forwarding<'p>(pods: &[IpAddr]) -> Vec<Finding<'p>> {
 }
 
 /// Both ends of a pod's cable have the MTU that was asked for: as the result tells of the pod's, which a later
-/// plugin may have changed, else as the config says.
+/// plugin may have changed, else as the config says; unless tuning, which may have set another, was there: results before 1.1.0 do not tell of it.
 pub fn mtu<'p>(
     req: &Request<'p>,
     (inside, end): (&Link, Option<&Link>),
     configured: u32,
 ) -> Vec<Finding<'p>> {
     let told = req.prev.as_ref().and_then(|prev| super::recorded_interface(prev, &req.ifname));
-    let wanted = told.map(|one| one.mtu).filter(|mtu| *mtu != 0).unwrap_or(configured);
+    let told = told.map(|one| one.mtu).filter(|mtu| *mtu != 0);
+    let wanted = told.unwrap_or(configured);
+    let is_tuned = || told.is_none() && ledger::find(&req.owner(), "tuning").is_some();
     let differs = |link: &Link, wanted: u32| wanted != 0 && link.mtu != wanted;
     let text =
         |link: &Link, wanted: u32| format!("interface {} has MTU {}, not {wanted}", link.name, link.mtu);
@@ -64,7 +66,7 @@ pub fn mtu<'p>(
         link::change(link.index, format!("set MTU of {} to {wanted}", link.name)).u32(attribute::MTU, wanted)
     };
     let mut findings = Vec::new();
-    if differs(inside, wanted) {
+    if differs(inside, wanted) && !is_tuned() {
         findings.push(Finding::new(text(inside, wanted)).mended_by(change(req, set(inside, wanted))));
     }
     if let Some(end) = end.filter(|end| differs(end, configured)) {

@@ -1,7 +1,7 @@
 //! The portmap plugin's config.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::{capability, json};
 use cni_plugin::{Request, Result};
@@ -109,6 +109,8 @@ impl Keys {
     }
 }
 
+const EVERYWHERE: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+
 fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
     let mut seen = HashSet::new();
     let mut all = Vec::new();
@@ -134,7 +136,9 @@ fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
         };
         let port =
             Port { protocol, host_ip, host_port: mapping.host_port, container_port: mapping.container_port };
-        if !seen.insert((protocol, host_ip, port.host_port)) {
+        // No address means those of both families.
+        let addresses = host_ip.map_or(EVERYWHERE.to_vec(), |ip| vec![ip]);
+        if !addresses.into_iter().all(|ip| seen.insert((protocol, ip, port.host_port))) {
             return invalid(format!(
                 "{key}: host port {}/{} is asked for twice",
                 port.host_port,

@@ -39,16 +39,28 @@ impl Queue {
 
     fn write(&self) -> io::Result<()> {
         if self.places.is_empty() {
-            fs::remove_file(&self.file)?;
+            let removed = fs::remove_file(&self.file);
             // Others may be in the folder: then it stays.
             let _ = fs::remove_dir(FOLDER);
-            return Ok(());
+            return match removed {
+                // A GC was faster.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other,
+            };
         }
         let text: String =
             self.places.iter().map(|(network, ifname)| format!("{network}/{ifname}\n")).collect();
-        fs::create_dir_all(FOLDER)?;
-        // Torn by a crash, it tells of fewer: what they lack is then seen by CHECK.
-        fs::write(&self.file, text)
+        let mut tries = 0;
+        loop {
+            fs::create_dir_all(FOLDER)?;
+            tries += 1;
+            // Torn by a crash, it tells of fewer: what they lack is then seen by CHECK.
+            match fs::write(&self.file, &text) {
+                // The folder has gone in between, with another container's last file.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < 100 => {}
+                other => return other,
+            }
+        }
     }
 
     /// Strikes out whoever has no account any more.

@@ -3,6 +3,7 @@
 use netlink::nft::{self, Base, ChainKind, Family, Field, Hook, Rule, Set, Transaction, Type};
 use netlink::Socket;
 
+use super::super::elements::{busy, ATTEMPTS};
 use super::{BRIDGES, MAY_PASS, PODS, SAME, TABLE};
 use crate::Result;
 
@@ -23,7 +24,9 @@ pub(super) fn whole(change: &mut Transaction) {
     change.add_chain(&TABLE, ADMINS);
     change.add_base_chain(&TABLE, "forward", &FORWARD);
     change.flush_chain(&TABLE, "forward");
-    change.add_rule(&TABLE, "forward", &Rule::new().jump(ADMINS));
+    // What the administrator accepts does not come back here, and passes iptables by the mark that it goes to him with.
+    change.add_rule(&TABLE, "forward", &Rule::new().set_mark_bits(MAY_PASS).jump(ADMINS));
+    change.add_rule(&TABLE, "forward", &Rule::new().clear_mark_bits(MAY_PASS));
     change.add_rule(&TABLE, "forward", &apart());
     passes(change);
     change.add_base_chain(&TABLE, "forwarded", &FORWARDED);
@@ -68,17 +71,22 @@ pub(super) fn leads_to(nft: &mut Socket, name: &str) -> Result<bool> {
 
 /// Makes the administrator's chain and the jump to it, both at once and only once.
 pub(super) fn ensure_admin_chain(nft: &mut Socket, name: &str) -> Result<()> {
-    let mut change = Transaction::new();
-    if nft::get_chain(nft, &TABLE, name)?.is_none() {
-        change.create_chain(&TABLE, name);
-    } else if leads_to(nft, name)? {
-        return Ok(());
+    for _ in 0..ATTEMPTS {
+        let mut change = Transaction::at_generation(nft::generation(nft)?);
+        if leads_to(nft, name)? {
+            return Ok(());
+        }
+        // The administrator may have made it before.
+        if nft::get_chain(nft, &TABLE, name)?.is_none() {
+            change.create_chain(&TABLE, name);
+        }
+        change.add_rule(&TABLE, ADMINS, &Rule::new().jump(name));
+        match change.commit(nft) {
+            Err(error) if nft::changed_meanwhile(&error) || error.is_exists() => {}
+            other => return Ok(other?),
+        }
     }
-    change.add_rule(&TABLE, ADMINS, &Rule::new().jump(name));
-    match change.commit(nft) {
-        Err(error) if error.is_exists() => Ok(()),
-        other => Ok(other?),
-    }
+    Err(busy())
 }
 
 /// Whether the administrator has written nothing.

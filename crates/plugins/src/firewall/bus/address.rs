@@ -4,7 +4,9 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
-use super::Error;
+use netlink::sys;
+
+use super::{Error, PATIENCE};
 
 const VARIABLE: &str = "DBUS_SYSTEM_BUS_ADDRESS";
 const USUAL: &str = "unix:path=/run/dbus/system_bus_socket";
@@ -18,8 +20,7 @@ pub(super) fn connect() -> Result<UnixStream, Error> {
 fn first(addresses: &str) -> Result<UnixStream, Error> {
     let mut failed = Error::Absent(addresses.into());
     for address in addresses.split(';').filter_map(parse) {
-        // It waits only for a bus that has stopped taking calls while its queue is full.
-        match UnixStream::connect_addr(&address) {
+        match sys::connect_local(&address, PATIENCE) {
             Ok(stream) => return Ok(stream),
             Err(error) if is_absence(&error) => {}
             Err(error) => failed = error.into(),
