@@ -92,7 +92,7 @@ manifests:
 	@scripts/manifests
 
 install:
-	@[ -n "$(DESTDIR)" ] || scripts/as-root "make install" true
+	@[ "$(DESTDIR)$(CNI_BIN)" != /opt/cni/bin ] || scripts/as-root "make install" true
 	@$(MAKE) --no-print-directory build
 	@scripts/say "installing into $(DESTDIR)$(PREFIX)/bin, $(DESTDIR)$(CNI_BIN) and $(DESTDIR)$(SYSTEMD)"
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(CNI_BIN)

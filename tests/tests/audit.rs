@@ -199,6 +199,12 @@ fn a_pod_whose_first_add_was_cut_short_and_whose_second_was_not_is_left_alone() 
         "nothing is wrong: ledger, records, pools and kernel agree\n"
     );
     must(&node, &["check", "pods", "victim"]);
+    // Nor is the first one asked, which has no result, where no runtime remembers one.
+    node.sh("rm /var/lib/cni/results/pods-victim-eth0");
+    assert_eq!(
+        must(&node, &["audit", "--fix"]),
+        "nothing is wrong: ledger, records, pools and kernel agree\n"
+    );
 }
 
 #[test]

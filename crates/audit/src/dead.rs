@@ -62,7 +62,9 @@ fn withdrawal<'p>(node: &'p Node<'p>, one: &Known) -> impl FnOnce() -> Result<()
         let held: Option<Vec<Held<'_>>> = accounts.iter().map(Account::hold).collect::<Result<_>>()?;
         let Some(held) = held else { return Ok(()) };
         let mut errors = Vec::new();
-        let record = record.filter(|record| !node.runtime.has_changed(record));
+        if record.as_ref().is_some_and(|record| node.runtime.has_changed(record)) {
+            return Ok(());
+        }
         errors.extend(record.and_then(|record| forget(node, &record).err()));
         for account in held.into_iter().rev().filter(Held::is_there) {
             let plugin = account.entries().first().and_then(|entry| node.registry.find(&entry.plugin));

@@ -27,7 +27,9 @@ fn inspect<'p>(node: &'p Node<'p>, one: &Known) -> Vec<Fault<'p>> {
             .collect();
     }
     let mut findings: Vec<Finding<'p>> = Vec::new();
-    for entry in one.accounts.iter().flat_map(|account| &account.entries) {
+    let entries = one.accounts.iter().flat_map(|account| &account.entries);
+    // One without a result is that of an ADD before, which was cut short: nobody wants what it asked for any more.
+    for entry in entries.filter(|entry| entry.result.is_some()) {
         let Some(plugin) = node.registry.find(&entry.plugin) else { continue };
         // One that the pod of before left, in a namespace of the same path.
         if matches!(entry.find_netns(), Ok(None)) {

@@ -513,6 +513,11 @@ fn pods_pass_where_iptables_drops_what_is_forwarded() {
         forward::add(nft, &owner("c2"), &[ip("10.1.0.6"), ip("fd00:1::6")], &rules).unwrap();
         assert_eq!(pod.asks("192.0.2.2:80").as_deref(), Some("world sees 10.1.0.5"));
         assert_eq!(world.asks_in_vain("10.1.0.5:80"), None, "only answers reach a pod");
+        // Whoever marks it before us, as the roads between nodes do if their rules came later, lets it pass.
+        run("nft add table inet roads; nft 'add chain inet roads f { type filter hook forward priority -1; }'; \
+             nft add rule inet roads f ip daddr 10.1.0.5 meta mark set meta mark or 0x1000000");
+        assert_eq!(world.asks("10.1.0.5:80").as_deref(), Some("pod sees 192.0.2.2"));
+        run("nft delete table inet roads");
         let listed = run("iptables -S FORWARD");
         let ours = "-A FORWARD -m mark --mark 0x1000000/0x1000000 -m comment --comment \"podwire: pods may pass\" -j ACCEPT";
         assert_eq!(listed, format!("-P FORWARD DROP\n{ours}\n-A FORWARD -j DOCKER-USER\n"));

@@ -18,7 +18,7 @@ use kernel::{sysctl, Host, Undo};
 
 use allowlist::Allowlist;
 use backup::Backup;
-use settings::Settings;
+pub(crate) use settings::Settings;
 
 pub use backup::all as backups;
 pub use settings::DATA_DIR as DATA_FOLDER;

@@ -114,6 +114,13 @@ fn limits() {
 }
 
 #[test]
+fn an_mtu_of_a_pod_in_which_tuning_sets_none() {
+    let mut scene = behind_bridge(json!({"sysctl": {"net.core.somaxconn": "500"}}), "tuning");
+    scene.plugins[0]["macspoofchk"] = json!(false);
+    all_survive(&scene, &[("ip -n blue link set eth0 mtu 1300", &["interface eth0 has MTU 1300, not 1400"])]);
+}
+
+#[test]
 fn what_was_tuned() {
     let mut scene = behind_bridge(
         json!({"sysctl": {"net.core.somaxconn": "500", "net.ipv4.conf.IFNAME.arp_filter": "1",

@@ -39,6 +39,8 @@ pub(crate) struct Exec {
 /// Those that somebody sends to end a program; it is the command that should.
 const SIGNALS: [i32; 4] = [1, 2, 3, 15]; // HUP, INT, QUIT, TERM: asm-generic/signal.h
 
+const SI_KERNEL: i32 = 0x80; // asm-generic/siginfo.h
+
 impl Exec {
     pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
         let name = self.namespace.pod(&self.pod)?;
@@ -72,11 +74,14 @@ pub(crate) fn converse(words: &[String]) -> io::Result<ExitStatus> {
             return child.wait();
         }
         if ready[1] {
-            // struct signalfd_siginfo of linux/signalfd.h: the number comes first.
+            // struct signalfd_siginfo of linux/signalfd.h: the number, an error, and who sent it.
             let mut told = [0; 128];
             io::Read::read_exact(&mut signals, &mut told)?;
-            let number = i32::from_ne_bytes([told[0], told[1], told[2], told[3]]);
-            let _ = sys::signal_process(process.as_fd(), number);
+            let word = |at: usize| i32::from_ne_bytes([told[at], told[at + 1], told[at + 2], told[at + 3]]);
+            // What the terminal sends, the command gets from there, too.
+            if word(8) != SI_KERNEL {
+                let _ = sys::signal_process(process.as_fd(), word(0));
+            }
         }
     }
 }

@@ -29,9 +29,11 @@ pub(super) fn add_default_routes(result: &mut Attachment) {
     for (default, v4) in [("0.0.0.0/0", true), ("::/0", false)] {
         let Ok(dst) = default.parse::<IpNet>() else { continue };
         let gateway = result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv4() == v4);
-        let plain = Route::new(dst, None);
+        // Of another table, metric or scope it is another route.
+        let is_usual =
+            |route: &Route| route.table.is_none() && route.priority.is_none() && route.scope.is_none();
         let there =
-            result.routes.iter().any(|route| route.dst == dst && (route.gw.is_some() || *route == plain));
+            result.routes.iter().any(|route| route.dst == dst && (route.gw.is_some() || is_usual(route)));
         if let Some(gateway) = gateway.filter(|_| !there) {
             result.routes.push(Route::new(dst, Some(gateway)));
         }

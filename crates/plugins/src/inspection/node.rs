@@ -7,6 +7,7 @@ use kernel::rt::link::{self, attribute, Link};
 use kernel::{detached, sysctl, veth, Host};
 
 use super::{change, change_node};
+use crate::tuning::Settings;
 
 /// Does `work` on the node, when it comes to that.
 pub fn on_node<'p>(work: impl FnOnce(&mut Host) -> Result<()> + 'p) -> impl FnOnce() -> Result<()> + 'p {
@@ -58,7 +59,7 @@ pub fn mtu<'p>(
     let told = req.prev.as_ref().and_then(|prev| super::recorded_interface(prev, &req.ifname));
     let told = told.map(|one| one.mtu).filter(|mtu| *mtu != 0);
     let wanted = told.unwrap_or(configured);
-    let is_tuned = || told.is_none() && ledger::find(&req.owner(), "tuning").is_some();
+    let is_tuned = || told.is_none() && sets_mtu(req);
     let differs = |link: &Link, wanted: u32| wanted != 0 && link.mtu != wanted;
     let text =
         |link: &Link, wanted: u32| format!("interface {} has MTU {}, not {wanted}", link.name, link.mtu);
@@ -73,6 +74,12 @@ pub fn mtu<'p>(
         findings.push(Finding::new(text(end, configured)).mended_by(change_node(set(end, configured))));
     }
     findings
+}
+
+/// Whether tuning was asked for an MTU when the pod was attached.
+fn sets_mtu(req: &Request<'_>) -> bool {
+    let tuned = ledger::requests(&req.owner(), "tuning", req.registry);
+    tuned.iter().any(|tuned| Settings::read(tuned).is_ok_and(|settings| settings.link.mtu.is_some()))
 }
 
 /// The node's end of the cable, if it is there. A cable that ends elsewhere, or is none, needs a new attachment.

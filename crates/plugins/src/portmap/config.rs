@@ -114,6 +114,10 @@ const EVERYWHERE: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(I
 fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
     let mut seen = HashSet::new();
     let mut all = Vec::new();
+    let is_of_pod = |ip: &IpAddr| {
+        let same = |pod: &cni::Ip| pod.address.addr().is_ipv4() == ip.is_ipv4();
+        req.prev.as_ref().is_none_or(|prev| prev.ips.iter().any(same))
+    };
     for (n, mapping) in capability::port_mappings(&req.config)?.into_iter().enumerate() {
         let key = format!("runtimeConfig.portMappings[{n}]");
         let protocol = match mapping.protocol.to_ascii_lowercase().as_str() {
@@ -136,9 +140,9 @@ fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
         };
         let port =
             Port { protocol, host_ip, host_port: mapping.host_port, container_port: mapping.container_port };
-        // No address means those of both families.
-        let addresses = host_ip.map_or(EVERYWHERE.to_vec(), |ip| vec![ip]);
-        if !addresses.into_iter().all(|ip| seen.insert((protocol, ip, port.host_port))) {
+        // No address means those of both families; one of a family that the pod does not have leads nowhere.
+        let mut addresses = host_ip.map_or(EVERYWHERE.to_vec(), |ip| vec![ip]).into_iter().filter(is_of_pod);
+        if !addresses.all(|ip| seen.insert((protocol, ip, port.host_port))) {
             return invalid(format!(
                 "{key}: host port {}/{} is asked for twice",
                 port.host_port,

@@ -9,6 +9,8 @@ use crate::Result;
 
 /// Holds a jump to each administrator's chain.
 const ADMINS: &str = "admins";
+/// For packets that go there without a mark.
+const UNMARKED: &str = "unmarked";
 /// Before iptables' FORWARD, which is at 0.
 const FORWARD: Base = Base::new(ChainKind::Filter, Hook::Forward, -1);
 /// After it.
@@ -22,17 +24,28 @@ pub(super) fn whole(change: &mut Transaction) {
     change.add_set(&TABLE, &Set::of(BRIDGES, &[Type::IfName]));
     change.add_set(&TABLE, &Set::of(SAME, &[Type::IfName, Type::IfName]));
     change.add_chain(&TABLE, ADMINS);
+    change.add_chain(&TABLE, UNMARKED);
+    change.flush_chain(&TABLE, UNMARKED);
     change.add_base_chain(&TABLE, "forward", &FORWARD);
     change.flush_chain(&TABLE, "forward");
-    // What the administrator accepts does not come back here, and passes iptables by the mark that it goes to him with.
-    change.add_rule(&TABLE, "forward", &Rule::new().set_mark_bits(MAY_PASS).jump(ADMINS));
-    change.add_rule(&TABLE, "forward", &Rule::new().clear_mark_bits(MAY_PASS));
+    asks(change);
     change.add_rule(&TABLE, "forward", &apart());
     passes(change);
     change.add_base_chain(&TABLE, "forwarded", &FORWARDED);
     change.flush_chain(&TABLE, "forwarded");
     let marked = Rule::new().all_bits(Field::Mark, MAY_PASS);
     change.add_rule(&TABLE, "forwarded", &marked.clear_mark_bits(MAY_PASS));
+}
+
+/// What the administrator accepts does not come back here, and passes iptables by the mark that it goes to him with. A packet that does come
+/// back is marked only if it was before: the rules of the roads between nodes use the same mark, and may have been asked first.
+fn asks(change: &mut Transaction) {
+    let (marked, unmarked) =
+        (Rule::new().all_bits(Field::Mark, MAY_PASS), Rule::new().no_bit(Field::Mark, MAY_PASS));
+    change.add_rule(&TABLE, "forward", &marked.jump(ADMINS));
+    change.add_rule(&TABLE, "forward", &unmarked.jump(UNMARKED));
+    change.add_rule(&TABLE, UNMARKED, &Rule::new().set_mark_bits(MAY_PASS).jump(ADMINS));
+    change.add_rule(&TABLE, UNMARKED, &Rule::new().clear_mark_bits(MAY_PASS));
 }
 
 /// From one bridge to another, or within one that is not its own friend, nothing new passes; but a port that
