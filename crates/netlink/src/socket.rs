@@ -3,6 +3,9 @@
 //! A socket belongs to the network namespace in which it was opened, for good: it may be used from any
 //! thread and any namespace afterwards.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
@@ -140,26 +143,36 @@ impl Socket {
 
     /// Asks for all objects of a kind. Returns whether it was shown all of them, as they were at one moment: what changes while it is read may
     /// hide others.
-    pub fn dump(&mut self, message: Message, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
+    fn dump(&mut self, message: Message, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
         let doing = message.doing.clone();
         let seq = self.send(message, F_DUMP)?;
         self.receive(seq, &doing, &mut each)
     }
 
-    /// As [`dump`](Self::dump), collected. Read again when it changed meanwhile, and the fifth time taken as it is.
-    pub fn list<T>(
+    /// Asks for all objects of a kind, and lets `absorb` put them together. Asked again when they changed meanwhile, and the fifth time taken
+    /// as they are.
+    pub fn gather<T: Default>(
         &mut self,
         message: Message,
-        mut read: impl FnMut(Frame<'_>) -> Option<T>,
-    ) -> Result<Vec<T>> {
+        mut absorb: impl FnMut(&mut T, Frame<'_>),
+    ) -> Result<T> {
         for attempt in 0.. {
-            let mut all = Vec::new();
-            let whole = self.dump(message.clone(), |frame| all.extend(read(frame)))?;
+            let mut all = T::default();
+            let whole = self.dump(message.clone(), |frame| absorb(&mut all, frame))?;
             if whole || attempt == 4 {
                 return Ok(all);
             }
         }
         unreachable!("the loop returns on its fifth turn")
+    }
+
+    /// As [`gather`](Self::gather), into a list.
+    pub fn list<T>(
+        &mut self,
+        message: Message,
+        mut read: impl FnMut(Frame<'_>) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        self.gather(message, |all: &mut Vec<T>, frame| all.extend(read(frame)))
     }
 
     /// Sends all messages in one write. Every message is carried out, also behind one that failed; the first
@@ -375,32 +388,5 @@ fn finished(frame: &Frame<'_>, doing: &str) -> Result<()> {
             let note = frame.attrs(4).find(|a| a.kind == NLMSGERR_ATTR_MSG).map(|a| a.string());
             Err(Error::Refused { doing: doing.into(), errno: -negative, note })
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixDatagram;
-
-    use super::*;
-
-    fn frame(kind: u16, flags: u16, seq: u32, body: &[u8]) -> Vec<u8> {
-        let length = (HEADER + body.len()) as u32;
-        let head = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &seq.to_ne_bytes()];
-        [&head.concat()[..], &0u32.to_ne_bytes(), body].concat()
-    }
-
-    /// Behind the last object that was shown, others may have been hidden.
-    #[test]
-    fn a_list_of_which_only_the_end_says_that_it_changed_is_read_again() {
-        let (ours, kernel) = UnixDatagram::pair().unwrap();
-        for (seq, objects, flags) in [(1, 1, F_DUMP_INTR), (2, 2, 0)] {
-            let mut said = frame(16, 0, seq, &[]).repeat(objects);
-            said.extend(frame(NLMSG_DONE, flags, seq, &0i32.to_ne_bytes()));
-            kernel.send(&said).unwrap();
-        }
-        let mut socket = Socket::from(OwnedFd::from(ours));
-        let all = socket.list(Message::new(18, 0, "list"), |frame| Some(frame.kind)).unwrap();
-        assert_eq!(all, [16, 16]);
     }
 }

@@ -93,14 +93,7 @@ impl Wireguard {
     pub fn read(&mut self, link: u32) -> Result<Device> {
         let asked = genl::message(self.family, GET_DEVICE, format!("read WireGuard link number {link}"))
             .u32(DEVICE_IFINDEX, link);
-        for attempt in 0.. {
-            let mut device = Device::default();
-            let whole = self.socket.dump(asked.clone(), |frame| device.absorb(frame))?;
-            if whole || attempt == 4 {
-                return Ok(device);
-            }
-        }
-        unreachable!("the loop returns on its fifth turn")
+        self.socket.gather(asked, Device::absorb)
     }
 
     /// Carries messages of this module out, in their order; all failures, each with its message's place.
