@@ -50,7 +50,7 @@ pub fn forwarding<'p>(pods: &[IpAddr]) -> Vec<Finding<'p>> {
 }
 
 /// Both ends of a pod's cable have the MTU that was asked for: as the result tells of the pod's, which a later
-/// plugin may have changed, else as the config says; unless tuning, which may have set another, was there: results before 1.1.0 do not tell of it.
+/// plugin may have changed, else as the config says; unless tuning has set one, of which results before 1.1.0 do not tell.
 pub fn mtu<'p>(
     req: &Request<'p>,
     (inside, end): (&Link, Option<&Link>),
@@ -59,7 +59,7 @@ pub fn mtu<'p>(
     let told = req.prev.as_ref().and_then(|prev| super::recorded_interface(prev, &req.ifname));
     let told = told.map(|one| one.mtu).filter(|mtu| *mtu != 0);
     let wanted = told.unwrap_or(configured);
-    let is_tuned = || told.is_none() && sets_mtu(req);
+    let is_tuned = || told.is_none() && tuning_sets_mtu(req);
     let differs = |link: &Link, wanted: u32| wanted != 0 && link.mtu != wanted;
     let text =
         |link: &Link, wanted: u32| format!("interface {} has MTU {}, not {wanted}", link.name, link.mtu);
@@ -77,7 +77,7 @@ pub fn mtu<'p>(
 }
 
 /// Whether tuning was asked for an MTU when the pod was attached.
-fn sets_mtu(req: &Request<'_>) -> bool {
+fn tuning_sets_mtu(req: &Request<'_>) -> bool {
     let tuned = ledger::requests(&req.owner(), "tuning", req.registry);
     tuned.iter().any(|tuned| Settings::read(tuned).is_ok_and(|settings| settings.link.mtu.is_some()))
 }

@@ -28,7 +28,7 @@ pub(super) fn whole(change: &mut Transaction) {
     change.flush_chain(&TABLE, UNMARKED);
     change.add_base_chain(&TABLE, "forward", &FORWARD);
     change.flush_chain(&TABLE, "forward");
-    asks(change);
+    ask_administrators(change);
     change.add_rule(&TABLE, "forward", &apart());
     passes(change);
     change.add_base_chain(&TABLE, "forwarded", &FORWARDED);
@@ -39,7 +39,7 @@ pub(super) fn whole(change: &mut Transaction) {
 
 /// What the administrator accepts does not come back here, and passes iptables by the mark that it goes to him with. A packet that does come
 /// back is marked only if it was before: the rules of the roads between nodes use the same mark, and may have been asked first.
-fn asks(change: &mut Transaction) {
+fn ask_administrators(change: &mut Transaction) {
     let (marked, unmarked) =
         (Rule::new().all_bits(Field::Mark, MAY_PASS), Rule::new().no_bit(Field::Mark, MAY_PASS));
     change.add_rule(&TABLE, "forward", &marked.jump(ADMINS));
