@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
-use cni::NetworkList;
-use cni_plugin::Registry;
-use cni_runtime::{Identity, Runtime};
+use podwire_cni_plugin::Registry;
+use podwire_cni_runtime::{Identity, Runtime};
+use podwire_cni_spec::NetworkList;
 use serde_json::{json, Map, Value};
 
 use crate::exec::{clean, timed, Ended};
@@ -174,7 +174,7 @@ impl Chain {
 
     /// In this process: what a container runtime that is written in Rust does.
     fn through_runtime(&self, folder: &Path, verb: Verb, pod: u32) -> Result<Done> {
-        let registry = Registry::new(plugins::PLUGINS, plugins::FINGERPRINT);
+        let registry = Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT);
         let runtime = Runtime::new([folder]).cache_folder(CACHE).registry(registry);
         let pod = Identity::new(&container(pod), "eth0")?
             .netns(namespace(pod))

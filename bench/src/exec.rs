@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use netlink::sys;
+use podwire_netlink::sys;
 use std::os::fd::AsFd;
 
 /// A plugin that takes longer hangs.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
-use kernel::rt::neighbour::{Neighbour, Table};
-use kernel::{rt, Host, Link, Netns};
+use podwire_kernel::rt::neighbour::{Neighbour, Table};
+use podwire_kernel::{rt, Host, Link, Netns};
 use serde_json::Value;
 
 use crate::chain::{address, namespace, IFNAME};

@@ -147,7 +147,7 @@ fn list(scenario: &Scenario) {
 }
 
 fn require(realtime: bool) -> Result<()> {
-    if netlink::sys::user_id() != 0 {
+    if podwire_netlink::sys::user_id() != 0 {
         bail!("namespaces are made by root only");
     }
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
-use kernel::{rt, Host, Netns};
+use podwire_kernel::{rt, Host, Netns};
 use serde_json::Value;
 
 use crate::chain::{address, namespace, Chain};

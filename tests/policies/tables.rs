@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::{Protocol, Snapshot};
+use podwire_policy::{Protocol, Snapshot};
 use serde_json::Value;
 
 pub const NETWORK_POLICY: &str = include_str!("network-policy.yaml");
@@ -94,7 +94,7 @@ fn pods(pattern: &str, snapshot: &Snapshot) -> Vec<String> {
         .pods
         .iter()
         .filter(|pod| fits(namespace, &pod.metadata.namespace) && fits(name, &pod.metadata.name));
-    fitting.map(policy::api::Pod::full_name).collect()
+    fitting.map(podwire_policy::api::Pod::full_name).collect()
 }
 
 /// Protocol and port, if it has one.

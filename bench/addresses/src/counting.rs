@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use ipam::store::{Entry, Revision, Store, StoreError};
+use podwire_block_ipam::store::{Entry, Revision, Store, StoreError};
 
 pub struct Counting<'a> {
     store: &'a dyn Store,

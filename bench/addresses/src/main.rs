@@ -16,12 +16,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{anyhow, ensure, Result};
 use clap::Parser;
 use counting::Counting;
-use ipam::blocks::{Allocator, Owner, Pool, Request, Rules};
-use ipam::moment::Moment;
-use ipam::store::Store;
 use outcome::Promises;
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Owner, Pool, Request, Rules};
+use podwire_store_sqlite::SqliteStore;
 use server::Server;
-use store_sqlite::SqliteStore;
 
 /// The promises about a claim: requests, and bytes of keys and values for each node that is there.
 const REQUESTS: usize = 10;

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
-use kernel::Netns;
+use podwire_kernel::Netns;
 use serde_json::Value;
 
 use crate::laboratory::Laboratory;

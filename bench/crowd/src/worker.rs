@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{ensure, Context, Result};
-use kernel::Netns;
+use podwire_kernel::Netns;
 use podwire_tests::podwire;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use serde_json::Value;

@@ -1,9 +1,9 @@
 //! A cluster that is only said to be there: pods in 50 namespaces, and policies that are spread evenly over them.
 
 use anyhow::{Context, Result};
-use policy::Snapshot;
+use podwire_policy::Snapshot;
+use podwire_warden::{Kind, Told};
 use serde_json::{json, Value};
-use warden::{Kind, Told};
 
 /// The node that is measured.
 pub const HERE: &str = "here";

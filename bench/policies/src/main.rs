@@ -13,8 +13,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use netlink::sys;
 use outcome::{Promises, Samples};
+use podwire_netlink::sys;
 
 use crate::cluster::Cluster;
 use crate::node::Node;

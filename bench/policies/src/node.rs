@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
-use kernel::Netns;
-use warden::{State, Told, Warden};
+use podwire_kernel::Netns;
+use podwire_warden::{State, Told, Warden};
 
 use crate::cluster::{address, Cluster, CLIENT, HERE, SERVER, SERVICE};
 

@@ -8,7 +8,7 @@ use anyhow::{ensure, Context, Result};
 use podwire_tests::{Node, Process};
 use serde_json::{json, Value};
 
-#[path = "../../../crates/cluster/tests/kubernetes/api_server.rs"]
+#[path = "../../../crates/subnets/tests/kubernetes/api_server.rs"]
 #[allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 mod api_server;
 
@@ -112,7 +112,7 @@ pub struct Api(Arc<ApiServer>);
 impl Api {
     /// Starts it in a thread on the machine; it ends with this program.
     pub fn start(node: &Node) -> Result<Api> {
-        let netns = kernel::Netns::open(format!("/proc/{}/ns/net", node.pid()))?;
+        let netns = podwire_kernel::Netns::open(format!("/proc/{}/ns/net", node.pid()))?;
         let (tell, told) = mpsc::channel();
         let serve = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {

@@ -6,8 +6,8 @@ use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
-use kernel::{Host, Netns};
-use netlink::rt::route;
+use podwire_kernel::{Host, Netns};
+use podwire_netlink::rt::route;
 use podwire_tests::{podwire, Node, Process};
 use serde_json::Value;
 

@@ -13,9 +13,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use netlink::rt::link::{self, attribute as a};
-use netlink::rt::{address, route::Route};
-use netlink::{sys, Batch, Message, Socket};
+use podwire_netlink::rt::link::{self, attribute as a};
+use podwire_netlink::rt::{address, route::Route};
+use podwire_netlink::{sys, Batch, Message, Socket};
 
 const BRIDGE: &str = "bench0";
 const LEASES: &str = "/var/lib/cni/networks/podwire-bench";
@@ -124,7 +124,7 @@ fn locked() -> Result<File> {
 }
 
 fn create_bridge(host: &mut Socket) -> Result<u32> {
-    let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, "create the bridge")
+    let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, "create the bridge")
         .raw(&link::header(0, link::UP, link::UP))
         .string(a::IFNAME, BRIDGE)
         // One of its own: else it takes its ports' smallest, and looks for that whenever a port comes or goes.
@@ -139,7 +139,7 @@ fn create_bridge(host: &mut Socket) -> Result<u32> {
 /// Both ends in one message: the host's up and on the bridge, the pod's born in the pod.
 fn cable(host_end: &str, ifname: &str, bridge: u32, pod: &File) -> Message {
     let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, 1).u32(a::NUM_RX_QUEUES, 1);
-    let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, "create the veth pair")
+    let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, "create the veth pair")
         .raw(&link::header(0, link::UP, link::UP))
         .string(a::IFNAME, host_end)
         .u32(a::MASTER, bridge);

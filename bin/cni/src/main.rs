@@ -3,20 +3,20 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use cni_plugin::Registry;
-use plugins::{FINGERPRINT, PLUGINS};
+use podwire_cni_plugin::Registry;
+use podwire_plugins::{FINGERPRINT, PLUGINS};
 
 #[global_allocator]
-static ARENA: netlink::sys::Arena = netlink::sys::Arena::new();
+static ARENA: podwire_netlink::sys::Arena = podwire_netlink::sys::Arena::new();
 
 fn main() -> ExitCode {
-    kernel::detached::this_program_ends_soon();
+    podwire_kernel::detached::this_program_ends_soon();
     let called = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
     let registry = Registry::new(PLUGINS, FINGERPRINT);
     match registry.find(&name) {
         // All is said and written: what else a program does at its end, the kernel does faster.
-        Some(plugin) => netlink::sys::end(cni_plugin::run(plugin, &registry)),
+        Some(plugin) => podwire_netlink::sys::end(podwire_cni_plugin::run(plugin, &registry)),
         None => {
             eprintln!("podwire-cni: CNI plugins in one program; call it by the name of one of them:");
             PLUGINS.iter().for_each(|plugin| eprintln!("  {}", plugin.about()));

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ARENA: netlink::sys::Arena = netlink::sys::Arena::new();
+static ARENA: podwire_netlink::sys::Arena = podwire_netlink::sys::Arena::new();
 
 fn main() -> ExitCode {
-    cli::main(std::env::args_os())
+    podwire_cli::main(std::env::args_os())
 }

@@ -10,11 +10,11 @@ mod server;
 use std::path::PathBuf;
 use std::process::Command;
 
-use ipam::blocks::{Allocator, Owner, Request, Rules};
-use ipam::moment::Moment;
-use ipam::store::Store;
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Owner, Request, Rules};
+use podwire_store_kubernetes::{ApiGroup, KubernetesStore};
 use serde_json::Value;
-use store_kubernetes::{ApiGroup, KubernetesStore};
 
 struct Outcome {
     stdout: String,
@@ -126,7 +126,7 @@ fn the_verbs_work_on_a_file() {
     let missing = podwire(&name, "show");
     assert!(missing.code == 1 && missing.stderr.contains("there is no /"), "{}", missing.stderr);
     assert!(!path.exists(), "to look is not to make");
-    the_story(&name, &|| Box::new(store_sqlite::SqliteStore::open(&path).unwrap()));
+    the_story(&name, &|| Box::new(podwire_store_sqlite::SqliteStore::open(&path).unwrap()));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

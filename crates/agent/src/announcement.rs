@@ -9,9 +9,9 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use cluster::SubnetEnv;
-use cni_plugin::readiness;
 use ipnet::IpNet;
+use podwire_cni_plugin::readiness;
+use podwire_subnets::SubnetEnv;
 use serde_json::{json, Value};
 
 use crate::{Error, Result};
@@ -92,7 +92,7 @@ impl Conflist {
         }
         let ports = json!({ "type": "portmap", "capabilities": { "portMappings": true } });
         let list = json!({ "cniVersion": self.version, "name": self.name, "plugins": [first, ports] });
-        format!("{}\n", cni::json::pretty(&list))
+        format!("{}\n", podwire_cni_spec::json::pretty(&list))
     }
 
     /// Writes it, if it is not there as it should be.

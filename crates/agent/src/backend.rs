@@ -1,7 +1,7 @@
 //! From the network's config (`Backend` of net-conf.json) to the fabric that builds the roads.
 
-use cluster::NetConf;
-use fabric::{Alloc, Fabric, HostGw, Ipip, VtepMac, Vxlan, Wireguard};
+use podwire_overlay::{Alloc, Fabric, HostGw, Ipip, VtepMac, Vxlan, Wireguard};
+use podwire_subnets::NetConf;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -53,8 +53,8 @@ impl Backend {
     pub fn read(conf: &NetConf, settings: &Settings) -> Result<Backend> {
         let kind = conf.backend_type.as_str();
         let wrong = |why: String| Error::Backend { kind: kind.into(), why };
-        let options: Options =
-            cni::json::decode(&Value::Object(conf.backend.clone())).map_err(|error| wrong(error.msg))?;
+        let options: Options = podwire_cni_spec::json::decode(&Value::Object(conf.backend.clone()))
+            .map_err(|error| wrong(error.msg))?;
         let mtu = (options.mtu > 0).then_some(options.mtu);
         let direct = options.direct_routing;
         Ok(match kind {
@@ -112,7 +112,7 @@ impl Backend {
 }
 
 fn wireguard(options: &Options, settings: &Settings, wrong: impl Fn(String) -> Error) -> Result<Wireguard> {
-    use fabric::wireguard::{parse_key, private_key, Mode};
+    use podwire_overlay::wireguard::{parse_key, private_key, Mode};
     let mode = match options.mode.as_str() {
         "" | "separate" => Mode::Separate,
         "auto" => Mode::Auto,

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cni_plugin::stopwatch::Call;
+use podwire_cni_plugin::stopwatch::Call;
 use tokio::net::UnixDatagram;
 
 use crate::metrics::Metrics;

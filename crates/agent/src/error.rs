@@ -11,13 +11,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The source of nodes.
     #[error(transparent)]
-    Source(#[from] cluster::Error),
+    Source(#[from] podwire_subnets::Error),
     /// The kernel, or the choice of an interface.
     #[error(transparent)]
-    Fabric(#[from] fabric::Error),
+    Fabric(#[from] podwire_overlay::Error),
     /// The kernel.
     #[error(transparent)]
-    Kernel(#[from] kernel::Error),
+    Kernel(#[from] podwire_kernel::Error),
     /// The network's config asks for roads that cannot be built.
     #[error("Backend {kind:?} of the network's config: {why}")]
     Backend {
@@ -54,13 +54,13 @@ pub enum Error {
     },
     /// Policies cannot be enforced.
     #[error("policies: {0}")]
-    Policies(#[from] warden::Error),
+    Policies(#[from] podwire_warden::Error),
     /// The owner of the node's blocks.
     #[error(transparent)]
-    Addresses(#[from] steward::Error),
+    Addresses(#[from] podwire_steward::Error),
     /// The roads to blocks.
     #[error(transparent)]
-    Blocks(#[from] router::Error),
+    Blocks(#[from] podwire_router::Error),
     /// The thread that owns the kernel's side is gone: a bug.
     #[error("the thread that makes the roads has ended")]
     RoadsEnded,
@@ -69,8 +69,8 @@ pub enum Error {
 impl Error {
     /// What it is about, in the one word by which events are told apart.
     pub(crate) fn reason(&self) -> &'static str {
-        use cluster::Error::{NoRangeYet, NoneFree, OutsideOfNetwork};
-        use fabric::Error::{AmbiguousInterface, NoAddress, NoInterface, Unreachable};
+        use podwire_overlay::Error::{AmbiguousInterface, NoAddress, NoInterface, Unreachable};
+        use podwire_subnets::Error::{NoRangeYet, NoneFree, OutsideOfNetwork};
         match self {
             Error::Source(NoRangeYet { .. } | NoneFree(_) | OutsideOfNetwork { .. }) => "RangeMissing",
             Error::Fabric(AmbiguousInterface { .. }) => "InterfaceAmbiguous",

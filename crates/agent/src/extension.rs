@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use cluster::{NetConf, Node, Underlay};
+use podwire_subnets::{NetConf, Node, Underlay};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -179,7 +179,7 @@ fn expand(word: &str, variables: &Variables) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{Backend, Ranges, Tenure};
+    use podwire_subnets::{Backend, Ranges, Tenure};
 
     fn node(number: u8, data: &str) -> Node {
         let ranges = Ranges { v4: format!("10.244.{number}.0/24").parse().ok(), v6: None };

@@ -1,7 +1,7 @@
 //! The agent of a node.
 //!
-//! It learns who the other nodes are (a [`cluster::Source`]), asks for a range of addresses that no other node has, opens the
-//! roads to all of them ([`fabric`]), and only then says that pods may come: by `subnet.env`, and by a list of plugins in
+//! It learns who the other nodes are (a [`podwire_subnets::Source`]), asks for a range of addresses that no other node has, opens the
+//! roads to all of them ([`podwire_overlay`]), and only then says that pods may come: by `subnet.env`, and by a list of plugins in
 //! the runtime's folder, written last.
 //!
 //! ```text

@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::{Backoff, Generation, Health, NetConf, Node, Registration, Source, SubnetEnv};
-use fabric::{Preference, Uplink, Watch};
-use kernel::Host;
+use podwire_kernel::Host;
+use podwire_kubernetes::Backoff;
+use podwire_overlay::{Preference, Uplink, Watch};
+use podwire_subnets::{Generation, Health, NetConf, Node, Registration, Source, SubnetEnv};
+use podwire_warden::Warden;
 use tokio::signal::unix::{signal, SignalKind};
 use tracing::{info, warn};
-use warden::Warden;
 
 use crate::backend::Backend;
 use crate::metrics::Metrics;
@@ -73,7 +74,7 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
 
 /// Hands this node's roads over to who comes after this agent: flanneld, whose rules stand already.
 pub fn retire() -> Result<()> {
-    for done in fabric::hand_over(&mut Host::here()?)? {
+    for done in podwire_overlay::hand_over(&mut Host::here()?)? {
         info!("{done}");
     }
     Ok(())
@@ -134,7 +135,7 @@ impl Life {
     /// Until it is worth another try: what was missing has come, or the time is over.
     async fn rest(&mut self, error: &Error, backoff: &mut Backoff) {
         match (error, &self.source, self.ears.take()) {
-            (Error::Source(cluster::Error::NoRangeYet { .. }), Source::Kubernetes(kubernetes), _) => {
+            (Error::Source(podwire_subnets::Error::NoRangeYet { .. }), Source::Kubernetes(kubernetes), _) => {
                 if kubernetes.range_is_set().await.is_err() {
                     backoff.wait().await;
                 }
@@ -190,7 +191,7 @@ impl Life {
         if let Some(own) = own.filter(|own| own.ranges != ground.own.ranges) {
             return Ok(Some(format!("this node's range is now {}", ranges(own).join(" "))));
         }
-        let quarrels = cluster::overlaps(&nodes);
+        let quarrels = podwire_subnets::overlaps(&nodes);
         for (one, other) in &quarrels {
             warn!(one, other, "two nodes have ranges that share addresses");
         }

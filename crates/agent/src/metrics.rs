@@ -7,15 +7,15 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use cni_plugin::stopwatch::Call;
-use fabric::Objects;
+use podwire_cni_plugin::stopwatch::Call;
+use podwire_overlay::Objects;
+use podwire_warden::Warden;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
-use warden::Warden;
 
 use policies::Policies;
 pub(crate) use routed::Routed;

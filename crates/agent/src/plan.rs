@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use cluster::{NetConf, Node, Ranges, Refusal, Registration, Underlay, Vtep, WireguardPeer};
-use fabric::{Cluster, Own, OwnSide, Peer, PeerSide, Preference, PublicKey, Road, Uplink, VtepMac};
 use ipnet::IpNet;
-use kernel::Mac;
+use podwire_kernel::Mac;
+use podwire_overlay::{Cluster, Own, OwnSide, Peer, PeerSide, Preference, PublicKey, Road, Uplink, VtepMac};
+use podwire_subnets::{NetConf, Node, Ranges, Refusal, Registration, Underlay, Vtep, WireguardPeer};
 
 use crate::backend::Backend;
 use crate::extension::Neighbour;
@@ -101,7 +101,7 @@ fn peer(node: &Node) -> Peer {
     let mac = |vtep: Option<Vtep>| vtep.and_then(|vtep| vtep.mac.parse::<Mac>().ok());
     let key = |end: Option<WireguardPeer>| {
         let end = end?;
-        Some(PublicKey { key: fabric::wireguard::parse_key(&end.public_key)?, port: end.port })
+        Some(PublicKey { key: podwire_overlay::wireguard::parse_key(&end.public_key)?, port: end.port })
     };
     let v4 = node.ranges.v4.zip(node.underlay.v4).map(|(pods, address)| PeerSide {
         vtep: mac(node.backend.vtep()),
@@ -125,7 +125,7 @@ pub(crate) fn registration(
     backend: &Backend,
     uplinks: &[Uplink],
     roads: &[Road],
-    (previous, told_by_command): (Ranges, &cluster::Backend),
+    (previous, told_by_command): (Ranges, &podwire_subnets::Backend),
 ) -> Registration {
     let address = |v4: bool| uplinks.iter().map(|uplink| uplink.address).find(|ip| ip.is_ipv4() == v4);
     let v4 = match address(true) {
@@ -146,20 +146,23 @@ pub(crate) fn registration(
                 VtepMac::Told { v4, v6 } => (v4, v6),
                 _ => (None, None),
             };
-            cluster::Backend::vxlan(vtep(true, mac4), vtep(false, mac6))
+            podwire_subnets::Backend::vxlan(vtep(true, mac4), vtep(false, mac6))
         }
         Backend::Wireguard(wireguard) => {
             let end = |device: &str, port: u16| {
                 let key = roads.iter().find(|road| road.device == device)?.public_key?;
-                Some(WireguardPeer { public_key: fabric::wireguard::key_text(key), port })
+                Some(WireguardPeer { public_key: podwire_overlay::wireguard::key_text(key), port })
             };
             let first = end("flannel-wg", wireguard.port);
             let second = end("flannel-wg-v6", wireguard.port_v6).or_else(|| first.clone());
-            cluster::Backend::wireguard(first.filter(|_| v4.is_some()), second.filter(|_| v6.is_some()))
+            podwire_subnets::Backend::wireguard(
+                first.filter(|_| v4.is_some()),
+                second.filter(|_| v6.is_some()),
+            )
         }
-        Backend::HostGw => cluster::Backend::named("host-gw"),
-        Backend::Ipip(_) => cluster::Backend::named("ipip"),
-        Backend::Alloc => cluster::Backend::named("alloc"),
+        Backend::HostGw => podwire_subnets::Backend::named("host-gw"),
+        Backend::Ipip(_) => podwire_subnets::Backend::named("ipip"),
+        Backend::Alloc => podwire_subnets::Backend::named("alloc"),
         Backend::Extension(_) => told_by_command.clone(),
     };
     Registration { name: settings.node_name.clone(), underlay: Underlay { v4, v6 }, backend: told, previous }
@@ -167,13 +170,13 @@ pub(crate) fn registration(
 
 #[cfg(test)]
 mod tests {
-    use cluster::Tenure;
+    use podwire_subnets::Tenure;
 
     use super::*;
 
     fn node(name: &str, range: &str) -> Node {
         let ranges = Ranges { v4: range.parse().ok(), v6: None };
-        let backend = cluster::Backend::named("host-gw");
+        let backend = podwire_subnets::Backend::named("host-gw");
         Node { name: name.into(), ranges, underlay: Underlay::default(), backend, tenure: Tenure::Lasting }
     }
 

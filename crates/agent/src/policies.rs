@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use cluster::Backoff;
 use ipnet::IpNet;
+use podwire_kubernetes::Backoff;
+use podwire_warden::{Source, Warden};
 use tracing::error;
-use warden::{Source, Warden};
 
 use crate::Result;
 
@@ -14,7 +14,7 @@ use crate::Result;
 pub(crate) fn enforce(node_name: &str, source: Source, cuts: bool, guarded: Vec<IpNet>) -> Result<Warden> {
     let warden = Warden::start(node_name, source.lists_pods(), cuts)?;
     warden.guard(guarded, Vec::new())?;
-    warden::open_door(Path::new(warden::DOOR), warden.clone())?;
+    podwire_warden::open_door(Path::new(podwire_warden::DOOR), warden.clone())?;
     let follower = warden.clone();
     tokio::spawn(async move {
         let mut backoff = Backoff::new();

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use netlink::sys;
+use podwire_netlink::sys;
 use tracing::warn;
 
 /// Nothing is missed without it.

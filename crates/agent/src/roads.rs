@@ -7,10 +7,10 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use cluster::NetConf;
-use fabric::{News, Objects, Preference, Road, Uplink, Watch};
-use kernel::{sysctl, Host};
-use netlink::sys;
+use podwire_kernel::{sysctl, Host};
+use podwire_netlink::sys;
+use podwire_overlay::{News, Objects, Preference, Road, Uplink, Watch};
+use podwire_subnets::NetConf;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tracing::{debug, info};
 
@@ -184,10 +184,10 @@ impl Work {
         sysctl::forward(families.contains(&true), families.contains(&false))?;
         let (cluster, refused) = plan.cluster(&uplinks);
         let fabric = plan.backend.fabric();
-        let report = fabric::apply(&mut self.host, fabric, &cluster, &self.settings.firewall)?;
+        let report = podwire_overlay::apply(&mut self.host, fabric, &cluster, &self.settings.firewall)?;
         if !self.alone {
             // Ours stand: those of flanneld would translate what ours leave alone.
-            let retired = kernel::firewall::cluster::flannel::retire(self.host.nft()?)?;
+            let retired = podwire_kernel::firewall::cluster::flannel::retire(self.host.nft()?)?;
             if retired > 0 {
                 info!(retired, "flanneld's rules were taken away");
             }

@@ -1,5 +1,5 @@
-//! The agent of a node whose pods are routed: it owns the node's blocks of addresses ([`steward`]), builds the roads to those of the others
-//! ([`router`]), and keeps pods apart ([`warden`]), if it is told to.
+//! The agent of a node whose pods are routed: it owns the node's blocks of addresses ([`podwire_steward`]), builds the roads to those of the others
+//! ([`podwire_router`]), and keeps pods apart ([`podwire_warden`]), if it is told to.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use axum::http::{header, StatusCode};
 use axum::routing::get;
 use axum::Router as Http;
-use ipam::store::{Store, StoreError};
-use router::Board;
+use podwire_block_ipam::store::{Store, StoreError};
+use podwire_router::Board;
+use podwire_steward::Steward;
+use podwire_warden::Warden;
 use serde_json::{json, Value};
-use steward::Steward;
 use tokio::signal::unix::{signal, SignalKind};
 use tracing::info;
-use warden::Warden;
 
 use crate::http::PROMETHEUS;
 use crate::metrics::Routed;
@@ -24,7 +24,7 @@ use crate::{policies, Error, Result};
 /// What it is told.
 pub struct Settings {
     /// The roads.
-    pub roads: router::Settings,
+    pub roads: podwire_router::Settings,
     /// How many addresses of each family are kept in stock.
     pub stock: usize,
     /// Where leases are kept.
@@ -32,11 +32,11 @@ pub struct Settings {
     /// Where plugins ask for addresses.
     pub socket: PathBuf,
     /// Who knows what Kubernetes knows of pods, if anybody does.
-    pub pods: Option<Arc<dyn api::pods::Cluster>>,
+    pub pods: Option<Arc<dyn podwire_agent_ipc::pods::Cluster>>,
     /// Where health and status are served, if anywhere.
     pub health: Option<SocketAddr>,
     /// Where policies are known, if they are to be enforced.
-    pub policy: Option<warden::Source>,
+    pub policy: Option<podwire_warden::Source>,
     /// Whether connections that policies no longer allow are cut.
     pub policy_cut: bool,
 }
@@ -52,7 +52,7 @@ where
     let node = settings.roads.node.clone();
     let enforce = |source| policies::enforce(&node, source, settings.policy_cut, Vec::new());
     let warden = settings.policy.map(enforce).transpose()?;
-    let addresses = steward::Settings { node: node.clone(), stock: settings.stock };
+    let addresses = podwire_steward::Settings { node: node.clone(), stock: settings.stock };
     let steward = Steward::start(addresses, &settings.state, Box::new(opener.clone()))?;
     let (name, cluster) = (node.clone(), settings.pods.clone());
     let is_member = move || cluster.as_ref().is_some_and(|cluster| cluster.has_node(&name));
@@ -60,8 +60,8 @@ where
         Some(pods) => steward.knowing(pods),
         None => steward,
     };
-    steward::open_door(&settings.socket, steward.clone())?;
-    let board = router::start(settings.roads, Box::new(opener), Box::new(is_member))?;
+    podwire_steward::open_door(&settings.socket, steward.clone())?;
+    let board = podwire_router::start(settings.roads, Box::new(opener), Box::new(is_member))?;
     let life = Life { node, steward, board, warden };
     if let Some(address) = settings.health {
         life.serve(address).await?;
@@ -124,7 +124,8 @@ impl Life {
     }
 
     fn status(&self) -> Value {
-        let steward::State { leases, stock, untold, trouble, unreadable, lost } = self.steward.state();
+        let podwire_steward::State { leases, stock, untold, trouble, unreadable, lost } =
+            self.steward.state();
         json!({
             "node": self.node,
             "roads": self.board.read(),

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fabric::{Firewall, Preference};
+use podwire_overlay::{Firewall, Preference};
 
 use crate::Conflist;
 
@@ -42,7 +42,7 @@ pub struct Settings {
     /// Whether Kubernetes is told that the node's network is there.
     pub set_available: bool,
     /// Where policies are known, if they are to be enforced.
-    pub policy: Option<warden::Source>,
+    pub policy: Option<podwire_warden::Source>,
     /// Whether connections that policies no longer allow are cut.
     pub policy_cut: bool,
 }
@@ -57,8 +57,8 @@ impl Settings {
             firewall: Firewall::default(),
             subnet_file: "/run/flannel/subnet.env".into(),
             conflist: None,
-            readiness_file: cni_plugin::readiness::FILE.into(),
-            calls_socket: cni_plugin::stopwatch::SOCKET.into(),
+            readiness_file: podwire_cni_plugin::readiness::FILE.into(),
+            calls_socket: podwire_cni_plugin::stopwatch::SOCKET.into(),
             addresses_folder: "/var/lib/cni/networks".into(),
             health: None,
             resync: Duration::from_secs(30),

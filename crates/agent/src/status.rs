@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use podwire_warden::Warden;
 use serde::Serialize;
-use warden::Warden;
 
 /// Whoever has more selectors without anybody than these has another problem.
 const MOST_UNMATCHED: usize = 20;
@@ -77,8 +77,9 @@ pub struct Policies {
 
 impl Policies {
     pub(crate) fn of(warden: &Warden) -> Policies {
-        let warden::State { enforced, policies, interfaces, took, mut unmatched, as_of, problem, .. } =
-            warden.state();
+        let podwire_warden::State {
+            enforced, policies, interfaces, took, mut unmatched, as_of, problem, ..
+        } = warden.state();
         let count = unmatched.len();
         unmatched.truncate(MOST_UNMATCHED);
         Policies {
@@ -86,7 +87,7 @@ impl Policies {
             policies,
             interfaces,
             last_change_ms: took.as_secs_f64() * 1000.0,
-            as_of: as_of.map(warden::stamp),
+            as_of: as_of.map(podwire_warden::stamp),
             unmatched: count,
             unmatched_selectors: unmatched,
             problem,

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use cni_plugin::ledger::{self, Account};
-use cni_runtime::{Problem, Record};
-use kernel::Owner;
+use podwire_cni_plugin::ledger::{self, Account};
+use podwire_cni_runtime::{Problem, Record};
+use podwire_kernel::Owner;
 
 use crate::Node;
 

@@ -1,8 +1,8 @@
 //! What belongs to pods that are gone, or never came to be.
 
-use cni_plugin::ledger::{Account, Held};
-use cni_plugin::{withdraw, Context, Error, Result};
-use cni_runtime::Record;
+use podwire_cni_plugin::ledger::{Account, Held};
+use podwire_cni_plugin::{withdraw, Context, Error, Result};
+use podwire_cni_runtime::Record;
 
 use crate::census::{is_settled, Census, Known, Life};
 use crate::{Fault, Node, Side};
@@ -33,7 +33,9 @@ pub(crate) fn faults<'p>(node: &'p Node<'p>, census: &Census) -> Vec<Fault<'p>> 
         faults.push(match is_settled(&path) {
             true => fault.mended_by(move || {
                 std::fs::remove_file(&path)
-                    .map_err(|error| cni::Error::new(cni::code::IO, error.to_string()))
+                    .map_err(|error| {
+                        podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, error.to_string())
+                    })
                     .doing(|| format!("remove {}", path.display()))
             }),
             false => fault,
@@ -73,7 +75,7 @@ fn withdrawal<'p>(node: &'p Node<'p>, one: &Known) -> impl FnOnce() -> Result<()
                 // A plugin of a later build: its file says nothing to us.
                 None => {
                     let text = format!("{} is no plugin of this program", account.file().display());
-                    Some(cni::Error::internal(text).into())
+                    Some(podwire_cni_spec::Error::internal(text).into())
                 }
             });
         }

@@ -1,6 +1,6 @@
 //! What is wrong on a node, and how to mend it.
 
-use cni_plugin::{Finding, Result};
+use podwire_cni_plugin::{Finding, Result};
 
 /// Which side tells of something that another does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

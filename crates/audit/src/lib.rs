@@ -20,8 +20,8 @@ mod fault;
 mod living;
 mod strays;
 
-use cni_plugin::Registry;
-use cni_runtime::{Cache, ConfigFolder, Runtime};
+use podwire_cni_plugin::Registry;
+use podwire_cni_runtime::{Cache, ConfigFolder, Runtime};
 
 pub use census::{Census, Known, Life};
 pub use fault::{Fault, Side};

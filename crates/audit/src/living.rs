@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use cni::Attachment;
-use cni_plugin::{Command, Finding, Request, Result};
+use podwire_cni_plugin::{Command, Finding, Request, Result};
+use podwire_cni_spec::Attachment;
 
 use crate::census::{Census, Known, Life};
 use crate::{Fault, Node, Side};
@@ -86,5 +86,5 @@ fn doubles<'a, 'p>(living: impl Iterator<Item = &'a Known>) -> Vec<Fault<'p>> {
 fn last_result(one: &Known) -> Option<Attachment> {
     let entry =
         one.accounts.iter().flat_map(|account| &account.entries).find(|entry| entry.result.is_some())?;
-    Attachment::from_json(entry.result.as_ref()?, cni::Version::V0_1_0).ok()
+    Attachment::from_json(entry.result.as_ref()?, podwire_cni_spec::Version::V0_1_0).ok()
 }

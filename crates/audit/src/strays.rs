@@ -3,19 +3,19 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use cni_plugin::{Context, Error, Result};
-use kernel::firewall::census::{self, Belonging};
-use kernel::firewall::legacy;
-use kernel::rt::link::{self, Link};
-use kernel::{Host, Owner};
-use netlink::Socket;
-use plugins::{flannel, host_local, tuning};
+use podwire_cni_plugin::{Context, Error, Result};
+use podwire_kernel::firewall::census::{self, Belonging};
+use podwire_kernel::firewall::legacy;
+use podwire_kernel::rt::link::{self, Link};
+use podwire_kernel::{Host, Owner};
+use podwire_netlink::Socket;
+use podwire_plugins::{flannel, host_local, tuning};
 
 use crate::census::{is_settled, Census};
 use crate::{Fault, Node, Side};
 
 /// What `look` sees in nf_tables; nothing, where the kernel has none.
-fn in_firewall<T: Default>(look: impl FnOnce(&mut Socket) -> kernel::Result<T>) -> Result<T> {
+fn in_firewall<T: Default>(look: impl FnOnce(&mut Socket) -> podwire_kernel::Result<T>) -> Result<T> {
     Ok(Host::here()?.find_nft()?.map_or_else(|| Ok(T::default()), look)?)
 }
 
@@ -146,7 +146,8 @@ fn addresses<'p>(node: &Node<'_>, known: &Census) -> Vec<Fault<'p>> {
 fn pools(node: &Node<'_>, known: &Census) -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from(host_local::DATA_FOLDER)];
     let named = |config: &serde_json::Value| {
-        let folder = cni::json::get(cni::json::get(config, "ipam")?, "dataDir")?.as_str()?;
+        let folder =
+            podwire_cni_spec::json::get(podwire_cni_spec::json::get(config, "ipam")?, "dataDir")?.as_str()?;
         (!folder.is_empty()).then(|| PathBuf::from(folder))
     };
     let entries = known.known.iter().flat_map(|one| &one.accounts).flat_map(|account| &account.entries);
@@ -189,7 +190,8 @@ fn stale_file<'p>(file: PathBuf, owner: String, what: &str) -> Fault<'p> {
     let text = format!("{what}: {}", file.display());
     Fault::new(Side::File, owner, text).mended_by(move || match std::fs::remove_file(&file) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            let refused: Result<(), Error> = Err(cni::Error::new(cni::code::IO, error.to_string()).into());
+            let refused: Result<(), Error> =
+                Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, error.to_string()).into());
             refused.doing(|| format!("remove {}", file.display()))
         }
         _ => Ok(()),

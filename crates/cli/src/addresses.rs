@@ -71,6 +71,8 @@ impl Verb {
 }
 
 /// For `map_err`: `what` could not be done because of blocks.
-fn to(what: &str) -> impl Fn(ipam::blocks::Error) -> Failure + '_ {
-    move |error| Failure::new(what, cni::Error::internal(error.to_string()).with_details(error.hint()))
+fn to(what: &str) -> impl Fn(podwire_block_ipam::Error) -> Failure + '_ {
+    move |error| {
+        Failure::new(what, podwire_cni_spec::Error::internal(error.to_string()).with_details(error.hint()))
+    }
 }

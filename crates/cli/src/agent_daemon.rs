@@ -4,11 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent::{Chain, Conflist, NotReady, Settings};
 use clap::{Args, ValueEnum};
-use cluster::{Embedded, Etcd, EtcdOptions, Kubernetes, KubernetesOptions, Source, StaticList};
-use fabric::{Firewall, Preference};
 use ipnet::IpNet;
+use podwire_agent::{Chain, Conflist, NotReady, Settings};
+use podwire_kubernetes::ClientOptions;
+use podwire_overlay::{Firewall, Preference};
+use podwire_subnets::{Embedded, Etcd, EtcdOptions, Kubernetes, KubernetesOptions, Source, StaticList};
 
 use crate::{duration, log, Failure};
 
@@ -247,7 +248,7 @@ enum Network {
 
 /// As written in a list of plugins; bits behind the prefix would look as if they meant something.
 fn network(text: &str) -> Result<IpNet, String> {
-    let network = cni::addr::parse_net(text).map_err(|error| error.msg)?;
+    let network = podwire_cni_spec::addr::parse_net(text).map_err(|error| error.msg)?;
     match network == network.trunc() {
         true => Ok(network),
         false => Err(format!("it has bits behind the prefix: write {}", network.trunc())),
@@ -256,11 +257,11 @@ fn network(text: &str) -> Result<IpNet, String> {
 
 impl KubernetesFlags {
     /// The network's config for a store that may have it already: only a file that was named must be there.
-    fn read_network(&self) -> cluster::Result<Option<String>> {
+    fn read_network(&self) -> podwire_subnets::Result<Option<String>> {
         match std::fs::read_to_string(&self.net_config_path) {
             Ok(text) => Ok(Some(text)),
             Err(_) if self.net_config_path == Path::new(NET_CONFIG) => Ok(None),
-            Err(error) => Err(cluster::Error::Config {
+            Err(error) => Err(podwire_subnets::Error::Config {
                 origin: self.net_config_path.display().to_string(),
                 why: error.to_string(),
             }),
@@ -278,10 +279,10 @@ impl AnnouncementFlags {
     }
 
     /// A runtime does not ask for the STATUS of a list from before 1.1.0: the node would look ready all the time.
-    fn check(&self) -> cluster::Result<()> {
-        let wrong = |why: String| cluster::Error::Config { origin: "--cni-version".into(), why };
+    fn check(&self) -> podwire_subnets::Result<()> {
+        let wrong = |why: String| podwire_subnets::Error::Config { origin: "--cni-version".into(), why };
         let version = self.version();
-        let version = cni::Version::parse(version)
+        let version = podwire_cni_spec::Version::parse(version)
             .ok_or_else(|| wrong(format!("{version:?} is no version of the specification")))?;
         match self.not_ready == Unready::Status && !version.has_status() {
             true => Err(wrong(format!("STATUS came with 1.1.0: {version} needs --not-ready withdraw"))),
@@ -294,10 +295,10 @@ impl Agent {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.log_format.start();
         let failed = |error: &dyn std::fmt::Display| {
-            Failure::new("the agent cannot work", cni::Error::internal(error.to_string()))
+            Failure::new("the agent cannot work", podwire_cni_spec::Error::internal(error.to_string()))
         };
         if self.retire {
-            return agent::retire().map_err(|error| failed(&error));
+            return podwire_agent::retire().map_err(|error| failed(&error));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
@@ -306,16 +307,16 @@ impl Agent {
             self.check_prefixes().map_err(|error| failed(&error))?;
             let name = self.name().map_err(|error| failed(&error))?;
             let source = self.source(&name).await.map_err(|error| failed(&error))?;
-            let policy = self.policy(&name).map_err(|error| failed(&error))?;
-            agent::run(self.settings(name, policy), source).await.map_err(|error| failed(&error))
+            let policy = self.policy().map_err(|error| failed(&error))?;
+            podwire_agent::run(self.settings(name, policy), source).await.map_err(|error| failed(&error))
         })
     }
 
     /// They stand in the list of plugins that this agent writes, and nowhere else.
-    fn check_prefixes(&self) -> cluster::Result<()> {
+    fn check_prefixes(&self) -> podwire_subnets::Result<()> {
         let (prefixes, list) = (&self.policy_allowed_source_prefixes, self.announcement.cni_network);
         match (prefixes.is_empty(), list) {
-            (false, Network::None) => Err(cluster::Error::Config {
+            (false, Network::None) => Err(podwire_subnets::Error::Config {
                 origin: "--policy-allowed-source-prefixes".into(),
                 why:
                     "without --cni-network no list of plugins is written: say it in the one that you write, \
@@ -333,7 +334,7 @@ impl Agent {
         }
     }
 
-    async fn source(&self, name: &str) -> cluster::Result<Source> {
+    async fn source(&self, name: &str) -> podwire_subnets::Result<Source> {
         let (etcd, kubernetes) = (&self.etcd, &self.kubernetes);
         let store = if kubernetes.kube_subnet_mgr { "kubernetes" } else { self.store.as_str() };
         match store.split_once(':') {
@@ -365,7 +366,7 @@ impl Agent {
             }
             _ => {
                 let why = format!("{store:?} is none: write etcd, kubernetes, embedded:FILE or list:FILE");
-                Err(cluster::Error::Config { origin: "--store".into(), why })
+                Err(podwire_subnets::Error::Config { origin: "--store".into(), why })
             }
         }
     }
@@ -373,20 +374,24 @@ impl Agent {
     fn kubernetes_options(&self, name: &str) -> KubernetesOptions {
         let flags = &self.kubernetes;
         KubernetesOptions {
-            api_url: flags.kube_api_url.clone(),
-            kubeconfig: flags.kubeconfig_file.clone(),
+            client: self.client_options(),
             annotation_prefix: flags.kube_annotation_prefix.clone(),
             net_conf: flags.net_config_path.clone(),
             ..KubernetesOptions::new(name)
         }
     }
 
-    fn policy(&self, name: &str) -> cluster::Result<Option<warden::Source>> {
-        let read = |written| warden::Source::read(written, || self.kubernetes_options(name));
+    fn client_options(&self) -> ClientOptions {
+        let flags = &self.kubernetes;
+        ClientOptions { kubeconfig: flags.kubeconfig_file.clone(), api_url: flags.kube_api_url.clone() }
+    }
+
+    fn policy(&self) -> podwire_warden::Result<Option<podwire_warden::Source>> {
+        let read = |written| podwire_warden::Source::read(written, || self.client_options());
         self.policy.as_deref().map(read).transpose()
     }
 
-    fn settings(&self, name: String, policy: Option<warden::Source>) -> Settings {
+    fn settings(&self, name: String, policy: Option<podwire_warden::Source>) -> Settings {
         let (interface, announcement) = (&self.interface, &self.announcement);
         let public = [interface.public_ip.map(IpAddr::V4), interface.public_ipv6.map(IpAddr::V6)];
         let preference = Preference {

@@ -26,7 +26,7 @@ impl Answer {
     pub(crate) fn print(&self, json: bool) -> ExitCode {
         let text = match json {
             true if self.json.is_null() => String::new(),
-            true => format!("{}\n", cni::json::pretty(&self.json)),
+            true => format!("{}\n", podwire_cni_spec::json::pretty(&self.json)),
             false => self.text.clone(),
         };
         let _ = std::io::stdout().write_all(text.as_bytes());

@@ -1,7 +1,7 @@
 //! What this program is, and the plugins that it knows.
 
-use cni::Version;
-use plugins::{FINGERPRINT, PLUGINS};
+use podwire_cni_spec::Version;
+use podwire_plugins::{FINGERPRINT, PLUGINS};
 use serde_json::{json, Value};
 
 use crate::paint::Paint;

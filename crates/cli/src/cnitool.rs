@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use cni_plugin::Registry;
-use cni_runtime::{ConfigFolder, Error, Identity, Runtime};
+use podwire_cni_plugin::Registry;
+use podwire_cni_runtime::{ConfigFolder, Error, Identity, Runtime};
 
 use crate::verbs::{absolute, container_id, split};
 
@@ -83,12 +83,13 @@ impl Cnitool {
             Some(env("NETCONFPATH")).filter(|path| !path.is_empty()).unwrap_or("/etc/cni/net.d".into());
         let list = ConfigFolder::new(folder).find(&target.net)?.list;
         let path = split(env("CNI_PATH").as_ref());
-        let runtime = Runtime::new(path).registry(Registry::new(plugins::PLUGINS, plugins::FINGERPRINT));
+        let runtime = Runtime::new(path)
+            .registry(Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT));
         let identity = self.identity(target, &env)?;
         match self.verb {
             Verb::Add(_) => {
                 let json = runtime.add(&list, &identity)?.to_json(list.version)?;
-                return Ok(cni::json::pretty(&json));
+                return Ok(podwire_cni_spec::json::pretty(&json));
             }
             Verb::Del(_) => runtime.del(&list, &identity)?,
             Verb::Check(_) => runtime.check(&list, &identity).map_err(bare)?,
@@ -102,16 +103,19 @@ impl Cnitool {
         let netns = absolute(&target.netns);
         let given = [self.ifname.clone().unwrap_or_default(), env("CNI_IFNAME"), "eth0".to_owned()];
         let ifname = given.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
-        let args = cni::Args::parse(&env("CNI_ARGS"))?;
+        let args = podwire_cni_spec::Args::parse(&env("CNI_ARGS"))?;
         if let Some((key, value)) = args.iter().find(|(key, value)| key.is_empty() || value.is_empty()) {
-            return Err(
-                cni::Error::env(format!("invalid CNI_ARGS pair {:?}", format!("{key}={value}"))).into()
-            );
+            return Err(podwire_cni_spec::Error::env(format!(
+                "invalid CNI_ARGS pair {:?}",
+                format!("{key}={value}")
+            ))
+            .into());
         }
         let mut identity = Identity::new(&container_id(&netns), &ifname)?.netns(netns).args(args);
         let capabilities = env("CAP_ARGS");
         if !capabilities.is_empty() {
-            let failed = |error| cni::Error::env(format!("CAP_ARGS must be a JSON object: {error}"));
+            let failed =
+                |error| podwire_cni_spec::Error::env(format!("CAP_ARGS must be a JSON object: {error}"));
             identity.capabilities = serde_json::from_str(&capabilities).map_err(failed)?;
         }
         Ok(identity)

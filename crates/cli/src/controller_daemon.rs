@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use controller::{Addresses, Leadership, Masks, Networks, Settings};
+use podwire_controller::{Addresses, Leadership, Masks, Networks, Settings};
+use podwire_kubernetes::ClientOptions;
 
 use crate::addresses::Place;
 use crate::{duration, log, Failure};
@@ -95,19 +96,22 @@ impl Controller {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.log_format.start();
         let failed = |error: &dyn std::fmt::Display| {
-            Failure::new("the controller cannot work", cni::Error::internal(error.to_string()))
+            Failure::new("the controller cannot work", podwire_cni_spec::Error::internal(error.to_string()))
         };
         let settings = self.settings().map_err(|error| failed(&error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
         runtime.block_on(async {
-            let connected = cluster::connect(self.kubeconfig.as_deref(), self.master.as_deref()).await;
+            let connected =
+                ClientOptions { kubeconfig: self.kubeconfig.clone(), api_url: self.master.clone() }
+                    .client()
+                    .await;
             let client = connected.map_err(|error| failed(&error))?;
-            controller::run(settings, client).await.map_err(|error| failed(&error))
+            podwire_controller::run(settings, client).await.map_err(|error| failed(&error))
         })
     }
 
-    fn settings(&self) -> controller::Result<Settings> {
+    fn settings(&self) -> podwire_controller::Result<Settings> {
         // kube-controller-manager's default is 0, and some write it.
         let given = |bits: Option<u8>| bits.filter(|bits| *bits > 0);
         let masks = Masks {
@@ -132,7 +136,7 @@ impl Controller {
 }
 
 impl ElectionFlags {
-    fn leadership(&self) -> controller::Result<Option<Leadership>> {
+    fn leadership(&self) -> podwire_controller::Result<Option<Leadership>> {
         let leadership = Leadership {
             namespace: self.leader_elect_resource_namespace.clone(),
             name: self.leader_elect_resource_name.clone(),

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
-use cni::{Attachment, NetworkList};
-use cni_plugin::Registry;
-use cni_runtime::{Identity, Runtime};
+use podwire_cni_plugin::Registry;
+use podwire_cni_runtime::{Identity, Runtime};
+use podwire_cni_spec::{Attachment, NetworkList};
 use serde_json::json;
 
 use place::Place;
@@ -36,7 +36,7 @@ struct Pod {
 
 /// Runs the demo.
 pub fn run() -> Result<()> {
-    if netlink::sys::user_id() != 0 {
+    if podwire_netlink::sys::user_id() != 0 {
         bail!("it makes network namespaces and needs root: sudo podwire demo");
     }
     place::private_machine().context("make a private machine")?;
@@ -70,7 +70,7 @@ fn runtime() -> Result<Runtime<'static>> {
         true => vec![beside],
         false => vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
     };
-    let registry = Registry::new(plugins::PLUGINS, plugins::FINGERPRINT);
+    let registry = Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT);
     Ok(Runtime::new(folders).cache_folder("/run/podwire/demo").registry(registry))
 }
 

@@ -47,16 +47,19 @@ pub(crate) struct Daemon {
 impl Dhcp {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Dhcp::Daemon(daemon) = self;
-        let settings = dhcp::Settings {
+        let settings = podwire_dhcp::Settings {
             socket: daemon.socket_path,
             host_prefix: daemon.host_prefix.unwrap_or_default(),
             pid_file: daemon.pid_file,
             timeout: daemon.timeout,
             resend_max: daemon.resend_max,
         };
-        let failed = |error: dhcp::Error| {
-            Failure::new("the DHCP daemon cannot work", cni::Error::new(cni::code::IO, error.to_string()))
+        let failed = |error: podwire_dhcp::Error| {
+            Failure::new(
+                "the DHCP daemon cannot work",
+                podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, error.to_string()),
+            )
         };
-        dhcp::run(&settings).map_err(failed)
+        podwire_dhcp::run(&settings).map_err(failed)
     }
 }

@@ -15,14 +15,14 @@ pub struct Failure {
     /// What could not be done.
     pub what: String,
     /// The cause, with its CNI code.
-    pub error: cni::Error,
+    pub error: podwire_cni_spec::Error,
     /// What was done all the same.
     pub done: Option<Box<Answer>>,
 }
 
 impl Failure {
     /// `what` could not be done because of `error`.
-    pub fn new(what: impl Into<String>, error: cni::Error) -> Failure {
+    pub fn new(what: impl Into<String>, error: podwire_cni_spec::Error) -> Failure {
         Failure { what: what.into(), error, done: None }
     }
 
@@ -45,7 +45,7 @@ impl Failure {
             true => {
                 let mut object = self.error.to_json();
                 object["what"] = json!(self.what);
-                format!("{}\n", cni::json::pretty(&object))
+                format!("{}\n", podwire_cni_spec::json::pretty(&object))
             }
             false => self.text(Paint::stderr(), is_root()),
         };
@@ -71,38 +71,44 @@ impl Failure {
 
 /// Anything that can be the cause of a failure.
 #[derive(Debug)]
-pub struct Cause(cni::Error);
+pub struct Cause(podwire_cni_spec::Error);
 
-impl From<cni::Error> for Cause {
-    fn from(error: cni::Error) -> Self {
+impl From<podwire_cni_spec::Error> for Cause {
+    fn from(error: podwire_cni_spec::Error) -> Self {
         Cause(error)
     }
 }
 
-impl From<install::Error> for Cause {
-    fn from(error: install::Error) -> Self {
+impl From<podwire_install::Error> for Cause {
+    fn from(error: podwire_install::Error) -> Self {
         let code = match error {
-            install::Error::File { .. } => cni::code::IO,
-            _ => cni::code::INVALID_CONFIG,
+            podwire_install::Error::File { .. } => podwire_cni_spec::code::IO,
+            _ => podwire_cni_spec::code::INVALID_CONFIG,
         };
-        Cause(cni::Error::new(code, error.to_string()).with_details(error.hint().unwrap_or_default()))
+        Cause(
+            podwire_cni_spec::Error::new(code, error.to_string())
+                .with_details(error.hint().unwrap_or_default()),
+        )
     }
 }
 
-impl From<lab::Error> for Cause {
-    fn from(error: lab::Error) -> Self {
-        Cause(cni::Error::new(cni::code::INTERNAL, error.to_string()).with_details(error.hint()))
+impl From<podwire_lab::Error> for Cause {
+    fn from(error: podwire_lab::Error) -> Self {
+        Cause(
+            podwire_cni_spec::Error::new(podwire_cni_spec::code::INTERNAL, error.to_string())
+                .with_details(error.hint()),
+        )
     }
 }
 
-impl From<cni_runtime::Error> for Cause {
-    fn from(error: cni_runtime::Error) -> Self {
+impl From<podwire_cni_runtime::Error> for Cause {
+    fn from(error: podwire_cni_runtime::Error) -> Self {
         Cause(error.to_cni())
     }
 }
 
-impl From<sandbox::Error> for Cause {
-    fn from(error: sandbox::Error) -> Self {
+impl From<podwire_sandbox::Error> for Cause {
+    fn from(error: podwire_sandbox::Error) -> Self {
         Cause(error.to_cni())
     }
 }
@@ -118,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_failure_says_what_why_and_what_next() {
-        let error = cni::Error::new(11, "pool is full").with_details("add a range");
+        let error = podwire_cni_spec::Error::new(11, "pool is full").with_details("add a range");
         let failure = Failure::new("cannot attach blue to pods", error);
         let text = "podwire: cannot attach blue to pods\n  because: pool is full\n  hint: add a range\n";
         assert_eq!(failure.text(Paint::plain(), true), text);
@@ -126,7 +132,8 @@ mod tests {
 
     #[test]
     fn without_root_one_line_is_enough() {
-        let error = cni::Error::new(5, "write record /var/lib/cni/x: Permission denied (os error 13)");
+        let error =
+            podwire_cni_spec::Error::new(5, "write record /var/lib/cni/x: Permission denied (os error 13)");
         let failure = Failure::new("cannot attach blue to pods", error);
         let text = "podwire: cannot attach blue to pods: root is needed (try sudo)\n";
         assert_eq!(failure.text(Paint::plain(), false), text);

@@ -6,9 +6,9 @@ mod wish;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use install::network::Shape;
-use install::{apply, Plan, Root, Runtime, Survey, Turn};
 use ipnet::IpNet;
+use podwire_install::network::Shape;
+use podwire_install::{apply, Plan, Root, Runtime, Survey, Turn};
 
 use crate::{Answer, Failure};
 use report::Report;
@@ -162,7 +162,7 @@ impl Install {
             .answer())
     }
 
-    fn take_back(&self, root: &Root) -> install::Result<Answer> {
+    fn take_back(&self, root: &Root) -> podwire_install::Result<Answer> {
         let turn = self.turn(root)?;
         let plan = Plan::uninstall(&Survey::new(root, [])?);
         if let Some(turn) = turn {
@@ -172,7 +172,7 @@ impl Install {
     }
 
     /// Looking needs no turn, and leaves nothing.
-    fn turn(&self, root: &Root) -> install::Result<Option<Turn>> {
+    fn turn(&self, root: &Root) -> podwire_install::Result<Option<Turn>> {
         match self.dry_run {
             true => Ok(None),
             false => Turn::take(root).map(Some),

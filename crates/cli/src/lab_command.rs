@@ -10,7 +10,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use lab::Lab;
+use podwire_lab::Lab;
 use serde_json::json;
 
 use crate::{Answer, Failure};

@@ -105,12 +105,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<_> = args.into_iter().collect();
     let called = args.first().map(|name| Path::new(name).file_name().unwrap_or_default().to_owned());
     if called.is_some_and(|name| name == "cnitool") {
-        kernel::detached::this_program_ends_soon();
+        podwire_kernel::detached::this_program_ends_soon();
         return cnitool::main(args);
     }
     // The process of a pod is this program too. It is to be small: nothing else is done in it.
     if args.get(1).is_some_and(|command| command == "pause") {
-        return sandbox::pause::main();
+        return podwire_sandbox::pause::main();
     }
     let podwire = Podwire::parse_from(args);
     let answer = match podwire.command {
@@ -119,7 +119,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Cni(verb) => {
-            kernel::detached::this_program_ends_soon();
+            podwire_kernel::detached::this_program_ends_soon();
             verb.run(podwire.json)
         }
         Command::Controller(controller) => match controller.run() {
@@ -128,7 +128,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
         Command::Demo => match demo::run() {
             Ok(()) => return ExitCode::SUCCESS,
-            Err(error) => Err(Failure::new("the demo failed", cni::Error::internal(format!("{error:#}")))),
+            Err(error) => {
+                Err(Failure::new("the demo failed", podwire_cni_spec::Error::internal(format!("{error:#}"))))
+            }
         },
         Command::Dhcp(command) => match command.run() {
             Ok(()) => return ExitCode::SUCCESS,
@@ -145,7 +147,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Pod(verb) => {
-            kernel::detached::this_program_ends_soon();
+            podwire_kernel::detached::this_program_ends_soon();
             match *verb {
                 pods::Verb::Exec(exec) => match exec.run() {
                     Ok(status) => return status,

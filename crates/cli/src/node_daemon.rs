@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::routed::Settings;
 use clap::Args;
-use cluster::KubernetesOptions;
-use fabric::Preference;
-use router::Bird;
+use podwire_agent::routed::Settings;
+use podwire_kubernetes::ClientOptions;
+use podwire_overlay::Preference;
+use podwire_router::Bird;
 
 use crate::addresses::Owner;
 use crate::{duration, log, Failure};
@@ -81,30 +81,30 @@ impl Node {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.log_format.start();
         let what = "the node's agent cannot work";
-        let failed =
-            |error: &dyn std::fmt::Display| Failure::new(what, cni::Error::internal(error.to_string()));
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::new(what, podwire_cni_spec::Error::internal(error.to_string()))
+        };
         let node = self.owner.name(what)?;
-        let policy = self.policy(&node).map_err(|why| failed(&why))?;
+        let policy = self.policy().map_err(|why| failed(&why))?;
         let pods = self.owner.pods(&node, what)?;
         let opener = self.owner.opener();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
         runtime
-            .block_on(agent::routed::run(self.settings(node, policy, pods), opener))
+            .block_on(podwire_agent::routed::run(self.settings(node, policy, pods), opener))
             .map_err(|error| failed(&error))
     }
 
-    fn policy(&self, node: &str) -> cluster::Result<Option<warden::Source>> {
-        let kubernetes =
-            || KubernetesOptions { kubeconfig: self.owner.kubeconfig(), ..KubernetesOptions::new(node) };
-        self.policy.as_deref().map(|written| warden::Source::read(written, kubernetes)).transpose()
+    fn policy(&self) -> podwire_warden::Result<Option<podwire_warden::Source>> {
+        let kubernetes = || ClientOptions::from_kubeconfig(self.owner.kubeconfig());
+        self.policy.as_deref().map(|written| podwire_warden::Source::read(written, kubernetes)).transpose()
     }
 
     fn settings(
         self,
         node: String,
-        policy: Option<warden::Source>,
-        pods: Option<Arc<dyn api::pods::Cluster>>,
+        policy: Option<podwire_warden::Source>,
+        pods: Option<Arc<dyn podwire_agent_ipc::pods::Cluster>>,
     ) -> Settings {
         let preference = Preference {
             interfaces: self.iface,
@@ -115,7 +115,7 @@ impl Node {
         let bird = Bird { program: self.bird, folder: self.bird_folder, passwords: self.bgp_passwords };
         let bird = self.bgp.then_some(bird);
         Settings {
-            roads: router::Settings {
+            roads: podwire_router::Settings {
                 node,
                 preference,
                 mtu: self.mtu,

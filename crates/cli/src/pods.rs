@@ -8,7 +8,7 @@ mod status;
 mod stop;
 
 use clap::{Args, Subcommand};
-use sandbox::PodName;
+use podwire_sandbox::PodName;
 
 use crate::{Answer, Failure};
 

@@ -6,7 +6,7 @@ mod source;
 mod test;
 
 use clap::Subcommand;
-use policy::Warning;
+use podwire_policy::Warning;
 use serde_json::{json, Value};
 
 use crate::paint::Paint;

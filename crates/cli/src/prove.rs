@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use cni_runtime::{Cache, Record};
-use kernel::Netns;
-use verify::{Elsewhere, Kind, Options, Outcome, Place, Report};
+use podwire_cni_runtime::{Cache, Record};
+use podwire_kernel::Netns;
+use podwire_verify::{Elsewhere, Kind, Options, Outcome, Place, Report};
 
 use crate::paint::Paint;
 use crate::table::table;
@@ -58,16 +58,19 @@ pub(crate) struct Verify {
 
 impl Verify {
     pub(crate) fn run(&self) -> Result<Answer, Failure> {
-        let failed = |error: verify::Error| {
-            Failure::new("cannot prove anything", cni::Error::internal(error.to_string()))
+        let failed = |error: podwire_verify::Error| {
+            Failure::new("cannot prove anything", podwire_cni_spec::Error::internal(error.to_string()))
         };
         let mut places = self.pods()?;
         if places.is_empty() {
-            let error = cni::Error::new(cni::code::UNKNOWN_CONTAINER, "there is no living pod on this node")
-                .with_details("attach one: podwire cni add NETWORK NAMESPACE");
+            let error = podwire_cni_spec::Error::new(
+                podwire_cni_spec::code::UNKNOWN_CONTAINER,
+                "there is no living pod on this node",
+            )
+            .with_details("attach one: podwire cni add NETWORK NAMESPACE");
             return Err(Failure::new("cannot prove anything", error));
         }
-        let here = Netns::current().map_err(verify::Error::from).map_err(failed)?;
+        let here = Netns::current().map_err(podwire_verify::Error::from).map_err(failed)?;
         places.push(Place::node(&self.name, here, Vec::new()).map_err(failed)?);
         if let Some(time) = self.answer {
             return self.answer(&places, time).map_err(failed);
@@ -75,14 +78,14 @@ impl Verify {
         let elsewhere = self.elsewhere()?;
         let peers = self.peers.unwrap_or(usize::MAX);
         let options = Options { patience: self.patience, peers, ..Options::default() };
-        let report = verify::verify_with(&places, &elsewhere, options).map_err(failed)?;
+        let report = podwire_verify::verify_with(&places, &elsewhere, options).map_err(failed)?;
         let answer = Answer::new(text(&report, Paint::stdout()), report.to_json());
         Ok(Answer { success: report.holds(), ..answer })
     }
 
     /// Answers others for a while.
-    fn answer(&self, places: &[Place], time: Duration) -> Result<Answer, verify::Error> {
-        let (answering, mut told) = verify::answer(places)?;
+    fn answer(&self, places: &[Place], time: Duration) -> Result<Answer, podwire_verify::Error> {
+        let (answering, mut told) = podwire_verify::answer(places)?;
         // Pods of two nodes may be called alike.
         for pod in told.iter_mut().filter(|place| place.kind == Kind::Pod) {
             pod.name = format!("{}@{}", pod.name, self.name);
@@ -90,8 +93,8 @@ impl Verify {
         let text = serde_json::to_string_pretty(&told).unwrap_or_default();
         // Whoever waits for it reads it while it is true.
         println!("{text}");
-        let wait = |source| verify::Error::System { what: "wait", source };
-        netlink::sys::readable(&[], time).map_err(wait)?;
+        let wait = |source| podwire_verify::Error::System { what: "wait", source };
+        podwire_netlink::sys::readable(&[], time).map_err(wait)?;
         drop(answering);
         Ok(Answer::new(String::new(), serde_json::Value::Null))
     }
@@ -101,8 +104,11 @@ impl Verify {
         let mut all = Vec::new();
         for path in &self.with {
             let unreadable = |why: String| {
-                let error = cni::Error::new(cni::code::DECODE, format!("{}: {why}", path.display()))
-                    .with_details("it must be what `podwire verify --answer TIME` printed on another node");
+                let error = podwire_cni_spec::Error::new(
+                    podwire_cni_spec::code::DECODE,
+                    format!("{}: {why}", path.display()),
+                )
+                .with_details("it must be what `podwire verify --answer TIME` printed on another node");
                 Failure::new("cannot ask other nodes", error)
             };
             let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
@@ -127,7 +133,10 @@ impl Verify {
         }
         let place = |(name, path): (String, PathBuf)| {
             Place::pod(&name, path).map_err(|error| {
-                Failure::new(format!("cannot look into pod {name}"), cni::Error::internal(error.to_string()))
+                Failure::new(
+                    format!("cannot look into pod {name}"),
+                    podwire_cni_spec::Error::internal(error.to_string()),
+                )
             })
         };
         let mut places = found.into_values().map(place).collect::<Result<Vec<_>, _>>()?;

@@ -14,7 +14,7 @@ mod unrecorded;
 mod watch;
 
 use clap::Subcommand;
-use cni_runtime::Record;
+use podwire_cni_runtime::Record;
 
 pub(crate) use namespace::{absolute, container_id};
 pub(crate) use place::{split, Place};

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use netlink::sys;
+use podwire_netlink::sys;
 
 use crate::stop::Stop;
 

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use cni::{json, Attachment};
+use podwire_cni_spec::{json, Attachment};
 use serde_json::Value;
 
 use crate::dispatch::call;
@@ -104,14 +104,16 @@ pub fn refuse_circle(req: &Request<'_>, kind: &str) -> Result<()> {
         return Ok(());
     }
     let text = format!("ipam.type: {kind} is no IPAM plugin, it needs one itself");
-    Err(cni::Error::invalid_config(text).with_details("choose host-local or static, for example").into())
+    Err(podwire_cni_spec::Error::invalid_config(text)
+        .with_details("choose host-local or static, for example")
+        .into())
 }
 
 /// The config of a GC for a plugin of another program, which cannot know who is being attached right now.
 fn with_all_valid(req: &Request<'_>) -> Result<Value> {
     let mut config = Value::clone(&req.config);
     if let Some(object) = config.as_object_mut() {
-        cni::config::set_valid_attachments(object, req.valid()?.iter());
+        podwire_cni_spec::config::set_valid_attachments(object, req.valid()?.iter());
     }
     Ok(config)
 }

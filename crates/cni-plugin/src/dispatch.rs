@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-use cni::{code, json, Version};
-use kernel::Netns;
+use podwire_cni_spec::{code, json, Version};
+use podwire_kernel::Netns;
 use serde_json::Value;
 
 use crate::policy::Policy;
@@ -100,8 +100,8 @@ pub fn dispatch(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<
 }
 
 fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, verb: &str) -> Result<Answer> {
-    let command =
-        Command::parse(verb).ok_or_else(|| cni::Error::env(format!("unknown CNI_COMMAND: {verb}")))?;
+    let command = Command::parse(verb)
+        .ok_or_else(|| podwire_cni_spec::Error::env(format!("unknown CNI_COMMAND: {verb}")))?;
     if command == Command::Version {
         let args = (world.env)("CNI_ARGS").unwrap_or_default();
         return Ok(Answer::Result(plugin.version_info(&args)));
@@ -125,11 +125,9 @@ fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, ve
     };
     let own_allowed = matches!(env("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
     let mut stdin = Vec::new();
-    world
-        .stdin
-        .take(STDIN_LIMIT)
-        .read_to_end(&mut stdin)
-        .map_err(|error| cni::Error::new(code::IO, format!("error reading from stdin: {error}")))?;
+    world.stdin.take(STDIN_LIMIT).read_to_end(&mut stdin).map_err(|error| {
+        podwire_cni_spec::Error::new(code::IO, format!("error reading from stdin: {error}"))
+    })?;
     let config = json::parse(&stdin)?;
     let req = Request::new(command, &source, config, *registry)?;
     admit(plugin, &req, own_allowed)?;
@@ -194,7 +192,7 @@ fn require_netns(req: &Request<'_>) -> Result<()> {
 }
 
 fn missing(names: &[&str]) -> Error {
-    cni::Error::env(format!("required env variables [{}] missing", names.join(","))).into()
+    podwire_cni_spec::Error::env(format!("required env variables [{}] missing", names.join(","))).into()
 }
 
 /// Verbs that came with later versions of the spec.
@@ -210,7 +208,7 @@ fn allow(req: &Request<'_>) -> Result<()> {
     }
     let text = format!("config version does not allow {}", req.command.as_str());
     let details = format!("config is {:?}", req.version.as_str());
-    Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(details).into())
+    Err(podwire_cni_spec::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(details).into())
 }
 
 /// Policies that are asked for and cannot be enforced would be a door that only looks closed.
@@ -221,7 +219,9 @@ fn refuse_unenforceable(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     }
     let name = plugin.name();
     let text = format!("policy: packets of {name} interfaces do not pass the node's firewall, so policies cannot be enforced");
-    Err(cni::Error::invalid_config(text).with_details("use bridge or ptp, or leave \"policy\" out").into())
+    Err(podwire_cni_spec::Error::invalid_config(text)
+        .with_details("use bridge or ptp, or leave \"policy\" out")
+        .into())
 }
 
 /// A pod whose namespace is the node's own would have the node's network rewired: refuse before a hand is laid on.
@@ -233,7 +233,8 @@ fn refuse_own_namespace(req: &Request<'_>) -> Result<()> {
     }
     let text = format!("plugin's netns and netns from CNI_NETNS should not be the same: {}", path.display());
     Err(Error::Cni(
-        cni::Error::new(code::INVALID_NETNS, text).with_details("CNI_NETNS is the caller's own namespace"),
+        podwire_cni_spec::Error::new(code::INVALID_NETNS, text)
+            .with_details("CNI_NETNS is the caller's own namespace"),
     ))
 }
 

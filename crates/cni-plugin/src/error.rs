@@ -1,6 +1,6 @@
 //! Errors of plugins, and the one place where they become the spec's error object.
 
-use cni::code;
+use podwire_cni_spec::code;
 
 /// The result of a plugin's step.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,13 +15,13 @@ pub const PORT_TAKEN: u32 = 101;
 pub enum Error {
     /// An error that has its code already.
     #[error(transparent)]
-    Cni(#[from] cni::Error),
+    Cni(#[from] podwire_cni_spec::Error),
     /// The host said no.
     #[error(transparent)]
-    Kernel(#[from] kernel::Error),
+    Kernel(#[from] podwire_kernel::Error),
     /// The kernel said no.
     #[error(transparent)]
-    Netlink(#[from] netlink::Error),
+    Netlink(#[from] podwire_netlink::Error),
     /// A step of something larger failed.
     #[error("{doing}: {source}")]
     Step {
@@ -46,11 +46,11 @@ impl Error {
     }
 
     /// The spec's error object: code, what happened, and what to do next.
-    pub fn to_cni(&self) -> cni::Error {
+    pub fn to_cni(&self) -> podwire_cni_spec::Error {
         let (code, hint) = self.code_and_hint();
         match self {
             Error::Cni(error) => error.clone(),
-            _ => cni::Error::new(code, self.to_string()).with_details(hint),
+            _ => podwire_cni_spec::Error::new(code, self.to_string()).with_details(hint),
         }
     }
 
@@ -65,8 +65,8 @@ impl Error {
     }
 }
 
-fn of_host(error: &kernel::Error) -> (u32, String) {
-    use kernel::Error::*;
+fn of_host(error: &podwire_kernel::Error) -> (u32, String) {
+    use podwire_kernel::Error::*;
     match error {
         Netlink(error) => (KERNEL, of_kernel(error)),
         Netns { .. } => {
@@ -86,7 +86,7 @@ fn of_host(error: &kernel::Error) -> (u32, String) {
     }
 }
 
-fn of_kernel(error: &netlink::Error) -> String {
+fn of_kernel(error: &podwire_netlink::Error) -> String {
     const EPERM: i32 = 1;
     const EEXIST: i32 = 17;
     const EXFULL: i32 = 54;
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_step_keeps_the_code_of_its_cause() {
-        let cause: Result<()> = Err(cni::Error::new(7, "bad subnet").into());
+        let cause: Result<()> = Err(podwire_cni_spec::Error::new(7, "bad subnet").into());
         let error = cause.doing(|| "allocate an address".into()).unwrap_err().to_cni();
         assert_eq!((error.code, error.msg.as_str()), (7, "allocate an address: bad subnet"));
     }

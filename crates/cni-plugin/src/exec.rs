@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use cni::{code, json};
+use podwire_cni_spec::{code, json};
 
 use crate::stop::Stop;
 use crate::{conversation, Result};
@@ -31,12 +31,12 @@ pub struct Execution<'a> {
 
 /// The file of plugin type `kind`: the first in `path`, as runtimes look for it.
 pub fn find(kind: &str, path: &[PathBuf]) -> Result<PathBuf> {
-    cni::name::plugin_type(kind)?;
+    podwire_cni_spec::name::plugin_type(kind)?;
     let found = path.iter().map(|folder| folder.join(kind)).find(|file| file.is_file());
     found.ok_or_else(|| {
         let folders: Vec<_> = path.iter().map(|folder| folder.display().to_string()).collect();
         let text = format!("failed to find plugin {kind:?} in path [{}]", folders.join(" "));
-        cni::Error::new(code::INVALID_CONFIG, text)
+        podwire_cni_spec::Error::new(code::INVALID_CONFIG, text)
             .with_details("install it there, or correct CNI_PATH or the config's type")
             .into()
     })
@@ -77,11 +77,12 @@ impl Execution<'_> {
     }
 
     fn late(&self, how: &str) -> crate::Error {
-        cni::Error::new(code::TRY_AGAIN, format!("{} {how}", self.file.display())).into()
+        podwire_cni_spec::Error::new(code::TRY_AGAIN, format!("{} {how}", self.file.display())).into()
     }
 
     fn failed(&self, error: &io::Error) -> crate::Error {
-        cni::Error::new(code::IO, format!("execute plugin {}: {error}", self.file.display())).into()
+        podwire_cni_spec::Error::new(code::IO, format!("execute plugin {}: {error}", self.file.display()))
+            .into()
     }
 
     fn spawn(&self) -> Result<Child> {
@@ -110,9 +111,9 @@ fn await_end(mut child: Child) {
 }
 
 /// The error that a failed plugin printed, or the best that can be said.
-fn explain(stdout: &[u8], stderr: &[u8], status: &str) -> cni::Error {
+fn explain(stdout: &[u8], stderr: &[u8], status: &str) -> podwire_cni_spec::Error {
     let stderr = String::from_utf8_lossy(stderr).trim().to_string();
-    if let Some(error) = json::parse(stdout).ok().as_ref().and_then(cni::Error::from_json) {
+    if let Some(error) = json::parse(stdout).ok().as_ref().and_then(podwire_cni_spec::Error::from_json) {
         return error;
     }
     let stdout = String::from_utf8_lossy(stdout).trim().to_string();
@@ -123,5 +124,5 @@ fn explain(stdout: &[u8], stderr: &[u8], status: &str) -> cni::Error {
             format!("netplugin failed but error parsing its diagnostic message {stdout:?}: {status}")
         }
     };
-    cni::Error::internal(text)
+    podwire_cni_spec::Error::internal(text)
 }

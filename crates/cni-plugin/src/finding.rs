@@ -11,7 +11,7 @@ pub struct Finding<'p> {
 impl<'p> Finding<'p> {
     /// A difference that only a new attachment mends.
     pub fn new(what: impl Into<String>) -> Finding<'p> {
-        Finding { what: cni::Error::internal(what).into(), mend: None }
+        Finding { what: podwire_cni_spec::Error::internal(what).into(), mend: None }
     }
 
     /// How to put it back. The steps own what they need: they may be taken much later, or never.
@@ -55,7 +55,7 @@ impl<'p> Finding<'p> {
         hints.push(hint.into());
         hints.retain(|hint| !hint.is_empty());
         hints.dedup();
-        Err(cni::Error::new(code, texts.join("; ")).with_details(hints.join("; ")).into())
+        Err(podwire_cni_spec::Error::new(code, texts.join("; ")).with_details(hints.join("; ")).into())
     }
 }
 

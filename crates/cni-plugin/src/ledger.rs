@@ -13,8 +13,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cni::{code, Attachment};
-use kernel::{Netns, Owner};
+use podwire_cni_spec::{code, Attachment};
+use podwire_kernel::{Netns, Owner};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -86,7 +86,7 @@ impl Entry {
     }
 
     /// The pod's namespace, if it is there.
-    pub fn find_netns(&self) -> kernel::Result<Option<Netns>> {
+    pub fn find_netns(&self) -> podwire_kernel::Result<Option<Netns>> {
         Netns::find_again(&self.netns, self.cookie)
     }
 
@@ -301,7 +301,9 @@ fn remove(file: &Path) -> Result<()> {
 
 fn failed(path: &Path, error: &io::Error) -> Error {
     let text = format!("write down what is to be done, in {}: {error}", path.display());
-    cni::Error::new(code::IO, text).with_details("plugins need a writable /run with some space left").into()
+    podwire_cni_spec::Error::new(code::IO, text)
+        .with_details("plugins need a writable /run with some space left")
+        .into()
 }
 
 /// What is written of `owner` and `plugin`.
@@ -320,7 +322,7 @@ pub fn requests<'p>(owner: &Owner, plugin: &str, registry: Registry<'p>) -> Vec<
 pub fn find_recorded_netns<'e>(
     path: &Path,
     entries: impl Iterator<Item = &'e Entry>,
-) -> kernel::Result<Option<Netns>> {
+) -> podwire_kernel::Result<Option<Netns>> {
     // A Go plugin that detached the pod has not closed its account: there may be older ones.
     let mut told = entries.filter(|entry| Path::new(&entry.netns) == path).peekable();
     if told.peek().is_none() {

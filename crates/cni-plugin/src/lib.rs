@@ -5,8 +5,8 @@
 //! output. This crate does all of that, so that a plugin is one `impl Plugin` that tells its network's story:
 //!
 //! ```no_run
-//! use cni::Attachment;
-//! use cni_plugin::{main, Finding, Plugin, Registry, Request, Result};
+//! use podwire_cni_spec::Attachment;
+//! use podwire_cni_plugin::{main, Finding, Plugin, Registry, Request, Result};
 //!
 //! struct Hello;
 //!
@@ -57,7 +57,7 @@ pub use recorded::{withdraw, withdraw_unless_changed};
 pub use registry::Registry;
 pub use request::{Command, Request, Source, Valid};
 
-use cni::{Attachment, Version};
+use podwire_cni_spec::{Attachment, Version};
 
 /// A CNI plugin.
 pub trait Plugin: Sync {
@@ -86,7 +86,7 @@ pub trait Plugin: Sync {
 
     /// What VERSION answers, in view of `CNI_ARGS`. A test double may claim what it likes.
     fn version_info(&self, _args: &str) -> serde_json::Value {
-        cni::version::VersionInfo::new(self.versions()).to_json()
+        podwire_cni_spec::version::VersionInfo::new(self.versions()).to_json()
     }
 
     /// What to print and how to exit, word by word, when the plugin is executed; `None` prints the result of the verb.

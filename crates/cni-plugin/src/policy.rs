@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
-use cni::{json, Args, Attachment};
-use kernel::Undo;
-use netlink::sys;
+use podwire_cni_spec::{json, Args, Attachment};
+use podwire_kernel::Undo;
+use podwire_netlink::sys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -145,10 +145,10 @@ pub fn claimable(config: &Value) -> Result<Vec<String>> {
     let wrong = |value: &Value| {
         let text =
             format!("policy.allowedSourcePrefixes: {value} is no list of networks such as \"10.8.0.0/16\"");
-        cni::Error::invalid_config(text)
+        podwire_cni_spec::Error::invalid_config(text)
     };
     let Some(written) = written else { return Ok(Vec::new()) };
-    let network = |value: &Value| match value.as_str().map(cni::addr::parse_net) {
+    let network = |value: &Value| match value.as_str().map(podwire_cni_spec::addr::parse_net) {
         Some(Ok(network)) => Ok(network.to_string()),
         _ => Err(wrong(value).into()),
     };
@@ -176,7 +176,7 @@ impl Policy {
         let seconds = match json::get(written, "timeout") {
             None => PATIENCE,
             Some(value) => value.as_u64().filter(|seconds| (1..=300).contains(seconds)).ok_or_else(|| {
-                cni::Error::invalid_config(format!(
+                podwire_cni_spec::Error::invalid_config(format!(
                     "policy.timeout: {value} is no number of seconds from 1 to 300"
                 ))
             })?,
@@ -186,7 +186,7 @@ impl Policy {
             Some("go-on") => true,
             Some(other) => {
                 let text = format!("policy.otherwise: {other:?} is neither \"fail\" nor \"go-on\"");
-                return Err(cni::Error::invalid_config(text).into());
+                return Err(podwire_cni_spec::Error::invalid_config(text).into());
             }
         };
         let door = text("socket").unwrap_or(DOOR).into();
@@ -214,7 +214,9 @@ impl Policy {
         let text = format!("the policies of pod {pod} are not enforced: {why}");
         let hint = "see that `podwire agent` runs with --policy; or let pods come all the same, silent until their policies stand, \
                     with \"otherwise\": \"go-on\" in the network's policy";
-        Err(cni::Error::new(cni::error::code::TRY_AGAIN, text).with_details(hint).into())
+        Err(podwire_cni_spec::Error::new(podwire_cni_spec::error::code::TRY_AGAIN, text)
+            .with_details(hint)
+            .into())
     }
 
     fn ask(&self, knock: &Knock) -> std::io::Result<Answer> {
@@ -260,7 +262,9 @@ pub fn status(req: &Request<'_>) -> Result<()> {
         Err(error) => {
             let text = format!("nobody enforces the network's policies: connect to {}: {error}", policy.door);
             let hint = "start `podwire agent` with --policy";
-            Err(cni::Error::new(cni::error::code::NOT_AVAILABLE, text).with_details(hint).into())
+            Err(podwire_cni_spec::Error::new(podwire_cni_spec::error::code::NOT_AVAILABLE, text)
+                .with_details(hint)
+                .into())
         }
     }
 }

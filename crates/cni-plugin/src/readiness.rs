@@ -7,7 +7,7 @@
 use std::fs;
 use std::io::ErrorKind;
 
-use cni::{code, json};
+use podwire_cni_spec::{code, json};
 use serde_json::Value;
 
 use crate::{Request, Result};
@@ -31,5 +31,5 @@ pub(crate) fn check(req: &Request<'_>) -> Result<()> {
         Err(error) => error.to_string(),
     };
     let text = "the node cannot carry pods' traffic";
-    Err(cni::Error::new(code::NOT_AVAILABLE, text).with_details(format!("{path}: {why}")).into())
+    Err(podwire_cni_spec::Error::new(code::NOT_AVAILABLE, text).with_details(format!("{path}: {why}")).into())
 }

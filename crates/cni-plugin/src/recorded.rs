@@ -38,7 +38,7 @@ pub(crate) fn del(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     ledger::close(&req.owner(), plugin.name())
 }
 
-fn remembered(plugin: &dyn Plugin, req: &Request<'_>) -> Option<cni::Attachment> {
+fn remembered(plugin: &dyn Plugin, req: &Request<'_>) -> Option<podwire_cni_spec::Attachment> {
     let account = ledger::find(&req.owner(), plugin.name())?;
     account.entries.last()?.request(Command::Del, req.registry).ok()?.prev
 }
@@ -114,7 +114,7 @@ pub fn withdraw(
 mod tests {
     use std::cell::Cell;
 
-    use cni::{Attachment, Version};
+    use podwire_cni_spec::{Attachment, Version};
     use serde_json::json;
 
     use super::*;

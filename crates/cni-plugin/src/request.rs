@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cni::{json, Args, Attachment, ContainerId, IfName, NetworkName, Version};
-use kernel::{Host, Netns, Owner};
+use podwire_cni_spec::{json, Args, Attachment, ContainerId, IfName, NetworkName, Version};
+use podwire_kernel::{Host, Netns, Owner};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -133,12 +133,18 @@ impl<'p> Request<'p> {
             IfName::parse(&source.ifname)?;
         }
         if !config.is_object() {
-            return Err(cni::Error::decode("error unmarshall network config: it is not a JSON object").into());
+            return Err(podwire_cni_spec::Error::decode(
+                "error unmarshall network config: it is not a JSON object",
+            )
+            .into());
         }
         let text = |key: &str| json::get(&config, key).and_then(Value::as_str).unwrap_or_default();
         for (key, what) in [("name", "the network's name"), ("cniVersion", "the version")] {
             if json::get(&config, key).is_some_and(|value| !value.is_string()) {
-                return Err(cni::Error::invalid_config(format!("{key}: {what} must be a string")).into());
+                return Err(podwire_cni_spec::Error::invalid_config(format!(
+                    "{key}: {what} must be a string"
+                ))
+                .into());
             }
         }
         let network = NetworkName::parse(text("name"))?;
@@ -151,7 +157,7 @@ impl<'p> Request<'p> {
             Some(Err(_)) if command == Command::Del => None,
             Some(Err(error)) => {
                 let text = format!("could not parse prevResult: {}", error.msg);
-                return Err(cni::Error { msg: text, ..error }.into());
+                return Err(podwire_cni_spec::Error { msg: text, ..error }.into());
             }
         };
         Ok(Request {
@@ -216,25 +222,26 @@ impl<'p> Request<'p> {
     /// What plugins before this one made; an error if this one was not chained behind another.
     pub fn chained(&self) -> Result<&Attachment> {
         self.prev.as_ref().ok_or_else(|| {
-            cni::Error::invalid_config("must be called as chained plugin: prevResult is missing").into()
+            podwire_cni_spec::Error::invalid_config("must be called as chained plugin: prevResult is missing")
+                .into()
         })
     }
 
     /// The recorded result, which CHECK needs.
     pub fn recorded(&self) -> Result<&Attachment> {
-        let missing = || cni::Error::invalid_config("Required prevResult missing").into();
+        let missing = || podwire_cni_spec::Error::invalid_config("Required prevResult missing").into();
         self.prev.as_ref().ok_or_else(missing)
     }
 
     /// What a GC must leave alone. A Go runtime without pods sends `null`: nothing is valid. A request without
     /// the key does not say what may be removed: an error.
     pub fn valid(&self) -> Result<Valid> {
-        let all = match cni::config::valid_attachments(&self.config)? {
+        let all = match podwire_cni_spec::config::valid_attachments(&self.config)? {
             Some(all) => all,
             None if self.has_null_attachments() => Vec::new(),
             None => {
                 let text = "cni.dev/valid-attachments is missing: what may be removed is not known";
-                return Err(cni::Error::invalid_config(text).into());
+                return Err(podwire_cni_spec::Error::invalid_config(text).into());
             }
         };
         let valid = all.into_iter().map(|one| (one.container_id, one.ifname));

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use netlink::sys;
+use podwire_netlink::sys;
 
 /// How long a plugin that was told to stop may clean up.
 const GRACE: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use cni_runtime::{ConfigFolder, Error, Identity, Runtime};
+use podwire_cni_runtime::{ConfigFolder, Error, Identity, Runtime};
 use serde_json::json;
 
 fn main() -> Result<(), Error> {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use cni::{Attachment, NetworkList};
-use cni_plugin::Command;
-use kernel::{Host, Netns};
+use podwire_cni_plugin::Command;
+use podwire_cni_spec::{Attachment, NetworkList};
+use podwire_kernel::{Host, Netns};
 use serde_json::Value;
 
 use crate::cache::in_version;
@@ -100,8 +100,11 @@ impl Runtime<'_> {
                 }
             }
         }
-        let none =
-            || Failure { started: 0, result: None, error: cni::Error::internal("no plugin ran").into() };
+        let none = || Failure {
+            started: 0,
+            result: None,
+            error: podwire_cni_spec::Error::internal("no plugin ran").into(),
+        };
         last.ok_or_else(|| Box::new(none()))
     }
 

@@ -73,7 +73,7 @@ impl Cache {
             "together they may have {} bytes: the record of the attachment is named after them",
             NAME_MAX - 2
         );
-        Err(cni::Error::env(text).with_details(hint).into())
+        Err(podwire_cni_spec::Error::env(text).with_details(hint).into())
     }
 
     /// The record of an attachment, if there is one. An error if it cannot be read or is another attachment's.
@@ -205,7 +205,7 @@ fn read(path: &Path) -> Result<Option<Record>> {
         bytes => bytes.map_err(Error::file("read", path))?,
     };
     let unknown = || {
-        cni::Error::decode(
+        podwire_cni_spec::Error::decode(
             "a bare result as runtimes wrote it before 2020: whose it is cannot be told from it",
         )
         .with_details("DEL of its container removes it")

@@ -9,8 +9,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cni::NetworkName;
-use cni_plugin::Command;
+use podwire_cni_plugin::Command;
+use podwire_cni_spec::NetworkName;
 
 use crate::folder::{is_list, Loaded};
 use crate::invoke::{Place, Step};
@@ -23,7 +23,7 @@ use crate::{ConfigFolder, Error, Network, Problem, Result, Runtime};
 /// # std::fs::create_dir_all(&dir)?;
 /// std::fs::write(dir.join("10-pods.conflist"), r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "nowhere"}]}"#)?;
 ///
-/// let catalogue = cni_runtime::Catalogue::read(cni_runtime::ConfigFolder::new(&dir), cni_runtime::Runtime::new(["/opt/cni/bin"]));
+/// let catalogue = podwire_cni_runtime::Catalogue::read(podwire_cni_runtime::ConfigFolder::new(&dir), podwire_cni_runtime::Runtime::new(["/opt/cni/bin"]));
 /// assert!(catalogue.default_network().is_err());
 /// assert!(catalogue.skipped()[0].to_string().contains("failed to find plugin \"nowhere\""));
 /// # std::fs::remove_dir_all(&dir)?;
@@ -77,7 +77,7 @@ pub enum Readiness {
         /// The default network, if there is one.
         network: Option<NetworkName>,
         /// Why: as the plugin said it, or what is wrong with the folder.
-        why: cni::Error,
+        why: podwire_cni_spec::Error,
     },
 }
 
@@ -169,7 +169,7 @@ impl<'p> Catalogue<'p> {
             let error = problem.error.to_cni();
             // The file's name stands before it.
             let msg = error.msg.replace(&format!("{}: ", problem.path.display()), "");
-            Problem { path: problem.path.clone(), error: cni::Error { msg, ..error }.into() }
+            Problem { path: problem.path.clone(), error: podwire_cni_spec::Error { msg, ..error }.into() }
         };
         Error::NotFound {
             folder: self.folder.path().to_owned(),

@@ -1,7 +1,7 @@
 //! CHECK and STATUS: is an attachment as it was, and could another one be made?
 
-use cni::{code, NetworkList};
-use cni_plugin::Command;
+use podwire_cni_plugin::Command;
+use podwire_cni_spec::{code, NetworkList};
 use serde_json::Map;
 
 use crate::invoke::Call;
@@ -15,7 +15,7 @@ pub(crate) fn require_check(list: &NetworkList) -> Result<()> {
     let text =
         format!("configuration version {:?} does not support the CHECK command", list.version.as_str());
     let hint = "0.4.0 was the first to have it";
-    Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(hint).into())
+    Err(podwire_cni_spec::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(hint).into())
 }
 
 impl Runtime<'_> {

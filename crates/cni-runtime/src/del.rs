@@ -1,7 +1,7 @@
 //! DEL: the plugins of a network backwards, each of them, whatever the others say.
 
-use cni::{NetworkList, PluginConfig};
-use cni_plugin::Command;
+use podwire_cni_plugin::Command;
+use podwire_cni_spec::{NetworkList, PluginConfig};
 use serde_json::Value;
 
 use crate::invoke::Call;

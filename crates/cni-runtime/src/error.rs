@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cni::code;
+use podwire_cni_spec::code;
 
 /// The result of a runtime's step.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A name, config or record that makes no sense.
     #[error(transparent)]
-    Cni(#[from] cni::Error),
+    Cni(#[from] podwire_cni_spec::Error),
     /// A plugin failed, or could not be run.
     #[error("{}: {source}", whose(.kind, .network, .verb))]
     Plugin {
@@ -24,7 +24,7 @@ pub enum Error {
         /// `add`, `delete`, `check`, `gc`, `status` or `version`.
         verb: &'static str,
         /// What it said.
-        source: Box<cni_plugin::Error>,
+        source: Box<podwire_cni_plugin::Error>,
     },
     /// ADD failed, and so did taking back what it had done.
     #[error("{source}; taking back what was done failed too: {}", joined(.undo))]
@@ -111,7 +111,7 @@ impl Error {
     }
 
     /// The spec's error object: code, what happened, and in its details what to do next.
-    pub fn to_cni(&self) -> cni::Error {
+    pub fn to_cni(&self) -> podwire_cni_spec::Error {
         let (msg, hint) = match self {
             Error::Cni(error) => (error.msg.clone(), error.details.clone()),
             Error::Plugin { kind, network, verb, source } => {
@@ -129,7 +129,7 @@ impl Error {
                 (self.to_string(), all.first().map(|e| e.to_cni().details).unwrap_or_default())
             }
         };
-        cni::Error::new(self.code(), msg).with_details(hint)
+        podwire_cni_spec::Error::new(self.code(), msg).with_details(hint)
     }
 
     pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn a_plugins_code_and_hint_survive_every_wrapping() {
-        let source = Box::new(cni::Error::new(11, "pool is full").with_details("add a range").into());
+        let source =
+            Box::new(podwire_cni_spec::Error::new(11, "pool is full").with_details("add a range").into());
         let plugin = Error::Plugin { kind: "bridge".into(), network: "pods".into(), verb: "add", source };
         assert_eq!(
             plugin.to_string(),
@@ -197,14 +198,20 @@ mod tests {
         );
         let cni = plugin.to_cni();
         assert_eq!((cni.code, cni.details.as_str()), (11, "add a range"));
-        let undo = Error::Undo { source: Box::new(plugin), undo: vec![cni::Error::internal("stuck").into()] };
+        let undo = Error::Undo {
+            source: Box::new(plugin),
+            undo: vec![podwire_cni_spec::Error::internal("stuck").into()],
+        };
         assert_eq!(undo.code(), 11);
         assert!(undo.to_string().ends_with("taking back what was done failed too: stuck"), "{undo}");
     }
 
     #[test]
     fn a_missing_network_names_its_neighbours_and_the_files_that_were_skipped() {
-        let problem = Problem { path: "/n/10-x.conflist".into(), error: cni::Error::decode("torn").into() };
+        let problem = Problem {
+            path: "/n/10-x.conflist".into(),
+            error: podwire_cni_spec::Error::decode("torn").into(),
+        };
         let error = Error::NotFound {
             folder: "/n".into(),
             name: Some("x".into()),

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cni::{json, NetworkList, PluginConfig};
+use podwire_cni_spec::{json, NetworkList, PluginConfig};
 use serde_json::Value;
 
 use crate::{Error, Problem, Result};
@@ -21,7 +21,7 @@ use crate::{Error, Problem, Result};
 /// std::fs::write(dir.join("10-pods.conflist"), r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "ptp"}]}"#)?;
 /// std::fs::write(dir.join("20-torn.conflist"), r#"{"cniVers"#)?;
 ///
-/// let folder = cni_runtime::ConfigFolder::new(&dir);
+/// let folder = podwire_cni_runtime::ConfigFolder::new(&dir);
 /// assert_eq!(folder.find("pods")?.list.plugins[0].kind, "ptp");
 /// assert_eq!(folder.load().problems.len(), 1);
 /// # std::fs::remove_dir_all(&dir)?;
@@ -120,10 +120,10 @@ impl ConfigFolder {
             false => with_plugins(list, &self.path)?,
         };
         match list.plugins.is_empty() {
-            true => {
-                Err(cni::Error::invalid_config("error parsing configuration list: no plugin configs found")
-                    .into())
-            }
+            true => Err(podwire_cni_spec::Error::invalid_config(
+                "error parsing configuration list: no plugin configs found",
+            )
+            .into()),
             false => Ok(list),
         }
     }
@@ -158,8 +158,10 @@ fn with_plugins(list: NetworkList, folder: &Path) -> Result<NetworkList> {
     let mut all = json::get(&document, "plugins").and_then(Value::as_array).cloned().unwrap_or_default();
     for path in files {
         let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
-        let plugin = PluginConfig::from_bytes(&bytes)
-            .map_err(|error| cni::Error { msg: format!("{}: {}", path.display(), error.msg), ..error })?;
+        let plugin = PluginConfig::from_bytes(&bytes).map_err(|error| podwire_cni_spec::Error {
+            msg: format!("{}: {}", path.display(), error.msg),
+            ..error
+        })?;
         all.push(Value::Object(plugin.raw));
     }
     if let Some(object) = document.as_object_mut() {

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use cni::{ContainerId, IfName, NetworkList, PluginConfig};
-use cni_plugin::Command;
+use podwire_cni_plugin::Command;
+use podwire_cni_spec::{ContainerId, IfName, NetworkList, PluginConfig};
 
 use crate::invoke::Call;
 use crate::{Error, Record, Result, Runtime};

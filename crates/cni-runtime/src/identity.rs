@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cni::{Args, ContainerId, IfName};
+use podwire_cni_spec::{Args, ContainerId, IfName};
 use serde_json::{Map, Value};
 
 use crate::{Record, Result};

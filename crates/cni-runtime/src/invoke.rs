@@ -5,9 +5,9 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use cni::{code, json, NetworkList, PluginConfig};
-use cni_plugin::exec::{self, Execution};
-use cni_plugin::{dispatch, Command, Context, Plugin, Request, Source};
+use podwire_cni_plugin::exec::{self, Execution};
+use podwire_cni_plugin::{dispatch, Command, Context, Plugin, Request, Source};
+use podwire_cni_spec::{code, json, NetworkList, PluginConfig};
 use serde_json::Value;
 
 use crate::{Error, Identity, Result, Runtime};
@@ -20,9 +20,11 @@ pub(crate) struct Step<'l, 'p> {
 
 impl Step<'_, '_> {
     /// The error of a result that cannot be understood.
-    pub(crate) fn misread(&self, list: &NetworkList, error: cni::Error) -> Error {
-        let source =
-            cni_plugin::Error::Step { doing: "read its result".into(), source: Box::new(error.into()) };
+    pub(crate) fn misread(&self, list: &NetworkList, error: podwire_cni_spec::Error) -> Error {
+        let source = podwire_cni_plugin::Error::Step {
+            doing: "read its result".into(),
+            source: Box::new(error.into()),
+        };
         failed(list, &self.config.kind, Command::Add)(source)
     }
 }
@@ -67,13 +69,13 @@ impl<'p> Runtime<'p> {
     pub(crate) fn chain<'l>(&self, list: &'l NetworkList, verb: Command) -> Result<Vec<Step<'l, 'p>>> {
         if list.plugins.is_empty() {
             let text = format!("no plugin configs found in network {:?}", list.name.as_str());
-            return Err(cni::Error::invalid_config(text).into());
+            return Err(podwire_cni_spec::Error::invalid_config(text).into());
         }
         list.plugins.iter().map(|config| self.step(list, config, verb)).collect()
     }
 
     /// Finds the plugin `kind`.
-    pub(crate) fn place(&self, kind: &str) -> cni_plugin::Result<Place<'p>> {
+    pub(crate) fn place(&self, kind: &str) -> podwire_cni_plugin::Result<Place<'p>> {
         let file = exec::find(kind, &self.path).or_else(|_| exec::find(kind, &self.path_of(kind)))?;
         Ok(self.registry.in_file(kind, &file).map_or(Place::File(file), Place::Here))
     }
@@ -81,7 +83,7 @@ impl<'p> Runtime<'p> {
     /// The vendor's folder of the plugin `kind`.
     pub(crate) fn vendor(&self, kind: &str) -> Option<PathBuf> {
         // A type that is no file name is told of where it is looked for.
-        let folder = self.vendors.as_ref().filter(|_| cni::name::plugin_type(kind).is_ok())?;
+        let folder = self.vendors.as_ref().filter(|_| podwire_cni_spec::name::plugin_type(kind).is_ok())?;
         Some(folder.join(kind).join("bin"))
     }
 
@@ -102,9 +104,13 @@ impl<'p> Runtime<'p> {
         self.place_call(&step.place, call).map_err(failed(list, &step.config.kind, verb))
     }
 
-    fn place_call(&self, place: &Place<'_>, call: Call<'_>) -> cni_plugin::Result<Option<Value>> {
+    fn place_call(&self, place: &Place<'_>, call: Call<'_>) -> podwire_cni_plugin::Result<Option<Value>> {
         if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return Err(cni::Error::new(code::TRY_AGAIN, "the time was up before it could be started").into());
+            return Err(podwire_cni_spec::Error::new(
+                code::TRY_AGAIN,
+                "the time was up before it could be started",
+            )
+            .into());
         }
         match place {
             Place::Here(plugin) => self.in_process(*plugin, call),
@@ -121,13 +127,13 @@ impl<'p> Runtime<'p> {
         }
     }
 
-    fn in_process(&self, plugin: &dyn Plugin, call: Call<'_>) -> cni_plugin::Result<Option<Value>> {
+    fn in_process(&self, plugin: &dyn Plugin, call: Call<'_>) -> podwire_cni_plugin::Result<Option<Value>> {
         let request = self.request(call)?;
         guarded(|| dispatch::call(plugin, &request, own_namespace_allowed()))
     }
 
     /// The request of a call in this process.
-    pub(crate) fn request(&self, call: Call<'_>) -> cni_plugin::Result<Request<'p>> {
+    pub(crate) fn request(&self, call: Call<'_>) -> podwire_cni_plugin::Result<Request<'p>> {
         let source = self.source(&call);
         Request::new(call.command, &source, call.config, self.registry)
     }
@@ -168,8 +174,10 @@ impl<'p> Runtime<'p> {
 
 /// A plugin that panics has failed like any other: what was done so far can still be taken back. (In a program that is built to abort, a panic is
 /// its end, and what was done is taken back by the next ADD, DEL or GC.)
-pub(crate) fn guarded<T>(work: impl FnOnce() -> cni_plugin::Result<T>) -> cni_plugin::Result<T> {
-    let panicked = || cni::Error::internal("the plugin panicked: this is a bug in it").into();
+pub(crate) fn guarded<T>(
+    work: impl FnOnce() -> podwire_cni_plugin::Result<T>,
+) -> podwire_cni_plugin::Result<T> {
+    let panicked = || podwire_cni_spec::Error::internal("the plugin panicked: this is a bug in it").into();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()))
 }
 
@@ -183,7 +191,7 @@ pub(crate) fn failed<'a>(
     list: &'a NetworkList,
     kind: &'a str,
     command: Command,
-) -> impl FnOnce(cni_plugin::Error) -> Error + 'a {
+) -> impl FnOnce(podwire_cni_plugin::Error) -> Error + 'a {
     let verb = match command {
         Command::Add => "add",
         Command::Del => "delete",

@@ -9,7 +9,7 @@
 //! not as it was.
 //!
 //! ```no_run
-//! use cni_runtime::{ConfigFolder, Identity, Runtime};
+//! use podwire_cni_runtime::{ConfigFolder, Identity, Runtime};
 //!
 //! let network = ConfigFolder::new("/etc/cni/net.d").find("pods")?;
 //! let runtime = Runtime::new(["/opt/cni/bin"]);
@@ -20,7 +20,7 @@
 //!     println!("{}", ip.address);
 //! }
 //! runtime.del(&network.list, &pod)?;
-//! # Ok::<(), cni_runtime::Error>(())
+//! # Ok::<(), podwire_cni_runtime::Error>(())
 //! ```
 //!
 //! The files and the protocol are those of libcni, so that both can serve the same node. What differs is what

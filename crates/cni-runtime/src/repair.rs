@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use cni::NetworkList;
-use cni_plugin::{dispatch, Command, Finding};
+use podwire_cni_plugin::{dispatch, Command, Finding};
+use podwire_cni_spec::NetworkList;
 use serde_json::Value;
 
 use crate::check::require_check;
@@ -100,7 +100,7 @@ impl<'p> Runtime<'p> {
         step: &Step<'_, 'p>,
         identity: &Identity,
         config: Value,
-    ) -> cni_plugin::Result<Option<Vec<Finding<'p>>>> {
+    ) -> podwire_cni_plugin::Result<Option<Vec<Finding<'p>>>> {
         let Place::Here(plugin) = step.place else { return Ok(None) };
         let call =
             Call { command: Command::Check, identity: Some(identity), config, deadline: self.deadline() };

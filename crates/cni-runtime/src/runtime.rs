@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cni_plugin::Registry;
+use podwire_cni_plugin::Registry;
 
 use crate::Cache;
 

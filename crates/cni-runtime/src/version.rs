@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use cni::{code, json, NetworkList, Version, VersionInfo};
-use cni_plugin::exec::Execution;
-use cni_plugin::Command;
+use podwire_cni_plugin::exec::Execution;
+use podwire_cni_plugin::Command;
+use podwire_cni_spec::{code, json, NetworkList, Version, VersionInfo};
 use serde_json::json;
 
 use crate::invoke::{failed, Place, Step};
@@ -27,14 +27,14 @@ impl Runtime<'_> {
 
     /// As [`validate`](Self::validate), of plugins that were found.
     pub(crate) fn validate_chain(&self, list: &NetworkList, chain: &[Step<'_, '_>]) -> Result<Vec<String>> {
-        let unfit = |step: &Step<'_, '_>| -> cni_plugin::Result<()> {
+        let unfit = |step: &Step<'_, '_>| -> podwire_cni_plugin::Result<()> {
             let kind = &step.config.kind;
             match self.ask_version(&step.place)?.supports(list.version) {
                 true => Ok(()),
                 false => {
                     let text =
                         format!("plugin {kind} does not support config version {:?}", list.version.as_str());
-                    Err(cni::Error::new(code::INCOMPATIBLE_VERSION, text).into())
+                    Err(podwire_cni_spec::Error::new(code::INCOMPATIBLE_VERSION, text).into())
                 }
             }
         };
@@ -47,7 +47,7 @@ impl Runtime<'_> {
         Ok(capabilities.into_iter().collect())
     }
 
-    fn ask_version(&self, place: &Place<'_>) -> cni_plugin::Result<VersionInfo> {
+    fn ask_version(&self, place: &Place<'_>) -> podwire_cni_plugin::Result<VersionInfo> {
         let file = match place {
             Place::Here(plugin) => return Ok(VersionInfo::new(plugin.versions())),
             Place::File(file) => file,

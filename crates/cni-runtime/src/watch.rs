@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use netlink::sys;
+use podwire_netlink::sys;
 
 use crate::{Catalogue, Error, Result};
 

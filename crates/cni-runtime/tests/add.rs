@@ -8,8 +8,8 @@ use std::fs::{self, OpenOptions};
 use std::time::{Duration, Instant};
 
 use bench::{list, pod, Bench};
-use cni::{code, Args, NetworkList};
-use cni_runtime::{Error, Identity, Trace};
+use podwire_cni_runtime::{Error, Identity, Trace};
+use podwire_cni_spec::{code, Args, NetworkList};
 use serde_json::{json, Value};
 
 /// A plugin has begun before this is over.

@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bench::Bench;
-use cni_runtime::{Catalogue, ConfigFolder, Readiness, Watch};
-use netlink::sys;
+use podwire_cni_runtime::{Catalogue, ConfigFolder, Readiness, Watch};
+use podwire_netlink::sys;
 use serde_json::json;
 
 const VERSIONS: &str = r#"{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}"#;

@@ -7,8 +7,8 @@ mod bench;
 use std::fs;
 
 use bench::{list, pod, Bench};
-use cni::{code, Args};
-use cni_runtime::Identity;
+use podwire_cni_runtime::Identity;
+use podwire_cni_spec::{code, Args};
 use serde_json::{json, Value};
 
 const RESULT: &str = r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/16"}]}"#;
@@ -91,7 +91,7 @@ fn anothers_record_is_neither_used_nor_removed() {
     let pod = Identity::new("b-c", "eth0").unwrap().netns("/x");
     let config = |name: &str| {
         let list = json!({"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "a"}]});
-        cni::NetworkList::parse(list.to_string().as_bytes()).unwrap()
+        podwire_cni_spec::NetworkList::parse(list.to_string().as_bytes()).unwrap()
     };
     bench.runtime().add(&config("a"), &pod).unwrap();
     let namesake = Identity::new("c", "eth0").unwrap().netns("/y");
@@ -107,7 +107,7 @@ fn what_the_caller_leaves_out_is_as_it_was_at_add() {
     let bench = Bench::new(&["a"]);
     let config = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [
         {"type": "a", "capabilities": {"portMappings": true}}]});
-    let list = cni::NetworkList::parse(config.to_string().as_bytes()).unwrap();
+    let list = podwire_cni_spec::NetworkList::parse(config.to_string().as_bytes()).unwrap();
     let args = Args::parse("K=V").unwrap();
     bench.runtime().add(&list, &pod().args(args).capability("portMappings", json!([1]))).unwrap();
     let gone = Identity::new("pod1", "eth0").unwrap();

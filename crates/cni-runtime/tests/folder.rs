@@ -7,7 +7,7 @@ mod bench;
 use std::fs;
 
 use bench::Bench;
-use cni_runtime::{ConfigFolder, Error};
+use podwire_cni_runtime::{ConfigFolder, Error};
 use serde_json::json;
 
 struct Folder(Bench);
@@ -84,9 +84,11 @@ fn plugins_of_the_sub_folder_are_added_and_remembered() {
         ("net/30-d.txt", r#"{"type": "d"}"#),
     ]);
     let list = folder.open().find("net").unwrap().list;
-    let kinds = |list: &cni::NetworkList| list.plugins.iter().map(|p| p.kind.clone()).collect::<Vec<_>>();
+    let kinds = |list: &podwire_cni_spec::NetworkList| {
+        list.plugins.iter().map(|p| p.kind.clone()).collect::<Vec<_>>()
+    };
     assert_eq!(kinds(&list), ["a", "b", "c"]);
-    assert_eq!(kinds(&cni::NetworkList::parse(&list.bytes).unwrap()), ["a", "b", "c"]);
+    assert_eq!(kinds(&podwire_cni_spec::NetworkList::parse(&list.bytes).unwrap()), ["a", "b", "c"]);
 
     let alone = json!({"cniVersion": "1.0.0", "name": "net", "loadOnlyInlinedPlugins": true, "plugins": [{"type": "a"}]});
     fs::write(folder.open().path().join("10-net.conflist"), alone.to_string()).unwrap();

@@ -7,8 +7,8 @@ mod bench;
 use std::fs;
 
 use bench::{list, pod, Bench};
-use cni::{code, ContainerId, IfName};
-use cni_runtime::{Cache, Identity};
+use podwire_cni_runtime::{Cache, Identity};
+use podwire_cni_spec::{code, ContainerId, IfName};
 use serde_json::json;
 
 fn id(container: &str) -> Identity {
@@ -149,7 +149,7 @@ fn if_an_ipam_plugin_of_the_old_config_is_gone_the_new_one_does() {
     let bench = Bench::new(&["a", "ipam"]);
     let with_ipam =
         json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a", "ipam": {"type": "ipam"}}]});
-    let with_ipam = cni::NetworkList::parse(with_ipam.to_string().as_bytes()).unwrap();
+    let with_ipam = podwire_cni_spec::NetworkList::parse(with_ipam.to_string().as_bytes()).unwrap();
     bench.runtime().add(&with_ipam, &pod()).unwrap();
     let calls = r#"if grep -q ipam "$at.stdin" && [ ! -e "${0%/*}/ipam" ]; then exit 1; fi"#;
     bench.does("a", "DEL", calls);
@@ -163,7 +163,7 @@ fn other_networks_are_left_alone() {
     let bench = Bench::new(&["a"]);
     bench.runtime().add(&list("1.1.0", &["a"]), &pod()).unwrap();
     let other = json!({"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": "a"}]});
-    let other = cni::NetworkList::parse(other.to_string().as_bytes()).unwrap();
+    let other = podwire_cni_spec::NetworkList::parse(other.to_string().as_bytes()).unwrap();
     assert!(bench.runtime().gc(&other, &[]).done().unwrap().is_empty());
     assert_eq!(bench.records(), ["net-pod1-eth0"]);
 }
@@ -206,7 +206,7 @@ fn validation_asks_every_plugin_for_its_versions() {
     let config = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [
         {"type": "b", "capabilities": {"portMappings": true}},
         {"type": "a", "capabilities": {"mac": true, "portMappings": true, "dns": false}}]});
-    let fit = cni::NetworkList::parse(config.to_string().as_bytes()).unwrap();
+    let fit = podwire_cni_spec::NetworkList::parse(config.to_string().as_bytes()).unwrap();
     assert_eq!(runtime.validate(&fit).unwrap(), ["mac", "portMappings"]);
     let error = runtime.validate(&list("0.4.0", &["a", "old"])).unwrap_err().to_string();
     assert!(error.contains(r#"plugin a does not support config version "0.4.0""#), "{error}");

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bench::{list, pod, Bench};
-use cni::{addr, code, Attachment, Ip};
-use cni_plugin::{delegate, Command, Finding, Plugin, Registry, Request, Result};
+use podwire_cni_plugin::{delegate, Command, Finding, Plugin, Registry, Request, Result};
+use podwire_cni_spec::{addr, code, Attachment, Ip};
 
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// The tests share `CALLS`.
@@ -23,7 +23,7 @@ static WRONG: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 fn finding<'p>(name: &'static str) -> Finding<'p> {
     let mend = move || {
         match name {
-            "failing" => return Err(cni::Error::internal("no such luck").into()),
+            "failing" => return Err(podwire_cni_spec::Error::internal("no such luck").into()),
             "panicking" => panic!("as it was told"),
             "stubborn" => return Ok(()),
             _ => {}
@@ -135,9 +135,12 @@ fn ours_and_theirs_work_together() {
     assert_eq!(attachment.ips.len(), 3);
     runtime.check(&list, &pod()).unwrap();
     runtime.status(&list).unwrap();
-    let keep = (cni::ContainerId::parse("keep").unwrap(), cni::IfName::parse("eth0").unwrap());
+    let keep = (
+        podwire_cni_spec::ContainerId::parse("keep").unwrap(),
+        podwire_cni_spec::IfName::parse("eth0").unwrap(),
+    );
     runtime.gc(&list, &[keep]).done().unwrap();
-    assert!(runtime.version_info("ours").unwrap().supports(cni::Version::V1_1_0));
+    assert!(runtime.version_info("ours").unwrap().supports(podwire_cni_spec::Version::V1_1_0));
     let calls = std::mem::take(&mut *CALLS.lock().unwrap());
     let expected = "ADD pod1 1,ADD pod1 2,CHECK pod1 3,CHECK pod1 3,STATUS  0,STATUS  0,DEL pod1 3,DEL pod1 3,GC  0,GC  0";
     assert_eq!(calls.join(","), expected);
@@ -167,7 +170,7 @@ fn the_nodes_own_namespace_is_refused() {
 fn an_add_without_a_namespace_is_refused_as_that_of_a_program_is() {
     let bench = bench();
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
-    let nowhere = cni_runtime::Identity::new("nowhere", "eth0").unwrap();
+    let nowhere = podwire_cni_runtime::Identity::new("nowhere", "eth0").unwrap();
     let error = runtime.add(&list("1.1.0", &["asks"]), &nowhere).unwrap_err();
     assert_eq!(error.code(), code::INVALID_ENV);
     assert!(error.to_string().contains("required env variables [CNI_NETNS] missing"), "{error}");
@@ -178,7 +181,7 @@ fn a_panic_is_a_failure_and_is_taken_back() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = bench();
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
-    let pod = cni_runtime::Identity::new("panic", "eth0").unwrap().netns("/x");
+    let pod = podwire_cni_runtime::Identity::new("panic", "eth0").unwrap().netns("/x");
     let error = runtime.add(&list("1.1.0", &["theirs", "ours"]), &pod).unwrap_err();
     assert!(error.to_string().contains("the plugin panicked"), "{error}");
     assert_eq!(std::mem::take(&mut *CALLS.lock().unwrap()), ["ADD panic 1", "DEL panic 1"]);
@@ -190,7 +193,7 @@ fn a_panic_is_a_failure_and_is_taken_back() {
 #[test]
 fn a_program_that_ours_asks_is_told_of_the_trace_and_stopped_at_the_deadline() {
     let bench = bench();
-    let trace = cni_runtime::Trace { parent: "00-4bf9-00f0-01".into(), ..Default::default() };
+    let trace = podwire_cni_runtime::Trace { parent: "00-4bf9-00f0-01".into(), ..Default::default() };
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd")).trace(trace);
     let list = list("1.1.0", &["asks"]);
     runtime.add(&list, &pod()).unwrap();
@@ -252,8 +255,8 @@ fn a_network_that_switches_checks_off_is_not_repaired() {
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
     let config =
         r#"{"cniVersion": "1.1.0", "name": "net", "disableCheck": true, "plugins": [{"type": "ours"}]}"#;
-    let off = cni::NetworkList::parse(config.as_bytes()).unwrap();
-    assert_eq!(runtime.repair(&off, &pod()).unwrap(), cni_runtime::Repaired::default());
+    let off = podwire_cni_spec::NetworkList::parse(config.as_bytes()).unwrap();
+    assert_eq!(runtime.repair(&off, &pod()).unwrap(), podwire_cni_runtime::Repaired::default());
     assert!(CALLS.lock().unwrap().is_empty());
     let error = runtime.repair(&list("0.3.1", &["ours"]), &pod()).unwrap_err();
     assert_eq!(error.code(), code::INCOMPATIBLE_VERSION);

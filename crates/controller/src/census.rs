@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use ipam::blocks::{Census, Holder, Leak, Pod, Rules};
 use k8s_openapi::api::core::v1::{Node, Pod as PodKind};
 use kube::api::ListParams;
 use kube::core::{ApiResource, Object};
 use kube::{Api, Client, ResourceExt};
+use podwire_block_ipam::{Census, Holder, Leak, Pod, Rules};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};

@@ -1,16 +1,16 @@
 //! Addresses that nobody will give back: found in the store of blocks, and released when they have been nobody's for a while.
 //!
 //! Looks are a part of the grace period apart. The store is read first, and then who there is: a pod is there before it has an address. What
-//! is decided, and when, is `ipam::blocks::Collector`'s, which does no I/O.
+//! is decided, and when, is `podwire_block_ipam::Collector`'s, which does no I/O.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ipam::blocks::{Allocator, Collected, Collector, Node, Rules};
-use ipam::moment::Moment;
-use ipam::store::{Store, StoreError};
 use kube::Client;
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::{Allocator, Collected, Collector, Node, Rules};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -135,7 +135,7 @@ impl Collection {
 impl Look {
     /// How many addresses are suspected, and what was done.
     fn round(&self, collector: &mut Collector) -> Result<(usize, Collected), String> {
-        let told = |error: ipam::blocks::Error| error.to_string();
+        let told = |error: podwire_block_ipam::Error| error.to_string();
         let store = (self.open)().map_err(|error| error.to_string())?;
         let allocator = Allocator::new(&*store, Moment::now);
         let rules = Rules::load(&*store).map_err(told)?;
@@ -146,7 +146,7 @@ impl Look {
         census.enroll(objects);
         census.pods.values_mut().for_each(|pod| pod.forget_foreign(&rules));
         let verdict = collector.judge(self.now, &survey, &rules, &census);
-        let is_gone = |leak: &ipam::blocks::Leak| {
+        let is_gone = |leak: &podwire_block_ipam::Leak| {
             let node = census.in_kubernetes(leak.holder.node());
             // Who cannot be asked about is not gone.
             self.runtime.block_on(census::has_left(&self.client, &rules, leak, node)).unwrap_or(false)

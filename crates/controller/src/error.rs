@@ -19,7 +19,7 @@ pub enum Error {
     },
     /// How to reach the API server.
     #[error(transparent)]
-    Access(#[from] cluster::Error),
+    Access(#[from] podwire_kubernetes::Error),
     /// The API server's answer.
     #[error("kubernetes: {doing}: {why}")]
     Kubernetes {
@@ -45,6 +45,6 @@ impl Error {
     /// For `map_err`: what was being asked, and the API server's own sentence if there is one.
     pub(crate) fn kubernetes(doing: impl ToString) -> impl FnOnce(kube::Error) -> Error {
         let doing = doing.to_string();
-        move |error| Error::Kubernetes { doing, why: cluster::told(&error) }
+        move |error| Error::Kubernetes { doing, why: podwire_kubernetes::describe(&error) }
     }
 }

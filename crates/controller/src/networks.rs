@@ -1,8 +1,8 @@
 //! The cluster's networks, from the words of the command line: what kube-controller-manager accepts is accepted and means the
 //! same, and what cannot work is refused before anything is done.
 
-use ipam::NodeRanges;
 use ipnet::IpNet;
+use podwire_ipam::NodeRanges;
 
 use crate::{Error, Result};
 

@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ipam::{NodeRanges, Oddity, Usage};
 use ipnet::IpNet;
+use podwire_ipam::{NodeRanges, Oddity, Usage};
 
 use crate::object::Sighting;
 

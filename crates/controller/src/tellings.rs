@@ -54,7 +54,9 @@ async fn publish(recorder: &Recorder, remark: &Remark) {
     let about = reference(&remark.name, &remark.uid);
     match timeout(PATIENCE, recorder.publish(&event, &about)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => warn!(node = remark.name, error = cluster::told(&error), "the event is not told"),
+        Ok(Err(error)) => {
+            warn!(node = remark.name, error = podwire_kubernetes::describe(&error), "the event is not told")
+        }
         Err(_) => warn!(node = remark.name, "the event is not told: no answer in {PATIENCE:?}"),
     }
 }

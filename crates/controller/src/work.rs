@@ -7,10 +7,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::Backoff;
 use futures::stream::FuturesUnordered;
 use futures::StreamExt;
 use kube::Client;
+use podwire_kubernetes::Backoff;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
@@ -205,7 +205,7 @@ impl Desk<'_> {
         status.nodes = register.len();
         status.waiting = register.waiting().into_iter().map(String::from).collect();
         status.quarantined = register.quarantine().map(|(name, why)| (name.into(), why.into())).collect();
-        let network = |usage: &ipam::Usage| Network {
+        let network = |usage: &podwire_ipam::Usage| Network {
             network: usage.network.to_string(),
             ranges: usage.capacity,
             taken: usage.taken,

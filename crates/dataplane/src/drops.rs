@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use netlink::{nft, Socket};
-use policy::Direction;
+use podwire_netlink::{nft, Socket};
+use podwire_policy::Direction;
 
 use crate::nftables::{counters, CountedBy, NOT_ITS_OWN};
 use crate::Result;

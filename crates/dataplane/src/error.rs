@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The kernel refused.
     #[error("network policies are not up to date, those before still hold: {0}")]
-    Netlink(#[from] netlink::Error),
+    Netlink(#[from] podwire_netlink::Error),
     /// Somebody else changes the firewall all the time.
     #[error("network policies are not up to date: the firewall was changed by others {0} times in a row (look for a program that writes nftables in a loop: `nft monitor`)")]
     Busy(usize),

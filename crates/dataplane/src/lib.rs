@@ -1,6 +1,6 @@
 //! Policy programs in the kernel.
 //!
-//! A [`Dataplane`] makes the kernel do what a [`Program`](policy::Program) says. It is given the whole program each time,
+//! A [`Dataplane`] makes the kernel do what a [`Program`](podwire_policy::Program) says. It is given the whole program each time,
 //! compares it with what is there, and changes what differs, all at once: at no moment passes what both the old program and the new one
 //! forbid, or is dropped what both allow.
 //!
@@ -34,7 +34,7 @@ pub use sample::{Sample, Samples};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use policy::Program;
+use podwire_policy::Program;
 
 /// Something that enforces programs.
 pub trait Dataplane {

@@ -12,9 +12,9 @@ mod wanted;
 
 use std::sync::Arc;
 
-use netlink::nft::{self, Transaction};
-use netlink::Socket;
-use policy::Program;
+use podwire_netlink::nft::{self, Transaction};
+use podwire_netlink::Socket;
+use podwire_policy::Program;
 
 use crate::{Change, Dataplane, Error, Premises, Result, Sample};
 use dropped::Reasons;

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use netlink::attr;
-use netlink::nflog::{self, Shown};
-use netlink::Socket;
-use policy::{Direction, Protocol};
+use podwire_netlink::attr;
+use podwire_netlink::nflog::{self, Shown};
+use podwire_netlink::Socket;
+use podwire_policy::{Direction, Protocol};
 
 use crate::nftables::{GROUP, SPOOFED};
 use crate::Result;

@@ -7,9 +7,9 @@ use std::io::Read;
 use std::net::UdpSocket;
 use std::time::Instant;
 
-use dataplane::{Change, Counters, Dataplane, Nftables, Premises, Sample, Samples};
-use policy::compile;
-use policy::Direction::{Egress, Ingress};
+use podwire_dataplane::{Change, Counters, Dataplane, Nftables, Premises, Sample, Samples};
+use podwire_policy::compile;
+use podwire_policy::Direction::{Egress, Ingress};
 use serde_json::json;
 use stage::Answer::{Refused, Silence, Yes};
 use stage::{

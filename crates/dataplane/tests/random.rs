@@ -7,8 +7,8 @@ mod stage;
 
 use std::collections::BTreeMap;
 
-use dataplane::{Change, Dataplane, Nftables, Premises};
-use policy::{compile, oracle, Compiler, Packet, Protocol, Snapshot, Verdict};
+use podwire_dataplane::{Change, Dataplane, Nftables, Premises};
+use podwire_policy::{compile, oracle, Compiler, Packet, Protocol, Snapshot, Verdict};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use stage::probe::{Probe, Question};

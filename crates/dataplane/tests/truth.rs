@@ -8,8 +8,8 @@ mod tables;
 use std::collections::BTreeMap;
 use std::thread;
 
-use dataplane::{Dataplane, Nftables, Premises};
-use policy::{compile, Snapshot};
+use podwire_dataplane::{Dataplane, Nftables, Premises};
+use podwire_policy::{compile, Snapshot};
 use serde_json::Value;
 use stage::probe::{Probe, Question};
 use stage::{on_a_node, run, Place};
@@ -85,7 +85,7 @@ fn apply(nft: &mut Nftables, snapshot: &Snapshot, node: &str) {
 
 /// Makes the pods, and says in the snapshot where they are.
 fn build(base: &mut Snapshot, mode: Mode, other: Option<&Place>) -> BTreeMap<String, Place> {
-    let place = |(number, pod): (usize, &mut policy::api::Pod)| {
+    let place = |(number, pod): (usize, &mut podwire_policy::api::Pod)| {
         let ips: Vec<String> = pod.addresses().iter().map(ToString::to_string).collect();
         let (host, ip4, ip6) = (format!("pod{number}"), ips[0].as_str(), ips[1].as_str());
         let there = other.filter(|_| number % 2 == 1);

@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::dhcp::{Answer, Question, Wish, STATE};
-use api::Owner;
-use netlink::sys;
+use podwire_agent_ipc::dhcp::{Answer, Question, Wish, STATE};
+use podwire_agent_ipc::Owner;
+use podwire_netlink::sys;
 
 use crate::door::{self, Door, Said, Visitor};
 use crate::grant::Moment;
@@ -18,7 +18,7 @@ use crate::record::Shelf;
 use crate::tenant::{Manner, Tenant};
 use crate::{journal, Error, Result};
 
-const TRY_AGAIN: u32 = cni::code::TRY_AGAIN;
+const TRY_AGAIN: u32 = podwire_cni_spec::code::TRY_AGAIN;
 /// If nothing is due.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 /// More are left in the queue until others have been served.

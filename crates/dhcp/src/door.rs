@@ -8,9 +8,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::dhcp::{Answer, Question};
-use api::line;
-use netlink::sys;
+use podwire_agent_ipc::dhcp::{Answer, Question};
+use podwire_agent_ipc::line;
+use podwire_netlink::sys;
 
 use crate::grant::Moment;
 use crate::{Error, Result};

@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The kernel, or a namespace.
     #[error(transparent)]
-    Kernel(#[from] kernel::Error),
+    Kernel(#[from] podwire_kernel::Error),
     /// A file or a socket.
     #[error("{doing} {path:?}: {source}")]
     File {
@@ -38,8 +38,8 @@ pub enum Error {
     Other(String),
 }
 
-impl From<netlink::Error> for Error {
-    fn from(error: netlink::Error) -> Error {
+impl From<podwire_netlink::Error> for Error {
+    fn from(error: podwire_netlink::Error) -> Error {
         Error::Kernel(error.into())
     }
 }

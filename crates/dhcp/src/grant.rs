@@ -111,14 +111,17 @@ impl Held {
 }
 
 /// Grants of an attachment as a CNI result of version 1.1.0. `priority` is the metric of all routes.
-pub fn result(grants: &[&Grant], priority: Option<u32>) -> Result<Value, cni::Error> {
-    let mut all = cni::Attachment::default();
+pub fn result(grants: &[&Grant], priority: Option<u32>) -> Result<Value, podwire_cni_spec::Error> {
+    let mut all = podwire_cni_spec::Attachment::default();
     for grant in grants {
-        all.ips.push(cni::Ip { gateway: grant.gateway, ..cni::Ip::new(grant.address) });
-        all.routes.extend(grant.routes.iter().map(|route| cni::Route {
+        all.ips.push(podwire_cni_spec::Ip {
+            gateway: grant.gateway,
+            ..podwire_cni_spec::Ip::new(grant.address)
+        });
+        all.routes.extend(grant.routes.iter().map(|route| podwire_cni_spec::Route {
             priority,
             scope: route.gateway.is_none().then_some(ON_THE_WIRE),
-            ..cni::Route::new(route.dst, route.gateway)
+            ..podwire_cni_spec::Route::new(route.dst, route.gateway)
         }));
         all.dns.nameservers.extend(grant.nameservers.iter().map(ToString::to_string));
         if all.dns.domain.is_empty() {
@@ -128,7 +131,7 @@ pub fn result(grants: &[&Grant], priority: Option<u32>) -> Result<Value, cni::Er
         let new: Vec<_> = new.collect();
         all.dns.search.extend(new);
     }
-    all.to_json(cni::Version::V1_1_0)
+    all.to_json(podwire_cni_spec::Version::V1_1_0)
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use kernel::rt::link::{self, attribute};
-use kernel::rt::{address, route};
-use kernel::{sysctl, Host, Link, Netns};
-use netlink::Message;
+use podwire_kernel::rt::link::{self, attribute};
+use podwire_kernel::rt::{address, route};
+use podwire_kernel::{sysctl, Host, Link, Netns};
+use podwire_netlink::Message;
 
 use crate::grant::{Grant, Route};
 use crate::{wire, Error, Result};
@@ -43,7 +43,7 @@ impl Interface {
     pub fn wake(&mut self, v6: bool) -> Result<()> {
         let name = self.link.name.clone();
         if v6 {
-            self.pod.run(|| -> kernel::Result<()> {
+            self.pod.run(|| -> podwire_kernel::Result<()> {
                 sysctl::ensure_if_there(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")?;
                 sysctl::ensure_if_there(&format!("net/ipv6/conf/{name}/accept_dad"), "0")
             })??;

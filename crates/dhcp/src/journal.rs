@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 
-use api::Owner;
+use podwire_agent_ipc::Owner;
 
 /// An event of an attachment.
 pub(crate) fn note(event: &str, owner: &Owner, fields: impl Display) {

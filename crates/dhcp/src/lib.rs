@@ -1,7 +1,7 @@
 //! The DHCP daemon: it gets leases for pods, and keeps them for as long as the pods live.
 //!
 //! A lease needs somebody who is there when half of its time is over; a plugin is not. So the `dhcp` plugin asks this
-//! daemon over a unix socket (`api::dhcp` has the words), and the daemon speaks DHCP from inside the pods.
+//! daemon over a unix socket (`podwire_agent_ipc::dhcp` has the words), and the daemon speaks DHCP from inside the pods.
 //!
 //! - [`machine`] is the life of a lease without sockets and clocks: time and packets in, packets and changes out.
 //!   [`v4`] and [`v6`] are the two protocols behind it, [`sieve`] decides what of a packet may be read at all;

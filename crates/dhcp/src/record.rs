@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use api::dhcp::Wish;
-use api::{notes, Owner};
+use podwire_agent_ipc::dhcp::Wish;
+use podwire_agent_ipc::{notes, Owner};
 use serde::{Deserialize, Serialize};
 
 use crate::grant::Held;

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::dhcp::{Family, Wish};
-use api::Owner;
-use kernel::rt;
-use netlink::{sys, Socket};
+use podwire_agent_ipc::dhcp::{Family, Wish};
+use podwire_agent_ipc::Owner;
+use podwire_kernel::rt;
+use podwire_netlink::{sys, Socket};
 use serde_json::Value;
 
 use crate::dialect::Dialect;

@@ -7,9 +7,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use kernel::rt::address;
-use kernel::{Host, Link};
-use netlink::sys;
+use podwire_kernel::rt::address;
+use podwire_kernel::{Host, Link};
+use podwire_netlink::sys;
 
 use crate::grant::Grant;
 use crate::{frame, v4, Error, Result};

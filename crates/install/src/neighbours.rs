@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use cni::NetworkList;
+use podwire_cni_spec::NetworkList;
 
 use crate::{Reads, Root};
 

@@ -78,7 +78,7 @@ impl Design {
         // Pods on somebody's wire are reached directly: the node forwards nothing for them.
         let rest = chained.into_iter().filter(|_| self.shape != Shape::Macvlan);
         list.insert("plugins".into(), std::iter::once(main).chain(rest).collect());
-        Ok(cni::json::pretty(&Value::Object(list)).into_bytes())
+        Ok(podwire_cni_spec::json::pretty(&Value::Object(list)).into_bytes())
     }
 
     fn ipam(&self, default_route: bool) -> Result<Value> {
@@ -128,8 +128,12 @@ mod tests {
         for shape in [Shape::Bridge, Shape::Ptp, Shape::Macvlan, Shape::Flannel] {
             let subnets: &[&str] = if shape.has_subnets() { &["10.1.0.0/24", "fd00::/64"] } else { &[] };
             let text = design(shape, subnets).to_list().unwrap();
-            let list = cni::NetworkList::parse(&text).unwrap();
-            assert_eq!((list.name.as_str(), list.version), ("podwire", cni::Version::V1_1_0), "{shape:?}");
+            let list = podwire_cni_spec::NetworkList::parse(&text).unwrap();
+            assert_eq!(
+                (list.name.as_str(), list.version),
+                ("podwire", podwire_cni_spec::Version::V1_1_0),
+                "{shape:?}"
+            );
             assert!(!list.plugins.is_empty());
             // Runtimes from before `cniVersions` see only this.
             assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["cniVersion"], "1.0.0");

@@ -1,10 +1,5 @@
 //! Which addresses pods may get, and in which order they are handed out. Pure: no I/O.
 //!
-//! Two halves. On one node, host-local gives addresses of **ranges**, which stand in the network's config. In a cluster, nodes
-//! share pools by [`blocks`], which lie in a [`store`].
-//!
-//! # Ranges
-//!
 //! An administrator writes subnets, with or without bounds and a gateway ([`RangeSpec`]). What they mean is a
 //! [`Range`]: the first and the last address that a pod may get. Ranges of one family that stand in for each
 //! other make a [`RangeSet`]; a pod gets one address from each set. A set is walked round robin from the
@@ -15,7 +10,7 @@
 //! Before pods get addresses, nodes get ranges: [`NodeRanges`] cuts a cluster's networks into one for each node.
 //!
 //! ```
-//! use ipam::{range_sets, RangeSpec};
+//! use podwire_ipam::{range_sets, RangeSpec};
 //!
 //! let pods = RangeSpec::new("ipam.ranges[0][0]", "10.1.0.0/24".parse()?);
 //! let sets = range_sets(vec![vec![pods]])?;
@@ -29,18 +24,12 @@
 
 #![forbid(unsafe_code)]
 
-pub mod blocks;
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 mod error;
-pub mod moment;
 mod node_pool;
 mod node_ranges;
 mod order;
 mod range;
-pub mod selector;
 mod set;
-pub mod store;
 mod stretch;
 
 pub use error::Error;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ipnet::IpNet;
 
 use crate::node_ranges::NodeRangesError;
-use crate::range::{address, number};
+use crate::range::address;
+use podwire_ip::to_u128 as number;
 
 /// The ranges of one network: which are somebody's, and in which order the others are handed out.
 ///

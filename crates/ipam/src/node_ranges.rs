@@ -100,7 +100,7 @@ pub struct Usage {
 /// Which node has which ranges, and which are free.
 ///
 /// ```
-/// use ipam::NodeRanges;
+/// use podwire_ipam::NodeRanges;
 ///
 /// let mut ranges = NodeRanges::new(&[("10.244.0.0/16".parse()?, 24)], &["10.244.0.0/20".parse()?])?;
 /// assert_eq!(ranges.assign("a")?, ["10.244.16.0/24".parse()?]);

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::range::number;
 use crate::{Range, RangeSet};
+use podwire_ip::to_u128 as number;
 
 /// An address that a pod may get.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::range::number;
+use podwire_ip::to_u128 as number;
 
 /// Neighbouring addresses, first and last, as numbers.
 pub(crate) type Stretch = (u128, u128);

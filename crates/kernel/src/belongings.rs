@@ -2,9 +2,9 @@
 //! moves to another namespace, and some of them when it joins or leaves a VRF; whoever does that to a link puts them
 //! back from here.
 
-use netlink::rt::address::{self, Address};
-use netlink::rt::route::{self, Route};
-use netlink::{Batch, Message};
+use podwire_netlink::rt::address::{self, Address};
+use podwire_netlink::rt::route::{self, Route};
+use podwire_netlink::{Batch, Message};
 
 use crate::{Host, Result};
 

@@ -1,7 +1,7 @@
 //! Bridges: a switch inside the host.
 
-use netlink::rt::link::{self, attribute as a, Link};
-use netlink::{Batch, Message};
+use podwire_netlink::rt::link::{self, attribute as a, Link};
+use podwire_netlink::{Batch, Message};
 
 use crate::{Error, Host, Mac, Netns, Result};
 
@@ -73,7 +73,7 @@ impl Bridge<'_> {
     fn create(&self, host: &mut Host) -> Result<Link> {
         let filtering = if self.vlan_filtering { " with VLAN filtering" } else { "" };
         let doing = format!("create bridge {}{filtering}", self.name);
-        let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, doing)
+        let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, doing)
             .raw(&link::header(0, link::UP, link::UP))
             .string(a::IFNAME, self.name)
             .bytes(a::ADDRESS, &self.mac(host)?.0)

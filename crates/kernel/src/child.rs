@@ -4,8 +4,8 @@
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
 
-use netlink::rt::link::{self, attribute as a, Link};
-use netlink::Message;
+use podwire_netlink::rt::link::{self, attribute as a, Link};
+use podwire_netlink::Message;
 
 use crate::ipvlan::Ipvlan;
 use crate::macvlan::Macvlan;
@@ -88,7 +88,7 @@ impl Child<'_> {
 
     fn birth(&self, name: &str) -> Message {
         let doing = format!("create {} {} in the pod", self.driver.kind(), self.name);
-        Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, doing)
+        Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, doing)
             .raw(&link::header(0, 0, 0))
             .string(a::IFNAME, name)
             .maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu))
@@ -189,7 +189,7 @@ impl fmt::Display for Driver {
 /// a master and with half a hardware address; only a driver that is there can do so.
 pub fn is_known(host: &mut Host, kind: &str) -> Result<bool> {
     let impossible =
-        Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, format!("ask for the driver {kind}"))
+        Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, format!("ask for the driver {kind}"))
             .raw(&link::header(0, 0, 0))
             .bytes(a::ADDRESS, &[2, 0, 0])
             .nest(a::LINKINFO, |m| m.string(a::INFO_KIND, kind));

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use netlink::rt::link::{self, attribute as a, Link};
+use podwire_netlink::rt::link::{self, attribute as a, Link};
 
 use crate::{Host, Netns, Result};
 

@@ -14,9 +14,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use netlink::rt::{self, link, link::Link};
-use netlink::sys::{self, Detached};
-use netlink::{Frame, Socket};
+use podwire_netlink::rt::{self, link, link::Link};
+use podwire_netlink::sys::{self, Detached};
+use podwire_netlink::{Frame, Socket};
 
 use crate::{Error, Host, Result};
 
@@ -61,14 +61,15 @@ pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Resu
     let end = Instant::now() + PATIENCE;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let ready = sys::readable(&[place.route.as_fd(), report.as_fd()], left)
-            .map_err(|source| netlink::Error::Io { doing: link::delete(link).doing().into(), source })?;
+        let ready = sys::readable(&[place.route.as_fd(), report.as_fd()], left).map_err(|source| {
+            podwire_netlink::Error::Io { doing: link::delete(link).doing().into(), source }
+        })?;
         if ready[1] {
             return answer(File::from(report), link);
         }
         if !ready[0] {
             let doing = link::delete(link).doing().to_string();
-            return Err(netlink::Error::Timeout { doing, seconds: PATIENCE.as_secs() }.into());
+            return Err(podwire_netlink::Error::Timeout { doing, seconds: PATIENCE.as_secs() }.into());
         }
         match place.route.notice(Duration::ZERO, |frame| gone(frame, link.index).then_some(()))? {
             Some(()) => return Ok(()),
@@ -160,15 +161,15 @@ fn answer(mut report: File, link: &Link) -> Result<()> {
     let mut bytes = [0; 4];
     let doing = link::delete(link).doing().to_string();
     if let Err(source) = report.read_exact(&mut bytes) {
-        return Err(netlink::Error::Io { doing, source }.into());
+        return Err(podwire_netlink::Error::Io { doing, source }.into());
     }
     match -i32::from_ne_bytes(bytes) {
         0 => Ok(()),
-        errno => gone_is_fine(Err(netlink::Error::Refused { doing, errno, note: None })),
+        errno => gone_is_fine(Err(podwire_netlink::Error::Refused { doing, errno, note: None })),
     }
 }
 
-fn gone_is_fine(result: netlink::Result<()>) -> Result<()> {
+fn gone_is_fine(result: podwire_netlink::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.is_gone() => Ok(()),
         other => Ok(other?),

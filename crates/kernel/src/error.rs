@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The kernel refused a request.
     #[error(transparent)]
-    Netlink(#[from] netlink::Error),
+    Netlink(#[from] podwire_netlink::Error),
     /// A namespace file is missing or is no network namespace.
     #[error("failed to open netns {path:?}: {}", plain(source))]
     Netns {

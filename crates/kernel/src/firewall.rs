@@ -31,9 +31,9 @@ pub mod owner;
 pub mod spoof;
 
 use ipnet::IpNet;
-use netlink::nft::{self, Family, Table, Transaction};
-use netlink::rt::link::{self, Link};
-use netlink::Socket;
+use podwire_netlink::nft::{self, Family, Table, Transaction};
+use podwire_netlink::rt::link::{self, Link};
+use podwire_netlink::Socket;
 
 pub use owner::Owner;
 

@@ -1,7 +1,7 @@
 //! One network namespace as a place to work in: a socket for links and routes, one for the firewall when
 //! it is needed, and a way inside for the files under /proc/sys.
 
-use netlink::{nft, Socket};
+use podwire_netlink::{nft, Socket};
 
 use crate::firewall::NO_NF_TABLES;
 use crate::netns::Netns;
@@ -76,16 +76,16 @@ impl Host {
 
     /// The link named `name`, if there is one.
     pub fn find_link(&mut self, name: &str) -> Result<Option<crate::Link>> {
-        Ok(netlink::rt::link::find(&mut self.route, name)?)
+        Ok(podwire_netlink::rt::link::find(&mut self.route, name)?)
     }
 
     /// The number and the Ethernet address of the link named `name`, without waiting for anybody who changes links.
     pub fn glance_at_link(&self, name: &str) -> Result<crate::Link> {
-        Ok(netlink::rt::link::glance(&self.route, name)?)
+        Ok(podwire_netlink::rt::link::glance(&self.route, name)?)
     }
 
     /// The link named `name`.
     pub fn get_link(&mut self, name: &str) -> Result<crate::Link> {
-        Ok(netlink::rt::link::by_name(&mut self.route, name)?)
+        Ok(podwire_netlink::rt::link::by_name(&mut self.route, name)?)
     }
 }

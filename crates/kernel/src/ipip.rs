@@ -4,8 +4,8 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use netlink::rt::link::{attribute as a, Link};
-use netlink::Message;
+use podwire_netlink::rt::link::{attribute as a, Link};
+use podwire_netlink::Message;
 
 /// What an IPIP link is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

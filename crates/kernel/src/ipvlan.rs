@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use netlink::rt::link::{attribute as a, Link};
-use netlink::Message;
+use podwire_netlink::rt::link::{attribute as a, Link};
+use podwire_netlink::Message;
 
 /// What an ipvlan is to be like. All children of one card have the same mode and the same sight: the last one that is
 /// made decides.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use netlink::sys;
+use podwire_netlink::sys;
 use sha2::{Digest, Sha512};
 
 use crate::{Error, Result};
@@ -46,7 +46,7 @@ impl Mac {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&netlink::rt::link::mac_text(&self.0))
+        f.write_str(&podwire_netlink::rt::link::mac_text(&self.0))
     }
 }
 

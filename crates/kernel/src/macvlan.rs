@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use netlink::rt::link::{attribute as a, Link};
-use netlink::Message;
+use podwire_netlink::rt::link::{attribute as a, Link};
+use podwire_netlink::Message;
 
 /// What a macvlan is to be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

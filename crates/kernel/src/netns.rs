@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use netlink::sys;
+use podwire_netlink::sys;
 
 use crate::{Error, Result};
 

@@ -1,6 +1,6 @@
 //! Limits: a token bucket where packets leave a device.
 
-use netlink::rt::tc::{self, TokenBucket};
+use podwire_netlink::rt::tc::{self, TokenBucket};
 
 use crate::{Host, Link, Result};
 
@@ -73,7 +73,7 @@ pub fn unlimit(host: &mut Host, link: &Link) -> Result<()> {
     gone_is_fine(host.route.request(tc::delete_root(link.index, &link.name)))
 }
 
-fn gone_is_fine(result: netlink::Result<()>) -> Result<()> {
+fn gone_is_fine(result: podwire_netlink::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.is_gone() => Ok(()),
         other => Ok(other?),

@@ -1,9 +1,9 @@
 //! TAP: a device whose wire is a file descriptor. Whoever opens it (a virtual machine, as a rule) reads the frames that
 //! are sent through it and writes those that arrive. The device stays when nobody has it open.
 
-use netlink::rt::link::{self, attribute as a, Link};
-use netlink::sys::{self, TapBirth};
-use netlink::Batch;
+use podwire_netlink::rt::link::{self, attribute as a, Link};
+use podwire_netlink::sys::{self, TapBirth};
+use podwire_netlink::Batch;
 
 use crate::{Error, Host, Mac, Owner, Result};
 

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use netlink::rt::link::{self, attribute as a, Link};
-use netlink::Message;
+use podwire_netlink::rt::link::{self, attribute as a, Link};
+use podwire_netlink::Message;
 
 use crate::ipip::Ipip;
 use crate::vxlan::Vxlan;
@@ -17,7 +17,7 @@ pub enum Driver {
     Vxlan(Vxlan),
     /// IPv4 in IPv4.
     Ipip(Ipip),
-    /// Packets, encrypted, in UDP. Keys and peers are set by [`netlink::wireguard`].
+    /// Packets, encrypted, in UDP. Keys and peers are set by [`podwire_netlink::wireguard`].
     Wireguard,
 }
 
@@ -83,7 +83,7 @@ impl Tunnel {
             None if self.driver.has_mac() => Some(Mac::random()?),
             given => given.filter(|_| self.driver.has_mac()),
         };
-        let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, format!("create {self}"))
+        let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, format!("create {self}"))
             .raw(&link::header(0, 0, 0))
             .string(a::IFNAME, &self.name)
             .u32(a::MTU, self.mtu)

@@ -3,8 +3,8 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use netlink::rt::link::{self, attribute as a};
-use netlink::{Batch, Message};
+use podwire_netlink::rt::link::{self, attribute as a};
+use podwire_netlink::{Batch, Message};
 use sha2::{Digest, Sha512};
 
 use crate::{Error, Host, Mac, Netns, Owner, Result};
@@ -120,7 +120,7 @@ impl Veth<'_> {
         let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, count).u32(a::NUM_RX_QUEUES, count);
         let common =
             |m: Message| queues(m).maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu));
-        let message = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, doing)
+        let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, doing)
             .raw(&link::header(0, link::UP, link::UP))
             .string(a::IFNAME, &pair.host)
             .bytes(a::ADDRESS, &pair.host_mac.0)

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use netlink::rt::link::{attribute as a, Link};
-use netlink::Message;
+use podwire_netlink::rt::link::{attribute as a, Link};
+use podwire_netlink::Message;
 
 /// What a VLAN's interface is to be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

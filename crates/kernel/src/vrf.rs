@@ -1,8 +1,8 @@
 //! VRF: a routing table of its own for some of the links. Packets that come in through them, or leave by them, are
 //! routed by that table and by no other.
 
-use netlink::rt::link::{self, attribute as a, Link};
-use netlink::{Batch, Message};
+use podwire_netlink::rt::link::{self, attribute as a, Link};
+use podwire_netlink::{Batch, Message};
 
 use crate::{Error, Host, Result};
 
@@ -11,7 +11,7 @@ pub const KIND: &str = "vrf";
 
 /// Makes a VRF, up, that routes by `table`.
 pub fn create(host: &mut Host, name: &str, table: u32) -> Result<Link> {
-    let create = Message::new(libc::RTM_NEWLINK, netlink::rt::CREATE, format!("create VRF {name}"))
+    let create = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, format!("create VRF {name}"))
         .raw(&link::header(0, link::UP, link::UP))
         .string(a::IFNAME, name)
         .nest(a::LINKINFO, |m| {
@@ -50,7 +50,7 @@ pub fn assign(host: &mut Host, link: &Link, vrf: Option<&Link>) -> Result<()> {
 /// Whether the kernel has VRFs. Found out in a namespace that nobody else ever sees.
 pub fn is_supported() -> Result<bool> {
     let try_one = || -> Result<bool> {
-        netlink::sys::new_network_namespace()
+        podwire_netlink::sys::new_network_namespace()
             .map_err(|error| Error::Other(format!("make a namespace: {error}")))?;
         match create(&mut Host::here()?, "probe", 100) {
             Err(Error::Netlink(error)) if error.is_unsupported() => Ok(false),

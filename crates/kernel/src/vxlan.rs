@@ -4,8 +4,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use netlink::rt::link::{attribute as a, Link};
-use netlink::Message;
+use podwire_netlink::rt::link::{attribute as a, Link};
+use podwire_netlink::Message;
 
 /// The port that the kernel takes when it is given none. (IANA's is 4789; Linux was earlier.)
 pub const DEFAULT_PORT: u16 = 8472;

@@ -1,7 +1,7 @@
 //! What is learnt in a cheaper way is what /proc says. It needs root.
 
-use kernel::{bridge::Bridge, sysctl, Host, Netns};
-use netlink::sys;
+use podwire_kernel::{bridge::Bridge, sysctl, Host, Netns};
+use podwire_netlink::sys;
 
 #[test]
 fn a_socket_tells_the_namespace_of_its_thread_and_a_link_what_its_sysctls_say() {
@@ -25,8 +25,8 @@ fn a_socket_tells_the_namespace_of_its_thread_and_a_link_what_its_sysctls_say() 
         }
         assert!(host.get_link("br0").unwrap().has_ipv6());
         // Below 1280 bytes there is no IPv6.
-        let small = netlink::rt::link::change(host.get_link("br0").unwrap().index, "a small MTU");
-        host.route.request(small.u32(netlink::rt::link::attribute::MTU, 1000)).unwrap();
+        let small = podwire_netlink::rt::link::change(host.get_link("br0").unwrap().index, "a small MTU");
+        host.route.request(small.u32(podwire_netlink::rt::link::attribute::MTU, 1000)).unwrap();
         assert!(!host.get_link("br0").unwrap().has_ipv6());
     };
     std::thread::spawn(work).join().unwrap();

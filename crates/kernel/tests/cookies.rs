@@ -1,7 +1,7 @@
 //! A namespace is told from another one that is found under its path later. It needs root.
 
-use kernel::Netns;
-use netlink::sys;
+use podwire_kernel::Netns;
+use podwire_netlink::sys;
 
 #[test]
 fn a_path_that_leads_to_another_namespace_leads_nowhere() {

@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kernel::{detached, veth, Host, Netns, Owner};
-use netlink::sys;
+use podwire_kernel::{detached, veth, Host, Netns, Owner};
+use podwire_netlink::sys;
 
 /// The processes whose parent is this one, dead ones too.
 fn children() -> usize {

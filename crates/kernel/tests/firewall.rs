@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use kernel::firewall::hostports::{self, Condition, Options, Part, PortMap, Protocol, Snat};
-use kernel::firewall::{drop_empty_tables, forward, legacy, masquerade, spoof};
-use kernel::{Error, Mac, Owner};
-use netlink::{sys, Socket};
+use podwire_kernel::firewall::hostports::{self, Condition, Options, Part, PortMap, Protocol, Snat};
+use podwire_kernel::firewall::{drop_empty_tables, forward, legacy, masquerade, spoof};
+use podwire_kernel::{Error, Mac, Owner};
+use podwire_netlink::{sys, Socket};
 
 /// For an answer that must come: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use kernel::{detached, veth, Host, Netns, Owner};
-use netlink::rt::{self, link};
-use netlink::sys;
+use podwire_kernel::{detached, veth, Host, Netns, Owner};
+use podwire_netlink::rt::{self, link};
+use podwire_netlink::sys;
 
 /// On a busy node the kernel may tell more of other links, before we listen to the first word, than a socket can hold.
 #[test]

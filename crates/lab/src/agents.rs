@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use netlink::sys;
+use podwire_netlink::sys;
 
 use crate::machine::SHARED;
 use crate::word::Word;
@@ -88,7 +88,7 @@ impl Lab {
         flaw: impl Fn(&Lab) -> Option<String>,
     ) -> Result<Duration> {
         let start = Instant::now();
-        let open = |process: &sandbox::Process| process.open().ok().flatten();
+        let open = |process: &podwire_sandbox::Process| process.open().ok().flatten();
         let agents: Vec<OwnedFd> = self.state.agents.values().filter_map(open).collect();
         loop {
             let Some(why) = flaw(self) else { return Ok(start.elapsed()) };

@@ -19,7 +19,7 @@ impl Lab {
     /// process.
     pub fn down(self) -> Result<()> {
         let Lab { home, state } = self;
-        let end = |(name, process): (&String, &sandbox::Process)| {
+        let end = |(name, process): (&String, &podwire_sandbox::Process)| {
             let ended = process.end().map_err(Error::file("end the process of", name));
             let stuck = || Error::file("end the process of", name)(std::io::Error::other("it does not end"));
             ended.and_then(|ended| if ended { Ok(()) } else { Err(stuck()) })

@@ -49,14 +49,14 @@ pub enum Error {
         /// The machine.
         name: String,
         /// What happened.
-        source: Box<sandbox::Error>,
+        source: Box<podwire_sandbox::Error>,
     },
     /// The kernel refused something.
     #[error(transparent)]
-    Kernel(#[from] kernel::Error),
+    Kernel(#[from] podwire_kernel::Error),
     /// The kernel refused something.
     #[error(transparent)]
-    Netlink(#[from] netlink::Error),
+    Netlink(#[from] podwire_netlink::Error),
     /// A file or a process.
     #[error("{doing} {}: {source}", .path.display())]
     File {
@@ -106,7 +106,7 @@ pub enum Error {
     },
     /// Packets could not be sent at all.
     #[error(transparent)]
-    Verify(#[from] verify::Error),
+    Verify(#[from] podwire_verify::Error),
     /// Making a lab failed, and so did taking it back.
     #[error("{source}; taking it back failed too: {undo}")]
     Undo {
@@ -127,7 +127,7 @@ impl Error {
         move |source| Error::File { doing, path, source }
     }
 
-    pub(crate) fn machine(name: &str) -> impl FnOnce(sandbox::Error) -> Error + '_ {
+    pub(crate) fn machine(name: &str) -> impl FnOnce(podwire_sandbox::Error) -> Error + '_ {
         move |source| Error::Machine { name: name.into(), source: Box::new(source) }
     }
 

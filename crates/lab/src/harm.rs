@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use kernel::rt::neighbour::{self, Neighbour, Table};
-use kernel::rt::{link, route};
-use kernel::{Host, Link};
-use netlink::nft::{self, Transaction};
-use netlink::{sys, Batch};
-use sandbox::Process;
+use podwire_kernel::rt::neighbour::{self, Neighbour, Table};
+use podwire_kernel::rt::{link, route};
+use podwire_kernel::{Host, Link};
+use podwire_netlink::nft::{self, Transaction};
+use podwire_netlink::{sys, Batch};
+use podwire_sandbox::Process;
 
 use crate::{wires, Broken, Error, Fault, Lab, Result, Store};
 
@@ -120,7 +120,7 @@ fn kill(process: Process, what: &'static str) -> Result<()> {
 fn devices(host: &mut Host) -> Result<Vec<Link>> {
     let all = link::list(&mut host.route)?;
     let is_tunnel = |link: &Link| {
-        link.name.starts_with("flannel") || fabric::Blocks::devices().contains(&link.name.as_str())
+        link.name.starts_with("flannel") || podwire_overlay::Blocks::devices().contains(&link.name.as_str())
     };
     let found: Vec<Link> = all.into_iter().filter(is_tunnel).collect();
     match found.is_empty() {
@@ -136,7 +136,8 @@ fn delete_devices(host: &mut Host) -> Result<()> {
 }
 
 fn flush_routes(host: &mut Host) -> Result<()> {
-    let ours = route::list(&mut host.route)?.into_iter().filter(|route| route.protocol == fabric::PROTOCOL);
+    let ours =
+        route::list(&mut host.route)?.into_iter().filter(|route| route.protocol == podwire_overlay::PROTOCOL);
     let mut batch = Batch::new();
     ours.for_each(|route| batch.push(route.delete()));
     Ok(host.route.batch(batch)?)

@@ -7,8 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use netlink::sys;
-use sandbox::Process;
+use podwire_netlink::sys;
+use podwire_sandbox::Process;
 use serde_json::Value;
 
 use crate::{Error, Lab, Result};
@@ -35,9 +35,9 @@ impl Lab {
         if self.state.machines.contains_key(name) {
             return self.process(name).map(|_| (name.into(), None));
         }
-        let key = sandbox::PodName::parse(name, "default").map(|pod| pod.key());
+        let key = podwire_sandbox::PodName::parse(name, "default").map(|pod| pod.key());
         let has_pod = |node: &String| {
-            let folder = key.as_ref().map(|key| format!("{}/{key}", sandbox::FOLDER));
+            let folder = key.as_ref().map(|key| format!("{}/{key}", podwire_sandbox::FOLDER));
             folder.is_ok_and(|path| self.file(node, &path).is_ok_and(|folder| folder.is_dir()))
         };
         match self.nodes().into_iter().find(has_pod) {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use kernel::{Host, Netns};
-use sandbox::pause::{Newborn, Order};
-use sandbox::{PodName, Process};
+use podwire_kernel::{Host, Netns};
+use podwire_sandbox::pause::{Newborn, Order};
+use podwire_sandbox::{PodName, Process};
 
 use crate::{Error, Lab, Result};
 

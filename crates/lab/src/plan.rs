@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use kernel::Mac;
+use podwire_kernel::Mac;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
@@ -117,7 +117,7 @@ impl fmt::Display for Plan {
 impl Plan {
     /// Whether it makes sense; told before anything is made.
     pub(crate) fn check(&self) -> Result<()> {
-        sandbox::PodName::new(&self.namespace(), "n1")
+        podwire_sandbox::PodName::new(&self.namespace(), "n1")
             .map_err(|error| Error::input(format!("{:?} is no name of a lab", self.name), error.details))?;
         let within = |what: &str, count: u16, most: u16| match (1..=most).contains(&count) {
             true => Ok(()),

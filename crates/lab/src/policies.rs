@@ -9,10 +9,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use policy::api::{Pod, PodIp};
-use policy::Snapshot;
+use podwire_policy::api::{Pod, PodIp};
+use podwire_policy::Snapshot;
+use podwire_warden::Files;
 use serde_json::{json, Value};
-use warden::Files;
 
 use crate::machine::SHARED;
 use crate::{Error, Lab, Result};
@@ -193,7 +193,7 @@ impl Lab {
         let path: PathBuf = folder.join(FILE);
         let written = fs::write(&draft, list.to_string()).and_then(|()| fs::rename(&draft, &path));
         written.map_err(Error::file("write", &path))?;
-        Ok(Files::new(&folder).changed().map(warden::stamp).unwrap_or_default())
+        Ok(Files::new(&folder).changed().map(podwire_warden::stamp).unwrap_or_default())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use verify::{Options, Place, Protocol, Report};
+use podwire_verify::{Options, Place, Protocol, Report};
 
 use crate::{Lab, Result};
 
@@ -29,6 +29,6 @@ impl Lab {
             let addresses = self.seat(&node)?.sides.iter().map(|side| side.0).collect();
             places.push(Place::node(&node, self.netns(&node)?, addresses)?);
         }
-        Ok(verify::verify(&places, options)?)
+        Ok(podwire_verify::verify(&places, options)?)
     }
 }

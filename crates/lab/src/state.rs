@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::Process;
+use podwire_sandbox::Process;
 use serde::{Deserialize, Serialize};
 
 use crate::{Fault, Plan};

@@ -4,9 +4,9 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cluster::{Embedded, Etcd, EtcdOptions, Source};
 use ipnet::IpNet;
-use netlink::sys;
+use podwire_netlink::sys;
+use podwire_subnets::{Embedded, Etcd, EtcdOptions, Source};
 use rusqlite::Connection;
 use serde_json::{json, Value};
 use std::os::fd::AsFd;
@@ -148,7 +148,7 @@ impl Lab {
                         let options = EtcdOptions { endpoints, ..EtcdOptions::default() };
                         let source = Source::Etcd(Etcd::new(options).map_err(failed("reach etcd"))?);
                         let (nodes, _) = source.watch().known().await;
-                        let is_it = |one: &&cluster::Node| {
+                        let is_it = |one: &&podwire_subnets::Node| {
                             one.underlay.v4.is_some_and(|ip| addresses.contains(&IpAddr::V4(ip)))
                         };
                         match nodes.iter().find(is_it) {

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use kernel::bridge::Bridge;
-use kernel::rt::{address, link, route::Route};
-use kernel::veth::{Port, Veth};
-use kernel::{sysctl, Host, Owner};
-use netlink::Batch;
+use podwire_kernel::bridge::Bridge;
+use podwire_kernel::rt::{address, link, route::Route};
+use podwire_kernel::veth::{Port, Veth};
+use podwire_kernel::{sysctl, Host, Owner};
+use podwire_netlink::Batch;
 
 use crate::plan::{Seat, ROUTER};
 use crate::{Error, Fault, Lab, Result};

@@ -15,11 +15,11 @@
 //! All `unsafe` code of the project is in one file here, [`sys`].
 //!
 //! ```no_run
-//! use netlink::{rt, Socket};
+//! use podwire_netlink::{rt, Socket};
 //! let mut route = Socket::route()?;
 //! let lo = rt::link::by_name(&mut route, "lo")?;
 //! println!("lo has index {} and MTU {}", lo.index, lo.mtu);
-//! # Ok::<(), netlink::Error>(())
+//! # Ok::<(), podwire_netlink::Error>(())
 //! ```
 
 pub mod attr;

@@ -6,8 +6,8 @@
 //! packet sees the old rules or the new ones and never a mixture.
 //!
 //! ```no_run
-//! use netlink::nft::{self, Element, Family, Set, Table, Transaction, Type, Value};
-//! let mut nft = netlink::Socket::netfilter()?;
+//! use podwire_netlink::nft::{self, Element, Family, Set, Table, Transaction, Type, Value};
+//! let mut nft = podwire_netlink::Socket::netfilter()?;
 //! let table = Table::named(Family::Inet, "example");
 //! let mut change = Transaction::new();
 //! change.add_table(&table);
@@ -15,7 +15,7 @@
 //! change.create_element(&table, "pods", &Element::key(Value::ip([10, 1, 0, 5].into())).comment("web"));
 //! change.commit(&mut nft)?;
 //! assert!(nft::get_element(&mut nft, &table, "pods", &Value::ip([10, 1, 0, 5].into()))?.is_some());
-//! # Ok::<(), netlink::Error>(())
+//! # Ok::<(), podwire_netlink::Error>(())
 //! ```
 //!
 //! A socket that deleted something should be kept: closing it soon waits for an RCU grace period.

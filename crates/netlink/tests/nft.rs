@@ -4,12 +4,12 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use netlink::nflog::{self, Shown};
-use netlink::nft::{
+use podwire_netlink::nflog::{self, Shown};
+use podwire_netlink::nft::{
     self, Base, ChainKind, Data, Element, Family, Field, Hook, Policy, Rule, Set, Table, Transaction, Type,
     Value, Verdict, MAX_COMMENT,
 };
-use netlink::{sys, Socket};
+use podwire_netlink::{sys, Socket};
 
 const TABLE: Table = Table::named(Family::Inet, "example");
 

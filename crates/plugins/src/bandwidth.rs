@@ -8,10 +8,10 @@ mod check;
 mod detour;
 mod limits;
 
-use cni::{Attachment, Interface, Version};
-use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
-use kernel::rt::link;
-use kernel::{detached, shaping, veth, Host, Link, Undo};
+use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Interface, Version};
+use podwire_kernel::rt::link;
+use podwire_kernel::{detached, shaping, veth, Host, Link, Undo};
 
 pub(crate) use check::inspect;
 pub(crate) use limits::{Limit, Limits};
@@ -127,7 +127,7 @@ fn node_end(req: &Request<'_>, node: &mut Host, result: &Attachment) -> Result<L
     end.ok_or_else(|| {
         let text = format!("no veth peer of container interface found in host ns: {:?}", req.ifname);
         let hint = "bandwidth limits veth interfaces only, as bridge and ptp make them";
-        cni::Error::invalid_config(text).with_details(hint).into()
+        podwire_cni_spec::Error::invalid_config(text).with_details(hint).into()
     })
 }
 

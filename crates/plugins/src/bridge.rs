@@ -9,12 +9,12 @@ mod gateway;
 mod identity;
 mod port;
 
-use cni::{Attachment, Interface};
-use cni_plugin::policy::{self, Policy};
-use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
-use kernel::rt::link;
-use kernel::veth::{self, Pair, Veth};
-use kernel::{detached, sysctl, Host, Link, Undo};
+use podwire_cni_plugin::policy::{self, Policy};
+use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Interface};
+use podwire_kernel::rt::link;
+use podwire_kernel::veth::{self, Pair, Veth};
+use podwire_kernel::{detached, sysctl, Host, Link, Undo};
 
 use crate::plumbing::{self, Options};
 use crate::{cable, lease, masquerade};
@@ -42,7 +42,7 @@ impl Plugin for Bridge {
         let bridge = conf.bridge().ensure(&mut node).doing(|| format!("set up bridge {:?}", conf.bridge))?;
         port::require_vlan_filtering(&conf, &bridge)?;
         if policy.is_some() {
-            kernel::bridge::ensure_seen_by_ip_rules(&mut node, &bridge)?;
+            podwire_kernel::bridge::ensure_seen_by_ip_rules(&mut node, &bridge)?;
         }
 
         let mut pair = connect(req, &conf, (&mut node, &mut pod), &bridge)?;

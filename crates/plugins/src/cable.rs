@@ -3,12 +3,12 @@
 
 use std::collections::HashSet;
 
-use cni::{Interface, Version};
-use cni_plugin::{Context, Error, Request, Result};
-use kernel::rt::link;
-use kernel::veth::{self, Pair, Veth};
-use kernel::{detached, Host, Link, Owner};
-use netlink::Socket;
+use podwire_cni_plugin::{Context, Error, Request, Result};
+use podwire_cni_spec::{Interface, Version};
+use podwire_kernel::rt::link;
+use podwire_kernel::veth::{self, Pair, Veth};
+use podwire_kernel::{detached, Host, Link, Owner};
+use podwire_netlink::Socket;
 
 /// What a cable can be set to (`ETH_MIN_MTU` and `ETH_MAX_MTU` of linux/if_ether.h); 0 leaves it to the kernel.
 const MTUS: std::ops::RangeInclusive<u32> = 68..=65535;
@@ -23,7 +23,7 @@ pub fn check_mtu(mtu: u32) -> Result<()> {
         MTUS.start(),
         MTUS.end()
     );
-    Err(cni::Error::invalid_config(text).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).into())
 }
 
 /// Makes the cable that connects the pod to something: to the node, or to a bridge of it.
@@ -48,7 +48,9 @@ pub fn refuse_taken(pod: &Host, ifname: &str) -> Result<()> {
 /// What an ADD says when the pod has an interface of that name.
 fn name_taken(ifname: &str) -> Error {
     let text = format!("failed to make veth pair: container veth name provided ({ifname}) already exists");
-    cni::Error::internal(text).with_details("the container is attached under that name: DEL it first").into()
+    podwire_cni_spec::Error::internal(text)
+        .with_details("the container is attached under that name: DEL it first")
+        .into()
 }
 
 /// As a result tells them: the node's end, the pod's end.

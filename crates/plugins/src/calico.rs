@@ -16,16 +16,16 @@ mod wishes;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni::{Attachment, Ip};
-use cni_plugin::policy::{self, Policy};
-use cni_plugin::{Context, Error, Plugin, Request, Result};
 use config::Conf;
 use ipnet::IpNet;
-use kernel::rt::neighbour::{Neighbour, Table};
-use kernel::rt::{address, link, route, route::Route};
-use kernel::veth::{self, End, Pair, Veth};
-use kernel::{detached, sysctl, Host, Link, Mac, Undo};
-use netlink::Batch;
+use podwire_cni_plugin::policy::{self, Policy};
+use podwire_cni_plugin::{Context, Error, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Ip};
+use podwire_kernel::rt::neighbour::{Neighbour, Table};
+use podwire_kernel::rt::{address, link, route, route::Route};
+use podwire_kernel::veth::{self, End, Pair, Veth};
+use podwire_kernel::{detached, sysctl, Host, Link, Mac, Undo};
+use podwire_netlink::Batch;
 use wishes::Wishes;
 
 use crate::calico_ipam::Given;
@@ -111,7 +111,7 @@ impl Plugin for Calico {
         Error::all(errors)
     }
 
-    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<cni_plugin::Finding<'p>>> {
+    fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<podwire_cni_plugin::Finding<'p>>> {
         check::inspect(req, &Conf::read(req)?)
     }
 
@@ -182,7 +182,7 @@ fn free_name(req: &Request<'_>, node: &mut Host) -> Result<String> {
     }
     let text = format!("the node has links called {} already, which are not this pod's", names.join(" and "));
     let hint = "see whose they are with `ip -d link show`, and delete them if nobody needs them";
-    Err(cni::Error::internal(text).with_details(hint).into())
+    Err(podwire_cni_spec::Error::internal(text).with_details(hint).into())
 }
 
 /// What the node's end is set to besides what it is born with. The kernel would let a pod wait for an answer on behalf of others.
@@ -280,7 +280,7 @@ fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
                     end.name
                 );
                 let hint = "another pod has this address, or a dead one left its route: `ip route` names its interface";
-                return Err(cni::Error::internal(text).with_details(hint).into());
+                return Err(podwire_cni_spec::Error::internal(text).with_details(hint).into());
             }
             done => done.doing(|| format!("route {} on the node", end.name))?,
         }
@@ -320,7 +320,7 @@ fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
     for end in link::list(&mut node.route)? {
         let ours = end.kind == "veth" && end.name.starts_with(name::PREFIX);
         let is_kept = || kept.iter().any(|owner| owner.matches(&end.alias));
-        if ours && kernel::Owner::is_in(&end.alias, &req.network) && !is_kept() {
+        if ours && podwire_kernel::Owner::is_in(&end.alias, &req.network) && !is_kept() {
             match node.route.request(link::delete(&end)) {
                 Err(error) if !error.is_gone() => errors.push(error.into()),
                 _ => {}

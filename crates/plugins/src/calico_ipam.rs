@@ -9,11 +9,11 @@ pub(crate) mod config;
 use std::path::Path;
 use std::time::Duration;
 
-use api::blocks::{self, Answer, Question, Wish};
-use api::line::Line;
-use api::Owner;
-use cni::{code, Attachment, Ip, Route};
-use cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_agent_ipc::blocks::{self, Answer, Question, Wish};
+use podwire_agent_ipc::line::Line;
+use podwire_agent_ipc::Owner;
+use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_spec::{code, Attachment, Ip, Route};
 
 /// The plugin.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Plugin for CalicoIpam {
             Ok(_) => Ok(()),
             Err(_) => blocks::leave(Path::new(blocks::STATE), &owner).map_err(|error| {
                 let text = format!("note in {} that addresses are to be given back: {error}", blocks::STATE);
-                cni::Error::new(code::IO, text).into()
+                podwire_cni_spec::Error::new(code::IO, text).into()
             }),
         }
     }
@@ -76,7 +76,7 @@ impl Plugin for CalicoIpam {
         config::wish(req)?;
         asking::ask(req, Question::Ping).map(drop).map_err(|error| {
             let error = error.to_cni();
-            cni::Error::new(code::NOT_AVAILABLE, error.msg).with_details(error.details).into()
+            podwire_cni_spec::Error::new(code::NOT_AVAILABLE, error.msg).with_details(error.details).into()
         })
     }
 }
@@ -139,7 +139,7 @@ fn result(addresses: &[ipnet::IpNet], explicit: bool) -> Attachment {
     }
 }
 
-pub(crate) fn unexpected(answer: &Answer) -> cni_plugin::Error {
+pub(crate) fn unexpected(answer: &Answer) -> podwire_cni_plugin::Error {
     let text = format!("the owner of this node's blocks answered something else: {answer:?}");
-    cni::Error::internal(text).with_details("are plugin and agent of one version?").into()
+    podwire_cni_spec::Error::internal(text).with_details("are plugin and agent of one version?").into()
 }

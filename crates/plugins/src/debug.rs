@@ -9,9 +9,9 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
-use cni::Attachment;
-use cni_plugin::{Finding, Plugin, Request, Result};
-use kernel::Netns;
+use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_spec::Attachment;
+use podwire_kernel::Netns;
 use serde::Deserialize;
 
 /// The plugin.

@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::dhcp::{Answer, Family, Question, Wish, SOCKET, STATE};
-use api::{line, notes, Owner};
-use cni::{code, json, Attachment, Version};
-use cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_agent_ipc::dhcp::{Answer, Family, Question, Wish, SOCKET, STATE};
+use podwire_agent_ipc::{line, notes, Owner};
+use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_spec::{code, json, Attachment, Version};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -109,7 +109,7 @@ struct Section {
 /// What the config asks for.
 fn read(req: &Request<'_>) -> Result<Wish> {
     let document: Document = req.config()?;
-    let missing = || cni::Error::invalid_config("IPAM config missing 'ipam' key");
+    let missing = || podwire_cni_spec::Error::invalid_config("IPAM config missing 'ipam' key");
     let section = document.ipam.ok_or_else(missing)?;
     let family = match section.family.as_str() {
         "" | "ipv4" => Family::Ipv4,
@@ -117,7 +117,7 @@ fn read(req: &Request<'_>) -> Result<Wish> {
         "dual" => Family::Dual,
         other => {
             let text = format!("ipam.family: {other:?} is none: ipv4, ipv6 or dual");
-            return Err(cni::Error::invalid_config(text).into());
+            return Err(podwire_cni_spec::Error::invalid_config(text).into());
         }
     };
     Ok(Wish {
@@ -158,7 +158,7 @@ fn reacquire(req: &Request<'_>, wish: Wish) -> Result<()> {
         None => Ok(()),
         Some(other) => {
             let text = format!("the DHCP server gave {} and not the address that the pod has", other.address);
-            Err(cni::Error::internal(text).with_details("attach the pod anew").into())
+            Err(podwire_cni_spec::Error::internal(text).with_details("attach the pod anew").into())
         }
     }
 }
@@ -177,28 +177,28 @@ fn ask(req: &Request<'_>, question: &Question, patience: Duration) -> Result<Ans
         Err(error) => Err(unreachable(req, code::TRY_AGAIN, &error)),
         Ok(Answer::Failed { code, msg, hint }) => {
             let text = format!("error calling DHCP.Allocate: {msg}");
-            Err(cni::Error::new(code, text).with_details(hint).into())
+            Err(podwire_cni_spec::Error::new(code, text).with_details(hint).into())
         }
         Ok(answer) => Ok(answer),
     }
 }
 
-fn unreachable(req: &Request<'_>, code: u32, error: &std::io::Error) -> cni_plugin::Error {
+fn unreachable(req: &Request<'_>, code: u32, error: &std::io::Error) -> podwire_cni_plugin::Error {
     let text = format!("error dialing DHCP daemon: {}: {error}", socket(req).display());
     let hint = "start it: `systemctl start podwire-dhcp.socket`, or `podwire dhcp daemon`; if it listens elsewhere, \
                 set ipam.daemonSocketPath";
-    cni::Error::new(code, text).with_details(hint).into()
+    podwire_cni_spec::Error::new(code, text).with_details(hint).into()
 }
 
-fn unexpected(answer: Answer) -> cni_plugin::Error {
+fn unexpected(answer: Answer) -> podwire_cni_plugin::Error {
     let text = format!("the DHCP daemon answered something else: {answer:?}");
-    cni::Error::internal(text).with_details("are plugin and daemon of one version?").into()
+    podwire_cni_spec::Error::internal(text).with_details("are plugin and daemon of one version?").into()
 }
 
 fn noted(outcome: std::io::Result<()>) -> Result<()> {
     let failed = |error| {
         let text = format!("note in {} that the lease is to be given back: {error}", STATE);
-        cni::Error::new(code::IO, text).into()
+        podwire_cni_spec::Error::new(code::IO, text).into()
     };
     outcome.map_err(failed)
 }

@@ -1,8 +1,8 @@
 //! dummy: an interface that leads nowhere, to hold addresses that a pod is to have.
 
-use cni::Dns;
-use cni_plugin::{Request, Result};
-use kernel::child::Driver;
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::Dns;
+use podwire_kernel::child::Driver;
 use serde::Deserialize;
 
 use crate::cable;
@@ -29,7 +29,7 @@ fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
     if !subinterface::has_ipam(req)? {
         let text = "dummy interface requires an IPAM configuration: ipam.type";
-        return Err(cni::Error::invalid_config(text).into());
+        return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
     cable::check_mtu(conf.mtu)?;
     Ok(Subinterface {

@@ -11,11 +11,11 @@ mod firewalld;
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Version};
-use cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
-use kernel::firewall::forward::{self, Policy, Rules};
-use kernel::firewall::legacy;
-use kernel::{detached, Host, Undo};
+use podwire_cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Version};
+use podwire_kernel::firewall::forward::{self, Policy, Rules};
+use podwire_kernel::firewall::legacy;
+use podwire_kernel::{detached, Host, Undo};
 
 use crate::lease::hosts;
 use config::{Backend, Conf};
@@ -115,7 +115,7 @@ fn require_bridge(rules: &Rules, node: &mut Host) -> Result<()> {
         return Ok(());
     }
     let text = format!("ingressPolicy: {name}, the first interface of prevResult, is no bridge of this node");
-    Err(cni::Error::invalid_config(text).with_details("chain it behind bridge").into())
+    Err(podwire_cni_spec::Error::invalid_config(text).with_details("chain it behind bridge").into())
 }
 
 fn addresses(result: &Attachment) -> Vec<IpAddr> {
@@ -150,7 +150,9 @@ fn keep_apart(req: &Request<'_>, node: &mut Host, rules: &Rules) -> Result<()> {
     }
     match forward::add(node.nft()?, &req.owner(), &[], rules) {
         // Without our table no bridge was ever kept apart that should not be now.
-        Err(kernel::Error::Netlink(error)) if error.is_gone() && rules.policy == Policy::Open => Ok(()),
+        Err(podwire_kernel::Error::Netlink(error)) if error.is_gone() && rules.policy == Policy::Open => {
+            Ok(())
+        }
         other => other.doing(|| "keep the pod's bridge apart".into()),
     }
 }

@@ -11,9 +11,9 @@ mod subnet;
 
 use std::path::Path;
 
-use cni::{code, json, Attachment};
-use cni_plugin::{delegate, Error, Finding, Plugin, Request, Result};
-use kernel::Undo;
+use podwire_cni_plugin::{delegate, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{code, json, Attachment};
+use podwire_kernel::Undo;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ impl Plugin for Flannel {
         let kind = kind(&config);
         let result = delegate::add(&delegate::with(req, config), &kind).map_err(|error| {
             let error = error.to_cni();
-            cni::Error { msg: format!("failed to delegate add: {}", error.msg), ..error }
+            podwire_cni_spec::Error { msg: format!("failed to delegate add: {}", error.msg), ..error }
         })?;
         undo.keep();
         Ok(result)
@@ -106,7 +106,7 @@ impl Plugin for Flannel {
     fn status(&self, req: &Request<'_>) -> Result<()> {
         let subnet = read_subnet(req).map_err(|error| match error.to_cni() {
             error if error.msg.starts_with("failed to load flannel") => {
-                cni::Error { code: code::NOT_AVAILABLE, ..error }
+                podwire_cni_spec::Error { code: code::NOT_AVAILABLE, ..error }
             }
             error => error,
         })?;

@@ -11,9 +11,9 @@ mod wanted;
 
 use std::path::Path;
 
-use cni::{Attachment, Interface, Version};
-use cni_plugin::{delegate, ledger, Context, Error, Finding, Plugin, Request, Result};
-use kernel::{Belongings, Host, Link, Undo};
+use podwire_cni_plugin::{delegate, ledger, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Interface, Version};
+use podwire_kernel::{Belongings, Host, Link, Undo};
 
 use crate::{lease, plumbing};
 use loan::Loan;
@@ -116,7 +116,9 @@ fn read(req: &Request<'_>) -> Result<(Conf, Wanted)> {
 fn not_now(error: Error) -> Error {
     let error = error.to_cni();
     match error.code {
-        cni::code::INTERNAL => cni::Error { code: cni::code::NOT_AVAILABLE, ..error }.into(),
+        podwire_cni_spec::code::INTERNAL => {
+            podwire_cni_spec::Error { code: podwire_cni_spec::code::NOT_AVAILABLE, ..error }.into()
+        }
         _ => error.into(),
     }
 }

@@ -25,9 +25,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cni::{code, Attachment, Error, Ip};
-use cni_plugin::{Finding, Plugin, Request, Result};
-use ipam::{Candidate, RangeSet};
+use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_spec::{code, Attachment, Error, Ip};
+use podwire_ipam::{Candidate, RangeSet};
 
 use claim::{exhausted, Claimant, Memory};
 use config::Config;
@@ -155,7 +155,7 @@ fn withdraw(store: &Store, claimed: &[IpAddr], error: &Error) {
 }
 
 /// Says which set an error is about, in the words of the reference plugin.
-fn in_set(set: usize, error: cni_plugin::Error) -> Error {
+fn in_set(set: usize, error: podwire_cni_plugin::Error) -> Error {
     let error = error.to_cni();
     Error { msg: format!("failed to allocate for range {set}: {}", error.msg), ..error }
 }
@@ -175,7 +175,7 @@ fn del(req: &Request<'_>, place: &Surroundings) -> Result<()> {
     if errors.is_empty() && (store.was_read() || !held.is_empty()) {
         store.keep(&owner, &[]);
     }
-    cni_plugin::Error::all(errors)
+    podwire_cni_plugin::Error::all(errors)
 }
 
 /// Notes when addresses were given back, if they are to cool down. If it cannot be noted they are given a little early.
@@ -243,7 +243,7 @@ fn reserve_again<'p>(
             errors.push(Error::internal(text).with_details("recreate the pod").into());
         }
         store.keep(&owner, &held);
-        cni_plugin::Error::all(errors)
+        podwire_cni_plugin::Error::all(errors)
     }
 }
 
@@ -268,7 +268,7 @@ fn gc(req: &Request<'_>, place: &Surroundings) -> Result<()> {
     });
     note_release(req, &released, place.now);
     store.keep_all(&entries);
-    cni_plugin::Error::all(errors)
+    podwire_cni_plugin::Error::all(errors)
 }
 
 /// Whether an ADD would find an address in each set.

@@ -5,12 +5,12 @@ mod node;
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Interface, Route};
-use cni_plugin::{Context, Finding, Request, Result};
-use kernel::rt::link::{self, attribute};
-use kernel::rt::{address, route};
-use kernel::{Host, Link, Mac};
-use netlink::Message;
+use podwire_cni_plugin::{Context, Finding, Request, Result};
+use podwire_cni_spec::{Attachment, Interface, Route};
+use podwire_kernel::rt::link::{self, attribute};
+use podwire_kernel::rt::{address, route};
+use podwire_kernel::{Host, Link, Mac};
+use podwire_netlink::Message;
 
 use crate::lease::addresses_of;
 use crate::plumbing;

@@ -3,10 +3,10 @@
 //! For wires on which a card may have one hardware address only: clouds, wireless networks, switches that guard their
 //! ports. In a chain it may take master and addresses from the plugin before it.
 
-use cni::{Attachment, Dns};
-use cni_plugin::{Command, Request, Result};
-use kernel::child::Driver;
-use kernel::ipvlan::{self, Mode, Sight};
+use podwire_cni_plugin::{Command, Request, Result};
+use podwire_cni_spec::{Attachment, Dns};
+use podwire_kernel::child::Driver;
+use podwire_kernel::ipvlan::{self, Mode, Sight};
 use serde::Deserialize;
 
 use crate::cable;
@@ -56,7 +56,9 @@ fn chained_master(req: &Request<'_>) -> Result<Master> {
         [only] if !only.name.is_empty() => Master::read(&only.name, false),
         _ => {
             let text = "chained master failure. PrevResult lacks a single named interface: master";
-            Err(cni::Error::invalid_config(text).with_details("name the interface in `master`").into())
+            Err(podwire_cni_spec::Error::invalid_config(text)
+                .with_details("name the interface in `master`")
+                .into())
         }
     }
 }
@@ -70,7 +72,7 @@ fn given(req: &Request<'_>) -> Result<Attachment> {
         (false, None) => {
             let text = "ipam.type: an IPAM plugin is required, such as host-local";
             let hint = "or chain ipvlan behind a plugin that has addresses";
-            Err(cni::Error::invalid_config(text).with_details(hint).into())
+            Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into())
         }
     }
 }
@@ -81,7 +83,7 @@ fn mode(name: &str) -> Result<Mode> {
     }
     let unknown = || {
         let text = format!("mode: unknown ipvlan mode: {name:?}");
-        cni::Error::invalid_config(text).with_details("choose l2, l3 or l3s").into()
+        podwire_cni_spec::Error::invalid_config(text).with_details("choose l2, l3 or l3s").into()
     };
     Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(unknown)
 }
@@ -92,7 +94,7 @@ fn sight(name: &str) -> Result<Sight> {
     }
     let unknown = || {
         let text = format!("flag: unknown ipvlan flag: {name:?}");
-        cni::Error::invalid_config(text).with_details("choose bridge, private or vepa").into()
+        podwire_cni_spec::Error::invalid_config(text).with_details("choose bridge, private or vepa").into()
     };
     Sight::ALL.into_iter().find(|sight| sight.name() == name).ok_or_else(unknown)
 }

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Dns};
-use cni_plugin::{delegate, Error, Finding, Request, Result};
 use ipnet::IpNet;
-use kernel::Undo;
+use podwire_cni_plugin::{delegate, Error, Finding, Request, Result};
+use podwire_cni_spec::{Attachment, Dns};
+use podwire_kernel::Undo;
 
 use crate::calico_ipam::{self, Awaited, Given};
 
@@ -20,7 +20,10 @@ pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachmen
 /// A lease without an address is none.
 fn filled(lease: Attachment, kind: &str) -> Result<Attachment> {
     if lease.ips.is_empty() {
-        return Err(cni::Error::internal(format!("IPAM plugin {kind} returned missing IP config")).into());
+        return Err(podwire_cni_spec::Error::internal(format!(
+            "IPAM plugin {kind} returned missing IP config"
+        ))
+        .into());
     }
     Ok(lease)
 }
@@ -63,15 +66,16 @@ pub fn check_kind(req: &Request<'_>) -> Result<()> {
 /// The IPAM plugin that the config names.
 fn kind<'v>(req: &'v Request<'_>) -> Result<&'v str> {
     let kind = delegate::ipam(req).ok_or_else(missing)?;
-    if cni::json::get(&req.config, "type").and_then(|own| own.as_str()) == Some(kind) {
+    if podwire_cni_spec::json::get(&req.config, "type").and_then(|own| own.as_str()) == Some(kind) {
         let text = format!("ipam.type: {kind} is no IPAM plugin, such as host-local");
-        return Err(cni::Error::invalid_config(text).into());
+        return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
     Ok(kind)
 }
 
 fn missing() -> Error {
-    cni::Error::invalid_config("ipam.type: an IPAM plugin is required, such as host-local").into()
+    podwire_cni_spec::Error::invalid_config("ipam.type: an IPAM plugin is required, such as host-local")
+        .into()
 }
 
 /// Gives the addresses back. A network without IPAM has none.

@@ -35,7 +35,7 @@ pub mod tuning;
 pub mod vlan;
 pub mod vrf;
 
-use cni_plugin::Plugin;
+use podwire_cni_plugin::Plugin;
 
 /// Every plugin. The file name under which the program is called picks one.
 pub const PLUGINS: &[&dyn Plugin] = &[
@@ -69,7 +69,7 @@ pub const FINGERPRINT: &str = env!("PODWIRE_FINGERPRINT");
 
 #[cfg(test)]
 mod tests {
-    use cni_plugin::{dispatch, Command, Registry, Request, Source};
+    use podwire_cni_plugin::{dispatch, Command, Registry, Request, Source};
     use serde_json::json;
 
     use super::PLUGINS;

@@ -3,11 +3,11 @@
 //! Every new namespace has a loopback device, down. Bringing it up is all there is to do: the kernel then
 //! gives it 127.0.0.1/8 and, where IPv6 is on, ::1/128, and the routes to them.
 
-use cni::{Attachment, Interface, Ip};
-use cni_plugin::{Context, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
-use kernel::rt::{address, link};
-use kernel::{Host, Link, Undo};
+use podwire_cni_plugin::{Context, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Interface, Ip};
+use podwire_kernel::rt::{address, link};
+use podwire_kernel::{Host, Link, Undo};
 
 use crate::inspection;
 
@@ -96,7 +96,9 @@ fn addresses(pod: &mut Host, lo: &Link) -> Result<Vec<IpNet>> {
     let all = address::list(&mut pod.route, lo.index)?;
     if let Some(foreign) = all.iter().find(|address| !address.ip.is_loopback()) {
         let text = format!("loopback interface found with non-loopback address {:?}", foreign.ip.to_string());
-        return Err(cni::Error::internal(text).with_details("remove that address from lo in the pod").into());
+        return Err(podwire_cni_spec::Error::internal(text)
+            .with_details("remove that address from lo in the pod")
+            .into());
     }
     let of_family = |v4: bool| all.iter().find(|address| address.ip.is_ipv4() == v4);
     let first = [of_family(true), of_family(false)].into_iter().flatten();

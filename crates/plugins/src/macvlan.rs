@@ -3,10 +3,10 @@
 //! The node itself cannot talk to such a pod, nor the pod to the node: what leaves a child goes to the wire or to its
 //! siblings, never to its master.
 
-use cni::Dns;
-use cni_plugin::{Request, Result};
-use kernel::child::Driver;
-use kernel::macvlan::{self, Mode};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::Dns;
+use podwire_kernel::child::Driver;
+use podwire_kernel::macvlan::{self, Mode};
 use serde::Deserialize;
 
 use crate::cable;
@@ -54,7 +54,9 @@ fn mode(name: &str) -> Result<Mode> {
     }
     let unknown = || {
         let text = format!("mode: unknown macvlan mode: {name:?}");
-        cni::Error::invalid_config(text).with_details("choose bridge, private, vepa or passthru").into()
+        podwire_cni_spec::Error::invalid_config(text)
+            .with_details("choose bridge, private, vepa or passthru")
+            .into()
     };
     Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(unknown)
 }

@@ -3,10 +3,10 @@
 //! The rules stand once; a pod adds an element to a map. What the Go plugins made for a pod, chains and all, is
 //! removed with it.
 
-use cni_plugin::{Context, Finding, Request, Result};
 use ipnet::IpNet;
-use kernel::firewall::{legacy, masquerade};
-use kernel::Host;
+use podwire_cni_plugin::{Context, Finding, Request, Result};
+use podwire_kernel::firewall::{legacy, masquerade};
+use podwire_kernel::Host;
 
 use crate::inspection;
 use crate::lease::{addresses_of, hosts};
@@ -17,7 +17,7 @@ pub fn check_backend(backend: &Option<String>) -> Result<()> {
         None | Some("" | "iptables" | "nftables") => Ok(()),
         Some(other) => {
             let text = format!("ipMasqBackend: unknown backend {other:?}, choose nftables or iptables");
-            Err(cni::Error::invalid_config(text).into())
+            Err(podwire_cni_spec::Error::invalid_config(text).into())
         }
     }
 }

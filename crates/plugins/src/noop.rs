@@ -11,8 +11,8 @@ use std::path::Path;
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
-use cni::{code, json, Args, Attachment, Version};
-use cni_plugin::{Command, Finding, Plugin, Request, Result, Verbatim};
+use podwire_cni_plugin::{Command, Finding, Plugin, Request, Result, Verbatim};
+use podwire_cni_spec::{code, json, Args, Attachment, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
@@ -51,7 +51,7 @@ impl Plugin for Noop {
     }
 
     fn version_info(&self, args: &str) -> Value {
-        let usual = || cni::version::VersionInfo::new(Version::ALL).to_json();
+        let usual = || podwire_cni_spec::version::VersionInfo::new(Version::ALL).to_json();
         let args = Args::parse(args).unwrap_or_default();
         let script = args.get("DEBUG").and_then(|path| Script::read(Path::new(path)).ok());
         match script.and_then(|script| script.report_version_support) {
@@ -98,7 +98,7 @@ fn spoken(req: &Request<'_>) -> Result<Verbatim> {
         0 => Ok(said),
         status => {
             let text = format!("netplugin failed: {:?}: exit status {status}", said.stdout);
-            Err(cni::Error::internal(text).into())
+            Err(podwire_cni_spec::Error::internal(text).into())
         }
     }
 }
@@ -124,8 +124,9 @@ fn play(req: &Request<'_>) -> Result<Verbatim> {
 
 impl Script {
     fn read(path: &Path) -> Result<Script> {
-        let failed =
-            |error: String| cni::Error::new(code::IO, format!("debugFile: {}: {error}", path.display()));
+        let failed = |error: String| {
+            podwire_cni_spec::Error::new(code::IO, format!("debugFile: {}: {error}", path.display()))
+        };
         let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
         let read = json::parse(&bytes).and_then(|value| json::decode(&value));
         Ok(read.map_err(|error| failed(error.msg))?)
@@ -136,7 +137,7 @@ impl Script {
         let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
         let written = opened.and_then(|mut file| file.write_all(&serde_json::to_vec(self)?));
         Ok(written.map_err(|error| {
-            cni::Error::new(code::IO, format!("debugFile: write {}: {error}", path.display()))
+            podwire_cni_spec::Error::new(code::IO, format!("debugFile: write {}: {error}", path.display()))
         })?)
     }
 
@@ -144,14 +145,15 @@ impl Script {
         if let Some(versions) = self.report_version_support.filter(|versions| !versions.is_empty()) {
             if !versions.iter().any(|version| version == req.version.as_str()) {
                 let details = format!("config is {:?}, plugin supports {versions:?}", req.version.as_str());
-                let error = cni::Error::new(code::INCOMPATIBLE_VERSION, "incompatible CNI versions");
+                let error =
+                    podwire_cni_spec::Error::new(code::INCOMPATIBLE_VERSION, "incompatible CNI versions");
                 return Err(error.with_details(details).into());
             }
         }
         if !self.report_error.is_empty() {
             eprint!("{}", self.report_stderr);
             let code = if self.report_error_code == 0 { code::INTERNAL } else { self.report_error_code };
-            return Err(cni::Error::new(code, self.report_error).into());
+            return Err(podwire_cni_spec::Error::new(code, self.report_error).into());
         }
         let stdout = match self.report_result.as_str() {
             "PASSTHROUGH" => result(req, |_| {})?,
@@ -203,5 +205,6 @@ fn append(path: &str, entry: Value) -> Result<()> {
         file.set_len(0)?;
         file.write_all(&serde_json::to_vec(&calls)?)
     };
-    Ok(work().map_err(|error| cni::Error::new(code::IO, format!("commandLog: {path}: {error}")))?)
+    Ok(work()
+        .map_err(|error| podwire_cni_spec::Error::new(code::IO, format!("commandLog: {path}: {error}")))?)
 }

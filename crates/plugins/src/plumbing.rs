@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use cni::{Attachment, Route};
-use cni_plugin::{Context, Result};
-use kernel::rt::{self, address, link, link::attribute, route};
-use kernel::{sysctl, Host, Link, Mac};
-use netlink::{Batch, Message};
+use podwire_cni_plugin::{Context, Result};
+use podwire_cni_spec::{Attachment, Route};
+use podwire_kernel::rt::{self, address, link, link::attribute, route};
+use podwire_kernel::{sysctl, Host, Link, Mac};
+use podwire_netlink::{Batch, Message};
 
 const ARP_NOTIFY: u16 = 22; // IPV4_DEVCONF_ARP_NOTIFY, linux/ip.h
 const GROUP_IPV6_ADDRESS: u32 = 9; // RTNLGRP_IPV6_IFADDR, linux/rtnetlink.h
@@ -75,7 +75,7 @@ fn libc_inet() -> u16 {
 }
 
 /// IPv6 may be off for new interfaces; and addresses should survive the link going down.
-pub(crate) fn allow_ipv6(name: &str, detect_duplicates: bool) -> kernel::Result<()> {
+pub(crate) fn allow_ipv6(name: &str, detect_duplicates: bool) -> podwire_kernel::Result<()> {
     for interface in ["lo", name] {
         sysctl::ensure_if_there(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
     }
@@ -112,7 +112,7 @@ pub(crate) fn wire_route(wanted: &Route, link: &Link, result: &Attachment) -> ro
 /// Waits until no IPv6 address that `link` was given is tentative; its link-local one may take its time. The kernel
 /// tells when one has changed. On a wire without carrier there is nobody to ask, and the kernel asks when it is plugged in.
 fn settle(pod: &mut Host, link: &Link) -> Result<()> {
-    let mut notices = pod.run(netlink::Socket::route)??;
+    let mut notices = pod.run(podwire_netlink::Socket::route)??;
     notices.subscribe(GROUP_IPV6_ADDRESS)?;
     let end = Instant::now() + DAD_PATIENCE;
     loop {
@@ -120,7 +120,7 @@ fn settle(pod: &mut Host, link: &Link) -> Result<()> {
         if let Some(taken) = all.iter().find(|address| address.is_duplicate()) {
             let text =
                 format!("{}: address {} is used by somebody else on this network", link.name, taken.ip);
-            return Err(cni::Error::internal(text).into());
+            return Err(podwire_cni_spec::Error::internal(text).into());
         }
         let is_open = |one: &address::Address| one.is_tentative() && one.scope != route::LINK;
         if !all.iter().any(is_open) || !link::by_index(&mut pod.route, link.index)?.has_carrier() {
@@ -129,7 +129,7 @@ fn settle(pod: &mut Host, link: &Link) -> Result<()> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let text = format!("{}: duplicate address detection did not end", link.name);
-            return Err(cni::Error::internal(text).into());
+            return Err(podwire_cni_spec::Error::internal(text).into());
         }
         notices.notice(left, |_| Some(()))?;
     }

@@ -9,13 +9,13 @@ mod conditions;
 mod config;
 mod waiting;
 
-use cni::Attachment;
-use cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
-use kernel::firewall::hostports::{self, Options, PortMap, Snat};
-use kernel::firewall::legacy;
-use kernel::rt::{link, route};
-use kernel::{detached, sysctl, Host, Link, Owner, Undo};
+use podwire_cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::Attachment;
+use podwire_kernel::firewall::hostports::{self, Options, PortMap, Snat};
+use podwire_kernel::firewall::legacy;
+use podwire_kernel::rt::{link, route};
+use podwire_kernel::{detached, sysctl, Host, Link, Owner, Undo};
 
 use crate::lease::addresses_of;
 use config::Conf;
@@ -184,7 +184,7 @@ fn remove(req: &Request<'_>, node: &mut Host, asked: Vec<Asked>, is_known: bool)
 }
 
 /// Without knowing what was mapped: whatever has this owner.
-fn remove_unknown(owner: &Owner, nft: &mut netlink::Socket) -> Result<()> {
+fn remove_unknown(owner: &Owner, nft: &mut podwire_netlink::Socket) -> Result<()> {
     let mapped = hostports::list(nft)?.into_iter().filter(|(_, comment)| owner.matches(comment));
     let maps: Vec<PortMap> = mapped.map(|(map, _)| map).collect();
     hostports::remove_all(nft, owner)?;

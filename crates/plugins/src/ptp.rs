@@ -6,14 +6,14 @@
 
 mod check;
 
-use cni::{Attachment, Dns, Ip};
-use cni_plugin::policy::{self, Policy};
-use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use ipnet::IpNet;
-use kernel::rt::{address, route, route::Route};
-use kernel::veth::{self, Pair, Veth};
-use kernel::{detached, sysctl, Host, Link, Undo};
-use netlink::Batch;
+use podwire_cni_plugin::policy::{self, Policy};
+use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Dns, Ip};
+use podwire_kernel::rt::{address, route, route::Route};
+use podwire_kernel::veth::{self, Pair, Veth};
+use podwire_kernel::{detached, sysctl, Host, Link, Undo};
+use podwire_netlink::Batch;
 use serde::Deserialize;
 
 use crate::{cable, lease, masquerade, plumbing};
@@ -129,7 +129,9 @@ fn check_lease(lease: &Attachment) -> Result<()> {
         None => Ok(()),
         Some(ip) => {
             let text = format!("ipam: address {} has no gateway, and ptp needs one", ip.address);
-            Err(cni::Error::invalid_config(text).with_details("give the IPAM plugin a gateway").into())
+            Err(podwire_cni_spec::Error::invalid_config(text)
+                .with_details("give the IPAM plugin a gateway")
+                .into())
         }
     }
 }

@@ -13,11 +13,11 @@ pub(crate) mod turn;
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Ip};
-use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
-use kernel::rt::{address, route, rule};
-use kernel::{Host, Link, Undo};
-use netlink::Batch;
+use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Ip};
+use podwire_kernel::rt::{address, route, rule};
+use podwire_kernel::{Host, Link, Undo};
+use podwire_netlink::Batch;
 use serde::Deserialize;
 
 use crate::cable;
@@ -61,7 +61,7 @@ impl Plugin for Sbr {
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let plan = req.config::<Conf>()?.plan()?;
         let missing = "This plugin must be called as chained plugin: prevResult is missing";
-        let result = req.prev.as_ref().ok_or_else(|| cni::Error::invalid_config(missing))?;
+        let result = req.prev.as_ref().ok_or_else(|| podwire_cni_spec::Error::invalid_config(missing))?;
         let sources = sources(result, &req.ifname)?;
         let mut pod = req.pod()?;
         let _turn = Turn::take(&pod)?;
@@ -107,7 +107,10 @@ impl Plugin for Sbr {
         req.config::<Conf>()?.plan()?;
         match rule::is_supported(&mut Host::here()?.route)? {
             true => Ok(()),
-            false => Err(cni::Error::new(cni::code::NOT_AVAILABLE, NO_POLICY_ROUTING).into()),
+            false => {
+                Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, NO_POLICY_ROUTING)
+                    .into())
+            }
         }
     }
 }
@@ -150,7 +153,9 @@ fn sources(result: &Attachment, ifname: &str) -> Result<Vec<Ip>> {
         false => Ok(all),
         true => {
             let text = format!("No IP addresses supplied on interface: {ifname}");
-            Err(cni::Error::invalid_config(text).with_details("sbr needs an ipam plugin before it").into())
+            Err(podwire_cni_spec::Error::invalid_config(text)
+                .with_details("sbr needs an ipam plugin before it")
+                .into())
         }
     }
 }

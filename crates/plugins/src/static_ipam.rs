@@ -12,8 +12,8 @@
 
 use std::net::IpAddr;
 
-use cni::{addr, capability, Attachment, Dns, Error, Ip, Route, Version};
-use cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_spec::{addr, capability, Attachment, Dns, Error, Ip, Route, Version};
 use serde::Deserialize;
 
 /// The plugin.
@@ -194,8 +194,8 @@ fn compare(ip: &Ip, prev: &Attachment, ifname: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use cni::{Args, NetworkName};
-    use cni_plugin::{Command, Registry};
+    use podwire_cni_plugin::{Command, Registry};
+    use podwire_cni_spec::{Args, NetworkName};
     use serde_json::{json, Value};
 
     use super::*;

@@ -7,10 +7,10 @@ mod mac;
 mod master;
 mod sight;
 
-use cni::{Attachment, Dns, Interface, Version};
-use cni_plugin::{delegate, Context, Error, Finding, Plugin, Request, Result};
-use kernel::child::{self, Child, Driver};
-use kernel::{detached, sysctl, veth, Host, Link, Mac, Undo};
+use podwire_cni_plugin::{delegate, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Dns, Interface, Version};
+use podwire_kernel::child::{self, Child, Driver};
+use podwire_kernel::{detached, sysctl, veth, Host, Link, Mac, Undo};
 use serde::Deserialize;
 
 use crate::{lease, plumbing};
@@ -132,7 +132,7 @@ impl Subinterface {
             Some(master) => {
                 let text = format!("mtu: invalid MTU {}, must be [0, master MTU({})]", self.mtu, master.mtu);
                 let hint = format!("raise the MTU of {}, or leave `mtu` out", master.name);
-                Err(cni::Error::invalid_config(text).with_details(hint).into())
+                Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into())
             }
         }
     }
@@ -156,7 +156,7 @@ impl Subinterface {
         let kind = self.driver.kind();
         if !child::is_known(&mut node, kind)? {
             let text = format!("the running kernel has no driver {kind}");
-            let error = cni::Error::new(cni::code::NOT_AVAILABLE, text);
+            let error = podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, text);
             return Err(error.with_details("load the module, or use a kernel that has it").into());
         }
         // A VLAN cannot be up while its master is down; the others wait for it.
@@ -208,7 +208,9 @@ fn remove(req: &Request<'_>, kind: &str) -> Result<()> {
 
 fn taken(kind: &str, ifname: &str) -> Error {
     let text = format!("failed to create {kind}: the pod's interface {ifname} already exists");
-    cni::Error::internal(text).with_details("the container is attached under that name: DEL it first").into()
+    podwire_cni_spec::Error::internal(text)
+        .with_details("the container is attached under that name: DEL it first")
+        .into()
 }
 
 fn interface(req: &Request<'_>, link: &Link) -> Interface {

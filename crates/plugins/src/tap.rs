@@ -1,11 +1,11 @@
 //! tap: a device in the pod whose wire is a file descriptor, for a virtual machine or another program that speaks in
 //! frames. It is made for good: the program opens it when it likes, and it stays when the program ends.
 
-use cni::{capability, Attachment, Dns, Interface, Version};
-use cni_plugin::{delegate, Context, Error, Finding, Plugin, Request, Result};
-use kernel::rt::link::{self, attribute};
-use kernel::tap::{self, Access};
-use kernel::{detached, Host, Link, Mac, Undo};
+use podwire_cni_plugin::{delegate, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{capability, Attachment, Dns, Interface, Version};
+use podwire_kernel::rt::link::{self, attribute};
+use podwire_kernel::tap::{self, Access};
+use podwire_kernel::{detached, Host, Link, Mac, Undo};
 use serde::Deserialize;
 
 use crate::{cable, inspection, lease, plumbing};
@@ -97,7 +97,9 @@ impl Plugin for Tap {
         if let Err(error) = std::fs::File::options().read(true).write(true).open(DOOR) {
             let text = format!("{DOOR} cannot be opened: {error}");
             let hint = "TAP devices need CONFIG_TUN, or the module tun, and that file";
-            return Err(cni::Error::new(cni::code::NOT_AVAILABLE, text).with_details(hint).into());
+            return Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, text)
+                .with_details(hint)
+                .into());
         }
         lease::status(req)
     }
@@ -117,7 +119,9 @@ impl Conf {
         // A device with another context than asked for would be a hole in the wall.
         if !conf.selinux_context.is_empty() && !std::path::Path::new(SELINUX).exists() {
             let text = "selinuxContext: this node has no SELinux";
-            return Err(cni::Error::invalid_config(text).with_details("leave the key out").into());
+            return Err(podwire_cni_spec::Error::invalid_config(text)
+                .with_details("leave the key out")
+                .into());
         }
         Ok(conf)
     }
@@ -156,7 +160,7 @@ impl Conf {
                 let text = format!("bridge: the pod has no bridge {:?}", self.bridge);
                 let hint =
                     "the bridge is looked for in the pod: make it before, by a plugin ahead of this one";
-                Err(cni::Error::invalid_config(text).with_details(hint).into())
+                Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into())
             }
         }
     }
@@ -168,7 +172,7 @@ impl Conf {
                 req.ifname, other.kind
             );
             let hint = "the container is attached under that name: DEL it first";
-            return Err(cni::Error::internal(text).with_details(hint).into());
+            return Err(podwire_cni_spec::Error::internal(text).with_details(hint).into());
         }
         let bridge = self.find_bridge(pod)?.map(|bridge| bridge.index);
         let (owner, access) = (req.owner(), self.access());
@@ -238,5 +242,5 @@ fn remove(req: &Request<'_>) -> Result<()> {
 }
 
 fn invalid<T>(text: String) -> Result<T> {
-    Err(cni::Error::invalid_config(text).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).into())
 }

@@ -12,9 +12,9 @@ mod settings;
 
 use std::io::ErrorKind;
 
-use cni::{Attachment, Version};
-use cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
-use kernel::{sysctl, Host, Undo};
+use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, Version};
+use podwire_kernel::{sysctl, Host, Undo};
 
 use allowlist::Allowlist;
 use backup::Backup;
@@ -125,7 +125,7 @@ fn compare_sysctl<'p>(
     let found = match pod.run(|| sysctl::read(&key))? {
         Ok(found) => found,
         // Some knobs can only be written: nobody can tell.
-        Err(kernel::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+        Err(podwire_kernel::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
             return Ok(None);
         }
         Err(error) => {
@@ -164,7 +164,7 @@ fn restore(before: &Backup, pod: &mut Host, ifname: &str) -> Result<()> {
 
 /// Later plugins and the runtime read the hardware address and MTU from the result.
 fn tell(result: &mut Attachment, req: &Request<'_>, settings: &Settings) {
-    let of_name = |one: &&mut cni::Interface| one.name == req.ifname;
+    let of_name = |one: &&mut podwire_cni_spec::Interface| one.name == req.ifname;
     // The node may have an interface of the same name; ours is in a sandbox, if the result says so at all.
     let sandboxed = result.interfaces.iter().any(|one| one.name == req.ifname && !one.sandbox.is_empty());
     for one in result.interfaces.iter_mut().filter(of_name) {

@@ -2,10 +2,10 @@
 //!
 //! A card gives each VLAN to one interface only: the pod has the VLAN for itself.
 
-use cni::Dns;
-use cni_plugin::{Request, Result};
-use kernel::child::Driver;
-use kernel::vlan;
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::Dns;
+use podwire_kernel::child::Driver;
+use podwire_kernel::vlan;
 use serde::Deserialize;
 
 use crate::cable;
@@ -37,12 +37,12 @@ fn read(req: &Request<'_>) -> Result<Subinterface> {
     if conf.master.is_empty() {
         let text =
             "\"master\" field is required. It specifies the host interface name to create the VLAN for.";
-        return Err(cni::Error::invalid_config(text).into());
+        return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
     if !(0..=MAX_VLAN).contains(&conf.vlan_id) {
         let text =
             format!("vlanId: invalid VLAN ID {} (must be between 0 and {MAX_VLAN} inclusive)", conf.vlan_id);
-        return Err(cni::Error::invalid_config(text).into());
+        return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
     cable::check_mtu(conf.mtu)?;
     subinterface::has_ipam(req)?;

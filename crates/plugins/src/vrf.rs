@@ -6,10 +6,10 @@
 
 mod table;
 
-use cni::{Attachment, IfName, Version};
-use cni_plugin::{Context, Finding, Plugin, Request, Result};
-use kernel::rt::{link, route};
-use kernel::{vrf, Belongings, Host, Link, Undo};
+use podwire_cni_plugin::{Context, Finding, Plugin, Request, Result};
+use podwire_cni_spec::{Attachment, IfName, Version};
+use podwire_kernel::rt::{link, route};
+use podwire_kernel::{vrf, Belongings, Host, Link, Undo};
 use serde::Deserialize;
 
 use crate::inspection;
@@ -112,7 +112,7 @@ impl Plugin for Vrf {
         Conf::read(req)?;
         match vrf::is_supported().doing(|| "find out whether the kernel has VRFs".into())? {
             true => Ok(()),
-            false => Err(cni::Error::new(cni::code::NOT_AVAILABLE, NO_VRF).into()),
+            false => Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, NO_VRF).into()),
         }
     }
 }
@@ -143,7 +143,7 @@ impl Conf {
             if self.table != 0 && self.table != table {
                 let text = format!("VRF {name} already exist with different routing table {table}");
                 let hint = format!("the config wants table {}", self.table);
-                return Err(cni::Error::invalid_config(text).with_details(hint).into());
+                return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into());
             }
             if !vrf.is_up() {
                 pod.route.request(link::up(&vrf))?;
@@ -166,7 +166,7 @@ fn join(pod: &mut Host, interface: &Link, vrf: &Link) -> Result<()> {
     if let Some(master) = interface.master {
         let master = link::find_index(&mut pod.route, master)?.map(|link| link.name).unwrap_or_default();
         let text = format!("interface {} has already a master set: {master}", interface.name);
-        return Err(cni::Error::internal(text).into());
+        return Err(podwire_cni_spec::Error::internal(text).into());
     }
     let table = vrf::table(vrf).unwrap_or_default();
     let belongings = Belongings::of(pod, interface.index)?.with_table(route::MAIN, table);
@@ -233,7 +233,7 @@ fn routes<'p>(
 }
 
 fn recorded<'a>(req: &'a Request<'_>) -> Result<&'a Attachment> {
-    let missing = || cni::Error::invalid_config("missing prevResult from earlier plugin").into();
+    let missing = || podwire_cni_spec::Error::invalid_config("missing prevResult from earlier plugin").into();
     req.prev.as_ref().ok_or_else(missing)
 }
 
@@ -242,5 +242,5 @@ fn interface(req: &Request<'_>, pod: &mut Host) -> Result<Link> {
 }
 
 fn invalid<T>(text: String) -> Result<T> {
-    Err(cni::Error::invalid_config(text).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).into())
 }

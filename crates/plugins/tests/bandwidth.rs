@@ -8,8 +8,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use cni_plugin::{Command, Source};
-use plugins::bandwidth::Bandwidth;
+use podwire_cni_plugin::{Command, Source};
+use podwire_plugins::bandwidth::Bandwidth;
 use serde_json::{json, Value};
 use wired_pod::{call, collect_until, go, json, run, with_pod, Pod};
 
@@ -134,7 +134,7 @@ fn packets_really_are_held_back() {
         let (pair, prev) = pod.wire("net", "eth0");
         run(&format!("ip address add 10.1.0.1/24 dev {}", pair.host));
         pod.run("ip address add 10.1.0.5/24 dev eth0");
-        let node = kernel::Netns::current().unwrap();
+        let node = podwire_kernel::Netns::current().unwrap();
         let out = || {
             let connect = || pod.within(|| TcpStream::connect("10.1.0.1:7000").unwrap());
             transfer(600_000, connect, TcpListener::bind("10.1.0.1:7000").unwrap())

@@ -4,8 +4,8 @@
 
 mod wired_pod;
 
-use cni_plugin::{Command, Source};
-use plugins::loopback::Loopback;
+use podwire_cni_plugin::{Command, Source};
+use podwire_plugins::loopback::Loopback;
 use serde_json::{json, Value};
 use wired_pod::{call, go, with_pod, Pod};
 

@@ -4,11 +4,11 @@
 
 mod wired_pod;
 
-use cni_plugin::{Command, Finding, Plugin, Registry, Request};
-use kernel::{Host, Netns};
-use plugins::host_device::HostDevice;
-use plugins::tap::Tap;
-use plugins::vrf::Vrf;
+use podwire_cni_plugin::{Command, Finding, Plugin, Registry, Request};
+use podwire_kernel::{Host, Netns};
+use podwire_plugins::host_device::HostDevice;
+use podwire_plugins::tap::Tap;
+use podwire_plugins::vrf::Vrf;
 use serde_json::{json, Value};
 use wired_pod::{run, with_pod, Pod};
 
@@ -75,7 +75,7 @@ fn a_lent_device_is_mended() {
         // Somebody took it back to the node.
         let mut inside = Host::within(Netns::open(&pod.netns).unwrap()).unwrap();
         let device = inside.get_link("eth0").unwrap();
-        kernel::custody::hand_over(&mut inside, &device, &home, ("lent0", "")).unwrap();
+        podwire_kernel::custody::hand_over(&mut inside, &device, &home, ("lent0", "")).unwrap();
         let found = findings(pod, &HostDevice, &config);
         assert!(found[0].to_string().contains("the device lent0 is on the node"), "{found:?}");
         found.into_iter().for_each(|finding| finding.mend().unwrap());
@@ -121,7 +121,7 @@ fn a_tap_device_is_mended() {
 fn a_vrf_is_mended() {
     with_pod(|pod| {
         // Kernels without VRFs are left out; the suite `devices` says so.
-        if !kernel::vrf::is_supported().unwrap() {
+        if !podwire_kernel::vrf::is_supported().unwrap() {
             assert!(
                 std::env::var_os("PODWIRE_REQUIRE_DRIVERS").is_none(),
                 "this kernel was said to have VRFs"

@@ -6,8 +6,8 @@ mod wired_pod;
 
 use std::fs;
 
-use cni_plugin::{Command, Source};
-use plugins::sbr::Sbr;
+use podwire_cni_plugin::{Command, Source};
+use podwire_plugins::sbr::Sbr;
 use serde_json::{json, Value};
 use wired_pod::{call, go, with_pod, Pod};
 
@@ -281,7 +281,7 @@ fn a_vanished_pod_is_no_error_and_nothing_appears_in_its_place() {
 fn interfaces_that_come_at_once_choose_different_tables() {
     with_pod(|pod| {
         let configs: Vec<Value> = (0..6).map(|n| config(&attach(pod, &format!("eth{n}"), n + 1))).collect();
-        let node = kernel::Netns::current().unwrap();
+        let node = podwire_kernel::Netns::current().unwrap();
         std::thread::scope(|scope| {
             for (n, config) in configs.iter().enumerate() {
                 let (node, ifname) = (&node, format!("eth{n}"));

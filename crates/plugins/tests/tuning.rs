@@ -8,8 +8,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use cni_plugin::{Command, Source};
-use plugins::tuning::Tuning;
+use podwire_cni_plugin::{Command, Source};
+use podwire_plugins::tuning::Tuning;
 use serde_json::{json, Value};
 use wired_pod::{call, collect_until, go, with_pod, Pod};
 

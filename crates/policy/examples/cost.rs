@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use policy::{Compiler, Snapshot};
+use podwire_policy::{Compiler, Snapshot};
 use serde_json::json;
 
 fn main() {

@@ -1,6 +1,6 @@
 //! Policies with mistakes in them: what is enforced all the same, and what the user hears.
 
-use policy::{compile, oracle, Compiler, Kind, Packet, Protocol, Snapshot, Verdict};
+use podwire_policy::{compile, oracle, Compiler, Kind, Packet, Protocol, Snapshot, Verdict};
 use serde_json::{json, Value};
 
 /// Two pods, `x/a` (10.0.0.1) and `x/b` (10.0.0.2), and a policy.

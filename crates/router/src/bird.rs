@@ -20,8 +20,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use ipam::blocks::Atlas;
-use netlink::sys;
+use podwire_block_ipam::Atlas;
+use podwire_netlink::sys;
 use tracing::info;
 
 use crate::plan::Place;

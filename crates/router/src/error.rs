@@ -10,10 +10,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The kernel's side.
     #[error(transparent)]
-    Fabric(#[from] fabric::Error),
+    Fabric(#[from] podwire_overlay::Error),
     /// The store's side.
     #[error(transparent)]
-    Blocks(#[from] ipam::blocks::Error),
+    Blocks(#[from] podwire_block_ipam::Error),
     /// A file or something like it.
     #[error("{doing} {path}: {source}")]
     File {
@@ -41,8 +41,8 @@ impl Error {
     }
 }
 
-impl From<kernel::Error> for Error {
-    fn from(error: kernel::Error) -> Error {
+impl From<podwire_kernel::Error> for Error {
+    fn from(error: podwire_kernel::Error) -> Error {
         Error::Fabric(error.into())
     }
 }

@@ -1,7 +1,7 @@
 //! The roads of a node whose pods are routed.
 //!
-//! The store says which node has which block of addresses ([`ipam::blocks::Atlas`]). From that follow the routes and tunnels of
-//! this node ([`fabric::Blocks`]), and what BGP tells the routers outside.
+//! The store says which node has which block of addresses ([`podwire_block_ipam::Atlas`]). From that follow the routes and tunnels of
+//! this node ([`podwire_overlay::Blocks`]), and what BGP tells the routers outside.
 //!
 //! ```text
 //!            news                    plan                        routes, tunnels, nat-outgoing
@@ -32,8 +32,8 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use fabric::Preference;
-use ipam::store::{Store, StoreError};
+use podwire_block_ipam::store::{Store, StoreError};
+use podwire_overlay::Preference;
 
 pub use bird::Bird;
 pub use error::{Error, Result};
@@ -82,7 +82,7 @@ pub fn start(settings: Settings, opener: Opener, is_member: IsMember) -> Result<
 
 /// A pipe: who writes into it wakes who reads.
 fn bell() -> Result<(std::fs::File, std::fs::File)> {
-    let (hear, ring) = netlink::sys::pipe().map_err(Error::file("make", "a pipe"))?;
+    let (hear, ring) = podwire_netlink::sys::pipe().map_err(Error::file("make", "a pipe"))?;
     Ok((ring.into(), hear.into()))
 }
 

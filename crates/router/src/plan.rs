@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use fabric::{Around, Blocks, Cluster, Fabric, Own, OwnSide, Stretch, Uplink};
-use ipam::blocks::{Atlas, Encapsulation, Family, Node, Pool, Tunnel, Use};
 use ipnet::IpNet;
-use kernel::Mac;
+use podwire_block_ipam::{Atlas, Encapsulation, IpFamily, Node, Pool, Tunnel, Use};
+use podwire_kernel::Mac;
+use podwire_overlay::{Around, Blocks, Cluster, Fabric, Own, OwnSide, Stretch, Uplink};
 
 use crate::registrar::{Ground, Wish};
 
@@ -40,7 +40,7 @@ pub(crate) struct Planner<'a> {
 }
 
 /// The families that pools have.
-pub(crate) fn families(atlas: &Atlas) -> BTreeSet<Family> {
+pub(crate) fn families(atlas: &Atlas) -> BTreeSet<IpFamily> {
     roads(atlas).map(Pool::family).collect()
 }
 
@@ -68,7 +68,7 @@ impl Planner<'_> {
         };
         for (to, node) in atlas.territory() {
             if node == self.node {
-                let uplink = self.uplink(Family::of(to.addr())).cloned();
+                let uplink = self.uplink(IpFamily::of(to.addr())).cloned();
                 plan.cluster.own.sides.extend(uplink.map(|uplink| OwnSide { pods: to, uplink }));
                 continue;
             }
@@ -93,8 +93,8 @@ impl Planner<'_> {
         }
     }
 
-    fn uplink(&self, family: Family) -> Option<&Uplink> {
-        self.places.iter().map(|(uplink, _)| uplink).find(|uplink| Family::of(uplink.address) == family)
+    fn uplink(&self, family: IpFamily) -> Option<&Uplink> {
+        self.places.iter().map(|(uplink, _)| uplink).find(|uplink| IpFamily::of(uplink.address) == family)
     }
 
     fn wish(&self, atlas: &Atlas) -> Wish {
@@ -128,7 +128,7 @@ impl Planner<'_> {
 
     /// How addresses of another node are reached.
     fn stretch(&self, atlas: &Atlas, to: IpNet, name: &str) -> Result<Stretch, String> {
-        let family = Family::of(to.addr());
+        let family = IpFamily::of(to.addr());
         let pool = atlas.pool_of(&to).ok_or("it is in no pool")?;
         let node = atlas.nodes.get(name).ok_or("the store has no object of this node")?;
         let address = node.address(family).map(|net| net.addr());
@@ -148,24 +148,24 @@ impl Planner<'_> {
     }
 }
 
-fn tunnel_of(kind: Encapsulation, family: Family) -> Option<Tunnel> {
+fn tunnel_of(kind: Encapsulation, family: IpFamily) -> Option<Tunnel> {
     match (kind, family) {
         (Encapsulation::Vxlan, family) => Some(Tunnel::Vxlan(family)),
-        (Encapsulation::Ipip, Family::V4) => Some(Tunnel::Ipip),
-        (Encapsulation::Ipip, Family::V6) => None,
+        (Encapsulation::Ipip, IpFamily::V4) => Some(Tunnel::Ipip),
+        (Encapsulation::Ipip, IpFamily::V6) => None,
     }
 }
 
 /// The end of a node's VXLAN tunnel.
-fn vtep(node: &Node, family: Family) -> Option<(IpAddr, Mac)> {
+fn vtep(node: &Node, family: IpFamily) -> Option<(IpAddr, Mac)> {
     let ip = node.tunnel(Tunnel::Vxlan(family))?;
     let chosen = node.mac(family).and_then(|text| text.parse::<Mac>().ok()).filter(Mac::is_usable);
-    Some((ip, chosen.unwrap_or_else(|| fabric::vtep_mac(node.name(), family == Family::V4))))
+    Some((ip, chosen.unwrap_or_else(|| podwire_overlay::vtep_mac(node.name(), family == IpFamily::V4))))
 }
 
 /// Whether the store knows it: the node's own object, and the blocks, which say whose an address really is.
 fn is_fulfilled(wish: &Wish, node: &Node, atlas: &Atlas) -> bool {
-    let is_told = |address: &IpNet| node.address(Family::of(address.addr())) == Some(*address);
+    let is_told = |address: &IpNet| node.address(IpFamily::of(address.addr())) == Some(*address);
     let is_right = |(tunnel, ground): (&Tunnel, &Ground)| match node.tunnel(*tunnel) {
         None => ground.gives.is_empty(),
         Some(end) => ground.keeps(end) && atlas.is_end(&tunnel.handle(node.name()), end),
@@ -176,9 +176,9 @@ fn is_fulfilled(wish: &Wish, node: &Node, atlas: &Atlas) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ipam::blocks::{Allocator, Owner, Request, Rules};
-    use ipam::moment::Moment;
-    use ipam::store::{Memory, Store};
+    use podwire_block_ipam::moment::Moment;
+    use podwire_block_ipam::store::{Memory, Store};
+    use podwire_block_ipam::{Allocator, Owner, Request, Rules};
 
     use super::*;
 
@@ -206,12 +206,12 @@ mod tests {
         }
         Node::change(&store, "node2", |node| {
             node.set_address("192.168.0.2/24".parse().unwrap());
-            node.set_tunnel(Tunnel::Vxlan(Family::V4), "10.1.9.9".parse().ok());
+            node.set_tunnel(Tunnel::Vxlan(IpFamily::V4), "10.1.9.9".parse().ok());
         })
         .unwrap();
         let mut atlas = Atlas::default();
         let entries = Atlas::prefixes(true).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
-        atlas.learn(entries.map(ipam::store::Change::Put).collect());
+        atlas.learn(entries.map(podwire_block_ipam::store::Change::Put).collect());
         atlas
     }
 
@@ -234,7 +234,7 @@ mod tests {
             .iter()
             .map(|one| (one.to.to_string(), (one.around.clone(), one.cross_subnet)))
             .collect();
-        let mac = fabric::vtep_mac("node2", true);
+        let mac = podwire_overlay::vtep_mac("node2", true);
         assert_eq!(kinds["10.1.0.64/26"], (Around::Vxlan("10.1.9.9".parse().unwrap(), mac), true));
         assert_eq!(kinds["10.2.0.64/26"], (Around::Ipip, false));
         assert_eq!(kinds["10.3.0.64/26"], (Around::Nothing, false));
@@ -251,7 +251,7 @@ mod tests {
         assert!(!plan.is_known && plan.blocks.vxlan.is_empty());
         assert_eq!(plan.mtu, 1450, "pods that come before the tunnel has its end must fit into it");
         assert_eq!(plan.wish.addresses, ["192.168.0.1/24".parse().unwrap()]);
-        assert_eq!(plan.wish.tunnels[&Tunnel::Vxlan(Family::V4)].gives, ["vxlan"]);
+        assert_eq!(plan.wish.tunnels[&Tunnel::Vxlan(IpFamily::V4)].gives, ["vxlan"]);
         assert!(!plan.wish.tunnels[&Tunnel::Ipip].is_there());
     }
 
@@ -266,12 +266,12 @@ mod tests {
         let end = allocator.assign(&rules, &request).unwrap().addresses[0].addr();
         Node::change(&store, "node1", |node| {
             node.set_address("192.168.0.1/24".parse().unwrap());
-            node.set_tunnel(Tunnel::Vxlan(Family::V4), Some(end));
+            node.set_tunnel(Tunnel::Vxlan(IpFamily::V4), Some(end));
         })
         .unwrap();
         let mut atlas = Atlas::default();
         let entries = Atlas::prefixes(false).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
-        atlas.learn(entries.map(ipam::store::Change::Put).collect());
+        atlas.learn(entries.map(podwire_block_ipam::store::Change::Put).collect());
         atlas
     }
 
@@ -305,12 +305,12 @@ mod tests {
         assert!(!planned(&moved, false).is_known);
         // No wire: nothing is asked for, and nothing given back.
         let planner = Planner { node: "node1", is_member: false, mtu: None, has_bgp: false, places: &[] };
-        assert!(!planner.plan(&good).wish.tunnels.contains_key(&Tunnel::Vxlan(Family::V4)));
+        assert!(!planner.plan(&good).wish.tunnels.contains_key(&Tunnel::Vxlan(IpFamily::V4)));
         // No pool: the end is given back, wire or not.
         let mut none = good;
         none.pools.clear();
         let plan = planner.plan(&none);
-        assert!(!plan.is_known && !plan.wish.tunnels[&Tunnel::Vxlan(Family::V4)].is_there());
+        assert!(!plan.is_known && !plan.wish.tunnels[&Tunnel::Vxlan(IpFamily::V4)].is_there());
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipam::blocks::{Allocator, Error as Blocks, Node, Owner, Release, Request, Rules, Tunnel, Use};
-use ipam::moment::Moment;
-use ipam::store::Store;
 use ipnet::IpNet;
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Error as Blocks, Node, Owner, Release, Request, Rules, Tunnel, Use};
 use tracing::info;
 
 use crate::{thread, Board, Opener, Patience, Result};
@@ -170,8 +170,8 @@ impl Office<'_> {
 
 #[cfg(test)]
 mod tests {
-    use ipam::blocks::{Encapsulation, Family, Pool};
-    use ipam::store::Memory;
+    use podwire_block_ipam::store::Memory;
+    use podwire_block_ipam::{Encapsulation, IpFamily, Pool};
 
     use super::*;
 
@@ -194,7 +194,7 @@ mod tests {
         let rules = Rules::load(&store).unwrap();
         let other = Request { pools: vec!["full".into()], ..Request::new(Owner::host("node2"), "x") };
         allocator.assign(&rules, &other).unwrap();
-        let vxlan = Tunnel::Vxlan(Family::V4);
+        let vxlan = Tunnel::Vxlan(IpFamily::V4);
         let wish =
             |pools: &[&str]| Wish { tunnels: [(vxlan, ground(&store, pools))].into(), ..Wish::default() };
         fulfil(&store, "node1", &wish(&["one"])).unwrap();
@@ -215,7 +215,7 @@ mod tests {
         };
         pool("one", "10.1.0.0/26");
         pool("two", "10.2.0.0/26");
-        let vxlan = Tunnel::Vxlan(Family::V4);
+        let vxlan = Tunnel::Vxlan(IpFamily::V4);
         let wish = |pools: &[&str]| Wish {
             is_member: true,
             addresses: vec!["192.168.0.1/24".parse().unwrap()],
@@ -225,7 +225,7 @@ mod tests {
             fulfil(&store, "node1", &wish).unwrap();
             let entry = store.get(&Node::key("node1")).unwrap().unwrap();
             let node = Node::parse(&entry.key, &entry.value).unwrap();
-            assert_eq!(node.address(Family::V4), "192.168.0.1/24".parse().ok());
+            assert_eq!(node.address(IpFamily::V4), "192.168.0.1/24".parse().ok());
             assert_eq!(node.in_kubernetes(), Some("node1"));
             node.tunnel(vxlan).map(|ip| ip.to_string())
         };
@@ -254,13 +254,13 @@ mod tests {
         let wish = Wish {
             is_member: false,
             addresses: vec!["192.168.0.1/24".parse().unwrap()],
-            tunnels: [(Tunnel::Vxlan(Family::V4), ground(&store, &["one"]))].into(),
+            tunnels: [(Tunnel::Vxlan(IpFamily::V4), ground(&store, &["one"]))].into(),
         };
         let error = fulfil(&store, "node1", &wish).unwrap_err();
         assert!(error.to_string().contains("No Free Blocks"), "{error}");
         let entry = store.get(&Node::key("node1")).unwrap().unwrap();
         let node = Node::parse(&entry.key, &entry.value).unwrap();
-        assert_eq!(node.address(Family::V4), "192.168.0.1/24".parse().ok());
+        assert_eq!(node.address(IpFamily::V4), "192.168.0.1/24".parse().ok());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::mpsc::Sender;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipam::blocks::Atlas;
-use ipam::store::StoreError;
+use podwire_block_ipam::store::StoreError;
+use podwire_block_ipam::Atlas;
 
 use crate::{thread, Board, Opener, Patience, Result};
 

@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use fabric::{Blocks, Firewall, News, Uplink, Watch};
-use ipam::blocks::{Atlas, Family};
-use kernel::{sysctl, Host};
-use netlink::rt::address;
+use podwire_block_ipam::{Atlas, IpFamily};
+use podwire_kernel::{sysctl, Host};
+use podwire_netlink::rt::address;
+use podwire_overlay::{Blocks, Firewall, News, Uplink, Watch};
 use tracing::{debug, info, warn};
 
 use crate::bird::Sketch;
@@ -123,7 +123,7 @@ impl Works {
         let places = self.places(atlas)?;
         self.listen(&places)?;
         let families = families(atlas);
-        sysctl::forward(families.contains(&Family::V4), families.contains(&Family::V6))?;
+        sysctl::forward(families.contains(&IpFamily::V4), families.contains(&IpFamily::V6))?;
         let Settings { node, mtu, bird, .. } = &self.settings;
         let is_member = (self.is_member)();
         // Kubernetes has this node no longer: it asks for nothing more. A wish would bring back what somebody is just taking away.
@@ -132,7 +132,7 @@ impl Works {
         let planner = Planner { node, is_member, mtu: *mtu, has_bgp: bird.is_some(), places: &places };
         let plan = planner.plan(atlas);
         let firewall = Firewall { blackhole: true, ..Firewall::default() };
-        let report = fabric::apply(&mut self.host, &plan.blocks, &plan.cluster, &firewall)?;
+        let report = podwire_overlay::apply(&mut self.host, &plan.blocks, &plan.cluster, &firewall)?;
         for change in &report.changed {
             info!(change, "roads");
         }
@@ -154,9 +154,9 @@ impl Works {
         let mut places = Vec::new();
         let mut missing = Vec::new();
         for family in families(atlas) {
-            match self.settings.preference.choose(&mut self.host, family == Family::V4) {
+            match self.settings.preference.choose(&mut self.host, family == IpFamily::V4) {
                 Ok(uplink) => {
-                    let all = address::list(&mut self.host.route, 0).map_err(fabric::Error::from)?;
+                    let all = address::list(&mut self.host.route, 0).map_err(podwire_overlay::Error::from)?;
                     let same = all.iter().find(|one| one.ip == uplink.address);
                     let length = same.map_or(family.bits(), |one| one.prefix);
                     places.push((uplink, length));

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use cni::{Args, Attachment, Dns, NetworkList};
-use cni_runtime::{Catalogue, Identity, Runtime};
+use podwire_cni_runtime::{Catalogue, Identity, Runtime};
+use podwire_cni_spec::{Args, Attachment, Dns, NetworkList};
 use serde_json::{json, Map, Value};
 
 use crate::checkpoint::{Checkpoint, Plan};
@@ -31,19 +31,19 @@ pub(crate) fn plan(spec: &Spec, networks: &Catalogue<'_>) -> Result<Vec<(Plan, N
     let mut plans = vec![(FIRST.to_owned(), first)];
     for (number, wanted) in spec.networks.iter().filter(|wanted| !is_first(&wanted.ifname)).enumerate() {
         let ifname = wanted.ifname.clone().unwrap_or_else(|| format!("net{}", number + 1));
-        cni::IfName::parse(&ifname)?;
+        podwire_cni_spec::IfName::parse(&ifname)?;
         plans.push((ifname, networks.find(&wanted.network)?));
     }
     let mut names = BTreeSet::from(["lo"]);
     if let Some((twice, _)) = plans.iter().find(|(ifname, _)| !names.insert(ifname)) {
         let text = format!("interface {twice:?} is asked for twice");
-        return Err(cni::Error::env(text)
+        return Err(podwire_cni_spec::Error::env(text)
             .with_details("give each network another: --network NAME=IFNAME")
             .into());
     }
     if spec.networks.iter().filter(|wanted| is_first(&wanted.ifname)).count() > 1 {
         let text = format!("interface {FIRST:?} is asked for twice");
-        return Err(cni::Error::env(text)
+        return Err(podwire_cni_spec::Error::env(text)
             .with_details("give each network another: --network NAME=IFNAME")
             .into());
     }
@@ -84,7 +84,7 @@ fn capabilities(spec: &Spec, first: bool, list: &NetworkList) -> Result<Map<Stri
     Ok(told)
 }
 
-fn nobody_does(capability: &str, list: &NetworkList) -> cni::Error {
+fn nobody_does(capability: &str, list: &NetworkList) -> podwire_cni_spec::Error {
     let (what, plugin) = match capability {
         PORTS => ("publishes no ports", "portmap"),
         _ => ("limits no bandwidth", "bandwidth"),
@@ -92,7 +92,7 @@ fn nobody_does(capability: &str, list: &NetworkList) -> cni::Error {
     let text =
         format!("network {:?} {what}: none of its plugins has the capability {capability}", &*list.name);
     let example = json!({ "type": plugin, "capabilities": { capability: true } });
-    cni::Error::invalid_config(text).with_details(format!("add {example} to its plugins"))
+    podwire_cni_spec::Error::invalid_config(text).with_details(format!("add {example} to its plugins"))
 }
 
 /// Attaches the pod to each network in turn.

@@ -25,9 +25,12 @@ const LARGEST: u64 = 1_000_000_000_000_000;
 
 impl Bandwidth {
     /// What the annotations say where this says nothing.
-    pub fn or_annotated(self, annotations: &BTreeMap<String, String>) -> Result<Bandwidth, cni::Error> {
+    pub fn or_annotated(
+        self,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<Bandwidth, podwire_cni_spec::Error> {
         let read = |key: &str| {
-            let explain = |why| cni::Error::env(format!("annotation {key}: {why}"));
+            let explain = |why| podwire_cni_spec::Error::env(format!("annotation {key}: {why}"));
             annotations.get(key).map(|text| rate(text).map_err(explain)).transpose()
         };
         let (ingress, egress) = (read(INGRESS)?, read(EGRESS)?);

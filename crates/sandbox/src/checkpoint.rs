@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use netlink::sys;
+use podwire_netlink::sys;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Map, Value};
 

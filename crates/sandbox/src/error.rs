@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cni::code;
+use podwire_cni_spec::code;
 
 use crate::PodName;
 
@@ -15,13 +15,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// What was asked for makes no sense.
     #[error(transparent)]
-    Input(#[from] cni::Error),
+    Input(#[from] podwire_cni_spec::Error),
     /// A network could not be found, or a plugin failed.
     #[error(transparent)]
-    Network(#[from] cni_runtime::Error),
+    Network(#[from] podwire_cni_runtime::Error),
     /// The kernel refused something.
     #[error(transparent)]
-    Kernel(#[from] kernel::Error),
+    Kernel(#[from] podwire_kernel::Error),
     /// A pod of this name is there.
     #[error("pod {name} exists already: it is {state}")]
     Exists {
@@ -104,8 +104,9 @@ impl Error {
     }
 
     /// As the spec's error object: code, what happened, and in its details what to do next.
-    pub fn to_cni(&self) -> cni::Error {
-        let own = |code: u32, hint: &str| cni::Error::new(code, self.to_string()).with_details(hint);
+    pub fn to_cni(&self) -> podwire_cni_spec::Error {
+        let own =
+            |code: u32, hint: &str| podwire_cni_spec::Error::new(code, self.to_string()).with_details(hint);
         match self {
             Error::Input(error) => error.clone(),
             Error::Network(error) => error.to_cni(),
@@ -128,7 +129,7 @@ impl Error {
             Error::Checkpoint { .. } => own(code::DECODE, "`podwire pod rm --force` forgets the pod"),
             Error::Undo { source, .. } => {
                 let hint = "`podwire pod rm` of the pod takes back the rest when the cause is mended";
-                cni::Error::new(source.to_cni().code, self.to_string()).with_details(hint)
+                podwire_cni_spec::Error::new(source.to_cni().code, self.to_string()).with_details(hint)
             }
             Error::Several(all) => {
                 let first = all.first().map(Error::to_cni);

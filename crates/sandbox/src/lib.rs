@@ -35,7 +35,7 @@ pub mod sysctl;
 
 use std::path::PathBuf;
 
-use cni_runtime::Runtime;
+use podwire_cni_runtime::Runtime;
 
 pub use bandwidth::Bandwidth;
 pub use error::{Error, Result};
@@ -52,8 +52,8 @@ pub const FOLDER: &str = "/run/podwire/pods";
 /// The pods of this node.
 ///
 /// ```no_run
-/// use cni_runtime::{Catalogue, ConfigFolder, Runtime};
-/// use sandbox::{PodName, Pods, Spec};
+/// use podwire_cni_runtime::{Catalogue, ConfigFolder, Runtime};
+/// use podwire_sandbox::{PodName, Pods, Spec};
 ///
 /// let runtime = Runtime::new(["/opt/cni/bin"]);
 /// let networks = Catalogue::read(ConfigFolder::new("/etc/cni/net.d"), runtime.clone());
@@ -64,7 +64,7 @@ pub const FOLDER: &str = "/run/podwire/pods";
 ///     println!("{:?}", pod.ips());
 /// }
 /// pods.remove(&name, false)?;
-/// # Ok::<(), sandbox::Error>(())
+/// # Ok::<(), podwire_sandbox::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pods<'p> {

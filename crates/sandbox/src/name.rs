@@ -18,8 +18,8 @@ const LONGEST_LABEL: usize = 63;
 
 impl PodName {
     /// Checks a name.
-    pub fn new(namespace: &str, name: &str) -> Result<PodName, cni::Error> {
-        let fail = |text: String, hint: &str| Err(cni::Error::env(text).with_details(hint));
+    pub fn new(namespace: &str, name: &str) -> Result<PodName, podwire_cni_spec::Error> {
+        let fail = |text: String, hint: &str| Err(podwire_cni_spec::Error::env(text).with_details(hint));
         if !is_label(namespace) {
             let hint = "a namespace is made of a-z, 0-9 and -, begins and ends with a letter or digit, and has at most 63";
             return fail(format!("invalid namespace {namespace:?}"), hint);
@@ -36,7 +36,7 @@ impl PodName {
     }
 
     /// Reads `NAME`, in this namespace, or `NAMESPACE/NAME`.
-    pub fn parse(text: &str, namespace: &str) -> Result<PodName, cni::Error> {
+    pub fn parse(text: &str, namespace: &str) -> Result<PodName, podwire_cni_spec::Error> {
         match text.split_once('/') {
             Some((namespace, name)) => PodName::new(namespace, name),
             None => PodName::new(namespace, text),

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use kernel::rt::link;
-use kernel::Host;
-use netlink::sys::{self, Birth};
+use podwire_kernel::rt::link;
+use podwire_kernel::Host;
+use podwire_netlink::sys::{self, Birth};
 
 use crate::{Error, PodName, Process, Result};
 
@@ -205,7 +205,7 @@ fn carry_out(line: &str) -> Result<(), String> {
             other => other.map_err(|error| format!("show {second} as {first}: {error}")),
         },
         "hostname" => sys::set_host_name(first).map_err(|error| format!("set host name {first:?}: {error}")),
-        "knob" => kernel::sysctl::write(first, second).map_err(|error| error.to_string()),
+        "knob" => podwire_kernel::sysctl::write(first, second).map_err(|error| error.to_string()),
         "folder" => std::fs::create_dir_all(first).map_err(|error| format!("make folder {first}: {error}")),
         "memory" => sys::mount_memory(Path::new(first)).map_err(|error| format!("mount {first}: {error}")),
         "mirror" => mirror(Path::new(first), second).map_err(|error| format!("mirror {first}: {error}")),
@@ -232,7 +232,7 @@ fn mirror(folder: &Path, but: &str) -> io::Result<()> {
 }
 
 /// The kernel then gives it 127.0.0.1/8 and ::1/128.
-fn raise_loopback() -> kernel::Result<()> {
+fn raise_loopback() -> podwire_kernel::Result<()> {
     let mut host = Host::here()?;
     let lo = host.get_link("lo")?;
     Ok(host.route.request(link::up(&lo))?)

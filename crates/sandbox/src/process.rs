@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netlink::sys;
+use podwire_netlink::sys;
 use serde::{Deserialize, Serialize};
 
 /// How long a pod's process may take to end by itself. It does nothing but wait for the word.

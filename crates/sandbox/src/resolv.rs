@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use cni::Dns;
+use podwire_cni_spec::Dns;
 
 /// What the C library reads (`MAXNS` in resolv.h).
 const SERVERS: usize = 3;
@@ -23,8 +23,8 @@ pub(crate) struct Resolv {
 }
 
 /// Checks what a pod asks for.
-pub(crate) fn check(dns: &Dns) -> Result<(), cni::Error> {
-    let fail = |text: String, hint: &str| Err(cni::Error::env(text).with_details(hint));
+pub(crate) fn check(dns: &Dns) -> Result<(), podwire_cni_spec::Error> {
+    let fail = |text: String, hint: &str| Err(podwire_cni_spec::Error::env(text).with_details(hint));
     if let Some(bad) = dns.nameservers.iter().find(|server| server.parse::<IpAddr>().is_err()) {
         return fail(format!("DNS server {bad:?} is no address"), "give an IPv4 or IPv6 address");
     }

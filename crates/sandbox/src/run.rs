@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use cni::NetworkList;
-use cni_runtime::Catalogue;
 use ipnet::IpNet;
+use podwire_cni_runtime::Catalogue;
+use podwire_cni_spec::NetworkList;
 
 use crate::checkpoint::{Checkpoint, Plan, Stage};
 use crate::home::Home;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cni::Dns;
+use podwire_cni_spec::Dns;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -78,9 +78,10 @@ impl Spec {
 
     /// Whether it makes sense; told before anything is made.
     pub(crate) fn check(&self) -> Result<()> {
-        let fail = |text: String, hint: &str| Err(cni::Error::env(text).with_details(hint).into());
+        let fail =
+            |text: String, hint: &str| Err(podwire_cni_spec::Error::env(text).with_details(hint).into());
         resolv::check(&self.dns)?;
-        cni::Args::from_pairs([("K8S_POD_UID", &*self.uid)])?;
+        podwire_cni_spec::Args::from_pairs([("K8S_POD_UID", &*self.uid)])?;
         for (key, value) in &self.sysctls {
             sysctl::path(key, self.host_network)?;
             if value.is_empty() || value.contains(['\n', '\0']) {

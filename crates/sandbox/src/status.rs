@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use kernel::rt::{address, link};
-use kernel::{Host, Netns};
-use netlink::sys;
+use podwire_kernel::rt::{address, link};
+use podwire_kernel::{Host, Netns};
+use podwire_netlink::sys;
 use std::os::fd::AsFd;
 
 use crate::checkpoint::{Checkpoint, Stage};
@@ -197,7 +197,7 @@ impl Pods<'_> {
 
 fn interfaces(process: Process) -> Result<Vec<Interface>> {
     let mut host = Host::within(Netns::open(process.netns())?)?;
-    let failed = |error: netlink::Error| Error::from(kernel::Error::from(error));
+    let failed = |error: podwire_netlink::Error| Error::from(podwire_kernel::Error::from(error));
     let links = link::list(&mut host.route).map_err(failed)?;
     let addresses = address::list(&mut host.route, 0).map_err(failed)?;
     const GLOBAL: u8 = 0; // RT_SCOPE_UNIVERSE in linux/rtnetlink.h

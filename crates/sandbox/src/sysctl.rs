@@ -3,9 +3,10 @@
 /// The path under /proc/sys of a knob that belongs to a pod's namespaces. `net.` belongs to the network; of the others
 /// Kubernetes knows those of System V objects and message queues. Dots or slashes may separate the words: a name with
 /// slashes may have dots in its words, as interfaces do.
-pub fn path(key: &str, host_network: bool) -> Result<String, cni::Error> {
-    let fail =
-        |text: &str, hint: &str| Err(cni::Error::env(format!("sysctl {key:?} {text}")).with_details(hint));
+pub fn path(key: &str, host_network: bool) -> Result<String, podwire_cni_spec::Error> {
+    let fail = |text: &str, hint: &str| {
+        Err(podwire_cni_spec::Error::env(format!("sysctl {key:?} {text}")).with_details(hint))
+    };
     let path = match key.find(['.', '/']) {
         // As sysctl(8) reads it: whichever comes first separates.
         Some(at) if key.as_bytes()[at] == b'.' => key

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::blocks::Lease;
-use ipam::blocks::{Allocator, Error as Blocks, HandOver, HandedOver, Handle, Owner, Release, Rules};
-use ipam::moment::Moment;
-use ipam::selector::Labels;
-use ipam::store::Store;
 use ipnet::IpNet;
+use podwire_agent_ipc::blocks::Lease;
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::selector::Labels;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Error as Blocks, HandOver, HandedOver, Handle, Owner, Release, Rules};
 use tracing::{error, info, warn};
 
 use crate::desk::{Choice, Desk, Order, Reply, Work};

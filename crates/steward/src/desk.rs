@@ -6,12 +6,12 @@ use std::sync::mpsc::Sender;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::blocks::{Lease, Wish};
-use api::pods::Endpoint;
-use api::Owner;
-use ipam::blocks::{Family, Handle, Owner as Node, Request, Rules};
-use ipam::selector::Labels;
 use ipnet::IpNet;
+use podwire_agent_ipc::blocks::{Lease, Wish};
+use podwire_agent_ipc::pods::Endpoint;
+use podwire_agent_ipc::Owner;
+use podwire_block_ipam::selector::Labels;
+use podwire_block_ipam::{Handle, IpFamily, Owner as Node, Request, Rules};
 
 use crate::endpoints::Endpoints;
 use crate::shelf::{Note, Shelf};
@@ -29,7 +29,7 @@ pub(crate) enum Taken {
 /// Which pools an address may be of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    pub(crate) family: Family,
+    pub(crate) family: IpFamily,
     /// By name or CIDR; none: those that are for this node and the namespace.
     pub(crate) pools: Vec<String>,
     /// The labels of the pod's namespace.
@@ -38,7 +38,7 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// Those that are for everybody on this node.
-    pub(crate) fn for_everybody(family: Family) -> Choice {
+    pub(crate) fn for_everybody(family: IpFamily) -> Choice {
         Choice { family, pools: Vec::new(), namespace: Labels::new() }
     }
 

@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use api::blocks::{Answer, Lease, Question, Wish};
-use api::pods::{self, Cluster, Endpoint};
-use api::{notes, Owner};
-use ipam::blocks::{Allocator, Error as Blocks, Family, Handle, Owner as Node, Request, Rules};
-use ipam::moment::Moment;
-use ipam::selector::Labels;
-use ipam::store::Store;
 use ipnet::IpNet;
+use podwire_agent_ipc::blocks::{Answer, Lease, Question, Wish};
+use podwire_agent_ipc::pods::{self, Cluster, Endpoint};
+use podwire_agent_ipc::{notes, Owner};
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::selector::Labels;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Error as Blocks, Handle, IpFamily, Owner as Node, Request, Rules};
 
 use crate::clerk::attributes;
 use crate::{endpoints, families, stale, Error};
@@ -93,7 +93,7 @@ impl<'a> Direct<'a> {
                 self.carry_out_notes(state);
                 self.collect(network, valid)?;
             }
-            Question::Ping => drop(self.pools_for(Family::V4).or_else(|_| self.pools_for(Family::V6))?),
+            Question::Ping => drop(self.pools_for(IpFamily::V4).or_else(|_| self.pools_for(IpFamily::V6))?),
         }
         Ok(Answer::Done)
     }
@@ -115,7 +115,7 @@ impl<'a> Direct<'a> {
             let assigned = self.allocator.assign(&self.rules, &request)?;
             assigned.shortage.map_or(Ok(assigned.addresses), |why| Err(why.into()))
         };
-        let this = |ip: &IpAddr| self.assign_address(&request(Family::of(*ip), &[])?, wish, *ip);
+        let this = |ip: &IpAddr| self.assign_address(&request(IpFamily::of(*ip), &[])?, wish, *ip);
         let given: Result<Vec<Vec<IpNet>>, Error> = match &wish.ips[..] {
             [] => {
                 families(wish).iter().map(|(family, pools)| request(*family, pools).and_then(all)).collect()
@@ -146,7 +146,7 @@ impl<'a> Direct<'a> {
     /// Whether the pod has an address already.
     fn is_the_pods(&self, ip: IpAddr, wish: &Wish) -> Result<bool, Error> {
         let blocks = self.allocator.blocks()?.into_iter().flatten();
-        let is_it = |block: ipam::blocks::Block| {
+        let is_it = |block: podwire_block_ipam::Block| {
             let held = block.allocation(ip)?.attribute.secondary.clone();
             let said = |key: &str| held.get(key).cloned().unwrap_or_default();
             Some((said("namespace"), said("pod")) == (wish.namespace.clone(), wish.pod.clone()))
@@ -184,7 +184,7 @@ impl<'a> Direct<'a> {
         Ok(())
     }
 
-    fn pools_for(&self, family: Family) -> Result<Vec<(IpNet, u64)>, Error> {
+    fn pools_for(&self, family: IpFamily) -> Result<Vec<(IpNet, u64)>, Error> {
         let node_labels = Rules::node_labels(self.store, self.node)?;
         let request = Request { family, node_labels, ..Request::new(Node::host(self.node), "") };
         Ok(self.rules.networks_for(&request)?)

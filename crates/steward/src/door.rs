@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use api::blocks::{Answer, Question};
+use podwire_agent_ipc::blocks::{Answer, Question};
 use tracing::info;
 
 use crate::{Error, Steward};
@@ -14,7 +14,7 @@ pub fn open(path: &Path, steward: Steward) -> Result<(), Error> {
         Ok(question) => answer(&steward, question),
         Err(error) => failed(&Error::Wish(error.to_string())),
     };
-    api::door::open(path, answer).map_err(Error::file("answer at", path))?;
+    podwire_agent_ipc::door::open(path, answer).map_err(Error::file("answer at", path))?;
     info!(socket = %path.display(), "plugins may ask for addresses");
     Ok(())
 }

@@ -17,10 +17,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use api::pods::{self, Endpoint};
-use api::{notes, Owner};
-use ipam::blocks::Error as Blocks;
-use ipam::store::Store;
+use podwire_agent_ipc::pods::{self, Endpoint};
+use podwire_agent_ipc::{notes, Owner};
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::Error as Blocks;
 use tracing::{error, warn};
 
 pub(crate) use guests::{join, revise_note};

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use api::Owner;
-use cni::code;
+use podwire_agent_ipc::Owner;
+use podwire_cni_spec::code;
 
 /// What went wrong.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The store, or what is in it, says no.
     #[error(transparent)]
-    Blocks(#[from] ipam::blocks::Error),
+    Blocks(#[from] podwire_block_ipam::Error),
     /// The store has not answered in time.
     #[error("no address for {owner} yet: {why}")]
     TooSlow {
@@ -59,7 +59,7 @@ impl Error {
 
     /// As CNI counts errors.
     pub fn code(&self) -> u32 {
-        use ipam::blocks::Error as Blocks;
+        use podwire_block_ipam::Error as Blocks;
         match self {
             Error::TooSlow { .. } | Error::NoStock { .. } | Error::Unknown { .. } => code::TRY_AGAIN,
             Error::Blocks(Blocks::Store(_) | Blocks::Busy { .. }) => code::TRY_AGAIN,

@@ -35,13 +35,13 @@ use std::sync::mpsc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::blocks::{Answer, Lease, Question, Wish};
-use api::pods::{Cluster, Endpoint};
-use api::Owner;
-use ipam::blocks::Family;
-use ipam::selector::Labels;
-use ipam::store::{Store, StoreError};
 use ipnet::IpNet;
+use podwire_agent_ipc::blocks::{Answer, Lease, Question, Wish};
+use podwire_agent_ipc::pods::{Cluster, Endpoint};
+use podwire_agent_ipc::Owner;
+use podwire_block_ipam::selector::Labels;
+use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::IpFamily;
 
 pub use clerk::Settings;
 use desk::{Desk, Order};
@@ -193,8 +193,8 @@ impl Steward {
 }
 
 /// The families that a wish is about.
-fn families(wish: &Wish) -> Vec<(Family, Vec<String>)> {
-    let v4 = wish.v4.clone().map(|pools| (Family::V4, pools));
-    let v6 = wish.v6.clone().map(|pools| (Family::V6, pools));
+fn families(wish: &Wish) -> Vec<(IpFamily, Vec<String>)> {
+    let v4 = wish.v4.clone().map(|pools| (IpFamily::V4, pools));
+    let v6 = wish.v6.clone().map(|pools| (IpFamily::V6, pools));
     v4.into_iter().chain(v6).collect()
 }

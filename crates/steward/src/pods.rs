@@ -1,8 +1,8 @@
 //! What the cluster knows of pods and nodes, for plugins, which have no client of Kubernetes.
 
-use api::blocks::{Answer, Question, Wish};
-use api::pods::Cluster;
-use ipam::selector::Labels;
+use podwire_agent_ipc::blocks::{Answer, Question, Wish};
+use podwire_agent_ipc::pods::Cluster;
+use podwire_block_ipam::selector::Labels;
 
 use crate::Error;
 

@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use api::blocks::Lease;
-use api::{notes, Owner};
+use podwire_agent_ipc::blocks::Lease;
+use podwire_agent_ipc::{notes, Owner};
 use tracing::warn;
 
 use crate::Error;
@@ -64,7 +64,8 @@ impl Shelf {
 
     /// An attachment is gone: what it had is to be given back.
     pub(crate) fn give_back(&self, owner: &Owner) -> Result<(), Error> {
-        api::blocks::leave(&self.state, owner).map_err(Error::file("note a release in", self.notes()))
+        podwire_agent_ipc::blocks::leave(&self.state, owner)
+            .map_err(Error::file("note a release in", self.notes()))
     }
 
     /// Whether an attachment has a lease.

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use api::pods::Endpoint;
-use api::Owner;
-use ipam::blocks::{Allocator, Error as Blocks, Handle, Owner as Node};
+use podwire_agent_ipc::pods::Endpoint;
+use podwire_agent_ipc::Owner;
+use podwire_block_ipam::{Allocator, Error as Blocks, Handle, Owner as Node};
 
 /// Container and interface of attachments.
 pub(crate) type Attachments = [(String, String)];

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use ipam::blocks::{Family, Request, Rules};
 use ipnet::IpNet;
+use podwire_block_ipam::{IpFamily, Request, Rules};
 
 use crate::Error;
 
@@ -59,6 +59,6 @@ impl Stock {
     pub(crate) fn count(&self, rules: &Rules, request: &Request) -> Result<usize, Error> {
         let networks = rules.networks_for(request)?;
         let fits = |address: &&IpNet| networks.iter().any(|(network, _)| network.contains(*address));
-        Ok(self.0.iter().filter(|one| Family::of(one.addr()) == request.family).filter(fits).count())
+        Ok(self.0.iter().filter(|one| IpFamily::of(one.addr()) == request.family).filter(fits).count())
     }
 }

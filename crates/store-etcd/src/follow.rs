@@ -6,7 +6,7 @@ use std::time::Duration;
 use etcd_client::{
     Client, EventType, GetOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchResponse, WatchStream,
 };
-use ipam::store::{Change, Follow, Known, StoreError};
+use podwire_block_ipam::store::{Change, Follow, Known, StoreError};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 

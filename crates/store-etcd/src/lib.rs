@@ -19,7 +19,7 @@ use etcd_client::{
     TxnOpResponse,
 };
 use follow::EtcdFollow;
-use ipam::store::{Entry, Follow, Known, Revision, Store, StoreError};
+use podwire_block_ipam::store::{Entry, Follow, Known, Revision, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 
 pub use tls::TlsFiles;

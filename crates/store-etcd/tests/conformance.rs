@@ -2,16 +2,16 @@
 
 mod server;
 
-use ipam::blocks::{Allocator, Handle, Owner, Pool, Request, Rules};
-use ipam::moment::Moment;
-use ipam::store::{Store, StoreError};
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::{Allocator, Handle, Owner, Pool, Request, Rules};
+use podwire_store_etcd::{EtcdStore, TlsFiles};
 use server::{Certificates, Server};
-use store_etcd::{EtcdStore, TlsFiles};
 
 #[test]
 fn etcd_does_what_every_store_must() {
     let server = Server::start();
-    ipam::conformance::run(&|| Box::new(server.store()));
+    podwire_block_ipam::conformance::run(&|| Box::new(server.store()));
 }
 
 /// What Calico wrote, as it stands in etcd: ours goes on with it, and leaves alone what it does not know.

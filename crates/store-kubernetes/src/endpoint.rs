@@ -3,7 +3,7 @@
 //! Under the key of an endpoint the pod is found, told in Calico's words; a write changes the annotations and nothing else, by a patch of the
 //! pod's status, which is what Calico's role allows. To delete the endpoint is to say that the pod has no address.
 
-use ipam::store::{Entry, Revision, StoreError};
+use podwire_block_ipam::store::{Entry, Revision, StoreError};
 use serde_json::{json, Value};
 
 use crate::server::Refusal;

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::Backoff;
 use futures::stream::{self, BoxStream, SelectAll, StreamExt};
 use futures::FutureExt;
-use ipam::blocks::key;
-use ipam::store::{Change, Entry, Follow, Known, StoreError};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::WatchStreamExt;
 use kube::Api;
+use podwire_block_ipam::key;
+use podwire_block_ipam::store::{Change, Entry, Follow, Known, StoreError};
+use podwire_kubernetes::Backoff;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::{timeout_at, Instant};

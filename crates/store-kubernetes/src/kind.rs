@@ -1,6 +1,6 @@
 //! The kinds of objects: which keys are theirs, and what they are called.
 
-use ipam::blocks::{key, Key};
+use podwire_block_ipam::{key, Key};
 
 use crate::name;
 use crate::ApiGroup;

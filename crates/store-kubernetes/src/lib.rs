@@ -28,8 +28,8 @@ mod server;
 use std::path::{Path, PathBuf};
 
 use follow::KubernetesFollow;
-use ipam::blocks::{key, Key};
-use ipam::store::{Entry, Follow, Revision, Store, StoreError};
+use podwire_block_ipam::store::{Entry, Follow, Revision, Store, StoreError};
+use podwire_block_ipam::{key, Key};
 use serde_json::{json, Value};
 
 pub use group::ApiGroup;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use data_encoding::BASE32_NOPAD;
-use ipam::blocks::{Family, Owner};
 use ipnet::IpNet;
+use podwire_block_ipam::{IpFamily, Owner};
 use serde_json::{Map, Value};
 use sha2::Sha256;
 use sha3::{Digest, Sha3_256};
@@ -62,9 +62,9 @@ pub(crate) fn type_of(owner: &Owner) -> &'static str {
 
 /// The labels of an affinity.
 pub(crate) fn labels(owner: &Owner, cidr: IpNet) -> Map<String, Value> {
-    let version = match Family::of(cidr.addr()) {
-        Family::V4 => "4",
-        Family::V6 => "6",
+    let version = match IpFamily::of(cidr.addr()) {
+        IpFamily::V4 => "4",
+        IpFamily::V6 => "6",
     };
     let labels = [
         (AFFINITY_TYPE, type_of(owner).into()),

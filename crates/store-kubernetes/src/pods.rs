@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::pods::{is_for_networks, Cluster, Pod, Port, Texts};
 use ipnet::IpNet;
+use podwire_agent_ipc::pods::{is_for_networks, Cluster, Pod, Port, Texts};
 use serde_json::Value;
 
 use crate::name;

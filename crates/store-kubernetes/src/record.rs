@@ -3,8 +3,8 @@
 //! They say the same in two spellings. Fields that are known here are translated; those that are not go through untouched in both
 //! directions, so that what a newer Calico has written is there after our write too.
 
-use ipam::blocks::{key, Key, Owner};
 use ipnet::IpNet;
+use podwire_block_ipam::{key, Key, Owner};
 use serde_json::{json, Map, Value};
 
 use crate::kind::{Kind, SETTINGS};

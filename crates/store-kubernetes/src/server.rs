@@ -79,10 +79,13 @@ impl Server {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
         let (name, client) = runtime.block_on(async {
-            let mut config = cluster::access(kubeconfig, None).await.map_err(|error| error.to_string())?;
+            let mut config = podwire_kubernetes::ClientOptions::from_kubeconfig(kubeconfig.map(Into::into))
+                .config()
+                .await
+                .map_err(|error| error.to_string())?;
             config.default_retry = false;
             let name = config.cluster_url.to_string();
-            let client = Client::try_from(config).map_err(|error| cluster::told(&error))?;
+            let client = Client::try_from(config).map_err(|error| podwire_kubernetes::describe(&error))?;
             Ok::<_, String>((name.trim_end_matches('/').to_owned(), client))
         })?;
         Ok(Server { name, runtime, client })
@@ -208,7 +211,7 @@ impl Server {
 }
 
 fn refusal(error: Error) -> Refusal {
-    let words = cluster::told(&error);
+    let words = podwire_kubernetes::describe(&error);
     match error {
         Error::Api(status) => match status.code {
             404 => Refusal::Missing(words),

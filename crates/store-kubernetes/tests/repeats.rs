@@ -5,9 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use ipam::store::{Revision, Store, StoreError};
+use podwire_block_ipam::store::{Revision, Store, StoreError};
+use podwire_store_kubernetes::{ApiGroup, KubernetesStore};
 use serde_json::{json, Value};
-use store_kubernetes::{ApiGroup, KubernetesStore};
 
 const HANDLE: &str = "/calico/ipam/v2/handle/net.a";
 const VALUE: &[u8] = br#"{"block":{"10.0.0.0/26":1},"deleted":false}"#;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use inotify::{Inotify, WatchMask};
-use ipam::store::{Change, Entry, Follow, Known, Store, StoreError};
-use netlink::sys;
+use podwire_block_ipam::store::{Change, Entry, Follow, Known, Store, StoreError};
+use podwire_netlink::sys;
 use rusqlite::TransactionBehavior;
 
 use crate::{unavailable, SqliteStore};

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use follow::SqliteFollow;
-use ipam::store::{Entry, Follow, Revision, Store, StoreError};
+use podwire_block_ipam::store::{Entry, Follow, Revision, Store, StoreError};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 /// How long a process waits for another that is writing.

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use ipam::store::{Store, StoreError};
-use store_sqlite::SqliteStore;
+use podwire_block_ipam::store::{Store, StoreError};
+use podwire_store_sqlite::SqliteStore;
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -28,7 +28,7 @@ impl Drop for Folder {
 fn a_file_does_what_every_store_must() {
     let folder = Folder::new("suite");
     let path = folder.0.join("ipam.db");
-    ipam::conformance::run(&|| Box::new(SqliteStore::open(&path).unwrap()));
+    podwire_block_ipam::conformance::run(&|| Box::new(SqliteStore::open(&path).unwrap()));
 }
 
 #[test]

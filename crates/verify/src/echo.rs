@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use netlink::sys;
+use podwire_netlink::sys;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Place, Result};

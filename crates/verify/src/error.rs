@@ -8,10 +8,10 @@ use std::net::IpAddr;
 pub enum Error {
     /// A namespace cannot be looked into.
     #[error(transparent)]
-    Kernel(#[from] kernel::Error),
+    Kernel(#[from] podwire_kernel::Error),
     /// The kernel did not list addresses.
     #[error(transparent)]
-    Netlink(#[from] netlink::Error),
+    Netlink(#[from] podwire_netlink::Error),
     /// No socket for answers.
     #[error("{place}: cannot listen on {address}: {source}")]
     Listen {

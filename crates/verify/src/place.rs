@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use kernel::rt::{address, link};
-use kernel::{Host, Netns};
+use podwire_kernel::rt::{address, link};
+use podwire_kernel::{Host, Netns};
 use serde::{Deserialize, Serialize};
 
 use crate::{is_global, Result};

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use netlink::sys;
+use podwire_netlink::sys;
 
 use crate::echo::Door;
 use crate::{Kind, Place};

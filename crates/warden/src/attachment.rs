@@ -1,7 +1,7 @@
 //! Pods of this node that were attached before this program began, from the plugins' ledger.
 
-use cni_plugin::ledger::{self, Entry};
-use cni_plugin::policy::{claimable, pod_of, Interface, Port};
+use podwire_cni_plugin::ledger::{self, Entry};
+use podwire_cni_plugin::policy::{claimable, pod_of, Interface, Port};
 use serde_json::Value;
 
 /// The interfaces of networks that ask for policies.
@@ -13,9 +13,9 @@ pub(crate) fn recorded() -> Vec<Interface> {
 fn interface(entry: &Entry) -> Option<Interface> {
     let kind = entry.config.pointer("/policy/type").and_then(Value::as_str);
     let result = entry.result.as_ref().filter(|_| kind == Some("k8s"))?;
-    let version = cni::Version::parse(result.get("cniVersion")?.as_str()?)?;
-    let made = cni::Attachment::from_json(result, version).ok()?;
-    let (namespace, pod) = pod_of(&cni::Args::parse(&entry.args).ok()?, &entry.container);
+    let version = podwire_cni_spec::Version::parse(result.get("cniVersion")?.as_str()?)?;
+    let made = podwire_cni_spec::Attachment::from_json(result, version).ok()?;
+    let (namespace, pod) = pod_of(&podwire_cni_spec::Args::parse(&entry.args).ok()?, &entry.container);
     Some(Interface {
         network: entry.network.clone(),
         container: entry.container.clone(),

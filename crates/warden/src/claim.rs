@@ -5,10 +5,10 @@
 
 use std::net::IpAddr;
 
-use cni_plugin::policy::Interface;
 use ipnet::IpNet;
-use policy::api::Pod;
-use policy::{Kind, Warning};
+use podwire_cni_plugin::policy::Interface;
+use podwire_policy::api::Pod;
+use podwire_policy::{Kind, Warning};
 
 const PLACE: &str = "metadata.annotations[cni.projectcalico.org/allowedSourcePrefixes]";
 

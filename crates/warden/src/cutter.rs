@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use dataplane::Nftables;
-use netlink::ct::{self, Connection};
-use netlink::nft::Family;
-use netlink::{rt, Socket};
-use policy::{Packet, Program, Protocol, Verdict};
+use podwire_dataplane::Nftables;
+use podwire_netlink::ct::{self, Connection};
+use podwire_netlink::nft::Family;
+use podwire_netlink::{rt, Socket};
+use podwire_policy::{Packet, Program, Protocol, Verdict};
 
 use crate::Result;
 

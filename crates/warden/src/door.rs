@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cni_plugin::policy::{Answer, Knock};
+use podwire_cni_plugin::policy::{Answer, Knock};
 
 use crate::{Error, Result, Warden};
 
@@ -13,7 +13,7 @@ pub fn open(path: &Path, warden: Warden) -> Result<()> {
         Ok(knock) => hear(knock, &warden),
         Err(error) => Answer { enforced: false, why: error.to_string() },
     };
-    api::door::open(path, answer).map_err(Error::file("answer at", path))
+    podwire_agent_ipc::door::open(path, answer).map_err(Error::file("answer at", path))
 }
 
 fn hear(knock: Knock, warden: &Warden) -> Answer {

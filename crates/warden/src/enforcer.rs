@@ -7,11 +7,11 @@ use std::sync::mpsc::{Sender, TryRecvError};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime};
 
-use cni_plugin::policy::{Answer, Interface};
-use dataplane::{Change, Dataplane, Nftables, Port, Premises};
 use ipnet::IpNet;
-use netlink::{nft, sys, Socket};
-use policy::{Compiler, Program, Warning};
+use podwire_cni_plugin::policy::{Answer, Interface};
+use podwire_dataplane::{Change, Dataplane, Nftables, Port, Premises};
+use podwire_netlink::{nft, sys, Socket};
+use podwire_policy::{Compiler, Program, Warning};
 use tracing::{debug, error, info, warn};
 
 use crate::cutter::Cutter;
@@ -151,7 +151,8 @@ impl Enforcer {
             }
             let mut touched = false;
             let whole = self.rules.drain(|frame| {
-                touched |= nft::subject(frame).is_some_and(|(table, _)| table.name == dataplane::TABLE.name)
+                touched |=
+                    nft::subject(frame).is_some_and(|(table, _)| table.name == podwire_dataplane::TABLE.name)
             })?;
             if touched || !whole {
                 return Ok(());

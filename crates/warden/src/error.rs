@@ -28,14 +28,22 @@ pub enum Error {
         why: String,
     },
     /// The API server.
-    #[error("{0}")]
-    Cluster(#[from] cluster::Error),
+    #[error(transparent)]
+    Kubernetes(#[from] podwire_kubernetes::Error),
+    /// A flag whose value is not valid.
+    #[error("{flag}: {why}")]
+    Config {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong, and what to write instead.
+        why: String,
+    },
     /// The kernel's rules.
     #[error("{0}")]
-    Dataplane(#[from] dataplane::Error),
+    Dataplane(#[from] podwire_dataplane::Error),
     /// The kernel's notices.
     #[error("{0}")]
-    Netlink(#[from] netlink::Error),
+    Netlink(#[from] podwire_netlink::Error),
     /// The thread that enforces is gone.
     #[error("the thread that enforces policies has ended")]
     Ended,

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
-use policy::Snapshot;
+use podwire_policy::Snapshot;
 use serde_json::Value;
 use tracing::{error, info};
 

@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use cni_plugin::policy::{Answer, Interface};
-use dataplane::{Counters, Drops, Size};
 use ipnet::IpNet;
-use netlink::sys;
+use podwire_cni_plugin::policy::{Answer, Interface};
+use podwire_dataplane::{Counters, Drops, Size};
+use podwire_netlink::sys;
 
 use crate::enforcer::Enforcer;
 use crate::world::Home;

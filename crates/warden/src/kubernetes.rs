@@ -1,12 +1,12 @@
 //! Policies from the Kubernetes API: every kind that they depend on is followed.
 
-use cluster::{Backoff, KubernetesOptions};
 use futures::{pin_mut, StreamExt};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::WatchStreamExt;
 use kube::{Api, Client};
-use policy::Snapshot;
+use podwire_kubernetes::{Backoff, ClientOptions};
+use podwire_policy::Snapshot;
 use tracing::{info, warn};
 
 use crate::{Kind, Result, Told, Warden};
@@ -14,7 +14,7 @@ use crate::{Kind, Result, Told, Warden};
 const NOT_FOUND: u16 = 404;
 
 /// Tells the warden all that it learns, for ever.
-pub(crate) async fn follow(options: &KubernetesOptions, warden: &Warden) -> Result<()> {
+pub(crate) async fn follow(options: &ClientOptions, warden: &Warden) -> Result<()> {
     let client = options.client().await?;
     let all = Kind::ALL.map(|kind| follow_kind(client.clone(), kind, warden));
     let [pods, namespaces, nodes, policies, cluster_policies] = all;

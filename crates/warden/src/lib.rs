@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Kubernetes, or a folder of files ──told──▶ world ─┐
-//! plugins, at the door ────────────attach──▶ pods ──┼─▶ changes ─▶ policy::Compiler ─▶ dataplane ─▶ kernel
+//! plugins, at the door ────────────attach──▶ pods ──┼─▶ changes ─▶ podwire_policy::Compiler ─▶ dataplane ─▶ kernel
 //! the agent ───────────────────────ranges──────────┘        ▲
 //! the kernel: somebody touched our table ──────────────────┘
 //! ```
@@ -34,12 +34,12 @@ mod told;
 mod witness;
 mod world;
 
-pub use cni_plugin::policy::DOOR;
-pub use dataplane::{Drops, Size};
 pub use door::open as open_door;
 pub use error::{Error, Result};
 pub use files::{documents, stamp, Files};
 pub use handle::{State, Warden};
+pub use podwire_cni_plugin::policy::DOOR;
+pub use podwire_dataplane::{Drops, Size};
 pub use told::{Kind, Told};
 
 /// Where policies and pods are known.
@@ -48,21 +48,21 @@ pub enum Source {
     /// A folder of YAML and JSON files.
     Files(std::path::PathBuf),
     /// The Kubernetes API.
-    Kubernetes(cluster::KubernetesOptions),
+    Kubernetes(podwire_kubernetes::ClientOptions),
 }
 
 impl Source {
     /// A source as flags write it: `kubernetes`, or `files:FOLDER`.
     pub fn read(
         written: &str,
-        kubernetes: impl FnOnce() -> cluster::KubernetesOptions,
-    ) -> cluster::Result<Source> {
+        kubernetes: impl FnOnce() -> podwire_kubernetes::ClientOptions,
+    ) -> Result<Source> {
         match written.split_once(':') {
             Some(("files", folder)) if !folder.is_empty() => Ok(Source::Files(folder.into())),
             None if written == "kubernetes" => Ok(Source::Kubernetes(kubernetes())),
             _ => {
                 let why = format!("{written:?} is no source of policies: write kubernetes or files:FOLDER");
-                Err(cluster::Error::Config { origin: "--policy".into(), why })
+                Err(Error::Config { flag: "--policy", why })
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a source tells.
 
-use policy::Snapshot;
+use podwire_policy::Snapshot;
 
 /// The kinds of objects that policies depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use dataplane::{Nftables, Sample, Samples};
-use netlink::{rt, Socket};
+use podwire_dataplane::{Nftables, Sample, Samples};
+use podwire_netlink::{rt, Socket};
 use tracing::info;
 
 use crate::world::World;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cni_plugin::policy::Interface;
 use ipnet::IpNet;
-use policy::api::{
+use podwire_cni_plugin::policy::Interface;
+use podwire_policy::api::{
     ClusterNetworkPolicy, Namespace, NetworkPolicy, Node, NodeAddress, ObjectMeta, Pod, PodIp, PodStatus,
 };
-use policy::{Compiler, Snapshot, Warning};
+use podwire_policy::{Compiler, Snapshot, Warning};
 
 use crate::claim::Claims;
 use crate::objects::Objects;
@@ -111,17 +111,17 @@ impl World {
     }
 
     /// Where this node's pods come in, and what should be heard of their claims.
-    pub fn ports(&self) -> (Vec<dataplane::Port>, Vec<Warning>) {
+    pub fn ports(&self) -> (Vec<podwire_dataplane::Port>, Vec<Warning>) {
         let mut claims = Claims::default();
         let port = |interface: &Interface| {
             let port = interface.port.as_ref()?;
-            let mac = port.mac.parse::<kernel::Mac>().ok().map(|mac| mac.0);
+            let mac = port.mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
             let (name, pod, addresses) =
                 (port.name.clone(), interface.full_name(), interface.addresses.clone());
             let prefixes = self.pods.get(&pod).map_or_else(Vec::new, |known| {
                 claims.grant(known, interface, |network| self.is_of_another(network, &pod))
             });
-            Some(dataplane::Port { name, pod, bridged: port.bridged, addresses, prefixes, mac })
+            Some(podwire_dataplane::Port { name, pod, bridged: port.bridged, addresses, prefixes, mac })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)
@@ -424,7 +424,7 @@ mod tests {
                 if look {
                     let compiler = world.compiler(known.take(), &home, unknown_too);
                     let compiler = known.insert(compiler);
-                    let anew = policy::compile(&world.snapshot(&home, unknown_too), Some("here")).program;
+                    let anew = podwire_policy::compile(&world.snapshot(&home, unknown_too), Some("here")).program;
                     prop_assert_eq!(compiler.program(), &anew, "after event {}", number);
                 }
             }

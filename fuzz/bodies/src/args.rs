@@ -1,6 +1,6 @@
 //! `CNI_ARGS`, and the names that come in other variables.
 
-use cni::{Args, ContainerId, IfName, NetworkName};
+use podwire_cni_spec::{Args, ContainerId, IfName, NetworkName};
 
 /// Whatever is read is written as it was, and read again.
 pub fn run(bytes: &[u8]) {
@@ -29,7 +29,9 @@ fn names(text: &str) {
     if let Ok(name) = IfName::parse(text) {
         assert!(name.as_str() == text && name.len() < 16 && !name.contains(['/', ':', '\0']));
     }
-    let _ = cni::addr::parse_ip(text).map(|ip| assert_eq!(cni::addr::parse_ip(&ip.to_string()), Ok(ip)));
-    let _ = cni::addr::parse_net(text).map(|net| assert_eq!(cni::addr::parse_net(&net.to_string()), Ok(net)));
-    let _ = cni::name::plugin_type(text);
+    let _ = podwire_cni_spec::addr::parse_ip(text)
+        .map(|ip| assert_eq!(podwire_cni_spec::addr::parse_ip(&ip.to_string()), Ok(ip)));
+    let _ = podwire_cni_spec::addr::parse_net(text)
+        .map(|net| assert_eq!(podwire_cni_spec::addr::parse_net(&net.to_string()), Ok(net)));
+    let _ = podwire_cni_spec::name::plugin_type(text);
 }

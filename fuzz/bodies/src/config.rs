@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cni::{capability, json, NetworkList, PluginConfig};
+use podwire_cni_spec::{capability, json, NetworkList, PluginConfig};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -23,8 +23,8 @@ struct Everything {
     rate: f64,
     sysctl: BTreeMap<String, String>,
     ranges: Vec<Vec<capability::IpRange>>,
-    routes: Vec<cni::Route>,
-    dns: cni::Dns,
+    routes: Vec<podwire_cni_spec::Route>,
+    dns: podwire_cni_spec::Dns,
     ipam: Option<Box<Everything>>,
     anything: Option<Value>,
     kind: Option<Kind>,
@@ -51,7 +51,7 @@ pub fn run(bytes: &[u8]) {
                 json::get(&request, "cniVersion").and_then(Value::as_str),
                 Some(list.version.as_str())
             );
-            let _ = cni::valid_attachments(&request);
+            let _ = podwire_cni_spec::valid_attachments(&request);
         }
     }
     if let Ok(plugin) = PluginConfig::from_bytes(bytes) {
@@ -59,11 +59,11 @@ pub fn run(bytes: &[u8]) {
     }
     let parsed = json::parse(bytes);
     if let Err(error) = &parsed {
-        assert!(error.code == cni::code::DECODE && error.msg.len() < 1000, "{error}");
+        assert!(error.code == podwire_cni_spec::code::DECODE && error.msg.len() < 1000, "{error}");
     }
     if let Ok(value) = &parsed {
         if let Err(error) = json::decode::<Everything>(value) {
-            assert_eq!(error.code, cni::code::INVALID_CONFIG);
+            assert_eq!(error.code, podwire_cni_spec::code::INVALID_CONFIG);
         }
         capabilities(value);
         assert!(json::parse(json::pretty(value).as_bytes()).is_ok());
@@ -90,7 +90,7 @@ fn plugins(bytes: &[u8], parsed: Option<Value>) {
         }
     };
     // What noop says is up to whoever tells it to.
-    for plugin in plugins::PLUGINS.iter().filter(|plugin| plugin.name() != "noop") {
+    for plugin in podwire_plugins::PLUGINS.iter().filter(|plugin| plugin.name() != "noop") {
         status::ask(*plugin, &stdin);
     }
 }

@@ -1,8 +1,8 @@
 //! The ranges of host-local: its config, and the order in which addresses are given.
 
-use cni::capability::IpRange;
-use cni::json;
-use ipam::{range_sets, RangeSet, RangeSpec};
+use podwire_cni_spec::capability::IpRange;
+use podwire_cni_spec::json;
+use podwire_ipam::{range_sets, RangeSet, RangeSpec};
 use serde_json::{json, Value};
 
 use crate::status;

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use netlink::nft::{self, Family, Table, Transaction, Value};
-use netlink::rt::{address, link, neighbour, route, rule, tc};
-use netlink::{attr, ct, genl, wireguard, Batch, Frame, Frames, Message, Socket};
+use podwire_netlink::nft::{self, Family, Table, Transaction, Value};
+use podwire_netlink::rt::{address, link, neighbour, route, rule, tc};
+use podwire_netlink::{attr, ct, genl, wireguard, Batch, Frame, Frames, Message, Socket};
 
 /// `struct nlmsghdr` (linux/netlink.h).
 const HEADER: usize = 16;

@@ -1,12 +1,12 @@
 //! Results of ADD in every version of the protocol.
 
-use cni::{json, Attachment, Version};
+use podwire_cni_spec::{json, Attachment, Version};
 
 /// What was read and written once is read and written again without any change.
 pub fn run(bytes: &[u8]) {
     let Ok(value) = json::parse(bytes) else { return };
-    let _ = cni::Error::from_json(&value)
-        .map(|error| assert_eq!(cni::Error::from_json(&error.to_json()), Some(error)));
+    let _ = podwire_cni_spec::Error::from_json(&value)
+        .map(|error| assert_eq!(podwire_cni_spec::Error::from_json(&error.to_json()), Some(error)));
     for fallback in Version::ALL {
         let Ok(attachment) = Attachment::from_json(&value, *fallback) else { continue };
         for version in Version::ALL {

@@ -1,7 +1,7 @@
 //! Asking a plugin for its STATUS: it reads and checks the whole config, and changes nothing.
 
-use cni_plugin::dispatch::{dispatch, World};
-use cni_plugin::{Plugin, Registry};
+use podwire_cni_plugin::dispatch::{dispatch, World};
+use podwire_cni_plugin::{Plugin, Registry};
 use serde_json::Value;
 
 /// Keys that name files: a fuzzer must not be led to read, or write, whatever there is on a machine.
@@ -36,7 +36,7 @@ pub fn ask(plugin: &dyn Plugin, stdin: &[u8]) {
         0 => assert!(stdout.is_empty()),
         1 => {
             let answer: Value = serde_json::from_slice(&stdout).expect("one JSON document");
-            let error = cni::Error::from_json(&answer).expect("an error object");
+            let error = podwire_cni_spec::Error::from_json(&answer).expect("an error object");
             assert!(error.code != 0 && !error.msg.is_empty());
         }
         other => panic!("exit status {other}"),
@@ -45,5 +45,5 @@ pub fn ask(plugin: &dyn Plugin, stdin: &[u8]) {
 
 /// The plugin of this type.
 pub fn plugin(kind: &str) -> &'static dyn Plugin {
-    *plugins::PLUGINS.iter().find(|plugin| plugin.name() == kind).expect("a plugin")
+    *podwire_plugins::PLUGINS.iter().find(|plugin| plugin.name() == kind).expect("a plugin")
 }

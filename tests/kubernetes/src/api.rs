@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kernel::Netns;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, ListParams, Patch,
     PatchParams, PostParams,
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use podwire_kernel::Netns;
 use serde_json::{json, Value};
 use tokio::runtime::Runtime;
 

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-#[path = "../../../crates/cluster/tests/kubernetes/api_server.rs"]
+#[path = "../../../crates/subnets/tests/kubernetes/api_server.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
 mod api_server;
 
@@ -31,7 +31,7 @@ impl Api {
                 let _ = ended.await;
             });
         };
-        let netns = kernel::Netns::open(format!("/proc/{pid}/ns/net")).expect("the machine");
+        let netns = podwire_kernel::Netns::open(format!("/proc/{pid}/ns/net")).expect("the machine");
         let thread = std::thread::spawn(move || netns.run(serve).expect("the machine's network"));
         Api { server: told.recv().expect("the server"), end: Some(end), thread: Some(thread) }
     }

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use podwire_tests::{lost_packets, ours, podwire, Node, Process};
+use podwire_verify::{Kind, Options, Outcome, Place, Report};
 use serde_json::{json, Value};
-use verify::{Kind, Options, Outcome, Place, Report};
 
 use crate::api::Api;
 
@@ -251,13 +251,13 @@ impl Stage {
                 let path = format!("{root}/root/run/netns/{pod}");
                 places.push(Place::pod(pod, path).expect("the pod"));
             }
-            let netns = kernel::Netns::open(format!("{root}/ns/net")).expect("the node");
+            let netns = podwire_kernel::Netns::open(format!("{root}/ns/net")).expect("the node");
             let lan = machine.lan;
             let own = [format!("192.168.{lan}.1{}", machine.number), format!("fd{lan}::1{}", machine.number)];
             let own = own.iter().map(|ip| ip.parse().expect("an address")).collect();
             places.push(Place::node(format!("n{}", machine.number), netns, own).expect("the node"));
         }
-        verify::verify(&places, Options { patience: Duration::from_secs(10), ..Options::default() })
+        podwire_verify::verify(&places, Options { patience: Duration::from_secs(10), ..Options::default() })
             .expect("packets")
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::{sleep, spawn, JoinHandle};
 use std::time::{Duration, Instant};
 
-use kernel::Netns;
+use podwire_kernel::Netns;
 
 use crate::stage::Stage;
 

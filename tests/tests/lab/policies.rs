@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use policy::Protocol;
+use podwire_policy::Protocol;
 use serde_json::{json, Value};
 
 use super::faults::QUIET;

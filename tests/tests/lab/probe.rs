@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use kernel::Netns;
+use podwire_kernel::Netns;
+use podwire_policy::Protocol;
 use podwire_tests::podwire;
-use policy::Protocol;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 

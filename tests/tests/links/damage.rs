@@ -1,7 +1,7 @@
 //! What CHECK says of each damage, and what a repair makes of it.
 
-use cni_plugin::{Command, Registry, Request, Source};
-use kernel::Netns;
+use podwire_cni_plugin::{Command, Registry, Request, Source};
+use podwire_kernel::Netns;
 use podwire_tests::{ours, Chain, Node, Pod};
 use serde_json::{json, Value};
 
@@ -74,7 +74,7 @@ fn wanted(kind: &str) -> Value {
 /// What `podwire cni check --repair` does with a plugin's findings.
 fn repair(node: &Node, pod: &Pod, chain: &Chain, result: &Value) {
     let plugin =
-        plugins::PLUGINS.iter().find(|one| one.name() == chain.plugins[0]["type"]).expect("a plugin");
+        podwire_plugins::PLUGINS.iter().find(|one| one.name() == chain.plugins[0]["type"]).expect("a plugin");
     let files = format!("/proc/{}/root", node.pid());
     let source = Source {
         container: pod.name.clone(),

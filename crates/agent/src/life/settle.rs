@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use cluster::{Node, Registration, Source, SubnetEnv, Tenure};
-use fabric::{Preference, Uplink, VtepMac, Vxlan, Watch};
 use ipnet::IpNet;
-use kernel::{Host, Mac};
+use podwire_kernel::{Host, Mac};
+use podwire_overlay::{Preference, Uplink, VtepMac, Vxlan, Watch};
+use podwire_subnets::{Node, Registration, Source, SubnetEnv, Tenure};
 use tracing::info;
 
 use super::{ranges, uplink_text, Ground, Life};
@@ -28,9 +28,9 @@ impl Life {
         let told = match &backend {
             Backend::Extension(extension) => {
                 let data = extension.prepare()?;
-                cluster::Backend { kind: "extension".into(), data_v6: data.clone(), data }
+                podwire_subnets::Backend { kind: "extension".into(), data_v6: data.clone(), data }
             }
-            _ => cluster::Backend::default(),
+            _ => podwire_subnets::Backend::default(),
         };
         let registration =
             |backend: &Backend| plan::registration(&self.settings, backend, &uplinks, &[], (previous, &told));

@@ -1,6 +1,6 @@
 //! Who is told what an agent has done, or could not do: the runtime, the board, the metrics, the cluster's events.
 
-use cluster::{Severity, Source, SubnetEnv};
+use podwire_subnets::{Severity, Source, SubnetEnv};
 use tracing::{error, info, warn};
 
 use super::{ranges, uplink_text, Ground, Life};

@@ -2,11 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use podwire_warden::Warden;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use warden::Warden;
 
 use super::{Labels, Policies};
 
@@ -81,8 +81,8 @@ impl Routed {
     pub(crate) fn text(
         &self,
         is_ready: bool,
-        addresses: &steward::State,
-        roads: &router::Status,
+        addresses: &podwire_steward::State,
+        roads: &podwire_router::Status,
         warden: Option<&Warden>,
     ) -> String {
         let _alone = self.asked.lock().unwrap_or_else(PoisonError::into_inner);

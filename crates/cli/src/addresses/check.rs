@@ -1,7 +1,7 @@
 //! `podwire ipam check`: does everything fit together?
 
 use clap::Args;
-use ipam::blocks::Problem;
+use podwire_block_ipam::Problem;
 use serde_json::json;
 
 use super::place::{allocator, rules, Place};

@@ -1,7 +1,7 @@
 //! `podwire ipam configure`: the settings that hold for all nodes.
 
 use clap::Args;
-use ipam::blocks::Config;
+use podwire_block_ipam::Config;
 use serde_json::json;
 
 use super::place::{allocator, rules, Place};

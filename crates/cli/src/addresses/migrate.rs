@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use cni::NetworkName;
-use cni_runtime::Cache;
-use ipam::blocks::{Adopted, Error, Family, Handle, Owner, Request};
-use ipam::moment::Moment;
-use plugins::host_local::{self, Reservation};
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::{Adopted, Error, Handle, IpFamily, Owner, Request};
+use podwire_cni_runtime::Cache;
+use podwire_cni_spec::NetworkName;
+use podwire_plugins::host_local::{self, Reservation};
 use serde_json::{json, Value};
 
 use super::owner::node_name;
@@ -89,7 +89,7 @@ impl Source {
             return Ok(Vec::new());
         }
         let node = self.node.clone().or_else(|| node_name(&Value::Null)).ok_or_else(|| {
-            let error = cni::Error::internal("this node has no name");
+            let error = podwire_cni_spec::Error::internal("this node has no name");
             Failure::new(what, error.with_details("tell it with --node"))
         })?;
         let store = self.place.open(what, false)?;
@@ -127,7 +127,7 @@ impl Source {
 fn request(node: &str, reservation: &Reservation, pods: &BTreeMap<String, Vec<(String, String)>>) -> Request {
     let handle = Handle::id(&reservation.network, &reservation.container);
     let mut request = Request::new(Owner::host(node), handle);
-    request.family = Family::of(reservation.ip);
+    request.family = IpFamily::of(reservation.ip);
     request.attributes.extend(pods.get(&reservation.container).into_iter().flatten().cloned());
     request.attributes.insert("timestamp".into(), Moment::now().timestamp());
     request

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{blocks, pods};
 use clap::Args;
-use cni::json;
-use ipam::store::{Store, StoreError};
+use podwire_agent_ipc::{blocks, pods};
+use podwire_block_ipam::store::{Store, StoreError};
+use podwire_cni_spec::json;
 use serde_json::Value;
 
 use super::place::Place;
@@ -37,7 +37,7 @@ impl Owner {
     /// The node's name.
     pub(crate) fn name(&self, what: &str) -> Result<String, Failure> {
         self.node.clone().or_else(|| node_name(&Value::Null)).ok_or_else(|| {
-            let error = cni::Error::internal("this node has no name");
+            let error = podwire_cni_spec::Error::internal("this node has no name");
             Failure::new(what, error.with_details("tell it with --node"))
         })
     }
@@ -62,7 +62,7 @@ impl Owner {
     pub(crate) fn pods(&self, node: &str, what: &str) -> Result<Option<Arc<dyn pods::Cluster>>, Failure> {
         let Some(pods) = self.place.pods() else { return Ok(None) };
         let pods = pods.and_then(|pods| pods.follow(node).map(|()| pods)).map_err(|why| {
-            let error = cni::Error::internal(format!("follow the pods of {node}: {why}"));
+            let error = podwire_cni_spec::Error::internal(format!("follow the pods of {node}: {why}"));
             let hint = "see that --kubeconfig or $KUBECONFIG names a kubeconfig file";
             Failure::new(what, error.with_details(hint))
         })?;

@@ -4,14 +4,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use cni::json;
-use ipam::blocks::{Allocator, Rules};
-use ipam::moment::Moment;
-use ipam::store::{Store, StoreError};
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::{Allocator, Rules};
+use podwire_cni_spec::json;
+use podwire_store_etcd::{EtcdStore, TlsFiles};
+use podwire_store_kubernetes::{ApiGroup, KubernetesStore, Pods};
+use podwire_store_sqlite::SqliteStore;
 use serde_json::Value;
-use store_etcd::{EtcdStore, TlsFiles};
-use store_kubernetes::{ApiGroup, KubernetesStore, Pods};
-use store_sqlite::SqliteStore;
 
 use crate::Failure;
 
@@ -102,7 +102,7 @@ impl Place {
             file => {
                 let path = Path::new(file.strip_prefix("sqlite:").unwrap_or(file));
                 if !make && !path.exists() {
-                    let error = cni::Error::internal(format!("there is no {}", path.display()));
+                    let error = podwire_cni_spec::Error::internal(format!("there is no {}", path.display()));
                     let hint = "name a store with --store; podwire ipam pool makes a new one";
                     return Err(Failure::new(what, error.with_details(hint)));
                 }
@@ -135,7 +135,10 @@ impl Place {
             (Some(group), _) => Some(group),
             (None, Ok(group)) => group,
             (None, Err(why)) => {
-                return Err(Failure::new(what, cni::Error::internal(format!("$CALICO_API_GROUP: {why}"))))
+                return Err(Failure::new(
+                    what,
+                    podwire_cni_spec::Error::internal(format!("$CALICO_API_GROUP: {why}")),
+                ))
             }
         };
         let store = KubernetesStore::connect(self.kubeconfig().as_deref(), group);

@@ -1,8 +1,8 @@
 //! `podwire ipam pool`: makes a pool. In a cluster with Calico, calicoctl does that as well.
 
 use clap::{Args, ValueEnum};
-use ipam::blocks::Encapsulation;
 use ipnet::IpNet;
+use podwire_block_ipam::Encapsulation;
 use serde_json::json;
 
 use super::place::{allocator, rules, Place};
@@ -51,7 +51,7 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn run(&self) -> Result<Answer, Failure> {
         let what = format!("cannot make the pool {}", self.name);
-        let mut pool = ipam::blocks::Pool::new(&self.name, self.cidr);
+        let mut pool = podwire_block_ipam::Pool::new(&self.name, self.cidr);
         if let Some(length) = self.block_size {
             pool = pool.with_block_size(length);
         }
@@ -67,8 +67,9 @@ impl Pool {
         }
         let nobody = Default::default();
         pool.selects_node(&nobody).and(pool.selects_namespace(&nobody)).map_err(super::to(&what))?;
-        let refuse =
-            |why: String, hint: &str| Err(Failure::new(&what, cni::Error::internal(why).with_details(hint)));
+        let refuse = |why: String, hint: &str| {
+            Err(Failure::new(&what, podwire_cni_spec::Error::internal(why).with_details(hint)))
+        };
         if self.block_size.is_some_and(|length| length != pool.block_size()) {
             let why = format!("{} cannot be cut into blocks of that size", self.cidr);
             return refuse(why, "blocks are /20 to /32, or /116 to /128, and not larger than the pool");
@@ -77,7 +78,7 @@ impl Pool {
             return refuse("IPIP carries IPv4 only".into(), "take --vxlan");
         }
         let store = self.place.open(&what, true)?;
-        let overlaps = |other: &&ipam::blocks::Pool| {
+        let overlaps = |other: &&podwire_block_ipam::Pool| {
             other.cidr().contains(&pool.cidr()) || pool.cidr().contains(&other.cidr())
         };
         if let Some(other) = rules(&*store, &what)?.pools.iter().find(overlaps) {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::Args;
-use ipam::blocks::{Collected, Release as Wish};
+use podwire_block_ipam::{Collected, Release as Wish};
 use serde_json::json;
 
 use super::place::{allocator, rules, Place};

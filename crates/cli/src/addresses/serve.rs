@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use api::blocks::{self, Question};
-use api::pods::Cluster;
 use clap::Args;
-use netlink::sys;
+use podwire_agent_ipc::blocks::{self, Question};
+use podwire_agent_ipc::pods::Cluster;
+use podwire_netlink::sys;
+use podwire_steward::{Settings, Steward};
 use serde::Deserialize;
 use serde_json::Value;
-use steward::{Settings, Steward};
 
 use super::owner::{node_name, Owner};
 use super::place::Place;
@@ -42,12 +42,15 @@ pub(crate) struct Serve {
 impl Serve {
     pub(super) fn run(&self) -> Result<Answer, Failure> {
         let what = "own this node's blocks";
-        let failed = |error: steward::Error| {
-            Failure::new(what, cni::Error::new(error.code(), error.to_string()).with_details(error.hint()))
+        let failed = |error: podwire_steward::Error| {
+            Failure::new(
+                what,
+                podwire_cni_spec::Error::new(error.code(), error.to_string()).with_details(error.hint()),
+            )
         };
         // Before any thread is started: all of them leave the signals to this one.
         let signals = sys::signal_descriptor(&[INTERRUPT, TERMINATE]).map_err(|error| {
-            Failure::new(what, cni::Error::internal(format!("wait for signals: {error}")))
+            Failure::new(what, podwire_cni_spec::Error::internal(format!("wait for signals: {error}")))
         })?;
         Format::Text.start();
         let owner = &self.owner;
@@ -59,7 +62,7 @@ impl Serve {
         if let Some(pods) = pods {
             steward = steward.knowing(pods);
         }
-        steward::open_door(&owner.socket, steward).map_err(failed)?;
+        podwire_steward::open_door(&owner.socket, steward).map_err(failed)?;
         while !sys::readable(&[signals.as_fd()], LONG).is_ok_and(|ready| ready.iter().any(|is| *is)) {}
         let _ = std::fs::remove_file(&owner.socket);
         Ok(Answer::new("", Value::Null))
@@ -82,7 +85,7 @@ struct Asked {
 impl AnswerOne {
     pub(super) fn run(&self) -> Result<Answer, Failure> {
         let what = "answer a plugin";
-        let bad = |why: String| Failure::new(what, cni::Error::decode(why));
+        let bad = |why: String| Failure::new(what, podwire_cni_spec::Error::decode(why));
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
         let Asked { question, config } =
@@ -107,10 +110,12 @@ fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
     let cluster = pods.as_ref().map(|pods| pods as &dyn Cluster);
     // Who asks about pods need not have a store.
     if is_about_pods {
-        return steward::pods::answer(cluster, &node, question);
+        return podwire_steward::pods::answer(cluster, &node, question);
     }
     match place.open(what, false) {
-        Ok(store) => steward::direct::answer(&*store, cluster, &node, Path::new(blocks::STATE), question),
+        Ok(store) => {
+            podwire_steward::direct::answer(&*store, cluster, &node, Path::new(blocks::STATE), question)
+        }
         Err(failure) => unavailable(failure.error.msg),
     }
 }
@@ -118,5 +123,5 @@ fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
 fn unavailable(msg: String) -> blocks::Answer {
     let hint =
         "see that the network's config names the datastore, and that it can be reached from this node".into();
-    blocks::Answer::Failed { code: cni::code::TRY_AGAIN, msg, hint }
+    blocks::Answer::Failed { code: podwire_cni_spec::code::TRY_AGAIN, msg, hint }
 }

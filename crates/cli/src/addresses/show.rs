@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::Args;
-use ipam::blocks::{Allocator, BlockUse, PoolUse};
+use podwire_block_ipam::{Allocator, BlockUse, PoolUse};
 use serde_json::{json, Value};
 
 use super::place::{allocator, rules, Place};

@@ -33,7 +33,7 @@ impl Split {
         let what = format!("cannot split {wanted}");
         let store = self.place.open(&what, false)?;
         let rules = rules(&*store, &what)?;
-        let is_meant = |pool: &&ipam::blocks::Pool| match &self.name {
+        let is_meant = |pool: &&podwire_block_ipam::Pool| match &self.name {
             Some(name) => pool.name() == name,
             None => pool.cidr().to_string() == wanted,
         };
@@ -45,7 +45,7 @@ impl Split {
                 match allocator.resume_split(&rules.pools, wanted, self.parts).map_err(super::to(&what))? {
                     Some(parts) => (wanted, parts),
                     None => {
-                        let error = cni::Error::internal("there is no such pool");
+                        let error = podwire_cni_spec::Error::internal("there is no such pool");
                         return Err(Failure::new(what, error.with_details("podwire ipam show lists pools")));
                     }
                 }
@@ -54,7 +54,7 @@ impl Split {
         let text =
             parts.iter().map(|part| format!("made {} {}\n", part.name(), part.cidr())).collect::<String>();
         let json =
-            |part: &ipam::blocks::Pool| json!({ "name": part.name(), "cidr": part.cidr().to_string() });
+            |part: &podwire_block_ipam::Pool| json!({ "name": part.name(), "cidr": part.cidr().to_string() });
         let json = json!({ "removed": name, "made": parts.iter().map(json).collect::<Vec<_>>() });
         Ok(Answer::new(format!("{text}removed {name}\n"), json))
     }

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use cni_runtime::ConfigFolder;
-use plugins::host_local;
+use podwire_cni_runtime::ConfigFolder;
+use podwire_plugins::host_local;
 
 use super::migrate::{nothing, told, Source};
 use crate::{Answer, Failure};
@@ -63,7 +63,7 @@ impl Upgrade {
                     format!("{} still gives addresses of {network} by host-local", found.path.display());
                 let hint =
                     "change its ipam to calico-ipam first; podwire ipam migrate enters addresses before that";
-                Err(Failure::new(WHAT, cni::Error::internal(why).with_details(hint)))
+                Err(Failure::new(WHAT, podwire_cni_spec::Error::internal(why).with_details(hint)))
             }
         }
     }

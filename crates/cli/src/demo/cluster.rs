@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use lab::{Family, Guard, Lab, Plan, Store};
+use podwire_lab::{Family, Guard, Lab, Plan, Store};
 
 use super::screen::Screen;
 

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use kernel::rt::{address, link, route::Route};
-use kernel::veth::Veth;
-use kernel::{firewall, Host, Netns, Owner};
-use netlink::sys;
+use podwire_kernel::rt::{address, link, route::Route};
+use podwire_kernel::veth::Veth;
+use podwire_kernel::{firewall, Host, Netns, Owner};
+use podwire_netlink::sys;
 
 /// A network namespace with a name.
 pub(super) struct Place {
@@ -68,7 +68,7 @@ pub(super) fn leftovers(state: &Path) -> Result<Vec<(&'static str, String)>> {
     let mut host = Host::here()?;
     let links: Vec<_> = link::list(&mut host.route)?.into_iter().map(|link| link.name).collect();
     firewall::drop_empty_tables(host.nft()?)?;
-    let tables = netlink::nft::list_tables(host.nft()?, None)?.len();
+    let tables = podwire_netlink::nft::list_tables(host.nft()?, None)?.len();
     let leases = files(&state.join("networks/demo")).filter(|name| name.parse::<IpAddr>().is_ok()).count();
     let records = files(&state.join("results")).count();
     Ok(vec![

@@ -14,7 +14,7 @@ const LOAD: usize = 2_000_000;
 
 /// Sends echo requests from the namespace of the calling thread until one is answered; returns the seconds that it took.
 pub(super) fn ping(to: IpAddr) -> Result<f64> {
-    let time = verify::ping(to, PATIENCE);
+    let time = podwire_verify::ping(to, PATIENCE);
     Ok(time.with_context(|| format!("no answer within {} s", PATIENCE.as_secs()))?.as_secs_f64())
 }
 

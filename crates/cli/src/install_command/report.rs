@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use install::{Kind, Layout, Plan, Step, Target, Why};
+use podwire_install::{Kind, Layout, Plan, Step, Target, Why};
 use serde_json::{json, Value};
 
 use crate::paint::Paint;

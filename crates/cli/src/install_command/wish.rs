@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cni::{NetworkList, NetworkName, Version};
-use cni_plugin::Registry;
-use install::network::{Design, Shape, DEFAULT_SUBNET};
-use install::{neighbours, Identity, Layout, Record, Root, Runtime, Target};
-use plugins::{FINGERPRINT, PLUGINS};
+use podwire_cni_plugin::Registry;
+use podwire_cni_spec::{NetworkList, NetworkName, Version};
+use podwire_install::network::{Design, Shape, DEFAULT_SUBNET};
+use podwire_install::{neighbours, Identity, Layout, Record, Root, Runtime, Target};
+use podwire_plugins::{FINGERPRINT, PLUGINS};
 
 use super::Install;
 use crate::Failure;
@@ -196,5 +196,5 @@ fn own_file(file: &Path, conf_name: Option<String>) -> Result<Chosen, Failure> {
 }
 
 fn wrong(text: String, hint: &str) -> Failure {
-    Failure::new(WHAT, cni::Error::invalid_config(text).with_details(hint))
+    Failure::new(WHAT, podwire_cni_spec::Error::invalid_config(text).with_details(hint))
 }

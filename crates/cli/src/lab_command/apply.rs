@@ -1,6 +1,6 @@
 //! `podwire lab apply`.
 
-use lab::{Applied, Lab};
+use podwire_lab::{Applied, Lab};
 use serde_json::json;
 
 use crate::{Answer, Failure};

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
-use lab::Lab;
+use podwire_lab::Lab;
 
 use crate::pods::{code, converse};
 use crate::Failure;
@@ -38,8 +38,12 @@ pub(crate) struct Exec {
 impl Exec {
     pub(super) fn run(&self) -> Result<ExitCode, Failure> {
         let cannot = || format!("cannot run a command on {}", self.place);
-        let failed =
-            |error: io::Error| Failure::new(cannot(), cni::Error::new(cni::code::IO, error.to_string()));
+        let failed = |error: io::Error| {
+            Failure::new(
+                cannot(),
+                podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, error.to_string()),
+            )
+        };
         let lab = Lab::find(&self.lab.name).map_err(Failure::to(cannot()))?;
         let (machine, pod) = lab.find_target(&self.place).map_err(Failure::to(cannot()))?;
         let program = lab.program(&machine);

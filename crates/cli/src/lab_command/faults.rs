@@ -1,7 +1,7 @@
 //! `podwire lab break` and `podwire lab heal`.
 
 use clap::Args;
-use lab::{Broken, Fault, Lab};
+use podwire_lab::{Broken, Fault, Lab};
 use serde_json::{json, Value};
 
 use crate::paint::Paint;

@@ -1,6 +1,6 @@
 //! `podwire lab status`.
 
-use lab::{Lab, NodeStatus, Status};
+use podwire_lab::{Lab, NodeStatus, Status};
 use serde_json::{json, Value};
 
 use crate::paint::Paint;
@@ -57,7 +57,7 @@ pub(super) fn text(status: &Status, paint: Paint) -> String {
             |(peer, why): &(String, String)| format!("no road from {} to {peer}: {why}\n", node.name);
         notes.extend(node.refused.iter().map(refused));
     }
-    let broken = |one: &lab::Broken| {
+    let broken = |one: &podwire_lab::Broken| {
         format!("broken: {} on {}; podwire lab heal takes it back\n", one.fault, one.node)
     };
     notes.extend(status.broken.iter().map(broken));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use lab::{Family, Lab, Plan, Store};
+use podwire_lab::{Family, Lab, Plan, Store};
 
 use super::status;
 use crate::paint::Paint;
@@ -39,7 +39,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "M", default_value_t = 2)]
     pods: u16,
     /// How nodes are joined.
-    #[arg(long, value_name = "KIND", default_value = "vxlan", value_parser = lab::BACKENDS)]
+    #[arg(long, value_name = "KIND", default_value = "vxlan", value_parser = podwire_lab::BACKENDS)]
     backend: String,
     /// Where nodes are known: an SQLite file, a list in a file, or a real etcd, which must be installed.
     #[arg(long, value_name = "STORE", default_value = "embedded")]
@@ -51,7 +51,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "FAMILY", default_value = "dual")]
     family: FamilyName,
     /// How pods are attached: by flannel's plugin, to a bridge, each to a cable of its own, or routed, by Calico's.
-    #[arg(long, value_name = "CHAIN", default_value = "flannel", value_parser = lab::NETWORKS)]
+    #[arg(long, value_name = "CHAIN", default_value = "flannel", value_parser = podwire_lab::NETWORKS)]
     cni_network: String,
     /// Keep pods apart by the policies in this folder, and run the pods that it describes.
     #[arg(long, value_name = "FOLDER")]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use lab::Lab;
+use podwire_lab::Lab;
+use podwire_verify::Report;
 use serde_json::json;
-use verify::Report;
 
 use crate::paint::Paint;
 use crate::{duration, prove, Answer, Failure};

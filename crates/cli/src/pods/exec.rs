@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use clap::Args;
-use netlink::sys;
-use sandbox::{PodName, Pods};
+use podwire_netlink::sys;
+use podwire_sandbox::{PodName, Pods};
 
 use super::Namespace;
 use crate::verbs::Place;
@@ -58,7 +58,7 @@ impl Exec {
 }
 
 fn failure(pod: &PodName, program: &str, error: &io::Error) -> Failure {
-    let error = cni::Error::new(cni::code::IO, error.to_string());
+    let error = podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, error.to_string());
     Failure::new(format!("cannot run {program} in pod {pod}"), error)
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use sandbox::Pods;
+use podwire_sandbox::Pods;
 use serde_json::{json, Value};
 
 use super::status::{as_json, painted};
@@ -33,7 +33,7 @@ impl List {
     pub(crate) fn run(&self) -> Result<Answer, Failure> {
         let (pods, errors) = Pods::new(self.place.runtime()).list();
         let paint = Paint::stdout();
-        let row = |pod: &sandbox::Status| {
+        let row = |pod: &podwire_sandbox::Status| {
             let host = pod.spec.as_ref().is_some_and(|spec| spec.host_network);
             let addresses: Vec<_> =
                 pod.interfaces.iter().flat_map(|one| &one.addresses).map(ToString::to_string).collect();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use cni::Dns;
-use sandbox::{bandwidth, Bandwidth, PodName, Pods, Spec, Wanted};
+use podwire_cni_spec::Dns;
+use podwire_sandbox::{bandwidth, Bandwidth, PodName, Pods, Spec, Wanted};
 use serde_json::{json, Value};
 
 use super::several::{conclude, each, named};

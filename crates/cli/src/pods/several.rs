@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
-use sandbox::PodName;
+use podwire_sandbox::PodName;
 
 use super::Namespace;
 use crate::{Answer, Failure};
@@ -36,13 +36,13 @@ pub(super) fn named(names: &[String], namespace: &Namespace) -> Result<Vec<PodNa
 /// What came of it for each pod, in their order.
 pub(super) struct Outcome<T> {
     pub(super) done: Vec<(PodName, T)>,
-    pub(super) failed: Vec<(PodName, sandbox::Error)>,
+    pub(super) failed: Vec<(PodName, podwire_sandbox::Error)>,
 }
 
 /// Does `work` for each pod.
 pub(super) fn each<T: Send>(
     pods: &[PodName],
-    work: impl Fn(&PodName) -> sandbox::Result<T> + Sync,
+    work: impl Fn(&PodName) -> podwire_sandbox::Result<T> + Sync,
 ) -> Outcome<T> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(pods.len())));
     let labour = || {
@@ -71,7 +71,7 @@ pub(super) fn each<T: Send>(
 /// The answer, or the failure after it. `verb` is what could not be done to them.
 pub(super) fn conclude(
     answer: Answer,
-    failed: &[(PodName, sandbox::Error)],
+    failed: &[(PodName, podwire_sandbox::Error)],
     verb: &str,
 ) -> Result<Answer, Failure> {
     let (first, error) = match failed {
@@ -82,12 +82,13 @@ pub(super) fn conclude(
     let failure = match failed.len() {
         1 => Failure::new(format!("cannot {verb} pod {first}"), error),
         many => {
-            let one = |(pod, error): &(PodName, sandbox::Error)| format!("{pod}: {}", error.to_cni().msg);
+            let one =
+                |(pod, error): &(PodName, podwire_sandbox::Error)| format!("{pod}: {}", error.to_cni().msg);
             let mut msg = failed.iter().take(TOLD).map(one).collect::<Vec<_>>().join("; ");
             if many > TOLD {
                 msg += &format!("; and {} more", many - TOLD);
             }
-            Failure::new(format!("cannot {verb} {many} pods"), cni::Error { msg, ..error })
+            Failure::new(format!("cannot {verb} {many} pods"), podwire_cni_spec::Error { msg, ..error })
         }
     };
     Err(if any_done { failure.after(answer) } else { failure })

@@ -1,8 +1,8 @@
 //! `podwire pod status`: of one pod, or whether pods can be run at all.
 
 use clap::Args;
-use cni_runtime::Readiness;
-use sandbox::{Error, Pods, State};
+use podwire_cni_runtime::Readiness;
+use podwire_sandbox::{Error, Pods, State};
 use serde_json::{json, Value};
 
 use super::list::{age, since};
@@ -105,8 +105,8 @@ pub(super) fn painted(state: State, paint: Paint) -> String {
     }
 }
 
-pub(super) fn as_json(status: &sandbox::Status) -> Value {
-    let interface = |one: &sandbox::Interface| {
+pub(super) fn as_json(status: &podwire_sandbox::Status) -> Value {
+    let interface = |one: &podwire_sandbox::Interface| {
         let addresses: Vec<_> = one.addresses.iter().map(ToString::to_string).collect();
         let network =
             status.networks.iter().find(|(_, ifname)| *ifname == one.name).map(|(network, _)| network);

@@ -1,7 +1,7 @@
 //! `podwire pod stop` and `rm`.
 
 use clap::Args;
-use sandbox::{PodName, Pods, Stopped};
+use podwire_sandbox::{PodName, Pods, Stopped};
 use serde_json::json;
 
 use super::several::{conclude, each, named, Outcome};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use policy::{Packet, Protocol, Snapshot, Verdict};
+use podwire_policy::{Packet, Protocol, Snapshot, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -149,7 +149,7 @@ fn service(port: &str, to: &End, snapshot: &Snapshot) -> Result<Option<(Protocol
         Ok(0) => Err("0 is no port".into()),
         Ok(number) => Ok(Some((protocol, number))),
         Err(_) => {
-            let named = |pod: &policy::api::Pod| pod.named_ports(text).next();
+            let named = |pod: &podwire_policy::api::Pod| pod.named_ports(text).next();
             let found = snapshot.pod(&to.name).and_then(named);
             found.map(Some).ok_or_else(|| format!("{} has no port named {text:?}", to.name))
         }

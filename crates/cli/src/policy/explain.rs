@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ipnet::IpNet;
-use policy::oracle::{self, Decision, Judgement};
-use policy::{Packet, Snapshot, Verdict};
+use podwire_policy::oracle::{self, Decision, Judgement};
+use podwire_policy::{Packet, Snapshot, Verdict};
 use serde_json::{json, Value};
 
 use super::expectation::{ends, packets, End};
@@ -54,7 +54,7 @@ impl Explain {
         snapshot.give_addresses(&networks);
         let wrong = |reason: String| {
             let hint = "pods are named namespace/name; `--file` names where they stand";
-            Failure::new(what.clone(), cni::Error::invalid_config(reason).with_details(hint))
+            Failure::new(what.clone(), podwire_cni_spec::Error::invalid_config(reason).with_details(hint))
         };
         let (from, to) =
             (one(&self.from, &snapshot).map_err(wrong)?, one(&self.to, &snapshot).map_err(wrong)?);

@@ -2,50 +2,59 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::Snapshot;
+use podwire_policy::Snapshot;
 use serde_json::Value;
 
 /// Pods without an address get one of these: ranges that many clusters use.
 pub(super) const POD_NETWORKS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/64"];
 
 /// All documents of a YAML file; JSON is YAML too. Empty documents are left out.
-pub(super) fn documents(path: &Path) -> Result<Vec<Value>, cni::Error> {
+pub(super) fn documents(path: &Path) -> Result<Vec<Value>, podwire_cni_spec::Error> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        cni::Error::new(cni::error::code::IO, format!("read {}: {error}", path.display()))
+        podwire_cni_spec::Error::new(
+            podwire_cni_spec::error::code::IO,
+            format!("read {}: {error}", path.display()),
+        )
     })?;
-    parse(&text).map_err(|reason| cni::Error::decode(format!("{}: {reason}", path.display())))
+    parse(&text).map_err(|reason| podwire_cni_spec::Error::decode(format!("{}: {reason}", path.display())))
 }
 
 /// The documents of a text.
 pub(super) fn parse(text: &str) -> Result<Vec<Value>, String> {
-    warden::documents(text)
+    podwire_warden::documents(text)
 }
 
 /// Reads what the paths hold into a snapshot. Folders are read with all that is in them.
-pub(super) fn read(paths: &[PathBuf], into: &mut Snapshot) -> Result<(), cni::Error> {
+pub(super) fn read(paths: &[PathBuf], into: &mut Snapshot) -> Result<(), podwire_cni_spec::Error> {
     let mut files = Vec::new();
     for path in paths {
         collect(path, true, &mut files)?;
     }
     for file in files {
         for document in documents(&file)? {
-            add(document, into)
-                .map_err(|error| cni::Error::new(error.code, format!("{}: {}", file.display(), error.msg)))?;
+            add(document, into).map_err(|error| {
+                podwire_cni_spec::Error::new(error.code, format!("{}: {}", file.display(), error.msg))
+            })?;
         }
     }
     Ok(())
 }
 
 /// Adds one object.
-pub(super) fn add(object: Value, into: &mut Snapshot) -> Result<(), cni::Error> {
+pub(super) fn add(object: Value, into: &mut Snapshot) -> Result<(), podwire_cni_spec::Error> {
     match into.add(object) {
         Ok(_) => Ok(()),
-        Err(error) => Err(cni::Error::decode(error.to_string())),
+        Err(error) => Err(podwire_cni_spec::Error::decode(error.to_string())),
     }
 }
 
-fn collect(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> Result<(), cni::Error> {
-    let trouble = |error| cni::Error::new(cni::error::code::IO, format!("read {}: {error}", path.display()));
+fn collect(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> Result<(), podwire_cni_spec::Error> {
+    let trouble = |error| {
+        podwire_cni_spec::Error::new(
+            podwire_cni_spec::error::code::IO,
+            format!("read {}: {error}", path.display()),
+        )
+    };
     if !std::fs::metadata(path).map_err(trouble)?.is_dir() {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         // Whatever was named is read; in a folder, what looks like objects.

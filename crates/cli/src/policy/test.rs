@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ipnet::IpNet;
-use policy::{compile, oracle, Packet, Program, Snapshot, Verdict, Warning};
+use podwire_policy::{compile, oracle, Packet, Program, Snapshot, Verdict, Warning};
 use serde_json::{json, Value};
 
 use super::expectation::{ends, packets, End, Expectations, Table};
@@ -97,8 +97,8 @@ impl Outcome {
     }
 }
 
-fn run_file(path: &Path) -> Result<Vec<Outcome>, cni::Error> {
-    let trouble = |reason: String| cni::Error::decode(format!("{}: {reason}", path.display()));
+fn run_file(path: &Path) -> Result<Vec<Outcome>, podwire_cni_spec::Error> {
+    let trouble = |reason: String| podwire_cni_spec::Error::decode(format!("{}: {reason}", path.display()));
     let document = match source::documents(path)?.as_mut_slice() {
         [one] => one.take(),
         others => return Err(trouble(format!("{} documents instead of one", others.len()))),
@@ -125,12 +125,12 @@ fn run_file(path: &Path) -> Result<Vec<Outcome>, cni::Error> {
 }
 
 /// Adds a table's own objects; those with the kind and name of another take its place.
-fn replace(snapshot: &mut Snapshot, table: &Table) -> Result<(), cni::Error> {
+fn replace(snapshot: &mut Snapshot, table: &Table) -> Result<(), podwire_cni_spec::Error> {
     let mut own = Snapshot::new();
     for object in &table.objects {
         source::add(object.clone(), &mut own)?;
     }
-    let key = |meta: &policy::api::ObjectMeta| (meta.namespace.clone(), meta.name.clone());
+    let key = |meta: &podwire_policy::api::ObjectMeta| (meta.namespace.clone(), meta.name.clone());
     macro_rules! take_over {
         ($list:ident) => {
             let keys: Vec<_> = own.$list.iter().map(|object| key(&object.metadata)).collect();

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use clap::Args;
-use cni::{Attachment, Route};
+use podwire_cni_spec::{Attachment, Route};
 use serde_json::json;
 
 use super::place::Place;
@@ -61,11 +61,11 @@ impl Add {
 
 impl Add {
     /// A namespace must be there; plugins would say so in many different ways.
-    fn namespace(&self) -> Result<(), cni::Error> {
-        let fail = |text: String| cni::Error::new(cni::code::INVALID_NETNS, text);
+    fn namespace(&self) -> Result<(), podwire_cni_spec::Error> {
+        let fail = |text: String| podwire_cni_spec::Error::new(podwire_cni_spec::code::INVALID_NETNS, text);
         let netns =
             self.target.netns().ok_or_else(|| fail("its network namespace (NETNS) is not given".into()))?;
-        let opened = kernel::Netns::open(netns).map_err(|error| fail(error.to_string()));
+        let opened = podwire_kernel::Netns::open(netns).map_err(|error| fail(error.to_string()));
         opened.map(drop).map_err(|error| error.with_details("`ip netns add NAME` makes one"))
     }
 }
@@ -135,6 +135,9 @@ mod tests {
             "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1", "priority": 7}], "dns": {"nameservers": ["1.1.1.1"]}});
         let text = "  address  10.1.0.5/16  gateway 10.1.0.1\n  route    0.0.0.0/0 via 10.1.0.1 metric 7\n  \
                     on host  veth1\n  in pod   eth0 c2:11\n  dns      1.1.1.1\n";
-        assert_eq!(describe(&Attachment::from_json(&result, cni::Version::CURRENT).unwrap()), text);
+        assert_eq!(
+            describe(&Attachment::from_json(&result, podwire_cni_spec::Version::CURRENT).unwrap()),
+            text
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! `podwire cni audit`: is everything on this node somebody's, and has everybody what is theirs?
 
-use audit::{Fault, Node};
 use clap::Args;
+use podwire_audit::{Fault, Node};
 use serde_json::{json, Value};
 
 use super::place::Place;
@@ -34,7 +34,7 @@ struct Row {
     what: String,
     can_be_mended: bool,
     /// `None` if it was only looked at.
-    mended: Option<Result<(), cni::Error>>,
+    mended: Option<Result<(), podwire_cni_spec::Error>>,
 }
 
 impl Audit {

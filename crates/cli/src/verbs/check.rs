@@ -1,8 +1,8 @@
 //! `podwire cni check`: is an attachment as it was made? And if not, put back what can be.
 
 use clap::Args;
-use cni::NetworkList;
-use cni_runtime::{Identity, Left, PutBack, Repaired};
+use podwire_cni_runtime::{Identity, Left, PutBack, Repaired};
+use podwire_cni_spec::NetworkList;
 use serde_json::{json, Value};
 
 use super::place::Place;

@@ -5,10 +5,10 @@
 //! host port would stay taken for ever. What the ledger alone knows is swept with the rest.
 
 use clap::Args;
-use cni::{ContainerId, IfName};
-use cni_plugin::ledger::{self, Account};
-use cni_runtime::{Listing, Record};
-use kernel::Netns;
+use podwire_cni_plugin::ledger::{self, Account};
+use podwire_cni_runtime::{Listing, Record};
+use podwire_cni_spec::{ContainerId, IfName};
+use podwire_kernel::Netns;
 use serde_json::json;
 
 use super::addresses;
@@ -72,7 +72,7 @@ impl Gc {
                 Ok(()) if one.is_gone() => removed.push(Swept::unrecorded(&one)),
                 // It came back meanwhile.
                 Ok(()) => {}
-                Err(error) => errors.push(cni_runtime::Error::Cni(error.to_cni())),
+                Err(error) => errors.push(podwire_cni_runtime::Error::Cni(error.to_cni())),
             }
         }
         let mut answer = report("removed", "removed", &removed);
@@ -80,7 +80,7 @@ impl Gc {
             // What is stale is still there.
             answer.text.clear();
         }
-        let done = cni_runtime::Error::all(errors);
+        let done = podwire_cni_runtime::Error::all(errors);
         drop_tables();
         match done {
             Ok(()) => Ok(answer),
@@ -144,7 +144,7 @@ fn alive(listing: &Listing, accounts: &[Account], network: &str) -> Vec<(Contain
 }
 
 /// Whether a namespace is there, or at least not known to be gone.
-fn is_there(found: kernel::Result<Option<Netns>>) -> bool {
+fn is_there(found: podwire_kernel::Result<Option<Netns>>) -> bool {
     !matches!(found, Ok(None))
 }
 
@@ -195,7 +195,7 @@ fn report(verb: &str, key: &str, swept: &[Swept]) -> Answer {
 
 /// Tables of ours that hold nothing any more. Plugins leave them, because another pod may be about to use them.
 fn drop_tables() {
-    let dropped = kernel::firewall::drop_unneeded_tables();
+    let dropped = podwire_kernel::firewall::drop_unneeded_tables();
     // An empty table does no harm: it is not worth an error.
     let _ = dropped;
 }

@@ -1,7 +1,7 @@
 //! `podwire cni list`: networks, attachments, and what is wrong with them.
 
 use clap::Args;
-use cni_runtime::{Network, Problem, Record};
+use podwire_cni_runtime::{Network, Problem, Record};
 use serde_json::{json, Value};
 
 use super::addresses;
@@ -55,7 +55,7 @@ impl List {
 }
 
 fn plugin_names(network: &Network) -> Vec<String> {
-    let name = |plugin: &cni::PluginConfig| match &plugin.ipam {
+    let name = |plugin: &podwire_cni_spec::PluginConfig| match &plugin.ipam {
         Some(ipam) => format!("{}({ipam})", plugin.kind),
         None => plugin.kind.clone(),
     };
@@ -128,7 +128,7 @@ fn problem_json(problem: &Problem) -> Value {
 
 fn alive(record: &Record) -> bool {
     let netns = record.identity().ok().and_then(|identity| identity.netns);
-    netns.is_some_and(|path| matches!(kernel::Netns::find(path), Ok(Some(_))))
+    netns.is_some_and(|path| matches!(podwire_kernel::Netns::find(path), Ok(Some(_))))
 }
 
 /// The interfaces that ADD made on the host. Ours bear their owner's name as a note (`ip link` shows it as
@@ -136,8 +136,8 @@ fn alive(record: &Record) -> bool {
 fn host_ends(record: &Record) -> Vec<HostEnd> {
     let interfaces = record.attachment().map(|attachment| attachment.interfaces).unwrap_or_default();
     let on_host = interfaces.into_iter().filter(|interface| interface.sandbox.is_empty());
-    let owner = kernel::Owner::new(&*record.network, &*record.container, &*record.ifname).comment();
-    let mut host = kernel::Host::here().ok();
+    let owner = podwire_kernel::Owner::new(&*record.network, &*record.container, &*record.ifname).comment();
+    let mut host = podwire_kernel::Host::here().ok();
     let mut end = |name: String| {
         let link = host.as_mut().and_then(|host| host.find_link(&name).ok().flatten());
         let maker = link.map(|link| match (link.alias == owner, link.kind.as_str()) {

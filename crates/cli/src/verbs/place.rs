@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use cni_plugin::Registry;
-use cni_runtime::{Cache, Catalogue, ConfigFolder, Runtime};
+use podwire_cni_plugin::Registry;
+use podwire_cni_runtime::{Cache, Catalogue, ConfigFolder, Runtime};
 
 use crate::duration;
 
@@ -62,7 +62,7 @@ impl Place {
 
 /// The plugins of this program.
 pub(crate) fn registry() -> Registry<'static> {
-    Registry::new(plugins::PLUGINS, plugins::FINGERPRINT)
+    Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT)
 }
 
 /// The folders of `CNI_PATH`.

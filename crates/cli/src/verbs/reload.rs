@@ -1,7 +1,7 @@
 //! `podwire cni reload`: firewall rules back after somebody flushed them.
 
 use clap::Args;
-use cni_plugin::{ledger, Command, Finding};
+use podwire_cni_plugin::{ledger, Command, Finding};
 use serde_json::json;
 
 use crate::{Answer, Failure};
@@ -30,7 +30,7 @@ impl Reload {
                     Ok(mended) => restored += mended,
                     Err(error) => {
                         let of = format!("{} of {}", entry.plugin, entry.owner().comment());
-                        errors.push(cni::Error {
+                        errors.push(podwire_cni_spec::Error {
                             msg: format!("{of}: {}", error.to_cni().msg),
                             ..error.to_cni()
                         });
@@ -46,7 +46,7 @@ impl Reload {
         let answer = Answer::new(text, json!({ "restored": restored, "failed": errors.len() }));
         match errors
             .into_iter()
-            .reduce(|all, one| cni::Error { msg: format!("{}; {}", all.msg, one.msg), ..all })
+            .reduce(|all, one| podwire_cni_spec::Error { msg: format!("{}; {}", all.msg, one.msg), ..all })
         {
             None => Ok(answer),
             Some(error) => Err(Failure::new("cannot restore all rules", error).after(answer)),

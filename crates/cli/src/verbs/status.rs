@@ -1,7 +1,7 @@
 //! `podwire cni status`: could another container be attached?
 
 use clap::Args;
-use cni_runtime::{Network, Runtime};
+use podwire_cni_runtime::{Network, Runtime};
 use serde_json::{json, Value};
 
 use super::place::Place;
@@ -42,7 +42,7 @@ impl Status {
                 || {
                     Failure::new(
                         "no network is ready",
-                        cni::Error::internal("the networks changed meanwhile"),
+                        podwire_cni_spec::Error::internal("the networks changed meanwhile"),
                     )
                 },
                 Failure::to("no network is ready"),
@@ -67,7 +67,7 @@ impl Status {
     }
 }
 
-fn ask(runtime: &Runtime<'_>, list: &cni::NetworkList) -> cni_runtime::Result<()> {
+fn ask(runtime: &Runtime<'_>, list: &podwire_cni_spec::NetworkList) -> podwire_cni_runtime::Result<()> {
     match list.version.has_status() {
         true => runtime.status(list),
         false => runtime.validate(list).map(drop),

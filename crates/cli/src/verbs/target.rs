@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use cni_runtime::{Cache, Identity};
+use podwire_cni_runtime::{Cache, Identity};
 use serde_json::{json, Map, Value};
 
 use super::namespace;
@@ -48,10 +48,10 @@ impl Target {
     }
 
     /// The attachment to make.
-    pub(crate) fn identity(&self) -> cni_runtime::Result<Identity> {
+    pub(crate) fn identity(&self) -> podwire_cni_runtime::Result<Identity> {
         let netns = self.netns().unwrap_or_default();
         let container = self.container.clone().unwrap_or_else(|| namespace::container_id(&netns));
-        let args = cni::Args::from_pairs(self.args.iter().cloned())?;
+        let args = podwire_cni_spec::Args::from_pairs(self.args.iter().cloned())?;
         let mut identity = Identity::new(&container, &self.ifname)?.netns(netns).args(args);
         identity
             .capabilities
@@ -61,7 +61,7 @@ impl Target {
 
     /// The attachment that was made. Without an id it is the one that the cache has for this namespace, whoever
     /// made it: the id may come from another runtime, or from another spelling of the path.
-    pub(crate) fn existing(&self, cache: &Cache) -> cni_runtime::Result<Identity> {
+    pub(crate) fn existing(&self, cache: &Cache) -> podwire_cni_runtime::Result<Identity> {
         let mut identity = self.identity()?;
         let Some(netns) = self.netns() else { return Ok(identity) };
         let is_mine = |container: &str| container == identity.container.as_str();
@@ -74,7 +74,7 @@ impl Target {
         });
         if self.container.is_none() && !candidates.clone().any(|record| is_mine(&record.container)) {
             if let Some(record) = candidates.next() {
-                identity.container = cni::ContainerId::parse(&record.container)?;
+                identity.container = podwire_cni_spec::ContainerId::parse(&record.container)?;
             }
         }
         Ok(identity)
@@ -91,7 +91,11 @@ pub(crate) struct Publish {
 
 impl Publish {
     /// The identity with the ports. An error if no plugin of the network would hear of them.
-    pub(crate) fn add_to(&self, identity: Identity, list: &cni::NetworkList) -> Result<Identity, cni::Error> {
+    pub(crate) fn add_to(
+        &self,
+        identity: Identity,
+        list: &podwire_cni_spec::NetworkList,
+    ) -> Result<Identity, podwire_cni_spec::Error> {
         const PORTS: &str = "portMappings";
         if self.publish.is_empty() {
             return Ok(identity);
@@ -102,7 +106,7 @@ impl Publish {
                 &*list.name
             );
             let hint = r#"add {"type": "portmap", "capabilities": {"portMappings": true}} to its plugins"#;
-            return Err(cni::Error::invalid_config(text).with_details(hint));
+            return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint));
         }
         let mut ports =
             identity.capabilities.get(PORTS).and_then(Value::as_array).cloned().unwrap_or_default();

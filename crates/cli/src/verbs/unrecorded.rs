@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use cni::{ContainerId, IfName};
-use cni_plugin::ledger::Account;
-use cni_plugin::{withdraw_unless_changed, Error, Result};
-use cni_runtime::Record;
+use podwire_cni_plugin::ledger::Account;
+use podwire_cni_plugin::{withdraw_unless_changed, Error, Result};
+use podwire_cni_runtime::Record;
+use podwire_cni_spec::{ContainerId, IfName};
 
 use super::place::registry;
 
@@ -60,7 +60,7 @@ impl Unrecorded {
                 Some(plugin) => withdraw_unless_changed(plugin, account, registry(), deadline).err(),
                 None => {
                     let text = format!("{} is no plugin of this program", account.file.display());
-                    Some(cni::Error::internal(text).into())
+                    Some(podwire_cni_spec::Error::internal(text).into())
                 }
             });
         }

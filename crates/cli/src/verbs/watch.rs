@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use cni_runtime::{Catalogue, Problem, Readiness, Watch};
+use podwire_cni_runtime::{Catalogue, Problem, Readiness, Watch};
 use serde_json::{json, Value};
 
 use super::place::Place;

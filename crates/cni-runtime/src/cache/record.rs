@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
-use cni::{json, Args, Attachment, NetworkList, Version};
-use cni_plugin::ledger;
-use kernel::{Netns, Owner};
+use podwire_cni_plugin::ledger;
+use podwire_cni_spec::{json, Args, Attachment, NetworkList, Version};
+use podwire_kernel::{Netns, Owner};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Map, Value};
 
@@ -95,14 +95,16 @@ impl Record {
         if json::get(&value, "kind").and_then(Value::as_str) != Some(KIND) {
             return Ok(None);
         }
-        let document: Document =
-            json::decode(&value).map_err(|error| cni::Error { code: cni::code::DECODE, ..error })?;
+        let document: Document = json::decode(&value)
+            .map_err(|error| podwire_cni_spec::Error { code: podwire_cni_spec::code::DECODE, ..error })?;
         let config = STANDARD
             .decode(&document.config)
-            .map_err(|error| cni::Error::decode(format!("config: invalid base64: {error}")))?;
+            .map_err(|error| podwire_cni_spec::Error::decode(format!("config: invalid base64: {error}")))?;
         if document.container_id.is_empty() || document.if_name.is_empty() || document.network_name.is_empty()
         {
-            return Err(cni::Error::decode("containerId, ifName or networkName is missing").into());
+            return Err(
+                podwire_cni_spec::Error::decode("containerId, ifName or networkName is missing").into()
+            );
         }
         let netns = Some(document.netns).filter(|netns| !netns.is_empty());
         let netns = netns.or_else(|| sandbox(document.result.as_ref()?, &document.if_name));
@@ -188,7 +190,7 @@ impl Record {
         if list.name.as_str() != self.network {
             let text =
                 format!("the config in {} is of network {:?}", self.path.display(), list.name.as_str());
-            return Err(cni::Error::invalid_config(text).into());
+            return Err(podwire_cni_spec::Error::invalid_config(text).into());
         }
         Ok(list)
     }

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cni::NetworkList;
-use cni_runtime::{Identity, Runtime};
+use podwire_cni_runtime::{Identity, Runtime};
+use podwire_cni_spec::NetworkList;
 use serde_json::{json, Value};
 
 const SCRIPT: &str = r#"#!/bin/sh

@@ -2,10 +2,10 @@
 
 use std::pin::pin;
 
-use cluster::Backoff;
 use futures::StreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
+use podwire_kubernetes::Backoff;
 use tokio::sync::mpsc::Sender;
 
 use crate::object::{NodeObject, Sighting};
@@ -69,7 +69,9 @@ pub(super) async fn follow(nodes: Api<NodeObject>, sender: Sender<News>) {
 fn words(error: &watcher::Error) -> String {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match error {
-        InitialListFailed(cause) | WatchStartFailed(cause) | WatchFailed(cause) => cluster::told(cause),
+        InitialListFailed(cause) | WatchStartFailed(cause) | WatchFailed(cause) => {
+            podwire_kubernetes::describe(cause)
+        }
         WatchError(status) => format!("{} ({})", status.message, status.code),
         other => other.to_string(),
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ipam::blocks::{Allocator, Node, Owner, Pool, Request, Rules};
-use ipam::moment::Moment;
-use ipam::store::Store;
-use store_etcd::EtcdStore;
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Node, Owner, Pool, Request, Rules};
+use podwire_store_etcd::EtcdStore;
 
 use crate::server::Server;
 

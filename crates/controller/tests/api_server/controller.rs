@@ -2,12 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use controller::{Addresses, Leadership, Masks, Networks, Settings};
+use podwire_controller::{Addresses, Leadership, Masks, Networks, Settings};
 use serde_json::Value;
 
 use crate::server::{eventually, free_port, spawn, Killed, Server};
@@ -24,8 +23,8 @@ pub const GRACE: Duration = Duration::from_secs(3);
 
 fn addresses(url: String) -> Addresses {
     let open = move || {
-        let store = store_etcd::EtcdStore::connect(std::slice::from_ref(&url), None)?;
-        Ok(Box::new(store) as Box<dyn ipam::store::Store>)
+        let store = podwire_store_etcd::EtcdStore::connect(std::slice::from_ref(&url), None)?;
+        Ok(Box::new(store) as Box<dyn podwire_block_ipam::store::Store>)
     };
     Addresses { open: Arc::new(open), grace: GRACE }
 }
@@ -49,8 +48,11 @@ pub fn main(args: &[String]) {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = cluster::connect(Some(Path::new(kubeconfig)), None).await.unwrap();
-        controller::run(settings, client).await.unwrap();
+        let client = podwire_kubernetes::ClientOptions::from_kubeconfig(Some(kubeconfig.into()))
+            .client()
+            .await
+            .unwrap();
+        podwire_controller::run(settings, client).await.unwrap();
     });
 }
 

@@ -247,7 +247,7 @@ fn kubeconfig(folder: &Path, user: &str, port: u16) -> PathBuf {
 }
 
 async fn client(kubeconfig: &Path) -> Client {
-    cluster::connect(Some(kubeconfig), None).await.unwrap()
+    podwire_kubernetes::ClientOptions::from_kubeconfig(Some(kubeconfig.into())).client().await.unwrap()
 }
 
 pub fn free_port() -> u16 {

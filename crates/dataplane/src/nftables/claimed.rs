@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
-use netlink::nft::{Element, Rule, Value, Verdict};
-use policy::{Direction, Program};
+use podwire_netlink::nft::{Element, Rule, Value, Verdict};
+use podwire_policy::{Direction, Program};
 
 use super::wanted::{next, ranges, Half, Holds, Wanted, HALVES};
 use crate::{Port, Premises};

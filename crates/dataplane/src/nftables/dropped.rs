@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use netlink::nft::{Element, Field, Rule, Table, Type, Value};
-use policy::program::{self, Id, Outcome, Stage};
-use policy::{Direction, Program};
+use podwire_netlink::nft::{Element, Field, Rule, Table, Type, Value};
+use podwire_policy::program::{self, Id, Outcome, Stage};
+use podwire_policy::{Direction, Program};
 
 use super::wanted::{keyed, Elements, Holds, Wanted, WantedChain, WantedSet, HALVES};
 use super::{ended, skeleton, sources};

@@ -9,8 +9,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netlink::nft::{self, Element, Field, Rule, Transaction, Type, Value};
-use policy::{Direction, Protocol};
+use podwire_netlink::nft::{self, Element, Field, Rule, Transaction, Type, Value};
+use podwire_policy::{Direction, Protocol};
 
 use super::dropped::Reasons;
 use super::skeleton::TABLE;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use netlink::nft::{self, Table, Transaction};
-use netlink::{Result, Socket};
+use podwire_netlink::nft::{self, Table, Transaction};
+use podwire_netlink::{Result, Socket};
 
 use super::wanted::{keyed, Elements, Wanted, WantedChain};
 

@@ -6,9 +6,9 @@
 //! A new connection walks the rules of all policies about its two pods until one matches. So what is cheap to see stands first:
 //! the family, then the port, which tells most rules apart, and last the peer, whose set is the largest.
 
-use netlink::nft::{Field, Rule};
-use policy::program::{Outcome, Peer, Port, PortRange, Stage};
-use policy::{Direction, Program};
+use podwire_netlink::nft::{Field, Rule};
+use podwire_policy::program::{Outcome, Peer, Port, PortRange, Stage};
+use podwire_policy::{Direction, Program};
 
 use super::dropped::{self, Reasons};
 use super::wanted::{single_ports, Half, HALVES};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule, Table};
+use podwire_netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule, Table};
 
-use policy::Direction;
+use podwire_policy::Direction;
 
 use super::dropped::{Reasons, UNKNOWN};
 use super::wanted::{Half, Wanted, WantedChain, HALVES};

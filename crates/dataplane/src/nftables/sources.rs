@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use netlink::nft::{Base, ChainKind, Element, Family, Field, Hook, Rule, Table, Type, Value};
+use podwire_netlink::nft::{Base, ChainKind, Element, Family, Field, Hook, Rule, Table, Type, Value};
 
 use super::claimed;
 use super::dropped::{self, SPOOFED};

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use netlink::nft::{Table, Transaction};
-use netlink::Socket;
+use podwire_netlink::nft::{Table, Transaction};
+use podwire_netlink::Socket;
 
 use super::found::Found;
 use super::wanted::{Elements, Holds, Wanted, WantedChain};
@@ -62,7 +62,7 @@ impl Steps {
     }
 
     /// Takes them all, unless somebody else changes rules meanwhile; returns the generation that they lead to.
-    pub fn commit(self, mut generation: u32, socket: &mut Socket) -> netlink::Result<u32> {
+    pub fn commit(self, mut generation: u32, socket: &mut Socket) -> podwire_netlink::Result<u32> {
         for step in [self.ahead, self.turn] {
             if !step.is_empty() {
                 step.only_at(generation).commit(socket)?;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use netlink::nft::{Base, Element, Family, Rule, Set, Table, Type, Value, Verdict};
-use policy::program::{Endpoint, Id, PortRange};
-use policy::{Direction, Program};
+use podwire_netlink::nft::{Base, Element, Family, Rule, Set, Table, Type, Value, Verdict};
+use podwire_policy::program::{Endpoint, Id, PortRange};
+use podwire_policy::{Direction, Program};
 
 use super::dropped::{self, Reasons};
 use super::{claimed, ended, judge, skeleton, sources};
@@ -207,7 +207,7 @@ impl Wanted {
         }
         for (id, ports) in &program.named_ports {
             let mine = ports.iter().filter(|(address, _, _)| half.has(address));
-            let key = |(address, protocol, port): &(IpAddr, policy::Protocol, u16)| {
+            let key = |(address, protocol, port): &(IpAddr, podwire_policy::Protocol, u16)| {
                 Value::ip(*address).and_protocol(protocol.number()).and_port(*port)
             };
             let elements: Vec<Element> = mine.map(|port| Element::key(key(port))).collect();

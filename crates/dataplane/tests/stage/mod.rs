@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use dataplane::{Change, Dataplane, Nftables, Premises};
-use netlink::sys;
-use policy::{compile, Snapshot};
+use podwire_dataplane::{Change, Dataplane, Nftables, Premises};
+use podwire_netlink::sys;
+use podwire_policy::{compile, Snapshot};
 use serde_json::{json, Value};
 
 /// Patience with an answer that should come, on a busy machine, too.
@@ -46,9 +46,9 @@ pub fn on_a_node(test: impl FnOnce(&mut Nftables) + Send + 'static) {
         run("ip link add br0 type bridge; ip addr add 10.1.0.1/16 dev br0; ip addr add fd00:1::1/64 dev br0 nodad");
         run("ip addr add 10.244.0.1/16 dev br0; ip addr add fd00:10:244::1/64 dev br0 nodad; ip link set br0 up");
         run("ip addr add 10.0.0.1/16 dev br0; ip addr add fd00::1/64 dev br0 nodad");
-        let mut host = kernel::Host::here().expect("the node");
+        let mut host = podwire_kernel::Host::here().expect("the node");
         let bridge = host.get_link("br0").expect("br0");
-        kernel::bridge::ensure_seen_by_ip_rules(&mut host, &bridge).expect("br_netfilter");
+        podwire_kernel::bridge::ensure_seen_by_ip_rules(&mut host, &bridge).expect("br_netfilter");
         test(&mut Nftables::open().expect("a netfilter socket"));
     };
     if let Err(panic) = thread::spawn(inside).join() {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use policy::Protocol;
+use podwire_policy::Protocol;
 
 use super::ears::{Ears, SCTP};
 use super::{ask_tcp_for, ask_udp_for, Answer, Place};

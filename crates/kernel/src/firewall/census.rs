@@ -1,7 +1,7 @@
 //! Whose elements there are in the tables of this module: for whoever looks after the whole node.
 
-use netlink::nft::{self, Element, Table};
-use netlink::Socket;
+use podwire_netlink::nft::{self, Element, Table};
+use podwire_netlink::Socket;
 
 use super::{elements, forward, is_ours, masquerade, spoof};
 use crate::Result;

@@ -11,10 +11,10 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink::nft::{
+use podwire_netlink::nft::{
     self, Base, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type,
 };
-use netlink::Socket;
+use podwire_netlink::Socket;
 
 use super::forward::{self, MAY_PASS};
 use crate::Result;
@@ -292,7 +292,7 @@ impl Half {
 
 #[cfg(test)]
 mod tests {
-    use netlink::nft::Value;
+    use podwire_netlink::nft::Value;
 
     use super::*;
 

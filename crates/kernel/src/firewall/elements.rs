@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use netlink::nft::{self, Element, Table, Transaction, Value};
-use netlink::Socket;
+use podwire_netlink::nft::{self, Element, Table, Transaction, Value};
+use podwire_netlink::Socket;
 
 use super::owner::Owner;
 use super::NO_NF_TABLES;

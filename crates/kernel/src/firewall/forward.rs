@@ -11,8 +11,8 @@ mod skeleton;
 
 use std::net::IpAddr;
 
-use netlink::nft::{self, Element, Family, Table, Transaction, Value};
-use netlink::Socket;
+use podwire_netlink::nft::{self, Element, Family, Table, Transaction, Value};
+use podwire_netlink::Socket;
 
 use super::elements::{self, is_of, Entry, Plan};
 use super::owner::Owner;

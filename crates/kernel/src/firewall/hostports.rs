@@ -13,8 +13,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink::nft::{self, Data, Element, Family, Table, Transaction, Value};
-use netlink::{attr, ct, Socket};
+use podwire_netlink::nft::{self, Data, Element, Family, Table, Transaction, Value};
+use podwire_netlink::{attr, ct, Socket};
 
 use super::elements::{self, is_of, Entry, Found, Plan};
 use super::owner::Owner;

@@ -9,8 +9,8 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use netlink::nft::{self, Family, RuleInfo, Table, Transaction, Verdict};
-use netlink::Socket;
+use podwire_netlink::nft::{self, Family, RuleInfo, Table, Transaction, Verdict};
+use podwire_netlink::Socket;
 
 use super::owner::{hash, Owner};
 use crate::Result;

@@ -6,10 +6,10 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink::nft::{
+use podwire_netlink::nft::{
     self, Base, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type, Value,
 };
-use netlink::Socket;
+use podwire_netlink::Socket;
 
 use super::elements::{self, is_of, Entry, Plan};
 use super::owner::Owner;

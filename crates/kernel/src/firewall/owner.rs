@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use netlink::nft::MAX_COMMENT;
+use podwire_netlink::nft::MAX_COMMENT;
 use sha2::{Digest, Sha512};
 
 /// An attachment: the interface of a container in a network.

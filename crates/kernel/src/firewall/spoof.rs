@@ -2,10 +2,10 @@
 //!
 //! Whoever sends with a neighbour's address teaches the bridge to deliver the neighbour's frames to him.
 
-use netlink::nft::{
+use podwire_netlink::nft::{
     self, Base, ChainKind, Data, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type, Value,
 };
-use netlink::Socket;
+use podwire_netlink::Socket;
 
 use super::elements::{self, is_of, Entry, Plan};
 use super::owner::Owner;

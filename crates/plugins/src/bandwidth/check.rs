@@ -1,8 +1,8 @@
 //! CHECK of a pod's limits: both buckets, the detour, and that what the pod sends takes it.
 
-use cni_plugin::{Finding, Request, Result};
-use kernel::rt::link;
-use kernel::{shaping, Host, Link};
+use podwire_cni_plugin::{Finding, Request, Result};
+use podwire_kernel::rt::link;
+use podwire_kernel::{shaping, Host, Link};
 
 use super::limits::{Limit, Limits};
 use super::{detour, node_end, redirect};

@@ -4,9 +4,9 @@
 //! meets itself there. So that name is taken when it is free; the next interface gets one with its own name
 //! in it. Whose a device is stands in its alias. A device with Go's name and no alias was made by Go.
 
-use cni_plugin::{Request, Result};
-use kernel::rt::link;
-use kernel::{ifb, Host, Link, Owner};
+use podwire_cni_plugin::{Request, Result};
+use podwire_kernel::rt::link;
+use podwire_kernel::{ifb, Host, Link, Owner};
 use sha2::{Digest, Sha512};
 
 const PREFIX: &str = "bwp";
@@ -38,7 +38,9 @@ pub fn ensure(node: &mut Host, owner: &Owner, mtu: u32) -> Result<Link> {
         let [go, own] = names(owner);
         let text =
             format!("the devices {go} and {own} are there already, and neither is of {}", owner.comment());
-        return Err(cni::Error::internal(text).with_details("delete the one that nobody uses").into());
+        return Err(podwire_cni_spec::Error::internal(text)
+            .with_details("delete the one that nobody uses")
+            .into());
     };
     Ok(ifb::create(node, name, mtu, owner)?)
 }

@@ -1,9 +1,9 @@
 //! The limits that a config asks for: keys of the network's config, or the runtime's `bandwidth` capability
 //! (Kubernetes' `kubernetes.io/ingress-bandwidth` annotations). The config wins.
 
-use cni::{capability, json, Error};
-use kernel::rt::tc::TokenBucket;
-use kernel::shaping;
+use podwire_cni_spec::{capability, json, Error};
+use podwire_kernel::rt::tc::TokenBucket;
+use podwire_kernel::shaping;
 use serde_json::Value;
 
 const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];

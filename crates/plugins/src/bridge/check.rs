@@ -3,9 +3,9 @@
 mod ports;
 mod router;
 
-use cni_plugin::{Finding, Request, Result};
-use kernel::rt::link;
-use kernel::{veth, Host, Link};
+use podwire_cni_plugin::{Finding, Request, Result};
+use podwire_kernel::rt::link;
+use podwire_kernel::{veth, Host, Link};
 
 use super::config::Conf;
 use crate::inspection::{self, change_node, on_node};

@@ -1,9 +1,9 @@
 //! The bridge plugin's config.
 
-use cni::{capability, Dns};
-use cni_plugin::{Request, Result};
-use kernel::bridge::{Bridge, Vlans};
-use kernel::Mac;
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::{capability, Dns};
+use podwire_kernel::bridge::{Bridge, Vlans};
+use podwire_kernel::Mac;
 use serde::Deserialize;
 
 use crate::{cable, masquerade};
@@ -68,7 +68,7 @@ struct ArgsCni {
 }
 
 fn invalid<T>(text: impl Into<String>) -> Result<T> {
-    Err(cni::Error::invalid_config(text).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).into())
 }
 
 impl Conf {
@@ -78,8 +78,8 @@ impl Conf {
         if conf.bridge.is_empty() {
             conf.bridge = "cni0".into();
         }
-        cni::IfName::parse(&conf.bridge)
-            .map_err(|error| cni::Error::invalid_config(format!("bridge: {}", error.msg)))?;
+        podwire_cni_spec::IfName::parse(&conf.bridge)
+            .map_err(|error| podwire_cni_spec::Error::invalid_config(format!("bridge: {}", error.msg)))?;
         conf.is_gateway |= conf.is_default_gateway;
         masquerade::check_backend(&conf.ip_masq_backend)?;
         cable::check_mtu(conf.mtu)?;
@@ -103,9 +103,9 @@ impl Conf {
             conf.trunk.extend(trunk.vlans(n)?);
         }
         if let Some(name) = conf.leg_name() {
-            cni::IfName::parse(&name).map_err(|error| {
+            podwire_cni_spec::IfName::parse(&name).map_err(|error| {
                 let text = format!("bridge, vlan: the VLAN's gateway would be {name:?}: {}", error.msg);
-                cni::Error::invalid_config(text)
+                podwire_cni_spec::Error::invalid_config(text)
             })?;
         }
         conf.mac(req)?;

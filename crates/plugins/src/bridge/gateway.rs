@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Route};
-use cni_plugin::{Context, Result};
 use ipnet::IpNet;
-use kernel::bridge::Vlans;
-use kernel::rt::{address, link};
-use kernel::veth::{self, Veth};
-use kernel::{sysctl, Host, Link, Netns, Owner};
-use netlink::Batch;
+use podwire_cni_plugin::{Context, Result};
+use podwire_cni_spec::{Attachment, Route};
+use podwire_kernel::bridge::Vlans;
+use podwire_kernel::rt::{address, link};
+use podwire_kernel::veth::{self, Veth};
+use podwire_kernel::{sysctl, Host, Link, Netns, Owner};
+use podwire_netlink::Batch;
 
 use super::config::Conf;
 use super::port;
@@ -21,7 +21,7 @@ pub(super) fn expected(net: &IpNet) -> Result<IpAddr> {
         return Ok(lease::first_host(net));
     }
     let text = format!("ipam: address {net} has no gateway, and isGateway needs one");
-    Err(cni::Error::invalid_config(text).with_details("give the IPAM plugin a gateway").into())
+    Err(podwire_cni_spec::Error::invalid_config(text).with_details("give the IPAM plugin a gateway").into())
 }
 
 /// Default routes through the gateways, for families that have none with a gateway yet, and none that gets the family's.
@@ -134,7 +134,7 @@ pub(super) fn assign(conf: &Conf, node: &mut Host, leg: &Link, result: &Attachme
                 there.ip, there.prefix
             );
             let hint = "set forceAddress to replace it, or choose another bridge or subnet";
-            return Err(cni::Error::invalid_config(text).with_details(hint).into());
+            return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into());
         }
         let mut batch = Batch::new();
         batch.extend(strangers.iter().map(|there| address::delete(leg.index, there.ip, there.prefix)));
@@ -142,7 +142,7 @@ pub(super) fn assign(conf: &Conf, node: &mut Host, leg: &Link, result: &Attachme
         let doing = || format!("give the gateway's address to {:?}", leg.name);
         let failures = node.route.batch_each(batch).doing(doing)?;
         // Another pod's plugin was faster: a stranger is gone, or the gateway, which comes last, is there.
-        let is_done = |at: usize, error: &netlink::Error| match at < strangers.len() {
+        let is_done = |at: usize, error: &podwire_netlink::Error| match at < strangers.len() {
             true => error.is_gone(),
             false => error.is_exists(),
         };

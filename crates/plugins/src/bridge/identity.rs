@@ -3,10 +3,10 @@
 //! Addresses are given again, and neighbours remember for a while who had them. So the hardware address follows from the pod's address:
 //! whoever has it is reached at once, and nobody need be told. To tell would cost a packet for each pod on the bridge.
 
-use cni::Attachment;
-use cni_plugin::{delegate, Request, Result};
-use kernel::rt::neighbour;
-use kernel::{Host, Link, Mac};
+use podwire_cni_plugin::{delegate, Request, Result};
+use podwire_cni_spec::Attachment;
+use podwire_kernel::rt::neighbour;
+use podwire_kernel::{Host, Link, Mac};
 
 use super::config::Conf;
 

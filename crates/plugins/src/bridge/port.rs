@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use cni_plugin::{Request, Result};
-use kernel::bridge::{add_vlans, delete_vlans, Vlans};
-use kernel::firewall::spoof;
-use kernel::rt::{self, link};
-use kernel::veth::Pair;
-use kernel::{Host, Link, Undo};
-use netlink::{Batch, Socket};
+use podwire_cni_plugin::{Request, Result};
+use podwire_kernel::bridge::{add_vlans, delete_vlans, Vlans};
+use podwire_kernel::firewall::spoof;
+use podwire_kernel::rt::{self, link};
+use podwire_kernel::veth::Pair;
+use podwire_kernel::{Host, Link, Undo};
+use podwire_netlink::{Batch, Socket};
 
 use super::config::Conf;
 
@@ -28,7 +28,7 @@ pub(super) fn require_vlan_filtering(conf: &Conf, bridge: &Link) -> Result<()> {
     let text = format!("bridge {:?} does not filter VLANs, which vlan and vlanTrunk need", bridge.name);
     let hint = "use another bridge, or switch vlan_filtering on yourself when nothing else uses this one; \
                 a kernel without CONFIG_BRIDGE_VLAN_FILTERING cannot";
-    Err(cni::Error::invalid_config(text).with_details(hint).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into())
 }
 
 /// The VLANs that a port of this config has. The native one is the last: the trunk's may include it.
@@ -75,7 +75,7 @@ pub(super) fn wait_until_it_forwards(node: &mut Host, name: &str) -> Result<()> 
         if left.is_zero() {
             let text =
                 format!("bridge port {name} in error state: it did not come up (operational state {state})");
-            return Err(cni::Error::internal(text).into());
+            return Err(podwire_cni_spec::Error::internal(text).into());
         }
         notices.notice(left, |frame| Link::read(frame).filter(|link| link.name == name))?;
     }
@@ -97,7 +97,7 @@ pub(super) fn guard<'a>(
 pub(super) fn unguard(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let owner = req.owner();
     if let Some(nft) = node.find_nft()? {
-        spoof::remove(nft, &owner, &kernel::veth::host_name(&owner))?;
+        spoof::remove(nft, &owner, &podwire_kernel::veth::host_name(&owner))?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! CHECK of a routed pod: both ends of its cable, its routes and its neighbour, the node's routes to it.
 
-use cni_plugin::{Finding, Request, Result};
-use kernel::rt::neighbour::{self, Neighbour, Table};
-use kernel::rt::{address, link, route};
-use kernel::{Host, Link};
+use podwire_cni_plugin::{Finding, Request, Result};
+use podwire_kernel::rt::neighbour::{self, Neighbour, Table};
+use podwire_kernel::rt::{address, link, route};
+use podwire_kernel::{Host, Link};
 
 use super::wishes::Wishes;
 use super::{cluster, families, guest, has_gateway, knobs, pod_cidr, routes, Conf, END, GATEWAY, GATEWAY_V6};

@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
-use api::blocks::{self, Answer, Question};
-use api::line::Line;
-use api::pods::{self, Endpoint, Pod};
-use cni::{code, json, Attachment};
-use cni_plugin::{delegate, Request, Result};
+use podwire_agent_ipc::blocks::{self, Answer, Question};
+use podwire_agent_ipc::line::Line;
+use podwire_agent_ipc::pods::{self, Endpoint, Pod};
+use podwire_cni_plugin::{delegate, Request, Result};
+use podwire_cni_spec::{code, json, Attachment};
 use serde_json::Value;
 
 use super::wishes::Wishes;
@@ -118,7 +118,7 @@ pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
         Ok(_) => Ok(()),
         Err(_) => pods::withdraw(Path::new(blocks::STATE), &gone).map_err(|error| {
             let text = format!("note in {} that the pod is gone: {error}", blocks::STATE);
-            cni::Error::new(code::IO, text).into()
+            podwire_cni_spec::Error::new(code::IO, text).into()
         }),
     }
 }

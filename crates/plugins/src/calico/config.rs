@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use cni_plugin::{Request, Result};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use podwire_cni_plugin::{Request, Result};
 use serde::Deserialize;
 
 use super::gate::Gate;
@@ -84,7 +84,8 @@ struct Destination {
 impl Conf {
     pub(super) fn read(req: &Request<'_>) -> Result<Conf> {
         let document: Document = req.config()?;
-        let invalid = |text: String| cni_plugin::Error::from(cni::Error::invalid_config(text));
+        let invalid =
+            |text: String| podwire_cni_plugin::Error::from(podwire_cni_spec::Error::invalid_config(text));
         match document.device_type.as_str() {
             "" | "veth" => {}
             other => return Err(invalid(format!("device_type: {other:?} is not supported, only \"veth\""))),
@@ -117,7 +118,7 @@ impl Conf {
         // Routes of host-local are for the pod; other IPAM plugins say by theirs whether the node is to have one.
         let named = if document.ipam.kind == "host-local" { document.ipam.routes } else { Vec::new() };
         let route = |route: Destination| {
-            cni::addr::parse_net(&route.dst).map_err(|_| {
+            podwire_cni_spec::addr::parse_net(&route.dst).map_err(|_| {
                 invalid(format!("ipam.routes: {:?} is no network such as \"10.0.0.0/8\"", route.dst))
             })
         };
@@ -127,7 +128,7 @@ impl Conf {
         Ok(Conf {
             mtu,
             queues: document.num_queues.max(1),
-            gates: gates.collect::<Result<_, cni::Error>>()?,
+            gates: gates.collect::<Result<_, podwire_cni_spec::Error>>()?,
             rights: Rights { ipam: document.ipam.kind, without_ipam, floating },
             allow_ip_forwarding: document.container_settings.map(|settings| settings.allow_ip_forwarding),
             routes: named.into_iter().map(route).collect::<Result<_>>()?,
@@ -155,7 +156,9 @@ fn mtu_of_file(path: &Path, required: bool) -> Result<u32> {
         None if required => {
             let text = format!("require_mtu_file: {} is not there, or has no number in it", path.display());
             let hint = "Calico's node agent writes it when it is ready; or set mtu";
-            Err(cni::Error::new(cni::code::TRY_AGAIN, text).with_details(hint).into())
+            Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::TRY_AGAIN, text)
+                .with_details(hint)
+                .into())
         }
         None => Ok(0),
     }

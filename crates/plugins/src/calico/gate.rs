@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use cni::{code, Error};
+use podwire_cni_spec::{code, Error};
 
 /// How long a gate may stay closed, and how often it is looked at, as Calico does it.
 const LONGEST: Duration = Duration::from_secs(30);

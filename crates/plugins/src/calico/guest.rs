@@ -1,10 +1,10 @@
 //! One more network on an interface that the container has by another one. Calico knows this where there are no pods: the container keeps its
 //! cable and its addresses, and the network's profile is added to its endpoint.
 
-use cni::{Attachment, Ip};
-use cni_plugin::{Request, Result};
 use ipnet::IpNet;
-use kernel::{Host, Mac};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::{Attachment, Ip};
+use podwire_kernel::{Host, Mac};
 
 use super::{cluster, END};
 use crate::cable;
@@ -18,7 +18,7 @@ pub(super) fn join(req: &Request<'_>, node: &mut Host, pod: &mut Host) -> Result
         return Ok(None);
     }
     let Some(endpoint) = cluster::join(req)? else { return Ok(None) };
-    let pair = kernel::veth::Pair {
+    let pair = podwire_kernel::veth::Pair {
         host: endpoint.interface,
         host_mac: END,
         pod_mac: endpoint.mac.parse::<Mac>().unwrap_or(Mac([0; 6])),

@@ -1,6 +1,6 @@
 //! What the node's end of a pod's cable is called. Calico's node agent computes the same name, so every letter counts.
 
-use cni_plugin::Request;
+use podwire_cni_plugin::Request;
 use sha1::{Digest, Sha1};
 
 use crate::calico_ipam::config::pod;

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use api::blocks::{Answer, Question};
-use cni::json;
-use cni_plugin::{delegate, Command, Request, Result};
 use ipnet::IpNet;
+use podwire_agent_ipc::blocks::{Answer, Question};
+use podwire_cni_plugin::{delegate, Command, Request, Result};
+use podwire_cni_spec::json;
 use serde_json::Value;
 
 use crate::calico_ipam::asking::ask;
@@ -41,7 +41,7 @@ pub(super) fn substituted<'r, 'p>(req: &'r Request<'p>) -> Result<Cow<'r, Reques
             (None, true) => {
                 let text = format!("{word} found but there is no {family} CIDR configured");
                 let hint = "give the node a range of that family, or leave the word out of the config";
-                return Err(cni::Error::invalid_config(text).with_details(hint).into());
+                return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into());
             }
         };
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::pods::{Pod, Texts};
-use cni::{json, Args, Error};
-use cni_plugin::{Request, Result};
 use ipnet::IpNet;
-use kernel::Mac;
+use podwire_agent_ipc::pods::{Pod, Texts};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::{json, Args, Error};
+use podwire_kernel::Mac;
 use serde_json::Value;
 
 use super::quantity;
@@ -138,7 +138,7 @@ impl Wishes {
     }
 
     /// An error of the IPAM plugin, with the annotation that led to it.
-    pub(super) fn explain(&self, error: cni_plugin::Error) -> cni_plugin::Error {
+    pub(super) fn explain(&self, error: podwire_cni_plugin::Error) -> podwire_cni_plugin::Error {
         let asked = match (self.addresses.is_empty(), self.ipam.is_empty()) {
             (false, _) => "ipAddrs",
             (true, false) => "ipv4pools, ipv6pools or ipFamilies",
@@ -391,7 +391,7 @@ mod tests {
             ("allowedSourcePrefixes", r#"["10.8.0.0"]"#, "failed to parse '10.8.0.0' as a CIDR"),
         ] {
             let error = read(&[(&group(name), text)]).unwrap_err();
-            assert_eq!(error.code, cni::code::INVALID_CONFIG, "{error}");
+            assert_eq!(error.code, podwire_cni_spec::code::INVALID_CONFIG, "{error}");
             assert!(error.msg.contains(words) && error.msg.contains(&group(name)), "{name} {text}: {error}");
         }
         for (name, text, words) in [

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use api::blocks::{Answer, Question, DOOR};
-use api::line::{self, Line};
-use cni::{code, json};
-use cni_plugin::{Request, Result};
+use podwire_agent_ipc::blocks::{Answer, Question, DOOR};
+use podwire_agent_ipc::line::{self, Line};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::{code, json};
 use serde_json::Value;
 
 /// The agent keeps the time of an ADD itself; this is for one that stands still.
@@ -71,7 +71,9 @@ impl Asked {
             },
         };
         match answer {
-            Answer::Failed { code, msg, hint } => Err(cni::Error::new(code, msg).with_details(hint).into()),
+            Answer::Failed { code, msg, hint } => {
+                Err(podwire_cni_spec::Error::new(code, msg).with_details(hint).into())
+            }
             answer => Ok((answer, line)),
         }
     }
@@ -98,12 +100,12 @@ fn door(req: &Request<'_>) -> PathBuf {
     PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(DOOR))
 }
 
-fn silent(door: &Path, error: &std::io::Error) -> cni_plugin::Error {
+fn silent(door: &Path, error: &std::io::Error) -> podwire_cni_plugin::Error {
     let text = format!("ask this node's agent for addresses at {}: {error}", door.display());
     let hint =
         "see that `podwire node` or `podwire ipam serve` runs; if neither is to run here any more, remove the \
                 socket, and the plugin goes to the datastore itself";
-    cni::Error::new(code::TRY_AGAIN, text).with_details(hint).into()
+    podwire_cni_spec::Error::new(code::TRY_AGAIN, text).with_details(hint).into()
 }
 
 /// Lets `podwire ipam answer` ask the datastore of the config.
@@ -114,11 +116,13 @@ fn by_tool(req: &Request<'_>, question: &Question) -> Result<Answer> {
         );
         let hint =
             "start `podwire node` or `podwire ipam serve`; or put `podwire` beside the plugins or into PATH";
-        cni_plugin::Error::from(cni::Error::new(code::TRY_AGAIN, text).with_details(hint))
+        podwire_cni_plugin::Error::from(
+            podwire_cni_spec::Error::new(code::TRY_AGAIN, text).with_details(hint),
+        )
     })?;
     let failed = |what: String| {
         let text = format!("ask the datastore by {}: {what}", tool.display());
-        cni_plugin::Error::from(cni::Error::new(code::TRY_AGAIN, text))
+        podwire_cni_plugin::Error::from(podwire_cni_spec::Error::new(code::TRY_AGAIN, text))
     };
     let said = serde_json::json!({ "question": question, "config": *req.config });
     let run = || -> std::io::Result<std::process::Output> {
@@ -156,7 +160,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixListener;
 
-    use cni_plugin::{Command, Registry};
+    use podwire_cni_plugin::{Command, Registry};
 
     use super::*;
 

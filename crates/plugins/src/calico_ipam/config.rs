@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use cni::json;
-use cni_plugin::{Request, Result};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::json;
 use serde_json::Value;
 
 use super::Wish;
@@ -17,7 +17,7 @@ pub(super) fn wish(req: &Request<'_>) -> Result<Wish> {
     let v6 = is_on(ipam, "assign_ipv6", false)?.then(|| pools(ipam, "ipv6_pools")).transpose()?;
     if ips.is_empty() && v4.is_none() && v6.is_none() {
         let text = "ipam: neither assign_ipv4 nor assign_ipv6 is \"true\": the pod would get no address";
-        return Err(cni::Error::invalid_config(text).into());
+        return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
     let (namespace, pod) = pod(req).unwrap_or_default();
     Ok(Wish { namespace, pod, v4, v6, ips })
@@ -38,7 +38,7 @@ pub(super) fn legacy_handle(req: &Request<'_>) -> Option<String> {
 fn addresses(text: &str) -> Result<Vec<IpAddr>> {
     let wrong = || {
         let text = format!("CNI_ARGS: IP={text} is no address such as 10.244.1.5, nor one of each family");
-        cni_plugin::Error::from(cni::Error::invalid_config(text))
+        podwire_cni_plugin::Error::from(podwire_cni_spec::Error::invalid_config(text))
     };
     let parts = text.split(',').filter(|_| !text.is_empty());
     let all: Vec<IpAddr> = parts.map(|part| part.parse().map_err(|_| wrong())).collect::<Result<_>>()?;
@@ -59,7 +59,7 @@ fn is_on(ipam: &Value, key: &str, default: bool) -> Result<bool> {
         Some(Value::String(text)) if text.is_empty() => Ok(default),
         Some(other) => {
             let text = format!("ipam.{key}: {other} is neither \"true\" nor \"false\"");
-            Err(cni::Error::invalid_config(text).into())
+            Err(podwire_cni_spec::Error::invalid_config(text).into())
         }
     }
 }
@@ -67,7 +67,7 @@ fn is_on(ipam: &Value, key: &str, default: bool) -> Result<bool> {
 fn pools(ipam: &Value, key: &str) -> Result<Vec<String>> {
     let wrong = |value: &Value| {
         let text = format!("ipam.{key}: {value} is no list of pools, by name or CIDR");
-        cni_plugin::Error::from(cni::Error::invalid_config(text))
+        podwire_cni_plugin::Error::from(podwire_cni_spec::Error::invalid_config(text))
     };
     match json::get(ipam, key) {
         None | Some(Value::Null) => Ok(Vec::new()),

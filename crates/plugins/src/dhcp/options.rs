@@ -1,7 +1,7 @@
 //! DHCPv4 options in the config: by name or number, to be sent or to be asked for.
 
-use cni::{Args, Error};
-use cni_plugin::Result;
+use podwire_cni_plugin::Result;
+use podwire_cni_spec::{Args, Error};
 use serde::Deserialize;
 
 /// An option to send.

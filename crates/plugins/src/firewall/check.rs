@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use cni_plugin::{Context, Finding, Request, Result};
-use kernel::firewall::forward::{self, Policy, Rules};
-use kernel::firewall::legacy;
-use kernel::{Host, Owner};
+use podwire_cni_plugin::{Context, Finding, Request, Result};
+use podwire_kernel::firewall::forward::{self, Policy, Rules};
+use podwire_kernel::firewall::legacy;
+use podwire_kernel::{Host, Owner};
 
 use super::addresses;
 use super::config::Conf;
@@ -33,7 +33,7 @@ fn bound<'p>(firewalld: &mut Firewalld<'_>, zone: &str, pod: &[IpAddr]) -> Vec<F
         match firewalld.has(&source) {
             Ok(true) => None,
             Ok(false) => Some(Finding::new(missing).mended_by(bind_again(zone.to_owned(), source))),
-            Err(error) => Some(cni_plugin::Error::from(failure(missing, &error)).into()),
+            Err(error) => Some(podwire_cni_plugin::Error::from(failure(missing, &error)).into()),
         }
     };
     pod.iter().map(source).filter_map(compare).collect()

@@ -1,8 +1,8 @@
 //! The config of the firewall plugin.
 
-use cni::Attachment;
-use cni_plugin::{Request, Result};
-use kernel::firewall::forward::{Policy, Rules};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::Attachment;
+use podwire_kernel::firewall::forward::{Policy, Rules};
 use serde::Deserialize;
 
 use super::firewalld::{self, Firewalld};
@@ -119,5 +119,5 @@ impl Conf {
 }
 
 fn invalid<T>(text: String) -> Result<T> {
-    Err(cni::Error::invalid_config(text).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).into())
 }

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use cni::code;
+use podwire_cni_spec::code;
 
 use super::bus::{self, Bus, Call};
 
@@ -90,7 +90,7 @@ fn complaint(error: &bus::Error) -> Option<&str> {
 }
 
 /// The spec's error object for something that firewalld would not do.
-pub(super) fn failure(doing: String, error: &bus::Error) -> cni::Error {
+pub(super) fn failure(doing: String, error: &bus::Error) -> podwire_cni_spec::Error {
     let (code, hint) = match complaint(error) {
         Some("INVALID_ZONE") => (
             code::INVALID_CONFIG,
@@ -112,7 +112,7 @@ pub(super) fn failure(doing: String, error: &bus::Error) -> cni::Error {
         bus::Error::Refused { .. } if error.is_absent() => "firewalld does not run".to_owned(),
         _ => error.to_string(),
     };
-    cni::Error::new(code, format!("{doing}: {why}")).with_details(hint)
+    podwire_cni_spec::Error::new(code, format!("{doing}: {why}")).with_details(hint)
 }
 
 #[cfg(test)]

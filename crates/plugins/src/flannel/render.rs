@@ -1,7 +1,7 @@
 //! The delegate's config, from flannel's own and from what flanneld says.
 
-use cni::{json, Error, Route};
-use cni_plugin::{Request, Result};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::{json, Error, Route};
 use serde_json::{json, Map, Value};
 
 use super::subnet::Subnet;
@@ -125,8 +125,8 @@ fn default(section: &mut Map<String, Value>, key: &str, value: Value) {
 
 #[cfg(test)]
 mod tests {
-    use cni::{Args, NetworkName, Version};
-    use cni_plugin::{Command, Registry};
+    use podwire_cni_plugin::{Command, Registry};
+    use podwire_cni_spec::{Args, NetworkName, Version};
 
     use super::*;
 

@@ -10,8 +10,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cni::json;
-use cni_plugin::{Error, Request, Result, Valid};
+use podwire_cni_plugin::{Error, Request, Result, Valid};
+use podwire_cni_spec::json;
 use serde_json::Value;
 
 use super::render::IFNAME;
@@ -240,5 +240,5 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
-    kernel::Error::File { doing, path: path.to_owned(), source }.into()
+    podwire_kernel::Error::File { doing, path: path.to_owned(), source }.into()
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use cni::{addr, code, Error};
 use ipnet::IpNet;
+use podwire_cni_spec::{addr, code, Error};
 
 /// What every error about the file begins with, and what helps.
 const FAILED: &str = "failed to load flannel 'subnet.env' file";

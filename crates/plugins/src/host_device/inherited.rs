@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Ip, Route};
 use ipnet::IpNet;
-use kernel::rt::{address::Address, route};
-use kernel::Belongings;
+use podwire_cni_spec::{Attachment, Ip, Route};
+use podwire_kernel::rt::{address::Address, route};
+use podwire_kernel::Belongings;
 
 const UNIVERSE: u8 = 0; // RT_SCOPE_UNIVERSE, linux/rtnetlink.h
 const TEMPORARY: u32 = 0x01; // IFA_F_TEMPORARY, linux/if_addr.h; of IPv4 it means a second address of a subnet

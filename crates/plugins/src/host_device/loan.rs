@@ -1,11 +1,11 @@
 //! Lending a device to a pod, and bringing it home. While it is away its alias is the name that it had on the node:
 //! so the Go plugin notes it, and either brings home what the other lent.
 
-use cni::IfName;
-use cni_plugin::{Context, Error, Request, Result};
-use kernel::rt::link::{self, attribute};
-use kernel::{custody, Belongings, Host, Link, Netns};
-use netlink::Batch;
+use podwire_cni_plugin::{Context, Error, Request, Result};
+use podwire_cni_spec::IfName;
+use podwire_kernel::rt::link::{self, attribute};
+use podwire_kernel::{custody, Belongings, Host, Link, Netns};
+use podwire_netlink::Batch;
 
 use super::wanted::Wanted;
 use crate::inspection::recorded_interface;
@@ -41,7 +41,7 @@ impl Loan {
                 req.ifname, other.kind
             );
             let hint = "the container is attached under that name: DEL it first";
-            return Err(cni::Error::internal(text).with_details(hint).into());
+            return Err(podwire_cni_spec::Error::internal(text).with_details(hint).into());
         }
         custody::hand_over(node, &self.device, &req.netns()?, (&req.ifname, name))
             .doing(|| format!("failed to move link {name}"))?;
@@ -140,7 +140,7 @@ pub fn bring_home(pod: &mut Host, device: &Link, node: &mut Host) -> Result<()> 
         "failed to restore {inside:?} to original name {name:?}: the node has another link of that name"
     );
     let hint = format!("the device is back on the node as {called}; rename it when {name} is free");
-    Err(cni::Error::internal(text).with_details(hint).into())
+    Err(podwire_cni_spec::Error::internal(text).with_details(hint).into())
 }
 
 /// Gives its name back to a device that came home by itself: when a pod's namespace ends, the kernel puts the machine's

@@ -1,9 +1,9 @@
 //! What may have become of a device that was lent to a pod, and how to put it right.
 
-use cni_plugin::{Context, Finding, Request, Result};
-use kernel::rt::link::{self, attribute};
-use kernel::{Host, Link};
-use netlink::Batch;
+use podwire_cni_plugin::{Context, Finding, Request, Result};
+use podwire_kernel::rt::link::{self, attribute};
+use podwire_kernel::{Host, Link};
+use podwire_netlink::Batch;
 
 use super::loan::{self, Loan};
 use super::sysfs::Sysfs;
@@ -96,7 +96,7 @@ fn away<'p>(req: &Request<'p>, wanted: &Wanted) -> Result<Finding<'p>> {
         let (mut node, mut pod) = (Host::here()?, req.pod()?);
         let inside = Loan::of(&mut node, &device)?.hand_to(&req, &mut node, &mut pod)?;
         let mut recorded = req.recorded()?.clone();
-        wire(&mut pod, &inside, &mut recorded, &kernel::Belongings::default())
+        wire(&mut pod, &inside, &mut recorded, &podwire_kernel::Belongings::default())
             .doing(|| format!("lend {} to the pod again", device.name))
     }))
 }

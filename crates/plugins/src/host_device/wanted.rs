@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use cni::{capability, json, Dns};
-use cni_plugin::{Request, Result};
-use kernel::rt::link;
-use kernel::{Host, Link};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::{capability, json, Dns};
+use podwire_kernel::rt::link;
+use podwire_kernel::{Host, Link};
 use serde::Deserialize;
 
 use super::sysfs::{self, Sysfs};
@@ -160,12 +160,14 @@ fn hardware_address(text: &str) -> Result<Vec<u8>> {
 }
 
 fn invalid<T>(text: String) -> Result<T> {
-    Err(cni::Error::invalid_config(text).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).into())
 }
 
 fn missing<T>(text: String) -> Result<T> {
     let hint = "is it in another pod? A device can be in one place only";
-    Err(cni::Error::internal(format!("failed to find host device: {text}")).with_details(hint).into())
+    Err(podwire_cni_spec::Error::internal(format!("failed to find host device: {text}"))
+        .with_details(hint)
+        .into())
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use cni::{code, Error};
-use cni_plugin::Result;
-use ipam::{Candidate, RangeSet};
+use podwire_cni_plugin::Result;
+use podwire_cni_spec::{code, Error};
+use podwire_ipam::{Candidate, RangeSet};
 
 use super::config::Config;
 use super::entry::{Holder, Owner};

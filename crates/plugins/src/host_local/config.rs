@@ -4,11 +4,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use cni::capability::{self, IpRange};
-use cni::{addr, code, json, Dns, Error, Route, Version};
-use cni_plugin::{Request, Result};
-use ipam::{range_sets, RangeSet, RangeSpec};
 use ipnet::IpNet;
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::capability::{self, IpRange};
+use podwire_cni_spec::{addr, code, json, Dns, Error, Route, Version};
+use podwire_ipam::{range_sets, RangeSet, RangeSpec};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

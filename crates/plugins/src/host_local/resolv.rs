@@ -1,6 +1,6 @@
 //! Name servers from a file like `/etc/resolv.conf`.
 
-use cni::Dns;
+use podwire_cni_spec::Dns;
 
 /// Reads what resolv.conf(5) has and results can say; everything else is skipped.
 pub(super) fn parse(text: &str) -> Dns {

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cni::code;
-use cni_plugin::Result;
+use podwire_cni_plugin::Result;
+use podwire_cni_spec::code;
 
 use super::boot::Boot;
 use super::entry::{address, Entry, Holder, Owner};
@@ -288,7 +288,10 @@ pub(super) fn taken(path: &Path) -> io::Result<HashSet<IpAddr>> {
 }
 
 /// An error (code 5) that names the file, and says what helps.
-pub(super) fn failed<'p>(doing: &'p str, path: &'p Path) -> impl Fn(io::Error) -> cni_plugin::Error + 'p {
+pub(super) fn failed<'p>(
+    doing: &'p str,
+    path: &'p Path,
+) -> impl Fn(io::Error) -> podwire_cni_plugin::Error + 'p {
     move |error| {
         let hint = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space on that filesystem",
@@ -298,6 +301,6 @@ pub(super) fn failed<'p>(doing: &'p str, path: &'p Path) -> impl Fn(io::Error) -
             _ => "",
         };
         let text = format!("{doing} {}: {error}", path.display());
-        cni::Error::new(code::IO, text).with_details(hint).into()
+        podwire_cni_spec::Error::new(code::IO, text).with_details(hint).into()
     }
 }

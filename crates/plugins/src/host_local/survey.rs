@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use cni_plugin::Result;
+use podwire_cni_plugin::Result;
 
 use super::entry::{Entry, Holder};
 use super::store::Store;

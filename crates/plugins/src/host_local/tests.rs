@@ -16,8 +16,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cni::{Args, Attachment, NetworkName, Version};
-use cni_plugin::{Command, Finding, Registry, Request, Result};
+use podwire_cni_plugin::{Command, Finding, Registry, Request, Result};
+use podwire_cni_spec::{Args, Attachment, NetworkName, Version};
 use serde_json::{json, Value};
 
 use super::Surroundings;

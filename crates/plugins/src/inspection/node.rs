@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use cni_plugin::{ledger, Context, Finding, Request, Result};
-use kernel::rt::link::{self, attribute, Link};
-use kernel::{detached, sysctl, veth, Host};
+use podwire_cni_plugin::{ledger, Context, Finding, Request, Result};
+use podwire_kernel::rt::link::{self, attribute, Link};
+use podwire_kernel::{detached, sysctl, veth, Host};
 
 use super::{change, change_node};
 use crate::tuning::Settings;
@@ -38,7 +38,7 @@ pub fn sysctl<'p>(key: String, wanted: &'static str) -> Option<Finding<'p>> {
                 .mended_by(move || Ok(sysctl::write(&key, wanted)?)),
         ),
         Err(error) if error.is_gone() => None,
-        Err(error) => Some(cni_plugin::Error::from(error).into()),
+        Err(error) => Some(podwire_cni_plugin::Error::from(error).into()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! CHECK of a pod's host ports: every element of every map, the rules that they rely on, the node's loopback.
 
-use cni_plugin::{Context, Finding, Request, Result};
-use kernel::firewall::hostports::{self, PortMap, Snat};
-use kernel::firewall::legacy;
-use kernel::Host;
+use podwire_cni_plugin::{Context, Finding, Request, Result};
+use podwire_kernel::firewall::hostports::{self, PortMap, Snat};
+use podwire_kernel::firewall::legacy;
+use podwire_kernel::Host;
 
 use super::config::Conf;
 use super::{loopback_knob, pod_addresses, way_to_pod};

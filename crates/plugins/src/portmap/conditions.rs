@@ -1,9 +1,9 @@
 //! `conditionsV4` and `conditionsV6`: which packets a network's port maps apply to, in the words of nft
 //! (`ip daddr != 192.0.2.0/24`, `iifname eth0`) or of iptables (`! -d 192.0.2.0/24`, `-i eth0`).
 
-use cni_plugin::Result;
 use ipnet::IpNet;
-use kernel::firewall::hostports::{Condition, Part};
+use podwire_cni_plugin::Result;
+use podwire_kernel::firewall::hostports::{Condition, Part};
 
 /// Reads a list of words about packets of one family.
 pub(super) fn parse(key: &str, words: &[String], v4: bool) -> Result<Vec<Condition>> {
@@ -15,12 +15,12 @@ pub(super) fn parse(key: &str, words: &[String], v4: bool) -> Result<Vec<Conditi
         let (condition, left) = one(rest).ok_or_else(|| {
             let text = format!("{key}: {:?} is not understood", rest.join(" "));
             let known = "what may stand there: [!] -s|-d PREFIX, [!] -i DEVICE, ip|ip6 saddr|daddr [!=] PREFIX, iifname [!=] DEVICE";
-            cni::Error::invalid_config(text).with_details(known)
+            podwire_cni_spec::Error::invalid_config(text).with_details(known)
         })?;
         if let Part::Source(net) | Part::Destination(net) = &condition.part {
             if net.addr().is_ipv4() != v4 {
                 let text = format!("{key}: {net} is of the other family, which can never be true");
-                return Err(cni::Error::invalid_config(text).into());
+                return Err(podwire_cni_spec::Error::invalid_config(text).into());
             }
         }
         all.push(condition);
@@ -53,7 +53,7 @@ fn part(field: &str, value: &str) -> Option<Part> {
         "-d" | "--destination" | "--dst" | "daddr" => prefix().map(Part::Destination),
         "-i" | "--in-interface" | "iifname" | "iif" => {
             let name = value.trim_matches('"');
-            cni::IfName::parse(name).ok().map(|name| Part::Interface(name.to_string()))
+            podwire_cni_spec::IfName::parse(name).ok().map(|name| Part::Interface(name.to_string()))
         }
         _ => None,
     }

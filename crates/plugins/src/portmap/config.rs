@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni::{capability, json};
-use cni_plugin::{Request, Result};
 use ipnet::IpNet;
-use kernel::firewall::hostports::{Options, PortMap, Protocol, Snat};
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::{capability, json};
+use podwire_kernel::firewall::hostports::{Options, PortMap, Protocol, Snat};
 use serde::Deserialize;
 
 use super::conditions;
@@ -41,7 +41,7 @@ struct Port {
 }
 
 fn invalid<T>(text: String) -> Result<T> {
-    Err(cni::Error::invalid_config(text).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).into())
 }
 
 impl Conf {
@@ -115,7 +115,7 @@ fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
     let mut seen = HashSet::new();
     let mut all = Vec::new();
     let is_of_pod = |ip: &IpAddr| {
-        let same = |pod: &cni::Ip| pod.address.addr().is_ipv4() == ip.is_ipv4();
+        let same = |pod: &podwire_cni_spec::Ip| pod.address.addr().is_ipv4() == ip.is_ipv4();
         req.prev.as_ref().is_none_or(|prev| prev.ips.iter().any(same))
     };
     for (n, mapping) in capability::port_mappings(&req.config)?.into_iter().enumerate() {
@@ -133,7 +133,7 @@ fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
         };
         let host_ip = match mapping.host_ip.as_str() {
             "" => None,
-            text => match cni::addr::parse_ip(text) {
+            text => match podwire_cni_spec::addr::parse_ip(text) {
                 Ok(ip) => Some(ip),
                 Err(error) => return invalid(format!("{key}.hostIP: {}", error.msg)),
             },

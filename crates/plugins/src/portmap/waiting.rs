@@ -8,9 +8,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use cni_plugin::ledger::{self, Account};
-use cni_plugin::{Command, Context, Finding, Request, Result};
-use kernel::Owner;
+use podwire_cni_plugin::ledger::{self, Account};
+use podwire_cni_plugin::{Command, Context, Finding, Request, Result};
+use podwire_kernel::Owner;
 
 use super::{check, Conf};
 
@@ -125,6 +125,6 @@ pub(super) fn collect() -> Result<()> {
     Ok(())
 }
 
-fn failed(error: io::Error) -> cni::Error {
-    cni::Error::new(cni::code::IO, format!("{FOLDER}: {error}"))
+fn failed(error: io::Error) -> podwire_cni_spec::Error {
+    podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, format!("{FOLDER}: {error}"))
 }

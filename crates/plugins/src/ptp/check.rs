@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Ip};
-use cni_plugin::{Finding, Request, Result};
-use kernel::rt::{address, route, route::Route};
-use kernel::{Host, Link};
+use podwire_cni_plugin::{Finding, Request, Result};
+use podwire_cni_spec::{Attachment, Ip};
+use podwire_kernel::rt::{address, route, route::Route};
+use podwire_kernel::{Host, Link};
 
 use super::{connected, guard, through_gateway, Conf};
 use crate::lease::{addresses_of, hosts};

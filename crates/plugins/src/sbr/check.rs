@@ -2,12 +2,12 @@
 
 mod ways;
 
-use cni::Ip;
-use cni_plugin::{Context, Finding, Request, Result};
-use kernel::rt::rule::Rule;
-use kernel::rt::{link, route, rule};
-use kernel::{Host, Link};
-use netlink::Batch;
+use podwire_cni_plugin::{Context, Finding, Request, Result};
+use podwire_cni_spec::Ip;
+use podwire_kernel::rt::rule::Rule;
+use podwire_kernel::rt::{link, route, rule};
+use podwire_kernel::{Host, Link};
+use podwire_netlink::Batch;
 
 use super::plan::{Lane, Plan};
 use super::turn::Turn;

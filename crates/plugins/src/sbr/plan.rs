@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use cni::{addr, Error, Ip};
 use ipnet::IpNet;
-use kernel::rt::route::{self, Route};
-use kernel::rt::rule::Rule;
+use podwire_cni_spec::{addr, Error, Ip};
+use podwire_kernel::rt::route::{self, Route};
+use podwire_kernel::rt::rule::Rule;
 
 /// Smaller numbers are left to people.
 const FIRST_TABLE: u32 = 100;

@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cni_plugin::{Error, Result};
-use kernel::Host;
+use podwire_cni_plugin::{Error, Result};
+use podwire_kernel::Host;
 
 const FOLDER: &str = "/run/podwire/sbr";
 
@@ -97,7 +97,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
-    kernel::Error::File { doing, path: path.to_owned(), source }.into()
+    podwire_kernel::Error::File { doing, path: path.to_owned(), source }.into()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The hardware address that somebody chose for a pod's interface.
 
-use cni::capability;
-use cni_plugin::{Request, Result};
-use kernel::Mac;
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::capability;
+use podwire_kernel::Mac;
 
 /// The hardware address that was asked for: by the runtime, by `CNI_ARGS`, by the config, in this order.
 pub fn hardware_address(req: &Request<'_>, configured: &str) -> Result<Option<Mac>> {
@@ -17,5 +17,5 @@ pub fn hardware_address(req: &Request<'_>, configured: &str) -> Result<Option<Ma
         Ok(mac) => format!("mac: {mac} is all zero or a group's address, an interface cannot have it"),
         Err(error) => format!("mac: {error}"),
     };
-    Err(cni::Error::invalid_config(text).into())
+    Err(podwire_cni_spec::Error::invalid_config(text).into())
 }

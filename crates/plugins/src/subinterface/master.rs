@@ -1,9 +1,9 @@
 //! The interface that another one hangs on.
 
-use cni_plugin::{Context, Error, Result};
-use kernel::child;
-use kernel::rt::{link, route};
-use kernel::{Host, Link};
+use podwire_cni_plugin::{Context, Error, Result};
+use podwire_kernel::child;
+use podwire_kernel::rt::{link, route};
+use podwire_kernel::{Host, Link};
 
 /// What an interface hangs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ impl Master {
     /// As the keys `master` and `linkInContainer` say it. No `master` means the default route's.
     pub fn read(master: &str, in_pod: bool) -> Result<Master> {
         if !master.is_empty() {
-            cni::IfName::parse(master)
-                .map_err(|error| cni::Error::invalid_config(format!("master: {}", error.msg)))?;
+            podwire_cni_spec::IfName::parse(master)
+                .map_err(|error| podwire_cni_spec::Error::invalid_config(format!("master: {}", error.msg)))?;
         }
         Ok(match (master.is_empty(), in_pod) {
             (false, false) => Master::OnNode(master.into()),
@@ -73,7 +73,7 @@ impl Master {
         };
         let link = found.map_err(not_available)?;
         if must_be_up && !link.is_up() {
-            let error = cni::Error::invalid_config(format!("master: {} is down", link.name));
+            let error = podwire_cni_spec::Error::invalid_config(format!("master: {} is down", link.name));
             return Err(not_available(error.with_details(format!("bring {} up", link.name)).into()));
         }
         Ok(Some(link))
@@ -82,13 +82,15 @@ impl Master {
 
 /// What ADD would complain of, as STATUS says it.
 fn not_available(error: Error) -> Error {
-    cni::Error { code: cni::code::NOT_AVAILABLE, ..error.to_cni() }.into()
+    podwire_cni_spec::Error { code: podwire_cni_spec::code::NOT_AVAILABLE, ..error.to_cni() }.into()
 }
 
 fn by_name(place: &mut Host, name: &str, wher: &str) -> Result<Link> {
     let missing = || {
         let text = format!("failed to lookup master {name:?}: there is no such interface {wher}");
-        cni::Error::invalid_config(text).with_details("correct `master`, or bring that interface back").into()
+        podwire_cni_spec::Error::invalid_config(text)
+            .with_details("correct `master`, or bring that interface back")
+            .into()
     };
     let found = place.find_link(name).doing(|| format!("failed to lookup master {name:?}"))?;
     found.ok_or_else(missing)
@@ -103,7 +105,9 @@ fn of_default_route(place: &mut Host, whose: &str) -> Result<Link> {
         .min();
     let Some((_, _, index)) = best else {
         let text = format!("master: no default route interface found: {whose} has no default route");
-        return Err(cni::Error::invalid_config(text).with_details("name the interface in `master`").into());
+        return Err(podwire_cni_spec::Error::invalid_config(text)
+            .with_details("name the interface in `master`")
+            .into());
     };
     Ok(link::by_index(&mut place.route, index)?)
 }

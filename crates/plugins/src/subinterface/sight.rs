@@ -1,9 +1,9 @@
 //! CHECK: the pod's interface is of its kind, in its mode, on its master, and configured as recorded.
 
-use cni::{Attachment, Interface};
-use cni_plugin::{Finding, Request, Result};
-use kernel::child::Driver;
-use kernel::{Host, Link, Undo};
+use podwire_cni_plugin::{Finding, Request, Result};
+use podwire_cni_spec::{Attachment, Interface};
+use podwire_kernel::child::Driver;
+use podwire_kernel::{Host, Link, Undo};
 
 use super::{Master, Subinterface};
 use crate::{inspection, lease};

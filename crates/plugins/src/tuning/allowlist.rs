@@ -4,8 +4,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use cni::{code, Error};
-use cni_plugin::Result;
+use podwire_cni_plugin::Result;
+use podwire_cni_spec::{code, Error};
 use regex_lite::Regex;
 
 use super::settings::Settings;
@@ -22,9 +22,12 @@ impl Allowlist {
         match std::fs::read_to_string(FILE) {
             Ok(text) => Allowlist::parse(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Allowlist(None)),
-            Err(source) => {
-                Err(kernel::Error::File { doing: "read allowlist", path: PathBuf::from(FILE), source }.into())
+            Err(source) => Err(podwire_kernel::Error::File {
+                doing: "read allowlist",
+                path: PathBuf::from(FILE),
+                source,
             }
+            .into()),
         }
     }
 

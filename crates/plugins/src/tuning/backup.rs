@@ -8,9 +8,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cni::json;
-use cni_plugin::{Context, Error, Request, Result};
-use kernel::{rt::link, sysctl, Host};
+use podwire_cni_plugin::{Context, Error, Request, Result};
+use podwire_cni_spec::json;
+use podwire_kernel::{rt::link, sysctl, Host};
 use serde::{Deserialize, Serialize};
 
 use super::settings::{data_dir, LinkSettings, Settings};
@@ -151,7 +151,7 @@ fn file(req: &Request<'_>, suffix: &str) -> PathBuf {
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
-    kernel::Error::File { doing, path: path.to_owned(), source }.into()
+    podwire_kernel::Error::File { doing, path: path.to_owned(), source }.into()
 }
 
 /// A file that cannot be understood reads as an empty one: it is there, and there is nothing to put back.

@@ -1,10 +1,10 @@
 //! Changing the pod's interface, and comparing it again.
 
-use cni_plugin::{Context, Result};
-use kernel::rt::link::{self, attribute as a};
-use kernel::rt::{address, route};
-use kernel::{sysctl, Host, Link, Mac};
-use netlink::Batch;
+use podwire_cni_plugin::{Context, Result};
+use podwire_kernel::rt::link::{self, attribute as a};
+use podwire_kernel::rt::{address, route};
+use podwire_kernel::{sysctl, Host, Link, Mac};
+use podwire_netlink::Batch;
 
 use super::settings::LinkSettings;
 

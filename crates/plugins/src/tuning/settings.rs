@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cni::{capability, Error};
-use cni_plugin::{Request, Result};
-use kernel::Mac;
+use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::{capability, Error};
+use podwire_kernel::Mac;
 use serde::Deserialize;
 
 /// Where back-ups are unless a config says otherwise.
@@ -111,13 +111,13 @@ impl Settings {
 
 /// The folder of the backups. DEL and GC need nothing else from a config that may have become nonsense.
 pub fn data_dir(req: &Request<'_>) -> PathBuf {
-    let configured = cni::json::get(&req.config, "dataDir").and_then(|value| value.as_str());
+    let configured = podwire_cni_spec::json::get(&req.config, "dataDir").and_then(|value| value.as_str());
     PathBuf::from(configured.filter(|path| !path.is_empty()).unwrap_or(DATA_DIR))
 }
 
 fn usable(text: &str) -> Result<Mac> {
     let wrong = |why: String| Error::invalid_config(format!("invalid args {text} for MAC addr: {why}"));
-    let mac: Mac = text.parse().map_err(|error: kernel::Error| wrong(error.to_string()))?;
+    let mac: Mac = text.parse().map_err(|error: podwire_kernel::Error| wrong(error.to_string()))?;
     match mac.is_usable() {
         true => Ok(mac),
         false => Err(wrong("it is all zero or the address of a group".into()).into()),
@@ -156,7 +156,7 @@ fn knob(key: &str, ifname: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use cni_plugin::{Command, Registry};
+    use podwire_cni_plugin::{Command, Registry};
     use serde_json::{json, Value};
 
     use super::*;
@@ -166,7 +166,7 @@ mod tests {
         config["cniVersion"] = json!("1.0.0");
         let mut req = Request::new(Command::Gc, &Default::default(), config, Registry::none())?;
         req.ifname = "eth0.7".into();
-        req.args = cni::Args::parse(args)?;
+        req.args = podwire_cni_spec::Args::parse(args)?;
         Settings::read(&req)
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use cni_plugin::{Error, Result};
-use kernel::rt::{link, route, rule};
-use kernel::{vrf, Host};
+use podwire_cni_plugin::{Error, Result};
+use podwire_kernel::rt::{link, route, rule};
+use podwire_kernel::{vrf, Host};
 
 /// Numbers that mean something else (`rt_class_t`, linux/rtnetlink.h): none at all; "see the attribute"; what is used
 /// when nothing else fits, by everybody, and for the node itself.
@@ -16,7 +16,9 @@ pub fn check(table: u32) -> Result<()> {
         false => Ok(()),
         true => {
             let text = format!("table: {table} is one of the system's own tables");
-            Err(cni::Error::invalid_config(text).with_details("choose another, or 0 for a free one").into())
+            Err(podwire_cni_spec::Error::invalid_config(text)
+                .with_details("choose another, or 0 for a free one")
+                .into())
         }
     }
 }
@@ -35,7 +37,7 @@ fn lowest(taken: &HashSet<u32>) -> Option<u32> {
 }
 
 fn none_left() -> Error {
-    cni::Error::internal("table: no routing table is free in the pod").into()
+    podwire_cni_spec::Error::internal("table: no routing table is free in the pod").into()
 }
 
 #[cfg(test)]

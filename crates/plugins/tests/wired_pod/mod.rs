@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Program, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cni::Attachment;
-use cni_plugin::{dispatch, Command, Plugin, Registry, Request, Result, Source};
-use kernel::veth::{Pair, Veth};
-use kernel::{Host, Netns, Owner};
+use podwire_cni_plugin::{dispatch, Command, Plugin, Registry, Request, Result, Source};
+use podwire_cni_spec::Attachment;
+use podwire_kernel::veth::{Pair, Veth};
+use podwire_kernel::{Host, Netns, Owner};
 use serde_json::{json, Value};
 
 /// The pod of a test; the test's thread is on the node.
@@ -28,7 +28,7 @@ pub fn with_pod(test: impl FnOnce(&Pod) + Send) {
     let netns = Path::new("/run/netns").join(&container);
     std::thread::scope(|scope| {
         let work = || {
-            netlink::sys::new_network_namespace().unwrap();
+            podwire_netlink::sys::new_network_namespace().unwrap();
             Netns::create(&netns).unwrap();
             let pod = Pod { netns: netns.clone(), container };
             test(&pod);
@@ -118,7 +118,7 @@ pub fn collect_until(plugin: &dyn Plugin, config: &Value, done: impl Fn() -> boo
 
 /// A printed result, read again.
 pub fn attachment(result: &Value) -> Attachment {
-    Attachment::from_json(result, cni::Version::CURRENT).unwrap()
+    Attachment::from_json(result, podwire_cni_spec::Version::CURRENT).unwrap()
 }
 
 /// Runs a program on the node.

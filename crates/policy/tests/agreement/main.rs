@@ -4,7 +4,7 @@ mod worlds;
 
 use std::collections::BTreeSet;
 
-use policy::{compile, oracle, Compiler, Verdict};
+use podwire_policy::{compile, oracle, Compiler, Verdict};
 use proptest::prelude::*;
 use worlds::World;
 
@@ -100,7 +100,7 @@ proptest! {
 
     #[test]
     fn what_rules_name_is_there_and_nothing_else(world in worlds::world()) {
-        use policy::program::{Peer, Port};
+        use podwire_policy::program::{Peer, Port};
         let program = compile(&world.snapshot, None).program;
         let rules: Vec<_> = program.stages.values().flat_map(|stage| &stage.rules).collect();
         for rule in &rules {
@@ -115,7 +115,7 @@ proptest! {
                 Port::Any => {}
             }
         }
-        let named = |id: &policy::program::Id| rules.iter().any(|rule| rule.peer == Peer::Addresses(id.clone()));
+        let named = |id: &podwire_policy::program::Id| rules.iter().any(|rule| rule.peer == Peer::Addresses(id.clone()));
         prop_assert!(program.addresses.keys().all(named));
         let walked: Vec<_> = program.chains.values().flat_map(|chain| &chain.stages).collect();
         prop_assert!(program.stages.keys().all(|id| walked.contains(&id)));

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use policy::api::{ClusterNetworkPolicy, NetworkPolicy, Pod};
-use policy::{Compiler, Packet, Protocol, Snapshot};
+use podwire_policy::api::{ClusterNetworkPolicy, NetworkPolicy, Pod};
+use podwire_policy::{Compiler, Packet, Protocol, Snapshot};
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use ipam::blocks::{key, Atlas, Family, Node, Pool};
-use ipam::selector::Selector;
 use ipnet::IpNet;
+use podwire_block_ipam::selector::Selector;
+use podwire_block_ipam::{key, Atlas, IpFamily, Node, Pool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -295,9 +295,9 @@ impl Writer<'_> {
         peer: Option<&'p Peer>,
     ) -> Vec<Session<'p>> {
         let number = peer.and_then(Peer::number).or_else(|| node.as_number()).unwrap_or(self.cluster);
-        let both = [Family::V4, Family::V6]
+        let both = [IpFamily::V4, IpFamily::V6]
             .into_iter()
-            .filter(|family| self.addresses.iter().any(|ip| Family::of(*ip) == *family));
+            .filter(|family| self.addresses.iter().any(|ip| IpFamily::of(*ip) == *family));
         both.filter_map(|family| {
             let ip = node.address(family)?.addr();
             Some(Session {
@@ -433,7 +433,7 @@ fn is_client(own: &Node, peer: Option<&Node>, number: u32, own_number: u32) -> b
 }
 
 fn has_address(node: &Node, ip: IpAddr) -> bool {
-    node.address(Family::of(ip)).is_some_and(|net| net.addr() == ip)
+    node.address(IpFamily::of(ip)).is_some_and(|net| net.addr() == ip)
 }
 
 fn selected(selector: &str, node: &Node) -> Result<bool, String> {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use ipam::blocks::as_number;
+use podwire_block_ipam::as_number;
 
 /// The cluster's AS, if nothing else is said.
 pub(super) const DEFAULT_AS: u32 = 64512;

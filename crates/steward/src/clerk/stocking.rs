@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use ipam::blocks::{Allocator, Error as Blocks, Family, Release, Request, Rules};
-use ipam::selector::Labels;
 use ipnet::IpNet;
+use podwire_block_ipam::selector::Labels;
+use podwire_block_ipam::{Allocator, Error as Blocks, IpFamily, Release, Request, Rules};
 use tracing::{info, warn};
 
 use super::{Clerk, ROUND};
@@ -69,7 +69,7 @@ impl Clerk {
         let node = &self.settings.node;
         match order {
             Order::Address(ip) => {
-                let wish = Choice::for_everybody(Family::of(*ip)).request(node, labels);
+                let wish = Choice::for_everybody(IpFamily::of(*ip)).request(node, labels);
                 allocator.assign_address(rules, &wish, *ip).map(|address| (vec![address], None))
             }
             Order::Any(choice) => {
@@ -117,7 +117,7 @@ impl Clerk {
         rules: &Rules,
         labels: &Labels,
     ) -> Result<(), Blocks> {
-        let for_everybody = [Family::V4, Family::V6].map(Choice::for_everybody);
+        let for_everybody = [IpFamily::V4, IpFamily::V6].map(Choice::for_everybody);
         let choices: Vec<Choice> = for_everybody.into_iter().chain(self.asked.values().cloned()).collect();
         for choice in choices {
             let mut wish = choice.request(&self.settings.node, labels);

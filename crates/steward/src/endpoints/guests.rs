@@ -7,11 +7,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use api::pods::{self, Endpoint};
-use api::{notes, Owner};
-use ipam::blocks::Error as Blocks;
-use ipam::store::{Entry, Store, StoreError};
 use ipnet::IpNet;
+use podwire_agent_ipc::pods::{self, Endpoint};
+use podwire_agent_ipc::{notes, Owner};
+use podwire_block_ipam::store::{Entry, Store, StoreError};
+use podwire_block_ipam::Error as Blocks;
 use serde_json::{json, Value};
 
 use super::telling::{decode, ensure_profile, of, TRIES};
@@ -184,7 +184,7 @@ pub(super) fn set_profiles(
     let wrong = |why: String| Blocks::Malformed { key: there.key.clone(), why };
     let spec = object.get_mut("spec").and_then(Value::as_object_mut);
     spec.ok_or_else(|| wrong("spec is no object".into()))?.insert("profiles".into(), json!(profiles));
-    let bytes = ipam::blocks::encode_as_go(&object).map_err(|error| wrong(error.to_string()))?;
+    let bytes = podwire_block_ipam::encode_as_go(&object).map_err(|error| wrong(error.to_string()))?;
     match store.update(&there.key, &bytes, there.revision) {
         Ok(_) => Ok(true),
         Err(StoreError::Changed { .. } | StoreError::Exists { .. } | StoreError::Missing { .. }) => Ok(false),

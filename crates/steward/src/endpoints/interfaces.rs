@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use api::pods::{self, Endpoint};
+use podwire_agent_ipc::pods::{self, Endpoint};
 
 /// The interfaces of the network namespace that this program is in, as the kernel lists them.
 pub(super) struct Interfaces {

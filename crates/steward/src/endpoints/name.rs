@@ -1,7 +1,7 @@
 //! What an endpoint is called. Its name is made of four parts with dashes between them; a dash within a part is written twice.
 
-use api::pods::Endpoint;
-use ipam::blocks::key::ENDPOINTS;
+use podwire_agent_ipc::pods::Endpoint;
+use podwire_block_ipam::key::ENDPOINTS;
 
 /// The orchestrator of pods, and of containers that are none.
 const KUBERNETES: &str = "k8s";
@@ -72,7 +72,7 @@ impl Name {
 
 #[cfg(test)]
 mod tests {
-    use api::Owner;
+    use podwire_agent_ipc::Owner;
 
     use super::*;
 

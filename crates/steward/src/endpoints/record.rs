@@ -1,8 +1,8 @@
 //! An endpoint as Calico writes it: an object whose fields stand in Go's order. What others have put there stays.
 
-use api::pods::{Endpoint, Texts};
-use ipam::moment::Moment;
 use ipnet::IpNet;
+use podwire_agent_ipc::pods::{Endpoint, Texts};
+use podwire_block_ipam::moment::Moment;
 use serde_json::{json, Map, Value};
 
 use super::name::Name;
@@ -176,8 +176,8 @@ pub(super) fn profile(network: &str, is_pod: bool, now: Moment) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use api::pods::{Pod, Port};
-    use api::Owner;
+    use podwire_agent_ipc::pods::{Pod, Port};
+    use podwire_agent_ipc::Owner;
 
     use super::*;
 
@@ -216,7 +216,7 @@ mod tests {
 
     fn written(endpoint: &Endpoint, there: Option<&Value>) -> String {
         let name = Name::of(endpoint, "node1");
-        let bytes = ipam::blocks::encode_as_go(&object(endpoint, &name, there, now())).unwrap();
+        let bytes = podwire_block_ipam::encode_as_go(&object(endpoint, &name, there, now())).unwrap();
         String::from_utf8(bytes).unwrap()
     }
 

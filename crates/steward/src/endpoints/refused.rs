@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ipam::blocks::Error as Blocks;
+use podwire_block_ipam::Error as Blocks;
 
 /// So long it goes on past refusals.
 const ENOUGH: Duration = Duration::from_secs(5);

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use api::blocks::Question;
-use api::pods::{network_namespace, Endpoint};
-use ipam::blocks::{Allocator, Handle, Owner, Request, Rules};
-use ipam::store::Store;
-use steward::Steward;
+use podwire_agent_ipc::blocks::Question;
+use podwire_agent_ipc::pods::{network_namespace, Endpoint};
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Handle, Owner, Request, Rules};
+use podwire_steward::Steward;
 
 use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, Mood, PATIENCE};
 
@@ -93,12 +93,12 @@ fn what_was_released_without_an_agent_is_not_believed_in_by_the_next() {
     steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
     eventually("the store knows", || !cluster.held().is_empty());
     let question = Question::Release { owner: owner("c1"), legacy: None };
-    steward::direct::answer(&cluster.store, None, "node1", &state, &question);
+    podwire_steward::direct::answer(&cluster.store, None, "node1", &state, &question);
     assert!(cluster.held().is_empty());
     blink(&cluster, &steward);
     eventually("nobody has it", || steward.state().leases == 0);
     assert!(cluster.held().is_empty());
-    assert!(std::fs::read_dir(api::notes::released(&state)).unwrap().next().is_none());
+    assert!(std::fs::read_dir(podwire_agent_ipc::notes::released(&state)).unwrap().next().is_none());
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_network_whose_name_goes_on_behind_a_dot_is_another() {
         allocator.assign(&rules, &Request::new(Owner::host("node1"), handle)).unwrap();
     }
     let question = Question::Collect { network: "lan".into(), valid: Vec::new() };
-    steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), &question);
+    podwire_steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), &question);
     let left: Vec<String> = cluster.held().into_iter().map(|(handle, _)| handle).collect();
     assert_eq!(left, ["lan.10.c1"]);
 }

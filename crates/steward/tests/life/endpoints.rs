@@ -1,14 +1,14 @@
 //! What others hear of the pods.
 
-use api::blocks::{Answer, Lease, Question};
-use api::notes;
-use ipam::blocks::{Allocator, Request, Rules};
-use ipam::store::Store;
+use podwire_agent_ipc::blocks::{Answer, Lease, Question};
+use podwire_agent_ipc::notes;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Request, Rules};
 
 use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, Mood};
 
-fn endpoint(container: &str, ip: &str) -> api::pods::Endpoint {
-    api::pods::Endpoint {
+fn endpoint(container: &str, ip: &str) -> podwire_agent_ipc::pods::Endpoint {
+    podwire_agent_ipc::pods::Endpoint {
         owner: owner(container),
         namespace: "shop".into(),
         pod: "web".into(),
@@ -16,7 +16,7 @@ fn endpoint(container: &str, ip: &str) -> api::pods::Endpoint {
         addresses: vec![ip.parse().unwrap()],
         interface: "cali0".into(),
         mac: "0a:00:00:00:00:01".into(),
-        ..api::pods::Endpoint::default()
+        ..podwire_agent_ipc::pods::Endpoint::default()
     }
 }
 
@@ -49,7 +49,7 @@ fn an_endpoint_is_told_afterwards_and_withdrawn_by_its_own_container_only() {
     steward.publish(&endpoint("c2", "10.244.0.2")).unwrap();
     eventually("the later one counts", || cluster.published() == said("c2", "10.244.0.2"));
     steward.withdraw(&endpoint("c1", "10.244.0.1")).unwrap();
-    let notes = notes::released(&api::pods::endpoints(&cluster.state("node1")));
+    let notes = notes::released(&podwire_agent_ipc::pods::endpoints(&cluster.state("node1")));
     let settled = || std::fs::read_dir(&notes).unwrap().count() == 0;
     eventually("all is told", || settled() && steward.state().untold == 0);
     assert_eq!(cluster.published(), said("c2", "10.244.0.2"));
@@ -64,15 +64,21 @@ fn an_endpoint_is_told_afterwards_and_withdrawn_by_its_own_container_only() {
 fn endpoints_survive_their_agent_and_not_their_boot() {
     let cluster = Cluster::new("endpoint-boot", pool());
     let state = cluster.state("node1");
-    let folder = notes::leases(&api::pods::endpoints(&state));
+    let folder = notes::leases(&podwire_agent_ipc::pods::endpoints(&state));
     std::fs::create_dir_all(&folder).unwrap();
-    let write = |endpoint: &api::pods::Endpoint| {
+    let write = |endpoint: &podwire_agent_ipc::pods::Endpoint| {
         notes::write(&folder, &notes::file_name(&endpoint.owner), endpoint).unwrap();
     };
     // An agent that was killed has noted it, and nobody was told.
-    write(&api::pods::Endpoint { boot: notes::boot().unwrap(), ..endpoint("c1", "10.244.0.1") });
-    let gone =
-        api::pods::Endpoint { pod: "old".into(), boot: "another".into(), ..endpoint("c0", "10.244.0.9") };
+    write(&podwire_agent_ipc::pods::Endpoint {
+        boot: notes::boot().unwrap(),
+        ..endpoint("c1", "10.244.0.1")
+    });
+    let gone = podwire_agent_ipc::pods::Endpoint {
+        pod: "old".into(),
+        boot: "another".into(),
+        ..endpoint("c0", "10.244.0.9")
+    };
     write(&gone);
     let key = ENDPOINT.replace("web", "old");
     cluster.store.create(&key, br#"{"metadata":{},"spec":{"containerID":"c0"}}"#).unwrap();
@@ -86,7 +92,9 @@ fn one_who_cannot_be_told_of_keeps_nobody_else_back() {
     let cluster = Cluster::new("endpoint-refused", pool());
     let steward = cluster.steward("node1");
     *cluster.store.0.forbidden.lock().unwrap() = Some("node1-k8s-odd-eth0");
-    steward.publish(&api::pods::Endpoint { pod: "odd".into(), ..endpoint("c1", "10.244.0.1") }).unwrap();
+    steward
+        .publish(&podwire_agent_ipc::pods::Endpoint { pod: "odd".into(), ..endpoint("c1", "10.244.0.1") })
+        .unwrap();
     eventually("it is refused", || steward.state().trouble.is_some());
     steward.publish(&endpoint("c2", "10.244.0.2")).unwrap();
     eventually("the other is told", || cluster.published() == said("c2", "10.244.0.2"));
@@ -101,7 +109,7 @@ fn one_who_cannot_be_told_of_keeps_nobody_else_back() {
 fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
     let cluster = Cluster::new("endpoint-deleted", pool());
     let state = cluster.state("node1");
-    let endpoints = api::pods::endpoints(&state);
+    let endpoints = podwire_agent_ipc::pods::endpoints(&state);
     // An agent that ended has noted two pods and told of both. Calico's plugin, which knows nothing of notes, has deleted one of them since.
     let note = |pod: &str, ip: &str, interface: &str, namespace_of_cable: u64| {
         let boot = notes::boot().unwrap();
@@ -109,7 +117,7 @@ fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
         let addresses = vec![format!("{ip}/28").parse().unwrap()];
         let lease = Lease { owner: owner(pod), addresses, boot: boot.clone(), ..Lease::default() };
         let (pod, interface) = (pod.to_owned(), interface.to_owned());
-        let endpoint = api::pods::Endpoint {
+        let endpoint = podwire_agent_ipc::pods::Endpoint {
             pod,
             interface,
             boot,
@@ -125,12 +133,12 @@ fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
     let rules = Rules::load(&cluster.store).unwrap();
     let allocator = Allocator::new(&cluster.store, now);
     let give = |handle: &str| {
-        let request = Request::new(ipam::blocks::Owner::host("node1"), handle);
+        let request = Request::new(podwire_block_ipam::Owner::host("node1"), handle);
         allocator.assign(&rules, &request).unwrap().addresses[0].addr()
     };
     let (kept, deleted, unseen) = (give("net.kept"), give("net.deleted"), give("net.unseen"));
     allocator.release_handle(&rules, "net.deleted").unwrap();
-    let here = api::pods::network_namespace();
+    let here = podwire_agent_ipc::pods::network_namespace();
     note("kept", &kept.to_string(), "lo", here);
     note("deleted", &deleted.to_string(), "cali-is-gone", here);
     // Where that would be, nobody looks.
@@ -179,11 +187,12 @@ fn a_profile_is_made_for_a_network_without_policies_and_never_changed() {
     let cluster = Cluster::new("profile", pool());
     let key = "/calico/resources/v3/projectcalico.org/profiles/net";
     let steward = cluster.steward("node1");
-    let plain = api::pods::Endpoint { profiles: vec!["net".into()], ..endpoint("c1", "10.244.0.1") };
+    let plain =
+        podwire_agent_ipc::pods::Endpoint { profiles: vec!["net".into()], ..endpoint("c1", "10.244.0.1") };
     steward.publish(&plain).unwrap();
     eventually("it is told", || steward.state().untold == 0);
     let made = cluster.store.get(key).unwrap().unwrap();
-    steward.publish(&api::pods::Endpoint { mac: "0a:00:00:00:00:02".into(), ..plain }).unwrap();
+    steward.publish(&podwire_agent_ipc::pods::Endpoint { mac: "0a:00:00:00:00:02".into(), ..plain }).unwrap();
     eventually("it is told", || steward.state().untold == 0);
     assert_eq!(cluster.store.get(key).unwrap().unwrap(), made);
 }
@@ -194,7 +203,7 @@ fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
     let other = ENDPOINT.replace("web", "other");
     let is_there = |key: &str| cluster.store.get(key).unwrap().is_some();
     let valid = [("c2".to_owned(), "eth0".to_owned())];
-    let later = api::pods::Endpoint { pod: "other".into(), ..endpoint("c2", "10.244.0.2") };
+    let later = podwire_agent_ipc::pods::Endpoint { pod: "other".into(), ..endpoint("c2", "10.244.0.2") };
     let steward = cluster.steward("node1");
     steward.publish(&endpoint("c1", "10.244.0.1")).unwrap();
     steward.publish(&later).unwrap();
@@ -204,7 +213,7 @@ fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
     assert!(is_there(&other));
     // The same where nobody owns the node's blocks: what is stale is known by its address.
     let ask = |question: &Question| {
-        steward::direct::answer(&cluster.store, None, "node2", &cluster.state("node2"), question)
+        podwire_steward::direct::answer(&cluster.store, None, "node2", &cluster.state("node2"), question)
     };
     let key = ENDPOINT.replace("node1", "node2");
     let given = ask(&Question::Assign { owner: owner("c3"), wish: v4(), patience: 0 });
@@ -217,9 +226,9 @@ fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
 }
 
 /// A container that is no pod, by a network.
-fn container(network: &str) -> api::pods::Endpoint {
-    api::pods::Endpoint {
-        owner: api::Owner { network: network.into(), ..owner("c1") },
+fn container(network: &str) -> podwire_agent_ipc::pods::Endpoint {
+    podwire_agent_ipc::pods::Endpoint {
+        owner: podwire_agent_ipc::Owner { network: network.into(), ..owner("c1") },
         pod: String::new(),
         namespace: String::new(),
         profiles: vec![network.into()],
@@ -275,27 +284,30 @@ fn a_network_joins_the_endpoint_of_another_and_leaves_it() {
 fn a_network_that_left_while_nobody_listened_is_taken_from_the_endpoint() {
     let cluster = Cluster::new("endpoint-guest-note", pool());
     let state = cluster.state("node1");
-    let folder = notes::leases(&api::pods::endpoints(&state));
+    let folder = notes::leases(&podwire_agent_ipc::pods::endpoints(&state));
     std::fs::create_dir_all(&folder).unwrap();
-    let host = api::pods::Endpoint {
+    let host = podwire_agent_ipc::pods::Endpoint {
         profiles: vec!["net".into(), "other".into()],
         boot: notes::boot().unwrap(),
         ..container("net")
     };
     notes::write(&folder, &notes::file_name(&host.owner), &host).unwrap();
     let guest = container("other");
-    api::pods::withdraw(&state, &guest).unwrap();
+    podwire_agent_ipc::pods::withdraw(&state, &guest).unwrap();
     let steward = cluster.steward("node1");
     let is_alone = || cluster.profiles().as_deref() == Some(r#"["net"]"#);
     eventually("the note is carried out", || is_alone() && steward.state().untold == 0);
-    assert_eq!(std::fs::read_dir(notes::released(&api::pods::endpoints(&state))).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(notes::released(&podwire_agent_ipc::pods::endpoints(&state))).unwrap().count(),
+        0
+    );
 }
 
 #[test]
 fn a_network_joins_where_nobody_owns_the_blocks() {
     let cluster = Cluster::new("endpoint-guest-direct", pool());
     let ask = |question: &Question| {
-        steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), question)
+        podwire_steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), question)
     };
     let join = || ask(&Question::Join { endpoint: Box::new(container("other")) });
     assert_eq!(join(), Answer::Joined { endpoint: None });
@@ -323,11 +335,13 @@ fn a_network_joins_where_nobody_owns_the_blocks() {
 fn what_is_joined_while_the_agent_is_away_he_tells_again() {
     let cluster = Cluster::new("endpoint-guest-away", pool());
     let state = cluster.state("node1");
-    let folder = notes::leases(&api::pods::endpoints(&state));
+    let folder = notes::leases(&podwire_agent_ipc::pods::endpoints(&state));
     std::fs::create_dir_all(&folder).unwrap();
-    let host = api::pods::Endpoint { boot: notes::boot().unwrap(), ..container("net") };
+    let host = podwire_agent_ipc::pods::Endpoint { boot: notes::boot().unwrap(), ..container("net") };
     notes::write(&folder, &notes::file_name(&host.owner), &host).unwrap();
-    let ask = |question: &Question| steward::direct::answer(&cluster.store, None, "node1", &state, question);
+    let ask = |question: &Question| {
+        podwire_steward::direct::answer(&cluster.store, None, "node1", &state, question)
+    };
     ask(&Question::Publish { endpoint: Box::new(container("net")) });
     ask(&Question::Join { endpoint: Box::new(container("other")) });
     ask(&Question::Join { endpoint: Box::new(container("third")) });

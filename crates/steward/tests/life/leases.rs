@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::blocks::Wish;
-use api::{notes, Owner};
-use ipam::blocks::{Allocator, Pool, Rules};
-use ipam::store::Store;
-use steward::{Error, Settings, Steward};
+use podwire_agent_ipc::blocks::Wish;
+use podwire_agent_ipc::{notes, Owner};
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Pool, Rules};
+use podwire_steward::{Error, Settings, Steward};
 
 use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, Mood, Shared, PATIENCE};
 
@@ -21,7 +21,7 @@ fn whoever_was_noted_as_gone_gets_another_address_when_it_comes_back() {
     let (steward, state) = (cluster.steward("node1"), cluster.state("node1"));
     let first = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
     eventually("it is told", || settled(&steward, &state));
-    api::blocks::leave(&state, &owner("c1")).unwrap();
+    podwire_agent_ipc::blocks::leave(&state, &owner("c1")).unwrap();
     let second = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
     assert_ne!(first, second);
     let held = [("net.c1".to_owned(), second[0].addr())].into();
@@ -37,7 +37,7 @@ fn a_lease_of_which_nothing_is_left_but_its_name_is_given_back_by_its_handle() {
     std::fs::create_dir_all(notes::leases(&state)).unwrap();
     std::fs::write(notes::leases(&state).join(notes::file_name(&owner("c1"))), "").unwrap();
     let rules = Rules::load(&cluster.store).unwrap();
-    let request = ipam::blocks::Request::new(ipam::blocks::Owner::host("node1"), "net.c1");
+    let request = podwire_block_ipam::Request::new(podwire_block_ipam::Owner::host("node1"), "net.c1");
     let allocator = Allocator::new(&cluster.store, now);
     allocator.assign_address(&rules, &request, "10.244.0.1".parse().unwrap()).unwrap();
     let steward = cluster.steward("node1");
@@ -154,16 +154,16 @@ fn leases_of_an_earlier_boot_are_given_back() {
     let cluster = Cluster::new("boot", pool());
     let state = cluster.state("node1");
     std::fs::create_dir_all(notes::leases(&state)).unwrap();
-    let lease = api::blocks::Lease {
+    let lease = podwire_agent_ipc::blocks::Lease {
         owner: owner("old"),
         addresses: vec!["10.244.0.1/28".parse().unwrap()],
         boot: "another".into(),
-        ..api::blocks::Lease::default()
+        ..podwire_agent_ipc::blocks::Lease::default()
     };
     notes::write(&notes::leases(&state), &notes::file_name(&lease.owner), &lease).unwrap();
     let allocator = Allocator::new(&cluster.store, now);
     let rules = Rules::load(&cluster.store).unwrap();
-    let request = ipam::blocks::Request::new(ipam::blocks::Owner::host("node1"), "net.old");
+    let request = podwire_block_ipam::Request::new(podwire_block_ipam::Owner::host("node1"), "net.old");
     allocator.assign_address(&rules, &request, "10.244.0.1".parse().unwrap()).unwrap();
     let steward = cluster.steward("node1");
     eventually("it is free", || cluster.held().is_empty() && settled(&steward, &state));
@@ -331,7 +331,7 @@ fn those_who_gave_up_take_nothing_when_the_store_is_back() {
     }
     cluster.store.set(Mood::Well);
     eventually("a stock", || steward.state().stock == 4 && steward.state().trouble.is_none());
-    let stock = ipam::blocks::Handle::of_stock("node1");
+    let stock = podwire_block_ipam::Handle::of_stock("node1");
     assert_eq!(Allocator::new(&cluster.store, now).addresses_of(&stock).unwrap().len(), 4);
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use api::blocks::Wish;
-use api::pods::{Pod, Texts};
-use ipam::blocks::{Allocator, Pool, Rules};
-use ipam::store::Store;
 use ipnet::IpNet;
+use podwire_agent_ipc::blocks::Wish;
+use podwire_agent_ipc::pods::{Pod, Texts};
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Pool, Rules};
 
 use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, PATIENCE};
 
@@ -20,7 +20,7 @@ impl Namespaces {
     }
 }
 
-impl api::pods::Cluster for Namespaces {
+impl podwire_agent_ipc::pods::Cluster for Namespaces {
     fn pod(&self, _: &str, _: &str, _: &str) -> Result<Pod, String> {
         Err("nothing is known of pods".into())
     }
@@ -93,13 +93,27 @@ fn who_is_not_selected_gets_nothing_of_the_stock_of_others() {
 fn without_an_agent_namespaces_count_as_well() {
     let cluster = Cluster::new("direct-namespaces", for_red());
     let (red, blue) = (Namespaces::labelled("red"), Namespaces::labelled("blue"));
-    let ask = |container: &str, cast: &dyn api::pods::Cluster| {
-        let question = api::blocks::Question::Assign { owner: owner(container), wish: v4(), patience: 1000 };
-        steward::direct::answer(&cluster.store, Some(cast), "node1", &cluster.state("node1"), &question)
+    let ask = |container: &str, cast: &dyn podwire_agent_ipc::pods::Cluster| {
+        let question = podwire_agent_ipc::blocks::Question::Assign {
+            owner: owner(container),
+            wish: v4(),
+            patience: 1000,
+        };
+        podwire_steward::direct::answer(
+            &cluster.store,
+            Some(cast),
+            "node1",
+            &cluster.state("node1"),
+            &question,
+        )
     };
-    let api::blocks::Answer::Given { addresses } = ask("c1", &*red) else { panic!("red is selected") };
+    let podwire_agent_ipc::blocks::Answer::Given { addresses } = ask("c1", &*red) else {
+        panic!("red is selected")
+    };
     assert!(is_red(&addresses));
-    let api::blocks::Answer::Failed { msg, .. } = ask("c2", &*blue) else { panic!("blue is not") };
+    let podwire_agent_ipc::blocks::Answer::Failed { msg, .. } = ask("c2", &*blue) else {
+        panic!("blue is not")
+    };
     assert!(msg.contains("selects this node and namespace"), "{msg}");
 }
 

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use api::blocks::Wish;
-use api::{notes, Owner};
-use ipam::blocks::{Allocator, Pool, Rules};
-use ipam::moment::Moment;
-use ipam::store::{Entry, Memory, Revision, Store, StoreError};
-use steward::{Settings, Steward};
+use podwire_agent_ipc::blocks::Wish;
+use podwire_agent_ipc::{notes, Owner};
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::{Entry, Memory, Revision, Store, StoreError};
+use podwire_block_ipam::{Allocator, Pool, Rules};
+use podwire_steward::{Settings, Steward};
 
 /// A store in memory that counts, fails and is slow as it is told.
 #[derive(Default)]

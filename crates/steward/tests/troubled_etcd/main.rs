@@ -11,15 +11,15 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use api::blocks::Wish;
-use api::{notes, Owner};
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, ConnectOptions};
-use ipam::blocks::{Allocator, Pool, Rules};
-use ipam::moment::Moment;
-use ipam::store::Store;
+use podwire_agent_ipc::blocks::Wish;
+use podwire_agent_ipc::{notes, Owner};
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::{Allocator, Pool, Rules};
+use podwire_steward::{Settings, Steward};
+use podwire_store_etcd::EtcdStore;
 use server::Server;
-use steward::{Settings, Steward};
-use store_etcd::EtcdStore;
 use wire::Wire;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ impl Site {
         Site { server, wire, folder, steward }
     }
 
-    fn assign(&self, container: &str, patience: Duration) -> Result<IpAddr, steward::Error> {
+    fn assign(&self, container: &str, patience: Duration) -> Result<IpAddr, podwire_steward::Error> {
         let wish = Wish { v4: Some(Vec::new()), ..Wish::default() };
         self.steward.assign(&owner(container), &wish, patience).map(|given| given[0].addr())
     }

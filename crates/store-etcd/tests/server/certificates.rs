@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use store_etcd::TlsFiles;
+use podwire_store_etcd::TlsFiles;
 
 /// Files in a folder that goes with the last of these.
 #[derive(Clone)]

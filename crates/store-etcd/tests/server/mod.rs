@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use certificates::Certificates;
-use store_etcd::EtcdStore;
+use podwire_store_etcd::EtcdStore;
 
 pub struct Server {
     process: Option<Child>,

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use cluster::Backoff;
 use futures::{pin_mut, StreamExt};
 use ipnet::IpNet;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::WatchStreamExt;
 use kube::{Api, Client};
+use podwire_kubernetes::Backoff;
 use serde_json::Value;
 use tracing::{info, warn};
 

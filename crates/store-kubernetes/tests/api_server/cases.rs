@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use api::pods::Cluster;
-use ipam::blocks::{key, Allocator, Family, Handle, Node, Owner, Pool, Request, Rules, Tunnel};
-use ipam::moment::Moment;
-use ipam::store::{Change, Store, StoreError};
+use podwire_agent_ipc::pods::Cluster;
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::{Change, Store, StoreError};
+use podwire_block_ipam::{key, Allocator, Handle, IpFamily, Node, Owner, Pool, Request, Rules, Tunnel};
+use podwire_store_kubernetes::{ApiGroup, KubernetesStore, Pods};
 use serde_json::{json, Value};
-use store_kubernetes::{ApiGroup, KubernetesStore, Pods};
 
 use crate::server::Server;
 
@@ -88,11 +88,11 @@ pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut Serv
 }
 
 fn the_older_group_does_what_every_store_must(server: &mut Server) {
-    ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V1)));
+    podwire_block_ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V1)));
 }
 
 fn the_newer_group_does_what_every_store_must(server: &mut Server) {
-    ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V3)));
+    podwire_block_ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V3)));
 }
 
 fn what_is_written_is_what_calico_writes(server: &mut Server) {
@@ -281,7 +281,7 @@ fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut Server) {
             let version = server.ask("GET", &path(group, object), None).unwrap();
             let version = version["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             let missing = StoreError::Missing { key: key.into() };
-            assert_eq!(store.update(key, value, ipam::store::Revision(version)), Err(missing));
+            assert_eq!(store.update(key, value, podwire_block_ipam::store::Revision(version)), Err(missing));
             empty(&store);
 
             leave();
@@ -424,10 +424,13 @@ fn a_token_that_is_no_longer_good_stops_no_pod_for_good(server: &mut Server) {
         let store = KubernetesStore::connect(Some(&file), Some(ApiGroup::V1))?;
         Ok(Box::new(store) as Box<dyn Store>)
     };
-    let settings = steward::Settings { node: "node1".into(), stock: 2 };
-    let steward = steward::Steward::start(settings, &folder.join("state"), Box::new(opener)).unwrap();
-    let wish = api::blocks::Wish { v4: Some(Vec::new()), ..api::blocks::Wish::default() };
-    let pod = |container: &str| api::Owner {
+    let settings = podwire_steward::Settings { node: "node1".into(), stock: 2 };
+    let steward = podwire_steward::Steward::start(settings, &folder.join("state"), Box::new(opener)).unwrap();
+    let wish = podwire_agent_ipc::blocks::Wish {
+        v4: Some(Vec::new()),
+        ..podwire_agent_ipc::blocks::Wish::default()
+    };
+    let pod = |container: &str| podwire_agent_ipc::Owner {
         network: "net".into(),
         container: container.into(),
         ifname: "eth0".into(),
@@ -476,7 +479,7 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Se
     let node = json!({"metadata": {"name": "node1", "annotations": {"theirs": "stays"}}});
     server.ask("POST", "/api/v1/nodes", Some(&node)).unwrap();
     let (address, end) = ("192.168.0.7/24".parse().unwrap(), "10.244.1.1".parse().ok());
-    let vxlan = Tunnel::Vxlan(Family::V4);
+    let vxlan = Tunnel::Vxlan(IpFamily::V4);
     let told = |node: &mut Node| {
         node.set_address(address);
         node.set_tunnel(vxlan, end);
@@ -496,7 +499,7 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Se
         assert!(Instant::now() < until, "it is heard of");
         for change in follow.wait(patience).unwrap().unwrap_or_default() {
             let Change::Put(entry) = change else { continue };
-            heard = Node::parse(&entry.key, &entry.value).unwrap().address(Family::V4);
+            heard = Node::parse(&entry.key, &entry.value).unwrap().address(IpFamily::V4);
         }
     }
     assert_eq!(store.list(key::NODES).unwrap().len(), 1);

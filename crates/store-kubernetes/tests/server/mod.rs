@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use podwire_store_kubernetes::ApiGroup;
 use serde_json::{json, Value};
-use store_kubernetes::ApiGroup;
 
 /// How long anything may take on a busy machine before it counts as not happening.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -63,7 +63,9 @@ impl Server {
         let etcd = etcd(&programs, &folder, (for_etcd, peers));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let admin = kubeconfig(&folder, "admin", port);
-        let admin = runtime.block_on(cluster::connect(Some(&admin), None)).unwrap();
+        let admin = runtime
+            .block_on(podwire_kubernetes::ClientOptions::from_kubeconfig(Some(admin.into())).client())
+            .unwrap();
         let ports = (for_etcd, port);
         let mut server = Server { programs, folder, etcd, server: None, ports, runtime, admin };
         server.serve();

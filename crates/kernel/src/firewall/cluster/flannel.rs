@@ -1,8 +1,8 @@
 //! What flanneld left in the firewall: its chains in iptables (the kind that is built on nf_tables), or its tables. A node
 //! that changes from flannel to us has the same rules from both until these go; with other flags, two kinds of rules.
 
-use netlink::nft::{self, Family, Table, Transaction};
-use netlink::Socket;
+use podwire_netlink::nft::{self, Family, Table, Transaction};
+use podwire_netlink::Socket;
 
 use crate::Result;
 

@@ -1,7 +1,7 @@
 //! The one rule in the tables of iptables (the kind that is built on nf_tables): who has our bit passes.
 
-use netlink::nft::{self, Family, Field, Rule, Table, Transaction};
-use netlink::Socket;
+use podwire_netlink::nft::{self, Family, Field, Rule, Table, Transaction};
+use podwire_netlink::Socket;
 
 use super::MAY_PASS;
 use crate::{Error, Result};

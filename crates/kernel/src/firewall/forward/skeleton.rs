@@ -1,7 +1,7 @@
 //! The chains and rules of forwarding, which no pod changes, and the administrator's chain.
 
-use netlink::nft::{self, Base, ChainKind, Family, Field, Hook, Rule, Set, Transaction, Type};
-use netlink::Socket;
+use podwire_netlink::nft::{self, Base, ChainKind, Family, Field, Hook, Rule, Set, Transaction, Type};
+use podwire_netlink::Socket;
 
 use super::super::elements::{busy, ATTEMPTS};
 use super::{BRIDGES, MAY_PASS, PODS, SAME, TABLE};

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use ipnet::IpNet;
-use netlink::nft::{Family, Field, Rule, Table};
+use podwire_netlink::nft::{Family, Field, Rule, Table};
 
 use super::super::owner::hash;
 use super::Options;

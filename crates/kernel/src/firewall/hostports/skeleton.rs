@@ -1,7 +1,7 @@
 //! The chains and rules of host ports, which no pod changes.
 
 use ipnet::IpNet;
-use netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule, Set, Table, Transaction, Type};
+use podwire_netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule, Set, Table, Transaction, Type};
 
 use super::super::{family, is_alone, named_for};
 use super::{Options, PortMap, ANY, HOST, SELF, SNAT_ALL};

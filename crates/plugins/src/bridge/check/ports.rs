@@ -1,12 +1,12 @@
 //! The pod's port: on its bridge, up, with its flags, VLANs and guard.
 
-use cni_plugin::{Finding, Request, Result};
-use kernel::bridge::{self, add_vlans, delete_vlans, Vlans};
-use kernel::firewall::spoof;
-use kernel::rt::link::{self, attribute};
-use kernel::veth;
-use kernel::{Host, Link, Mac};
-use netlink::Batch;
+use podwire_cni_plugin::{Finding, Request, Result};
+use podwire_kernel::bridge::{self, add_vlans, delete_vlans, Vlans};
+use podwire_kernel::firewall::spoof;
+use podwire_kernel::rt::link::{self, attribute};
+use podwire_kernel::veth;
+use podwire_kernel::{Host, Link, Mac};
+use podwire_netlink::Batch;
 
 use crate::bridge::config::Conf;
 use crate::bridge::port;

@@ -1,10 +1,10 @@
 //! The node as the pods' router: the bridge's hardware address, the gateway's addresses, forwarding.
 
-use cni::Attachment;
-use cni_plugin::{Finding, Request, Result};
-use kernel::rt::address;
-use kernel::rt::link::{self, attribute};
-use kernel::{Host, Link, Mac};
+use podwire_cni_plugin::{Finding, Request, Result};
+use podwire_cni_spec::Attachment;
+use podwire_kernel::rt::address;
+use podwire_kernel::rt::link::{self, attribute};
+use podwire_kernel::{Host, Link, Mac};
 
 use super::ports;
 use crate::bridge::config::Conf;

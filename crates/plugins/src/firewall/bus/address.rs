@@ -4,7 +4,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
-use netlink::sys;
+use podwire_netlink::sys;
 
 use super::{Error, PATIENCE};
 

@@ -1,6 +1,6 @@
 //! CHECK, GC and STATUS.
 
-use cni::Ip;
+use podwire_cni_spec::Ip;
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! Which ways a lane should have and does not. No kernel here: lists in, lists out.
 
-use cni::{Attachment, Ip};
-use kernel::rt::route::{self, Route};
-use kernel::rt::rule::Rule;
-use kernel::Link;
+use podwire_cni_spec::{Attachment, Ip};
+use podwire_kernel::rt::route::{self, Route};
+use podwire_kernel::rt::rule::Rule;
+use podwire_kernel::Link;
 
 use super::super::plan::{host_prefix, Lane, Plan};
 use crate::plumbing;
@@ -113,14 +113,14 @@ pub(super) fn missing_recorded(
     (recorded, link): (&Attachment, &Link),
 ) -> Vec<Way> {
     let lane_route = |lane: &Lane, route: &Route| Route { table: lane.table, ..route.clone() };
-    let is_there = |wanted: &&cni::Route| {
+    let is_there = |wanted: &&podwire_cni_spec::Route| {
         routes.iter().any(|found| {
             (found.dst, found.prefix) == (wanted.dst.network(), wanted.dst.prefix_len())
                 && (wanted.gw.is_none() || wanted.dst.prefix_len() == 0 || found.gateway == wanted.gw)
         })
     };
     let missing = recorded.routes.iter().filter(|wanted| !is_there(wanted));
-    let way = |wanted: &cni::Route| {
+    let way = |wanted: &podwire_cni_spec::Route| {
         let route = plumbing::wire_route(wanted, link, recorded);
         let claimed = lanes.iter().any(|lane| lane.claims(&route));
         let takes = |lane: &&Lane| if claimed { lane.claims(&route) } else { lane.is_of_family(&route) };

@@ -1,12 +1,12 @@
-use ipam::blocks::{Allocator, Request, Rules};
-use ipam::blocks::{Encapsulation, Owner};
-use ipam::moment::Moment;
-use ipam::store::{Change, Memory, Store};
+use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::store::{Change, Memory, Store};
+use podwire_block_ipam::{Allocator, Request, Rules};
+use podwire_block_ipam::{Encapsulation, Owner};
 
 use super::*;
 
 fn place(ip: &str) -> crate::plan::Place {
-    (fabric::Uplink { index: 2, name: "eth0".into(), mtu: 1500, address: ip.parse().unwrap() }, 24)
+    (podwire_overlay::Uplink { index: 2, name: "eth0".into(), mtu: 1500, address: ip.parse().unwrap() }, 24)
 }
 
 /// Three nodes, of which the first has a block of each pool.

@@ -59,7 +59,9 @@ fn a_hint_belongs_to_the_main_table() {
 #[test]
 fn recorded_routes_may_be_anywhere_and_go_to_the_lane_when_they_are_nowhere() {
     let plan = Plan::default();
-    let routes = ["0.0.0.0/0", "10.9.0.0/16"].map(|dst| cni::Route::new(dst.parse().unwrap(), None)).to_vec();
+    let routes = ["0.0.0.0/0", "10.9.0.0/16"]
+        .map(|dst| podwire_cni_spec::Route::new(dst.parse().unwrap(), None))
+        .to_vec();
     let recorded = Attachment { routes, ips: vec![ip("10.1.0.5/24", "10.1.0.1")], ..Attachment::default() };
     let there = [route_to("0.0.0.0/0", Some("10.1.0.1"), 100)];
     let lost = missing_recorded(&plan, &[lane(&plan)], &there, (&recorded, &link()));

@@ -1,0 +1,212 @@
+//! Calico's keys in etcd, which are ours in every store.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+use podwire_ip::IpFamily;
+
+use super::Owner;
+
+/// What the keys of blocks begin with.
+pub const BLOCKS: &str = "/calico/ipam/v2/assignment/";
+/// What the keys of handles begin with.
+pub const HANDLES: &str = "/calico/ipam/v2/handle/";
+/// The key of the settings.
+pub const CONFIG: &str = "/calico/ipam/v2/config";
+/// What the keys of affinities begin with: those of nodes, and those of others.
+pub const AFFINITIES: [&str; 2] = ["/calico/ipam/v2/host/", "/calico/ipam/v2/virtual/"];
+/// What the keys of pools begin with.
+pub const POOLS: &str = "/calico/resources/v3/projectcalico.org/ippools/";
+/// What the keys of reservations begin with.
+pub const RESERVATIONS: &str = "/calico/resources/v3/projectcalico.org/ipreservations/";
+/// What the keys of Calico's objects of nodes begin with.
+pub const NODES: &str = "/calico/resources/v3/projectcalico.org/nodes/";
+/// What the keys of settings of BGP begin with, of its peers, and of filters for them.
+pub const BGP: [&str; 3] = [
+    "/calico/resources/v3/projectcalico.org/bgpconfigurations/",
+    "/calico/resources/v3/projectcalico.org/bgppeers/",
+    "/calico/resources/v3/projectcalico.org/bgpfilters/",
+];
+/// What the keys of connected pods begin with.
+pub const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
+/// What the keys of profiles begin with: policies that hold for pods by a name.
+pub const PROFILES: &str = "/calico/resources/v3/projectcalico.org/profiles/";
+
+/// What a key speaks of. A store that keeps objects instead of keys finds them by this.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// A block.
+    Block(IpNet),
+    /// An owner's claim to a block.
+    Affinity(Owner, IpNet),
+    /// A handle, by its id.
+    Handle(String),
+    /// The settings of the cluster.
+    Config,
+    /// A pool, by its name.
+    Pool(String),
+    /// A reservation, by its name.
+    Reservation(String),
+    /// Calico's object of a node, by its name.
+    Node(String),
+    /// Settings of BGP, by their name.
+    BgpConfiguration(String),
+    /// A peer of BGP, by its name.
+    BgpPeer(String),
+    /// A filter of BGP, by its name.
+    BgpFilter(String),
+    /// A connected pod, by its namespace and the endpoint's name.
+    Endpoint(String, String),
+    /// A profile, by its name.
+    Profile(String),
+}
+
+impl Key {
+    /// Reads a key. Calico has others, which block IPAM does not look at.
+    pub fn parse(key: &str) -> Option<Key> {
+        let named = |root| key.strip_prefix(root).filter(|name| !name.is_empty() && !name.contains('/'));
+        if key == CONFIG {
+            return Some(Key::Config);
+        }
+        let block = || parse_block(key).map(Key::Block);
+        let affinity = || parse_affinity(key).map(|(owner, cidr)| Key::Affinity(owner, cidr));
+        let handle = || parse_handle(key).map(|id| Key::Handle(id.into()));
+        let pool = || named(POOLS).map(|name| Key::Pool(name.into()));
+        let reservation = || named(RESERVATIONS).map(|name| Key::Reservation(name.into()));
+        let node = || named(NODES).map(|name| Key::Node(name.into()));
+        let bgp = || {
+            let kinds: [fn(String) -> Key; 3] = [Key::BgpConfiguration, Key::BgpPeer, Key::BgpFilter];
+            BGP.iter().zip(kinds).find_map(|(root, kind)| named(root).map(|name| kind(name.into())))
+        };
+        let profile = || named(PROFILES).map(|name| Key::Profile(name.into()));
+        let endpoint = || {
+            let (namespace, name) = key.strip_prefix(ENDPOINTS)?.split_once('/')?;
+            let sound = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+            sound.then(|| Key::Endpoint(namespace.into(), name.into()))
+        };
+        let records = block().or_else(affinity).or_else(handle).or_else(pool).or_else(reservation);
+        records.or_else(node).or_else(endpoint).or_else(profile).or_else(bgp)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Block(cidr) => f.write_str(&block(*cidr)),
+            Key::Affinity(owner, cidr) => f.write_str(&affinity(owner, *cidr)),
+            Key::Handle(id) => f.write_str(&handle(id)),
+            Key::Config => f.write_str(CONFIG),
+            Key::Pool(name) => write!(f, "{POOLS}{name}"),
+            Key::Reservation(name) => write!(f, "{RESERVATIONS}{name}"),
+            Key::Node(name) => write!(f, "{NODES}{name}"),
+            Key::BgpConfiguration(name) => write!(f, "{}{name}", BGP[0]),
+            Key::BgpPeer(name) => write!(f, "{}{name}", BGP[1]),
+            Key::BgpFilter(name) => write!(f, "{}{name}", BGP[2]),
+            Key::Endpoint(namespace, name) => write!(f, "{ENDPOINTS}{namespace}/{name}"),
+            Key::Profile(name) => write!(f, "{PROFILES}{name}"),
+        }
+    }
+}
+
+/// `/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-26`.
+pub(super) fn block(cidr: IpNet) -> String {
+    format!("{BLOCKS}{}", tail(cidr))
+}
+
+/// What the keys of a family's blocks begin with.
+pub(super) fn blocks(family: IpFamily) -> String {
+    format!("{BLOCKS}ipv{}/", family.digit())
+}
+
+/// `/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-26`.
+pub(super) fn affinity(owner: &Owner, cidr: IpNet) -> String {
+    format!("{}{}", affinities(owner), tail(cidr))
+}
+
+/// What the keys of an owner's affinities begin with.
+pub(super) fn affinities(owner: &Owner) -> String {
+    match owner {
+        Owner::Host(name) => format!("{}{name}/", AFFINITIES[0]),
+        Owner::Virtual(name) => format!("{}{name}/", AFFINITIES[1]),
+    }
+}
+
+/// `/calico/ipam/v2/handle/k8s-pod-network.4711`.
+pub(super) fn handle(id: &str) -> String {
+    format!("{HANDLES}{id}")
+}
+
+fn tail(cidr: IpNet) -> String {
+    format!("ipv{}/block/{}-{}", IpFamily::of(cidr.addr()).digit(), cidr.addr(), cidr.prefix_len())
+}
+
+/// The block that a key of a block speaks of.
+pub(super) fn parse_block(key: &str) -> Option<IpNet> {
+    parse_tail(key.strip_prefix(BLOCKS)?)
+}
+
+/// The owner and the block that a key of an affinity speaks of. Other things stand there too.
+pub(super) fn parse_affinity(key: &str) -> Option<(Owner, IpNet)> {
+    let owners: [fn(String) -> Owner; 2] = [Owner::Host, Owner::Virtual];
+    AFFINITIES.iter().zip(owners).find_map(|(prefix, owner)| {
+        let (name, tail) = key.strip_prefix(prefix)?.split_once('/')?;
+        Some((owner(name.into()), parse_tail(tail)?))
+    })
+}
+
+/// The id that a key of a handle speaks of.
+pub(super) fn parse_handle(key: &str) -> Option<&str> {
+    key.strip_prefix(HANDLES).filter(|id| !id.is_empty())
+}
+
+fn parse_tail(tail: &str) -> Option<IpNet> {
+    let (family, cidr) = tail.split_once("/block/")?;
+    let (addr, length) = cidr.split_once('-')?;
+    let cidr = IpNet::new(addr.parse().ok()?, length.parse().ok()?).ok()?;
+    let sound =
+        cidr.addr() == cidr.network() && family == format!("ipv{}", IpFamily::of(cidr.addr()).digit());
+    sound.then_some(cidr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_calicos() {
+        let v4: IpNet = "10.244.1.0/26".parse().unwrap();
+        let v6: IpNet = "fd00::40/122".parse().unwrap();
+        let (node, balancer) = (Owner::Host("node1".into()), Owner::Virtual("load-balancer".into()));
+        let keys = [
+            (block(v4), "/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-26"),
+            (block(v6), "/calico/ipam/v2/assignment/ipv6/block/fd00::40-122"),
+            (affinity(&node, v4), "/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-26"),
+            (affinity(&balancer, v4), "/calico/ipam/v2/virtual/load-balancer/ipv4/block/10.244.1.0-26"),
+            (handle("k8s-pod-network.4711"), "/calico/ipam/v2/handle/k8s-pod-network.4711"),
+        ];
+        for (ours, calicos) in keys {
+            assert_eq!(ours, calicos);
+            assert_eq!(Key::parse(calicos).unwrap().to_string(), calicos);
+        }
+        for root in [POOLS, RESERVATIONS, NODES, PROFILES].into_iter().chain(BGP) {
+            assert_eq!(Key::parse(&format!("{root}a")).unwrap().to_string(), format!("{root}a"));
+            assert_eq!(Key::parse(&format!("{root}a/b")), None);
+        }
+        let endpoint = format!("{ENDPOINTS}default/node1-k8s-nginx-eth0");
+        assert_eq!(
+            Key::parse(&endpoint),
+            Some(Key::Endpoint("default".into(), "node1-k8s-nginx-eth0".into()))
+        );
+        assert_eq!(Key::parse(&endpoint).unwrap().to_string(), endpoint);
+        assert_eq!(Key::parse(&format!("{ENDPOINTS}default")), None);
+        assert_eq!(Key::parse(CONFIG), Some(Key::Config));
+        assert_eq!(Key::parse("/calico/ipam/v2/host/node1"), None);
+        assert_eq!(parse_block(&block(v6)), Some(v6));
+        assert_eq!(parse_affinity(&affinity(&balancer, v6)), Some((balancer, v6)));
+        assert_eq!(parse_affinity(&affinity(&node, v4)), Some((node, v4)));
+        assert_eq!(parse_affinity("/calico/ipam/v2/host/node1"), None, "the root of a node's tree");
+        assert_eq!(parse_block("/calico/ipam/v2/assignment/ipv6/block/10.0.0.0-26"), None);
+        assert_eq!(parse_block("/calico/ipam/v2/assignment/ipv4/block/10.0.0.1-26"), None);
+    }
+}

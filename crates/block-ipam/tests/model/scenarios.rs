@@ -1,0 +1,344 @@
+//! Who does what.
+
+use podwire_block_ipam::{Allocator, Config, Error, HandOver, Owner, Pool, Release, Request, Rules};
+
+use crate::explorer::{Diary, Scenario, BEGINNING};
+use crate::stepwise::Counted;
+
+/// A pool with so many blocks of so many addresses.
+fn rules(cidr: &str, length: u8, config: Config) -> Rules {
+    let pool = Pool::new("pool", cidr.parse().unwrap()).with_block_size(length);
+    Rules { config, pools: vec![pool], ..Rules::default() }
+}
+
+fn borrowing() -> Config {
+    Config::default()
+}
+
+fn strict() -> Config {
+    Config { strict_affinity: true, ..Config::default() }
+}
+
+fn cooling() -> Config {
+    Config { ip_cooldown_seconds: 30, ..Config::default() }
+}
+
+/// A pod of a node comes.
+fn add(
+    allocator: &Allocator<'_>,
+    rules: &Rules,
+    diary: &mut Diary,
+    node: &str,
+    handle: &'static str,
+) -> Result<(), Error> {
+    let assigned = allocator.assign(rules, &Request::new(Owner::host(node), handle))?;
+    diary.holds.extend(assigned.ips().map(|ip| (ip, handle)));
+    Ok(())
+}
+
+/// And goes. From the first moment on it does not use its address any more.
+fn del(
+    allocator: &Allocator<'_>,
+    rules: &Rules,
+    diary: &mut Diary,
+    handle: &'static str,
+) -> Result<(), Error> {
+    diary.holds.retain(|(_, holder)| *holder != handle);
+    allocator.release_handle(rules, handle).map(drop)
+}
+
+/// An ADD that the runtime tries again if it fails, after a DEL.
+fn insist(
+    allocator: &Allocator<'_>,
+    rules: &Rules,
+    diary: &mut Diary,
+    node: &str,
+    handle: &'static str,
+) -> Result<(), Error> {
+    if add(allocator, rules, diary, node, handle).is_err() {
+        del(allocator, rules, diary, handle)?;
+        add(allocator, rules, diary, node, handle)?;
+    }
+    Ok(())
+}
+
+fn nothing(_: &Allocator<'_>, _: &Rules, _: &mut Diary) -> Result<(), Error> {
+    Ok(())
+}
+
+/// On a store of either temper.
+fn explore(scenario: Scenario) {
+    for counted in [Counted::Writes, Counted::Changes] {
+        let begin = std::time::Instant::now();
+        let worlds = scenario.explore(counted);
+        println!("{}, by {counted:?}: {worlds} worlds in {:?}", scenario.name, begin.elapsed());
+        assert!(worlds > 100, "{}: only {worlds} worlds", scenario.name);
+    }
+}
+
+const HANDLES: &[&str] = &["net.a", "net.b", "net.c"];
+
+#[test]
+fn two_nodes_that_start_their_first_pods_in_a_pool_of_one_block() {
+    explore(Scenario {
+        name: "one block for two",
+        rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
+        before: nothing,
+        nodes: vec![
+            |allocator, rules, diary| {
+                add(allocator, rules, diary, "node1", "net.a")?;
+                del(allocator, rules, diary, "net.a")
+            },
+            |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
+        ],
+        deaths: 2,
+        lost_answers: 1,
+        interruptions: 2,
+        handles: HANDLES,
+    });
+}
+
+#[test]
+fn two_processes_of_one_node() {
+    explore(Scenario {
+        name: "two processes of a node",
+        rules: rules("10.0.0.0/30", 31, strict()),
+        left_behind: &[],
+        before: nothing,
+        nodes: vec![
+            |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
+            |allocator, rules, diary| {
+                add(allocator, rules, diary, "node1", "net.b")?;
+                del(allocator, rules, diary, "net.b")
+            },
+        ],
+        deaths: 1,
+        lost_answers: 0,
+        interruptions: 3,
+        handles: HANDLES,
+    });
+}
+
+fn one_block_of_node1(allocator: &Allocator<'_>, _: &Rules, _: &mut Diary) -> Result<(), Error> {
+    allocator.claim(&Owner::host("node1"), "10.0.0.0/31".parse().unwrap())
+}
+
+#[test]
+fn an_empty_block_that_is_stolen_while_its_owner_comes_back() {
+    explore(Scenario {
+        name: "theft",
+        rules: rules("10.0.0.0/31", 31, strict()),
+        left_behind: &[],
+        before: one_block_of_node1,
+        nodes: vec![
+            |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
+            |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
+        ],
+        deaths: 1,
+        lost_answers: 0,
+        interruptions: 3,
+        handles: HANDLES,
+    });
+}
+
+/// Its owner died between making the block and confirming its claim, and the claim was withdrawn.
+#[test]
+fn a_block_whose_owner_has_no_claim_is_claimed_again_and_stolen() {
+    explore(Scenario {
+        name: "stranded",
+        rules: rules("10.0.0.0/31", 31, strict()),
+        left_behind: &[(
+            "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-31",
+            r#"{"cidr":"10.0.0.0/31","affinity":"host:node1","allocations":[null,null],"unallocated":[0,1],"attributes":[],"sequenceNumber":7,"sequenceNumberForAllocation":{},"deleted":false}"#,
+        )],
+        before: nothing,
+        nodes: vec![
+            |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
+            |allocator, _, _| allocator.give_up_all(&Owner::host("node1"), false),
+        ],
+        deaths: 1,
+        lost_answers: 0,
+        interruptions: 3,
+        handles: HANDLES,
+    });
+}
+
+#[test]
+fn an_empty_block_that_two_want_to_steal() {
+    explore(Scenario {
+        name: "two thieves",
+        rules: rules("10.0.0.0/31", 31, strict()),
+        left_behind: &[],
+        before: one_block_of_node1,
+        nodes: vec![
+            |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
+            |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
+            |allocator, rules, diary| add(allocator, rules, diary, "node3", "net.c"),
+        ],
+        deaths: 1,
+        lost_answers: 0,
+        interruptions: 1,
+        handles: HANDLES,
+    });
+}
+
+#[test]
+fn a_node_that_is_drained_while_it_claims_and_another_steals() {
+    explore(Scenario {
+        name: "drain",
+        rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
+        before: nothing,
+        nodes: vec![
+            |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
+            |allocator, _, _| allocator.give_up_all(&Owner::host("node1"), false),
+            |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
+        ],
+        deaths: 1,
+        lost_answers: 0,
+        interruptions: 1,
+        handles: HANDLES,
+    });
+}
+
+#[test]
+fn an_add_and_dels_of_the_same_container() {
+    explore(Scenario {
+        name: "add beside del",
+        rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
+        before: |allocator, _, _| allocator.claim(&Owner::host("node1"), "10.0.0.0/31".parse().unwrap()),
+        nodes: vec![
+            // The runtime has lost patience with this one: nobody uses what it gets.
+            |allocator, rules, _| add(allocator, rules, &mut Diary::default(), "node1", "net.a"),
+            |allocator, rules, diary| {
+                del(allocator, rules, diary, "net.a")?;
+                add(allocator, rules, &mut Diary::default(), "node1", "net.a")
+            },
+            |allocator, rules, diary| del(allocator, rules, diary, "net.a"),
+        ],
+        deaths: 1,
+        lost_answers: 0,
+        interruptions: 2,
+        handles: HANDLES,
+    });
+}
+
+#[test]
+fn a_release_by_address_that_comes_too_late() {
+    explore(Scenario {
+        name: "late release",
+        rules: rules("10.0.0.0/32", 32, borrowing()),
+        left_behind: &[],
+        before: |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
+        nodes: vec![
+            // A sweeper has seen that net.a has 10.0.0.0, and that its container is gone.
+            |allocator, rules, _| {
+                let (ip, sequence) = ("10.0.0.0".parse().unwrap(), Some(BEGINNING.unix_nanos()));
+                let release = Release { ip, handle: Some("net.a".into()), sequence };
+                match allocator.release(rules, &[release]) {
+                    Err(Error::Stale { .. }) => Ok(()),
+                    done => done.map(drop),
+                }
+            },
+            // Meanwhile the runtime deletes it, too, and the address goes to somebody else, and to a container of the same name.
+            |allocator, rules, diary| {
+                del(allocator, rules, diary, "net.a")?;
+                add(allocator, rules, diary, "node2", "net.a")
+            },
+            |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.b"),
+        ],
+        deaths: 1,
+        lost_answers: 0,
+        interruptions: 1,
+        handles: HANDLES,
+    });
+}
+
+#[test]
+fn answers_that_are_lost_on_the_way() {
+    explore(Scenario {
+        name: "lost answers",
+        rules: rules("10.0.0.0/30", 31, cooling()),
+        left_behind: &[],
+        before: nothing,
+        nodes: vec![
+            |allocator, rules, diary| {
+                insist(allocator, rules, diary, "node1", "net.a")?;
+                del(allocator, rules, diary, "net.a")
+            },
+            |allocator, rules, diary| insist(allocator, rules, diary, "node2", "net.b"),
+        ],
+        deaths: 1,
+        lost_answers: 2,
+        interruptions: 1,
+        handles: HANDLES,
+    });
+}
+
+const STOCK: &str = "podwire-stock-node1";
+
+/// The node's agent gets an address for a pod to come.
+fn stock_up(allocator: &Allocator<'_>, rules: &Rules, diary: &mut Diary) -> Result<(), Error> {
+    add(allocator, rules, diary, "node1", STOCK)
+}
+
+/// A pod has got the first address of the stock, and the store is told.
+fn hand_over(allocator: &Allocator<'_>, diary: &mut Diary, handle: &'static str) -> Result<(), Error> {
+    let address = "10.0.0.0/31".parse().unwrap();
+    let gift = HandOver { address, handle: handle.into(), attributes: Default::default() };
+    // While it is told, the store may say the one or the other.
+    diary.holds.retain(|(_, holder)| *holder != STOCK);
+    if allocator.hand_over(STOCK, &[gift])?.lost.is_empty() {
+        diary.holds.push((address.addr(), handle));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stock_that_is_handed_over_while_another_borrows_and_the_pod_goes() {
+    explore(Scenario {
+        name: "stock",
+        rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
+        before: nothing,
+        nodes: vec![
+            |allocator, rules, diary| {
+                stock_up(allocator, rules, diary)?;
+                if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
+                    hand_over(allocator, diary, "net.a")?;
+                    del(allocator, rules, diary, "net.a")?;
+                }
+                Ok(())
+            },
+            |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
+        ],
+        deaths: 1,
+        lost_answers: 1,
+        interruptions: 2,
+        handles: &["net.a", "net.b", STOCK],
+    });
+}
+
+/// An agent was killed, and its last words are still on their way when its next life says them again and the runtime deletes
+/// the pod.
+#[test]
+fn a_stock_that_is_handed_over_twice() {
+    explore(Scenario {
+        name: "handed over twice",
+        rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
+        before: |allocator, rules, _| stock_up(allocator, rules, &mut Diary::default()),
+        nodes: vec![
+            // Nobody uses what the late ones give: the pod is gone when they are heard.
+            |allocator, _, _| hand_over(allocator, &mut Diary::default(), "net.a"),
+            |allocator, _, _| hand_over(allocator, &mut Diary::default(), "net.a"),
+            |allocator, rules, diary| del(allocator, rules, diary, "net.a"),
+        ],
+        deaths: 1,
+        lost_answers: 1,
+        interruptions: 2,
+        handles: &["net.a", STOCK],
+    });
+}

@@ -1,0 +1,347 @@
+//! Whatever was lost or spoiled, the next comparison puts it right, and touches nothing of anybody else's.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+
+mod lab;
+
+use std::time::Duration;
+
+use lab::Lab;
+use podwire_overlay::{Error, Firewall, News, VtepMac, Vxlan, Watch};
+
+const MTU: u32 = 1430;
+
+/// As an agent calls it: with what it told its peers before.
+fn vxlan(lab: &Lab, number: u8) -> Vxlan {
+    let [v4, v6] = *lab.node(number).macs.borrow();
+    Vxlan { mac: VtepMac::Told { v4, v6 }, ..Vxlan::default() }
+}
+
+/// Each line is one damage.
+const DAMAGE: &[&str] = &[
+    "ip link del flannel.1",
+    "ip link del flannel.1; ip link del flannel-v6.1",
+    "ip link set flannel.1 down",
+    "ip link set flannel.1 down; ip link set flannel-v6.1 down",
+    "ip link set flannel.1 mtu 1280",
+    "ip link set flannel.1 address 02:00:00:00:00:99",
+    "ip link set flannel-v6.1 address 02:00:00:00:00:98",
+    "ip link set flannel.1 type vxlan id 1 learning",
+    "ip link set flannel.1 name lost",
+    "ip link del flannel.1; ip link add flannel.1 type vxlan id 1 dev eth0 dstport 4789 nolearning",
+    "ip link del flannel.1; ip link add flannel.1 type vxlan id 77 dev eth0 dstport 8472 nolearning && ip link set flannel.1 up",
+    "ip address flush dev flannel.1",
+    "ip address add 10.244.99.9/24 dev flannel.1; ip address add fd00:244:0:99::9/64 dev flannel-v6.1",
+    "ip route flush proto 112",
+    "ip -6 route flush proto 112",
+    "ip route flush dev flannel.1; ip -6 route flush dev flannel-v6.1",
+    "ip route change 10.244.2.0/24 via 10.244.3.0 dev flannel.1 onlink proto 112",
+    "ip route add 10.244.200.0/24 dev flannel.1 proto 112; ip -6 route add fd00:244:0:200::/64 dev flannel-v6.1 proto 112",
+    "ip neigh flush dev flannel.1 nud permanent",
+    "ip -6 neigh flush dev flannel-v6.1 nud permanent",
+    "ip neigh replace 10.244.2.0 lladdr 02:00:00:00:00:66 dev flannel.1 nud permanent",
+    "ip neigh replace 10.244.2.0 lladdr 02:00:00:00:00:66 dev flannel.1 nud reachable",
+    "ip neigh add 10.244.66.0 lladdr 02:00:00:00:00:66 dev flannel.1 nud permanent",
+    "bridge -j fdb show dev flannel.1 | grep -o '\"mac\":\"[^\"]*' | cut -c8- | while read mac; do bridge fdb del $mac dev flannel.1 self; done",
+    "bridge -j fdb show dev flannel.1 | grep -o '\"mac\":\"[^\"]*' | cut -c8- | while read mac; do bridge fdb replace $mac dst 192.0.2.9 dev flannel.1 self; done",
+    "bridge fdb add 02:00:00:00:00:77 dst 192.0.2.9 dev flannel-v6.1 self permanent 2>/dev/null || bridge fdb add 02:00:00:00:00:77 dst fd10::77 dev flannel-v6.1 self permanent",
+    "nft flush ruleset",
+    "nft flush chain inet podwire_fabric forward",
+    "nft flush chain inet podwire_fabric postrouting",
+    "nft insert rule inet podwire_fabric postrouting masquerade",
+    "nft delete element inet podwire_fabric cluster4 { 10.244.0.0/16 }",
+    "nft add element inet podwire_fabric own6 { fd99::/64 }",
+    "nft flush chain inet podwire_fabric forwarded; nft delete chain inet podwire_fabric forwarded",
+];
+
+#[test]
+fn every_damage_is_heard_of_and_healed_by_the_next_comparison() {
+    let lab = Lab::new(MTU);
+    lab.build(&Vxlan::default());
+    let n1 = lab.node(1);
+    let whole = n1.picture();
+    let mut watch =
+        Watch::open(&mut n1.host.borrow_mut(), &["flannel.1", "flannel-v6.1"], &["eth0"]).unwrap();
+    for damage in DAMAGE {
+        n1.node.sh(damage);
+        assert_ne!(n1.picture_or_none(), whole, "no damage: {damage}");
+        let heard = watch.wait(Duration::from_secs(5), None).unwrap();
+        assert!(matches!(heard, News::Touched(_)), "{damage}: {heard:?}");
+        let report = lab.apply(1, &vxlan(&lab, 1));
+        assert!(!report.changed.is_empty(), "{damage}");
+        assert_eq!(n1.picture(), whole, "{damage}: {:#?}", report.changed);
+        let again = lab.apply(1, &vxlan(&lab, 1));
+        assert!(again.is_quiet(), "{damage}: {:#?}", again.changed);
+        assert!(lab.pings(1, 2, true) && lab.pings(1, 3, true), "{damage}");
+        assert!(lab.pings(1, 2, false) && lab.pings(1, 3, false), "{damage}");
+        while watch.wait(Duration::ZERO, None).unwrap() != News::Quiet {}
+    }
+    lab.assert_all_talk(MTU);
+}
+
+#[test]
+fn a_node_whose_address_changed_keeps_its_device_and_its_peers_follow() {
+    let lab = Lab::new(MTU);
+    lab.build(&Vxlan::default());
+    let n2 = lab.node(2);
+    let index = n2.node.sh("ip -o link show flannel.1 | cut -d: -f1");
+    n2.node.sh("ip address del 192.168.10.12/24 dev eth0 && ip address add 192.168.10.22/24 dev eth0 \
+         && ip address del fd10::12/64 dev eth0 && ip address add fd10::22/64 dev eth0 nodad \
+         && ip route replace default via 192.168.10.1 && ip -6 route replace default via fd10::1 dev eth0");
+    assert!(!lab.pings(1, 2, true));
+    lab.build(&Vxlan::default());
+    let told = n2.node.sh("ip -d link show flannel.1; ip -d link show flannel-v6.1");
+    assert!(told.contains("local 192.168.10.22") && told.contains("local fd10::22"), "{told}");
+    let now = n2.node.sh("ip -o link show flannel.1 | cut -d: -f1");
+    assert_eq!(now, index, "it was changed, not made anew");
+    assert!(lab.node(3).forwarding("flannel.1").iter().any(|row| row.ends_with("behind 192.168.10.22")));
+    lab.assert_all_talk(MTU);
+}
+
+#[test]
+fn direct_routes_that_went_with_the_cable_come_back() {
+    let lab = Lab::new(MTU);
+    let direct = Vxlan { direct: true, ..Vxlan::default() };
+    lab.build(&direct);
+    let n1 = lab.node(1);
+    let (whole, mut watch) = (n1.picture(), {
+        let mut host = n1.host.borrow_mut();
+        Watch::open(&mut host, &["flannel.1", "flannel-v6.1"], &["eth0"]).unwrap()
+    });
+    n1.node.sh("ip link set eth0 down; ip link set eth0 up; ip route replace default via 192.168.10.1; \
+         ip address replace fd10::11/64 dev eth0 nodad; ip -6 route replace default via fd10::1 dev eth0");
+    assert_ne!(n1.picture(), whole);
+    assert!(matches!(watch.wait(Duration::from_secs(5), None).unwrap(), News::Touched(_)));
+    lab.apply(1, &direct);
+    assert_eq!(n1.picture(), whole);
+    lab.assert_pairs_talk(MTU, &[(1, 2), (1, 3)], &[true, false]);
+}
+
+#[test]
+fn routes_neighbours_and_rules_of_others_are_never_touched() {
+    let lab = Lab::new(MTU);
+    lab.build(&Vxlan::default());
+    let n1 = lab.node(1);
+    n1.node.sh("ip route add 172.30.0.0/16 via 10.244.2.0 dev flannel.1 onlink \
+         && ip route add 10.99.0.0/16 via 192.168.10.12 proto static \
+         && ip route add 10.244.3.0/24 via 192.168.10.12 metric 50 \
+         && ip route add blackhole 10.244.0.0/16 \
+         && ip -6 route add fd99::/64 via fd10::12 dev eth0 proto bird \
+         && ip route add 10.244.50.0/24 via 10.244.2.0 dev flannel.1 onlink proto bird \
+         && ip neigh replace 192.168.10.99 lladdr 02:00:00:00:00:55 dev eth0 nud permanent \
+         && nft add table inet theirs && nft add chain inet theirs c && nft add rule inet theirs c accept");
+    let theirs = "ip route | grep -v 'proto 112'; ip -6 route | grep -v 'proto 112' | grep -v expires; \
+                  ip neigh show dev eth0 nud permanent; nft list table inet theirs";
+    let before = n1.node.sh(theirs);
+    assert!(lab.apply(1, &vxlan(&lab, 1)).is_quiet(), "nothing of this concerns us");
+    n1.node.sh("ip route flush proto 112; ip -6 route flush proto 112");
+    lab.apply(1, &vxlan(&lab, 1));
+    assert_eq!(n1.node.sh(theirs), before);
+    let cluster = podwire_overlay::Cluster { peers: Vec::new(), ..lab.cluster(1) };
+    n1.apply(&vxlan(&lab, 1), &cluster);
+    assert!(n1.routes().is_empty());
+    assert_eq!(n1.node.sh(theirs), before);
+}
+
+#[test]
+fn a_foreign_route_in_the_way_is_told_and_stays() {
+    let lab = Lab::new(MTU);
+    lab.build(&Vxlan::default());
+    let n1 = lab.node(1);
+    n1.node.sh("ip route del 10.244.3.0/24 && ip route add 10.244.3.0/24 via 192.168.10.1");
+    let report = lab.apply(1, &vxlan(&lab, 1));
+    let told: Vec<String> = report.refused.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with("no road to n3: 10.244.3.0/24 is taken by a route via 192.168.10.1"),
+        "{told:?}"
+    );
+    assert!(n1.node.sh("ip route show 10.244.3.0/24").contains("via 192.168.10.1"));
+    n1.node.sh("ip route del 10.244.3.0/24");
+    assert!(lab.apply(1, &vxlan(&lab, 1)).refused.is_empty());
+    lab.assert_pairs_talk(MTU, &[(1, 3)], &[true, false]);
+}
+
+#[test]
+fn what_flanneld_left_on_its_device_is_taken_over_without_a_packet_lost() {
+    let lab = Lab::new(MTU);
+    // n1 as flanneld leaves it: its device, and routes, neighbours and forwarding entries, some of a node long dead.
+    lab.node(1).node.sh(
+        "ip link add flannel.1 address 02:00:00:00:00:f1 mtu 1450 type vxlan id 1 local 192.168.10.11 dev eth0 dstport 8472 nolearning \
+         && ip address add 10.244.1.0/32 dev flannel.1 && ip link set flannel.1 up",
+    );
+    for number in [2, 3] {
+        lab.apply(number, &Vxlan::default());
+    }
+    for (number, address) in
+        [(2, "192.168.10.12".to_string()), (3, "192.168.20.13".into()), (8, "192.168.10.88".into())]
+    {
+        let mac = match number {
+            8 => "02:00:00:00:00:88".to_string(),
+            number => lab.node(number).macs.borrow()[0].unwrap().to_string(),
+        };
+        lab.node(1).node.sh(&format!(
+            "ip neigh add 10.244.{number}.0 lladdr {mac} dev flannel.1 nud permanent \
+             && bridge fdb add {mac} dst {address} dev flannel.1 self permanent \
+             && ip route add 10.244.{number}.0/24 via 10.244.{number}.0 dev flannel.1 onlink"
+        ));
+    }
+    lab.node(1).macs.borrow_mut()[0] = Some("02:00:00:00:00:f1".parse().unwrap());
+    for number in [2, 3] {
+        lab.apply(number, &Vxlan::default());
+    }
+    assert!(lab.pings(1, 2, true), "flannel's road works");
+    let index = lab.node(1).node.sh("ip -o link show flannel.1 | cut -d: -f1");
+    let pinging = {
+        let mut command = lab.node(1).node.command("ip");
+        command.args([
+            "netns",
+            "exec",
+            "pod1",
+            "ping",
+            "-q",
+            "-i",
+            "0.01",
+            "-c",
+            "100",
+            "-W",
+            "10",
+            "10.244.2.10",
+        ]);
+        command.stdout(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    lab.build(&Vxlan::default());
+    let told = String::from_utf8(pinging.wait_with_output().unwrap().stdout).unwrap();
+    assert!(told.contains("100 packets transmitted, 100 received"), "{told}");
+    let n1 = lab.node(1);
+    assert_eq!(n1.node.sh("ip -o link show flannel.1 | cut -d: -f1"), index);
+    assert!(
+        n1.node.sh("ip link show flannel.1").contains("02:00:00:00:00:f1"),
+        "peers know it by its address"
+    );
+    let left = n1.node.sh("ip route show dev flannel.1");
+    assert!(!left.contains("10.244.8.0") && left.lines().all(|line| line.contains("proto 112")), "{left}");
+    assert_eq!((n1.neighbours("flannel.1").len(), n1.forwarding("flannel.1").len()), (2, 2));
+    lab.assert_all_talk(MTU);
+}
+
+#[test]
+fn a_node_that_is_handed_over_has_open_roads_and_nothing_of_ours_and_can_be_taken_back() {
+    for fabric in [&Vxlan::default() as &dyn podwire_overlay::Fabric, &podwire_overlay::HostGw] {
+        let lab = Lab::new(MTU);
+        lab.build(fabric);
+        let n1 = lab.node(1);
+        let ours = "ip route show proto 112; ip -6 route show proto 112; ip link show | grep 'podwire fabric'; nft list tables | grep podwire_fabric; true";
+        let (before, roads) = (n1.routes(), n1.node.sh("ip route show proto 112 | wc -l"));
+        let done = podwire_overlay::hand_over(&mut lab::host_of(&n1.node)).unwrap();
+        assert!(!done.is_empty());
+        assert_eq!(n1.node.sh(ours), "", "{done:#?}");
+        assert_eq!(n1.node.sh("ip route show proto boot | grep -c '^10.244'"), roads);
+        assert!(lab.pings(1, 2, true) && lab.pings(1, 2, false));
+        assert!(
+            podwire_overlay::hand_over(&mut lab::host_of(&n1.node)).unwrap().is_empty(),
+            "there is nothing left to do"
+        );
+        lab.apply(1, fabric);
+        assert_eq!(n1.routes(), before);
+    }
+}
+
+#[test]
+fn building_again_and_again_loses_no_packet() {
+    let lab = Lab::new(MTU);
+    lab.build(&Vxlan::default());
+    let pinging = {
+        let mut command = lab.node(1).node.command("ip");
+        command.args([
+            "netns",
+            "exec",
+            "pod1",
+            "ping",
+            "-q",
+            "-i",
+            "0.005",
+            "-c",
+            "200",
+            "-W",
+            "10",
+            "10.244.3.10",
+        ]);
+        command.stdout(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    // Another socket each time: the agent is started anew.
+    for _ in 0..10 {
+        *lab.node(1).host.borrow_mut() = lab::host_of(&lab.node(1).node);
+        lab.apply(1, &Vxlan::default());
+    }
+    let told = String::from_utf8(pinging.wait_with_output().unwrap().stdout).unwrap();
+    assert!(told.contains("200 packets transmitted, 200 received"), "{told}");
+}
+
+#[test]
+fn a_device_of_our_name_and_of_another_kind_is_somebody_elses() {
+    let lab = Lab::new(MTU);
+    let n1 = lab.node(1);
+    n1.node.sh("ip link add flannel.1 type bridge");
+    let cluster = lab.cluster(1);
+    let refused =
+        podwire_overlay::apply(&mut n1.host.borrow_mut(), &Vxlan::default(), &cluster, &Firewall::default())
+            .unwrap_err();
+    assert!(matches!(refused, Error::ForeignDevice { .. }), "{refused:?}");
+    assert_eq!(
+        refused.to_string(),
+        "\"flannel.1\" is a bridge and not a vxlan of ours: rename or delete it, or choose another VNI"
+    );
+    assert!(n1.node.can("ip link show flannel.1 type bridge"));
+}
+
+#[test]
+fn the_hardware_address_of_a_node_that_derives_it_is_the_same_after_a_reboot() {
+    let lab = Lab::new(MTU);
+    let derived = Vxlan { mac: VtepMac::Derived, ..Vxlan::default() };
+    let first = lab.apply(1, &derived).roads;
+    lab.node(1).node.sh("ip link del flannel.1; ip link del flannel-v6.1");
+    let second = lab.apply(1, &derived).roads;
+    let macs =
+        |roads: &[podwire_overlay::Road]| roads.iter().map(|road| road.mac.unwrap()).collect::<Vec<_>>();
+    assert_eq!(macs(&first), macs(&second));
+    assert_ne!(macs(&first)[0], macs(&first)[1]);
+    assert_ne!(macs(&first), macs(&lab.apply(2, &derived).roads));
+}
+
+#[test]
+fn another_vni_has_another_device_and_the_old_one_goes() {
+    let lab = Lab::new(MTU);
+    lab.build(&Vxlan::default());
+    let other = Vxlan { vni: 42, port: 4789, gbp: true, learning: true, ..Vxlan::default() };
+    lab.build(&other);
+    let n1 = lab.node(1);
+    assert!(!n1.node.can("ip link show flannel.1"));
+    let told = n1.node.sh("ip -d link show flannel.42");
+    assert!(told.contains("vxlan id 42") && told.contains("dstport 4789") && told.contains("gbp"), "{told}");
+    assert!(!told.contains("nolearning"), "{told}");
+    assert_eq!(n1.routes()[0], "10.244.2.0/24 via 10.244.2.0 dev flannel.42 onlink");
+    lab.assert_pairs_talk(MTU, &[(1, 3)], &[true, false]);
+    // What the kernel can change in place is changed in place.
+    let index = n1.node.sh("ip -o link show flannel.42 | cut -d: -f1");
+    let changed = Vxlan { learning: false, df: podwire_kernel::vxlan::Df::Inherit, ..other };
+    lab.apply(1, &changed);
+    let told = n1.node.sh("ip -d link show flannel.42");
+    assert!(told.contains("nolearning") && told.contains("df inherit"), "{told}");
+    assert_eq!(n1.node.sh("ip -o link show flannel.42 | cut -d: -f1"), index);
+    assert!(lab.apply(1, &changed).is_quiet());
+}
+
+#[test]
+fn the_mtu_of_the_devices_follows_that_of_the_uplink() {
+    let lab = Lab::new(1300);
+    lab.build(&Vxlan::default());
+    let n1 = lab.node(1);
+    let mtus =
+        || n1.node.sh("for d in flannel.1 flannel-v6.1; do ip -o link show $d | grep -o 'mtu [0-9]*'; done");
+    assert_eq!(mtus(), "mtu 1430\nmtu 1430\n");
+    n1.node.sh("ip link set eth0 mtu 1400");
+    assert_eq!(lab.apply(1, &Vxlan::default()).changed.len(), 2);
+    assert_eq!(mtus(), "mtu 1330\nmtu 1330\n");
+    lab.assert_pairs_talk(1300, &[(1, 3)], &[true, false]);
+}

@@ -1,0 +1,285 @@
+//! Three nodes in namespaces: two on one wire, the third behind a router. Each has one pod, and both families.
+//!
+//! ```text
+//!  n1 192.168.10.11 ─┐
+//!                    ├─ lan10 ─ router ─ lan20 ─ n3 192.168.20.13
+//!  n2 192.168.10.12 ─┘
+//! ```
+
+#![allow(dead_code, clippy::unwrap_used)] // Each test takes what it needs; one that cannot go on says so.
+
+use std::cell::RefCell;
+
+use ipnet::IpNet;
+use podwire_kernel::{Host, Mac, Netns};
+use podwire_overlay::{
+    Cluster, Fabric, Firewall, Own, OwnSide, Peer, PeerSide, Preference, PublicKey, Report,
+};
+use podwire_tests::{Node, Pod};
+use serde_json::Value;
+
+/// The router, or a switch: what is between the nodes.
+pub struct Lab {
+    pub router: Node,
+    pub nodes: Vec<LabNode>,
+}
+
+/// A node, its pod, and what it has told the others.
+pub struct LabNode {
+    pub number: u8,
+    pub node: Node,
+    pub pod: Pod,
+    pub host: RefCell<Host>,
+    /// Of `flannel.1` and `flannel-v6.1`.
+    pub macs: RefCell<[Option<Mac>; 2]>,
+    /// Of `flannel-wg` and `flannel-wg-v6`.
+    pub keys: RefCell<[Option<PublicKey>; 2]>,
+}
+
+pub fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+pub fn networks() -> Vec<IpNet> {
+    vec![net("10.244.0.0/16"), net("fd00:244::/48")]
+}
+
+/// The namespace of a node, to work in.
+pub fn host_of(node: &Node) -> Host {
+    Host::within(Netns::open(format!("/proc/{}/ns/net", node.pid())).unwrap()).unwrap()
+}
+
+const NO_DAD: &str =
+    "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
+const FORWARDING: &str =
+    "echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding";
+
+impl Lab {
+    /// The three nodes, each with a pod whose MTU is `pod_mtu`.
+    pub fn new(pod_mtu: u32) -> Lab {
+        let router = Node::new();
+        router.sh(NO_DAD);
+        router.sh(FORWARDING);
+        for lan in [10, 20] {
+            router.sh(&format!(
+                "ip link add lan{lan} type bridge && ip link set lan{lan} up \
+                 && ip address add 192.168.{lan}.1/24 dev lan{lan} && ip address add fd{lan}::1/64 dev lan{lan} nodad"
+            ));
+        }
+        let nodes =
+            [(1, 10), (2, 10), (3, 20)].map(|(number, lan)| LabNode::new(&router, number, lan, pod_mtu));
+        Lab { router, nodes: nodes.into() }
+    }
+
+    pub fn node(&self, number: u8) -> &LabNode {
+        &self.nodes[usize::from(number) - 1]
+    }
+
+    /// What node `number` knows of the cluster.
+    pub fn cluster(&self, number: u8) -> Cluster {
+        let peers = self.nodes.iter().filter(|node| node.number != number).map(LabNode::as_peer).collect();
+        Cluster { networks: networks(), own: self.node(number).own(), peers }
+    }
+
+    /// Builds the roads of one node.
+    pub fn apply(&self, number: u8, fabric: &dyn Fabric) -> Report {
+        let node = self.node(number);
+        let report = node.apply(fabric, &self.cluster(number));
+        for road in &report.roads {
+            let place = usize::from(road.device.contains("-v6"));
+            node.macs.borrow_mut()[place] = road.mac;
+            let key = road.public_key.map(|key| PublicKey { key, port: 51820 + place as u16 });
+            node.keys.borrow_mut()[place] = key;
+        }
+        assert!(report.failed.is_empty(), "n{number}: {:#?}", report.failed);
+        report
+    }
+
+    /// Builds all roads: once so that each node can tell of itself, once when all have.
+    pub fn build(&self, fabric: &dyn Fabric) {
+        for _ in 0..2 {
+            self.nodes.iter().for_each(|node| drop(self.apply(node.number, fabric)));
+        }
+    }
+
+    /// Pods of all pairs talk, see each other's own addresses, and large packets pass uncut.
+    #[track_caller]
+    pub fn assert_all_talk(&self, mtu: u32) {
+        self.assert_pairs_talk(mtu, &[(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)], &[true, false]);
+    }
+
+    #[track_caller]
+    pub fn assert_pairs_talk(&self, mtu: u32, pairs: &[(u8, u8)], families: &[bool]) {
+        for (from, to) in pairs {
+            let (from, to) = (self.node(*from), self.node(*to));
+            let _listener = to.node.listen(Some(&to.pod), "tcp/80");
+            for v4 in families {
+                let (source, target) = (from.pod_address(*v4), to.pod_address(*v4));
+                let answer = from.node.ask(Some(&from.pod), &target, "tcp/80");
+                assert_eq!(answer, format!("{} {source}", to.pod.name), "{source} to {target}");
+                // The headers of IP and ICMP.
+                let size = mtu - if *v4 { 28 } else { 48 };
+                assert!(
+                    from.node.pings_with(Some(&from.pod), &target, size),
+                    "{size} bytes from {source} to {target}"
+                );
+            }
+        }
+    }
+
+    /// Whether the pod of one node reaches the pod of another.
+    pub fn pings(&self, from: u8, to: u8, v4: bool) -> bool {
+        let (from, to) = (self.node(from), self.node(to));
+        let program = format!("ip netns exec {} ping -q -c 1 -W 5 {}", from.pod.name, to.pod_address(v4));
+        from.node.can(&program)
+    }
+}
+
+impl LabNode {
+    /// Waits until the kernel has given every device that is up an address of its own: it does so a moment later.
+    #[allow(dead_code)] // Not every suite watches.
+    pub fn settle(&self) {
+        let own = "ip -6 -o address show dev $device scope link | grep fe80 | grep -qv tentative";
+        let is_up = "ip -o link show dev $device 2>/dev/null | grep -q \"[<,]UP[,>]\"";
+        let waits = format!("while {is_up} && ! {own}; do sleep 0.02; done");
+        self.node
+            .sh(&format!("timeout 20 sh -c 'for device in flannel.1 flannel-v6.1 eth0; do {waits}; done'"));
+    }
+
+    fn new(router: &Node, number: u8, lan: u8, pod_mtu: u32) -> LabNode {
+        let node = Node::new();
+        node.sh(NO_DAD);
+        node.sh(FORWARDING);
+        let pid = node.pid();
+        router.sh(&format!(
+            "ip link add n{number} type veth peer name eth0 netns {pid} && ip link set n{number} master lan{lan} up"
+        ));
+        node.sh(&format!(
+            "ip address add 192.168.{lan}.1{number}/24 dev eth0 && ip address add fd{lan}::1{number}/64 dev eth0 nodad \
+             && ip link set eth0 up && ip route add default via 192.168.{lan}.1 \
+             && ip -6 route add default via fd{lan}::1 dev eth0"
+        ));
+        let pod = node.pod(&format!("pod{number}"));
+        node.sh(&format!(
+            "ip link add cni0 type bridge && ip link set cni0 mtu {pod_mtu} up \
+             && ip address add 10.244.{number}.1/24 dev cni0 && ip address add fd00:244:0:{number}::1/64 dev cni0 nodad \
+             && ip link add pod type veth peer name eth0 netns pod{number} && ip link set pod mtu {pod_mtu} master cni0 up \
+             && ip netns exec pod{number} sh -c '{NO_DAD}' && ip -n pod{number} link set lo up \
+             && ip -n pod{number} address add 10.244.{number}.10/24 dev eth0 \
+             && ip -n pod{number} address add fd00:244:0:{number}::10/64 dev eth0 nodad \
+             && ip -n pod{number} link set eth0 mtu {pod_mtu} up \
+             && ip -n pod{number} route add default via 10.244.{number}.1 \
+             && ip -n pod{number} -6 route add default via fd00:244:0:{number}::1 dev eth0"
+        ));
+        let host = RefCell::new(host_of(&node));
+        LabNode { number, node, pod, host, macs: RefCell::default(), keys: RefCell::default() }
+    }
+
+    pub fn pods(&self, v4: bool) -> IpNet {
+        let number = self.number;
+        net(&if v4 { format!("10.244.{number}.0/24") } else { format!("fd00:244:0:{number}::/64") })
+    }
+
+    pub fn pod_address(&self, v4: bool) -> String {
+        let number = self.number;
+        if v4 {
+            format!("10.244.{number}.10")
+        } else {
+            format!("fd00:244:0:{number}::10")
+        }
+    }
+
+    /// This node as it finds itself: the uplink is that of the default route.
+    pub fn own(&self) -> Own {
+        let mut host = self.host.borrow_mut();
+        let mut side = |v4| OwnSide {
+            pods: self.pods(v4),
+            uplink: Preference::default().choose(&mut host, v4).expect("an uplink"),
+        };
+        Own { name: format!("n{}", self.number), sides: vec![side(true), side(false)] }
+    }
+
+    pub fn as_peer(&self) -> Peer {
+        let own = self.own();
+        let side = |(place, side): (usize, &OwnSide)| PeerSide {
+            vtep: self.macs.borrow()[place],
+            key: self.keys.borrow()[place],
+            ..PeerSide::new(side.pods, side.uplink.address)
+        };
+        Peer { name: own.name.clone(), sides: own.sides.iter().enumerate().map(side).collect() }
+    }
+
+    pub fn apply(&self, fabric: &dyn Fabric, cluster: &Cluster) -> Report {
+        let firewall = Firewall { masquerade: true, ..Firewall::default() };
+        podwire_overlay::apply(&mut self.host.borrow_mut(), fabric, cluster, &firewall).expect("apply")
+    }
+
+    /// Our routes, `10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink`, sorted.
+    pub fn routes(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for family in ["-4", "-6"] {
+            for route in rows(&self.node.json(&format!("ip -j {family} route show proto 112"))) {
+                let word = |key: &str| route[key].as_str().unwrap_or("-").to_string();
+                let onlink = route["flags"].as_array().is_some_and(|flags| flags.contains(&"onlink".into()));
+                let end = if onlink { " onlink" } else { "" };
+                all.push(format!("{} via {} dev {}{end}", word("dst"), word("gateway"), word("dev")));
+            }
+        }
+        all.sort();
+        all
+    }
+
+    /// The permanent neighbours on a device, `10.244.2.0 at <mac>`, sorted.
+    pub fn neighbours(&self, device: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        for family in ["-4", "-6"] {
+            let shown = self.node.json(&format!("ip -j {family} neigh show dev {device} nud permanent"));
+            all.extend(rows(&shown).map(|row| format!("{} at {}", text(row, "dst"), text(row, "lladdr"))));
+        }
+        all.sort();
+        all
+    }
+
+    /// The forwarding database of a device, `<mac> behind 192.168.10.12`, sorted.
+    pub fn forwarding(&self, device: &str) -> Vec<String> {
+        let shown = self.node.json(&format!("bridge -j fdb show dev {device}"));
+        let mut all: Vec<_> =
+            rows(&shown).map(|row| format!("{} behind {}", text(row, "mac"), text(row, "dst"))).collect();
+        all.sort();
+        all
+    }
+
+    /// All that roads are made of, in words: what a second build must not change.
+    pub fn picture(&self) -> String {
+        let mut picture = self.routes().join("\n");
+        for device in ["flannel.1", "flannel-v6.1"] {
+            // Without the number: a device that is made anew has another.
+            let link = self.node.sh(&format!(
+                "ip -d link show {device} | sed 's/^[0-9]*: //'; ip -o address show {device} | sed 's/^[0-9]*: //'"
+            ));
+            picture += &format!("\n{link}{:?}\n{:?}\n", self.neighbours(device), self.forwarding(device));
+        }
+        // Link-local addresses come a moment later.
+        let kept: Vec<_> = picture.lines().filter(|line| !line.contains("fe80:")).collect();
+        kept.join("\n") + &self.node.sh("nft list table inet podwire_fabric")
+    }
+
+    /// The same, or nothing if something is missing as a whole.
+    pub fn picture_or_none(&self) -> String {
+        let there =
+            "ip link show flannel.1 && ip link show flannel-v6.1 && nft list table inet podwire_fabric";
+        if self.node.can(there) {
+            self.picture()
+        } else {
+            String::new()
+        }
+    }
+}
+
+fn rows(json: &Value) -> impl Iterator<Item = &Value> {
+    json.as_array().unwrap().iter().filter(|row| row.as_object().is_some_and(|row| !row.is_empty()))
+}
+
+fn text(row: &Value, key: &str) -> String {
+    row[key].as_str().unwrap_or("-").to_string()
+}

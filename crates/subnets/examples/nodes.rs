@@ -1,0 +1,56 @@
+//! Shows a cluster's nodes, and every change of them, until it is interrupted.
+//!
+//! ```text
+//! cargo run -p podwire-subnets --example nodes -- etcd http://127.0.0.1:2379
+//! cargo run -p podwire-subnets --example nodes -- sqlite /var/lib/podwire/cluster.db
+//! cargo run -p podwire-subnets --example nodes -- list nodes.json
+//! ```
+//!
+//! With an IPv4 address behind it, it first takes a range for a node of that address, and keeps it.
+
+use std::error::Error;
+
+use podwire_subnets::{
+    Backend, Embedded, Etcd, EtcdOptions, Generation, Registration, Source, StaticList, SubnetEnv, Underlay,
+};
+
+fn show(generation: &Generation) {
+    println!("generation {}: {}", generation.number, generation.health);
+    for node in generation.nodes.iter().flat_map(|nodes| nodes.iter()) {
+        let ranges: Vec<String> = node.ranges.iter().map(|range| range.to_string()).collect();
+        println!("  {:24} {:40} {:?} {}", node.name, ranges.join(" "), node.underlay.v4, node.backend.kind);
+    }
+    for refusal in generation.refused.iter() {
+        println!("  left out: {}: {}", refusal.name, refusal.why);
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, place, rest @ ..] = &arguments[..] else {
+        return Err("nodes etcd|sqlite|list PLACE [ADDRESS]".into());
+    };
+    let source = match kind.as_str() {
+        "etcd" => {
+            Source::Etcd(Etcd::new(EtcdOptions { endpoints: vec![place.clone()], ..Default::default() })?)
+        }
+        "sqlite" => Source::Embedded(Embedded::open(place).await?),
+        "list" => Source::Static(StaticList::new(place)),
+        other => return Err(format!("{other} is none of etcd, sqlite, list").into()),
+    };
+    if let Some(address) = rest.first() {
+        let underlay = Underlay { v4: Some(address.parse()?), v6: None };
+        let backend = Backend::named(&source.network().await?.backend_type);
+        let registration =
+            Registration { name: address.clone(), underlay, backend, ..Registration::default() };
+        let node = source.acquire(&registration).await?;
+        print!("{}", SubnetEnv::new(&source.network().await?, node.ranges, 1500, false).text());
+        let keeper = source.clone();
+        tokio::spawn(async move { println!("{}", keeper.keep(&node).await) });
+    }
+    let mut watch = source.watch();
+    loop {
+        show(&watch.changed().await);
+    }
+}

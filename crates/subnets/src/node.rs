@@ -1,0 +1,229 @@
+//! What a node tells the others about itself.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::SystemTime;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A node, as everybody in the cluster knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What the source calls it: the Node object's name, the key in etcd (which has no names), the row's name.
+    pub name: String,
+    /// The addresses of its pods.
+    pub ranges: Ranges,
+    /// Where it is reached.
+    pub underlay: Underlay,
+    /// What its end of the tunnel needs.
+    pub backend: Backend,
+    /// How long all of this is true.
+    pub tenure: Tenure,
+}
+
+/// A range of pods' addresses, of one family or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ranges {
+    /// The IPv4 range.
+    pub v4: Option<Ipv4Net>,
+    /// The IPv6 range.
+    pub v6: Option<Ipv6Net>,
+}
+
+impl Ranges {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.v4.is_none() && self.v6.is_none()
+    }
+
+    /// Both, IPv4 first.
+    pub fn iter(&self) -> impl Iterator<Item = IpNet> {
+        self.v4.map(IpNet::V4).into_iter().chain(self.v6.map(IpNet::V6))
+    }
+
+    /// Whether any address is in both.
+    pub fn overlap(&self, other: &Ranges) -> bool {
+        self.iter().any(|own| other.iter().any(|theirs| overlap(own, theirs)))
+    }
+}
+
+/// Whether two networks share an address: one then contains the other.
+pub(crate) fn overlap(a: IpNet, b: IpNet) -> bool {
+    a.contains(&b) || b.contains(&a)
+}
+
+/// The addresses by which other nodes reach a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Underlay {
+    /// The IPv4 address.
+    pub v4: Option<Ipv4Addr>,
+    /// The IPv6 address.
+    pub v6: Option<Ipv6Addr>,
+}
+
+/// The kind of road to a node, and what its end of it needs. The data are kept as they were written: a kind that this
+/// program does not know passes through unharmed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Backend {
+    /// flannel's names: `vxlan`, `host-gw`, `wireguard`, `ipip`, `alloc`…
+    pub kind: String,
+    /// For the IPv4 underlay.
+    pub data: Option<Value>,
+    /// For the IPv6 underlay.
+    pub data_v6: Option<Value>,
+}
+
+/// One end of a VXLAN.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vtep {
+    /// The network's number.
+    #[serde(rename = "VNI")]
+    pub vni: u32,
+    /// The device's hardware address, which peers write into their forwarding tables.
+    #[serde(rename = "VtepMAC")]
+    pub mac: String,
+}
+
+/// One end of a WireGuard tunnel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireguardPeer {
+    /// The public key, in base64.
+    #[serde(rename = "PublicKey")]
+    pub public_key: String,
+    /// Where it listens. Old flannels do not say: 51820.
+    #[serde(rename = "Port", default = "WireguardPeer::usual_port")]
+    pub port: u16,
+}
+
+impl WireguardPeer {
+    const fn usual_port() -> u16 {
+        51820
+    }
+}
+
+impl Backend {
+    /// A kind that needs no data.
+    pub fn named(kind: &str) -> Backend {
+        Backend { kind: kind.into(), data: None, data_v6: None }
+    }
+
+    /// VXLAN, with a device for each family that is in use.
+    pub fn vxlan(v4: Option<Vtep>, v6: Option<Vtep>) -> Backend {
+        let data = |vtep: Option<Vtep>| vtep.map(|vtep| serde_json::json!(vtep));
+        Backend { kind: "vxlan".into(), data: data(v4), data_v6: data(v6) }
+    }
+
+    /// WireGuard.
+    pub fn wireguard(v4: Option<WireguardPeer>, v6: Option<WireguardPeer>) -> Backend {
+        let data = |peer: Option<WireguardPeer>| peer.map(|peer| serde_json::json!(peer));
+        Backend { kind: "wireguard".into(), data: data(v4), data_v6: data(v6) }
+    }
+
+    /// The VXLAN device for the IPv4 underlay. After a restart this is the address that the device must get again:
+    /// all others have it in their tables.
+    pub fn vtep(&self) -> Option<Vtep> {
+        read(self.data.as_ref()).filter(|_| self.kind == "vxlan")
+    }
+
+    /// The VXLAN device for the IPv6 underlay.
+    pub fn vtep_v6(&self) -> Option<Vtep> {
+        read(self.data_v6.as_ref()).filter(|_| self.kind == "vxlan")
+    }
+
+    /// The WireGuard peer for the IPv4 underlay.
+    pub fn wireguard_peer(&self) -> Option<WireguardPeer> {
+        read(self.data.as_ref()).filter(|_| self.kind == "wireguard")
+    }
+
+    /// The WireGuard peer for the IPv6 underlay.
+    pub fn wireguard_peer_v6(&self) -> Option<WireguardPeer> {
+        read(self.data_v6.as_ref()).filter(|_| self.kind == "wireguard")
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(data: Option<&Value>) -> Option<T> {
+    podwire_cni_spec::json::decode(data?).ok()
+}
+
+/// How long a node's range is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenure {
+    /// Until somebody takes it away: a reservation, a row, a Node object.
+    Lasting,
+    /// Until it is not renewed; the store ends it then. When that is was not asked, for it would cost a question a node.
+    Leased,
+    /// Until then, unless renewed.
+    Until(SystemTime),
+}
+
+/// What a node says when it asks for a range.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Registration {
+    /// Its name. etcd does not keep it: there a node is its public address.
+    pub name: String,
+    /// Where it is reached.
+    pub underlay: Underlay,
+    /// What its end of the tunnel needs.
+    pub backend: Backend,
+    /// What it had before, from [`SubnetEnv`](crate::SubnetEnv): running pods have addresses of it.
+    pub previous: Ranges,
+}
+
+/// The pairs of nodes whose ranges share addresses, by name. No allocator makes such pairs, but people do, and so do two
+/// controllers; packets for those addresses go to one of the two at random, which somebody should be told.
+pub fn overlaps(nodes: &[Node]) -> Vec<(String, String)> {
+    // Networks either contain one another or are apart, so sorted by address, a network's rivals follow it directly.
+    let mut ranges: Vec<(IpNet, &str)> =
+        nodes.iter().flat_map(|node| node.ranges.iter().map(|range| (range, node.name.as_str()))).collect();
+    ranges.sort_by_key(|(range, name)| (range.network(), range.prefix_len(), *name));
+    let mut pairs = Vec::new();
+    for (at, (range, name)) in ranges.iter().enumerate() {
+        let rivals = ranges[at + 1..].iter().take_while(|(other, _)| range.contains(&other.network()));
+        for (_, rival) in rivals.filter(|(_, rival)| rival != name) {
+            let (a, b) = if name < rival { (name, rival) } else { (rival, name) };
+            pairs.push((a.to_string(), b.to_string()));
+        }
+    }
+    pairs.sort();
+    pairs.dedup();
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, v4: &str, v6: &str) -> Node {
+        let ranges = Ranges { v4: v4.parse().ok(), v6: v6.parse().ok() };
+        let (underlay, backend) = (Underlay::default(), Backend::named("host-gw"));
+        Node { name: name.into(), ranges, underlay, backend, tenure: Tenure::Lasting }
+    }
+
+    #[test]
+    fn data_are_flannels() {
+        let vtep = Vtep { vni: 1, mac: "12:c6:65:89:b4:e3".into() };
+        let backend = Backend::vxlan(Some(vtep.clone()), None);
+        assert_eq!(backend.data.as_ref().unwrap().to_string(), r#"{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}"#);
+        assert_eq!((backend.vtep(), backend.vtep_v6()), (Some(vtep), None));
+        let peer = WireguardPeer { public_key: "a+/=".into(), port: 51821 };
+        let backend = Backend::wireguard(None, Some(peer.clone()));
+        assert_eq!(backend.data_v6.as_ref().unwrap().to_string(), r#"{"PublicKey":"a+/=","Port":51821}"#);
+        assert_eq!((backend.wireguard_peer_v6(), backend.vtep_v6()), (Some(peer), None));
+    }
+
+    #[test]
+    fn ranges_that_share_addresses_are_found() {
+        let nodes = [
+            node("a", "10.1.0.0/16", "fd00:1::/64"),
+            node("b", "10.2.0.0/16", "fd00:2::/64"),
+            node("c", "10.1.3.0/24", "fd00:2::/80"),
+            node("d", "10.1.4.0/24", ""),
+            node("e", "10.1.4.0/24", ""),
+        ];
+        let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+        let expected = [pair("a", "c"), pair("a", "d"), pair("a", "e"), pair("b", "c"), pair("d", "e")];
+        assert_eq!(overlaps(&nodes), expected);
+        assert!(overlaps(&nodes[..2]).is_empty());
+    }
+}

@@ -1,0 +1,232 @@
+//! The two sources that are files: SQLite and a list. Changes are heard of, not looked for.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use podwire_subnets::{
+    Backend, Embedded, Generation, Health, Ranges, Registration, Source, StaticList, Underlay, Vtep, Watch,
+};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("podwire-files-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn until(watch: &mut Watch, wanted: impl Fn(&Generation) -> bool) -> Generation {
+    let mut generation = watch.latest();
+    let end = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !wanted(&generation) {
+        generation = tokio::time::timeout_at(end, watch.changed())
+            .await
+            .unwrap_or_else(|_| panic!("not within 60 s; the last was {generation:?}"));
+    }
+    generation
+}
+
+fn count(generation: &Generation) -> usize {
+    generation.nodes.as_ref().map_or(0, |nodes| nodes.len())
+}
+
+fn registration(name: &str) -> Registration {
+    let underlay = Underlay { v4: Some([192, 0, 2, 1].into()), v6: "2001:db8::1".parse().ok() };
+    let backend = Backend::vxlan(Some(Vtep { vni: 1, mac: "02:00:00:00:00:01".into() }), None);
+    Registration { name: name.into(), underlay, backend, ..Registration::default() }
+}
+
+const SMALL: &str = r#"{"Network": "10.8.0.0/28"}"#;
+
+#[tokio::test]
+async fn a_range_is_given_once_kept_over_a_restart_and_given_back() {
+    let scratch = Scratch::new("once");
+    let path = scratch.0.join("deep/down/cluster.db");
+    let store = Embedded::open(&path).await.unwrap();
+    let error = store.network().await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("flannel config not found in {}", path.display())), "{error}");
+    assert!(store.set_network(r#"{"Network": "10.8.0.0/29"}"#).await.is_err(), "nonsense is not written");
+    store.set_network(SMALL).await.unwrap();
+    let source = Source::Embedded(store);
+    assert_eq!(source.remembered(&registration("a")).await.unwrap(), None);
+    let a = source.acquire(&registration("a")).await.unwrap();
+    let b = source.acquire(&registration("b")).await.unwrap();
+    let c = source.acquire(&registration("c")).await.unwrap();
+    let error = source.acquire(&registration("d")).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("out of subnets: all of 10.8.0.4 to 10.8.0.12 of /30 are in use (3 leases)"),
+        "{error}"
+    );
+    source.release(&b).await.unwrap();
+    let d = source.acquire(&registration("d")).await.unwrap();
+    assert_eq!(d.ranges, b.ranges);
+
+    let again = Source::Embedded(Embedded::open(&path).await.unwrap());
+    assert_eq!(again.remembered(&registration("a")).await.unwrap(), Some(a.clone()));
+    assert_eq!(again.acquire(&registration("a")).await.unwrap(), a);
+    again.release(&c).await.unwrap();
+    let as_before = Registration { previous: c.ranges, ..registration("e") };
+    assert_eq!(again.acquire(&as_before).await.unwrap().ranges, c.ranges);
+    let held = tokio::time::timeout(Duration::from_millis(50), again.keep(&a)).await;
+    assert!(held.is_err(), "nothing ends it");
+}
+
+#[tokio::test]
+async fn a_watch_hears_of_what_others_write() {
+    let scratch = Scratch::new("hears");
+    let path = scratch.0.join("cluster.db");
+    let store = Embedded::open(&path).await.unwrap();
+    store.set_network(r#"{"Network": "10.8.0.0/16"}"#).await.unwrap();
+    let mut watch = store.watch();
+    let first = until(&mut watch, |generation| generation.nodes.is_some()).await;
+    assert_eq!((count(&first), first.health), (0, Health::Current));
+    // Each commit is heard of by itself: none hides behind the next.
+    for number in 1..=50 {
+        store.acquire(&registration(&format!("n{number}"))).await.unwrap();
+        until(&mut watch, |generation| count(generation) == number).await;
+    }
+    let output = std::process::Command::new("python3")
+        .arg("-c")
+        .arg("import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(\"DELETE FROM node WHERE name = 'n7'\"); c.commit()")
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    until(&mut watch, |generation| count(generation) == 49).await;
+}
+
+#[tokio::test]
+async fn a_watch_at_rest_touches_nothing() {
+    let scratch = Scratch::new("rest");
+    let store = Embedded::open(scratch.0.join("cluster.db")).await.unwrap();
+    store.set_network(SMALL).await.unwrap();
+    let mut watch = store.watch();
+    until(&mut watch, |generation| generation.nodes.is_some()).await;
+    store.acquire(&registration("a")).await.unwrap();
+    until(&mut watch, |generation| count(generation) == 1).await;
+    let mut inotify = inotify::Inotify::init().unwrap();
+    inotify.watches().add(&scratch.0, inotify::WatchMask::ALL_EVENTS).unwrap();
+    let mut buffer = [0; 4096];
+    // What it still had to do is done when two seconds were quiet. So is the next half then.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        if inotify.read_events(&mut buffer).is_err() {
+            break;
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let events = inotify.read_events(&mut buffer);
+    assert_eq!(events.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nobody read or wrote anything");
+}
+
+#[tokio::test]
+async fn a_row_that_makes_no_sense_is_left_out_and_a_lost_file_said() {
+    let scratch = Scratch::new("nonsense");
+    let path = scratch.0.join("cluster.db");
+    let store = Embedded::open(&path).await.unwrap();
+    store.set_network(SMALL).await.unwrap();
+    store.acquire(&registration("a")).await.unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600, "only its owner reads it");
+    let mut watch = store.watch();
+    until(&mut watch, |generation| count(generation) == 1).await;
+    let insert = "INSERT INTO node (name, v4, backend) VALUES ('x', 'nonsense', 'vxlan')";
+    rusqlite::Connection::open(&path).unwrap().execute(insert, []).unwrap();
+    let seen = until(&mut watch, |generation| !generation.refused.is_empty()).await;
+    assert_eq!((count(&seen), seen.refused[0].name.as_str()), (1, "x"));
+    assert!(seen.refused[0].why.starts_with("column v4: "), "{:?}", seen.refused);
+    std::fs::rename(&path, scratch.0.join("elsewhere")).unwrap();
+    std::fs::remove_file(scratch.0.join("cluster.db-wal")).unwrap();
+    let lost = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    assert_eq!(count(&lost), 1, "what is known stays known");
+    assert!(lost.health.to_string().contains("cluster.db"), "{}", lost.health);
+    // Another file under the name is the file.
+    let store = Embedded::open(&path).await.unwrap();
+    until(&mut watch, |generation| generation.health == Health::Current && count(generation) == 0).await;
+    store.set_network(SMALL).await.unwrap();
+    store.acquire(&registration("b")).await.unwrap();
+    until(&mut watch, |generation| count(generation) == 1).await;
+}
+
+#[tokio::test]
+async fn the_range_of_a_row_that_makes_no_sense_is_taken_nevertheless() {
+    let scratch = Scratch::new("taken");
+    let path = scratch.0.join("cluster.db");
+    let store = Embedded::open(&path).await.unwrap();
+    store.set_network(SMALL).await.unwrap();
+    let insert =
+        "INSERT INTO node (name, v4, backend, data) VALUES ('x', '10.8.0.4/30', 'vxlan', 'nonsense'), \
+                  ('y', '10.8.0.8/31', 'vxlan', NULL)";
+    rusqlite::Connection::open(&path).unwrap().execute(insert, []).unwrap();
+    let node = store.acquire(&registration("a")).await.unwrap();
+    assert_eq!(node.ranges.v4.unwrap().to_string(), "10.8.0.12/30");
+    assert!(store.acquire(&registration("b")).await.is_err());
+    store.acquire(&registration("x")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_somebody_else_is_refused() {
+    let scratch = Scratch::new("foreign");
+    let path = scratch.0.join("other.db");
+    rusqlite::Connection::open(&path).unwrap().execute("CREATE TABLE t (a)", []).unwrap();
+    let error = Embedded::open(&path).await.unwrap_err().to_string();
+    assert!(error.contains("has layout 0, and this program knows 1"), "{error}");
+    std::fs::write(scratch.0.join("text"), "no database at all, but long enough to be read as one").unwrap();
+    let error = Embedded::open(scratch.0.join("text")).await.unwrap_err().to_string();
+    assert!(error.contains("not a database"), "{error}");
+}
+
+fn list(nodes: &[u8]) -> String {
+    let entry =
+        |n: &u8| format!(r#"{{"name": "n{n}", "ranges": ["10.244.{n}.0/24"], "underlay": ["192.0.2.{n}"]}}"#);
+    let nodes: Vec<String> = nodes.iter().map(entry).collect();
+    format!(
+        r#"{{"network": {{"Network": "10.244.0.0/16", "Backend": {{"Type": "host-gw"}}}}, "nodes": [{}]}}"#,
+        nodes.join(", ")
+    )
+}
+
+#[tokio::test]
+async fn a_list_is_read_again_when_it_changes_and_mistakes_change_nothing() {
+    let scratch = Scratch::new("list");
+    let path = scratch.0.join("nodes.json");
+    let source = Source::Static(StaticList::new(&path));
+    let mut watch = source.watch();
+    let missing = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    assert!(
+        missing.nodes.is_none() && missing.health.to_string().contains("No such file"),
+        "{}",
+        missing.health
+    );
+    std::fs::write(&path, list(&[1, 2])).unwrap();
+    until(&mut watch, |generation| count(generation) == 2 && generation.health == Health::Current).await;
+    let own = source.acquire(&registration("n2")).await.unwrap();
+    assert_eq!(own.ranges, Ranges { v4: "10.244.2.0/24".parse().ok(), v6: None });
+    let error = source.acquire(&registration("n9")).await.unwrap_err().to_string();
+    assert!(
+        error.contains("node \"n9\" is not in") && error.contains("add it to the file's nodes"),
+        "{error}"
+    );
+
+    // As an editor does it, and as a ConfigMap in a pod: by renaming. A half-written file is another mistake.
+    let replace = |nodes: &[u8]| {
+        std::fs::write(scratch.0.join("new"), list(nodes)).unwrap();
+        std::fs::rename(scratch.0.join("new"), &path).unwrap();
+    };
+    replace(&[1, 2, 2]);
+    let wrong = until(&mut watch, |generation| generation.health != Health::Current).await;
+    assert_eq!(count(&wrong), 2);
+    assert!(wrong.health.to_string().contains("node \"n2\" is listed twice"), "{}", wrong.health);
+    replace(&[1, 2, 3]);
+    until(&mut watch, |generation| count(generation) == 3 && generation.health == Health::Current).await;
+}
