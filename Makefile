@@ -1,19 +1,19 @@
-# Every contributor verb. Each sets up what it needs on a fresh Debian machine and says so.
+# Every verb for contributors. Each installs what it needs on a fresh Debian machine and says so.
 #
-#   make demo     watch pods get a network, then a cluster, on this machine, in namespaces that vanish afterwards
-#   make test     everything that this machine can prove; says what it left out and why
-#   make test-runtimes  real container runtimes on our plugins, the lane of that name alone
-#   make test-kubernetes  a real Kubernetes on our agent, controller and plugins, the lane of that name alone; needs Go
-#   make test-vm  what this kernel lacks, in an emulated machine; VM="links vlan" chooses steps
-#   make check    the quick loop: format, lints, unit tests
-#   make build    dist/podwire, dist/podwire-cni, dist/cni/<type>
-#   make lint     format and lints only
-#   make bench    speed, interleaved with Debian's Go plugins
-#   make fuzz     coverage-guided fuzzing of the parsers; FUZZ_SECONDS=60 for each target
-#   make image    dist/podwire-image.tar, the image of the agent and the controller
-#   make manifests  deploy/kubernetes.yaml and deploy/kubernetes-routed.yaml, from the chart; needs Go
-#   make install  into DESTDIR (default /), plugins into /opt/cni/bin
-#   make clean    removes what was built
+#   make demo            watch pods get a network, then a cluster, in namespaces that vanish afterwards
+#   make check           the quick loop: format, lints, unit tests; needs no root
+#   make test            the gate: lint, unit, kernel, suites, runtimes, demo, clean; 20 minutes when built
+#   make test-all        everything: whole sweeps, Go-built peers, Kubernetes, benchmarks, an emulated machine
+#   make test-LANE       one lane of test-all: lint unit kernel suites runtimes kubernetes demo bench
+#   make test-vm         the lane vm: what this kernel lacks; VM="links vlan" chooses steps
+#   make build           dist/podwire, dist/podwire-cni, dist/cni/<type>
+#   make lint            format and lints only
+#   make bench           speed, interleaved with Debian's Go plugins; BENCH="bridge --enforce" chooses
+#   make fuzz            coverage-guided fuzzing of the parsers; FUZZ_SECONDS=60 for each target
+#   make image           dist/podwire-image.tar, the image of the agents and the controller
+#   make manifests       deploy/kubernetes-flannel.yaml and -calico.yaml, from the chart; needs Go
+#   make install         into DESTDIR (default /), plugins into /opt/cni/bin
+#   make clean           removes what was built
 
 SHELL := /bin/bash
 MACHINE := $(shell uname -m)
@@ -25,7 +25,7 @@ FUZZ_SECONDS ?= 60
 PLUGINS := bandwidth bridge calico calico-ipam debug dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan noop portmap ptp sbr static tap tuning vlan vrf
 VM ?=
 
-.PHONY: help demo test test-runtimes test-kubernetes test-vm check build lint bench fuzz image manifests install clean
+.PHONY: help demo test test-all test-vm check build lint bench fuzz image manifests install clean
 help:
 	@sed -n '3,16s/^# *//p' Makefile
 
@@ -44,11 +44,8 @@ check: lint
 	cargo test --workspace --doc --quiet
 
 lint:
-	@scripts/setup lint
 	@scripts/say "format and lints"
-	cargo fmt --all -- --check
-	cargo clippy --workspace --lib --bins --quiet -- -D warnings
-	cargo clippy --workspace --tests --examples --quiet -- -D warnings -A clippy::unwrap_used
+	@scripts/lint
 
 test:
 	@scripts/as-root "make test" true
@@ -56,18 +53,18 @@ test:
 	@$(MAKE) --no-print-directory build
 	@scripts/test
 
-test-runtimes:
-	@scripts/as-root "make test-runtimes" true
+test-all:
+	@scripts/as-root "make test-all" true
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	@scripts/test runtimes
+	@scripts/test --all
 
-test-kubernetes:
-	@scripts/as-root "make test-kubernetes" true
-	@scripts/kubernetes-binaries --can-run
+# One lane, with whole sweeps.
+test-%:
+	@scripts/as-root "make $@" true
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	@scripts/test kubernetes
+	@scripts/test --all $*
 
 test-vm:
 	@scripts/as-root "make test-vm" true

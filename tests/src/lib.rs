@@ -7,6 +7,7 @@
 //! Programs under test are those that `make build` left in `dist/`.
 
 mod chain;
+mod depth;
 pub mod drivers;
 mod facts;
 mod lan;
@@ -21,6 +22,7 @@ mod talk;
 mod twins;
 
 pub use chain::Chain;
+pub use depth::{check_rows, is_whole, sample, seed};
 pub use drivers::{can_serve, needs, should_try};
 pub use facts::{Facts, Roles};
 pub use leftovers::{assert_same, differences};

@@ -3,7 +3,7 @@
 //! changes something. What follows, a DEL or only a GC, must leave nothing of the pod.
 
 use podwire_tests::strace::{self, Operation, Traced};
-use podwire_tests::{assert_same, ours, podwire, Chain, Invocation, Node, Output, Pod};
+use podwire_tests::{assert_same, is_whole, ours, podwire, sample, Chain, Invocation, Node, Output, Pod};
 use serde_json::{json, Value};
 
 fn bridge() -> Value {
@@ -100,7 +100,7 @@ impl Scene {
 
     /// The operations of a plugin's ADD.
     fn operations_of_add(&self, plugin: usize) -> Vec<Operation> {
-        shortest(|| {
+        shortest(&format!("ADD of {}", self.chain.plugins[plugin]["type"]), || {
             let pod = self.node.pod("traced");
             let prev = self.add_before(plugin, &pod);
             let call = self.call("ADD", plugin, &pod, prev.as_ref());
@@ -114,7 +114,7 @@ impl Scene {
 
     /// The operations of a plugin's DEL, when those behind it have run theirs.
     fn operations_of_del(&self, plugin: usize) -> Vec<Operation> {
-        shortest(|| {
+        shortest(&format!("DEL of {}", self.chain.plugins[plugin]["type"]), || {
             let pod = self.node.pod("traced");
             let result = self.chain.add(&self.node, &pod);
             self.del_behind(plugin, &pod, &result);
@@ -141,10 +141,15 @@ impl Scene {
     }
 }
 
-/// The shortest of three runs. A write to a sysctl of IPv6 that finds the kernel's lock taken is begun anew until it is free, a thousand times
-/// if others are busy, and each of them is a call to strace.
-fn shortest(trace: impl Fn() -> Vec<Operation>) -> Vec<Operation> {
-    (0..3).map(|_| trace()).min_by_key(Vec::len).unwrap_or_default()
+/// The gate kills a plugin at every n-th operation only.
+const EVERY: usize = 12;
+
+/// The operations of the shortest of three runs; in the gate every n-th of them. A write to an IPv6 sysctl that finds the
+/// kernel's lock taken is restarted until the lock is free, up to a thousand times on a busy machine, and strace lists each
+/// attempt.
+fn shortest(sweep: &str, trace: impl Fn() -> Vec<Operation>) -> Vec<Operation> {
+    let all = (0..3).map(|_| trace()).min_by_key(Vec::len).unwrap_or_default();
+    sample(sweep, all, EVERY)
 }
 
 /// What the runtime does after the death of a plugin.
@@ -190,10 +195,12 @@ fn kill_adds(plugins: &[Value], after: After) {
     }
 }
 
-/// The numbers of a first run fit the later ones well enough: nearly all operations were met.
+/// Later runs make nearly the same operations as the traced one, so nearly every kill must hit. A sample of a few operations
+/// may miss more.
 fn assert_few(survived: usize, all: usize, who: &Value) {
     println!("{who} was killed at {} of {all} operations", all - survived);
-    assert!(survived * 5 <= all, "{who} survived {survived} of {all} operations");
+    let tolerated = if is_whole() { all / 5 } else { all.div_ceil(2) };
+    assert!(survived <= tolerated, "{who} survived {survived} of {all} operations");
 }
 
 /// Kills every plugin's DEL at each operation; the next DEL finishes the work.
@@ -365,7 +372,7 @@ fn the_first_pod_of_a_node_may_be_killed_too() {
     let chain = Chain::new(&ours(), "net", &[bridge()]);
     let first = |node: &Node| (node.pod("first"), without_bridge(node));
     let (_, clean) = first(&Node::new());
-    let operations = shortest(|| {
+    let operations = shortest("first ADD of a node", || {
         let node = Node::new();
         let (pod, _) = first(&node);
         let call = Invocation::new(&node, &chain.path, "ADD", &pod, &chain.config(0));
@@ -516,6 +523,7 @@ fn kill_runtime(repair: impl Fn(&Node, &Pod)) {
     let (operations, output) = strace::operations(&node, &add(&pod));
     assert_eq!(output.status, 0, "{}{}", output.stdout, output.stderr);
     Runtime::new(&node, "cni del net traced").run();
+    let operations = sample("podwire cni add", operations, EVERY);
     let mut survived = 0;
     for (n, operation) in operations.iter().enumerate() {
         let pod = node.pod(&format!("p{n}"));

@@ -1,7 +1,7 @@
 //! DEL always succeeds and leaves nothing, whatever became of the pod meanwhile: for every plugin type that the kernel
 //! has a driver for.
 
-use podwire_tests::{assert_same, differences, ours, types, Chain, Invocation, Node, Pod};
+use podwire_tests::{assert_same, check_rows, differences, ours, types, Chain, Invocation, Node, Pod};
 use serde_json::{json, Value};
 
 mod rows;
@@ -21,10 +21,25 @@ fn prepared(row: &Row) -> (Node, Chain) {
 }
 
 fn for_every_type(test: impl Fn(&Row, &Node, &Chain)) {
-    for row in rows() {
-        let (node, chain) = prepared(&row);
-        test(&row, &node, &chain);
-    }
+    check_rows(
+        rows(),
+        |row| row.kind.to_string(),
+        |row| {
+            let (node, chain) = prepared(&row);
+            test(&row, &node, &chain);
+        },
+    );
+}
+
+/// Every way in which an ADD of a row can fail.
+fn for_every_failure(rows: impl Iterator<Item = Row>, test: impl Fn(&Row, &Failure)) {
+    check_rows(
+        rows,
+        |row| row.kind.to_string(),
+        |row| {
+            check_rows(&row.failures, |failure| failure.because.to_string(), |failure| test(&row, failure));
+        },
+    );
 }
 
 fn without_netns(pod: &Pod) -> Pod {
@@ -161,52 +176,53 @@ fn a_pod_of_which_nothing_is_left_to_go_by_leaves_nothing() {
 
 #[test]
 fn a_pod_that_never_was_attached_is_detached() {
-    for row in rows() {
-        let node = node_for(&row);
-        let chain = Chain::new(&ours(), "never", &row.plugins);
-        let before = node.leftovers();
-        chain.del(&node, &node.pod("blue"), None);
-        assert_same(&before, &node.leftovers(), row.kind);
-    }
+    check_rows(
+        rows(),
+        |row| row.kind.to_string(),
+        |row| {
+            let node = node_for(&row);
+            let chain = Chain::new(&ours(), "never", &row.plugins);
+            let before = node.leftovers();
+            chain.del(&node, &node.pod("blue"), None);
+            assert_same(&before, &node.leftovers(), row.kind);
+        },
+    );
 }
 
 #[test]
 fn an_add_that_fails_leaves_nothing_and_its_del_succeeds() {
-    for row in rows() {
-        for Failure { because, spoil } in &row.failures {
-            let (node, mut chain) = prepared(&row);
-            let pod = node.pod("blue");
-            spoil(&node, &pod, &mut chain);
-            let before = node.state(&pod);
-            let (code, text) = chain.try_add(&node, &pod).expect_err(because).error();
-            let context = format!("{}: {because}: {code} {text}", row.kind);
-            // Plugins before the one that failed have done their work; a failed one takes its own back.
-            if row.plugins.len() == 1 {
-                assert_same(&before, &node.state(&pod), &context);
-            }
-            for _ in 0..2 {
-                chain.del(&node, &pod, None);
-                assert_same(&before, &node.state(&pod), &context);
-            }
+    for_every_failure(rows().into_iter(), |row, Failure { because, spoil }| {
+        let (node, mut chain) = prepared(row);
+        let pod = node.pod("blue");
+        spoil(&node, &pod, &mut chain);
+        let before = node.state(&pod);
+        let (code, text) = chain.try_add(&node, &pod).expect_err(because).error();
+        let context = format!("{}: {because}: {code} {text}", row.kind);
+        // Plugins before the one that failed have done their work; a failed one undoes its own.
+        if row.plugins.len() == 1 {
+            assert_same(&before, &node.state(&pod), &context);
         }
-    }
+        for _ in 0..2 {
+            chain.del(&node, &pod, None);
+            assert_same(&before, &node.state(&pod), &context);
+        }
+    });
 }
 
 #[test]
 fn a_chained_add_that_fails_takes_its_own_back_before_any_del() {
-    for row in rows().into_iter().filter(|row| row.plugins.len() > 1) {
-        for Failure { because, spoil } in &row.failures {
-            let (node, mut chain) = prepared(&row);
-            let pod = node.pod("blue");
-            spoil(&node, &pod, &mut chain);
-            let earlier = Chain { plugins: chain.plugins[..1].to_vec(), ..chain.clone() };
-            let result = earlier.add(&node, &pod);
-            let before = node.state(&pod);
-            let call = Invocation::new(&node, &chain.path, "ADD", &pod, &chain.config(1)).prev(&result);
-            let (code, text) = call.run().error();
-            assert_same(&before, &node.state(&pod), &format!("{}: {because}: {code} {text}", row.kind));
-        }
-    }
+    let chained = rows().into_iter().filter(|row| row.plugins.len() > 1);
+    for_every_failure(chained, |row, Failure { because, spoil }| {
+        let (node, mut chain) = prepared(row);
+        let pod = node.pod("blue");
+        spoil(&node, &pod, &mut chain);
+        let earlier = Chain { plugins: chain.plugins[..1].to_vec(), ..chain.clone() };
+        let result = earlier.add(&node, &pod);
+        let before = node.state(&pod);
+        let call = Invocation::new(&node, &chain.path, "ADD", &pod, &chain.config(1)).prev(&result);
+        let (code, text) = call.run().error();
+        assert_same(&before, &node.state(&pod), &format!("{}: {because}: {code} {text}", row.kind));
+    });
 }
 
 /// Two networks with everything that could be mistaken for the other's: cable, rules by source, limits, backup.
