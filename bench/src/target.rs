@@ -58,7 +58,7 @@ pub const TARGETS: &[Target] = &[
     latency("growth-portmap", "ADD", GROWN, 1.3),
     latency("growth-portmap", "DEL", GROWN, 1.3),
     latency("growth-bridge", "ADD", ["ours-full", "peer-full"], 0.22),
-    latency("floor", "ADD", ["ours", "floor"], 1.3),
+    latency("floor", "ADD", ["ours", "floor"], 1.5),
     latency("routed", "ADD", ["routed", "peer"], 0.2),
     latency("routed", "ADD", ["routed", "floor"], 1.5),
 ];

@@ -70,21 +70,32 @@ fn the_plugins_program_is_as_small_as_promised() {
     assert!(specification.contains("3 MiB"), "the promise stands in SPECIFICATION.md");
 }
 
-/// `bin/cni/hot.ld` names functions as the compiler names them: if it ever names them in another way, the list would match nothing,
-/// and nobody would notice.
-#[test]
-fn the_linker_has_found_the_functions_of_the_everyday_plugins() {
-    let read =
-        Command::new("readelf").args(["--sections", "--wide"]).arg(project("dist/podwire-cni")).output();
-    let sections = String::from_utf8(read.expect("readelf").stdout).unwrap();
-    let hot = sections.lines().find(|line| line.contains(" .text.hot ")).expect("a section .text.hot");
-    // … .text.hot PROGBITS address offset size …
-    let size = hot.split_whitespace().skip_while(|word| *word != ".text.hot").nth(4).unwrap();
-    let size = usize::from_str_radix(size, 16).unwrap();
-    assert!(size > 400_000, "{size} bytes: scripts/hot-functions writes the list anew");
+/// What `readelf` says of a program: its header, its segments and its dynamic section.
+fn elf(program: &str) -> String {
+    let flags = ["--file-header", "--program-headers", "--dynamic", "--wide"];
+    let output = Command::new("readelf").args(flags).arg(project(program)).output().expect("readelf");
+    String::from_utf8(output.stdout).expect("text")
 }
 
-/// Wall-clock time is a benchmark's business; what makes a start slow is what a test can count.
+/// `podwire` is a root daemon that listens: its addresses are random, and its relocations read-only once it runs.
+#[test]
+fn podwire_is_static_pie_with_full_relro() {
+    let elf = elf("dist/podwire");
+    for expected in ["DYN (Position-Independent", "GNU_RELRO", "(FLAGS_1)"] {
+        assert!(elf.contains(expected), "{expected} is missing:\n{elf}");
+    }
+    assert!(elf.contains("NOW") && elf.contains("PIE"), "relocations are not bound at the start:\n{elf}");
+    assert!(!elf.contains("INTERP") && !elf.contains("(NEEDED)"), "it is not static:\n{elf}");
+}
+
+/// `podwire-cni` starts for every pod, and has no relocations to do.
+#[test]
+fn podwire_cni_is_static_and_not_position_independent() {
+    let elf = elf("dist/podwire-cni");
+    assert!(elf.contains("EXEC (Executable file)"), "{elf}");
+    assert!(!elf.contains("INTERP") && !elf.contains("(NEEDED)"), "it is not static:\n{elf}");
+}
+
 #[test]
 fn starting_a_plugin_takes_few_system_calls() {
     let node = Node::new();
