@@ -11,6 +11,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("fs", &[]),
     ("ip", &[]),
     ("netlink", &[]),
+    ("reconcile", &["netlink"]),
     ("kernel", &["netlink"]),
     ("overlay", &["netlink", "kernel"]),
     ("cni-spec", &[]),
