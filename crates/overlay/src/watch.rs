@@ -97,15 +97,20 @@ impl Watch {
             if !ready[0] && !ready[1] {
                 return Ok(News::Quiet);
             }
-            let touched = self.listen()?;
+            let touched = self.read_events()?;
             if !touched.is_empty() {
                 return Ok(News::Touched(touched));
             }
         }
     }
 
-    /// What has been heard of our things, and was not told yet.
-    fn listen(&mut self) -> Result<Vec<String>> {
+    /// The sockets on which notifications arrive, for `poll`.
+    pub fn event_sources(&self) -> [BorrowedFd<'_>; 2] {
+        [self.route.as_fd(), self.netfilter.as_fd()]
+    }
+
+    /// Reads all notifications that have arrived, without waiting. Returns what they changed of ours, each once.
+    pub fn read_events(&mut self) -> Result<Vec<String>> {
         let mut touched: Vec<String> = Vec::new();
         let mut tell = |what: Option<String>| touched.extend(what);
         let scope = &mut self.scope;

@@ -10,9 +10,12 @@
 //!
 //! All messages that are in the queue are delivered before one reconcile, so a burst of changes costs one reconcile.
 //! The thread ends when the last [`Handle`] is dropped.
+//!
+//! Daemon parts that talk to a store or a process instead of the kernel use [`Backoff`].
 
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod waker;
 
 use std::fmt::Display;
@@ -25,6 +28,7 @@ use podwire_netlink::sys;
 use tracing::warn;
 
 pub use waker::Waker;
+pub use backoff::Backoff;
 use waker::Wakeups;
 
 /// The pause between a failed reconcile and the next attempt, unless an event comes first.
