@@ -1,6 +1,7 @@
 //! From the network's config (`Backend` of net-conf.json) to the fabric that builds the roads.
 
-use podwire_overlay::{Alloc, Fabric, HostGw, Ipip, VtepMac, Vxlan, Wireguard};
+use podwire_ip::IpFamily;
+use podwire_overlay::{Alloc, Backend as OverlayBackend, HostGw, Ipip, VtepMac, Vxlan, Wireguard};
 use podwire_subnets::NetConf;
 use serde::Deserialize;
 use serde_json::Value;
@@ -63,7 +64,7 @@ impl Backend {
                 if vni == 0 || vni > MAX_VNI {
                     return Err(wrong(format!("VNI is {vni}: it must be 1 to {MAX_VNI}")));
                 }
-                let mac = if settings.derived_mac { VtepMac::Derived } else { VtepMac::Kept };
+                let mac = if settings.derived_mac { VtepMac::Derived } else { VtepMac::Keep };
                 let (port, gbp, learning) = (options.port, options.gbp, options.learning);
                 let direct = direct || kind == "direct-or-vxlan";
                 Backend::Vxlan(Vxlan { vni, port, mtu, gbp, learning, direct, mac, ..Vxlan::default() })
@@ -89,7 +90,7 @@ impl Backend {
     }
 
     /// The builder of the roads.
-    pub fn fabric(&self) -> &dyn Fabric {
+    pub fn overlay(&self) -> &dyn OverlayBackend {
         match self {
             Backend::Vxlan(vxlan) => vxlan,
             Backend::HostGw => &HostGw,
@@ -103,7 +104,7 @@ impl Backend {
     /// Our devices, by name.
     pub fn devices(&self) -> Vec<String> {
         match self {
-            Backend::Vxlan(vxlan) => vec![vxlan.device(true), vxlan.device(false)],
+            Backend::Vxlan(vxlan) => IpFamily::ALL.map(|family| vxlan.device(family)).into(),
             Backend::Ipip(_) => vec!["flannel.ipip".into()],
             Backend::Wireguard(_) => vec!["flannel-wg".into(), "flannel-wg-v6".into()],
             Backend::HostGw | Backend::Alloc | Backend::Extension(_) => Vec::new(),

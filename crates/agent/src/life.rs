@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use podwire_kernel::Host;
 use podwire_kubernetes::Backoff;
-use podwire_overlay::{Preference, Uplink, Watch};
+use podwire_overlay::{Uplink, UplinkPreference, Watch};
 use podwire_subnets::{Generation, Health, NetConf, Node, Registration, Source, SubnetEnv};
 use podwire_warden::Warden;
 use tokio::signal::unix::{signal, SignalKind};
@@ -107,7 +107,7 @@ const LISTENING: Duration = Duration::from_secs(5);
 struct Ground {
     conf: NetConf,
     backend: Backend,
-    preference: Preference,
+    preference: UplinkPreference,
     uplinks: Vec<Uplink>,
     registration: Registration,
     own: Node,

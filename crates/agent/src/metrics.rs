@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use podwire_cni_plugin::stopwatch::Call;
-use podwire_overlay::Objects;
+use podwire_overlay::ObjectCounts;
 use podwire_warden::Warden;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
@@ -111,8 +111,8 @@ impl Metrics {
         self.convergence.observe(took.as_secs_f64());
     }
 
-    pub fn holds(&self, objects: &Objects) {
-        let Objects { devices, routes, neighbours, forwarding } = *objects;
+    pub fn holds(&self, objects: &ObjectCounts) {
+        let ObjectCounts { devices, routes, neighbours, forwarding } = *objects;
         let kinds =
             [("device", devices), ("route", routes), ("neighbour", neighbours), ("forwarding", forwarding)];
         for (kind, count) in kinds {

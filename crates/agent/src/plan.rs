@@ -4,8 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::Mac;
-use podwire_overlay::{Cluster, Own, OwnSide, Peer, PeerSide, Preference, PublicKey, Road, Uplink, VtepMac};
+use podwire_overlay::{
+    Cluster, LocalNode, LocalSubnet, Peer, PeerSubnet, TunnelDevice, Uplink, UplinkPreference, VtepMac,
+    WireguardEndpoint,
+};
 use podwire_subnets::{NetConf, Node, Ranges, Refusal, Registration, Underlay, Vtep, WireguardPeer};
 
 use crate::backend::Backend;
@@ -18,7 +22,7 @@ pub(crate) struct Plan {
     pub backend: Backend,
     pub conf: NetConf,
     /// Which interface the others are met at.
-    pub preference: Preference,
+    pub preference: UplinkPreference,
     /// This node, as the source knows it.
     pub own: Node,
     /// All nodes, once the source has told them.
@@ -30,9 +34,9 @@ pub(crate) struct Plan {
 }
 
 /// Which families pods have.
-pub(crate) fn families(conf: &NetConf) -> Vec<bool> {
-    let v4 = conf.enable_ipv4.then_some(true);
-    v4.into_iter().chain(conf.enable_ipv6.then_some(false)).collect()
+pub(crate) fn families(conf: &NetConf) -> Vec<IpFamily> {
+    let v4 = conf.enable_ipv4.then_some(IpFamily::V4);
+    v4.into_iter().chain(conf.enable_ipv6.then_some(IpFamily::V6)).collect()
 }
 
 /// The networks of all pods.
@@ -46,12 +50,15 @@ impl Plan {
     /// The cluster as the fabric wants it. Nodes that cannot be understood, or that contradict this one, are left out.
     pub fn cluster(&self, uplinks: &[Uplink]) -> (Cluster, Vec<Refusal>) {
         let mut refused = self.refused.to_vec();
-        let side = |pods: IpNet| {
-            let uplink = uplinks.iter().find(|uplink| uplink.address.is_ipv4() == pods.addr().is_ipv4())?;
-            Some(OwnSide { pods, uplink: uplink.clone() })
+        let side = |pod_cidr: IpNet| {
+            let uplink =
+                uplinks.iter().find(|uplink| uplink.address.is_ipv4() == pod_cidr.addr().is_ipv4())?;
+            Some(LocalSubnet { pod_cidr, uplink: uplink.clone() })
         };
-        let own =
-            Own { name: self.own.name.clone(), sides: self.own.ranges.iter().filter_map(side).collect() };
+        let local = LocalNode {
+            name: self.own.name.clone(),
+            subnets: self.own.ranges.iter().filter_map(side).collect(),
+        };
         let others =
             self.nodes.iter().flat_map(|nodes| nodes.iter()).filter(|node| node.name != self.own.name);
         let mut peers = Vec::new();
@@ -61,7 +68,7 @@ impl Plan {
                 None => peers.push(peer(node)),
             }
         }
-        (Cluster { networks: networks(&self.conf), own, peers }, refused)
+        (Cluster { networks: networks(&self.conf), local, peers }, refused)
     }
 
     /// The nodes that commands of the backend `extension` are run for.
@@ -101,21 +108,24 @@ fn peer(node: &Node) -> Peer {
     let mac = |vtep: Option<Vtep>| vtep.and_then(|vtep| vtep.mac.parse::<Mac>().ok());
     let key = |end: Option<WireguardPeer>| {
         let end = end?;
-        Some(PublicKey { key: podwire_overlay::wireguard::parse_key(&end.public_key)?, port: end.port })
+        Some(WireguardEndpoint {
+            public_key: podwire_overlay::wireguard::parse_key(&end.public_key)?,
+            port: end.port,
+        })
     };
-    let v4 = node.ranges.v4.zip(node.underlay.v4).map(|(pods, address)| PeerSide {
-        vtep: mac(node.backend.vtep()),
-        key: key(node.backend.wireguard_peer()),
-        ..PeerSide::new(IpNet::V4(pods), IpAddr::V4(address))
+    let v4 = node.ranges.v4.zip(node.underlay.v4).map(|(pods, address)| PeerSubnet {
+        vtep_mac: mac(node.backend.vtep()),
+        wireguard: key(node.backend.wireguard_peer()),
+        ..PeerSubnet::new(IpNet::V4(pods), IpAddr::V4(address))
     });
     // In wireguard's modes with one device, IPv6 pods may be reached by IPv4; flannel then has no data of IPv6.
     let address = node.underlay.v6.map(IpAddr::V6).or(node.underlay.v4.map(IpAddr::V4));
-    let v6 = node.ranges.v6.zip(address).map(|(pods, address)| PeerSide {
-        vtep: mac(node.backend.vtep_v6()),
-        key: key(node.backend.wireguard_peer_v6()).or_else(|| key(node.backend.wireguard_peer())),
-        ..PeerSide::new(IpNet::V6(pods), address)
+    let v6 = node.ranges.v6.zip(address).map(|(pods, address)| PeerSubnet {
+        vtep_mac: mac(node.backend.vtep_v6()),
+        wireguard: key(node.backend.wireguard_peer_v6()).or_else(|| key(node.backend.wireguard_peer())),
+        ..PeerSubnet::new(IpNet::V6(pods), address)
     });
-    Peer { name: node.name.clone(), sides: v4.into_iter().chain(v6).collect() }
+    Peer { name: node.name.clone(), subnets: v4.into_iter().chain(v6).collect() }
 }
 
 /// What this node tells of itself: where it is reached, and what its end of the roads needs. The key of a WireGuard device is
@@ -124,33 +134,33 @@ pub(crate) fn registration(
     settings: &Settings,
     backend: &Backend,
     uplinks: &[Uplink],
-    roads: &[Road],
+    roads: &[TunnelDevice],
     (previous, told_by_command): (Ranges, &podwire_subnets::Backend),
 ) -> Registration {
-    let address = |v4: bool| uplinks.iter().map(|uplink| uplink.address).find(|ip| ip.is_ipv4() == v4);
-    let v4 = match address(true) {
+    let address = |family| uplinks.iter().map(|uplink| uplink.address).find(|ip| IpFamily::of(*ip) == family);
+    let v4 = match address(IpFamily::V4) {
         Some(IpAddr::V4(ip)) => Some(settings.public.0.unwrap_or(ip)),
         _ => None,
     };
-    let v6 = match address(false) {
+    let v6 = match address(IpFamily::V6) {
         Some(IpAddr::V6(ip)) => Some(settings.public.1.unwrap_or(ip)),
         _ => None,
     };
     let told = match backend {
         Backend::Vxlan(vxlan) => {
-            let vtep = |v4: bool, mac: Option<Mac>| {
-                let mac = mac.filter(|_| address(v4).is_some())?;
+            let vtep = |family, mac: Option<Mac>| {
+                let mac = mac.filter(|_| address(family).is_some())?;
                 Some(Vtep { vni: vxlan.vni, mac: mac.to_string() })
             };
             let (mac4, mac6) = match vxlan.mac {
-                VtepMac::Told { v4, v6 } => (v4, v6),
+                VtepMac::Registered { v4, v6 } => (v4, v6),
                 _ => (None, None),
             };
-            podwire_subnets::Backend::vxlan(vtep(true, mac4), vtep(false, mac6))
+            podwire_subnets::Backend::vxlan(vtep(IpFamily::V4, mac4), vtep(IpFamily::V6, mac6))
         }
         Backend::Wireguard(wireguard) => {
             let end = |device: &str, port: u16| {
-                let key = roads.iter().find(|road| road.device == device)?.public_key?;
+                let key = roads.iter().find(|road| road.name == device)?.public_key?;
                 Some(WireguardPeer { public_key: podwire_overlay::wireguard::key_text(key), port })
             };
             let first = end("flannel-wg", wireguard.port);

@@ -7,9 +7,10 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use podwire_ip::IpFamily;
 use podwire_kernel::{sysctl, Host};
 use podwire_netlink::sys;
-use podwire_overlay::{News, Objects, Preference, Road, Uplink, Watch};
+use podwire_overlay::{Event, ObjectCounts, TunnelDevice, Uplink, UplinkPreference, Watch};
 use podwire_subnets::NetConf;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tracing::{debug, info};
@@ -54,8 +55,8 @@ pub(crate) struct Made {
     pub failed: Vec<String>,
     /// Nodes without a road, and why.
     pub refused: Vec<(String, String)>,
-    pub roads: Vec<Road>,
-    pub objects: Objects,
+    pub roads: Vec<TunnelDevice>,
+    pub objects: ObjectCounts,
     pub took: Duration,
 }
 
@@ -108,8 +109,8 @@ impl Roads {
 }
 
 /// Where the node meets the others, for each family that pods have.
-pub(crate) fn uplinks(host: &mut Host, preference: &Preference, conf: &NetConf) -> Result<Vec<Uplink>> {
-    let choose = |v4: bool| Ok(preference.choose(host, v4)?);
+pub(crate) fn uplinks(host: &mut Host, preference: &UplinkPreference, conf: &NetConf) -> Result<Vec<Uplink>> {
+    let choose = |family: IpFamily| Ok(preference.choose(host, family)?);
     plan::families(conf).into_iter().map(choose).collect()
 }
 
@@ -180,11 +181,10 @@ impl Work {
                 let _ = self.tell.send(Told::Moved(uplinks.clone()));
             }
         }
-        let families = plan::families(&plan.conf);
-        sysctl::forward(families.contains(&true), families.contains(&false))?;
+        sysctl::enable_forwarding(&plan::families(&plan.conf))?;
         let (cluster, refused) = plan.cluster(&uplinks);
-        let fabric = plan.backend.fabric();
-        let report = podwire_overlay::apply(&mut self.host, fabric, &cluster, &self.settings.firewall)?;
+        let overlay = plan.backend.overlay();
+        let report = podwire_overlay::apply(&mut self.host, overlay, &cluster, &self.settings.firewall)?;
         if !self.alone {
             // Ours stand: those of flanneld would translate what ours leave alone.
             let retired = podwire_kernel::firewall::cluster::flannel::retire(self.host.nft()?)?;
@@ -206,13 +206,15 @@ impl Work {
         let refused = refused.into_iter().map(|one| (one.name, one.why));
         let took = start.elapsed();
         let made = Made {
-            mtu: fabric.mtu(&cluster.own),
+            mtu: overlay.mtu(&cluster.local),
             uplinks,
             peers: cluster.peers.len(),
             changes,
             failed,
-            refused: refused.chain(report.refused.into_iter().map(|one| (one.peer, one.why))).collect(),
-            roads: report.roads,
+            refused: refused
+                .chain(report.unreachable.into_iter().map(|one| (one.peer, one.reason)))
+                .collect(),
+            roads: report.tunnels,
             objects: report.objects,
             took,
         };
@@ -228,20 +230,20 @@ impl Work {
                 let ready =
                     sys::readable(&[self.bell.as_fd()], rest).map_err(Error::file("wait for", "plans"))?;
                 if ready == [true] {
-                    News::Called
+                    Event::Woken
                 } else {
-                    News::Quiet
+                    Event::Timeout
                 }
             }
         };
         match news {
-            News::Called => {
+            Event::Woken => {
                 // Rings that nobody hears any more: whoever rang has sent a plan before. 0 bytes: the other side is gone,
                 // which the channel of plans tells too.
                 let _ = self.bell.read(&mut [0; 256]);
             }
-            News::Touched(what) => debug!(?what, "touched"),
-            News::Quiet => {}
+            Event::Changed(what) => debug!(?what, "touched"),
+            Event::Timeout => {}
         }
         Ok(())
     }

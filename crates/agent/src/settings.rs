@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use podwire_overlay::{Firewall, Preference};
+use podwire_overlay::{FirewallOptions, UplinkPreference};
 
 use crate::Conflist;
 
@@ -14,11 +14,11 @@ pub struct Settings {
     /// This node's name.
     pub node_name: String,
     /// Which interface the others are met at.
-    pub preference: Preference,
+    pub preference: UplinkPreference,
     /// The addresses to be told to others, where a router outside translates them.
     pub public: (Option<Ipv4Addr>, Option<Ipv6Addr>),
     /// What the firewall is to do.
-    pub firewall: Firewall,
+    pub firewall: FirewallOptions,
     /// flannel's file, for its plugin.
     pub subnet_file: PathBuf,
     /// The list of plugins for the runtime, if the agent is to write it.
@@ -52,9 +52,9 @@ impl Settings {
     pub fn new(node_name: impl Into<String>) -> Settings {
         Settings {
             node_name: node_name.into(),
-            preference: Preference::default(),
+            preference: UplinkPreference::default(),
             public: (None, None),
-            firewall: Firewall::default(),
+            firewall: FirewallOptions::default(),
             subnet_file: "/run/flannel/subnet.env".into(),
             conflist: None,
             readiness_file: podwire_cni_plugin::readiness::FILE.into(),

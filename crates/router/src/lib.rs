@@ -1,7 +1,7 @@
 //! The roads of a node whose pods are routed.
 //!
 //! The store says which node has which block of addresses ([`podwire_block_ipam::Atlas`]). From that follow the routes and tunnels of
-//! this node ([`podwire_overlay::Blocks`]), and what BGP tells the routers outside.
+//! this node ([`podwire_overlay::BlockBackend`]), and what BGP tells the routers outside.
 //!
 //! ```text
 //!            news                    plan                        routes, tunnels, nat-outgoing
@@ -33,7 +33,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use podwire_block_ipam::store::{Store, StoreError};
-use podwire_overlay::Preference;
+use podwire_overlay::UplinkPreference;
 
 pub use bird::Bird;
 pub use error::{Error, Result};
@@ -48,7 +48,7 @@ pub struct Settings {
     /// The node's name, as the store knows it.
     pub node: String,
     /// Which interface the others are met at.
-    pub preference: Preference,
+    pub preference: UplinkPreference,
     /// The MTU of the network between the nodes, if it is not that of the interface.
     pub mtu: Option<u32>,
     /// Where the largest size of a pod's packets is written, for the plugin.

@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use podwire_block_ipam::{Atlas, Encapsulation, IpFamily, Node, Pool, Tunnel, Use};
 use podwire_kernel::Mac;
-use podwire_overlay::{Around, Blocks, Cluster, Fabric, Own, OwnSide, Stretch, Uplink};
+use podwire_overlay::{
+    Backend, BlockBackend, BlockRoute, Cluster, LocalNode, LocalSubnet, RouteEncapsulation, Uplink,
+};
 
 use crate::registrar::{Ground, Wish};
 
@@ -14,7 +16,7 @@ use crate::registrar::{Ground, Wish};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) cluster: Cluster,
-    pub(crate) blocks: Blocks,
+    pub(crate) blocks: BlockBackend,
     /// The MTU of pods: with room for the tunnels that are needed, also as long as their ends have no address yet.
     pub(crate) mtu: u32,
     /// What the store should know of this node.
@@ -53,13 +55,13 @@ impl Planner<'_> {
     pub(crate) fn plan(&self, atlas: &Atlas) -> Plan {
         let wish = self.wish(atlas);
         let record = atlas.nodes.get(self.node);
-        let own = Own { name: self.node.into(), sides: Vec::new() };
+        let local = LocalNode { name: self.node.into(), subnets: Vec::new() };
         let promised = self.devices(&wish, |tunnel| Some(tunnel.family().unspecified()));
         let mut plan = Plan {
-            mtu: promised.mtu(&own),
-            cluster: Cluster { networks: roads(atlas).map(Pool::cidr).collect(), own, peers: Vec::new() },
-            blocks: Blocks {
-                hidden: roads(atlas).filter(|pool| pool.nat_outgoing()).map(Pool::cidr).collect(),
+            mtu: promised.mtu(&local),
+            cluster: Cluster { networks: roads(atlas).map(Pool::cidr).collect(), local, peers: Vec::new() },
+            blocks: BlockBackend {
+                nat_outgoing: roads(atlas).filter(|pool| pool.nat_outgoing()).map(Pool::cidr).collect(),
                 ..self.devices(&wish, |tunnel| record?.tunnel(*tunnel))
             },
             is_known: record.is_some_and(|node| is_fulfilled(&wish, node, atlas)),
@@ -69,11 +71,11 @@ impl Planner<'_> {
         for (to, node) in atlas.territory() {
             if node == self.node {
                 let uplink = self.uplink(IpFamily::of(to.addr())).cloned();
-                plan.cluster.own.sides.extend(uplink.map(|uplink| OwnSide { pods: to, uplink }));
+                plan.cluster.local.subnets.extend(uplink.map(|uplink| LocalSubnet { pod_cidr: to, uplink }));
                 continue;
             }
             match self.stretch(atlas, to, node) {
-                Ok(stretch) => plan.blocks.stretches.push(stretch),
+                Ok(stretch) => plan.blocks.routes.push(stretch),
                 Err(why) => plan.refused.push((node.to_owned(), format!("{to}: {why}"))),
             }
         }
@@ -81,15 +83,15 @@ impl Planner<'_> {
     }
 
     /// The devices of the tunnels that are needed and whose ends are known.
-    fn devices(&self, wish: &Wish, end: impl Fn(&Tunnel) -> Option<IpAddr>) -> Blocks {
+    fn devices(&self, wish: &Wish, end: impl Fn(&Tunnel) -> Option<IpAddr>) -> BlockBackend {
         let needed = wish.tunnels.iter().filter(|(_, ground)| ground.is_there()).map(|(tunnel, _)| tunnel);
         let (vxlan, ipip): (Vec<_>, Vec<_>) = needed.partition(|tunnel| matches!(tunnel, Tunnel::Vxlan(_)));
-        Blocks {
+        BlockBackend {
             uplinks: self.places.iter().map(|(uplink, _)| uplink.clone()).collect(),
-            vxlan: vxlan.into_iter().filter_map(&end).collect(),
-            ipip: ipip.into_iter().find_map(&end),
+            vxlan_addresses: vxlan.into_iter().filter_map(&end).collect(),
+            ipip_address: ipip.into_iter().find_map(&end),
             mtu: self.mtu,
-            ..Blocks::default()
+            ..BlockBackend::default()
         }
     }
 
@@ -127,24 +129,24 @@ impl Planner<'_> {
     }
 
     /// How addresses of another node are reached.
-    fn stretch(&self, atlas: &Atlas, to: IpNet, name: &str) -> Result<Stretch, String> {
+    fn stretch(&self, atlas: &Atlas, to: IpNet, name: &str) -> Result<BlockRoute, String> {
         let family = IpFamily::of(to.addr());
         let pool = atlas.pool_of(&to).ok_or("it is in no pool")?;
         let node = atlas.nodes.get(name).ok_or("the store has no object of this node")?;
         let address = node.address(family).map(|net| net.addr());
         let address = address.ok_or_else(|| format!("it has not told an {} address", family.name()))?;
-        let (around, cross_subnet) = match pool.encapsulation() {
-            None if self.has_bgp => (Around::Elsewhere, false),
-            None => (Around::Nothing, false),
-            Some((Encapsulation::Ipip, cross)) => (Around::Ipip, cross),
+        let (encapsulation, cross_subnet) = match pool.encapsulation() {
+            None if self.has_bgp => (RouteEncapsulation::ByBgp, false),
+            None => (RouteEncapsulation::None, false),
+            Some((Encapsulation::Ipip, cross)) => (RouteEncapsulation::Ipip, cross),
             Some((Encapsulation::Vxlan, cross)) => match vtep(node, family) {
-                Some((ip, mac)) => (Around::Vxlan(ip, mac), cross),
+                Some((ip, mac)) => (RouteEncapsulation::Vxlan { vtep: ip, mac }, cross),
                 // On the wire nothing else is needed.
-                None if cross => (Around::Nothing, false),
+                None if cross => (RouteEncapsulation::None, false),
                 None => return Err("it has no address for the end of its VXLAN tunnel yet".into()),
             },
         };
-        Ok(Stretch { to, node: name.into(), address, around, cross_subnet })
+        Ok(BlockRoute { to, node: name.into(), address, encapsulation, cross_subnet })
     }
 }
 
@@ -160,7 +162,7 @@ fn tunnel_of(kind: Encapsulation, family: IpFamily) -> Option<Tunnel> {
 fn vtep(node: &Node, family: IpFamily) -> Option<(IpAddr, Mac)> {
     let ip = node.tunnel(Tunnel::Vxlan(family))?;
     let chosen = node.mac(family).and_then(|text| text.parse::<Mac>().ok()).filter(Mac::is_usable);
-    Some((ip, chosen.unwrap_or_else(|| podwire_overlay::vtep_mac(node.name(), family == IpFamily::V4))))
+    Some((ip, chosen.unwrap_or_else(|| podwire_overlay::vtep_mac(node.name(), family))))
 }
 
 /// Whether the store knows it: the node's own object, and the blocks, which say whose an address really is.
@@ -228,27 +230,30 @@ mod tests {
         ]);
         let plan = planned(&atlas, false);
         assert_eq!(plan.refused, []);
-        let kinds: BTreeMap<String, (Around, bool)> = plan
+        let kinds: BTreeMap<String, (RouteEncapsulation, bool)> = plan
             .blocks
-            .stretches
+            .routes
             .iter()
-            .map(|one| (one.to.to_string(), (one.around.clone(), one.cross_subnet)))
+            .map(|one| (one.to.to_string(), (one.encapsulation.clone(), one.cross_subnet)))
             .collect();
-        let mac = podwire_overlay::vtep_mac("node2", true);
-        assert_eq!(kinds["10.1.0.64/26"], (Around::Vxlan("10.1.9.9".parse().unwrap(), mac), true));
-        assert_eq!(kinds["10.2.0.64/26"], (Around::Ipip, false));
-        assert_eq!(kinds["10.3.0.64/26"], (Around::Nothing, false));
-        assert_eq!(plan.cluster.own.sides.len(), 3);
-        assert_eq!(plan.blocks.hidden, ["10.2.0.0/24".parse().unwrap()]);
+        let mac = podwire_overlay::vtep_mac("node2", IpFamily::V4);
+        assert_eq!(
+            kinds["10.1.0.64/26"],
+            (RouteEncapsulation::Vxlan { vtep: "10.1.9.9".parse().unwrap(), mac }, true)
+        );
+        assert_eq!(kinds["10.2.0.64/26"], (RouteEncapsulation::Ipip, false));
+        assert_eq!(kinds["10.3.0.64/26"], (RouteEncapsulation::None, false));
+        assert_eq!(plan.cluster.local.subnets.len(), 3);
+        assert_eq!(plan.blocks.nat_outgoing, ["10.2.0.0/24".parse().unwrap()]);
         let by_bgp = planned(&atlas, true);
-        assert!(by_bgp.blocks.stretches.iter().any(|one| one.around == Around::Elsewhere));
+        assert!(by_bgp.blocks.routes.iter().any(|one| one.encapsulation == RouteEncapsulation::ByBgp));
     }
 
     #[test]
     fn the_store_is_told_what_it_does_not_know() {
         let atlas = atlas(&[pool("vxlan", "10.1.0.0/24").with_encapsulation(Encapsulation::Vxlan, false)]);
         let plan = planned(&atlas, false);
-        assert!(!plan.is_known && plan.blocks.vxlan.is_empty());
+        assert!(!plan.is_known && plan.blocks.vxlan_addresses.is_empty());
         assert_eq!(plan.mtu, 1450, "pods that come before the tunnel has its end must fit into it");
         assert_eq!(plan.wish.addresses, ["192.168.0.1/24".parse().unwrap()]);
         assert_eq!(plan.wish.tunnels[&Tunnel::Vxlan(IpFamily::V4)].gives, ["vxlan"]);
@@ -282,7 +287,7 @@ mod tests {
         };
         let good = atlas_with_end(&[vxlan()], "vxlan-tunnel-addr-node1");
         let plan = planned(&good, false);
-        assert!(plan.is_known && plan.blocks.vxlan.len() == 1);
+        assert!(plan.is_known && plan.blocks.vxlan_addresses.len() == 1);
         // As long as its object does not say which node of Kubernetes it is, and it is one, nobody would clean up behind it.
         let places = [place()];
         let member = Planner { node: "node1", is_member: true, mtu: None, has_bgp: false, places: &places };
@@ -292,12 +297,12 @@ mod tests {
         assert!(member.plan(&named).is_known && planned(&named, false).is_known);
         // Somebody has released it, and a pod has it now.
         let plan = planned(&atlas_with_end(&[vxlan()], "net.a-pod"), false);
-        assert!(!plan.is_known && plan.blocks.vxlan.len() == 1);
+        assert!(!plan.is_known && plan.blocks.vxlan_addresses.len() == 1);
         // A pool that is being cut into parts: for a moment all of them are disabled, and the end stays.
         let mut between = good.clone();
         between.pools = [("part".into(), vxlan().disabled())].into();
         let plan = planned(&between, false);
-        assert!(plan.is_known && plan.blocks.vxlan.len() == 1);
+        assert!(plan.is_known && plan.blocks.vxlan_addresses.len() == 1);
         // The pool is another's by now: the end has to move.
         let mut moved = good.clone();
         let other = pool("other", "10.9.0.0/24").with_encapsulation(Encapsulation::Vxlan, false);

@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use podwire_block_ipam::{Atlas, IpFamily};
+use podwire_block_ipam::Atlas;
 use podwire_kernel::{sysctl, Host};
 use podwire_netlink::rt::address;
-use podwire_overlay::{Blocks, Firewall, News, Uplink, Watch};
+use podwire_overlay::{BlockBackend, Event, FirewallOptions, Uplink, Watch};
 use tracing::{debug, info, warn};
 
 use crate::bird::Sketch;
@@ -122,8 +122,7 @@ impl Works {
         let began = Instant::now();
         let places = self.places(atlas)?;
         self.listen(&places)?;
-        let families = families(atlas);
-        sysctl::forward(families.contains(&IpFamily::V4), families.contains(&IpFamily::V6))?;
+        sysctl::enable_forwarding(&families(atlas).into_iter().collect::<Vec<_>>())?;
         let Settings { node, mtu, bird, .. } = &self.settings;
         let is_member = (self.is_member)();
         // Kubernetes has this node no longer: it asks for nothing more. A wish would bring back what somebody is just taking away.
@@ -131,14 +130,14 @@ impl Works {
         self.was_member |= is_member;
         let planner = Planner { node, is_member, mtu: *mtu, has_bgp: bird.is_some(), places: &places };
         let plan = planner.plan(atlas);
-        let firewall = Firewall { blackhole: true, ..Firewall::default() };
+        let firewall = FirewallOptions { blackhole: true, ..FirewallOptions::default() };
         let report = podwire_overlay::apply(&mut self.host, &plan.blocks, &plan.cluster, &firewall)?;
         for change in &report.changed {
             info!(change, "roads");
         }
         debug!(took = ?began.elapsed(), "all was compared");
         let mut refused = plan.refused.clone();
-        refused.extend(report.refused.iter().map(|one| (one.peer.clone(), one.why.clone())));
+        refused.extend(report.unreachable.iter().map(|one| (one.peer.clone(), one.reason.clone())));
         self.tell_mtu(plan.mtu)?;
         self.show(&plan, refused);
         if !is_given_up {
@@ -154,7 +153,7 @@ impl Works {
         let mut places = Vec::new();
         let mut missing = Vec::new();
         for family in families(atlas) {
-            match self.settings.preference.choose(&mut self.host, family == IpFamily::V4) {
+            match self.settings.preference.choose(&mut self.host, family) {
                 Ok(uplink) => {
                     let all = address::list(&mut self.host.route, 0).map_err(podwire_overlay::Error::from)?;
                     let same = all.iter().find(|one| one.ip == uplink.address);
@@ -176,7 +175,7 @@ impl Works {
         let names: Vec<&str> = uplinks.iter().map(|uplink| uplink.name.as_str()).collect();
         self.watch = Some(match names.is_empty() {
             true => Watch::for_uplinks(&mut self.host)?,
-            false => Watch::open(&mut self.host, &Blocks::devices(), &names)?,
+            false => Watch::open(&mut self.host, &BlockBackend::devices(), &names)?,
         });
         self.uplinks = uplinks;
         Ok(())
@@ -203,8 +202,7 @@ impl Works {
         for (node, why) in refused.iter().filter(|one| !status.refused.contains(one)) {
             warn!(node, why, "no road");
         }
-        let mut peers: Vec<&str> =
-            plan.blocks.stretches.iter().map(|stretch| stretch.node.as_str()).collect();
+        let mut peers: Vec<&str> = plan.blocks.routes.iter().map(|stretch| stretch.node.as_str()).collect();
         peers.sort_unstable();
         peers.dedup();
         if !status.ready {
@@ -213,9 +211,9 @@ impl Works {
         status.ready = true;
         status.uplinks =
             plan.blocks.uplinks.iter().map(|one| format!("{} {}", one.name, one.address)).collect();
-        status.blocks = plan.cluster.own.sides.iter().map(|side| side.pods.to_string()).collect();
+        status.blocks = plan.cluster.local.subnets.iter().map(|subnet| subnet.pod_cidr.to_string()).collect();
         status.peers = peers.len();
-        status.routes = plan.blocks.stretches.len();
+        status.routes = plan.blocks.routes.len();
         status.mtu = plan.mtu;
         status.refused = refused;
     }
@@ -241,9 +239,9 @@ impl Works {
         };
         match watch.wait(rest, Some(self.lines.bell.as_fd()))? {
             // Rings that nobody hears any more: whoever rang has told before.
-            News::Called => drop(self.lines.bell.read(&mut [0; 256])),
-            News::Touched(what) => debug!(?what, "touched"),
-            News::Quiet => {}
+            Event::Woken => drop(self.lines.bell.read(&mut [0; 256])),
+            Event::Changed(what) => debug!(?what, "touched"),
+            Event::Timeout => {}
         }
         Ok(())
     }

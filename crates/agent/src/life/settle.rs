@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::{Host, Mac};
-use podwire_overlay::{Preference, Uplink, VtepMac, Vxlan, Watch};
+use podwire_overlay::{Uplink, UplinkPreference, VtepMac, Vxlan, Watch};
 use podwire_subnets::{Node, Registration, Source, SubnetEnv, Tenure};
 use tracing::info;
 
@@ -62,13 +63,13 @@ impl Life {
             true => None,
             false => self.source.remembered(asked).await?,
         };
-        let mut mac = |v4: bool| -> Result<Mac> {
-            let told = remembered.as_ref().and_then(|node| match v4 {
-                true => node.backend.vtep(),
-                false => node.backend.vtep_v6(),
+        let mut mac = |family: IpFamily| -> Result<Mac> {
+            let told = remembered.as_ref().and_then(|node| match family {
+                IpFamily::V4 => node.backend.vtep(),
+                IpFamily::V6 => node.backend.vtep_v6(),
             });
             let told = told.and_then(|vtep| vtep.mac.parse::<Mac>().ok()).filter(Mac::is_usable);
-            let name = vxlan.device(v4);
+            let name = vxlan.device(family);
             let mut there =
                 || Ok::<_, Error>(host.find_link(&name)?.and_then(|link| link.mac_text().parse().ok()));
             let derived = || Mac::of(&format!("{name} on {}", self.settings.node_name));
@@ -78,17 +79,17 @@ impl Life {
                 (None, true) => derived(),
             })
         };
-        Ok(VtepMac::Told { v4: Some(mac(true)?), v6: Some(mac(false)?) })
+        Ok(VtepMac::Registered { v4: Some(mac(IpFamily::V4)?), v6: Some(mac(IpFamily::V6)?) })
     }
 
     /// What was said about the interface, here and in the cluster; and by which addresses the cluster knows this node.
-    async fn preference(&self) -> Result<(Preference, Vec<IpAddr>)> {
+    async fn preference(&self) -> Result<(UplinkPreference, Vec<IpAddr>)> {
         let mut preference = self.settings.preference.clone();
         let Source::Kubernetes(kubernetes) = &self.source else { return Ok((preference, Vec::new())) };
         let (wished, internal) = kubernetes.own_addresses().await?;
         let wished = wished.v4.map(IpAddr::V4).into_iter().chain(wished.v6.map(IpAddr::V6));
-        let said = preference.known_as.iter().copied();
-        preference.known_as = wished.chain(said).chain(internal.iter().copied()).collect();
+        let said = preference.node_addresses.iter().copied();
+        preference.node_addresses = wished.chain(said).chain(internal.iter().copied()).collect();
         Ok((preference, internal))
     }
 
