@@ -28,8 +28,8 @@ pub(crate) fn watch(list: &Path, bell: File) {
 
 fn listen(folder: &Path, mut bell: File) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
-    let mut notices = File::from(sys::watch_nothing()?);
-    sys::watch_all(notices.as_fd(), folder)?;
+    let mut notices = File::from(sys::open_inotify()?);
+    sys::watch_directory(notices.as_fd(), folder)?;
     loop {
         if sys::readable(&[notices.as_fd()], LONG)? != [true] {
             continue;
