@@ -63,8 +63,8 @@ fn main() -> ExitCode {
 fn bench(arguments: &Arguments) -> Result<Promises> {
     println!("\npolicies: what packets and updates cost");
     // What the plugins of this machine recorded is nothing to these nodes, and theirs nothing to the machine.
-    sys::private_mounts().context("a mount namespace (this needs root)")?;
-    sys::mount_memory(Path::new("/run")).context("a /run of its own")?;
+    sys::unshare_mounts().context("a mount namespace (this needs root)")?;
+    sys::mount_tmpfs(Path::new("/run")).context("a /run of its own")?;
     let everywhere = usize::try_from(arguments.cluster_pods)?;
     let mut all = Vec::new();
     for pods in PODS {

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     let registry = Registry::new(PLUGINS, FINGERPRINT);
     match registry.find(&name) {
         // All is said and written: what else a program does at its end, the kernel does faster.
-        Some(plugin) => podwire_netlink::sys::end(podwire_cni_plugin::run(plugin, &registry)),
+        Some(plugin) => podwire_netlink::sys::exit_immediately(podwire_cni_plugin::run(plugin, &registry)),
         None => {
             eprintln!("podwire-cni: CNI plugins in one program; call it by the name of one of them:");
             PLUGINS.iter().for_each(|plugin| eprintln!("  {}", plugin.about()));

@@ -14,21 +14,4 @@ pub mod notes;
 pub mod pods;
 pub mod status;
 
-use serde::{Deserialize, Serialize};
-
-/// An attachment: the interface of a container in a network.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Owner {
-    /// The network's name.
-    pub network: String,
-    /// The container's id.
-    pub container: String,
-    /// The interface's name in the container.
-    pub ifname: String,
-}
-
-impl std::fmt::Display for Owner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}/{}", self.network, self.container, self.ifname)
-    }
-}
+pub use podwire_kernel::Owner;

@@ -25,7 +25,7 @@ pub fn ask<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::
 
 /// The same, but who asks does something else until it wants to hear the answer.
 pub fn begin<Q: Question>(socket: &Path, question: &Q, patience: Duration) -> io::Result<Asked<Q::Answer>> {
-    let stream = podwire_netlink::sys::connect_local(&SocketAddr::from_pathname(socket)?, patience)?;
+    let stream = podwire_netlink::sys::connect_unix(&SocketAddr::from_pathname(socket)?, patience)?;
     stream.set_read_timeout(Some(patience))?;
     send(&stream, question)?;
     Ok(Asked { stream, answer: PhantomData })

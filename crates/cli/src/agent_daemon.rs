@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use podwire_agent::{Chain, Conflist, NotReady, Settings};
 use podwire_kubernetes::ClientOptions;
-use podwire_overlay::{Firewall, Preference};
+use podwire_overlay::{FirewallOptions, UplinkPreference};
 use podwire_subnets::{Embedded, Etcd, EtcdOptions, Kubernetes, KubernetesOptions, Source, StaticList};
 
 use crate::{duration, log, Failure};
@@ -394,11 +394,11 @@ impl Agent {
     fn settings(&self, name: String, policy: Option<podwire_warden::Source>) -> Settings {
         let (interface, announcement) = (&self.interface, &self.announcement);
         let public = [interface.public_ip.map(IpAddr::V4), interface.public_ipv6.map(IpAddr::V6)];
-        let preference = Preference {
+        let preference = UplinkPreference {
             interfaces: interface.iface.clone(),
             patterns: interface.iface_regex.clone(),
             can_reach: interface.iface_can_reach.clone(),
-            known_as: public.into_iter().flatten().collect(),
+            node_addresses: public.into_iter().flatten().collect(),
         };
         let chain = match announcement.cni_network {
             Network::None => None,
@@ -409,9 +409,9 @@ impl Agent {
         Settings {
             preference,
             public: (interface.public_ip, interface.public_ipv6),
-            firewall: Firewall {
+            firewall: FirewallOptions {
                 masquerade: self.ip_masq,
-                random: !self.ip_masq_fully_random_disable,
+                random_ports: !self.ip_masq_fully_random_disable,
                 forward: self.iptables_forward_rules,
                 blackhole: self.ip_blackhole_route,
             },

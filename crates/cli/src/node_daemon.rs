@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use podwire_agent::routed::Settings;
 use podwire_kubernetes::ClientOptions;
-use podwire_overlay::Preference;
+use podwire_overlay::UplinkPreference;
 use podwire_router::Bird;
 
 use crate::addresses::Owner;
@@ -106,11 +106,11 @@ impl Node {
         policy: Option<podwire_warden::Source>,
         pods: Option<Arc<dyn podwire_agent_ipc::pods::Cluster>>,
     ) -> Settings {
-        let preference = Preference {
+        let preference = UplinkPreference {
             interfaces: self.iface,
             patterns: self.iface_regex,
             can_reach: self.iface_can_reach,
-            known_as: Vec::new(),
+            node_addresses: Vec::new(),
         };
         let bird = Bird { program: self.bird, folder: self.bird_folder, passwords: self.bgp_passwords };
         let bird = self.bgp.then_some(bird);

@@ -220,7 +220,7 @@ impl Policy {
     }
 
     fn ask(&self, knock: &Knock) -> std::io::Result<Answer> {
-        let mut stream = sys::connect_local(&SocketAddr::from_pathname(&self.door)?, self.patience)?;
+        let mut stream = sys::connect_unix(&SocketAddr::from_pathname(&self.door)?, self.patience)?;
         // The one who answers keeps the time; this is for one who does not.
         stream.set_read_timeout(Some(self.patience + Duration::from_secs(1)))?;
         stream.write_all(&line(knock)?)?;
@@ -257,7 +257,7 @@ pub fn farewell(req: &Request<'_>) {
 pub fn status(req: &Request<'_>) -> Result<()> {
     let Some(policy) = Policy::read(req)? else { return Ok(()) };
     let door = SocketAddr::from_pathname(&policy.door);
-    match door.and_then(|door| sys::connect_local(&door, policy.patience)) {
+    match door.and_then(|door| sys::connect_unix(&door, policy.patience)) {
         Ok(_) => Ok(()),
         Err(error) => {
             let text = format!("nobody enforces the network's policies: connect to {}: {error}", policy.door);

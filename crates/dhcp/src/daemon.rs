@@ -53,10 +53,10 @@ pub fn run(settings: &Settings) -> Result<()> {
     // First of all: what the service manager passed on has its number until somebody else takes it.
     let passed = door::passed()?;
     let signal =
-        sys::signal_descriptor(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
+        sys::open_signalfd(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
     let shelf = Shelf::open(&settings.on_node(Path::new(STATE)))?;
     let watched = shelf.notes();
-    let watch = sys::watch_folder(&watched).map_err(Error::file("watch folder", &watched))?;
+    let watch = sys::watch_written_files(&watched).map_err(Error::file("watch folder", &watched))?;
     let door = Door::open(passed, &settings.on_node(&settings.socket))?;
     if let Some(path) = &settings.pid_file {
         fs::write(path, format!("{}\n", std::process::id())).map_err(Error::file("write", path))?;

@@ -120,7 +120,8 @@ fn kill(process: Process, what: &'static str) -> Result<()> {
 fn devices(host: &mut Host) -> Result<Vec<Link>> {
     let all = link::list(&mut host.route)?;
     let is_tunnel = |link: &Link| {
-        link.name.starts_with("flannel") || podwire_overlay::Blocks::devices().contains(&link.name.as_str())
+        link.name.starts_with("flannel")
+            || podwire_overlay::BlockBackend::devices().contains(&link.name.as_str())
     };
     let found: Vec<Link> = all.into_iter().filter(is_tunnel).collect();
     match found.is_empty() {

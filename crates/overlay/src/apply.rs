@@ -16,17 +16,20 @@ use podwire_netlink::rt::link;
 use podwire_netlink::rt::route::{self, Route};
 use podwire_netlink::{Batch, Message};
 
+use crate::desired::{DesiredState, Device, Egress};
 use crate::routes::{self, Claim};
-use crate::wanted::{Device, Over, Wanted};
-use crate::{Cluster, Error, Fabric, Ground, Objects, Refusal, Report, Result, Road, ALIAS, PROTOCOL};
+use crate::{
+    Backend, Cluster, Error, ObjectCounts, Report, Result, RouteLookup, TunnelDevice, UnreachablePeer, ALIAS,
+    PROTOCOL,
+};
 
 /// What the firewall is to do for pods; flannel's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Firewall {
+pub struct FirewallOptions {
     /// Pods reach the world with the node's address (`--ip-masq`).
     pub masquerade: bool,
     /// With a random port (not `--ip-masq-fully-random-disable`).
-    pub random: bool,
+    pub random_ports: bool,
     /// Pods' packets pass FORWARD (`--iptables-forward-rules`).
     pub forward: bool,
     /// What is sent to a pod of this node that is not there goes nowhere, instead of out by the default route
@@ -39,29 +42,34 @@ const LAST_RESORT: u32 = 4096;
 /// The loopback's index, in every namespace. The kernel notes it on an IPv6 route that leads nowhere.
 const LOOPBACK: u32 = 1;
 
-impl Default for Firewall {
-    fn default() -> Firewall {
-        Firewall { masquerade: false, random: true, forward: true, blackhole: false }
+impl Default for FirewallOptions {
+    fn default() -> FirewallOptions {
+        FirewallOptions { masquerade: false, random_ports: true, forward: true, blackhole: false }
     }
 }
 
 /// Makes the roads of `cluster`, as `fabric` builds them, and the firewall's rules. What is as wanted is not touched.
-pub fn apply(host: &mut Host, fabric: &dyn Fabric, cluster: &Cluster, firewall: &Firewall) -> Result<Report> {
+pub fn apply(
+    host: &mut Host,
+    backend: &dyn Backend,
+    cluster: &Cluster,
+    firewall: &FirewallOptions,
+) -> Result<Report> {
     let links = link::list(&mut host.route)?;
     let mut found = main_table(host)?;
     let foreign: Vec<Route> = found.iter().filter(|route| route.protocol != PROTOCOL).cloned().collect();
-    let wanted = fabric.wanted(cluster, &Ground::of(&foreign, &cluster.networks));
-    let report = Report { refused: wanted.refused.clone(), ..Report::default() };
+    let wanted = backend.desired(cluster, &RouteLookup::new(&foreign, &cluster.networks));
+    let report = Report { unreachable: wanted.unreachable.clone(), ..Report::default() };
 
     // A single address is a pod's, and has its own route or none.
     let ranges = cluster
-        .own
-        .sides
+        .local
+        .subnets
         .iter()
-        .map(|side| side.pods)
+        .map(|side| side.pod_cidr)
         .filter(|pods| pods.prefix_len() < pods.max_prefix_len());
     let holes: Vec<Route> = ranges.filter(|_| firewall.blackhole).map(|pods| blackhole(&pods)).collect();
-    let predecessor = fabric.predecessor();
+    let predecessor = backend.predecessor();
     let mut site = Site { host, cluster, wanted: &wanted, holes, predecessor, report };
     site.remove_strays(&links)?;
     let devices = site.ensure_devices(&links, &mut found)?;
@@ -70,7 +78,7 @@ pub fn apply(host: &mut Host, fabric: &dyn Fabric, cluster: &Cluster, firewall: 
     site.tell_secrets(&devices)?;
     let Site { host, mut report, holes, .. } = site;
     report.objects = objects(&wanted, &holes);
-    report.changed.extend(rules::apply(host.nft()?, &fabric.rules(cluster, firewall))?);
+    report.changed.extend(rules::apply(host.nft()?, &backend.rules(cluster, firewall))?);
     Ok(report)
 }
 
@@ -91,7 +99,7 @@ pub(crate) fn main_table(host: &mut Host) -> Result<Vec<Route>> {
 struct Site<'a> {
     host: &'a mut Host,
     cluster: &'a Cluster,
-    wanted: &'a Wanted,
+    wanted: &'a DesiredState,
     /// Routes that lead nowhere.
     holes: Vec<Route>,
     predecessor: Option<u8>,
@@ -99,7 +107,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Removes devices that bear our note and that this fabric does not have: of another VNI, or of another fabric.
+    /// Removes devices that bear our note and that this fabric does not have: of another VNI, or of another backend.
     fn remove_strays(&mut self, links: &[Link]) -> Result<()> {
         let is_wanted = |link: &Link| self.wanted.devices.iter().any(|one| one.tunnel.name == link.name);
         for stray in links.iter().filter(|link| link.alias == ALIAS && !is_wanted(link)) {
@@ -131,14 +139,14 @@ impl Site<'_> {
     /// All messages that are needed, in the order in which they are safe.
     fn difference(&mut self, devices: &[Link], found: &[Route]) -> Result<Vec<Message>> {
         let indices: Vec<u32> = devices.iter().map(|link| link.index).collect();
-        let ways = self.wanted.ways.iter().map(|way| route_of(way, &indices));
+        let ways = self.wanted.routes.iter().map(|way| route_of(way, &indices));
         let ways: Vec<Route> = ways.chain(self.holes.iter().cloned()).collect();
         let (networks, predecessor) = (&self.cluster.networks[..], self.predecessor);
         let claim = Claim { devices: &indices, networks, predecessor };
         let mut roads = routes::difference(&ways, found, &claim);
         for (to, occupant) in roads.occupied.drain(..) {
             let why = format!("{to} is taken by {occupant}, which is not ours to change: delete it");
-            self.report.refused.push(Refusal::new(holder(self.cluster, &to), why));
+            self.report.unreachable.push(UnreachablePeer::new(holder(self.cluster, &to), why));
         }
         let mut messages = std::mem::take(&mut roads.obsolete);
         let mut forgotten = Vec::new();
@@ -174,7 +182,7 @@ impl Site<'_> {
             let public_key = secrets::apply(self.host, device, link, &mut self.report)?;
             let mac = <[u8; 6]>::try_from(link.mac.as_slice()).ok().map(Mac);
             let (name, index, mtu) = (link.name.clone(), link.index, link.mtu);
-            self.report.roads.push(Road { device: name, index, mtu, mac, public_key });
+            self.report.tunnels.push(TunnelDevice { name, index, mtu, mac, public_key });
         }
         Ok(())
     }
@@ -191,14 +199,14 @@ fn named(error: podwire_kernel::Error) -> Error {
 }
 
 fn holder(cluster: &Cluster, to: &IpNet) -> String {
-    let has = |peer: &&crate::Peer| peer.sides.iter().any(|side| side.pods.trunc() == *to);
+    let has = |peer: &&crate::Peer| peer.subnets.iter().any(|side| side.pod_cidr.trunc() == *to);
     cluster.peers.iter().find(has).map_or_else(|| to.to_string(), |peer| peer.name.clone())
 }
 
-fn route_of(way: &crate::Way, devices: &[u32]) -> Route {
-    let link = match way.over {
-        Over::Device(number) => devices.get(number).copied(),
-        Over::Link(index) => Some(index),
+fn route_of(way: &crate::DesiredRoute, devices: &[u32]) -> Route {
+    let link = match way.egress {
+        Egress::Tunnel(number) => devices.get(number).copied(),
+        Egress::Link(index) => Some(index),
     };
     Route {
         gateway: way.via,
@@ -221,28 +229,28 @@ fn blackhole(pods: &IpNet) -> Route {
     }
 }
 
-fn objects(wanted: &Wanted, holes: &[Route]) -> Objects {
+fn objects(wanted: &DesiredState, holes: &[Route]) -> ObjectCounts {
     let sum = |count: fn(&Device) -> usize| wanted.devices.iter().map(count).sum();
-    Objects {
+    ObjectCounts {
         devices: wanted.devices.len(),
-        routes: wanted.ways.len() + holes.len(),
+        routes: wanted.routes.len() + holes.len(),
         neighbours: sum(|device| device.neighbours.len()),
         forwarding: sum(|device| device.forwarding.len()),
     }
 }
 
-pub(crate) fn rules_for(cluster: &Cluster, firewall: &Firewall) -> rules::Rules {
-    let Firewall { masquerade, random, forward, .. } = *firewall;
+pub(crate) fn rules_for(cluster: &Cluster, firewall: &FirewallOptions) -> rules::Rules {
+    let FirewallOptions { masquerade, random_ports, forward, .. } = *firewall;
     let outside = |net: &&IpNet| !cluster.networks.iter().any(|network| network.contains(*net));
-    let ranges = cluster.peers.iter().flat_map(|peer| peer.sides.iter().map(|side| &side.pods));
-    let own: Vec<IpNet> = cluster.own.sides.iter().map(|side| side.pods).collect();
+    let ranges = cluster.peers.iter().flat_map(|peer| peer.subnets.iter().map(|side| &side.pod_cidr));
+    let own: Vec<IpNet> = cluster.local.subnets.iter().map(|side| side.pod_cidr).collect();
     rules::Rules {
         cluster: cluster.networks.iter().chain(ranges.chain(&own).filter(outside)).copied().collect(),
         own,
         masquerade,
-        random,
+        random_ports,
         forward,
-        manner: rules::Manner::Ranges,
+        scope: rules::MasqueradeScope::PodCidrs,
     }
 }
 

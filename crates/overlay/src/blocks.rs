@@ -13,16 +13,20 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_kernel::firewall::cluster::{Manner, Rules};
+use podwire_ip::IpFamily;
+use podwire_kernel::firewall::cluster::{MasqueradeScope, Rules};
 use podwire_kernel::ipip::Ipip;
 use podwire_kernel::tunnel::{Driver, Tunnel};
 use podwire_kernel::vxlan::{Df, Vxlan};
 use podwire_kernel::Mac;
 use sha1::{Digest, Sha1};
 
-use crate::ground::Reach;
-use crate::wanted::Device;
-use crate::{Cluster, Fabric, Firewall, Ground, Over, Own, Refusal, Uplink, Wanted, Way, ALIAS};
+use crate::desired::Device;
+use crate::route_lookup::Reach;
+use crate::{
+    Backend, Cluster, DesiredRoute, DesiredState, Egress, FirewallOptions, LocalNode, RouteLookup,
+    UnreachablePeer, Uplink, ALIAS,
+};
 
 const VNI: u32 = 4096;
 const PORT: u16 = 4789;
@@ -33,24 +37,24 @@ const FELIX: u8 = 80;
 
 /// Roads to blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Blocks {
+pub struct BlockBackend {
     /// Where this node meets the others.
     pub uplinks: Vec<Uplink>,
     /// The addresses of its VXLAN devices: one for each family that has such a pool.
-    pub vxlan: Vec<IpAddr>,
+    pub vxlan_addresses: Vec<IpAddr>,
     /// The address of its IPIP device.
-    pub ipip: Option<IpAddr>,
+    pub ipip_address: Option<IpAddr>,
     /// The MTU of the network between the nodes, if it is not that of the uplink.
     pub mtu: Option<u32>,
     /// The roads to be.
-    pub stretches: Vec<Stretch>,
+    pub routes: Vec<BlockRoute>,
     /// The pools whose pods reach the world with the node's address.
-    pub hidden: Vec<IpNet>,
+    pub nat_outgoing: Vec<IpNet>,
 }
 
 /// Addresses that another node has, and how they are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct BlockRoute {
     /// The addresses.
     pub to: IpNet,
     /// The node.
@@ -58,45 +62,50 @@ pub struct Stretch {
     /// Where the node is met.
     pub address: IpAddr,
     /// What is put around a packet.
-    pub around: Around,
+    pub encapsulation: RouteEncapsulation,
     /// Not between nodes on one wire.
     pub cross_subnet: bool,
 }
 
 /// What is put around a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Around {
+pub enum RouteEncapsulation {
     /// Nothing.
-    Nothing,
+    None,
     /// UDP: the address of the other node's device, and its hardware address.
-    Vxlan(IpAddr, Mac),
+    Vxlan {
+        /// The address of the other node's VXLAN device: the gateway of the route.
+        vtep: IpAddr,
+        /// Its hardware address.
+        mac: Mac,
+    },
     /// Another IPv4 header.
     Ipip,
     /// Whatever it is, somebody else sees to it: a BGP daemon.
-    Elsewhere,
+    ByBgp,
 }
 
 /// The hardware address that Calico gives a node's VXLAN device.
-pub fn vtep_mac(node: &str, v4: bool) -> Mac {
-    let hash = match v4 {
-        true => Sha1::digest(node),
-        false => Sha1::digest(format!("{node}-v6")),
+pub fn vtep_mac(node: &str, family: IpFamily) -> Mac {
+    let hash = match family {
+        IpFamily::V4 => Sha1::digest(node),
+        IpFamily::V6 => Sha1::digest(format!("{node}-v6")),
     };
     Mac([0x66, hash[0], hash[1], hash[2], hash[3], hash[4]])
 }
 
-impl Blocks {
+impl BlockBackend {
     /// The names of its devices, whether they are there or not.
     pub fn devices() -> [&'static str; 3] {
         ["vxlan.calico", "vxlan-v6.calico", IPIP]
     }
 
-    fn uplink(&self, v4: bool) -> Option<&Uplink> {
-        self.uplinks.iter().find(|uplink| uplink.address.is_ipv4() == v4)
+    fn uplink(&self, family: IpFamily) -> Option<&Uplink> {
+        self.uplinks.iter().find(|uplink| IpFamily::of(uplink.address) == family)
     }
 
-    fn vxlan_tunnel(&self, node: &str, v4: bool) -> Option<Tunnel> {
-        let uplink = self.uplink(v4)?;
+    fn vxlan_tunnel(&self, node: &str, family: IpFamily) -> Option<Tunnel> {
+        let uplink = self.uplink(family)?;
         let settings = Vxlan {
             vni: VNI,
             port: PORT,
@@ -107,16 +116,16 @@ impl Blocks {
             df: Df::Unset,
         };
         Some(Tunnel {
-            name: if v4 { "vxlan.calico" } else { "vxlan-v6.calico" }.into(),
+            name: if family.is_v4() { "vxlan.calico" } else { "vxlan-v6.calico" }.into(),
             driver: Driver::Vxlan(settings),
             mtu: self.mtu.unwrap_or(uplink.mtu).saturating_sub(settings.overhead()),
-            mac: Some(vtep_mac(node, v4)),
+            mac: Some(vtep_mac(node, family)),
             alias: ALIAS,
         })
     }
 
     fn ipip_tunnel(&self) -> Option<Tunnel> {
-        let uplink = self.uplink(true)?;
+        let uplink = self.uplink(IpFamily::V4)?;
         let IpAddr::V4(local) = uplink.address else { return None };
         Some(Tunnel {
             name: IPIP.into(),
@@ -128,47 +137,51 @@ impl Blocks {
     }
 
     fn tunnels(&self, node: &str) -> Vec<(Tunnel, IpAddr)> {
-        let vxlan = self.vxlan.iter().filter_map(|ip| Some((self.vxlan_tunnel(node, ip.is_ipv4())?, *ip)));
-        let ipip = self.ipip.and_then(|ip| Some((self.ipip_tunnel()?, ip)));
+        let vxlan = self
+            .vxlan_addresses
+            .iter()
+            .filter_map(|ip| Some((self.vxlan_tunnel(node, IpFamily::of(*ip))?, *ip)));
+        let ipip = self.ipip_address.and_then(|ip| Some((self.ipip_tunnel()?, ip)));
         vxlan.chain(ipip).collect()
     }
 }
 
-impl Fabric for Blocks {
+impl Backend for BlockBackend {
     fn name(&self) -> &'static str {
         "blocks"
     }
 
-    fn mtu(&self, own: &Own) -> u32 {
+    fn mtu(&self, own: &LocalNode) -> u32 {
         let tunnels = self.tunnels(&own.name);
         let wires = self.uplinks.iter().map(|uplink| self.mtu.unwrap_or(uplink.mtu));
         tunnels.iter().map(|(tunnel, _)| tunnel.mtu).chain(wires).min().unwrap_or(0)
     }
 
-    fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted {
-        let mut site = Site { wanted: Wanted::default(), macs: HashMap::new(), ground };
-        let tunnels = self.tunnels(&cluster.own.name);
+    fn desired(&self, cluster: &Cluster, ground: &RouteLookup) -> DesiredState {
+        let mut site = Site { wanted: DesiredState::default(), macs: HashMap::new(), ground };
+        let tunnels = self.tunnels(&cluster.local.name);
         site.wanted.devices = tunnels.into_iter().map(|(tunnel, ip)| Device::new(tunnel, vec![ip])).collect();
-        for stretch in &self.stretches {
+        for stretch in &self.routes {
             match site.way(stretch) {
-                Ok(way) => site.wanted.ways.extend(way),
-                Err(why) => {
-                    site.wanted.refused.push(Refusal::new(&stretch.node, format!("{}: {why}", stretch.to)))
-                }
+                Ok(way) => site.wanted.routes.extend(way),
+                Err(why) => site
+                    .wanted
+                    .unreachable
+                    .push(UnreachablePeer::new(&stretch.node, format!("{}: {why}", stretch.to))),
             }
         }
         site.wanted
     }
 
-    fn rules(&self, cluster: &Cluster, firewall: &Firewall) -> Rules {
-        let tunnels = self.tunnels(&cluster.own.name).into_iter().map(|(tunnel, _)| tunnel.name).collect();
+    fn rules(&self, cluster: &Cluster, firewall: &FirewallOptions) -> Rules {
+        let tunnels = self.tunnels(&cluster.local.name).into_iter().map(|(tunnel, _)| tunnel.name).collect();
         Rules {
             cluster: cluster.networks.clone(),
-            own: self.hidden.clone(),
+            own: self.nat_outgoing.clone(),
             masquerade: true,
-            random: firewall.random,
+            random_ports: firewall.random_ports,
             forward: firewall.forward,
-            manner: Manner::Pools { tunnels },
+            scope: MasqueradeScope::Pools { tunnels },
         }
     }
 
@@ -178,46 +191,51 @@ impl Fabric for Blocks {
 }
 
 struct Site<'a> {
-    wanted: Wanted,
+    wanted: DesiredState,
     /// Who is behind a hardware address.
     macs: HashMap<Mac, (IpAddr, &'a str)>,
-    ground: &'a Ground,
+    ground: &'a RouteLookup,
 }
 
 impl<'a> Site<'a> {
     /// The route to a stretch, if one is needed here.
-    fn way(&mut self, stretch: &'a Stretch) -> Result<Option<Way>, String> {
+    fn way(&mut self, stretch: &'a BlockRoute) -> Result<Option<DesiredRoute>, String> {
         let on_wire = match self.ground.reach(stretch.address) {
-            Reach::OnLink(link) => Some(Way {
+            Reach::OnLink(link) => Some(DesiredRoute {
                 to: stretch.to,
                 via: Some(stretch.address),
-                over: Over::Link(link),
+                egress: Egress::Link(link),
                 onlink: false,
             }),
             _ => None,
         };
-        match (&stretch.around, on_wire) {
-            (Around::Elsewhere, _) => Ok(None),
-            (Around::Nothing, Some(way)) => Ok(Some(way)),
-            (Around::Nothing, None) => Err(format!(
+        match (&stretch.encapsulation, on_wire) {
+            (RouteEncapsulation::ByBgp, _) => Ok(None),
+            (RouteEncapsulation::None, Some(way)) => Ok(Some(way)),
+            (RouteEncapsulation::None, None) => Err(format!(
                 "its node at {} is not on a wire with this one: let the pool have VXLAN or IPIP, or use BGP",
                 stretch.address
             )),
             (_, Some(way)) if stretch.cross_subnet => Ok(Some(way)),
-            (Around::Vxlan(stand_in, mac), _) => self.tunnelled(stretch, *stand_in, *mac).map(Some),
-            (Around::Ipip, _) => {
+            (RouteEncapsulation::Vxlan { vtep, mac }, _) => self.tunnelled(stretch, *vtep, *mac).map(Some),
+            (RouteEncapsulation::Ipip, _) => {
                 let device = self.device(|driver| matches!(driver, Driver::Ipip(_)))?;
-                Ok(Some(Way {
+                Ok(Some(DesiredRoute {
                     to: stretch.to,
                     via: Some(stretch.address),
-                    over: Over::Device(device),
+                    egress: Egress::Tunnel(device),
                     onlink: true,
                 }))
             }
         }
     }
 
-    fn tunnelled(&mut self, stretch: &'a Stretch, stand_in: IpAddr, mac: Mac) -> Result<Way, String> {
+    fn tunnelled(
+        &mut self,
+        stretch: &'a BlockRoute,
+        stand_in: IpAddr,
+        mac: Mac,
+    ) -> Result<DesiredRoute, String> {
         let is_meant = |driver: &Driver| match driver {
             Driver::Vxlan(settings) => settings.local.is_ipv4() == stand_in.is_ipv4(),
             _ => false,
@@ -235,7 +253,7 @@ impl<'a> Site<'a> {
                 device.forwarding.push((mac, stretch.address));
             }
         }
-        Ok(Way { to: stretch.to, via: Some(stand_in), over: Over::Device(number), onlink: true })
+        Ok(DesiredRoute { to: stretch.to, via: Some(stand_in), egress: Egress::Tunnel(number), onlink: true })
     }
 
     fn device(&self, is_meant: impl Fn(&Driver) -> bool) -> Result<usize, String> {
@@ -255,82 +273,95 @@ mod tests {
     }
 
     fn cluster() -> Cluster {
-        let own = Own { name: "node1".into(), sides: Vec::new() };
-        Cluster { networks: vec![CLUSTER.parse().unwrap()], own, peers: Vec::new() }
+        let own = LocalNode { name: "node1".into(), subnets: Vec::new() };
+        Cluster { networks: vec![CLUSTER.parse().unwrap()], local: own, peers: Vec::new() }
     }
 
     /// 192.168.0.0/24 is on the wire.
-    fn ground() -> Ground {
+    fn ground() -> RouteLookup {
         let on_wire = podwire_netlink::rt::route::Route {
             link: Some(2),
             ..podwire_netlink::rt::route::Route::to("192.168.0.0".parse().unwrap(), 24)
         };
-        Ground::of(&[on_wire], &cluster().networks)
+        RouteLookup::new(&[on_wire], &cluster().networks)
     }
 
-    fn stretch(to: &str, address: &str, around: Around, cross_subnet: bool) -> Stretch {
+    fn stretch(to: &str, address: &str, around: RouteEncapsulation, cross_subnet: bool) -> BlockRoute {
         let (to, address) = (to.parse().unwrap(), address.parse().unwrap());
-        Stretch { to, node: "node2".into(), address, around, cross_subnet }
+        BlockRoute { to, node: "node2".into(), address, encapsulation: around, cross_subnet }
     }
 
-    fn wanted(stretches: Vec<Stretch>) -> Wanted {
+    fn wanted(stretches: Vec<BlockRoute>) -> DesiredState {
         let vxlan = vec!["10.244.1.1".parse().unwrap()];
-        let blocks = Blocks { uplinks: vec![uplink()], vxlan, stretches, ..Blocks::default() };
-        blocks.wanted(&cluster(), &ground())
+        let blocks = BlockBackend {
+            uplinks: vec![uplink()],
+            vxlan_addresses: vxlan,
+            routes: stretches,
+            ..BlockBackend::default()
+        };
+        blocks.desired(&cluster(), &ground())
     }
 
     #[test]
     fn hardware_addresses_are_calicos() {
-        assert_eq!(vtep_mac("node1", true).to_string(), "66:f9:37:c3:7e:94");
-        assert_eq!(vtep_mac("node1", false).to_string(), "66:0f:35:f2:60:df");
+        assert_eq!(vtep_mac("node1", IpFamily::V4).to_string(), "66:f9:37:c3:7e:94");
+        assert_eq!(vtep_mac("node1", IpFamily::V6).to_string(), "66:0f:35:f2:60:df");
     }
 
     #[test]
     fn a_node_behind_the_tunnel_is_one_neighbour_for_all_its_blocks() {
-        let around = || Around::Vxlan("10.244.2.0".parse().unwrap(), vtep_mac("node2", true));
+        let around = || RouteEncapsulation::Vxlan {
+            vtep: "10.244.2.0".parse().unwrap(),
+            mac: vtep_mac("node2", IpFamily::V4),
+        };
         let wanted = wanted(vec![
             stretch("10.244.2.0/26", "172.16.0.2", around(), false),
             stretch("10.244.2.64/26", "172.16.0.2", around(), false),
             stretch("10.244.1.7/32", "172.16.0.2", around(), false),
         ]);
-        assert_eq!((wanted.refused.len(), wanted.ways.len()), (0, 3));
+        assert_eq!((wanted.unreachable.len(), wanted.routes.len()), (0, 3));
         let device = &wanted.devices[0];
         assert_eq!((device.tunnel.name.as_str(), device.tunnel.mtu), ("vxlan.calico", 1450));
         assert_eq!((device.neighbours.len(), device.forwarding.len()), (1, 1));
-        let via: Vec<_> = wanted.ways.iter().map(|way| (way.via.unwrap().to_string(), way.onlink)).collect();
+        let via: Vec<_> =
+            wanted.routes.iter().map(|way| (way.via.unwrap().to_string(), way.onlink)).collect();
         assert_eq!(via, vec![("10.244.2.0".to_owned(), true); 3]);
     }
 
     #[test]
     fn across_subnets_only_means_that_the_wire_is_used_where_there_is_one() {
-        let around = || Around::Vxlan("10.244.2.0".parse().unwrap(), vtep_mac("node2", true));
+        let around = || RouteEncapsulation::Vxlan {
+            vtep: "10.244.2.0".parse().unwrap(),
+            mac: vtep_mac("node2", IpFamily::V4),
+        };
         let near = wanted(vec![stretch("10.244.2.0/26", "192.168.0.2", around(), true)]);
-        assert_eq!(near.ways[0].over, Over::Link(2));
+        assert_eq!(near.routes[0].egress, Egress::Link(2));
         let far = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", around(), true)]);
-        assert_eq!(far.ways[0].over, Over::Device(0));
+        assert_eq!(far.routes[0].egress, Egress::Tunnel(0));
         let always = wanted(vec![stretch("10.244.2.0/26", "192.168.0.2", around(), false)]);
-        assert_eq!(always.ways[0].over, Over::Device(0));
+        assert_eq!(always.routes[0].egress, Egress::Tunnel(0));
     }
 
     #[test]
     fn what_cannot_be_reached_is_told() {
-        let bare = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", Around::Nothing, false)]);
-        assert_eq!(bare.refused[0].peer, "node2");
-        assert!(bare.refused[0].why.contains("not on a wire"), "{}", bare.refused[0].why);
-        let ipip = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", Around::Ipip, false)]);
-        assert!(ipip.refused[0].why.contains("no end of such a tunnel"));
-        let elsewhere = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", Around::Elsewhere, false)]);
-        assert_eq!((elsewhere.refused.len(), elsewhere.ways.len()), (0, 0));
+        let bare = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", RouteEncapsulation::None, false)]);
+        assert_eq!(bare.unreachable[0].peer, "node2");
+        assert!(bare.unreachable[0].reason.contains("not on a wire"), "{}", bare.unreachable[0].reason);
+        let ipip = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", RouteEncapsulation::Ipip, false)]);
+        assert!(ipip.unreachable[0].reason.contains("no end of such a tunnel"));
+        let elsewhere =
+            wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", RouteEncapsulation::ByBgp, false)]);
+        assert_eq!((elsewhere.unreachable.len(), elsewhere.routes.len()), (0, 0));
     }
 
     #[test]
     fn two_nodes_with_one_hardware_address_are_not_mixed_up() {
-        let mac = vtep_mac("node2", true);
-        let around = |ip: &str| Around::Vxlan(ip.parse().unwrap(), mac);
+        let mac = vtep_mac("node2", IpFamily::V4);
+        let around = |ip: &str| RouteEncapsulation::Vxlan { vtep: ip.parse().unwrap(), mac };
         let mut other = stretch("10.244.3.0/26", "172.16.0.3", around("10.244.3.0"), false);
         other.node = "node3".into();
         let wanted = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", around("10.244.2.0"), false), other]);
-        assert_eq!((wanted.ways.len(), wanted.refused.len()), (1, 1));
-        assert!(wanted.refused[0].why.contains("node2"));
+        assert_eq!((wanted.routes.len(), wanted.unreachable.len()), (1, 1));
+        assert!(wanted.unreachable[0].reason.contains("node2"));
     }
 }

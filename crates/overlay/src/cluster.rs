@@ -6,6 +6,8 @@ use ipnet::IpNet;
 use podwire_kernel::Mac;
 use podwire_netlink::wireguard::Key;
 
+use podwire_ip::IpFamily;
+
 use crate::Uplink;
 
 /// All that roads are made from.
@@ -14,25 +16,25 @@ pub struct Cluster {
     /// The networks that all pods are in (flannel's `Network` and `IPv6Network`).
     pub networks: Vec<IpNet>,
     /// This node.
-    pub own: Own,
+    pub local: LocalNode,
     /// The others, in any order.
     pub peers: Vec<Peer>,
 }
 
 /// This node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Own {
+pub struct LocalNode {
     /// Its name.
     pub name: String,
     /// One for each family that its pods have.
-    pub sides: Vec<OwnSide>,
+    pub subnets: Vec<LocalSubnet>,
 }
 
 /// This node, for one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnSide {
+pub struct LocalSubnet {
     /// The range of its pods.
-    pub pods: IpNet,
+    pub pod_cidr: IpNet,
     /// Where it meets the other nodes.
     pub uplink: Uplink,
 }
@@ -43,48 +45,48 @@ pub struct Peer {
     /// Its name.
     pub name: String,
     /// One for each family that its pods have.
-    pub sides: Vec<PeerSide>,
+    pub subnets: Vec<PeerSubnet>,
 }
 
 /// Another node, for one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerSide {
+pub struct PeerSubnet {
     /// The range of its pods.
-    pub pods: IpNet,
+    pub pod_cidr: IpNet,
     /// The address at which other nodes reach it.
     pub address: IpAddr,
     /// The hardware address of its VXLAN device, once it has told it.
-    pub vtep: Option<Mac>,
+    pub vtep_mac: Option<Mac>,
     /// The key of its WireGuard device, once it has told it.
-    pub key: Option<PublicKey>,
+    pub wireguard: Option<WireguardEndpoint>,
 }
 
 /// How a WireGuard peer is known and found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PublicKey {
+pub struct WireguardEndpoint {
     /// Its key.
-    pub key: Key,
+    pub public_key: Key,
     /// The UDP port at which it listens.
     pub port: u16,
 }
 
-impl Own {
+impl LocalNode {
     /// The side of one family.
-    pub fn side(&self, v4: bool) -> Option<&OwnSide> {
-        self.sides.iter().find(|side| side.pods.addr().is_ipv4() == v4)
+    pub fn subnet(&self, family: IpFamily) -> Option<&LocalSubnet> {
+        self.subnets.iter().find(|subnet| IpFamily::of_net(subnet.pod_cidr) == family)
     }
 }
 
 impl Peer {
     /// The side of one family.
-    pub fn side(&self, v4: bool) -> Option<&PeerSide> {
-        self.sides.iter().find(|side| side.pods.addr().is_ipv4() == v4)
+    pub fn subnet(&self, family: IpFamily) -> Option<&PeerSubnet> {
+        self.subnets.iter().find(|subnet| IpFamily::of_net(subnet.pod_cidr) == family)
     }
 }
 
-impl PeerSide {
+impl PeerSubnet {
     /// A node with these pods at this address.
-    pub fn new(pods: IpNet, address: IpAddr) -> PeerSide {
-        PeerSide { pods, address, vtep: None, key: None }
+    pub fn new(pod_cidr: IpNet, address: IpAddr) -> PeerSubnet {
+        PeerSubnet { pod_cidr, address, vtep_mac: None, wireguard: None }
     }
 }

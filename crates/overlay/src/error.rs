@@ -43,8 +43,8 @@ pub enum Error {
     NoAddress {
         /// The interface.
         name: String,
-        /// `IPv4` or `IPv6`.
-        family: &'static str,
+        /// The family.
+        family: podwire_ip::IpFamily,
         /// The addresses that it has.
         addresses: String,
     },

@@ -6,8 +6,12 @@ use std::net::IpAddr;
 use podwire_kernel::ipip::Ipip as Settings;
 use podwire_kernel::tunnel::{Driver, Tunnel};
 
-use crate::wanted::Device;
-use crate::{host_gw, sieve, Cluster, Fabric, Ground, Over, Own, Wanted, Way, ALIAS};
+use podwire_ip::IpFamily;
+
+use crate::desired::Device;
+use crate::{
+    host_gw, sieve, Backend, Cluster, DesiredRoute, DesiredState, Egress, LocalNode, RouteLookup, ALIAS,
+};
 
 /// The device's name, as in flannel.
 const DEVICE: &str = "flannel.ipip";
@@ -21,34 +25,34 @@ pub struct Ipip {
     pub direct: bool,
 }
 
-impl Fabric for Ipip {
+impl Backend for Ipip {
     fn name(&self) -> &'static str {
         "ipip"
     }
 
-    fn mtu(&self, own: &Own) -> u32 {
-        let underlay = self.mtu.or(own.side(true).map(|side| side.uplink.mtu));
+    fn mtu(&self, own: &LocalNode) -> u32 {
+        let underlay = self.mtu.or(own.subnet(IpFamily::V4).map(|side| side.uplink.mtu));
         underlay.unwrap_or(0).saturating_sub(Settings::OVERHEAD)
     }
 
-    fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted {
-        let mut wanted = Wanted::default();
-        let Some(own) = cluster.own.side(true) else { return wanted };
+    fn desired(&self, cluster: &Cluster, ground: &RouteLookup) -> DesiredState {
+        let mut wanted = DesiredState::default();
+        let Some(own) = cluster.local.subnet(IpFamily::V4) else { return wanted };
         let IpAddr::V4(local) = own.uplink.address else { return wanted };
         let tunnel = Tunnel {
             name: DEVICE.into(),
             driver: Driver::Ipip(Settings { local }),
-            mtu: self.mtu(&cluster.own),
+            mtu: self.mtu(&cluster.local),
             mac: None,
             alias: ALIAS,
         };
-        wanted.devices.push(Device::new(tunnel, vec![own.pods.network()]));
-        for (_, side) in sieve::accepted(cluster, own, &mut wanted.refused) {
+        wanted.devices.push(Device::new(tunnel, vec![own.pod_cidr.network()]));
+        for (_, side) in sieve::accepted(cluster, own, &mut wanted.unreachable) {
             let direct = self.direct.then(|| host_gw::direct(own, side, ground).ok()).flatten();
-            wanted.ways.push(direct.unwrap_or(Way {
-                to: side.pods.trunc(),
+            wanted.routes.push(direct.unwrap_or(DesiredRoute {
+                to: side.pod_cidr.trunc(),
                 via: Some(side.address),
-                over: Over::Device(0),
+                egress: Egress::Tunnel(0),
                 onlink: true,
             }));
         }

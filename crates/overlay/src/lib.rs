@@ -3,11 +3,11 @@
 //! Every node of a cluster has a range of addresses for its pods. What a pod sends to a pod of another node must get
 //! there, with the address that it was sent from: so each node has, for each other node, a road to its range. This crate
 //! makes them. It is told who is there ([`Cluster`]: this node, its peers, the cluster's networks) and how roads are built
-//! ([`Fabric`]: [`Vxlan`], [`HostGw`], [`Ipip`], [`Wireguard`], or none, [`Alloc`]; [`Blocks`] where a node has many ranges), and makes the
+//! ([`Backend`]: [`Vxlan`], [`HostGw`], [`Ipip`], [`Wireguard`], or none, [`Alloc`]; [`BlockBackend`] where a node has many ranges), and makes the
 //! kernel so.
 //!
 //! ```text
-//! Cluster ──Fabric::wanted──▶ Wanted   (pure: devices, neighbours, forwarding entries, routes)
+//! Cluster ──Backend::wanted──▶ DesiredState   (pure: devices, neighbours, forwarding entries, routes)
 //!                               │
 //! kernel ──read once──▶ found ──┴─▶ difference ──batches──▶ kernel, and a Report of what was changed
 //! ```
@@ -25,34 +25,34 @@ mod alloc;
 mod apply;
 mod blocks;
 mod cluster;
+mod desired;
 mod error;
-mod ground;
 mod hand_over;
 mod host_gw;
 mod ipip;
 mod report;
+mod route_lookup;
 mod routes;
 mod sieve;
 pub mod uplink;
 mod vxlan;
-mod wanted;
 mod watch;
 pub mod wireguard;
 
 pub use alloc::Alloc;
-pub use apply::{apply, Firewall};
-pub use blocks::{vtep_mac, Around, Blocks, Stretch};
-pub use cluster::{Cluster, Own, OwnSide, Peer, PeerSide, PublicKey};
+pub use apply::{apply, FirewallOptions};
+pub use blocks::{vtep_mac, BlockBackend, BlockRoute, RouteEncapsulation};
+pub use cluster::{Cluster, LocalNode, LocalSubnet, Peer, PeerSubnet, WireguardEndpoint};
+pub use desired::{DesiredRoute, DesiredState, Device, Egress};
 pub use error::{Error, Result};
-pub use ground::Ground;
 pub use hand_over::hand_over;
 pub use host_gw::HostGw;
 pub use ipip::Ipip;
-pub use report::{Objects, Refusal, Report, Road};
-pub use uplink::{Preference, Uplink};
+pub use report::{ObjectCounts, Report, TunnelDevice, UnreachablePeer};
+pub use route_lookup::RouteLookup;
+pub use uplink::{Uplink, UplinkPreference};
 pub use vxlan::{VtepMac, Vxlan};
-pub use wanted::{Device, Over, Wanted, Way};
-pub use watch::{News, Watch};
+pub use watch::{Event, Watch};
 pub use wireguard::Wireguard;
 
 use podwire_kernel::firewall::cluster::Rules;
@@ -60,21 +60,21 @@ use podwire_kernel::firewall::cluster::Rules;
 /// The number by which our routes are known (`ip route show proto 112`). No routing daemon has it in iproute2's list.
 pub const PROTOCOL: u8 = 112;
 /// What is noted on our devices.
-pub(crate) const ALIAS: &str = "podwire fabric";
+pub(crate) const ALIAS: &str = "podwire overlay";
 
 /// A way to build roads.
-pub trait Fabric {
+pub trait Backend {
     /// Its name, as in flannel's config: `vxlan`, `host-gw`…
     fn name(&self) -> &'static str;
 
     /// The largest packet that a pod of this node may send, so that it fits the roads.
-    fn mtu(&self, own: &Own) -> u32;
+    fn mtu(&self, own: &LocalNode) -> u32;
 
     /// What the kernel should have. Pure: the same for the same cluster on the same ground.
-    fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted;
+    fn desired(&self, cluster: &Cluster, ground: &RouteLookup) -> DesiredState;
 
     /// The firewall's rules.
-    fn rules(&self, cluster: &Cluster, firewall: &Firewall) -> Rules {
+    fn rules(&self, cluster: &Cluster, firewall: &FirewallOptions) -> Rules {
         apply::rules_for(cluster, firewall)
     }
 

@@ -13,16 +13,16 @@ pub struct Report {
     /// What the kernel refused. The rest was done; it is tried again with the next call.
     pub failed: Vec<podwire_kernel::Error>,
     /// Peers (or parts of them) that have no road, and why.
-    pub refused: Vec<Refusal>,
+    pub unreachable: Vec<UnreachablePeer>,
     /// The devices that peers must know of.
-    pub roads: Vec<Road>,
+    pub tunnels: Vec<TunnelDevice>,
     /// How much of ours is in the kernel, if nothing failed.
-    pub objects: Objects,
+    pub objects: ObjectCounts,
 }
 
 /// How many things of ours the kernel holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Objects {
+pub struct ObjectCounts {
     /// Devices.
     pub devices: usize,
     /// Routes.
@@ -35,9 +35,9 @@ pub struct Objects {
 
 /// A device of ours, as it is now: what this node tells its peers of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Road {
+pub struct TunnelDevice {
     /// Its name.
-    pub device: String,
+    pub name: String,
     /// Its index.
     pub index: u32,
     /// Its MTU.
@@ -50,23 +50,23 @@ pub struct Road {
 
 /// A peer, or one family of it, that cannot have a road as things are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct UnreachablePeer {
     /// The peer's name.
     pub peer: String,
     /// Why, and what to do.
-    pub why: String,
+    pub reason: String,
 }
 
-impl Refusal {
+impl UnreachablePeer {
     /// Why this peer has no road.
-    pub fn new(peer: impl Into<String>, why: impl Into<String>) -> Refusal {
-        Refusal { peer: peer.into(), why: why.into() }
+    pub fn new(peer: impl Into<String>, reason: impl Into<String>) -> UnreachablePeer {
+        UnreachablePeer { peer: peer.into(), reason: reason.into() }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for UnreachablePeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no road to {}: {}", self.peer, self.why)
+        write!(f, "no road to {}: {}", self.peer, self.reason)
     }
 }
 

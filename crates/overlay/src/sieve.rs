@@ -5,24 +5,26 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use crate::{Cluster, OwnSide, Peer, PeerSide, Refusal};
+use podwire_ip::IpFamily;
+
+use crate::{Cluster, LocalSubnet, Peer, PeerSubnet, UnreachablePeer};
 
 /// The peers of one family, sorted by name, without those that contradict another.
 pub(crate) fn accepted<'a>(
     cluster: &'a Cluster,
-    own: &OwnSide,
-    refused: &mut Vec<Refusal>,
-) -> Vec<(&'a Peer, &'a PeerSide)> {
-    let v4 = own.pods.addr().is_ipv4();
+    own: &LocalSubnet,
+    unreachable: &mut Vec<UnreachablePeer>,
+) -> Vec<(&'a Peer, &'a PeerSubnet)> {
+    let family = IpFamily::of_net(own.pod_cidr);
     let mut claims = Claims::default();
-    claims.range(own, &cluster.own.name);
-    let mut peers: Vec<(&Peer, &PeerSide)> =
-        cluster.peers.iter().filter_map(|peer| Some((peer, peer.side(v4)?))).collect();
+    claims.range(own, &cluster.local.name);
+    let mut peers: Vec<(&Peer, &PeerSubnet)> =
+        cluster.peers.iter().filter_map(|peer| Some((peer, peer.subnet(family)?))).collect();
     peers.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
     peers.retain(|(peer, side)| match claims.admit(&peer.name, side) {
         Ok(()) => true,
         Err(why) => {
-            refused.push(Refusal::new(&peer.name, why));
+            unreachable.push(UnreachablePeer::new(&peer.name, why));
             false
         }
     });
@@ -37,18 +39,18 @@ struct Claims<'a> {
 }
 
 impl<'a> Claims<'a> {
-    fn range(&mut self, own: &OwnSide, name: &'a str) {
-        self.ranges.insert(own.pods.network(), (own.pods.broadcast(), name));
+    fn range(&mut self, own: &LocalSubnet, name: &'a str) {
+        self.ranges.insert(own.pod_cidr.network(), (own.pod_cidr.broadcast(), name));
         self.addresses.insert(own.uplink.address, name);
     }
 
-    fn admit(&mut self, name: &'a str, side: &PeerSide) -> Result<(), String> {
-        let PeerSide { pods, address, .. } = side;
-        let (first, last) = (pods.network(), pods.broadcast());
+    fn admit(&mut self, name: &'a str, side: &PeerSubnet) -> Result<(), String> {
+        let PeerSubnet { pod_cidr, address, .. } = side;
+        let (first, last) = (pod_cidr.network(), pod_cidr.broadcast());
         // Of all ranges that begin before this one ends, only the last can reach into it: none of them overlap.
         if let Some((_, (end, holder))) = self.ranges.range(..=last).next_back() {
             if *end >= first {
-                return Err(format!("its range {pods} overlaps with that of {holder}"));
+                return Err(format!("its range {pod_cidr} overlaps with that of {holder}"));
             }
         }
         if let Some(holder) = self.addresses.get(address) {

@@ -8,6 +8,7 @@
 
 use std::net::IpAddr;
 
+use podwire_ip::IpFamily;
 use podwire_kernel::{Host, Link};
 use podwire_netlink::rt::address::{self, Address};
 use podwire_netlink::rt::link;
@@ -38,7 +39,7 @@ pub struct Uplink {
 
 /// What was said about the interface, in the order in which it counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preference {
+pub struct UplinkPreference {
     /// Names or addresses; the first that is there is taken (`--iface`).
     pub interfaces: Vec<String>,
     /// Patterns for an address or a name; the first that fits something (`--iface-regex`).
@@ -46,7 +47,7 @@ pub struct Preference {
     /// An address that is to be reached through it (`--iface-can-reach`).
     pub can_reach: Vec<IpAddr>,
     /// Addresses of this node by which the cluster knows it (InternalIP, `--public-ip`).
-    pub known_as: Vec<IpAddr>,
+    pub node_addresses: Vec<IpAddr>,
 }
 
 /// What the node has.
@@ -54,26 +55,26 @@ struct Survey {
     links: Vec<Link>,
     addresses: Vec<Address>,
     routes: Vec<Route>,
-    v4: bool,
+    family: IpFamily,
 }
 
-impl Preference {
+impl UplinkPreference {
     /// The uplink for IPv4 or IPv6.
-    pub fn choose(&self, host: &mut Host, v4: bool) -> Result<Uplink> {
+    pub fn choose(&self, host: &mut Host, family: IpFamily) -> Result<Uplink> {
         let links = link::list(&mut host.route)?;
         let addresses = address::list(&mut host.route, 0)?;
-        let like = if v4 { IpAddr::from([0u8; 4]) } else { IpAddr::from([0u8; 16]) };
-        let routes = route::list_table(&mut host.route, like, route::MAIN).unwrap_or_default();
-        let survey = Survey { links, addresses, routes, v4 };
+        let routes =
+            route::list_table(&mut host.route, family.unspecified(), route::MAIN).unwrap_or_default();
+        let survey = Survey { links, addresses, routes, family };
         if let Some(found) = self.said(&survey)? {
             return Ok(found);
         }
-        if let Some(target) = self.can_reach.iter().find(|ip| ip.is_ipv4() == v4) {
+        if let Some(target) = self.can_reach.iter().find(|ip| IpFamily::of(**ip) == family) {
             let way = route::towards(&mut host.route, *target)
                 .map_err(|source| Error::Unreachable { address: *target, source })?;
             return survey.reached_by(&way);
         }
-        if let Some(found) = self.known_as.iter().find_map(|ip| survey.holder(*ip)) {
+        if let Some(found) = self.node_addresses.iter().find_map(|ip| survey.holder(*ip)) {
             return Ok(found);
         }
         survey.default_route()
@@ -110,14 +111,6 @@ impl Preference {
 }
 
 impl Survey {
-    fn family(&self) -> &'static str {
-        if self.v4 {
-            "IPv4"
-        } else {
-            "IPv6"
-        }
-    }
-
     fn link_with(&self, ip: IpAddr) -> Option<&Link> {
         let index = self.addresses.iter().find(|one| one.ip == ip)?.link;
         self.links.iter().find(|link| link.index == index)
@@ -125,7 +118,7 @@ impl Survey {
 
     /// The interface with exactly this address.
     fn holder(&self, ip: IpAddr) -> Option<Uplink> {
-        let link = self.link_with(ip).filter(|_| ip.is_ipv4() == self.v4)?;
+        let link = self.link_with(ip).filter(|_| IpFamily::of(ip) == self.family)?;
         Some(Uplink { index: link.index, name: link.name.clone(), mtu: link.mtu, address: ip })
     }
 
@@ -134,14 +127,14 @@ impl Survey {
         let mut all: Vec<&Address> = self
             .addresses
             .iter()
-            .filter(|one| one.link == link.index && one.ip.is_ipv4() == self.v4)
+            .filter(|one| one.link == link.index && IpFamily::of(one.ip) == self.family)
             .filter(|one| matches!(one.scope, SCOPE_UNIVERSE | SCOPE_LINK) && !one.ip.is_loopback())
             .filter(|one| !one.is_duplicate())
             .collect();
         // A stable sort: among equals the kernel's order holds.
         all.sort_by_key(|one| {
             let has = |flag: u32| one.flags & flag != 0;
-            let fleeting = !self.v4 && !has(IFA_F_PERMANENT);
+            let fleeting = self.family.is_v6() && !has(IFA_F_PERMANENT);
             (one.scope != SCOPE_UNIVERSE, has(IFA_F_DEPRECATED), has(IFA_F_SECONDARY), fleeting)
         });
         all
@@ -154,7 +147,7 @@ impl Survey {
             }
             None => Err(Error::NoAddress {
                 name: link.name.clone(),
-                family: self.family(),
+                family: self.family,
                 addresses: self.addresses_of(link),
             }),
         }
@@ -202,7 +195,7 @@ impl Survey {
         let defaults = || self.routes.iter().filter(|way| way.is_default() && way.link.is_some());
         let metric = |way: &Route| way.priority.unwrap_or(0);
         let Some(best) = defaults().map(metric).min() else {
-            return Err(self.nothing(format!("has the {} default route", self.family())));
+            return Err(self.nothing(format!("has the {} default route", self.family)));
         };
         let mut found: Vec<&Link> = defaults()
             .filter(|way| metric(way) == best)
@@ -211,11 +204,10 @@ impl Survey {
         found.sort_by_key(|link| link.index);
         found.dedup_by_key(|link| link.index);
         match found.as_slice() {
-            [] => Err(self.nothing(format!("has the {} default route", self.family()))),
+            [] => Err(self.nothing(format!("has the {} default route", self.family))),
             [one] => self.with_address(one),
             several => {
-                Err(self
-                    .several(format!("have an {} default route of metric {best}", self.family()), several))
+                Err(self.several(format!("have an {} default route of metric {best}", self.family), several))
             }
         }
     }

@@ -10,13 +10,16 @@
 
 use std::collections::HashMap;
 
+use podwire_ip::IpFamily;
 use podwire_kernel::tunnel::{Driver, Tunnel};
 use podwire_kernel::vxlan::{Df, Vxlan as Settings, DEFAULT_PORT};
 use podwire_kernel::Mac;
 
-use crate::wanted::Device;
-use crate::{host_gw, sieve, Cluster, Fabric, Ground, Over, Own, OwnSide, Peer, PeerSide};
-use crate::{Refusal, Wanted, Way, ALIAS};
+use crate::desired::Device;
+use crate::{
+    host_gw, sieve, Backend, Cluster, Egress, LocalNode, LocalSubnet, Peer, PeerSubnet, RouteLookup,
+};
+use crate::{DesiredRoute, DesiredState, UnreachablePeer, ALIAS};
 
 /// Packets in UDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +47,9 @@ pub struct Vxlan {
 pub enum VtepMac {
     /// The one that the device has; a new device gets a random one.
     #[default]
-    Kept,
+    Keep,
     /// The ones that this node has told its peers before, of each family's device; where it told none, as `Kept`.
-    Told {
+    Registered {
         /// That of the device for IPv4 pods.
         v4: Option<Mac>,
         /// That of the device for IPv6 pods.
@@ -66,21 +69,21 @@ impl Default for Vxlan {
             learning: false,
             direct: false,
             df: Df::Unset,
-            mac: VtepMac::Kept,
+            mac: VtepMac::Keep,
         }
     }
 }
 
 impl Vxlan {
     /// The name of the device for one family.
-    pub fn device(&self, v4: bool) -> String {
-        match v4 {
-            true => format!("flannel.{}", self.vni),
-            false => format!("flannel-v6.{}", self.vni),
+    pub fn device(&self, family: IpFamily) -> String {
+        match family {
+            IpFamily::V4 => format!("flannel.{}", self.vni),
+            IpFamily::V6 => format!("flannel-v6.{}", self.vni),
         }
     }
 
-    fn settings(&self, own: &OwnSide) -> Settings {
+    fn settings(&self, own: &LocalSubnet) -> Settings {
         Settings {
             vni: self.vni,
             port: if self.port == 0 { DEFAULT_PORT } else { self.port },
@@ -93,44 +96,49 @@ impl Vxlan {
         }
     }
 
-    fn tunnel(&self, name: &str, own: &OwnSide) -> Tunnel {
-        let v4 = own.pods.addr().is_ipv4();
+    fn tunnel(&self, name: &str, own: &LocalSubnet) -> Tunnel {
+        let family = IpFamily::of_net(own.pod_cidr);
         let mac = match self.mac {
-            VtepMac::Kept => None,
-            VtepMac::Told { v4: mac, .. } if v4 => mac,
-            VtepMac::Told { v6: mac, .. } => mac,
-            VtepMac::Derived => Some(Mac::of(&format!("{} on {name}", self.device(v4)))),
+            VtepMac::Keep => None,
+            VtepMac::Registered { v4, v6 } => {
+                if family.is_v4() {
+                    v4
+                } else {
+                    v6
+                }
+            }
+            VtepMac::Derived => Some(Mac::of(&format!("{} on {name}", self.device(family)))),
         };
         let settings = self.settings(own);
         let mtu = self.mtu.unwrap_or(own.uplink.mtu).saturating_sub(settings.overhead());
-        Tunnel { name: self.device(v4), driver: Driver::Vxlan(settings), mtu, mac, alias: ALIAS }
+        Tunnel { name: self.device(family), driver: Driver::Vxlan(settings), mtu, mac, alias: ALIAS }
     }
 }
 
-impl Fabric for Vxlan {
+impl Backend for Vxlan {
     fn name(&self) -> &'static str {
         "vxlan"
     }
 
-    fn mtu(&self, own: &Own) -> u32 {
-        own.sides.iter().map(|side| self.tunnel(&own.name, side).mtu).min().unwrap_or(0)
+    fn mtu(&self, own: &LocalNode) -> u32 {
+        own.subnets.iter().map(|side| self.tunnel(&own.name, side).mtu).min().unwrap_or(0)
     }
 
-    fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted {
-        let (mut wanted, mtu) = (Wanted::default(), self.mtu(&cluster.own));
-        for own in &cluster.own.sides {
+    fn desired(&self, cluster: &Cluster, ground: &RouteLookup) -> DesiredState {
+        let (mut wanted, mtu) = (DesiredState::default(), self.mtu(&cluster.local));
+        for own in &cluster.local.subnets {
             // Pods have one MTU for both families. A wider device would promise the node itself what pods cannot receive.
-            let tunnel = Tunnel { mtu, ..self.tunnel(&cluster.own.name, own) };
+            let tunnel = Tunnel { mtu, ..self.tunnel(&cluster.local.name, own) };
             let mut lane = Lane {
                 number: wanted.devices.len(),
-                device: Device::new(tunnel, vec![own.pods.network()]),
+                device: Device::new(tunnel, vec![own.pod_cidr.network()]),
                 macs: HashMap::new(),
             };
-            for (peer, side) in sieve::accepted(cluster, own, &mut wanted.refused) {
+            for (peer, side) in sieve::accepted(cluster, own, &mut wanted.unreachable) {
                 let direct = self.direct.then(|| host_gw::direct(own, side, ground).ok()).flatten();
                 match direct.map_or_else(|| lane.tunnelled(peer, side), Ok) {
-                    Ok(way) => wanted.ways.push(way),
-                    Err(why) => wanted.refused.push(Refusal::new(&peer.name, why)),
+                    Ok(way) => wanted.routes.push(way),
+                    Err(why) => wanted.unreachable.push(UnreachablePeer::new(&peer.name, why)),
                 }
             }
             wanted.devices.push(lane.device);
@@ -148,8 +156,8 @@ struct Lane<'a> {
 
 impl<'a> Lane<'a> {
     /// The road to a peer through the device.
-    fn tunnelled(&mut self, peer: &'a Peer, side: &PeerSide) -> Result<Way, String> {
-        let Some(mac) = side.vtep else {
+    fn tunnelled(&mut self, peer: &'a Peer, side: &PeerSubnet) -> Result<DesiredRoute, String> {
+        let Some(mac) = side.vtep_mac else {
             return Err("it has not told the hardware address of its VXLAN device".into());
         };
         if !mac.is_usable() {
@@ -159,9 +167,14 @@ impl<'a> Lane<'a> {
             self.macs.insert(mac, holder);
             return Err(format!("its VXLAN device has the hardware address of {holder}'s, {mac}"));
         }
-        let stand_in = side.pods.network();
+        let stand_in = side.pod_cidr.network();
         self.device.neighbours.push((stand_in, mac));
         self.device.forwarding.push((mac, side.address));
-        Ok(Way { to: side.pods.trunc(), via: Some(stand_in), over: Over::Device(self.number), onlink: true })
+        Ok(DesiredRoute {
+            to: side.pod_cidr.trunc(),
+            via: Some(stand_in),
+            egress: Egress::Tunnel(self.number),
+            onlink: true,
+        })
     }
 }

@@ -22,13 +22,13 @@ use crate::{Result, PROTOCOL};
 
 /// What was heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum Event {
     /// Something of ours was touched: what, in words, each once.
-    Touched(Vec<String>),
+    Changed(Vec<String>),
     /// The descriptor that was waited for besides can be read.
-    Called,
+    Woken,
     /// Nothing, in the time that was given.
-    Quiet,
+    Timeout,
 }
 
 /// Ears for what happens to our things in one namespace.
@@ -81,7 +81,7 @@ impl Watch {
     }
 
     /// Waits until something of ours is touched, until `caller` (a pipe, a socket) can be read, or until the time is over.
-    pub fn wait(&mut self, patience: Duration, caller: Option<BorrowedFd<'_>>) -> Result<News> {
+    pub fn wait(&mut self, patience: Duration, caller: Option<BorrowedFd<'_>>) -> Result<Event> {
         let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -92,14 +92,14 @@ impl Watch {
                 source,
             })?;
             if ready.get(2) == Some(&true) {
-                return Ok(News::Called);
+                return Ok(Event::Woken);
             }
             if !ready[0] && !ready[1] {
-                return Ok(News::Quiet);
+                return Ok(Event::Timeout);
             }
             let touched = self.read_events()?;
             if !touched.is_empty() {
-                return Ok(News::Touched(touched));
+                return Ok(Event::Changed(touched));
             }
         }
     }

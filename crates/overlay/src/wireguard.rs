@@ -13,11 +13,15 @@ use std::path::Path;
 
 use base64::prelude::{Engine, BASE64_STANDARD as BASE64};
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::tunnel::{Driver, Tunnel};
 use podwire_netlink::wireguard::{Key, Peer as End};
 
-use crate::wanted::{Device, Secrets};
-use crate::{sieve, Cluster, Error, Fabric, Ground, Over, Own, Peer, Refusal, Result, Wanted, Way, ALIAS};
+use crate::desired::{Device, WireguardConfig};
+use crate::{
+    sieve, Backend, Cluster, DesiredRoute, DesiredState, Egress, Error, LocalNode, Peer, Result, RouteLookup,
+    UnreachablePeer, ALIAS,
+};
 
 /// WireGuard and UDP in IPv6, the larger of the two, whatever is used: as in flannel.
 const OVERHEAD: u32 = 80;
@@ -72,29 +76,43 @@ impl Wireguard {
     fn lanes(&self) -> Vec<Lane> {
         match self.mode {
             Mode::Separate => vec![
-                Lane { name: "flannel-wg", port: self.port, families: &[true], over: &[true] },
-                Lane { name: "flannel-wg-v6", port: self.port_v6, families: &[false], over: &[false] },
+                Lane {
+                    name: "flannel-wg",
+                    port: self.port,
+                    families: &[IpFamily::V4],
+                    over: &[IpFamily::V4],
+                },
+                Lane {
+                    name: "flannel-wg-v6",
+                    port: self.port_v6,
+                    families: &[IpFamily::V6],
+                    over: &[IpFamily::V6],
+                },
             ],
-            Mode::Auto => vec![self.single(&[true, false])],
-            Mode::Ipv4 => vec![self.single(&[true])],
-            Mode::Ipv6 => vec![self.single(&[false])],
+            Mode::Auto => vec![self.single(&IpFamily::ALL)],
+            Mode::Ipv4 => vec![self.single(&[IpFamily::V4])],
+            Mode::Ipv6 => vec![self.single(&[IpFamily::V6])],
         }
     }
 
-    fn single(&self, over: &'static [bool]) -> Lane {
-        Lane { name: "flannel-wg", port: self.port, families: &[true, false], over }
+    fn single(&self, over: &'static [IpFamily]) -> Lane {
+        Lane { name: "flannel-wg", port: self.port, families: &IpFamily::ALL, over }
     }
 
-    fn end(&self, lane: &Lane, own: &Own, peer: &Peer, allowed: Vec<IpNet>) -> Result<End, String> {
-        let sides = lane.over.iter().filter(|v4| own.side(**v4).is_some()).filter_map(|v4| peer.side(*v4));
+    fn end(&self, lane: &Lane, own: &LocalNode, peer: &Peer, allowed: Vec<IpNet>) -> Result<End, String> {
+        let sides = lane
+            .over
+            .iter()
+            .filter(|family| own.subnet(**family).is_some())
+            .filter_map(|family| peer.subnet(*family));
         let Some(side) = sides.into_iter().next() else {
             return Err("it has no address of a family that this node has too".into());
         };
         // With one device for both families, a peer may have told its key with either.
-        let key = side.key.or(peer.sides.iter().find_map(|side| side.key));
+        let key = side.wireguard.or(peer.subnets.iter().find_map(|side| side.wireguard));
         let Some(known) = key else { return Err("it has not told its WireGuard key".into()) };
         Ok(End {
-            public_key: known.key,
+            public_key: known.public_key,
             preshared_key: self.preshared_key.unwrap_or_default(),
             endpoint: Some(SocketAddr::new(side.address, known.port)),
             keepalive: self.keepalive,
@@ -108,62 +126,68 @@ struct Lane {
     name: &'static str,
     port: u16,
     /// Families of pods (whether IPv4) that go through it.
-    families: &'static [bool],
+    families: &'static [IpFamily],
     /// Families of addresses over which peers are reached, the best first.
-    over: &'static [bool],
+    over: &'static [IpFamily],
 }
 
-impl Fabric for Wireguard {
+impl Backend for Wireguard {
     fn name(&self) -> &'static str {
         "wireguard"
     }
 
-    fn mtu(&self, own: &Own) -> u32 {
-        let underlay = self.mtu.or(own.sides.iter().map(|side| side.uplink.mtu).min());
+    fn mtu(&self, own: &LocalNode) -> u32 {
+        let underlay = self.mtu.or(own.subnets.iter().map(|side| side.uplink.mtu).min());
         underlay.unwrap_or(0).saturating_sub(OVERHEAD)
     }
 
-    fn wanted(&self, cluster: &Cluster, _: &Ground) -> Wanted {
-        let mut wanted = Wanted::default();
+    fn desired(&self, cluster: &Cluster, _: &RouteLookup) -> DesiredState {
+        let mut wanted = DesiredState::default();
         for lane in self.lanes() {
-            let own: Vec<_> = lane.families.iter().filter_map(|v4| cluster.own.side(*v4)).collect();
+            let own: Vec<_> =
+                lane.families.iter().filter_map(|family| cluster.local.subnet(*family)).collect();
             if own.is_empty() {
                 continue;
             }
             let mut allowed: BTreeMap<&str, (&Peer, Vec<IpNet>)> = BTreeMap::new();
             for side in &own {
-                for (peer, side) in sieve::accepted(cluster, side, &mut wanted.refused) {
+                for (peer, side) in sieve::accepted(cluster, side, &mut wanted.unreachable) {
                     let entry = allowed.entry(&peer.name).or_insert((peer, Vec::new()));
-                    entry.1.push(side.pods.trunc());
+                    entry.1.push(side.pod_cidr.trunc());
                 }
             }
             let (mut peers, mut keys) = (Vec::new(), HashSet::new());
             for (peer, nets) in allowed.into_values() {
-                match self.end(&lane, &cluster.own, peer, nets) {
+                match self.end(&lane, &cluster.local, peer, nets) {
                     Ok(end) if !keys.insert(end.public_key) => {
                         let why = "it has told the WireGuard key of another node";
-                        wanted.refused.push(Refusal::new(&peer.name, why));
+                        wanted.unreachable.push(UnreachablePeer::new(&peer.name, why));
                     }
                     Ok(end) => peers.push(end),
-                    Err(why) => wanted.refused.push(Refusal::new(&peer.name, why)),
+                    Err(why) => wanted.unreachable.push(UnreachablePeer::new(&peer.name, why)),
                 }
             }
             let tunnel = Tunnel {
                 name: lane.name.into(),
                 driver: Driver::Wireguard,
-                mtu: self.mtu(&cluster.own),
+                mtu: self.mtu(&cluster.local),
                 mac: None,
                 alias: ALIAS,
             };
-            let addresses: Vec<IpAddr> = own.iter().map(|side| side.pods.network()).collect();
-            let secrets = Some(Secrets { private_key: self.private_key, port: lane.port, peers });
-            let over = Over::Device(wanted.devices.len());
-            wanted.devices.push(Device { secrets, ..Device::new(tunnel, addresses) });
+            let addresses: Vec<IpAddr> = own.iter().map(|side| side.pod_cidr.network()).collect();
+            let wireguard = Some(WireguardConfig { private_key: self.private_key, port: lane.port, peers });
+            let egress = Egress::Tunnel(wanted.devices.len());
+            wanted.devices.push(Device { wireguard, ..Device::new(tunnel, addresses) });
             let networks = cluster
                 .networks
                 .iter()
-                .filter(|net| own.iter().any(|side| side.pods.addr().is_ipv4() == net.addr().is_ipv4()));
-            wanted.ways.extend(networks.map(|net| Way { to: net.trunc(), via: None, over, onlink: false }));
+                .filter(|net| own.iter().any(|side| side.pod_cidr.addr().is_ipv4() == net.addr().is_ipv4()));
+            wanted.routes.extend(networks.map(|net| DesiredRoute {
+                to: net.trunc(),
+                via: None,
+                egress,
+                onlink: false,
+            }));
         }
         wanted
     }

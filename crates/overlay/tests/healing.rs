@@ -7,14 +7,15 @@ mod lab;
 use std::time::Duration;
 
 use lab::Lab;
-use podwire_overlay::{Error, Firewall, News, VtepMac, Vxlan, Watch};
+use podwire_ip::IpFamily;
+use podwire_overlay::{Error, Event, FirewallOptions, VtepMac, Vxlan, Watch};
 
 const MTU: u32 = 1430;
 
 /// As an agent calls it: with what it told its peers before.
 fn vxlan(lab: &Lab, number: u8) -> Vxlan {
     let [v4, v6] = *lab.node(number).macs.borrow();
-    Vxlan { mac: VtepMac::Told { v4, v6 }, ..Vxlan::default() }
+    Vxlan { mac: VtepMac::Registered { v4, v6 }, ..Vxlan::default() }
 }
 
 /// Each line is one damage.
@@ -46,12 +47,12 @@ const DAMAGE: &[&str] = &[
     "bridge -j fdb show dev flannel.1 | grep -o '\"mac\":\"[^\"]*' | cut -c8- | while read mac; do bridge fdb replace $mac dst 192.0.2.9 dev flannel.1 self; done",
     "bridge fdb add 02:00:00:00:00:77 dst 192.0.2.9 dev flannel-v6.1 self permanent 2>/dev/null || bridge fdb add 02:00:00:00:00:77 dst fd10::77 dev flannel-v6.1 self permanent",
     "nft flush ruleset",
-    "nft flush chain inet podwire_fabric forward",
-    "nft flush chain inet podwire_fabric postrouting",
-    "nft insert rule inet podwire_fabric postrouting masquerade",
-    "nft delete element inet podwire_fabric cluster4 { 10.244.0.0/16 }",
-    "nft add element inet podwire_fabric own6 { fd99::/64 }",
-    "nft flush chain inet podwire_fabric forwarded; nft delete chain inet podwire_fabric forwarded",
+    "nft flush chain inet podwire_overlay forward",
+    "nft flush chain inet podwire_overlay postrouting",
+    "nft insert rule inet podwire_overlay postrouting masquerade",
+    "nft delete element inet podwire_overlay cluster4 { 10.244.0.0/16 }",
+    "nft add element inet podwire_overlay own6 { fd99::/64 }",
+    "nft flush chain inet podwire_overlay forwarded; nft delete chain inet podwire_overlay forwarded",
 ];
 
 #[test]
@@ -66,15 +67,15 @@ fn every_damage_is_heard_of_and_healed_by_the_next_comparison() {
         n1.node.sh(damage);
         assert_ne!(n1.picture_or_none(), whole, "no damage: {damage}");
         let heard = watch.wait(Duration::from_secs(5), None).unwrap();
-        assert!(matches!(heard, News::Touched(_)), "{damage}: {heard:?}");
+        assert!(matches!(heard, Event::Changed(_)), "{damage}: {heard:?}");
         let report = lab.apply(1, &vxlan(&lab, 1));
         assert!(!report.changed.is_empty(), "{damage}");
         assert_eq!(n1.picture(), whole, "{damage}: {:#?}", report.changed);
         let again = lab.apply(1, &vxlan(&lab, 1));
         assert!(again.is_quiet(), "{damage}: {:#?}", again.changed);
-        assert!(lab.pings(1, 2, true) && lab.pings(1, 3, true), "{damage}");
-        assert!(lab.pings(1, 2, false) && lab.pings(1, 3, false), "{damage}");
-        while watch.wait(Duration::ZERO, None).unwrap() != News::Quiet {}
+        assert!(lab.pings(1, 2, IpFamily::V4) && lab.pings(1, 3, IpFamily::V4), "{damage}");
+        assert!(lab.pings(1, 2, IpFamily::V6) && lab.pings(1, 3, IpFamily::V6), "{damage}");
+        while watch.wait(Duration::ZERO, None).unwrap() != Event::Timeout {}
     }
     lab.assert_all_talk(MTU);
 }
@@ -88,7 +89,7 @@ fn a_node_whose_address_changed_keeps_its_device_and_its_peers_follow() {
     n2.node.sh("ip address del 192.168.10.12/24 dev eth0 && ip address add 192.168.10.22/24 dev eth0 \
          && ip address del fd10::12/64 dev eth0 && ip address add fd10::22/64 dev eth0 nodad \
          && ip route replace default via 192.168.10.1 && ip -6 route replace default via fd10::1 dev eth0");
-    assert!(!lab.pings(1, 2, true));
+    assert!(!lab.pings(1, 2, IpFamily::V4));
     lab.build(&Vxlan::default());
     let told = n2.node.sh("ip -d link show flannel.1; ip -d link show flannel-v6.1");
     assert!(told.contains("local 192.168.10.22") && told.contains("local fd10::22"), "{told}");
@@ -111,10 +112,10 @@ fn direct_routes_that_went_with_the_cable_come_back() {
     n1.node.sh("ip link set eth0 down; ip link set eth0 up; ip route replace default via 192.168.10.1; \
          ip address replace fd10::11/64 dev eth0 nodad; ip -6 route replace default via fd10::1 dev eth0");
     assert_ne!(n1.picture(), whole);
-    assert!(matches!(watch.wait(Duration::from_secs(5), None).unwrap(), News::Touched(_)));
+    assert!(matches!(watch.wait(Duration::from_secs(5), None).unwrap(), Event::Changed(_)));
     lab.apply(1, &direct);
     assert_eq!(n1.picture(), whole);
-    lab.assert_pairs_talk(MTU, &[(1, 2), (1, 3)], &[true, false]);
+    lab.assert_pairs_talk(MTU, &[(1, 2), (1, 3)], &IpFamily::ALL);
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn a_foreign_route_in_the_way_is_told_and_stays() {
     let n1 = lab.node(1);
     n1.node.sh("ip route del 10.244.3.0/24 && ip route add 10.244.3.0/24 via 192.168.10.1");
     let report = lab.apply(1, &vxlan(&lab, 1));
-    let told: Vec<String> = report.refused.iter().map(ToString::to_string).collect();
+    let told: Vec<String> = report.unreachable.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
         told[0].starts_with("no road to n3: 10.244.3.0/24 is taken by a route via 192.168.10.1"),
@@ -158,8 +159,8 @@ fn a_foreign_route_in_the_way_is_told_and_stays() {
     );
     assert!(n1.node.sh("ip route show 10.244.3.0/24").contains("via 192.168.10.1"));
     n1.node.sh("ip route del 10.244.3.0/24");
-    assert!(lab.apply(1, &vxlan(&lab, 1)).refused.is_empty());
-    lab.assert_pairs_talk(MTU, &[(1, 3)], &[true, false]);
+    assert!(lab.apply(1, &vxlan(&lab, 1)).unreachable.is_empty());
+    lab.assert_pairs_talk(MTU, &[(1, 3)], &IpFamily::ALL);
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn what_flanneld_left_on_its_device_is_taken_over_without_a_packet_lost() {
     for number in [2, 3] {
         lab.apply(number, &Vxlan::default());
     }
-    assert!(lab.pings(1, 2, true), "flannel's road works");
+    assert!(lab.pings(1, 2, IpFamily::V4), "flannel's road works");
     let index = lab.node(1).node.sh("ip -o link show flannel.1 | cut -d: -f1");
     let pinging = {
         let mut command = lab.node(1).node.command("ip");
@@ -227,22 +228,22 @@ fn what_flanneld_left_on_its_device_is_taken_over_without_a_packet_lost() {
 
 #[test]
 fn a_node_that_is_handed_over_has_open_roads_and_nothing_of_ours_and_can_be_taken_back() {
-    for fabric in [&Vxlan::default() as &dyn podwire_overlay::Fabric, &podwire_overlay::HostGw] {
+    for backend in [&Vxlan::default() as &dyn podwire_overlay::Backend, &podwire_overlay::HostGw] {
         let lab = Lab::new(MTU);
-        lab.build(fabric);
+        lab.build(backend);
         let n1 = lab.node(1);
-        let ours = "ip route show proto 112; ip -6 route show proto 112; ip link show | grep 'podwire fabric'; nft list tables | grep podwire_fabric; true";
+        let ours = "ip route show proto 112; ip -6 route show proto 112; ip link show | grep 'podwire overlay'; nft list tables | grep podwire_overlay; true";
         let (before, roads) = (n1.routes(), n1.node.sh("ip route show proto 112 | wc -l"));
         let done = podwire_overlay::hand_over(&mut lab::host_of(&n1.node)).unwrap();
         assert!(!done.is_empty());
         assert_eq!(n1.node.sh(ours), "", "{done:#?}");
         assert_eq!(n1.node.sh("ip route show proto boot | grep -c '^10.244'"), roads);
-        assert!(lab.pings(1, 2, true) && lab.pings(1, 2, false));
+        assert!(lab.pings(1, 2, IpFamily::V4) && lab.pings(1, 2, IpFamily::V6));
         assert!(
             podwire_overlay::hand_over(&mut lab::host_of(&n1.node)).unwrap().is_empty(),
             "there is nothing left to do"
         );
-        lab.apply(1, fabric);
+        lab.apply(1, backend);
         assert_eq!(n1.routes(), before);
     }
 }
@@ -284,9 +285,13 @@ fn a_device_of_our_name_and_of_another_kind_is_somebody_elses() {
     let n1 = lab.node(1);
     n1.node.sh("ip link add flannel.1 type bridge");
     let cluster = lab.cluster(1);
-    let refused =
-        podwire_overlay::apply(&mut n1.host.borrow_mut(), &Vxlan::default(), &cluster, &Firewall::default())
-            .unwrap_err();
+    let refused = podwire_overlay::apply(
+        &mut n1.host.borrow_mut(),
+        &Vxlan::default(),
+        &cluster,
+        &FirewallOptions::default(),
+    )
+    .unwrap_err();
     assert!(matches!(refused, Error::ForeignDevice { .. }), "{refused:?}");
     assert_eq!(
         refused.to_string(),
@@ -299,14 +304,15 @@ fn a_device_of_our_name_and_of_another_kind_is_somebody_elses() {
 fn the_hardware_address_of_a_node_that_derives_it_is_the_same_after_a_reboot() {
     let lab = Lab::new(MTU);
     let derived = Vxlan { mac: VtepMac::Derived, ..Vxlan::default() };
-    let first = lab.apply(1, &derived).roads;
+    let first = lab.apply(1, &derived).tunnels;
     lab.node(1).node.sh("ip link del flannel.1; ip link del flannel-v6.1");
-    let second = lab.apply(1, &derived).roads;
-    let macs =
-        |roads: &[podwire_overlay::Road]| roads.iter().map(|road| road.mac.unwrap()).collect::<Vec<_>>();
+    let second = lab.apply(1, &derived).tunnels;
+    let macs = |roads: &[podwire_overlay::TunnelDevice]| {
+        roads.iter().map(|road| road.mac.unwrap()).collect::<Vec<_>>()
+    };
     assert_eq!(macs(&first), macs(&second));
     assert_ne!(macs(&first)[0], macs(&first)[1]);
-    assert_ne!(macs(&first), macs(&lab.apply(2, &derived).roads));
+    assert_ne!(macs(&first), macs(&lab.apply(2, &derived).tunnels));
 }
 
 #[test]
@@ -321,7 +327,7 @@ fn another_vni_has_another_device_and_the_old_one_goes() {
     assert!(told.contains("vxlan id 42") && told.contains("dstport 4789") && told.contains("gbp"), "{told}");
     assert!(!told.contains("nolearning"), "{told}");
     assert_eq!(n1.routes()[0], "10.244.2.0/24 via 10.244.2.0 dev flannel.42 onlink");
-    lab.assert_pairs_talk(MTU, &[(1, 3)], &[true, false]);
+    lab.assert_pairs_talk(MTU, &[(1, 3)], &IpFamily::ALL);
     // What the kernel can change in place is changed in place.
     let index = n1.node.sh("ip -o link show flannel.42 | cut -d: -f1");
     let changed = Vxlan { learning: false, df: podwire_kernel::vxlan::Df::Inherit, ..other };
@@ -343,5 +349,5 @@ fn the_mtu_of_the_devices_follows_that_of_the_uplink() {
     n1.node.sh("ip link set eth0 mtu 1400");
     assert_eq!(lab.apply(1, &Vxlan::default()).changed.len(), 2);
     assert_eq!(mtus(), "mtu 1330\nmtu 1330\n");
-    lab.assert_pairs_talk(1300, &[(1, 3)], &[true, false]);
+    lab.assert_pairs_talk(1300, &[(1, 3)], &IpFamily::ALL);
 }

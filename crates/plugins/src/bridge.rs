@@ -12,6 +12,7 @@ mod port;
 use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface};
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::link;
 use podwire_kernel::veth::{self, Pair, Veth};
 use podwire_kernel::{detached, sysctl, Host, Link, Undo};
@@ -183,7 +184,6 @@ fn route<'a>(
     undo: &mut Undo<'a>,
 ) -> Result<()> {
     let nets: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
-    let (v4, v6) = (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
     if conf.is_gateway {
         let leg = gateway::leg(conf, node, bridge)?;
         gateway::assign(conf, node, &leg, result)?;
@@ -191,7 +191,7 @@ fn route<'a>(
             let mac = leg.mac_text();
             result.interfaces.push(Interface { name: leg.name, mac, ..Interface::default() });
         }
-        sysctl::forward(v4, v6).doing(|| "failed to enable forwarding".into())?;
+        sysctl::enable_forwarding(&IpFamily::among(&nets)).doing(|| "failed to enable forwarding".into())?;
     }
     if conf.ip_masq {
         masquerade::add(req, node, &nets)?;

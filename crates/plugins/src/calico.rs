@@ -21,6 +21,7 @@ use ipnet::IpNet;
 use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Ip};
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::neighbour::{Neighbour, Table};
 use podwire_kernel::rt::{address, link, route, route::Route};
 use podwire_kernel::veth::{self, End, Pair, Veth};
@@ -81,7 +82,9 @@ impl Plugin for Calico {
         let (pair, Given { lease: mut result, line }) = (connected?, leased?);
         shorten(&mut result);
         let (v4, v6) = families(&result);
-        sysctl::forward(v4, v6).doing(|| "could not enable IP forwarding".into())?;
+        let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
+        sysctl::enable_forwarding(&IpFamily::among(&nets))
+            .doing(|| "could not enable IP forwarding".into())?;
         for (knob, value) in knobs(&pair.host, v4, v6) {
             sysctl::set_if_there(&knob, value)?;
         }

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Dns, Ip};
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::{address, route, route::Route};
 use podwire_kernel::veth::{self, Pair, Veth};
 use podwire_kernel::{detached, sysctl, Host, Link, Undo};
@@ -52,9 +53,9 @@ impl Plugin for Ptp {
         let mut result = lease::obtain(req, &mut undo)?;
         check_lease(&result)?;
         let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
-        let (v4, v6) =
-            (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
-        sysctl::forward(v4, v6).doing(|| "could not enable IP forwarding".into())?;
+        let v6 = nets.iter().any(|net| net.addr().is_ipv6());
+        sysctl::enable_forwarding(&IpFamily::among(&nets))
+            .doing(|| "could not enable IP forwarding".into())?;
 
         let pair = connect(req, &conf, &mut node, &mut pod)?;
         let end = pair.host.clone();

@@ -49,7 +49,7 @@ impl Serve {
             )
         };
         // Before any thread is started: all of them leave the signals to this one.
-        let signals = sys::signal_descriptor(&[INTERRUPT, TERMINATE]).map_err(|error| {
+        let signals = sys::open_signalfd(&[INTERRUPT, TERMINATE]).map_err(|error| {
             Failure::new(what, podwire_cni_spec::Error::internal(format!("wait for signals: {error}")))
         })?;
         Format::Text.start();

@@ -8,7 +8,7 @@ use podwire_netlink::rt::address;
 use podwire_netlink::rt::neighbour::{self, Neighbour, Table};
 
 use super::{forwards, full, Change};
-use crate::wanted::Device;
+use crate::desired::Device;
 use crate::Result;
 
 /// What makes the things on a device those that are wanted. The device is ours, and so is all that was made to stay on it;

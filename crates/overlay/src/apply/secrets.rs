@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 use podwire_kernel::{Host, Link};
 use podwire_netlink::wireguard::{Key, Peer, Wireguard};
 
-use crate::wanted::{Device, Secrets};
+use crate::desired::{Device, WireguardConfig};
 use crate::{Report, Result};
 
 /// Makes a WireGuard device know what is wanted; returns its public key. Other devices have none.
 pub(super) fn apply(host: &Host, device: &Device, link: &Link, report: &mut Report) -> Result<Option<Key>> {
-    let Some(Secrets { private_key, port, peers }) = &device.secrets else { return Ok(None) };
+    let Some(WireguardConfig { private_key, port, peers }) = &device.wireguard else { return Ok(None) };
     let mut wireguard = host.run(Wireguard::open)??;
     let found = wireguard.read(link.index)?;
     let mut messages = Vec::new();

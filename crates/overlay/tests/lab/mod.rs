@@ -11,9 +11,11 @@
 use std::cell::RefCell;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::{Host, Mac, Netns};
 use podwire_overlay::{
-    Cluster, Fabric, Firewall, Own, OwnSide, Peer, PeerSide, Preference, PublicKey, Report,
+    Backend, Cluster, FirewallOptions, LocalNode, LocalSubnet, Peer, PeerSubnet, Report, UplinkPreference,
+    WireguardEndpoint,
 };
 use podwire_tests::{Node, Pod};
 use serde_json::Value;
@@ -33,7 +35,7 @@ pub struct LabNode {
     /// Of `flannel.1` and `flannel-v6.1`.
     pub macs: RefCell<[Option<Mac>; 2]>,
     /// Of `flannel-wg` and `flannel-wg-v6`.
-    pub keys: RefCell<[Option<PublicKey>; 2]>,
+    pub keys: RefCell<[Option<WireguardEndpoint>; 2]>,
 }
 
 pub fn net(text: &str) -> IpNet {
@@ -78,17 +80,19 @@ impl Lab {
     /// What node `number` knows of the cluster.
     pub fn cluster(&self, number: u8) -> Cluster {
         let peers = self.nodes.iter().filter(|node| node.number != number).map(LabNode::as_peer).collect();
-        Cluster { networks: networks(), own: self.node(number).own(), peers }
+        Cluster { networks: networks(), local: self.node(number).local_node(), peers }
     }
 
     /// Builds the roads of one node.
-    pub fn apply(&self, number: u8, fabric: &dyn Fabric) -> Report {
+    pub fn apply(&self, number: u8, backend: &dyn Backend) -> Report {
         let node = self.node(number);
-        let report = node.apply(fabric, &self.cluster(number));
-        for road in &report.roads {
-            let place = usize::from(road.device.contains("-v6"));
+        let report = node.apply(backend, &self.cluster(number));
+        for road in &report.tunnels {
+            let place = usize::from(road.name.contains("-v6"));
             node.macs.borrow_mut()[place] = road.mac;
-            let key = road.public_key.map(|key| PublicKey { key, port: 51820 + place as u16 });
+            let key = road
+                .public_key
+                .map(|public_key| WireguardEndpoint { public_key, port: 51820 + place as u16 });
             node.keys.borrow_mut()[place] = key;
         }
         assert!(report.failed.is_empty(), "n{number}: {:#?}", report.failed);
@@ -96,29 +100,29 @@ impl Lab {
     }
 
     /// Builds all roads: once so that each node can tell of itself, once when all have.
-    pub fn build(&self, fabric: &dyn Fabric) {
+    pub fn build(&self, backend: &dyn Backend) {
         for _ in 0..2 {
-            self.nodes.iter().for_each(|node| drop(self.apply(node.number, fabric)));
+            self.nodes.iter().for_each(|node| drop(self.apply(node.number, backend)));
         }
     }
 
     /// Pods of all pairs talk, see each other's own addresses, and large packets pass uncut.
     #[track_caller]
     pub fn assert_all_talk(&self, mtu: u32) {
-        self.assert_pairs_talk(mtu, &[(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)], &[true, false]);
+        self.assert_pairs_talk(mtu, &[(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)], &IpFamily::ALL);
     }
 
     #[track_caller]
-    pub fn assert_pairs_talk(&self, mtu: u32, pairs: &[(u8, u8)], families: &[bool]) {
+    pub fn assert_pairs_talk(&self, mtu: u32, pairs: &[(u8, u8)], families: &[IpFamily]) {
         for (from, to) in pairs {
             let (from, to) = (self.node(*from), self.node(*to));
             let _listener = to.node.listen(Some(&to.pod), "tcp/80");
-            for v4 in families {
-                let (source, target) = (from.pod_address(*v4), to.pod_address(*v4));
+            for family in families {
+                let (source, target) = (from.pod_address(*family), to.pod_address(*family));
                 let answer = from.node.ask(Some(&from.pod), &target, "tcp/80");
                 assert_eq!(answer, format!("{} {source}", to.pod.name), "{source} to {target}");
                 // The headers of IP and ICMP.
-                let size = mtu - if *v4 { 28 } else { 48 };
+                let size = mtu - if family.is_v4() { 28 } else { 48 };
                 assert!(
                     from.node.pings_with(Some(&from.pod), &target, size),
                     "{size} bytes from {source} to {target}"
@@ -128,9 +132,9 @@ impl Lab {
     }
 
     /// Whether the pod of one node reaches the pod of another.
-    pub fn pings(&self, from: u8, to: u8, v4: bool) -> bool {
+    pub fn pings(&self, from: u8, to: u8, family: IpFamily) -> bool {
         let (from, to) = (self.node(from), self.node(to));
-        let program = format!("ip netns exec {} ping -q -c 1 -W 5 {}", from.pod.name, to.pod_address(v4));
+        let program = format!("ip netns exec {} ping -q -c 1 -W 5 {}", from.pod.name, to.pod_address(family));
         from.node.can(&program)
     }
 }
@@ -175,14 +179,18 @@ impl LabNode {
         LabNode { number, node, pod, host, macs: RefCell::default(), keys: RefCell::default() }
     }
 
-    pub fn pods(&self, v4: bool) -> IpNet {
+    pub fn pod_cidr(&self, family: IpFamily) -> IpNet {
         let number = self.number;
-        net(&if v4 { format!("10.244.{number}.0/24") } else { format!("fd00:244:0:{number}::/64") })
+        net(&if family.is_v4() {
+            format!("10.244.{number}.0/24")
+        } else {
+            format!("fd00:244:0:{number}::/64")
+        })
     }
 
-    pub fn pod_address(&self, v4: bool) -> String {
+    pub fn pod_address(&self, family: IpFamily) -> String {
         let number = self.number;
-        if v4 {
+        if family.is_v4() {
             format!("10.244.{number}.10")
         } else {
             format!("fd00:244:0:{number}::10")
@@ -190,28 +198,28 @@ impl LabNode {
     }
 
     /// This node as it finds itself: the uplink is that of the default route.
-    pub fn own(&self) -> Own {
+    pub fn local_node(&self) -> LocalNode {
         let mut host = self.host.borrow_mut();
-        let mut side = |v4| OwnSide {
-            pods: self.pods(v4),
-            uplink: Preference::default().choose(&mut host, v4).expect("an uplink"),
+        let mut side = |family| LocalSubnet {
+            pod_cidr: self.pod_cidr(family),
+            uplink: UplinkPreference::default().choose(&mut host, family).expect("an uplink"),
         };
-        Own { name: format!("n{}", self.number), sides: vec![side(true), side(false)] }
+        LocalNode { name: format!("n{}", self.number), subnets: vec![side(IpFamily::V4), side(IpFamily::V6)] }
     }
 
     pub fn as_peer(&self) -> Peer {
-        let own = self.own();
-        let side = |(place, side): (usize, &OwnSide)| PeerSide {
-            vtep: self.macs.borrow()[place],
-            key: self.keys.borrow()[place],
-            ..PeerSide::new(side.pods, side.uplink.address)
+        let own = self.local_node();
+        let side = |(place, side): (usize, &LocalSubnet)| PeerSubnet {
+            vtep_mac: self.macs.borrow()[place],
+            wireguard: self.keys.borrow()[place],
+            ..PeerSubnet::new(side.pod_cidr, side.uplink.address)
         };
-        Peer { name: own.name.clone(), sides: own.sides.iter().enumerate().map(side).collect() }
+        Peer { name: own.name.clone(), subnets: own.subnets.iter().enumerate().map(side).collect() }
     }
 
-    pub fn apply(&self, fabric: &dyn Fabric, cluster: &Cluster) -> Report {
-        let firewall = Firewall { masquerade: true, ..Firewall::default() };
-        podwire_overlay::apply(&mut self.host.borrow_mut(), fabric, cluster, &firewall).expect("apply")
+    pub fn apply(&self, backend: &dyn Backend, cluster: &Cluster) -> Report {
+        let firewall = FirewallOptions { masquerade: true, ..FirewallOptions::default() };
+        podwire_overlay::apply(&mut self.host.borrow_mut(), backend, cluster, &firewall).expect("apply")
     }
 
     /// Our routes, `10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink`, sorted.
@@ -261,13 +269,13 @@ impl LabNode {
         }
         // Link-local addresses come a moment later.
         let kept: Vec<_> = picture.lines().filter(|line| !line.contains("fe80:")).collect();
-        kept.join("\n") + &self.node.sh("nft list table inet podwire_fabric")
+        kept.join("\n") + &self.node.sh("nft list table inet podwire_overlay")
     }
 
     /// The same, or nothing if something is missing as a whole.
     pub fn picture_or_none(&self) -> String {
         let there =
-            "ip link show flannel.1 && ip link show flannel-v6.1 && nft list table inet podwire_fabric";
+            "ip link show flannel.1 && ip link show flannel-v6.1 && nft list table inet podwire_overlay";
         if self.node.can(there) {
             self.picture()
         } else {

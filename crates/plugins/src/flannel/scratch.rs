@@ -240,5 +240,5 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
-    podwire_kernel::Error::File { doing, path: path.to_owned(), source }.into()
+    podwire_kernel::Error::from(podwire_fs::FileError { doing, path: path.to_owned(), source }).into()
 }

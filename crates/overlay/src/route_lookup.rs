@@ -11,7 +11,7 @@ const UNICAST: u8 = libc::RTN_UNICAST;
 
 /// The routes of others, found by longest prefix as the kernel does.
 #[derive(Clone, Debug, Default)]
-pub struct Ground {
+pub struct RouteLookup {
     routes: HashMap<IpNet, Route>,
     /// The lengths of prefixes that there are, longest first, for each family.
     lengths: [Vec<u8>; 2],
@@ -23,15 +23,15 @@ pub enum Reach {
     /// Directly, over the link with this index.
     OnLink(u32),
     /// Through this router.
-    Through(IpAddr),
+    Via(IpAddr),
     /// Not at all.
-    Nowhere,
+    NoRoute,
 }
 
-impl Ground {
+impl RouteLookup {
     /// The ground that these routes make. Those that lead into a network of the cluster are roads, not ground.
-    pub fn of(routes: &[Route], cluster: &[IpNet]) -> Ground {
-        let mut ground = Ground::default();
+    pub fn new(routes: &[Route], cluster: &[IpNet]) -> RouteLookup {
+        let mut ground = RouteLookup::default();
         for route in routes {
             let Ok(to) = IpNet::new(route.dst, route.prefix) else { continue };
             if cluster.iter().any(|net| net.contains(&to)) {
@@ -59,8 +59,8 @@ impl Ground {
         });
         match best {
             Some(Route { kind: UNICAST, gateway: None, link: Some(link), .. }) => Reach::OnLink(*link),
-            Some(Route { kind: UNICAST, gateway: Some(gateway), .. }) => Reach::Through(*gateway),
-            _ => Reach::Nowhere,
+            Some(Route { kind: UNICAST, gateway: Some(gateway), .. }) => Reach::Via(*gateway),
+            _ => Reach::NoRoute,
         }
     }
 }
@@ -79,14 +79,14 @@ mod tests {
         }
     }
 
-    fn reach(ground: &Ground, ip: &str) -> Reach {
+    fn reach(ground: &RouteLookup, ip: &str) -> Reach {
         ground.reach(ip.parse().unwrap())
     }
 
     #[test]
     fn the_longest_prefix_and_then_the_smallest_metric_decides() {
         let cluster: Vec<IpNet> = vec!["10.244.0.0/16".parse().unwrap()];
-        let ground = Ground::of(
+        let ground = RouteLookup::new(
             &[
                 route("0.0.0.0/0", Some("192.168.1.1"), 2, None),
                 route("192.168.1.0/24", None, 2, Some(100)),
@@ -98,9 +98,9 @@ mod tests {
             &cluster,
         );
         assert_eq!(reach(&ground, "192.168.1.5"), Reach::OnLink(2));
-        assert_eq!(reach(&ground, "192.168.1.7"), Reach::Through("192.168.1.1".parse().unwrap()));
-        assert_eq!(reach(&ground, "10.244.3.4"), Reach::Through("192.168.1.1".parse().unwrap()));
+        assert_eq!(reach(&ground, "192.168.1.7"), Reach::Via("192.168.1.1".parse().unwrap()));
+        assert_eq!(reach(&ground, "10.244.3.4"), Reach::Via("192.168.1.1".parse().unwrap()));
         assert_eq!(reach(&ground, "fd00::9"), Reach::OnLink(2));
-        assert_eq!(reach(&ground, "fd01::9"), Reach::Nowhere);
+        assert_eq!(reach(&ground, "fd01::9"), Reach::NoRoute);
     }
 }

@@ -1,13 +1,14 @@
 //! Whose a firewall element is.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use podwire_netlink::nft::MAX_COMMENT;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha512};
 
 /// An attachment: the interface of a container in a network.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Owner {
     /// The network's name.
     pub network: String,
@@ -69,6 +70,13 @@ impl Owner {
     }
 }
 
+impl fmt::Display for Owner {
+    /// `network/container/ifname`, never shortened.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.network, self.container, self.ifname)
+    }
+}
+
 fn cut(name: &str, longest: usize) -> Cow<'_, str> {
     if name.len() <= longest {
         return Cow::Borrowed(name);
@@ -81,7 +89,7 @@ fn cut(name: &str, longest: usize) -> Cow<'_, str> {
 }
 
 /// The first `digits` hexadecimal digits of the text's SHA-512.
-pub(super) fn hash(text: &str, digits: usize) -> String {
+pub(crate) fn hash(text: &str, digits: usize) -> String {
     let mut hex = String::with_capacity(128);
     for byte in Sha512::digest(text.as_bytes()) {
         let _ = write!(hex, "{byte:02x}");

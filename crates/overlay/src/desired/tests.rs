@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::wireguard::Mode;
 use crate::{
-    Alloc, Cluster, Fabric, Ground, HostGw, Ipip, Own, OwnSide, PeerSide, PublicKey, Uplink, VtepMac, Vxlan,
-    Wireguard,
+    Alloc, Backend, Cluster, HostGw, Ipip, LocalNode, LocalSubnet, PeerSubnet, RouteLookup, Uplink, VtepMac,
+    Vxlan, Wireguard, WireguardEndpoint,
 };
 
 const UPLINK: u32 = 2;
@@ -20,7 +20,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 /// A node on 192.168.1.0/24 and fd01::/64, with a router to the rest.
-fn ground() -> Ground {
+fn ground() -> RouteLookup {
     let wire = |to: &str| Route { link: Some(UPLINK), ..Route::to(net(to).addr(), net(to).prefix_len()) };
     let beyond = |to: &str, via: &str| Route { gateway: Some(ip(via)), ..wire(to) };
     let routes = [
@@ -29,57 +29,60 @@ fn ground() -> Ground {
         wire("fd01::/64"),
         beyond("::/0", "fd01::1"),
     ];
-    Ground::of(&routes, &networks())
+    RouteLookup::new(&routes, &networks())
 }
 
 fn networks() -> Vec<IpNet> {
     vec![net("10.244.0.0/16"), net("fd00:244::/48")]
 }
 
-fn own() -> Own {
-    let side = |pods: &str, address: &str| OwnSide {
-        pods: net(pods),
+fn own() -> LocalNode {
+    let side = |pods: &str, address: &str| LocalSubnet {
+        pod_cidr: net(pods),
         uplink: Uplink { index: UPLINK, name: "eth0".into(), mtu: 1500, address: ip(address) },
     };
-    Own {
+    LocalNode {
         name: "n1".into(),
-        sides: vec![side("10.244.1.0/24", "192.168.1.1"), side("fd00:244:0:1::/64", "fd01::11")],
+        subnets: vec![side("10.244.1.0/24", "192.168.1.1"), side("fd00:244:0:1::/64", "fd01::11")],
     }
 }
 
 fn peer(number: u8, v4: &str, v6: &str) -> crate::Peer {
-    let side = |pods: String, address: &str, v6: u8| PeerSide {
-        pods: net(&pods),
+    let side = |pods: String, address: &str, v6: u8| PeerSubnet {
+        pod_cidr: net(&pods),
         address: ip(address),
-        vtep: Some(Mac([2, 0, 0, 0, v6, number])),
-        key: Some(PublicKey { key: Key([number + 100 * v6; 32]), port: 51820 + u16::from(v6) }),
+        vtep_mac: Some(Mac([2, 0, 0, 0, v6, number])),
+        wireguard: Some(WireguardEndpoint {
+            public_key: Key([number + 100 * v6; 32]),
+            port: 51820 + u16::from(v6),
+        }),
     };
     let sides =
         vec![side(format!("10.244.{number}.0/24"), v4, 0), side(format!("fd00:244:0:{number}::/64"), v6, 1)];
-    crate::Peer { name: format!("n{number}"), sides }
+    crate::Peer { name: format!("n{number}"), subnets: sides }
 }
 
 /// n2 is on the wire, n3 is not.
 fn cluster() -> Cluster {
     let peers = vec![peer(3, "192.168.9.3", "fd09::3"), peer(2, "192.168.1.2", "fd01::2")];
-    Cluster { networks: networks(), own: own(), peers }
+    Cluster { networks: networks(), local: own(), peers }
 }
 
-fn ways(wanted: &Wanted) -> Vec<String> {
-    let one = |way: &Way| {
+fn ways(wanted: &DesiredState) -> Vec<String> {
+    let one = |way: &DesiredRoute| {
         let via = way.via.map(|via| format!(" via {via}")).unwrap_or_default();
-        let over = match way.over {
-            Over::Device(number) => wanted.devices[number].tunnel.name.clone(),
-            Over::Link(index) => format!("link {index}"),
+        let over = match way.egress {
+            Egress::Tunnel(number) => wanted.devices[number].tunnel.name.clone(),
+            Egress::Link(index) => format!("link {index}"),
         };
         format!("{}{via} over {over}{}", way.to, if way.onlink { " onlink" } else { "" })
     };
-    wanted.ways.iter().map(one).collect()
+    wanted.routes.iter().map(one).collect()
 }
 
 #[test]
 fn vxlan_wants_one_route_one_neighbour_and_one_forwarding_entry_for_each_peer() {
-    let wanted = Vxlan::default().wanted(&cluster(), &ground());
+    let wanted = Vxlan::default().desired(&cluster(), &ground());
     assert_eq!(
         ways(&wanted),
         [
@@ -94,18 +97,18 @@ fn vxlan_wants_one_route_one_neighbour_and_one_forwarding_entry_for_each_peer() 
     assert_eq!(device.addresses, [ip("10.244.1.0")]);
     assert_eq!(device.neighbours, [(ip("10.244.2.0"), macs[0]), (ip("10.244.3.0"), macs[1])]);
     assert_eq!(device.forwarding, [(macs[0], ip("192.168.1.2")), (macs[1], ip("192.168.9.3"))]);
-    assert!(wanted.refused.is_empty());
+    assert!(wanted.unreachable.is_empty());
 }
 
 #[test]
 fn the_mtu_is_right_for_the_family_of_the_outer_packet() {
     let mtus = |fabric: &Vxlan| -> Vec<u32> {
-        fabric.wanted(&cluster(), &ground()).devices.iter().map(|device| device.tunnel.mtu).collect()
+        fabric.desired(&cluster(), &ground()).devices.iter().map(|device| device.tunnel.mtu).collect()
     };
     assert_eq!(mtus(&Vxlan::default()), [1430, 1430]);
     assert_eq!(mtus(&Vxlan { mtu: Some(9000), ..Vxlan::default() }), [8930, 8930]);
     assert_eq!(Vxlan::default().mtu(&own()), 1430, "pods of both families share an interface");
-    let only4 = Own { sides: vec![own().sides[0].clone()], ..own() };
+    let only4 = LocalNode { subnets: vec![own().subnets[0].clone()], ..own() };
     assert_eq!((Vxlan::default().mtu(&only4), HostGw.mtu(&only4), Alloc.mtu(&only4)), (1450, 1500, 1500));
     assert_eq!((Ipip::default().mtu(&only4), Wireguard::new(Key([1; 32])).mtu(&only4)), (1480, 1420));
 }
@@ -113,7 +116,7 @@ fn the_mtu_is_right_for_the_family_of_the_outer_packet() {
 #[test]
 fn a_port_of_zero_is_the_kernels_and_the_local_address_is_the_nodes_own() {
     let vxlan = Vxlan { vni: 7, ..Vxlan::default() };
-    let Driver::Vxlan(settings) = vxlan.wanted(&cluster(), &ground()).devices[0].tunnel.driver else {
+    let Driver::Vxlan(settings) = vxlan.desired(&cluster(), &ground()).devices[0].tunnel.driver else {
         panic!("no VXLAN");
     };
     assert_eq!((settings.vni, settings.port, settings.local), (7, 8472, ip("192.168.1.1")));
@@ -122,7 +125,7 @@ fn a_port_of_zero_is_the_kernels_and_the_local_address_is_the_nodes_own() {
 
 #[test]
 fn direct_or_not_is_decided_for_each_peer() {
-    let direct = Vxlan { direct: true, ..Vxlan::default() }.wanted(&cluster(), &ground());
+    let direct = Vxlan { direct: true, ..Vxlan::default() }.desired(&cluster(), &ground());
     assert_eq!(
         ways(&direct),
         [
@@ -133,9 +136,9 @@ fn direct_or_not_is_decided_for_each_peer() {
         ]
     );
     assert_eq!((direct.devices[0].neighbours.len(), direct.devices[0].forwarding.len()), (1, 1));
-    let host_gw = HostGw.wanted(&cluster(), &ground());
-    assert_eq!((host_gw.ways.len(), host_gw.devices.len(), host_gw.refused.len()), (2, 0, 2));
-    let ipip = Ipip { direct: true, ..Ipip::default() }.wanted(&cluster(), &ground());
+    let host_gw = HostGw.desired(&cluster(), &ground());
+    assert_eq!((host_gw.routes.len(), host_gw.devices.len(), host_gw.unreachable.len()), (2, 0, 2));
+    let ipip = Ipip { direct: true, ..Ipip::default() }.desired(&cluster(), &ground());
     assert_eq!(
         ways(&ipip),
         [
@@ -143,19 +146,19 @@ fn direct_or_not_is_decided_for_each_peer() {
             "10.244.3.0/24 via 192.168.9.3 over flannel.ipip onlink"
         ]
     );
-    assert_eq!(Alloc.wanted(&cluster(), &ground()), Wanted::default());
+    assert_eq!(Alloc.desired(&cluster(), &ground()), DesiredState::default());
 }
 
 #[test]
 fn hardware_addresses_are_kept_told_or_derived() {
     let macs = |mac: VtepMac, name: &str| -> Vec<Option<Mac>> {
-        let cluster = Cluster { own: Own { name: name.into(), ..own() }, ..cluster() };
-        let wanted = Vxlan { mac, ..Vxlan::default() }.wanted(&cluster, &ground());
+        let cluster = Cluster { local: LocalNode { name: name.into(), ..own() }, ..cluster() };
+        let wanted = Vxlan { mac, ..Vxlan::default() }.desired(&cluster, &ground());
         wanted.devices.iter().map(|device| device.tunnel.mac).collect()
     };
-    assert_eq!(macs(VtepMac::Kept, "n1"), [None, None]);
+    assert_eq!(macs(VtepMac::Keep, "n1"), [None, None]);
     let told = Mac([2, 0, 0, 0, 0, 9]);
-    assert_eq!(macs(VtepMac::Told { v4: Some(told), v6: None }, "n1"), [Some(told), None]);
+    assert_eq!(macs(VtepMac::Registered { v4: Some(told), v6: None }, "n1"), [Some(told), None]);
     let derived = macs(VtepMac::Derived, "n1");
     assert_eq!(derived, macs(VtepMac::Derived, "n1"));
     assert!(derived[0] != derived[1] && derived[0] != macs(VtepMac::Derived, "n2")[0]);
@@ -163,9 +166,9 @@ fn hardware_addresses_are_kept_told_or_derived() {
 
 #[test]
 fn wireguard_has_a_route_for_each_network_and_the_ranges_of_each_peer() {
-    let wanted = Wireguard::new(Key([1; 32])).wanted(&cluster(), &ground());
+    let wanted = Wireguard::new(Key([1; 32])).desired(&cluster(), &ground());
     assert_eq!(ways(&wanted), ["10.244.0.0/16 over flannel-wg", "fd00:244::/48 over flannel-wg-v6"]);
-    let peers = |number: usize| &wanted.devices[number].secrets.as_ref().unwrap().peers;
+    let peers = |number: usize| &wanted.devices[number].wireguard.as_ref().unwrap().peers;
     assert_eq!(peers(0)[0].endpoint, "192.168.1.2:51820".parse().ok());
     assert_eq!(peers(0)[0].allowed, [(ip("10.244.2.0"), 24)]);
     assert_eq!(peers(1)[1].endpoint, "[fd09::3]:51821".parse().ok());
@@ -175,16 +178,16 @@ fn wireguard_has_a_route_for_each_network_and_the_ranges_of_each_peer() {
         (Mode::Ipv4, "192.168.1.2:51820"),
         (Mode::Ipv6, "[fd01::2]:51821"),
     ] {
-        let one = Wireguard { mode, ..Wireguard::new(Key([1; 32])) }.wanted(&cluster(), &ground());
+        let one = Wireguard { mode, ..Wireguard::new(Key([1; 32])) }.desired(&cluster(), &ground());
         assert_eq!(one.devices.len(), 1);
-        let peers = &one.devices[0].secrets.as_ref().unwrap().peers;
+        let peers = &one.devices[0].wireguard.as_ref().unwrap().peers;
         assert_eq!(peers[0].endpoint, endpoint.parse().ok());
         assert_eq!(peers[0].allowed, [(ip("10.244.2.0"), 24), (ip("fd00:244:0:2::"), 64)]);
     }
     let mut mute = cluster();
-    mute.peers[0].sides.iter_mut().for_each(|side| side.key = None);
-    let wanted = Wireguard::new(Key([1; 32])).wanted(&mute, &ground());
-    assert_eq!(wanted.refused.len(), 2, "{:?}", wanted.refused);
+    mute.peers[0].subnets.iter_mut().for_each(|side| side.wireguard = None);
+    let wanted = Wireguard::new(Key([1; 32])).desired(&mute, &ground());
+    assert_eq!(wanted.unreachable.len(), 2, "{:?}", wanted.unreachable);
 }
 
 proptest! {
@@ -195,24 +198,24 @@ proptest! {
     ) {
         let peer = |(number, (third, host, length, address)): (usize, &(u8, u8, u8, u8))| {
             let pods = IpNet::new(IpAddr::from([10, 244, *third, host * 64]), *length).unwrap();
-            let vtep = Some(Mac([2, 0, 0, 0, 0, *address]));
-            let side = PeerSide { vtep, ..PeerSide::new(pods, IpAddr::from([192, 168, 1, 100 + *address])) };
-            crate::Peer { name: format!("n{number}"), sides: vec![side] }
+            let vtep_mac = Some(Mac([2, 0, 0, 0, 0, *address]));
+            let side = PeerSubnet { vtep_mac, ..PeerSubnet::new(pods, IpAddr::from([192, 168, 1, 100 + *address])) };
+            crate::Peer { name: format!("n{number}"), subnets: vec![side] }
         };
         let mut peers: Vec<crate::Peer> = ranges.iter().enumerate().map(peer).collect();
         let all = Cluster { peers: peers.clone(), ..cluster() };
-        let wanted = Vxlan::default().wanted(&all, &ground());
+        let wanted = Vxlan::default().desired(&all, &ground());
         let turned = turn % peers.len().max(1);
         peers.rotate_left(turned);
-        let mut again = Vxlan::default().wanted(&Cluster { peers, ..cluster() }, &ground());
-        again.refused.sort_by(|one, other| one.peer.cmp(&other.peer));
+        let mut again = Vxlan::default().desired(&Cluster { peers, ..cluster() }, &ground());
+        again.unreachable.sort_by(|one, other| one.peer.cmp(&other.peer));
         let mut first = wanted.clone();
-        first.refused.sort_by(|one, other| one.peer.cmp(&other.peer));
+        first.unreachable.sort_by(|one, other| one.peer.cmp(&other.peer));
         prop_assert_eq!(&first, &again);
-        prop_assert_eq!(wanted.ways.len() + wanted.refused.len(), ranges.len());
-        let own = cluster().own.sides[0].pods;
-        for (n, one) in wanted.ways.iter().enumerate() {
-            for other in wanted.ways[..n].iter().map(|way| &way.to).chain([&own]) {
+        prop_assert_eq!(wanted.routes.len() + wanted.unreachable.len(), ranges.len());
+        let own = cluster().local.subnets[0].pod_cidr;
+        for (n, one) in wanted.routes.iter().enumerate() {
+            for other in wanted.routes[..n].iter().map(|way| &way.to).chain([&own]) {
                 prop_assert!(!one.to.contains(other) && !other.contains(&one.to), "{} and {other}", one.to);
             }
         }

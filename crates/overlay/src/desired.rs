@@ -7,17 +7,17 @@ use podwire_kernel::tunnel::Tunnel;
 use podwire_kernel::Mac;
 use podwire_netlink::wireguard::{Key, Peer};
 
-use crate::Refusal;
+use crate::UnreachablePeer;
 
 /// All that a fabric needs of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredState {
     /// The devices.
     pub devices: Vec<Device>,
     /// The routes.
-    pub ways: Vec<Way>,
+    pub routes: Vec<DesiredRoute>,
     /// Peers that have none of it.
-    pub refused: Vec<Refusal>,
+    pub unreachable: Vec<UnreachablePeer>,
 }
 
 /// A device, and what hangs on it.
@@ -32,12 +32,12 @@ pub struct Device {
     /// Behind which node a hardware address is.
     pub forwarding: Vec<(Mac, IpAddr)>,
     /// What WireGuard is told.
-    pub secrets: Option<Secrets>,
+    pub wireguard: Option<WireguardConfig>,
 }
 
 /// What WireGuard is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Secrets {
+pub struct WireguardConfig {
     /// The device's own.
     pub private_key: Key,
     /// The port at which it listens.
@@ -48,22 +48,22 @@ pub struct Secrets {
 
 /// A route of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct DesiredRoute {
     /// Where it leads.
     pub to: IpNet,
     /// The next hop; `None` if all of it is on the wire.
     pub via: Option<IpAddr>,
     /// By which link.
-    pub over: Over,
+    pub egress: Egress,
     /// The next hop is on the wire even if no other route says so.
     pub onlink: bool,
 }
 
 /// The link of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
-    /// A device of ours, by its place in [`Wanted::devices`].
-    Device(usize),
+pub enum Egress {
+    /// A device of ours, by its place in [`DesiredState::devices`].
+    Tunnel(usize),
     /// A link of the node, by its index.
     Link(u32),
 }
@@ -71,7 +71,7 @@ pub enum Over {
 impl Device {
     /// A device with nothing on it.
     pub(crate) fn new(tunnel: Tunnel, addresses: Vec<IpAddr>) -> Device {
-        Device { tunnel, addresses, neighbours: Vec::new(), forwarding: Vec::new(), secrets: None }
+        Device { tunnel, addresses, neighbours: Vec::new(), forwarding: Vec::new(), wireguard: None }
     }
 }
 

@@ -5,7 +5,8 @@
 mod lab;
 
 use lab::Lab;
-use podwire_overlay::{Alloc, Fabric, HostGw, Vxlan};
+use podwire_ip::IpFamily;
+use podwire_overlay::{Alloc, Backend, HostGw, Vxlan};
 
 /// What pods may send over VXLAN, the smaller of both families.
 const MTU: u32 = 1430;
@@ -18,14 +19,14 @@ fn direct() -> Vxlan {
     Vxlan { direct: true, ..Vxlan::default() }
 }
 
-fn mac(lab: &Lab, number: u8, v4: bool) -> String {
-    lab.node(number).macs.borrow()[usize::from(!v4)].expect("a MAC").to_string()
+fn mac(lab: &Lab, number: u8, family: IpFamily) -> String {
+    lab.node(number).macs.borrow()[usize::from(family.is_v6())].expect("a MAC").to_string()
 }
 
 #[test]
 fn pods_of_all_pairs_reach_each_other_over_vxlan_in_both_families() {
     let lab = Lab::new(MTU);
-    assert_eq!(vxlan().mtu(&lab.node(1).own()), MTU);
+    assert_eq!(vxlan().mtu(&lab.node(1).local_node()), MTU);
     lab.build(&vxlan());
     lab.assert_all_talk(MTU);
     let n1 = lab.node(1);
@@ -38,21 +39,24 @@ fn pods_of_all_pairs_reach_each_other_over_vxlan_in_both_families() {
             "fd00:244:0:3::/64 via fd00:244:0:3:: dev flannel-v6.1 onlink",
         ]
     );
-    let at = |what: &str, number, v4| format!("{what} at {}", mac(&lab, number, v4));
-    assert_eq!(n1.neighbours("flannel.1"), [at("10.244.2.0", 2, true), at("10.244.3.0", 3, true)]);
+    let at = |what: &str, number, family| format!("{what} at {}", mac(&lab, number, family));
+    assert_eq!(
+        n1.neighbours("flannel.1"),
+        [at("10.244.2.0", 2, IpFamily::V4), at("10.244.3.0", 3, IpFamily::V4)]
+    );
     assert_eq!(
         n1.neighbours("flannel-v6.1"),
-        [at("fd00:244:0:2::", 2, false), at("fd00:244:0:3::", 3, false)]
+        [at("fd00:244:0:2::", 2, IpFamily::V6), at("fd00:244:0:3::", 3, IpFamily::V6)]
     );
     let mut behind = [
-        format!("{} behind 192.168.10.12", mac(&lab, 2, true)),
-        format!("{} behind 192.168.20.13", mac(&lab, 3, true)),
+        format!("{} behind 192.168.10.12", mac(&lab, 2, IpFamily::V4)),
+        format!("{} behind 192.168.20.13", mac(&lab, 3, IpFamily::V4)),
     ];
     behind.sort();
     assert_eq!(n1.forwarding("flannel.1"), behind);
     let mut behind = [
-        format!("{} behind fd10::12", mac(&lab, 2, false)),
-        format!("{} behind fd20::13", mac(&lab, 3, false)),
+        format!("{} behind fd10::12", mac(&lab, 2, IpFamily::V6)),
+        format!("{} behind fd20::13", mac(&lab, 3, IpFamily::V6)),
     ];
     behind.sort();
     assert_eq!(n1.forwarding("flannel-v6.1"), behind);
@@ -84,8 +88,8 @@ fn the_devices_are_those_that_flannel_would_make_but_with_the_right_mtu() {
 #[test]
 fn building_again_sends_nothing() {
     let lab = Lab::new(MTU);
-    for fabric in [&vxlan() as &dyn Fabric, &direct(), &HostGw, &Alloc] {
-        lab.build(fabric);
+    for backend in [&vxlan() as &dyn Backend, &direct(), &HostGw, &Alloc] {
+        lab.build(backend);
         for node in &lab.nodes {
             let mut watch = {
                 let mut host = node.host.borrow_mut();
@@ -93,13 +97,13 @@ fn building_again_sends_nothing() {
             };
             node.settle();
             while watch.wait(std::time::Duration::from_millis(200), None).unwrap()
-                != podwire_overlay::News::Quiet
+                != podwire_overlay::Event::Timeout
             {}
-            let report = lab.apply(node.number, fabric);
-            assert!(report.is_quiet(), "{} on n{}: {:#?}", fabric.name(), node.number, report.changed);
+            let report = lab.apply(node.number, backend);
+            assert!(report.is_quiet(), "{} on n{}: {:#?}", backend.name(), node.number, report.changed);
             // The kernel has not noticed either.
             let heard = watch.wait(std::time::Duration::ZERO, None).unwrap();
-            assert_eq!(heard, podwire_overlay::News::Quiet, "{} on n{}", fabric.name(), node.number);
+            assert_eq!(heard, podwire_overlay::Event::Timeout, "{} on n{}", backend.name(), node.number);
         }
     }
 }
@@ -141,7 +145,7 @@ fn a_peer_that_is_no_longer_on_the_wire_gets_its_tunnel_and_back() {
         behind.contains(&"fd00:244:0:2::/64 via fd00:244:0:2:: dev flannel-v6.1 onlink".to_string()),
         "{behind:?}"
     );
-    lab.assert_pairs_talk(MTU, &[(1, 2), (2, 1)], &[true, false]);
+    lab.assert_pairs_talk(MTU, &[(1, 2), (2, 1)], &IpFamily::ALL);
     for number in [1, 2] {
         let (n, other) = (lab.node(number), 3 - number);
         n.node.sh(&format!("ip route del 192.168.10.1{other}/32 && ip -6 route del fd10::1{other}/128"));
@@ -149,23 +153,23 @@ fn a_peer_that_is_no_longer_on_the_wire_gets_its_tunnel_and_back() {
     }
     assert!(lab.node(1).routes().contains(&"fd00:244:0:2::/64 via fd10::12 dev eth0".to_string()));
     assert_eq!(lab.node(1).neighbours("flannel.1").len(), 1);
-    lab.assert_pairs_talk(MTU, &[(1, 2), (2, 1)], &[true, false]);
+    lab.assert_pairs_talk(MTU, &[(1, 2), (2, 1)], &IpFamily::ALL);
 }
 
 #[test]
 fn host_gw_serves_peers_on_the_wire_and_says_why_not_others() {
     let lab = Lab::new(1500);
     lab.build(&HostGw);
-    lab.assert_pairs_talk(1500, &[(1, 2), (2, 1)], &[true, false]);
+    lab.assert_pairs_talk(1500, &[(1, 2), (2, 1)], &IpFamily::ALL);
     assert_eq!(
         lab.node(1).routes(),
         ["10.244.2.0/24 via 192.168.10.12 dev eth0", "fd00:244:0:2::/64 via fd10::12 dev eth0"]
     );
     let report = lab.apply(1, &HostGw);
-    assert_eq!(report.refused.len(), 2, "{:#?}", report.refused);
-    for refusal in &report.refused {
+    assert_eq!(report.unreachable.len(), 2, "{:#?}", report.unreachable);
+    for refusal in &report.unreachable {
         assert_eq!(refusal.peer, "n3");
-        assert!(refusal.why.contains("not on the wire of eth0 but behind"), "{refusal}");
+        assert!(refusal.reason.contains("not on the wire of eth0 but behind"), "{refusal}");
     }
     // From another fabric to this one: its devices go.
     lab.build(&vxlan());
@@ -188,23 +192,23 @@ fn what_led_to_a_node_that_left_is_gone() {
         assert_eq!((n1.neighbours(device).len(), n1.forwarding(device).len()), (1, 1));
     }
     assert!(n1.apply(&vxlan(), &cluster).is_quiet());
-    lab.assert_pairs_talk(MTU, &[(1, 2)], &[true, false]);
+    lab.assert_pairs_talk(MTU, &[(1, 2)], &IpFamily::ALL);
 }
 
 #[test]
 fn a_peer_that_came_back_with_another_hardware_address_leaves_no_trace_of_the_old_one() {
     let lab = Lab::new(MTU);
     lab.build(&vxlan());
-    let old = mac(&lab, 2, true);
+    let old = mac(&lab, 2, IpFamily::V4);
     lab.node(2).node.sh("ip link del flannel.1");
     lab.apply(2, &vxlan());
-    assert_ne!(mac(&lab, 2, true), old, "a device that was deleted is born with another address");
+    assert_ne!(mac(&lab, 2, IpFamily::V4), old, "a device that was deleted is born with another address");
     lab.apply(1, &vxlan());
     let n1 = lab.node(1);
     let told = format!("{:?} {:?}", n1.neighbours("flannel.1"), n1.forwarding("flannel.1"));
-    assert!(!told.contains(&old) && told.contains(&mac(&lab, 2, true)), "{told}");
+    assert!(!told.contains(&old) && told.contains(&mac(&lab, 2, IpFamily::V4)), "{told}");
     assert_eq!(n1.forwarding("flannel.1").len(), 2);
-    lab.assert_pairs_talk(MTU, &[(1, 2)], &[true]);
+    lab.assert_pairs_talk(MTU, &[(1, 2)], &[IpFamily::V4]);
 }
 
 #[test]
@@ -224,25 +228,26 @@ fn peers_that_contradict_each_other_are_refused_and_the_others_served() {
     lab.build(&vxlan());
     let mut cluster = lab.cluster(1);
     let n2 = cluster.peers[0].clone();
-    let mut twin = |name: &str, change: &dyn Fn(&mut podwire_overlay::PeerSide)| {
+    let mut twin = |name: &str, change: &dyn Fn(&mut podwire_overlay::PeerSubnet)| {
         let mut peer = podwire_overlay::Peer { name: name.into(), ..n2.clone() };
-        peer.sides.truncate(1);
-        change(&mut peer.sides[0]);
+        peer.subnets.truncate(1);
+        change(&mut peer.subnets[0]);
         cluster.peers.push(peer);
     };
     twin("x-range", &|side| side.address = "192.168.10.77".parse().unwrap());
-    twin("x-address", &|side| side.pods = lab::net("10.244.77.0/24"));
+    twin("x-address", &|side| side.pod_cidr = lab::net("10.244.77.0/24"));
     twin("x-mac", &|side| {
-        side.pods = lab::net("10.244.78.0/24");
+        side.pod_cidr = lab::net("10.244.78.0/24");
         side.address = "192.168.10.78".parse().unwrap();
     });
     twin("x-mute", &|side| {
-        *side = podwire_overlay::PeerSide::new(lab::net("10.244.79.0/24"), "192.168.10.79".parse().unwrap());
+        *side =
+            podwire_overlay::PeerSubnet::new(lab::net("10.244.79.0/24"), "192.168.10.79".parse().unwrap());
     });
-    twin("x-own", &|side| side.pods = lab::net("10.244.1.128/25"));
+    twin("x-own", &|side| side.pod_cidr = lab::net("10.244.1.128/25"));
     let report = lab.node(1).apply(&vxlan(), &cluster);
-    let mut refused: Vec<String> = report.refused.iter().map(ToString::to_string).collect();
-    refused.sort();
+    let mut unreachable: Vec<String> = report.unreachable.iter().map(ToString::to_string).collect();
+    unreachable.sort();
     let wanted = [
         ("x-address", "is that of n2"),
         ("x-mac", "hardware address of n2's"),
@@ -250,8 +255,8 @@ fn peers_that_contradict_each_other_are_refused_and_the_others_served() {
         ("x-own", "overlaps with that of n1"),
         ("x-range", "overlaps with that of n2"),
     ];
-    assert_eq!(refused.len(), wanted.len(), "{refused:#?}");
-    for (told, (peer, why)) in refused.iter().zip(wanted) {
+    assert_eq!(unreachable.len(), wanted.len(), "{unreachable:#?}");
+    for (told, (peer, why)) in unreachable.iter().zip(wanted) {
         assert!(told.starts_with(&format!("no road to {peer}: ")) && told.contains(why), "{told}");
     }
     assert!(report.changed.is_empty(), "{:#?}", report.changed);

@@ -8,7 +8,7 @@ use crate::Result;
 
 /// Elements of one owner in one table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Belonging {
+pub struct OwnedObject {
     /// The owner, as elements name it: `network/container/interface`.
     pub comment: String,
     /// What the table is for.
@@ -16,14 +16,14 @@ pub struct Belonging {
 }
 
 /// Everybody who has elements in a table of ours, and for what; each once.
-pub fn belongings(nft: &mut Socket) -> Result<Vec<Belonging>> {
+pub fn owned_objects(nft: &mut Socket) -> Result<Vec<OwnedObject>> {
     let mut all = Vec::new();
     for table in tables(nft)? {
         for set in nft::list_sets(nft, &table)? {
             let comments =
                 nft::list_elements(nft, &table, &set)?.into_iter().filter_map(|one: Element| one.comment);
             let of_pods = comments.filter(|comment| comment.matches('/').count() == 2);
-            all.extend(of_pods.map(|comment| Belonging { comment, feature: feature(&table) }));
+            all.extend(of_pods.map(|comment| OwnedObject { comment, feature: feature(&table) }));
         }
     }
     all.sort();

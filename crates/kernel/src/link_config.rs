@@ -12,34 +12,34 @@ const SCOPE_LINK: u8 = 253; // RT_SCOPE_LINK, linux/rtnetlink.h
 
 /// Addresses of a link and routes through it, but for those that the kernel makes by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Belongings {
+pub struct LinkConfig {
     /// Its addresses, without those that are valid on the link only.
     pub addresses: Vec<Address>,
     /// The routes through it, of every table, without those that follow from an address.
     pub routes: Vec<Route>,
 }
 
-impl Belongings {
+impl LinkConfig {
     /// Those of the link number `link`.
-    pub fn of(host: &mut Host, link: u32) -> Result<Belongings> {
+    pub fn read(host: &mut Host, link: u32) -> Result<LinkConfig> {
         let mut addresses = address::list(&mut host.route, link)?;
         addresses.retain(|one| one.scope != SCOPE_LINK);
         let mut routes = route::list(&mut host.route)?;
         routes.retain(|one| one.link == Some(link) && one.protocol != route::BY_KERNEL);
         // What is on the wire comes before what leads through a gateway that is on the wire.
         routes.sort_by_key(|one| one.gateway.is_some());
-        Ok(Belongings { addresses, routes })
+        Ok(LinkConfig { addresses, routes })
     }
 
     /// The same with the routes of table `from` in table `to`.
-    pub fn with_table(mut self, from: u32, to: u32) -> Belongings {
+    pub fn with_table(mut self, from: u32, to: u32) -> LinkConfig {
         self.routes.iter_mut().filter(|one| one.table == from).for_each(|one| one.table = to);
         self
     }
 
     /// Gives the link number `link` what it lacks of these.
     pub fn restore(&self, host: &mut Host, link: u32) -> Result<()> {
-        let found = Belongings::of(host, link)?;
+        let found = LinkConfig::read(host, link)?;
         let has = |wanted: &&Address| {
             found.addresses.iter().any(|one| (one.ip, one.prefix) == (wanted.ip, wanted.prefix))
         };
