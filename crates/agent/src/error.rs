@@ -70,9 +70,11 @@ impl Error {
     /// What it is about, in the one word by which events are told apart.
     pub(crate) fn reason(&self) -> &'static str {
         use podwire_overlay::Error::{AmbiguousInterface, NoAddress, NoInterface, Unreachable};
-        use podwire_subnets::Error::{NoRangeYet, NoneFree, OutsideOfNetwork};
+        use podwire_subnets::Error::{OutOfSubnets, OutsideOfNetwork, PodCidrNotAssigned};
         match self {
-            Error::Source(NoRangeYet { .. } | NoneFree(_) | OutsideOfNetwork { .. }) => "RangeMissing",
+            Error::Source(PodCidrNotAssigned { .. } | OutOfSubnets(_) | OutsideOfNetwork { .. }) => {
+                "RangeMissing"
+            }
             Error::Fabric(AmbiguousInterface { .. }) => "InterfaceAmbiguous",
             Error::Fabric(NoInterface { .. } | NoAddress { .. } | Unreachable { .. }) => "InterfaceMissing",
             Error::Backend { .. } => "BackendUnknown",

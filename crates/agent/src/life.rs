@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use podwire_kernel::Host;
 use podwire_kubernetes::Backoff;
 use podwire_overlay::{Preference, Uplink, Watch};
-use podwire_subnets::{Generation, Health, NetConf, Node, Registration, Source, SubnetEnv};
+use podwire_subnets::{Health, NetConf, Node, Registration, Snapshot, Source, SubnetEnv};
 use podwire_warden::Warden;
 use tokio::signal::unix::{signal, SignalKind};
 use tracing::{info, warn};
@@ -40,7 +40,7 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
     }
     let roads = Roads::start(&settings)?;
     // A file that cannot be read is told of when the range is asked for.
-    let remembered = SubnetEnv::read(&settings.subnet_file).ok().flatten().unwrap_or_default().ranges();
+    let remembered = SubnetEnv::read(&settings.subnet_file).ok().flatten().unwrap_or_default().pod_cidrs();
     let guarded = remembered.iter().collect();
     let enforce = |source| policies::enforce(&settings.node_name, source, settings.policy_cut, guarded);
     let warden = settings.policy.clone().map(enforce).transpose()?;
@@ -135,8 +135,12 @@ impl Life {
     /// Until it is worth another try: what was missing has come, or the time is over.
     async fn rest(&mut self, error: &Error, backoff: &mut Backoff) {
         match (error, &self.source, self.ears.take()) {
-            (Error::Source(podwire_subnets::Error::NoRangeYet { .. }), Source::Kubernetes(kubernetes), _) => {
-                if kubernetes.range_is_set().await.is_err() {
+            (
+                Error::Source(podwire_subnets::Error::PodCidrNotAssigned { .. }),
+                Source::Kubernetes(kubernetes),
+                _,
+            ) => {
+                if kubernetes.wait_for_pod_cidr().await.is_err() {
                     backoff.wait().await;
                 }
             }
@@ -176,7 +180,7 @@ impl Life {
     }
 
     /// What the source says goes to the roads. Returns why all must start over, if it must.
-    async fn learn(&mut self, ground: &mut Ground, generation: Generation) -> Result<Option<String>> {
+    async fn learn(&mut self, ground: &mut Ground, generation: Snapshot) -> Result<Option<String>> {
         let text = generation.health.to_string();
         let before = std::mem::replace(&mut self.board.write().source, text.clone());
         self.metrics.source_current.set((generation.health == Health::Current).into());
@@ -188,10 +192,10 @@ impl Life {
         }
         let Some(nodes) = generation.nodes.clone() else { return Ok(None) };
         let own = nodes.iter().find(|node| node.name == ground.own.name);
-        if let Some(own) = own.filter(|own| own.ranges != ground.own.ranges) {
+        if let Some(own) = own.filter(|own| own.pod_cidrs != ground.own.pod_cidrs) {
             return Ok(Some(format!("this node's range is now {}", ranges(own).join(" "))));
         }
-        let quarrels = podwire_subnets::overlaps(&nodes);
+        let quarrels = podwire_subnets::find_overlaps(&nodes);
         for (one, other) in &quarrels {
             warn!(one, other, "two nodes have ranges that share addresses");
         }
@@ -207,7 +211,7 @@ impl Life {
             preference: preference.clone(),
             own: own.clone(),
             nodes: Some(nodes.clone()),
-            refused: generation.refused,
+            refused: generation.skipped,
             elders,
         })?;
         // Roads first: whoever is told may answer slowly.
@@ -267,7 +271,7 @@ impl Life {
 }
 
 fn ranges(node: &Node) -> Vec<String> {
-    node.ranges.iter().map(|range| range.to_string()).collect()
+    node.pod_cidrs.iter().map(|range| range.to_string()).collect()
 }
 
 fn uplink_text(uplink: &Uplink) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use podwire_kernel::Mac;
 use podwire_overlay::{Cluster, Own, OwnSide, Peer, PeerSide, Preference, PublicKey, Road, Uplink, VtepMac};
-use podwire_subnets::{NetConf, Node, Ranges, Refusal, Registration, Underlay, Vtep, WireguardPeer};
+use podwire_subnets::{NetConf, Node, PodCidrs, Registration, SkippedNode, Underlay, Vtep, WireguardPeer};
 
 use crate::backend::Backend;
 use crate::extension::Neighbour;
@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     /// All nodes, once the source has told them.
     pub nodes: Option<Arc<Vec<Node>>>,
     /// Nodes that the source could not understand.
-    pub refused: Arc<Vec<Refusal>>,
+    pub refused: Arc<Vec<SkippedNode>>,
     /// Those from before some of them claimed the same range, while they do.
     pub elders: Option<Arc<Vec<Node>>>,
 }
@@ -44,20 +44,20 @@ fn networks(conf: &NetConf) -> Vec<IpNet> {
 
 impl Plan {
     /// The cluster as the fabric wants it. Nodes that cannot be understood, or that contradict this one, are left out.
-    pub fn cluster(&self, uplinks: &[Uplink]) -> (Cluster, Vec<Refusal>) {
+    pub fn cluster(&self, uplinks: &[Uplink]) -> (Cluster, Vec<SkippedNode>) {
         let mut refused = self.refused.to_vec();
         let side = |pods: IpNet| {
             let uplink = uplinks.iter().find(|uplink| uplink.address.is_ipv4() == pods.addr().is_ipv4())?;
             Some(OwnSide { pods, uplink: uplink.clone() })
         };
         let own =
-            Own { name: self.own.name.clone(), sides: self.own.ranges.iter().filter_map(side).collect() };
+            Own { name: self.own.name.clone(), sides: self.own.pod_cidrs.iter().filter_map(side).collect() };
         let others =
             self.nodes.iter().flat_map(|nodes| nodes.iter()).filter(|node| node.name != self.own.name);
         let mut peers = Vec::new();
         for node in others {
             match self.refusal(node) {
-                Some(why) => refused.push(Refusal { name: node.name.clone(), why }),
+                Some(why) => refused.push(SkippedNode { name: node.name.clone(), reason: why }),
                 None => peers.push(peer(node)),
             }
         }
@@ -78,8 +78,8 @@ impl Plan {
         if kind != own {
             return Some(format!("its roads are of kind {kind:?}, this node's of kind {own:?}"));
         }
-        if node.ranges.overlap(&self.own.ranges) {
-            let ranges: Vec<String> = node.ranges.iter().map(|range| range.to_string()).collect();
+        if node.pod_cidrs.overlap(&self.own.pod_cidrs) {
+            let ranges: Vec<String> = node.pod_cidrs.iter().map(|range| range.to_string()).collect();
             return Some(format!(
                 "its range {} is this node's own, too: one of both must get another",
                 ranges.join(", ")
@@ -92,8 +92,8 @@ impl Plan {
 
 /// Whose range a node claims that another had before anybody quarrelled: who comes and claims what another has cuts nobody off.
 fn robbed<'e>(node: &Node, elders: &'e [Node]) -> Option<&'e Node> {
-    let is_elder = elders.iter().any(|elder| elder.name == node.name && elder.ranges == node.ranges);
-    let robbed = |elder: &&Node| elder.name != node.name && elder.ranges.overlap(&node.ranges);
+    let is_elder = elders.iter().any(|elder| elder.name == node.name && elder.pod_cidrs == node.pod_cidrs);
+    let robbed = |elder: &&Node| elder.name != node.name && elder.pod_cidrs.overlap(&node.pod_cidrs);
     elders.iter().find(robbed).filter(|_| !is_elder)
 }
 
@@ -103,14 +103,14 @@ fn peer(node: &Node) -> Peer {
         let end = end?;
         Some(PublicKey { key: podwire_overlay::wireguard::parse_key(&end.public_key)?, port: end.port })
     };
-    let v4 = node.ranges.v4.zip(node.underlay.v4).map(|(pods, address)| PeerSide {
+    let v4 = node.pod_cidrs.v4.zip(node.underlay.v4).map(|(pods, address)| PeerSide {
         vtep: mac(node.backend.vtep()),
         key: key(node.backend.wireguard_peer()),
         ..PeerSide::new(IpNet::V4(pods), IpAddr::V4(address))
     });
     // In wireguard's modes with one device, IPv6 pods may be reached by IPv4; flannel then has no data of IPv6.
     let address = node.underlay.v6.map(IpAddr::V6).or(node.underlay.v4.map(IpAddr::V4));
-    let v6 = node.ranges.v6.zip(address).map(|(pods, address)| PeerSide {
+    let v6 = node.pod_cidrs.v6.zip(address).map(|(pods, address)| PeerSide {
         vtep: mac(node.backend.vtep_v6()),
         key: key(node.backend.wireguard_peer_v6()).or_else(|| key(node.backend.wireguard_peer())),
         ..PeerSide::new(IpNet::V6(pods), address)
@@ -125,7 +125,7 @@ pub(crate) fn registration(
     backend: &Backend,
     uplinks: &[Uplink],
     roads: &[Road],
-    (previous, told_by_command): (Ranges, &podwire_subnets::Backend),
+    (previous, told_by_command): (PodCidrs, &podwire_subnets::Backend),
 ) -> Registration {
     let address = |v4: bool| uplinks.iter().map(|uplink| uplink.address).find(|ip| ip.is_ipv4() == v4);
     let v4 = match address(true) {
@@ -170,14 +170,20 @@ pub(crate) fn registration(
 
 #[cfg(test)]
 mod tests {
-    use podwire_subnets::Tenure;
+    use podwire_subnets::LeaseTerm;
 
     use super::*;
 
     fn node(name: &str, range: &str) -> Node {
-        let ranges = Ranges { v4: range.parse().ok(), v6: None };
+        let ranges = PodCidrs { v4: range.parse().ok(), v6: None };
         let backend = podwire_subnets::Backend::named("host-gw");
-        Node { name: name.into(), ranges, underlay: Underlay::default(), backend, tenure: Tenure::Lasting }
+        Node {
+            name: name.into(),
+            pod_cidrs: ranges,
+            underlay: Underlay::default(),
+            backend,
+            lease_term: LeaseTerm::Permanent,
+        }
     }
 
     #[test]

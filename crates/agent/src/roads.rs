@@ -203,7 +203,7 @@ impl Work {
             changes += done.len();
             failed.extend(not_done);
         }
-        let refused = refused.into_iter().map(|one| (one.name, one.why));
+        let refused = refused.into_iter().map(|one| (one.name, one.reason));
         let took = start.elapsed();
         let made = Made {
             mtu: fabric.mtu(&cluster.own),

@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use podwire_block_ipam::Atlas;
+use podwire_block_ipam::BlockIndex;
 use podwire_netlink::sys;
 use tracing::info;
 
@@ -61,7 +61,7 @@ impl Bird {
 
 /// What the config follows from.
 pub(crate) struct Sketch {
-    pub(crate) atlas: Atlas,
+    pub(crate) atlas: BlockIndex,
     pub(crate) places: Vec<Place>,
 }
 

@@ -1,6 +1,6 @@
 //! The roads of a node whose pods are routed.
 //!
-//! The store says which node has which block of addresses ([`podwire_block_ipam::Atlas`]). From that follow the routes and tunnels of
+//! The store says which node has which block of addresses ([`podwire_block_ipam::BlockIndex`]). From that follow the routes and tunnels of
 //! this node ([`podwire_overlay::Blocks`]), and what BGP tells the routers outside.
 //!
 //! ```text

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_block_ipam::{Atlas, Encapsulation, IpFamily, Node, Pool, Tunnel, Use};
+use podwire_block_ipam::{BlockIndex, Encapsulation, IpFamily, Node, Pool, Tunnel, Use};
 use podwire_kernel::Mac;
 use podwire_overlay::{Around, Blocks, Cluster, Fabric, Own, OwnSide, Stretch, Uplink};
 
@@ -40,17 +40,17 @@ pub(crate) struct Planner<'a> {
 }
 
 /// The families that pools have.
-pub(crate) fn families(atlas: &Atlas) -> BTreeSet<IpFamily> {
+pub(crate) fn families(atlas: &BlockIndex) -> BTreeSet<IpFamily> {
     roads(atlas).map(Pool::family).collect()
 }
 
 /// The pools whose addresses are at the end of roads: not those of services.
-fn roads(atlas: &Atlas) -> impl Iterator<Item = &Pool> {
+fn roads(atlas: &BlockIndex) -> impl Iterator<Item = &Pool> {
     atlas.pools.values().filter(|pool| pool.allows(Use::Workload) || pool.allows(Use::Tunnel))
 }
 
 impl Planner<'_> {
-    pub(crate) fn plan(&self, atlas: &Atlas) -> Plan {
+    pub(crate) fn plan(&self, atlas: &BlockIndex) -> Plan {
         let wish = self.wish(atlas);
         let record = atlas.nodes.get(self.node);
         let own = Own { name: self.node.into(), sides: Vec::new() };
@@ -66,7 +66,7 @@ impl Planner<'_> {
             wish,
             refused: Vec::new(),
         };
-        for (to, node) in atlas.territory() {
+        for (to, node) in atlas.routes() {
             if node == self.node {
                 let uplink = self.uplink(IpFamily::of(to.addr())).cloned();
                 plan.cluster.own.sides.extend(uplink.map(|uplink| OwnSide { pods: to, uplink }));
@@ -97,7 +97,7 @@ impl Planner<'_> {
         self.places.iter().map(|(uplink, _)| uplink).find(|uplink| IpFamily::of(uplink.address) == family)
     }
 
-    fn wish(&self, atlas: &Atlas) -> Wish {
+    fn wish(&self, atlas: &BlockIndex) -> Wish {
         let labels = atlas.nodes.get(self.node).map(Node::labels).unwrap_or_default();
         let is_for_us = |pool: &&Pool| pool.selects_node(&labels).unwrap_or(false);
         let mut tunnels: BTreeMap<Tunnel, Ground> = BTreeMap::new();
@@ -127,7 +127,7 @@ impl Planner<'_> {
     }
 
     /// How addresses of another node are reached.
-    fn stretch(&self, atlas: &Atlas, to: IpNet, name: &str) -> Result<Stretch, String> {
+    fn stretch(&self, atlas: &BlockIndex, to: IpNet, name: &str) -> Result<Stretch, String> {
         let family = IpFamily::of(to.addr());
         let pool = atlas.pool_of(&to).ok_or("it is in no pool")?;
         let node = atlas.nodes.get(name).ok_or("the store has no object of this node")?;
@@ -164,21 +164,21 @@ fn vtep(node: &Node, family: IpFamily) -> Option<(IpAddr, Mac)> {
 }
 
 /// Whether the store knows it: the node's own object, and the blocks, which say whose an address really is.
-fn is_fulfilled(wish: &Wish, node: &Node, atlas: &Atlas) -> bool {
+fn is_fulfilled(wish: &Wish, node: &Node, atlas: &BlockIndex) -> bool {
     let is_told = |address: &IpNet| node.address(IpFamily::of(address.addr())) == Some(*address);
     let is_right = |(tunnel, ground): (&Tunnel, &Ground)| match node.tunnel(*tunnel) {
         None => ground.gives.is_empty(),
-        Some(end) => ground.keeps(end) && atlas.is_end(&tunnel.handle(node.name()), end),
+        Some(end) => ground.keeps(end) && atlas.is_tunnel_address(&tunnel.handle(node.name()), end),
     };
-    let is_named = !wish.is_member || node.in_kubernetes().is_some();
+    let is_named = !wish.is_member || node.kubernetes_name().is_some();
     is_named && wish.addresses.iter().all(is_told) && wish.tunnels.iter().all(is_right)
 }
 
 #[cfg(test)]
 mod tests {
-    use podwire_block_ipam::moment::Moment;
     use podwire_block_ipam::store::{Memory, Store};
-    use podwire_block_ipam::{Allocator, Owner, Request, Rules};
+    use podwire_block_ipam::timestamp::Timestamp;
+    use podwire_block_ipam::{AffinityOwner, Allocator, Request, Rules};
 
     use super::*;
 
@@ -192,30 +192,30 @@ mod tests {
     }
 
     /// Two nodes, each with a block of each pool; of the second all is known.
-    fn atlas(pools: &[Pool]) -> Atlas {
+    fn atlas(pools: &[Pool]) -> BlockIndex {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1));
+        let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1));
         pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
         let rules = Rules::load(&store).unwrap();
         for node in ["node1", "node2"] {
             for pool in pools {
-                let mut request = Request::new(Owner::host(node), format!("{node}-{}", pool.name()));
+                let mut request = Request::new(AffinityOwner::host(node), format!("{node}-{}", pool.name()));
                 (request.pools, request.family) = (vec![pool.name().into()], pool.family());
                 allocator.assign(&rules, &request).unwrap();
             }
         }
-        Node::change(&store, "node2", |node| {
+        Node::update(&store, "node2", |node| {
             node.set_address("192.168.0.2/24".parse().unwrap());
             node.set_tunnel(Tunnel::Vxlan(IpFamily::V4), "10.1.9.9".parse().ok());
         })
         .unwrap();
-        let mut atlas = Atlas::default();
-        let entries = Atlas::prefixes(true).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
-        atlas.learn(entries.map(podwire_block_ipam::store::Change::Put).collect());
+        let mut atlas = BlockIndex::default();
+        let entries = BlockIndex::prefixes(true).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
+        atlas.apply(entries.map(podwire_block_ipam::store::Change::Put).collect());
         atlas
     }
 
-    fn planned(atlas: &Atlas, has_bgp: bool) -> Plan {
+    fn planned(atlas: &BlockIndex, has_bgp: bool) -> Plan {
         Planner { node: "node1", is_member: false, mtu: None, has_bgp, places: &[place()] }.plan(atlas)
     }
 
@@ -256,22 +256,22 @@ mod tests {
     }
 
     /// A node that has told where it is met and where its tunnel ends, and a block that gives that address to `handle`.
-    fn atlas_with_end(pools: &[Pool], handle: &str) -> Atlas {
+    fn atlas_with_end(pools: &[Pool], handle: &str) -> BlockIndex {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1));
+        let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1));
         pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
         let rules = Rules::load(&store).unwrap();
-        let mut request = Request::new(Owner::host("node1"), handle);
-        request.wanted_for = Use::Tunnel;
+        let mut request = Request::new(AffinityOwner::host("node1"), handle);
+        request.intended_use = Use::Tunnel;
         let end = allocator.assign(&rules, &request).unwrap().addresses[0].addr();
-        Node::change(&store, "node1", |node| {
+        Node::update(&store, "node1", |node| {
             node.set_address("192.168.0.1/24".parse().unwrap());
             node.set_tunnel(Tunnel::Vxlan(IpFamily::V4), Some(end));
         })
         .unwrap();
-        let mut atlas = Atlas::default();
-        let entries = Atlas::prefixes(false).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
-        atlas.learn(entries.map(podwire_block_ipam::store::Change::Put).collect());
+        let mut atlas = BlockIndex::default();
+        let entries = BlockIndex::prefixes(false).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
+        atlas.apply(entries.map(podwire_block_ipam::store::Change::Put).collect());
         atlas
     }
 
@@ -288,7 +288,7 @@ mod tests {
         let member = Planner { node: "node1", is_member: true, mtu: None, has_bgp: false, places: &places };
         assert!(!member.plan(&good).is_known);
         let mut named = good.clone();
-        named.nodes.get_mut("node1").unwrap().join_kubernetes();
+        named.nodes.get_mut("node1").unwrap().set_kubernetes_name();
         assert!(member.plan(&named).is_known && planned(&named, false).is_known);
         // Somebody has released it, and a pod has it now.
         let plan = planned(&atlas_with_end(&[vxlan()], "net.a-pod"), false);

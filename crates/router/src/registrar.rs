@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Error as Blocks, Node, Owner, Release, Request, Rules, Tunnel, Use};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{
+    AffinityOwner, Allocator, Error as Blocks, Node, Release, Request, Rules, Tunnel, Use,
+};
 use tracing::info;
 
 use crate::{thread, Board, Opener, Patience, Result};
@@ -101,9 +103,9 @@ fn fulfil(store: &dyn Store, node: &str, wish: &Wish) -> Result<(), Blocks> {
             Err(error) => failed = Some(error),
         }
     }
-    let changed = Node::change(store, node, |record| {
+    let changed = Node::update(store, node, |record| {
         if wish.is_member {
-            record.join_kubernetes();
+            record.set_kubernetes_name();
         }
         wish.addresses.iter().for_each(|address| record.set_address(*address));
         ends.iter().for_each(|(tunnel, end)| record.set_tunnel(*tunnel, *end));
@@ -114,7 +116,7 @@ fn fulfil(store: &dyn Store, node: &str, wish: &Wish) -> Result<(), Blocks> {
     }
     // Not before the node's object names another: an address that it names is to be nobody else's.
     if !over.is_empty() {
-        Allocator::new(store, Moment::now).release(&office.rules, &over)?;
+        Allocator::new(store, Timestamp::now).release(&office.rules, &over)?;
     }
     failed.map_or(Ok(()), Err)
 }
@@ -136,7 +138,7 @@ impl Office<'_> {
     /// The end of a tunnel: where it is, or a new one; nowhere, if no pool needs the tunnel any more.
     fn end(&self, tunnel: Tunnel, ground: &Ground) -> Result<End, Blocks> {
         let handle = tunnel.handle(self.node);
-        let there = Allocator::new(self.store, Moment::now).addresses_of(&handle)?;
+        let there = Allocator::new(self.store, Timestamp::now).addresses_of(&handle)?;
         let address = match there.iter().find(|ip| ground.keeps(**ip)) {
             Some(kept) => Some(*kept),
             None if ground.gives.is_empty() => None,
@@ -149,18 +151,18 @@ impl Office<'_> {
 
     fn new_end(&self, tunnel: Tunnel, handle: &str, pools: &[String]) -> Result<IpAddr, Blocks> {
         let Office { store, rules, node } = self;
-        let allocator = Allocator::new(*store, Moment::now);
-        let mut request = Request::new(Owner::host(*node), handle);
+        let allocator = Allocator::new(*store, Timestamp::now);
+        let mut request = Request::new(AffinityOwner::host(*node), handle);
         request.attributes.insert("type".into(), tunnel.attribute().into());
         let request = Request {
             family: tunnel.family(),
-            wanted_for: Use::Tunnel,
+            intended_use: Use::Tunnel,
             pools: pools.to_vec(),
             node_labels: Rules::node_labels(*store, node)?,
             ..request
         };
         // The clerk of this node's stock may be about to claim its first block, too.
-        let assigned = allocator.assign_in_turn(rules, &request)?;
+        let assigned = allocator.assign_serialized(rules, &request)?;
         match assigned.addresses.first() {
             Some(address) => Ok(address.addr()),
             None => Err(assigned.shortage.unwrap_or(Blocks::Full { pools: pools.join(", ") })),
@@ -187,12 +189,12 @@ mod tests {
     #[test]
     fn an_end_that_has_to_move_and_cannot_stays_the_nodes() {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, Moment::now);
+        let allocator = Allocator::new(&store, Timestamp::now);
         for (name, cidr) in [("one", "10.1.0.0/26"), ("full", "10.2.0.0/32")] {
             allocator.add_pool(&Pool::new(name, cidr.parse().unwrap()).with_block_size(32)).unwrap();
         }
         let rules = Rules::load(&store).unwrap();
-        let other = Request { pools: vec!["full".into()], ..Request::new(Owner::host("node2"), "x") };
+        let other = Request { pools: vec!["full".into()], ..Request::new(AffinityOwner::host("node2"), "x") };
         allocator.assign(&rules, &other).unwrap();
         let vxlan = Tunnel::Vxlan(IpFamily::V4);
         let wish =
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn a_tunnels_end_is_kept_moved_with_its_pool_and_given_back() {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, Moment::now);
+        let allocator = Allocator::new(&store, Timestamp::now);
         let pool = |name: &str, cidr: &str| {
             let pool = Pool::new(name, cidr.parse().unwrap());
             allocator.add_pool(&pool.with_encapsulation(Encapsulation::Vxlan, false)).unwrap();
@@ -226,7 +228,7 @@ mod tests {
             let entry = store.get(&Node::key("node1")).unwrap().unwrap();
             let node = Node::parse(&entry.key, &entry.value).unwrap();
             assert_eq!(node.address(IpFamily::V4), "192.168.0.1/24".parse().ok());
-            assert_eq!(node.in_kubernetes(), Some("node1"));
+            assert_eq!(node.kubernetes_name(), Some("node1"));
             node.tunnel(vxlan).map(|ip| ip.to_string())
         };
         assert_eq!(end_after(wish(&["one"])), Some("10.1.0.0".into()));
@@ -234,7 +236,7 @@ mod tests {
         // Released behind the back of the node, and somebody else's by now.
         let rules = Rules::load(&store).unwrap();
         allocator.release_handle(&rules, &vxlan.handle("node1")).unwrap();
-        let pod = Request::new(Owner::host("node1"), "a pod");
+        let pod = Request::new(AffinityOwner::host("node1"), "a pod");
         allocator.assign_address(&rules, &pod, "10.1.0.0".parse().unwrap()).unwrap();
         assert_eq!(end_after(wish(&["one"])), Some("10.1.0.1".into()));
         assert_eq!(end_after(wish(&["two"])), Some("10.2.0.0".into()));
@@ -247,10 +249,10 @@ mod tests {
     fn where_a_node_is_met_is_told_even_if_its_pool_is_full() {
         let store = Memory::new();
         let pool = Pool::new("one", "10.1.0.0/32".parse().unwrap()).with_block_size(32);
-        let allocator = Allocator::new(&store, Moment::now);
+        let allocator = Allocator::new(&store, Timestamp::now);
         allocator.add_pool(&pool).unwrap();
         let rules = Rules::load(&store).unwrap();
-        allocator.assign(&rules, &Request::new(Owner::host("node2"), "x")).unwrap();
+        allocator.assign(&rules, &Request::new(AffinityOwner::host("node2"), "x")).unwrap();
         let wish = Wish {
             is_member: false,
             addresses: vec!["192.168.0.1/24".parse().unwrap()],

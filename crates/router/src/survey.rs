@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwire_block_ipam::store::StoreError;
-use podwire_block_ipam::Atlas;
+use podwire_block_ipam::BlockIndex;
 
 use crate::{thread, Board, Opener, Patience, Result};
 
@@ -17,22 +17,22 @@ const LONG: Duration = Duration::from_secs(600);
 pub(crate) fn start(
     opener: Arc<Opener>,
     has_bgp: bool,
-    atlases: Sender<Atlas>,
+    atlases: Sender<BlockIndex>,
     bell: File,
     board: Board,
 ) -> Result<()> {
     let mut survey =
-        Survey { opener, has_bgp, atlases, bell, board, atlas: Atlas::default(), has_told: false };
+        Survey { opener, has_bgp, atlases, bell, board, atlas: BlockIndex::default(), has_told: false };
     thread("survey", move || survey.live())
 }
 
 struct Survey {
     opener: Arc<Opener>,
     has_bgp: bool,
-    atlases: Sender<Atlas>,
+    atlases: Sender<BlockIndex>,
     bell: File,
     board: Board,
-    atlas: Atlas,
+    atlas: BlockIndex,
     has_told: bool,
 }
 
@@ -50,20 +50,20 @@ impl Survey {
     /// Follows the store until it fails; `Ok` if nobody listens any more.
     fn follow(&mut self, patience: &mut Patience) -> Result<(), StoreError> {
         let store = (self.opener)()?;
-        let mut follow = store.follow(&Atlas::prefixes(self.has_bgp))?;
+        let mut follow = store.follow(&BlockIndex::prefixes(self.has_bgp))?;
         // A new list says what is there: what is gone must not stay.
-        let mut whole = Some(Atlas::default());
+        let mut whole = Some(BlockIndex::default());
         loop {
             let Some(changes) = follow.wait(LONG)? else { continue };
             *patience = Patience::new();
             self.board.problem("the store", None);
             let news = match whole.take() {
                 Some(mut atlas) => {
-                    atlas.learn(changes);
+                    atlas.apply(changes);
                     atlas.inherit(&self.atlas);
                     std::mem::replace(&mut self.atlas, atlas) != self.atlas
                 }
-                None => self.atlas.learn(changes),
+                None => self.atlas.apply(changes),
             };
             if (news || !self.has_told) && self.tell().is_err() {
                 return Ok(());

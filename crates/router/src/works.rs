@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use podwire_block_ipam::{Atlas, IpFamily};
+use podwire_block_ipam::{BlockIndex, IpFamily};
 use podwire_kernel::{sysctl, Host};
 use podwire_netlink::rt::address;
 use podwire_overlay::{Blocks, Firewall, News, Uplink, Watch};
@@ -25,7 +25,7 @@ const REMINDER: Duration = Duration::from_secs(30);
 /// To and from the others.
 pub(crate) struct Lines {
     /// What the survey has learned.
-    pub(crate) atlases: Receiver<Atlas>,
+    pub(crate) atlases: Receiver<BlockIndex>,
     /// Rings when it has.
     pub(crate) bell: File,
     /// What the registrar is asked for.
@@ -59,7 +59,7 @@ struct Works {
     lines: Lines,
     board: Board,
     host: Host,
-    atlas: Option<Atlas>,
+    atlas: Option<BlockIndex>,
     watch: Option<Watch>,
     uplinks: Vec<Uplink>,
     asked: Asked,
@@ -118,7 +118,7 @@ impl Works {
         made
     }
 
-    fn make_for(&mut self, atlas: &Atlas) -> Result<()> {
+    fn make_for(&mut self, atlas: &BlockIndex) -> Result<()> {
         let began = Instant::now();
         let places = self.places(atlas)?;
         self.listen(&places)?;
@@ -150,7 +150,7 @@ impl Works {
     }
 
     /// Where this node is met, for each family that pools have. A family without a place has no roads, and that is told.
-    fn places(&mut self, atlas: &Atlas) -> Result<Vec<Place>> {
+    fn places(&mut self, atlas: &BlockIndex) -> Result<Vec<Place>> {
         let mut places = Vec::new();
         let mut missing = Vec::new();
         for family in families(atlas) {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use podwire_kernel::{Host, Mac};
 use podwire_overlay::{Preference, Uplink, VtepMac, Vxlan, Watch};
-use podwire_subnets::{Node, Registration, Source, SubnetEnv, Tenure};
+use podwire_subnets::{LeaseTerm, Node, Registration, Source, SubnetEnv};
 use tracing::info;
 
 use super::{ranges, uplink_text, Ground, Life};
@@ -23,7 +23,7 @@ impl Life {
         let uplinks = roads::uplinks(&mut host, &preference, &conf)?;
         self.ears = None;
         self.doubt(&uplinks, &known_as).await;
-        let previous = SubnetEnv::read(&self.settings.subnet_file)?.unwrap_or_default().ranges();
+        let previous = SubnetEnv::read(&self.settings.subnet_file)?.unwrap_or_default().pod_cidrs();
         // What the command of the backend `extension` says of this node.
         let told = match &backend {
             Backend::Extension(extension) => {
@@ -52,7 +52,7 @@ impl Life {
         self.metrics.range_addresses.set(addresses(&own));
         self.guard(&own, &uplinks)?;
         // What it asks for from now on, if it must ask again, is what it has.
-        let registration = Registration { previous: own.ranges, ..registration };
+        let registration = Registration { previous: own.pod_cidrs, ..registration };
         Ok(Ground { conf, backend, preference, uplinks, registration, own, news: None })
     }
 
@@ -60,7 +60,7 @@ impl Life {
     async fn vtep_mac(&self, host: &mut Host, vxlan: &Vxlan, asked: &Registration) -> Result<VtepMac> {
         let remembered = match self.settings.derived_mac {
             true => None,
-            false => self.source.remembered(asked).await?,
+            false => self.source.find_previous(asked).await?,
         };
         let mut mac = |v4: bool| -> Result<Mac> {
             let told = remembered.as_ref().and_then(|node| match v4 {
@@ -113,7 +113,7 @@ impl Life {
     fn guard(&self, own: &Node, uplinks: &[Uplink]) -> Result<()> {
         let Some(warden) = &self.warden else { return Ok(()) };
         let addresses = uplinks.iter().map(|uplink| uplink.address).collect();
-        Ok(warden.guard(own.ranges.iter().collect(), addresses)?)
+        Ok(warden.guard(own.pod_cidrs.iter().collect(), addresses)?)
     }
 
     /// Asks for this node's range.
@@ -122,7 +122,7 @@ impl Life {
     /// What it had is given back, and asked for again at once. A reservation is an operator's, and stays.
     async fn acquire(&mut self, registration: &Registration) -> Result<Node> {
         let has_moved = |own: &&Node| own.underlay.v4 != registration.underlay.v4;
-        let former = self.own.as_ref().filter(has_moved).filter(|own| own.tenure != Tenure::Lasting);
+        let former = self.own.as_ref().filter(has_moved).filter(|own| own.lease_term != LeaseTerm::Permanent);
         if let (Some(former), Source::Etcd(_)) = (former, &self.source) {
             self.source.release(former).await?;
         }
@@ -145,5 +145,5 @@ fn addresses(node: &Node) -> f64 {
         IpAddr::V4(_) => f64::from(32 - range.prefix_len()).exp2(),
         IpAddr::V6(_) => f64::from(128 - range.prefix_len()).exp2(),
     };
-    node.ranges.iter().map(size).sum()
+    node.pod_cidrs.iter().map(size).sum()
 }

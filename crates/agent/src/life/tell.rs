@@ -17,7 +17,7 @@ impl Life {
             self.metrics.converged(news.elapsed());
         }
         let masquerades = self.settings.firewall.masquerade;
-        let env = SubnetEnv::new(&ground.conf, ground.own.ranges, made.mtu, masquerades);
+        let env = SubnetEnv::new(&ground.conf, ground.own.pod_cidrs, made.mtu, masquerades);
         env.write(&self.settings.subnet_file)?;
         let mut problems = made.failed.clone();
         if let Some(conflist) = &self.settings.conflist {
@@ -46,7 +46,7 @@ impl Life {
         }
         if let (Source::Kubernetes(kubernetes), false) = (&self.source, was_ready) {
             if self.settings.set_available {
-                kubernetes.set_available().await?;
+                kubernetes.set_network_available().await?;
             }
             let text = format!("roads to {} nodes are open: pods may come", made.peers);
             drop(kubernetes.event(Severity::Normal, "PodNetworkReady", &text).await);

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use podwire_block_ipam::selector::Selector;
-use podwire_block_ipam::{key, Atlas, IpFamily, Node, Pool};
+use podwire_block_ipam::{key, BlockIndex, IpFamily, Node, Pool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ pub(super) fn config(node: &str, sketch: &Sketch, passwords: &Passwords) -> Conf
 }
 
 fn object<T: DeserializeOwned + Default>(
-    atlas: &Atlas,
+    atlas: &BlockIndex,
     root: &str,
     name: &str,
     problems: &mut Vec<String>,
@@ -68,7 +68,7 @@ fn object<T: DeserializeOwned + Default>(
 
 /// All objects under a root, by their names.
 fn objects<T: DeserializeOwned + Default>(
-    atlas: &Atlas,
+    atlas: &BlockIndex,
     root: &str,
     problems: &mut Vec<String>,
 ) -> BTreeMap<String, T> {
@@ -77,7 +77,7 @@ fn objects<T: DeserializeOwned + Default>(
 }
 
 /// The filters that could be said, each by its name.
-fn filters(atlas: &Atlas, problems: &mut Vec<String>) -> BTreeMap<String, Vec<String>> {
+fn filters(atlas: &BlockIndex, problems: &mut Vec<String>) -> BTreeMap<String, Vec<String>> {
     let mut said = BTreeMap::new();
     for (name, filter) in objects::<Filter>(atlas, key::BGP[2], problems) {
         let sides = [(true, true), (true, false), (false, true), (false, false)];
@@ -104,7 +104,7 @@ struct Session<'a> {
 }
 
 struct Writer<'a> {
-    atlas: &'a Atlas,
+    atlas: &'a BlockIndex,
     node: &'a str,
     settings: Configuration,
     /// The AS of nodes that have none of their own.
@@ -178,7 +178,7 @@ impl Writer<'_> {
              {family} {{ import all; export filter to_kernel{digit}; }}; }}"
         );
         say!(self, "protocol static blocks{digit} {{ {family};");
-        let own = self.atlas.territory().into_iter().filter(|(_, node)| *node == self.node);
+        let own = self.atlas.routes().into_iter().filter(|(_, node)| *node == self.node);
         let own = own.map(|(net, _)| net).filter(of_family).filter(|net| is_announced(self.atlas, net));
         for block in own.collect::<BTreeSet<IpNet>>() {
             say!(self, "  route {block} blackhole;");
@@ -190,7 +190,9 @@ impl Writer<'_> {
     fn sessions<'p>(&mut self, peers: &'p BTreeMap<String, Peer>) -> Vec<Session<'p>> {
         let own = self.atlas.nodes.get(self.node).cloned().unwrap_or_else(|| Node::new(self.node));
         let mut sessions = Vec::new();
-        if self.settings.node_to_node_mesh_enabled.unwrap_or(true) && own.reflector().is_none() {
+        if self.settings.node_to_node_mesh_enabled.unwrap_or(true)
+            && own.route_reflector_cluster_id().is_none()
+        {
             match self.mesh(&own) {
                 Ok(mesh) => sessions.extend(mesh),
                 Err(why) => self.problems.push(format!("the mesh of nodes is left out: {why}")),
@@ -214,7 +216,7 @@ impl Writer<'_> {
     /// The sessions to all other nodes but reflectors.
     fn mesh<'p>(&self, own: &Node) -> Result<Vec<Session<'p>>, String> {
         let others = self.atlas.nodes.values().filter(|node| node.name() != self.node);
-        let others = others.filter(|node| node.reflector().is_none());
+        let others = others.filter(|node| node.route_reflector_cluster_id().is_none());
         let sessions = others.flat_map(|node| self.to_node(("mesh", ""), node, own, None)).collect();
         self.with_password(sessions, self.settings.node_mesh_password.as_ref())
     }
@@ -283,7 +285,7 @@ impl Writer<'_> {
     }
 
     fn own_number(&self, own: &Node) -> u32 {
-        own.as_number().or_else(|| self.settings.number()).unwrap_or(self.cluster)
+        own.asn().or_else(|| self.settings.number()).unwrap_or(self.cluster)
     }
 
     /// The sessions to another node: one for each family that both have.
@@ -294,7 +296,7 @@ impl Writer<'_> {
         own: &Node,
         peer: Option<&'p Peer>,
     ) -> Vec<Session<'p>> {
-        let number = peer.and_then(Peer::number).or_else(|| node.as_number()).unwrap_or(self.cluster);
+        let number = peer.and_then(Peer::number).or_else(|| node.asn()).unwrap_or(self.cluster);
         let both = [IpFamily::V4, IpFamily::V6]
             .into_iter()
             .filter(|family| self.addresses.iter().any(|ip| IpFamily::of(*ip) == *family));
@@ -373,7 +375,7 @@ impl Writer<'_> {
             say!(self, "  allow local as {times};");
         }
         if *is_client {
-            let id = own.reflector().and_then(|id| id.parse::<std::net::Ipv4Addr>().ok());
+            let id = own.route_reflector_cluster_id().and_then(|id| id.parse::<std::net::Ipv4Addr>().ok());
             say!(self, "  rr client;");
             if let Some(id) = id {
                 say!(self, "  rr cluster id {id};");
@@ -389,7 +391,7 @@ impl Writer<'_> {
         };
         let (import, export) = (calls(true), calls(false));
         // A router outside hears of each node's blocks from that node. Only a reflector speaks for others, and it is not on the way to them.
-        let (is_outside, is_reflector) = (*number != local, own.reflector().is_some());
+        let (is_outside, is_reflector) = (*number != local, own.route_reflector_cluster_id().is_some());
         let learned = match is_outside && !is_reflector {
             true => "",
             false => " || source = RTS_BGP",
@@ -422,14 +424,16 @@ impl Writer<'_> {
 }
 
 /// Blocks are announced, and single addresses only if another node's block would swallow them.
-fn is_announced(atlas: &Atlas, net: &IpNet) -> bool {
+fn is_announced(atlas: &BlockIndex, net: &IpNet) -> bool {
     atlas.pool_of(net).is_some_and(Pool::is_exported)
 }
 
 /// A reflector has as clients those of its AS that are none, or that are of another cluster of them.
 fn is_client(own: &Node, peer: Option<&Node>, number: u32, own_number: u32) -> bool {
-    let theirs = peer.and_then(Node::reflector);
-    own.reflector().is_some() && number == own_number && own.reflector() != theirs
+    let theirs = peer.and_then(Node::route_reflector_cluster_id);
+    own.route_reflector_cluster_id().is_some()
+        && number == own_number
+        && own.route_reflector_cluster_id() != theirs
 }
 
 fn has_address(node: &Node, ip: IpAddr) -> bool {

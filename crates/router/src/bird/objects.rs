@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use podwire_block_ipam::as_number;
+use podwire_block_ipam::parse_asn;
 
 /// The cluster's AS, if nothing else is said.
 pub(super) const DEFAULT_AS: u32 = 64512;
@@ -31,7 +31,7 @@ pub(super) struct Configuration {
 
 impl Configuration {
     pub(super) fn number(&self) -> Option<u32> {
-        self.as_number.as_ref().and_then(as_number)
+        self.as_number.as_ref().and_then(parse_asn)
     }
 
     pub(super) fn restart(&self) -> Option<u32> {
@@ -89,11 +89,11 @@ pub(super) enum NextHop {
 
 impl Peer {
     pub(super) fn number(&self) -> Option<u32> {
-        self.as_number.as_ref().and_then(as_number)
+        self.as_number.as_ref().and_then(parse_asn)
     }
 
     pub(super) fn local_number(&self) -> Option<u32> {
-        self.local_as_number.as_ref().and_then(as_number)
+        self.local_as_number.as_ref().and_then(parse_asn)
     }
 
     pub(super) fn restart(&self) -> Option<u32> {

@@ -1,7 +1,7 @@
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Change, Memory, Store};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Encapsulation};
 use podwire_block_ipam::{Allocator, Request, Rules};
-use podwire_block_ipam::{Encapsulation, Owner};
 
 use super::*;
 
@@ -12,17 +12,17 @@ fn place(ip: &str) -> crate::plan::Place {
 /// Three nodes, of which the first has a block of each pool.
 fn sketch(pools: &[Pool], objects: &[(&str, &str, &str)]) -> Sketch {
     let store = Memory::new();
-    let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1));
+    let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1));
     pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
     let rules = Rules::load(&store).unwrap();
     for pool in pools {
-        let mut request = Request::new(Owner::host("a"), pool.name());
+        let mut request = Request::new(AffinityOwner::host("a"), pool.name());
         request.pools = vec![pool.name().into()];
         allocator.assign(&rules, &request).unwrap();
     }
     for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
         let address = format!("10.0.0.{}/24", number + 1).parse().unwrap();
-        Node::change(&store, name, |node| node.set_address(address)).unwrap();
+        Node::update(&store, name, |node| node.set_address(address)).unwrap();
     }
     for (root, name, spec) in objects {
         let text = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{spec}}}"#);
@@ -32,9 +32,9 @@ fn sketch(pools: &[Pool], objects: &[(&str, &str, &str)]) -> Sketch {
             None => drop(store.create(&key, text.as_bytes()).unwrap()),
         }
     }
-    let mut atlas = Atlas::default();
-    let entries = Atlas::prefixes(true).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
-    atlas.learn(entries.map(Change::Put).collect());
+    let mut atlas = BlockIndex::default();
+    let entries = BlockIndex::prefixes(true).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
+    atlas.apply(entries.map(Change::Put).collect());
     Sketch { atlas, places: vec![place("10.0.0.1")] }
 }
 
