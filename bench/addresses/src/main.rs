@@ -17,9 +17,9 @@ use anyhow::{anyhow, ensure, Result};
 use clap::Parser;
 use counting::Counting;
 use outcome::Promises;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Owner, Pool, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Allocator, Pool, Request, Rules};
 use podwire_store_sqlite::SqliteStore;
 use server::Server;
 
@@ -79,14 +79,14 @@ fn measure(name: &str, open: Open<'_>, (nodes, pods): (usize, usize), promises: 
     let one = throughput(open, &rules, 1, pods)?;
     let several = throughput(open, &rules, NODES, pods)?;
     for node in 0..nodes {
-        let mut request = Request::new(Owner::host(format!("full{node}")), format!("net.full{node}"));
+        let mut request = Request::new(AffinityOwner::host(format!("full{node}")), format!("net.full{node}"));
         request.count = BLOCK;
         ensure!(allocator.assign(&rules, &request)?.addresses.len() == BLOCK, "a block is not full");
     }
     let counting = Counting::new(&*store);
     let begun = Instant::now();
-    let given =
-        Allocator::new(&counting, now).assign(&rules, &Request::new(Owner::host("new"), "net.new"))?;
+    let given = Allocator::new(&counting, now)
+        .assign(&rules, &Request::new(AffinityOwner::host("new"), "net.new"))?;
     let took = begun.elapsed().as_secs_f64() * 1e3;
     ensure!(given.addresses.len() == 1, "the newcomer has no address");
     let (requests, bytes) = (counting.requests.get(), counting.bytes.get());
@@ -112,7 +112,7 @@ fn throughput(open: Open<'_>, rules: &Rules, nodes: usize, pods: usize) -> Resul
                 let allocator = Allocator::new(&*store, now);
                 for pod in 0..pods {
                     let handle = format!("net.{node}-{pod}");
-                    let request = Request::new(Owner::host(format!("node{node}")), handle.clone());
+                    let request = Request::new(AffinityOwner::host(format!("node{node}")), handle.clone());
                     ensure!(
                         allocator.assign(rules, &request)?.addresses.len() == 1,
                         "{handle} has no address"
@@ -145,7 +145,7 @@ impl Drop for File {
     }
 }
 
-fn now() -> Moment {
+fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    Timestamp::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -10,9 +10,9 @@ mod server;
 use std::path::PathBuf;
 use std::process::Command;
 
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Owner, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Allocator, Request, Rules};
 use podwire_store_kubernetes::{ApiGroup, KubernetesStore};
 use serde_json::Value;
 
@@ -50,9 +50,10 @@ fn json(store: &str, line: &str) -> Value {
 
 /// Gives an address, as an agent would.
 fn assign(store: &dyn Store, node: &str, handle: &str) -> String {
-    let allocator = Allocator::new(store, || Moment::from_unix_nanos(1_787_405_600_000_000_000));
-    let given =
-        allocator.assign(&Rules::load(store).unwrap(), &Request::new(Owner::host(node), handle)).unwrap();
+    let allocator = Allocator::new(store, || Timestamp::from_unix_nanos(1_787_405_600_000_000_000));
+    let given = allocator
+        .assign(&Rules::load(store).unwrap(), &Request::new(AffinityOwner::host(node), handle))
+        .unwrap();
     given.addresses[0].addr().to_string()
 }
 

@@ -2,9 +2,9 @@
 
 mod server;
 
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Store, StoreError};
-use podwire_block_ipam::{Allocator, Handle, Owner, Pool, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Allocator, Handle, Pool, Request, Rules};
 use podwire_store_etcd::{EtcdStore, TlsFiles};
 use server::{Certificates, Server};
 
@@ -40,9 +40,9 @@ fn a_cluster_that_calico_has_filled_is_gone_on_with() {
     put("/calico/ipam/v2/handle/k8s-pod-network.old", r#"{"block":{"10.244.1.0/30":1},"deleted":false}"#);
 
     let rules = Rules::load(&store).unwrap();
-    let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1_787_405_600_000_000_000));
+    let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1_787_405_600_000_000_000));
     assert_eq!(allocator.check(&rules).unwrap().problems, []);
-    let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "new"));
+    let mut request = Request::new(AffinityOwner::host("node1"), Handle::id("k8s-pod-network", "new"));
     request.node_labels = Rules::node_labels(&store, "node1").unwrap();
     request.attributes.insert("pod".into(), "n".into());
     let given = allocator.assign(&rules, &request).unwrap();
@@ -54,7 +54,8 @@ fn a_cluster_that_calico_has_filled_is_gone_on_with() {
     );
     assert_eq!(allocator.release_handle(&rules, "k8s-pod-network.old").unwrap().len(), 1);
     assert_eq!(store.get("/calico/ipam/v2/handle/k8s-pod-network.old").unwrap(), None);
-    let elsewhere = allocator.assign(&rules, &Request::new(Owner::host("node2"), "k8s-pod-network.x"));
+    let elsewhere =
+        allocator.assign(&rules, &Request::new(AffinityOwner::host("node2"), "k8s-pod-network.x"));
     assert!(elsewhere.unwrap_err().to_string().starts_with("no configured Calico pools for node node2"));
 }
 
@@ -63,7 +64,7 @@ fn an_etcd_that_is_gone_is_told_and_found_again_when_it_is_back() {
     let mut server = Server::start();
     let store = server.store();
     let pool = Pool::new("pods", "10.0.0.0/26".parse().unwrap());
-    Allocator::new(&store, || Moment::from_unix_nanos(1)).add_pool(&pool).unwrap();
+    Allocator::new(&store, || Timestamp::from_unix_nanos(1)).add_pool(&pool).unwrap();
     server.stop();
     let error = store.get("/a").unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable { verb: "get", .. }), "{error}");

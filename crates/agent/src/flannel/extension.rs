@@ -121,8 +121,8 @@ impl ExtensionNode {
 fn variables_of(node: &Node) -> Variables {
     let Underlay { v4, v6 } = node.underlay;
     let facts = [
-        ("SUBNET", node.ranges.v4.map(|range| range.to_string())),
-        ("IPV6SUBNET", node.ranges.v6.map(|range| range.to_string())),
+        ("SUBNET", node.pod_cidrs.v4.map(|range| range.to_string())),
+        ("IPV6SUBNET", node.pod_cidrs.v6.map(|range| range.to_string())),
         ("PUBLIC_IP", v4.map(|ip| ip.to_string())),
         ("PUBLIC_IPV6", v6.map(|ip| ip.to_string())),
     ];
@@ -176,14 +176,20 @@ fn expand(word: &str, variables: &Variables) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use podwire_subnets::{Backend, Ranges, Tenure};
+    use podwire_subnets::{Backend, LeaseTerm, PodCidrs};
 
     fn node(number: u8, data: &str) -> Node {
-        let ranges = Ranges { v4: format!("10.244.{number}.0/24").parse().ok(), v6: None };
+        let ranges = PodCidrs { v4: format!("10.244.{number}.0/24").parse().ok(), v6: None };
         let underlay = Underlay { v4: Some([192, 0, 2, number].into()), v6: None };
         let data = Some(Value::String(data.into()));
         let backend = Backend { kind: "extension".into(), data, data_v6: None };
-        Node { name: format!("n{number}"), ranges, underlay, backend, tenure: Tenure::Lasting }
+        Node {
+            name: format!("n{number}"),
+            pod_cidrs: ranges,
+            underlay,
+            backend,
+            lease_term: LeaseTerm::Permanent,
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use podwire_agent_ipc::blocks::Question;
 use podwire_agent_ipc::pods::{network_namespace, Endpoint};
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Handle, Owner, Request, Rules};
+use podwire_block_ipam::{AffinityOwner, Allocator, Handle, Request, Rules};
 use podwire_steward::Steward;
 
 use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, Mood, PATIENCE};
@@ -23,7 +23,7 @@ fn blink(cluster: &Cluster, steward: &Steward) {
 
 fn stock_in_store(cluster: &Cluster) -> BTreeSet<IpAddr> {
     let allocator = Allocator::new(&cluster.store, now);
-    allocator.addresses_of(&Handle::of_stock("node1")).unwrap().into_iter().collect()
+    allocator.addresses_of(&Handle::for_warm_pool("node1")).unwrap().into_iter().collect()
 }
 
 #[test]
@@ -33,9 +33,9 @@ fn stock_that_somebody_has_released_is_given_to_nobody() {
     eventually("a stock", || steward.state().stock == 4);
     let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
     let former = stock_in_store(&cluster);
-    allocator.release_handle(&rules, &Handle::of_stock("node1")).unwrap();
+    allocator.release_handle(&rules, &Handle::for_warm_pool("node1")).unwrap();
     for ip in &former {
-        let thief = Request::new(Owner::host("node2"), "net.thief");
+        let thief = Request::new(AffinityOwner::host("node2"), "net.thief");
         allocator.assign_address(&rules, &thief, *ip).unwrap();
     }
     blink(&cluster, &steward);
@@ -76,7 +76,9 @@ fn an_address_that_is_somebody_elses_by_now_is_told() {
     eventually("the store knows", || !cluster.held().is_empty());
     let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
     allocator.release_handle(&rules, "net.c1").unwrap();
-    allocator.assign_address(&rules, &Request::new(Owner::host("node2"), "net.thief"), given).unwrap();
+    allocator
+        .assign_address(&rules, &Request::new(AffinityOwner::host("node2"), "net.thief"), given)
+        .unwrap();
     blink(&cluster, &steward);
     eventually("it is told", || steward.state().lost == [format!("{given} of net.c1")]);
     allocator.release_handle(&rules, "net.thief").unwrap();
@@ -127,7 +129,7 @@ fn a_network_whose_name_goes_on_behind_a_dot_is_another() {
     let cluster = Cluster::new("dots", pool());
     let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
     for handle in ["lan.c1", "lan.10.c1"] {
-        allocator.assign(&rules, &Request::new(Owner::host("node1"), handle)).unwrap();
+        allocator.assign(&rules, &Request::new(AffinityOwner::host("node1"), handle)).unwrap();
     }
     let question = Question::Collect { network: "lan".into(), valid: Vec::new() };
     podwire_steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), &question);
@@ -140,7 +142,7 @@ fn gc_finds_what_others_gave_before_the_agent_came() {
     let cluster = Cluster::new("strangers", pool());
     let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());
     let give = |node: &str, handle: &str| {
-        let mut request = Request::new(Owner::host(node), handle);
+        let mut request = Request::new(AffinityOwner::host(node), handle);
         for (key, value) in [("node", node), ("namespace", "shop"), ("pod", "web")] {
             request.attributes.insert(key.into(), value.into());
         }
@@ -157,7 +159,7 @@ fn gc_finds_what_others_gave_before_the_agent_came() {
         IpAddr::V4(ip) => (u32::from(ip) | 0xf).to_be_bytes(),
         IpAddr::V6(_) => unreachable!("the pool is of IPv4"),
     });
-    let mut request = Request::new(Owner::host("node2"), "net.borrowed");
+    let mut request = Request::new(AffinityOwner::host("node2"), "net.borrowed");
     request.attributes.insert("node".into(), "node2".into());
     allocator.assign_address(&rules, &request, borrowed).unwrap();
     let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node1-k8s-web-eth0";

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use podwire_agent_ipc::blocks::Wish;
 use podwire_agent_ipc::{notes, Owner};
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Entry, Memory, Revision, Store, StoreError};
+use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 use podwire_steward::{Settings, Steward};
 
@@ -106,9 +106,9 @@ pub(crate) struct Cluster {
     pub(crate) folder: PathBuf,
 }
 
-pub(crate) fn now() -> Moment {
+pub(crate) fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    Moment::from_unix_nanos(since.as_nanos() as u64)
+    Timestamp::from_unix_nanos(since.as_nanos() as u64)
 }
 
 impl Cluster {

@@ -133,7 +133,7 @@ fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
     let rules = Rules::load(&cluster.store).unwrap();
     let allocator = Allocator::new(&cluster.store, now);
     let give = |handle: &str| {
-        let request = Request::new(podwire_block_ipam::Owner::host("node1"), handle);
+        let request = Request::new(podwire_block_ipam::AffinityOwner::host("node1"), handle);
         allocator.assign(&rules, &request).unwrap().addresses[0].addr()
     };
     let (kept, deleted, unseen) = (give("net.kept"), give("net.deleted"), give("net.unseen"));

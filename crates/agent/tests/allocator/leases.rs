@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use podwire_agent_ipc::blocks::Wish;
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::{notes, AffinityOwner};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 use podwire_steward::{Error, Settings, Steward};
@@ -37,7 +37,8 @@ fn a_lease_of_which_nothing_is_left_but_its_name_is_given_back_by_its_handle() {
     std::fs::create_dir_all(notes::leases(&state)).unwrap();
     std::fs::write(notes::leases(&state).join(notes::file_name(&owner("c1"))), "").unwrap();
     let rules = Rules::load(&cluster.store).unwrap();
-    let request = podwire_block_ipam::Request::new(podwire_block_ipam::Owner::host("node1"), "net.c1");
+    let request =
+        podwire_block_ipam::Request::new(podwire_block_ipam::AffinityOwner::host("node1"), "net.c1");
     let allocator = Allocator::new(&cluster.store, now);
     allocator.assign_address(&rules, &request, "10.244.0.1".parse().unwrap()).unwrap();
     let steward = cluster.steward("node1");
@@ -163,7 +164,8 @@ fn leases_of_an_earlier_boot_are_given_back() {
     notes::write(&notes::leases(&state), &notes::file_name(&lease.owner), &lease).unwrap();
     let allocator = Allocator::new(&cluster.store, now);
     let rules = Rules::load(&cluster.store).unwrap();
-    let request = podwire_block_ipam::Request::new(podwire_block_ipam::Owner::host("node1"), "net.old");
+    let request =
+        podwire_block_ipam::Request::new(podwire_block_ipam::AffinityOwner::host("node1"), "net.old");
     allocator.assign_address(&rules, &request, "10.244.0.1".parse().unwrap()).unwrap();
     let steward = cluster.steward("node1");
     eventually("it is free", || cluster.held().is_empty() && settled(&steward, &state));
@@ -331,7 +333,7 @@ fn those_who_gave_up_take_nothing_when_the_store_is_back() {
     }
     cluster.store.set(Mood::Well);
     eventually("a stock", || steward.state().stock == 4 && steward.state().trouble.is_none());
-    let stock = podwire_block_ipam::Handle::of_stock("node1");
+    let stock = podwire_block_ipam::Handle::for_warm_pool("node1");
     assert_eq!(Allocator::new(&cluster.store, now).addresses_of(&stock).unwrap().len(), 4);
 }
 
@@ -342,7 +344,7 @@ fn a_del_of_what_has_no_lease_takes_nothing_from_the_containers_other_interface(
     let given = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap()[0].addr();
     let held = [("net.c1".to_owned(), given)].into();
     eventually("the store knows", || cluster.held() == held);
-    steward.release(&Owner { ifname: "net2".into(), ..owner("c1") }, None).unwrap();
+    steward.release(&AffinityOwner { ifname: "net2".into(), ..owner("c1") }, None).unwrap();
     eventually("it is carried out", || settled(&steward, &cluster.state("node1")));
     assert_eq!(cluster.held(), held);
     cluster.assert_sound();

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, ConnectOptions};
 use podwire_agent_ipc::blocks::Wish;
 use podwire_agent_ipc::{notes, Owner};
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
+use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 use podwire_steward::{Settings, Steward};
 use podwire_store_etcd::EtcdStore;
@@ -33,9 +33,9 @@ struct Site {
     steward: Steward,
 }
 
-fn now() -> Moment {
+fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    Moment::from_unix_nanos(since.as_nanos() as u64)
+    Timestamp::from_unix_nanos(since.as_nanos() as u64)
 }
 
 impl Site {

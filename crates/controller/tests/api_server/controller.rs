@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwire_controller::{Addresses, Leadership, Masks, Networks, Settings};
+use podwire_controller::{ClusterCidrs, LeaderElection, LeakCollection, NodeCidrMasks, Settings};
 use serde_json::Value;
 
 use crate::server::{eventually, free_port, spawn, Killed, Server};
@@ -21,30 +21,30 @@ pub const LEASE: Duration = Duration::from_secs(15);
 /// After what time a leaked address is released.
 pub const GRACE: Duration = Duration::from_secs(3);
 
-fn addresses(url: String) -> Addresses {
+fn addresses(url: String) -> LeakCollection {
     let open = move || {
         let store = podwire_store_etcd::EtcdStore::connect(std::slice::from_ref(&url), None)?;
         Ok(Box::new(store) as Box<dyn podwire_block_ipam::store::Store>)
     };
-    Addresses { open: Arc::new(open), grace: GRACE }
+    LeakCollection { open: Arc::new(open), grace: GRACE }
 }
 
 /// The controller: its name, kubeconfig, cluster's networks, services, port, and the store of blocks if there is one.
 pub fn main(args: &[String]) {
     let [name, kubeconfig, cluster, services, port, store] = args else { panic!("{args:?}") };
     tracing_subscriber::fmt().with_ansi(false).init();
-    let leadership = Leadership {
+    let leadership = LeaderElection {
         identity: name.clone(),
         lease: LEASE,
         renew_deadline: Duration::from_secs(10),
         retry: Duration::from_millis(300),
-        ..Leadership::default()
+        ..LeaderElection::default()
     };
     let settings = Settings {
-        networks: Some(Networks::new(cluster, Masks::default(), services).unwrap()),
-        addresses: (!store.is_empty()).then(|| addresses(store.clone())),
-        leadership: (name != ALONE).then(|| leadership.checked().unwrap()),
-        health: Some(format!("127.0.0.1:{port}").parse().unwrap()),
+        cluster_cidrs: Some(ClusterCidrs::new(cluster, NodeCidrMasks::default(), services).unwrap()),
+        leak_collection: (!store.is_empty()).then(|| addresses(store.clone())),
+        leader_election: (name != ALONE).then(|| leadership.checked().unwrap()),
+        health_address: Some(format!("127.0.0.1:{port}").parse().unwrap()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

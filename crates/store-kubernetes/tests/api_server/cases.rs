@@ -4,9 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use podwire_agent_ipc::pods::Cluster;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Change, Store, StoreError};
-use podwire_block_ipam::{key, Allocator, Handle, IpFamily, Node, Owner, Pool, Request, Rules, Tunnel};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{
+    key, AffinityOwner, Allocator, Handle, IpFamily, Node, Pool, Request, Rules, Tunnel,
+};
 use podwire_store_kubernetes::{ApiGroup, KubernetesStore, Pods};
 use serde_json::{json, Value};
 
@@ -55,8 +57,8 @@ fn path(group: ApiGroup, object: &str) -> String {
     format!("/apis/{group}/{object}")
 }
 
-fn now() -> Moment {
-    Moment::from_unix_nanos(1_787_405_600_000_000_000)
+fn now() -> Timestamp {
+    Timestamp::from_unix_nanos(1_787_405_600_000_000_000)
 }
 
 fn empty(store: &dyn Store) {
@@ -102,7 +104,7 @@ fn what_is_written_is_what_calico_writes(server: &mut Server) {
         let pool = Pool::new("pods", "10.244.1.0/30".parse().unwrap()).with_block_size(30);
         allocator.add_pool(&pool).unwrap();
         allocator.configure(|config| config.strict_affinity = true).unwrap();
-        let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "4711AB"));
+        let mut request = Request::new(AffinityOwner::host("node1"), Handle::id("k8s-pod-network", "4711AB"));
         for (key, value) in [
             ("namespace", "d"),
             ("node", "node1"),
@@ -216,7 +218,7 @@ fn objects_that_calico_has_made_are_gone_on_with(server: &mut Server) {
         let rules = Rules::load(&store).unwrap();
         let allocator = Allocator::new(&store, now);
         assert_eq!(allocator.check(&rules).unwrap().problems, []);
-        let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "new"));
+        let mut request = Request::new(AffinityOwner::host("node1"), Handle::id("k8s-pod-network", "new"));
         request.node_labels.insert("zone".into(), "west".into());
         let given = allocator.assign(&rules, &request).unwrap();
         assert_eq!(given.addresses[0].to_string(), "10.244.1.3/30", "2 is reserved, 3 was free before 0");
@@ -245,7 +247,8 @@ fn objects_that_calico_has_made_are_gone_on_with(server: &mut Server) {
         );
         assert_eq!(allocator.release_handle(&rules, "k8s-pod-network.old").unwrap().len(), 1);
         assert!(server.ask("GET", &path(group, "ipamhandles/k8s-pod-network.old"), None).is_err());
-        let elsewhere = allocator.assign(&rules, &Request::new(Owner::host("node2"), "k8s-pod-network.x"));
+        let elsewhere =
+            allocator.assign(&rules, &Request::new(AffinityOwner::host("node2"), "k8s-pod-network.x"));
         assert!(elsewhere.unwrap_err().to_string().starts_with("no configured Calico pools for node node2"));
         empty(&store);
     }
@@ -356,7 +359,7 @@ fn a_pod_costs_few_requests(server: &mut Server) {
     allocator.add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
     let rules = Rules::load(&store).unwrap();
     let add = |handle: &str| {
-        allocator.assign(&rules, &Request::new(Owner::host("node1"), handle)).unwrap();
+        allocator.assign(&rules, &Request::new(AffinityOwner::host("node1"), handle)).unwrap();
     };
     add("net.first");
     let counted = |act: &dyn Fn()| -> Vec<String> {
@@ -393,7 +396,8 @@ fn a_claim_reads_no_block_of_others(server: &mut Server) {
         allocator.add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap()).with_block_size(28)).unwrap();
         let rules = Rules::load(&store).unwrap();
         let claim = |node: &str| {
-            let given = allocator.assign(&rules, &Request::new(Owner::host(node), format!("net.{node}")));
+            let given =
+                allocator.assign(&rules, &Request::new(AffinityOwner::host(node), format!("net.{node}")));
             given.unwrap().addresses[0].trunc()
         };
         let blocks: std::collections::BTreeSet<_> =
@@ -484,8 +488,8 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Se
         node.set_address(address);
         node.set_tunnel(vxlan, end);
     };
-    assert!(Node::change(&store, "node1", told).unwrap());
-    assert!(!Node::change(&store, "node1", told).unwrap(), "nothing is written for nothing");
+    assert!(Node::update(&store, "node1", told).unwrap());
+    assert!(!Node::update(&store, "node1", told).unwrap(), "nothing is written for nothing");
     let annotations =
         server.ask("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
     let wanted = json!({
@@ -503,7 +507,7 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Se
         }
     }
     assert_eq!(store.list(key::NODES).unwrap().len(), 1);
-    assert!(Node::change(&store, "node1", |node| node.set_tunnel(vxlan, None)).unwrap());
+    assert!(Node::update(&store, "node1", |node| node.set_tunnel(vxlan, None)).unwrap());
     let annotations =
         server.ask("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
     assert_eq!(annotations.get("projectcalico.org/IPv4VXLANTunnelAddr"), None);
@@ -543,7 +547,7 @@ fn an_object_that_makes_no_sense_stops_nobody(server: &mut Server) {
             "{problems:?}"
         );
     }
-    let mut request = Request::new(Owner::host("node1"), "k8s-pod-network.new");
+    let mut request = Request::new(AffinityOwner::host("node1"), "k8s-pod-network.new");
     request.node_labels.insert("zone".into(), "west".into());
     assert_eq!(allocator.assign(&rules, &request).unwrap().addresses.len(), 1);
     for name in ["empty", "nowhere"] {

@@ -8,7 +8,7 @@ mod watching;
 use std::collections::BTreeSet;
 
 use podwire_subnets::{
-    overlaps, Backend, Error, Etcd, EtcdOptions, Node, Ranges, Registration, Tenure, Underlay, Vtep,
+    find_overlaps, Backend, Error, Etcd, EtcdOptions, LeaseTerm, Node, PodCidrs, Registration, Underlay, Vtep,
 };
 use server::Server;
 
@@ -19,15 +19,15 @@ fn registration(number: u8) -> Registration {
         name: format!("node-{number}"),
         underlay: Underlay { v4: Some([192, 168, 64, number].into()), v6: None },
         backend: Backend::vxlan(Some(vtep), None),
-        previous: Ranges::default(),
+        previous: PodCidrs::default(),
     }
 }
 
 const NETWORK: &str = r#"{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}"#;
 const SUBNETS: &str = "/coreos.com/network/subnets/";
 
-fn range(text: &str) -> Ranges {
-    Ranges { v4: text.parse().ok(), v6: None }
+fn range(text: &str) -> PodCidrs {
+    PodCidrs { v4: text.parse().ok(), v6: None }
 }
 
 fn previously(number: u8, text: &str) -> Registration {
@@ -39,9 +39,9 @@ async fn a_node_writes_the_key_and_the_bytes_that_flannel_writes() {
     let server = Server::start().await;
     server.config(NETWORK).await;
     let node = server.source().acquire(&previously(3, "10.5.34.0/24")).await.unwrap();
-    assert_eq!((node.ranges, node.name.as_str()), (range("10.5.34.0/24"), "10.5.34.0-24"));
+    assert_eq!((node.pod_cidrs, node.name.as_str()), (range("10.5.34.0/24"), "10.5.34.0-24"));
     let day = std::time::Duration::from_secs(24 * 60 * 60);
-    let Tenure::Until(end) = node.tenure else { panic!("{:?}", node.tenure) };
+    let LeaseTerm::Until(end) = node.lease_term else { panic!("{:?}", node.lease_term) };
     let left = end.duration_since(std::time::SystemTime::now()).unwrap();
     assert!(left <= day && left > day - std::time::Duration::from_secs(60), "{left:?}");
     let value = r#"{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:00:00:00:00:03"}}"#;
@@ -74,15 +74,18 @@ async fn a_node_that_comes_back_keeps_its_range_and_is_remembered() {
     server.config(NETWORK).await;
     let source = server.source();
     let first = source.acquire(&registration(1)).await.unwrap();
-    let remembered = source.remembered(&registration(1)).await.unwrap().unwrap();
-    assert_eq!(remembered.backend.vtep().unwrap().mac, "c6:00:00:00:00:01");
+    let find_previous = source.find_previous(&registration(1)).await.unwrap().unwrap();
+    assert_eq!(find_previous.backend.vtep().unwrap().mac, "c6:00:00:00:00:01");
     let changed = Registration { backend: Backend::named("host-gw"), ..previously(1, "10.5.99.0/24") };
     let again = source.acquire(&changed).await.unwrap();
-    assert_eq!(again.ranges, first.ranges, "what is under the own address is before what the file remembers");
+    assert_eq!(
+        again.pod_cidrs, first.pod_cidrs,
+        "what is under the own address is before what the file remembers"
+    );
     let dump = server.dump(SUBNETS).await;
     assert_eq!(dump.len(), 1);
     assert!(dump[0].1.contains(r#""BackendType":"host-gw"}"#), "{dump:?}");
-    assert_eq!(source.remembered(&registration(2)).await.unwrap(), None);
+    assert_eq!(source.find_previous(&registration(2)).await.unwrap(), None);
     source.release(&again).await.unwrap();
     assert!(server.dump(SUBNETS).await.is_empty());
 }
@@ -92,10 +95,10 @@ async fn the_range_before_is_taken_again_unless_somebody_has_it() {
     let server = Server::start().await;
     server.config(NETWORK).await;
     let source = server.source();
-    assert_eq!(source.acquire(&previously(1, "10.5.7.0/24")).await.unwrap().ranges, range("10.5.7.0/24"));
-    assert_ne!(source.acquire(&previously(2, "10.5.7.0/24")).await.unwrap().ranges, range("10.5.7.0/24"));
-    assert_ne!(source.acquire(&previously(3, "10.6.7.0/24")).await.unwrap().ranges, range("10.6.7.0/24"));
-    assert_ne!(source.acquire(&previously(4, "10.5.8.0/25")).await.unwrap().ranges, range("10.5.8.0/25"));
+    assert_eq!(source.acquire(&previously(1, "10.5.7.0/24")).await.unwrap().pod_cidrs, range("10.5.7.0/24"));
+    assert_ne!(source.acquire(&previously(2, "10.5.7.0/24")).await.unwrap().pod_cidrs, range("10.5.7.0/24"));
+    assert_ne!(source.acquire(&previously(3, "10.6.7.0/24")).await.unwrap().pod_cidrs, range("10.6.7.0/24"));
+    assert_ne!(source.acquire(&previously(4, "10.5.8.0/25")).await.unwrap().pod_cidrs, range("10.5.8.0/25"));
 }
 
 #[tokio::test]
@@ -106,7 +109,7 @@ async fn a_range_of_another_config_is_given_up() {
     source.acquire(&registration(1)).await.unwrap();
     server.config(r#"{"Network": "10.9.0.0/16"}"#).await;
     let node = source.acquire(&registration(1)).await.unwrap();
-    assert_eq!(node.ranges.v4.unwrap().network().octets()[..2], [10, 9]);
+    assert_eq!(node.pod_cidrs.v4.unwrap().network().octets()[..2], [10, 9]);
     assert_eq!(server.dump(SUBNETS).await.len(), 1, "the old key is gone");
 }
 
@@ -116,13 +119,13 @@ async fn a_reservation_stays_without_a_lease() {
     server.config(NETWORK).await;
     server.put(&format!("{SUBNETS}10.5.200.0-24"), r#"{"PublicIP":"192.168.64.1"}"#).await;
     let node = server.source().acquire(&registration(1)).await.unwrap();
-    assert_eq!((node.ranges, node.tenure), (range("10.5.200.0/24"), Tenure::Lasting));
+    assert_eq!((node.pod_cidrs, node.lease_term), (range("10.5.200.0/24"), LeaseTerm::Permanent));
     let dump = server.dump(SUBNETS).await;
     assert!(dump[0].1.contains("VtepMAC") && !dump[0].2, "{dump:?}");
 }
 
-/// All at once, more nodes than ranges: as many win as there are ranges, and no two share an address.
-async fn race(config: &str, nodes: u8, ranges: usize) {
+/// All at once, more nodes than pod_cidrs: as many win as there are pod_cidrs, and no two share an address.
+async fn race(config: &str, nodes: u8, pod_cidrs: usize) {
     let server = Server::start().await;
     server.config(config).await;
     let racers: Vec<_> = (1..=nodes)
@@ -138,9 +141,9 @@ async fn race(config: &str, nodes: u8, ranges: usize) {
             Err(error) => lost.push(error),
         }
     }
-    assert_eq!((won.len(), overlaps(&won)), (ranges, Vec::new()));
+    assert_eq!((won.len(), find_overlaps(&won)), (pod_cidrs, Vec::new()));
     for error in lost {
-        assert!(matches!(error, Error::NoneFree(_)), "{error}");
+        assert!(matches!(error, Error::OutOfSubnets(_)), "{error}");
         assert!(error.to_string().starts_with("out of subnets: all of "), "{error}");
     }
     let keys: BTreeSet<String> = server.dump(SUBNETS).await.into_iter().map(|(key, ..)| key).collect();

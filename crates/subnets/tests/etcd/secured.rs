@@ -67,12 +67,12 @@ async fn tls_of_both_sides_and_a_password() {
     let source = Etcd::new(good.clone()).unwrap();
     let node = source.acquire(&registration(1)).await.unwrap();
     let mut watch = source.watch();
-    let seen = until(&mut watch, |generation| generation.nodes.is_some()).await;
+    let seen = until(&mut watch, |snapshot| snapshot.nodes.is_some()).await;
     assert_eq!((names(&seen), &seen.health), (vec![node.name.as_str()], &Health::Current));
     let kept = tokio::time::timeout(Duration::from_secs(2), source.keep(&node)).await;
     assert!(kept.is_err(), "still ours: {kept:?}");
     source.release(&node).await.unwrap();
-    until(&mut watch, |generation| names(generation).is_empty()).await;
+    until(&mut watch, |snapshot| names(snapshot).is_empty()).await;
 
     let refusal =
         |options: EtcdOptions| async { Etcd::new(options).unwrap().network().await.unwrap_err().to_string() };

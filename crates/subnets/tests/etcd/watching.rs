@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use etcd_client::CompactionOptions;
-use podwire_subnets::{Etcd, EtcdOptions, Generation, Health, Registration, Tenure, Watch};
+use podwire_subnets::{Etcd, EtcdOptions, Health, LeaseTerm, Registration, Snapshot, Watch};
 
 use crate::proxy::Wire;
 use crate::server::Server;
 use crate::{registration, NETWORK, SUBNETS};
 
-/// The first generation that is as wanted; the last one that was not, if it takes too long.
-pub async fn until(watch: &mut Watch, wanted: impl Fn(&Generation) -> bool) -> Generation {
-    let mut generation = watch.latest();
+/// The first snapshot that is as wanted; the last one that was not, if it takes too long.
+pub async fn until(watch: &mut Watch, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let mut snapshot = watch.latest();
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !wanted(&generation) {
-        generation = tokio::time::timeout_at(end, watch.changed())
+    while !wanted(&snapshot) {
+        snapshot = tokio::time::timeout_at(end, watch.changed())
             .await
-            .unwrap_or_else(|_| panic!("not within 60 s; the last was {generation:?}"));
+            .unwrap_or_else(|_| panic!("not within 60 s; the last was {snapshot:?}"));
     }
-    generation
+    snapshot
 }
 
-pub fn names(generation: &Generation) -> Vec<&str> {
-    generation.nodes.iter().flat_map(|nodes| nodes.iter().map(|node| node.name.as_str())).collect()
+pub fn names(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.nodes.iter().flat_map(|nodes| nodes.iter().map(|node| node.name.as_str())).collect()
 }
 
 fn peer(last: u8) -> String {
@@ -46,18 +46,18 @@ async fn a_watch_shows_all_then_every_change() {
     let (nodes, first) = watch.known().await;
     assert_eq!(names(&first), ["10.5.1.0-24", "10.5.2.0-24&fd00:0:0:2::-64"]);
     assert_eq!(nodes[1].backend.vtep_v6().unwrap().mac, "c6:00:00:00:01:02");
-    assert_eq!(nodes[1].ranges.v6.unwrap().to_string(), "fd00:0:0:2::/64");
-    assert_eq!(nodes[1].tenure, Tenure::Lasting, "no lease: a reservation");
-    let refused: Vec<&str> = first.refused.iter().map(|refusal| refusal.name.as_str()).collect();
+    assert_eq!(nodes[1].pod_cidrs.v6.unwrap().to_string(), "fd00:0:0:2::/64");
+    assert_eq!(nodes[1].lease_term, LeaseTerm::Permanent, "no lease: a reservation");
+    let refused: Vec<&str> = first.skipped.iter().map(|refusal| refusal.name.as_str()).collect();
     assert_eq!(refused, [key("10.5.3.0-24"), key("nonsense")]);
     server.put(&key("10.5.3.0-24"), &peer(3)).await;
-    let second = until(&mut watch, |generation| names(generation).len() == 3).await;
-    assert_eq!(second.refused.len(), 1);
+    let second = until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
+    assert_eq!(second.skipped.len(), 1);
     server.client().await.delete(key("10.5.1.0-24"), None).await.unwrap();
-    until(&mut watch, |generation| names(generation).len() == 2).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
     server.put(&key("10.5.3.0-24"), &peer(33)).await;
-    let moved = |generation: &Generation| {
-        let nodes = generation.nodes.iter().flat_map(|nodes| nodes.iter());
+    let moved = |snapshot: &Snapshot| {
+        let nodes = snapshot.nodes.iter().flat_map(|nodes| nodes.iter());
         nodes.into_iter().any(|node| node.underlay.v4 == Some([192, 168, 64, 33].into()))
     };
     until(&mut watch, moved).await;
@@ -73,9 +73,9 @@ async fn what_was_compacted_away_while_the_wire_was_cut_is_seen_by_listing_anew(
     let source =
         Etcd::new(EtcdOptions { endpoints: vec![wire.url.clone()], ..EtcdOptions::default() }).unwrap();
     let mut watch = source.watch();
-    until(&mut watch, |generation| names(generation).len() == 3).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
     wire.cut();
-    let stale = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    let stale = until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     assert_eq!(names(&stale).len(), 3, "what is known stays known");
     let mut client = server.client().await;
     client.delete(key("10.5.2.0-24"), None).await.unwrap();
@@ -83,10 +83,10 @@ async fn what_was_compacted_away_while_the_wire_was_cut_is_seen_by_listing_anew(
     let revision = client.get("x", None).await.unwrap().header().unwrap().revision();
     client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
     wire.mend();
-    let back = until(&mut watch, |generation| generation.health == Health::Current).await;
+    let back = until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     let back = match names(&back).contains(&"10.5.9.0-24") {
         true => back,
-        false => until(&mut watch, |generation| names(generation).contains(&"10.5.9.0-24")).await,
+        false => until(&mut watch, |snapshot| names(snapshot).contains(&"10.5.9.0-24")).await,
     };
     assert_eq!(names(&back), ["10.5.1.0-24", "10.5.3.0-24", "10.5.9.0-24"]);
 }
@@ -102,11 +102,11 @@ async fn what_happened_while_the_wire_was_cut_is_seen_from_the_last_revision_on(
     watch.known().await;
     for round in 2..5 {
         wire.cut();
-        until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+        until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
         server.put(&key(&format!("10.5.{round}.0-24")), &peer(round)).await;
         server.client().await.delete(key(&format!("10.5.{}.0-24", round - 1)), None).await.unwrap();
         wire.mend();
-        until(&mut watch, |generation| names(generation) == [format!("10.5.{round}.0-24")]).await;
+        until(&mut watch, |snapshot| names(snapshot) == [format!("10.5.{round}.0-24")]).await;
     }
 }
 
@@ -117,16 +117,16 @@ async fn a_server_that_dies_is_said_and_what_is_known_kept_until_it_is_back() {
     let mut watch = server.source().watch();
     watch.known().await;
     server.kill();
-    let refused = |generation: &Generation| generation.health.to_string().contains("Connection refused");
+    let refused = |snapshot: &Snapshot| snapshot.health.to_string().contains("Connection refused");
     let stale = until(&mut watch, refused).await;
     let text = stale.health.to_string();
     assert!(text.starts_with(&format!("etcd {}: connect: ", server.url)), "{text}");
     assert!(text.ends_with("Z; keeping what is known") && text.contains(" since 20"), "{text}");
     assert_eq!(names(&stale), ["10.5.1.0-24"]);
     assert!(server.run().await);
-    until(&mut watch, |generation| generation.health == Health::Current).await;
+    until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     server.put(&key("10.5.2.0-24"), &peer(2)).await;
-    until(&mut watch, |generation| names(generation).len() == 2).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
 }
 
 #[tokio::test]
@@ -136,12 +136,12 @@ async fn a_server_that_was_restored_from_an_older_state_is_listed_anew() {
         server.put(&key(&format!("10.5.{last}.0-24")), &peer(last)).await;
     }
     let mut watch = server.source().watch();
-    until(&mut watch, |generation| names(generation).len() == 9).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 9).await;
     server.kill();
     std::fs::remove_dir_all(server.data()).unwrap();
     assert!(server.run().await);
     server.put(&key("10.5.77.0-24"), &peer(77)).await;
-    until(&mut watch, |generation| names(generation) == ["10.5.77.0-24"]).await;
+    until(&mut watch, |snapshot| names(snapshot) == ["10.5.77.0-24"]).await;
 }
 
 #[tokio::test]
@@ -159,9 +159,9 @@ async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
     let dropped = source.acquire(&registration(2)).await.unwrap();
     assert_ne!(kept.name, dropped.name);
     let mut watch = source.watch();
-    let both = until(&mut watch, |generation| names(generation).len() == 2).await;
-    assert!(both.nodes.unwrap().iter().all(|node| node.tenure == Tenure::Leased));
-    let one = until(&mut watch, |generation| names(generation).len() == 1).await;
+    let both = until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
+    assert!(both.nodes.unwrap().iter().all(|node| node.lease_term == LeaseTerm::Leased));
+    let one = until(&mut watch, |snapshot| names(snapshot).len() == 1).await;
     assert_eq!(names(&one), [kept.name.as_str()]);
     assert!(!keeping.is_finished());
     let mut client = server.client().await;
@@ -170,8 +170,8 @@ async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
     client.delete(key(&kept.name), None).await.unwrap();
     let lost = keeping.await.unwrap();
     assert!(lost.why.starts_with("the key is gone"), "{lost}");
-    let again = Registration { previous: kept.ranges, ..registration(1) };
-    assert_eq!(source.acquire(&again).await.unwrap().ranges, kept.ranges, "and is had again");
+    let again = Registration { previous: kept.pod_cidrs, ..registration(1) };
+    assert_eq!(source.acquire(&again).await.unwrap().pod_cidrs, kept.pod_cidrs, "and is had again");
 }
 
 #[tokio::test]
@@ -197,11 +197,11 @@ async fn a_server_that_falls_silent_is_noticed() {
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
     let mut watch = server.source().watch();
     watch.known().await;
-    until(&mut watch, |generation| generation.health == Health::Current).await;
+    until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     server.signal("STOP");
     let stale = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
     server.signal("CONT");
     let stale = stale.expect("noticed within 60 s");
     assert!(matches!(stale.health, Health::Stale { .. }), "{}", stale.health);
-    until(&mut watch, |generation| generation.health == Health::Current).await;
+    until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
 }

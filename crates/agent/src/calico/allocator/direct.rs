@@ -7,10 +7,12 @@ use ipnet::IpNet;
 use podwire_agent_ipc::blocks::{Answer, Lease, Question, Wish};
 use podwire_agent_ipc::pods::{self, Cluster, Endpoint};
 use podwire_agent_ipc::{notes, Owner};
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Error as Blocks, Handle, IpFamily, Owner as Node, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{
+    AffinityOwner as Node, Allocator, Error as Blocks, Handle, IpFamily, Request, Rules,
+};
 
 use crate::clerk::attributes;
 use crate::{endpoints, families, stale, Error};
@@ -43,7 +45,7 @@ impl<'a> Direct<'a> {
         cluster: Option<&'a dyn Cluster>,
         node: &'a str,
     ) -> Result<Direct<'a>, Error> {
-        let (allocator, rules) = (Allocator::new(store, Moment::now), Rules::load(store)?);
+        let (allocator, rules) = (Allocator::new(store, Timestamp::now), Rules::load(store)?);
         Ok(Direct { store, cluster, allocator, rules, node })
     }
 
@@ -100,7 +102,7 @@ impl<'a> Direct<'a> {
 
     fn assign(&self, owner: &Owner, wish: &Wish) -> Result<Vec<IpNet>, Error> {
         let id = Handle::id(&owner.network, &owner.container);
-        let namespace_labels = match self.rules.look_at_namespaces() {
+        let namespace_labels = match self.rules.use_namespace_labels() {
             true => crate::pods::namespace_labels(self.cluster, wish)?,
             false => Labels::new(),
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use podwire_agent_ipc::pods::Endpoint;
 use podwire_agent_ipc::Owner;
-use podwire_block_ipam::{Allocator, Error as Blocks, Handle, Owner as Node};
+use podwire_block_ipam::{AffinityOwner as Node, Allocator, Error as Blocks, Handle};
 
 /// Container and interface of attachments.
 pub(crate) type Attachments = [(String, String)];

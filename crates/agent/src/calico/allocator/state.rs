@@ -11,7 +11,7 @@ use podwire_agent_ipc::blocks::{Lease, Wish};
 use podwire_agent_ipc::pods::Endpoint;
 use podwire_agent_ipc::Owner;
 use podwire_block_ipam::selector::Labels;
-use podwire_block_ipam::{Handle, IpFamily, Owner as Node, Request, Rules};
+use podwire_block_ipam::{AffinityOwner as Node, Handle, IpFamily, Request, Rules};
 
 use crate::endpoints::Endpoints;
 use crate::shelf::{Note, Shelf};
@@ -49,7 +49,7 @@ impl Choice {
             pools: self.pools.clone(),
             node_labels: labels.clone(),
             namespace_labels: self.namespace.clone(),
-            ..Request::new(Node::host(node), Handle::of_stock(node))
+            ..Request::new(Node::host(node), Handle::for_warm_pool(node))
         }
     }
 }
@@ -441,7 +441,7 @@ impl Desk {
 
     /// Whether it has to be known which labels a namespace has. As long as nothing was read, it may.
     pub(crate) fn looks_at_namespaces(&self) -> bool {
-        self.papers().rules.as_ref().is_none_or(|(rules, _)| rules.look_at_namespaces())
+        self.papers().rules.as_ref().is_none_or(|(rules, _)| rules.use_namespace_labels())
     }
 
     /// Takes out of the stock what is not to be kept for pods any more.

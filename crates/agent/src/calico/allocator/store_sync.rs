@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use podwire_agent_ipc::blocks::Lease;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Error as Blocks, HandOver, HandedOver, Handle, Owner, Release, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{
+    AffinityOwner, Allocator, Error as Blocks, Handle, Release, Rules, Transfer, TransferOutcome,
+};
 use tracing::{error, info, warn};
 
 use crate::desk::{Choice, Desk, Order, Reply, Work};
@@ -43,7 +45,7 @@ pub struct Settings {
 pub(crate) fn hire(desk: Arc<Desk>, settings: Settings, opener: Opener) -> Result<(), Error> {
     let work = move || {
         let mut clerk = Clerk {
-            stock: Handle::of_stock(&settings.node),
+            stock: Handle::for_warm_pool(&settings.node),
             desk,
             settings,
             opener,
@@ -123,7 +125,7 @@ impl Clerk {
 
     fn round_with(&mut self, store: &dyn Store) -> Result<(), Blocks> {
         let (rules, labels) = self.learn(store)?;
-        let allocator = Allocator::new(store, Moment::now);
+        let allocator = Allocator::new(store, Timestamp::now);
         // Somebody may have released by hand what is ours, and a store from a backup does not know what it knew.
         let is_audit = self.audited.is_none_or(|when| when.elapsed() >= ROUND);
         if is_audit {
@@ -179,7 +181,7 @@ impl Clerk {
 
     /// Finds the stock of an earlier life, or of a write whose answer was lost. What is to be given back was a pod's, whether the store knows or not.
     fn count(&self, allocator: &Allocator<'_>) -> Result<(), Blocks> {
-        match allocator.in_stock(&self.stock) {
+        match allocator.warm_addresses(&self.stock) {
             Err(error @ Blocks::Store(_)) => return Err(error),
             Err(error) => self.report([&error]),
             Ok(there) => self.desk.recount(there),
@@ -223,12 +225,12 @@ impl Clerk {
         leases: &[Lease],
         are_all: bool,
     ) -> Result<(), Blocks> {
-        let gifts: Vec<HandOver> = leases.iter().flat_map(|lease| self.gifts(lease)).collect();
-        let HandedOver { mut lost, mut aside } = allocator.hand_over(&self.stock, &gifts)?;
+        let gifts: Vec<Transfer> = leases.iter().flat_map(|lease| self.gifts(lease)).collect();
+        let TransferOutcome { mut lost, failed: mut aside } = allocator.transfer(&self.stock, &gifts)?;
         if self.reclaim(allocator, rules, &lost)? {
-            let again = allocator.hand_over(&self.stock, &lost)?;
+            let again = allocator.transfer(&self.stock, &lost)?;
             lost = again.lost;
-            aside.extend(again.aside);
+            aside.extend(again.failed);
         }
         if !lost.is_empty() {
             // Then more of the stock may be somebody else's.
@@ -251,12 +253,12 @@ impl Clerk {
 
     /// Claims the blocks that are not there any more, of addresses that are in use: somebody has given them up for us, or the store is one
     /// from a backup. Whether that was worth a try.
-    fn reclaim(&self, allocator: &Allocator<'_>, rules: &Rules, lost: &[HandOver]) -> Result<bool, Blocks> {
+    fn reclaim(&self, allocator: &Allocator<'_>, rules: &Rules, lost: &[Transfer]) -> Result<bool, Blocks> {
         let blocks: BTreeSet<IpNet> = lost.iter().map(|gift| gift.address.trunc()).collect();
         let is_of_pool = |block: &&IpNet| rules.pools.iter().any(|pool| pool.cidr().contains(*block));
         let mut claimed = false;
         for block in blocks.iter().filter(is_of_pool) {
-            match allocator.claim(&Owner::host(&self.settings.node), *block) {
+            match allocator.claim(&AffinityOwner::host(&self.settings.node), *block) {
                 Err(Blocks::NotOwner { .. }) => {}
                 done => claimed |= self.is_done(done)?,
             }
@@ -285,10 +287,10 @@ impl Clerk {
         }
     }
 
-    fn gifts(&self, lease: &Lease) -> Vec<HandOver> {
+    fn gifts(&self, lease: &Lease) -> Vec<Transfer> {
         let attributes = attributes(&self.settings.node, &lease.namespace, &lease.pod);
         let handle = Handle::id(&lease.owner.network, &lease.owner.container);
-        let gift = |address: &IpNet| HandOver {
+        let gift = |address: &IpNet| Transfer {
             address: *address,
             handle: handle.clone(),
             attributes: attributes.clone(),
@@ -300,11 +302,11 @@ impl Clerk {
     /// a record makes no sense stays noted, and is looked at again when there is time.
     fn give_back(&self, allocator: &Allocator<'_>, rules: &Rules, legacy: &[String]) -> Result<(), Blocks> {
         let over = self.desk.released();
-        let gifts: Vec<HandOver> = over.iter().flat_map(|note| self.gifts(&note.lease)).collect();
-        let HandedOver { lost, aside } = allocator.hand_over(&self.stock, &gifts)?;
+        let gifts: Vec<Transfer> = over.iter().flat_map(|note| self.gifts(&note.lease)).collect();
+        let TransferOutcome { lost, failed: aside } = allocator.transfer(&self.stock, &gifts)?;
         self.report(aside.iter().map(|(_, error)| error));
         let is_aside = |address: &IpNet| aside.iter().any(|(gift, _)| gift.address == *address);
-        let is_held = |gift: &&HandOver| !lost.contains(gift) && !is_aside(&gift.address);
+        let is_held = |gift: &&Transfer| !lost.contains(gift) && !is_aside(&gift.address);
         let releases: Vec<Release> = gifts.iter().filter(is_held).map(release).collect();
         // All in one write for each block. If one of them cannot be given back, each by itself.
         let at_once = self.is_done(allocator.release(rules, &releases))?;
@@ -362,7 +364,7 @@ impl Clerk {
 }
 
 /// A pod's address is to be given back, if it is still the pod's.
-fn release(gift: &HandOver) -> Release {
+fn release(gift: &Transfer) -> Release {
     Release { ip: gift.address.addr(), handle: Some(gift.handle.clone()), sequence: None }
 }
 
@@ -372,7 +374,7 @@ pub(crate) fn attributes(node: &str, namespace: &str, pod: &str) -> BTreeMap<Str
         ("namespace", namespace.to_owned()),
         ("node", node.to_owned()),
         ("pod", pod.to_owned()),
-        ("timestamp", Moment::now().timestamp()),
+        ("timestamp", Timestamp::now().go_string()),
     ];
     let told = known.into_iter().filter(|(_, value)| !value.is_empty());
     told.map(|(key, value)| (key.to_owned(), value)).collect()

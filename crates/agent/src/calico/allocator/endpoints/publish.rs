@@ -2,8 +2,8 @@
 
 use podwire_agent_ipc::pods::Endpoint;
 use podwire_block_ipam::key::PROFILES;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Entry, Store, StoreError};
+use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::Error as Blocks;
 use serde_json::Value;
 use tracing::warn;
@@ -31,7 +31,7 @@ pub(crate) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Res
         if before.as_ref().is_some_and(elsewhere) {
             return Ok(());
         }
-        let object = record::object(endpoint, &name, before.as_ref(), Moment::now());
+        let object = record::object(endpoint, &name, before.as_ref(), Timestamp::now());
         let bytes = podwire_block_ipam::encode_as_go(&object)
             .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
         let written = match &there {
@@ -122,7 +122,7 @@ pub(super) fn ensure_profile(store: &dyn Store, endpoint: &Endpoint, is_pod: boo
         if store.get(&key)?.is_some() {
             continue;
         }
-        let bytes = podwire_block_ipam::encode_as_go(&record::profile(network, is_pod, Moment::now()))
+        let bytes = podwire_block_ipam::encode_as_go(&record::profile(network, is_pod, Timestamp::now()))
             .map_err(|error| Blocks::Malformed { key: key.clone(), why: error.to_string() })?;
         match store.create(&key, &bytes) {
             Ok(_) | Err(StoreError::Exists { .. }) => {}

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use podwire_agent_ipc::pods::{Endpoint, Texts};
-use podwire_block_ipam::moment::Moment;
+use podwire_block_ipam::timestamp::Timestamp;
 use serde_json::{json, Map, Value};
 
 use super::name::Name;
@@ -57,7 +57,7 @@ const LIMITS: [&str; 14] = [
 ];
 
 /// The object, made of what is known and what is there already.
-pub(super) fn object(endpoint: &Endpoint, name: &Name, there: Option<&Value>, now: Moment) -> Value {
+pub(super) fn object(endpoint: &Endpoint, name: &Name, there: Option<&Value>, now: Timestamp) -> Value {
     let nothing = Value::Null;
     let there = there.unwrap_or(&nothing);
     let text = |field: &str| there["metadata"][field].as_str().filter(|text| !text.is_empty());
@@ -160,7 +160,7 @@ fn is_empty(value: &Value) -> bool {
 
 /// A profile that pods of a network without policies get: everything may leave, and what comes from pods of the same network may come in; in
 /// Kubernetes, everything.
-pub(super) fn profile(network: &str, is_pod: bool, now: Moment) -> Value {
+pub(super) fn profile(network: &str, is_pod: bool, now: Timestamp) -> Value {
     let source = if is_pod { json!({}) } else { json!({ "selector": format!("has({network})") }) };
     json!({
         "kind": "Profile",
@@ -181,8 +181,8 @@ mod tests {
 
     use super::*;
 
-    fn now() -> Moment {
-        Moment::from_unix_nanos(1_787_405_600_000_000_000)
+    fn now() -> Timestamp {
+        Timestamp::from_unix_nanos(1_787_405_600_000_000_000)
     }
 
     fn endpoint() -> Endpoint {

@@ -74,7 +74,7 @@ impl Clerk {
             }
             Order::Any(choice) => {
                 let wish = Request { count, ..choice.request(node, labels) };
-                let assigned = allocator.assign_in_turn(rules, &wish)?;
+                let assigned = allocator.assign_serialized(rules, &wish)?;
                 self.report(&assigned.unreadable);
                 Ok((assigned.addresses, assigned.shortage))
             }
@@ -92,7 +92,7 @@ impl Clerk {
             |choice: &Choice| rules.networks_for(&choice.request(&self.settings.node, labels)).ok();
         let asked: Vec<IpNet> =
             self.asked.values().filter_map(networks).flat_map(|networks| cidrs(&networks)).collect();
-        let unfit = self.desk.take_unfit(|ip| rules.may_stock(ip, labels, &asked));
+        let unfit = self.desk.take_unfit(|ip| rules.allows_warm_address(ip, labels, &asked));
         let handle = Some(self.stock.clone());
         let over: Vec<Release> = unfit
             .iter()
@@ -133,8 +133,8 @@ impl Clerk {
             if there * 2 > wanted {
                 continue;
             }
-            (wish.count, wish.borrows) = (wanted - there, false);
-            match allocator.assign_in_turn(rules, &wish) {
+            (wish.count, wish.may_borrow) = (wanted - there, false);
+            match allocator.assign_serialized(rules, &wish) {
                 Ok(assigned) => {
                     if assigned.shortage.is_some() {
                         self.dry.insert(these, Instant::now() + ROUND);

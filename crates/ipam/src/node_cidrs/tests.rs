@@ -6,13 +6,13 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-fn of(networks: &[(&str, u8)], kept_out: &[&str]) -> NodeRanges {
+fn of(networks: &[(&str, u8)], kept_out: &[&str]) -> NodeCidrs {
     let networks: Vec<(IpNet, u8)> = networks.iter().map(|(text, len)| (net(text), *len)).collect();
     let kept_out: Vec<IpNet> = kept_out.iter().map(|text| net(text)).collect();
-    NodeRanges::new(&networks, &kept_out).unwrap()
+    NodeCidrs::new(&networks, &kept_out).unwrap()
 }
 
-fn assign(ranges: &mut NodeRanges, node: &str) -> String {
+fn assign(ranges: &mut NodeCidrs, node: &str) -> String {
     let given = ranges.assign(node).unwrap();
     given.iter().map(IpNet::to_string).collect::<Vec<_>>().join(" ")
 }
@@ -47,7 +47,7 @@ fn the_edges_of_the_address_space_are_reached_and_not_passed() {
     assert_eq!((ranges_of(&mut all), all.assign("x").is_err()), (2, true));
 }
 
-fn ranges_of(ranges: &mut NodeRanges) -> usize {
+fn ranges_of(ranges: &mut NodeCidrs) -> usize {
     (0..).take_while(|number| ranges.assign(&format!("n{number}")).is_ok()).count()
 }
 
@@ -55,7 +55,7 @@ fn ranges_of(ranges: &mut NodeRanges) -> usize {
 fn the_services_range_is_kept_out_however_large() {
     let mut ranges = of(&[("10.0.0.0/8", 24)], &["10.0.0.0/9"]);
     assert_eq!(assign(&mut ranges, "a"), "10.128.0.0/24");
-    ranges.keep_out(net("10.128.1.7/32"));
+    ranges.exclude(net("10.128.1.7/32"));
     assert_eq!(assign(&mut ranges, "b"), "10.128.2.0/24");
     let mut none = of(&[("10.0.0.0/16", 24)], &["10.0.0.0/8"]);
     assert!(none.assign("a").is_err());
@@ -97,7 +97,7 @@ fn a_family_that_is_used_up_costs_the_other_nothing() {
     assign(&mut ranges, "b");
     for _ in 0..10 {
         assert!(
-            matches!(ranges.assign("c"), Err(NodeRangesError::Exhausted { network, .. }) if network == net("fd00::/63"))
+            matches!(ranges.assign("c"), Err(NodeCidrsError::Exhausted { network, .. }) if network == net("fd00::/63"))
         );
     }
     assert_eq!(ranges.find("c"), None);
@@ -112,17 +112,17 @@ fn a_family_that_is_used_up_costs_the_other_nothing() {
 fn a_range_of_two_nodes_is_told_and_free_when_both_are_gone() {
     let mut ranges = of(&[("10.0.0.0/23", 24)], &[]);
     assert!(ranges.observe("a", &[net("10.0.0.0/24")]).is_empty());
-    let shared = |node: &str, with: &str| Oddity::Shared {
+    let shared = |node: &str, with: &str| CidrProblem::Shared {
         node: node.into(),
         range: net("10.0.0.0/24"),
         with: vec![with.into()],
     };
     assert_eq!(ranges.observe("b", &[net("10.0.0.0/24")]), [shared("b", "a")]);
-    assert_eq!(ranges.oddities(), [shared("a", "b"), shared("b", "a")]);
+    assert_eq!(ranges.problems(), [shared("a", "b"), shared("b", "a")]);
     assert_eq!(assign(&mut ranges, "c"), "10.0.1.0/24");
     ranges.release("a");
     assert!(ranges.assign("d").is_err(), "b still has it");
-    assert!(ranges.oddities().is_empty());
+    assert!(ranges.problems().is_empty());
     ranges.release("b");
     assert_eq!(assign(&mut ranges, "d"), "10.0.0.0/24");
 }
@@ -134,7 +134,7 @@ fn ranges_of_other_sizes_and_networks_stop_nobody() {
     assert!(ranges.observe("narrow", &[net("10.0.1.128/25")]).is_empty());
     let outside = ranges.observe("lost", &[net("192.168.0.0/24"), net("fd00::/64")]);
     assert_eq!(outside.len(), 2);
-    assert!(outside.iter().all(|oddity| matches!(oddity, Oddity::Outside { .. })));
+    assert!(outside.iter().all(|problem| matches!(problem, CidrProblem::Outside { .. })));
     assert_eq!(assign(&mut ranges, "a"), "10.0.0.0/24");
     assert_eq!(assign(&mut ranges, "b"), "10.0.4.0/24");
     ranges.release("wide");
@@ -144,7 +144,7 @@ fn ranges_of_other_sizes_and_networks_stop_nobody() {
     }
     let mut ranges = of(&[("10.0.0.0/21", 24)], &[]);
     let all = ranges.observe("all", &[net("10.0.0.0/8")]);
-    assert_eq!(all, [Oddity::Outside { node: "all".into(), range: net("10.0.0.0/8") }]);
+    assert_eq!(all, [CidrProblem::Outside { node: "all".into(), range: net("10.0.0.0/8") }]);
     assert!(ranges.assign("a").is_err(), "it says that it has everything");
 }
 
@@ -152,7 +152,7 @@ fn ranges_of_other_sizes_and_networks_stop_nobody() {
 fn networks_and_lengths_are_checked() {
     let why = |networks: &[(&str, u8)]| {
         let networks: Vec<(IpNet, u8)> = networks.iter().map(|(text, len)| (net(text), *len)).collect();
-        NodeRanges::new(&networks, &[]).unwrap_err().to_string()
+        NodeCidrs::new(&networks, &[]).unwrap_err().to_string()
     };
     assert!(why(&[]).starts_with("cluster networks must be one, or one of each family, and are []"));
     assert!(why(&[("10.0.0.0/8", 24), ("11.0.0.0/8", 24)]).contains("[10.0.0.0/8, 11.0.0.0/8]"));
@@ -230,8 +230,7 @@ proptest! {
 
 #[test]
 fn how_full_a_network_is_counts_every_range_once() {
-    let taken =
-        |ranges: &NodeRanges| -> Vec<f64> { ranges.usage().iter().map(|usage| usage.taken).collect() };
+    let taken = |ranges: &NodeCidrs| -> Vec<f64> { ranges.usage().iter().map(|usage| usage.taken).collect() };
     let mut ranges = of(&[("10.0.0.0/16", 24), ("fd00::/32", 64)], &["10.0.0.0/20"]);
     assert_eq!(ranges.usage()[0].capacity, 256.0);
     assert_eq!(ranges.usage()[1].capacity, 4_294_967_296.0);
@@ -259,7 +258,7 @@ fn how_full_a_network_is_counts_every_range_once() {
 fn a_node_that_has_the_services_addresses_is_told() {
     let mut ranges = of(&[("10.0.0.0/16", 24)], &["10.0.0.0/20"]);
     let odd = ranges.observe("a", &[net("10.0.1.0/24")]);
-    let kept = Oddity::KeptOut { node: "a".into(), range: net("10.0.1.0/24"), kept: net("10.0.0.0/20") };
+    let kept = CidrProblem::KeptOut { node: "a".into(), range: net("10.0.1.0/24"), kept: net("10.0.0.0/20") };
     assert_eq!(odd, [kept]);
     assert_eq!(odd[0].node(), "a");
 }

@@ -12,7 +12,7 @@ use crate::node_pool::{meet, NodePool};
 
 /// Why cluster networks cannot be cut into ranges, or why there is none left.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NodeRangesError {
+pub enum NodeCidrsError {
     /// A network's address is not its first.
     #[error("cluster network {network}: it is an address in {}, write that", network.trunc())]
     HostBits {
@@ -45,7 +45,7 @@ pub enum NodeRangesError {
 
 /// Something odd about a range that a node was seen with. It is kept in mind, and changes no other node's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Oddity {
+pub enum CidrProblem {
     /// It is of none of the cluster's networks.
     Outside {
         /// The node.
@@ -73,11 +73,13 @@ pub enum Oddity {
     },
 }
 
-impl Oddity {
+impl CidrProblem {
     /// The node that it is about.
     pub fn node(&self) -> &str {
         match self {
-            Oddity::Outside { node, .. } | Oddity::KeptOut { node, .. } | Oddity::Shared { node, .. } => node,
+            CidrProblem::Outside { node, .. }
+            | CidrProblem::KeptOut { node, .. }
+            | CidrProblem::Shared { node, .. } => node,
         }
     }
 }
@@ -100,50 +102,50 @@ pub struct Usage {
 /// Which node has which ranges, and which are free.
 ///
 /// ```
-/// use podwire_ipam::NodeRanges;
+/// use podwire_ipam::NodeCidrs;
 ///
-/// let mut ranges = NodeRanges::new(&[("10.244.0.0/16".parse()?, 24)], &["10.244.0.0/20".parse()?])?;
+/// let mut ranges = NodeCidrs::new(&[("10.244.0.0/16".parse()?, 24)], &["10.244.0.0/20".parse()?])?;
 /// assert_eq!(ranges.assign("a")?, ["10.244.16.0/24".parse()?]);
 /// assert!(ranges.observe("b", &["10.244.17.0/24".parse()?]).is_empty());
 /// assert_eq!(ranges.assign("c")?, ["10.244.18.0/24".parse()?]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct NodeRanges {
+pub struct NodeCidrs {
     pools: Vec<NodePool>,
     owned: BTreeMap<String, Vec<IpNet>>,
 }
 
-impl NodeRanges {
+impl NodeCidrs {
     /// The length of a node's IPv4 range unless something else is asked for.
-    pub const USUAL_LEN_V4: u8 = 24;
+    pub const DEFAULT_LEN_V4: u8 = 24;
     /// The length of a node's IPv6 range unless something else is asked for.
-    pub const USUAL_LEN_V6: u8 = 64;
+    pub const DEFAULT_LEN_V6: u8 = 64;
 
     /// Cluster networks with the length of nodes' ranges, and what no node gets: the services' networks.
-    pub fn new(networks: &[(IpNet, u8)], kept_out: &[IpNet]) -> Result<NodeRanges, NodeRangesError> {
+    pub fn new(networks: &[(IpNet, u8)], kept_out: &[IpNet]) -> Result<NodeCidrs, NodeCidrsError> {
         let families: BTreeSet<bool> = networks.iter().map(|(network, _)| network.addr().is_ipv4()).collect();
         if networks.is_empty() || families.len() != networks.len() {
             let given: Vec<String> = networks.iter().map(|(network, _)| network.to_string()).collect();
-            return Err(NodeRangesError::Families { given: format!("[{}]", given.join(", ")) });
+            return Err(NodeCidrsError::Families { given: format!("[{}]", given.join(", ")) });
         }
         let pools =
             networks.iter().map(|(network, len)| NodePool::new(*network, *len)).collect::<Result<_, _>>()?;
-        let mut ranges = NodeRanges { pools, owned: BTreeMap::new() };
-        kept_out.iter().for_each(|range| ranges.keep_out(*range));
+        let mut ranges = NodeCidrs { pools, owned: BTreeMap::new() };
+        kept_out.iter().for_each(|range| ranges.exclude(*range));
         Ok(ranges)
     }
 
     /// From now on no node gets any of this. Who has some keeps it.
-    pub fn keep_out(&mut self, range: IpNet) {
-        self.pools.iter_mut().for_each(|pool| pool.keep_out(range));
+    pub fn exclude(&mut self, range: IpNet) {
+        self.pools.iter_mut().for_each(|pool| pool.exclude(range));
     }
 
     /// A node and the ranges that it has according to somebody else: how all is learned again after a restart.
     ///
     /// A range that makes no sense is told and stops nothing: the node of one mistake must not cost all others their
     /// controller.
-    pub fn observe(&mut self, node: &str, ranges: &[IpNet]) -> Vec<Oddity> {
+    pub fn observe(&mut self, node: &str, ranges: &[IpNet]) -> Vec<CidrProblem> {
         let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
         if self.owned.get(node) != Some(&ranges) {
             self.release(node);
@@ -158,25 +160,29 @@ impl NodeRanges {
             }
         }
         let outside = |range: &IpNet| !self.pools.iter().any(|pool| pool.contains(*range));
-        let mut oddities = Vec::new();
+        let mut problems = Vec::new();
         for range in ranges {
             if outside(&range) {
-                oddities.push(Oddity::Outside { node: node.into(), range });
+                problems.push(CidrProblem::Outside { node: node.into(), range });
             }
             if let Some(kept) = self.pools.iter().find_map(|pool| pool.kept_of(range)) {
-                oddities.push(Oddity::KeptOut { node: node.into(), range, kept });
+                problems.push(CidrProblem::KeptOut { node: node.into(), range, kept });
             }
             let with: BTreeSet<String> =
-                self.pools.iter().flat_map(|pool| pool.rivals(node, range)).collect();
+                self.pools.iter().flat_map(|pool| pool.other_holders(node, range)).collect();
             if !with.is_empty() {
-                oddities.push(Oddity::Shared { node: node.into(), range, with: with.into_iter().collect() });
+                problems.push(CidrProblem::Shared {
+                    node: node.into(),
+                    range,
+                    with: with.into_iter().collect(),
+                });
             }
         }
-        oddities
+        problems
     }
 
     /// Gives a node a range of each network: all or none. One that has some gets those again.
-    pub fn assign(&mut self, node: &str) -> Result<Vec<IpNet>, NodeRangesError> {
+    pub fn assign(&mut self, node: &str) -> Result<Vec<IpNet>, NodeCidrsError> {
         if let Some(owned) = self.owned.get(node) {
             return Ok(owned.clone());
         }
@@ -187,7 +193,7 @@ impl NodeRanges {
                 // What the other networks gave goes back.
                 self.owned.insert(node.into(), given);
                 self.release(node);
-                return Err(NodeRangesError::Exhausted { network, node: node.into() });
+                return Err(NodeCidrsError::Exhausted { network, node: node.into() });
             };
             self.pools[index].hold(node, range);
             given.push(range);
@@ -231,8 +237,8 @@ impl NodeRanges {
         self.pools.iter().map(|pool| (pool.network(), pool.tries()))
     }
 
-    /// Every oddity there is now.
-    pub fn oddities(&mut self) -> Vec<Oddity> {
+    /// Every problem there is now.
+    pub fn problems(&mut self) -> Vec<CidrProblem> {
         let owned: Vec<(String, Vec<IpNet>)> =
             self.owned.iter().map(|(node, ranges)| (node.clone(), ranges.clone())).collect();
         owned.iter().flat_map(|(node, ranges)| self.observe(node, ranges)).collect()

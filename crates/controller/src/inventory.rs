@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod as PodKind};
 use kube::api::ListParams;
 use kube::core::{ApiResource, Object};
 use kube::{Api, Client, ResourceExt};
-use podwire_block_ipam::{Census, Holder, Leak, Pod, Rules};
+use podwire_block_ipam::{Holder, Inventory, Leak, Pod, Rules};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -40,13 +40,13 @@ struct Address {
 }
 
 /// Everybody. Each kind is as it was at one moment.
-pub(crate) async fn take(client: &Client) -> Result<Census> {
+pub(crate) async fn read(client: &Client) -> Result<Inventory> {
     let (nodes, pods) = (Api::<Node>::all(client.clone()), pods(client, None));
-    let mut census = Census::default();
+    let mut inventory = Inventory::default();
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = nodes.list_metadata(&params).await.map_err(Error::kubernetes("list nodes"))?;
-        census.nodes.extend(page.items.iter().map(ResourceExt::name_any));
+        inventory.nodes.extend(page.items.iter().map(ResourceExt::name_any));
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
             break;
@@ -55,24 +55,24 @@ pub(crate) async fn take(client: &Client) -> Result<Census> {
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = pods.list(&params).await.map_err(Error::kubernetes("list pods"))?;
-        census.pods.extend(page.items.into_iter().map(named));
+        inventory.pods.extend(page.items.into_iter().map(named));
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
-            return Ok(census);
+            return Ok(inventory);
         }
     }
 }
 
 /// Whether nobody uses an address, as the API server says right now, which calls the holder's node so.
-pub(crate) async fn has_left(client: &Client, rules: &Rules, leak: &Leak, node: &str) -> Result<bool> {
+pub(crate) async fn has_released(client: &Client, rules: &Rules, leak: &Leak, node: &str) -> Result<bool> {
     match &leak.holder {
         Holder::Node(_) => is_no_node(client, node).await,
         Holder::Pod { namespace, name, .. } => {
             let found = pods(client, Some(namespace)).get_opt(name).await;
             let found = found.map_err(Error::kubernetes(format!("get pod {namespace}/{name}")))?;
             let mut found = found.map(|pod| named(pod).1);
-            found.iter_mut().for_each(|pod| pod.forget_foreign(rules));
-            Ok(leak.holder.has_left(node, leak.ip, found.as_ref()))
+            found.iter_mut().for_each(|pod| pod.retain_pool_addresses(rules));
+            Ok(leak.holder.has_released(node, leak.ip, found.as_ref()))
         }
         // Kubernetes does not know.
         Holder::Container { .. } => Ok(false),
@@ -101,7 +101,7 @@ fn named(pod: PodObject) -> ((String, String), Pod) {
     let known = Pod {
         node: pod.spec.node_name.unwrap_or_default(),
         ips: told.filter_map(|ip| ip.parse::<IpAddr>().ok()).collect(),
-        is_over: matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")),
+        is_finished: matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")),
     };
     (name, known)
 }

@@ -1,23 +1,23 @@
-//! A moment in time, as Calico writes it down. The logic of this crate reads no clock: callers bring the time.
+//! A point in time, as Calico writes it down. The logic of this crate reads no clock: callers bring the time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds since 1970, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Moment(u64);
+pub struct Timestamp(u64);
 
 const SECOND: u64 = 1_000_000_000;
 
-impl Moment {
-    /// The moment that many nanoseconds after 1970 began.
-    pub const fn from_unix_nanos(nanos: u64) -> Moment {
-        Moment(nanos)
+impl Timestamp {
+    /// The timestamp that many nanoseconds after 1970 began.
+    pub const fn from_unix_nanos(nanos: u64) -> Timestamp {
+        Timestamp(nanos)
     }
 
     /// What this machine's clock says, for callers.
-    pub fn now() -> Moment {
+    pub fn now() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Nanoseconds since 1970.
@@ -26,7 +26,7 @@ impl Moment {
     }
 
     /// Whole seconds from `earlier` to this; 0 if it is later.
-    pub fn seconds_since(self, earlier: Moment) -> u64 {
+    pub fn seconds_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0) / SECOND
     }
 
@@ -37,7 +37,7 @@ impl Moment {
     }
 
     /// As Calico's CNI plugin writes the attribute `timestamp`: `2026-08-22 13:33:20.1 +0000 UTC`.
-    pub fn timestamp(self) -> String {
+    pub fn go_string(self) -> String {
         let (year, month, day, clock) = self.calendar();
         let fraction = format!(".{:09}", self.0 % SECOND);
         let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
@@ -45,7 +45,7 @@ impl Moment {
     }
 
     /// Reads `2026-08-22T13:33:20Z`, with a fraction of a second and an offset if there are any.
-    pub fn parse_rfc3339(text: &str) -> Option<Moment> {
+    pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
         let (date, rest) = text.split_once(['T', 't', ' '])?;
         let zone = rest.find(['Z', 'z', '+', '-'])?;
         let (clock, zone) = rest.split_at(zone);
@@ -71,7 +71,7 @@ impl Moment {
         }
         let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
         let nanos: u64 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-        u64::try_from(seconds).ok()?.checked_mul(SECOND)?.checked_add(nanos).map(Moment)
+        u64::try_from(seconds).ok()?.checked_mul(SECOND)?.checked_add(nanos).map(Timestamp)
     }
 
     /// Year, month, day, and the time of day.
@@ -121,28 +121,28 @@ mod tests {
 
     #[test]
     fn a_moment_reads_as_go_writes_it() {
-        let moment = Moment::from_unix_nanos(1_787_405_600_100_000_000);
-        assert_eq!(moment.rfc3339(), "2026-08-22T13:33:20Z");
-        assert_eq!(moment.timestamp(), "2026-08-22 13:33:20.1 +0000 UTC");
-        assert_eq!(Moment::from_unix_nanos(0).timestamp(), "1970-01-01 00:00:00 +0000 UTC");
-        assert_eq!(Moment::parse_rfc3339("2026-08-22T15:33:20.1+02:00"), Some(moment));
+        let timestamp = Timestamp::from_unix_nanos(1_787_405_600_100_000_000);
+        assert_eq!(timestamp.rfc3339(), "2026-08-22T13:33:20Z");
+        assert_eq!(timestamp.go_string(), "2026-08-22 13:33:20.1 +0000 UTC");
+        assert_eq!(Timestamp::from_unix_nanos(0).go_string(), "1970-01-01 00:00:00 +0000 UTC");
+        assert_eq!(Timestamp::parse_rfc3339("2026-08-22T15:33:20.1+02:00"), Some(timestamp));
         for nonsense in
             ["", "2026-08-22", "2026-13-01T00:00:00Z", "2026-08-22T13:33:20", "x-y-zT1:2:3Z", "TZ"]
         {
-            assert_eq!(Moment::parse_rfc3339(nonsense), None, "{nonsense}");
+            assert_eq!(Timestamp::parse_rfc3339(nonsense), None, "{nonsense}");
         }
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read_back(seconds in 0u64..8_000_000_000) {
-            let moment = Moment::from_unix_nanos(seconds * SECOND);
-            prop_assert_eq!(Moment::parse_rfc3339(&moment.rfc3339()), Some(moment));
+            let timestamp = Timestamp::from_unix_nanos(seconds * SECOND);
+            prop_assert_eq!(Timestamp::parse_rfc3339(&timestamp.rfc3339()), Some(timestamp));
         }
 
         #[test]
         fn nonsense_is_no_moment_and_no_panic(text in "[0-9TZ:+. -]{0,30}") {
-            let _ = Moment::parse_rfc3339(&text);
+            let _ = Timestamp::parse_rfc3339(&text);
         }
     }
 }

@@ -7,10 +7,10 @@ use ipnet::IpNet;
 use podwire_ip::to_u128 as number;
 
 /// Neighbouring addresses, first and last, as numbers.
-pub(crate) type Stretch = (u128, u128);
+pub(crate) type Span = (u128, u128);
 
 /// Reads `10.1.0.5`, `10.1.0.0/28` or `10.1.0.5-10.1.0.9`, of which at least one address must be of `subnet`.
-pub(crate) fn parse(text: &str, subnet: IpNet) -> Result<Stretch, &'static str> {
+pub(crate) fn parse(text: &str, subnet: IpNet) -> Result<Span, &'static str> {
     let ip = |text: &str| text.trim().parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| "it is none");
     let (first, last) = match (text.split_once('-'), text.contains('/')) {
         (Some((first, last)), _) => (ip(first)?, ip(last)?),
@@ -34,10 +34,10 @@ pub(crate) fn parse(text: &str, subnet: IpNet) -> Result<Stretch, &'static str> 
 }
 
 /// Sorted, without overlaps and neighbours, and nothing outside of `bounds`.
-pub(crate) fn merge(mut stretches: Vec<Stretch>, bounds: Stretch) -> Vec<Stretch> {
-    stretches.sort_unstable();
-    let mut merged: Vec<Stretch> = Vec::with_capacity(stretches.len());
-    for (first, last) in stretches {
+pub(crate) fn merge(mut spans: Vec<Span>, bounds: Span) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
+    for (first, last) in spans {
         let (first, last) = (first.max(bounds.0), last.min(bounds.1));
         match merged.last_mut() {
             _ if first > last => {}
@@ -48,14 +48,14 @@ pub(crate) fn merge(mut stretches: Vec<Stretch>, bounds: Stretch) -> Vec<Stretch
     merged
 }
 
-/// The stretch that `number` is in.
-pub(crate) fn find(merged: &[Stretch], number: u128) -> Option<Stretch> {
+/// The span that `number` is in.
+pub(crate) fn find(merged: &[Span], number: u128) -> Option<Span> {
     let behind = merged.partition_point(|(first, _)| *first <= number);
     merged.get(behind.checked_sub(1)?).copied().filter(|(_, last)| number <= *last)
 }
 
 /// How many addresses there are in all.
-pub(crate) fn size(merged: &[Stretch]) -> u128 {
+pub(crate) fn size(merged: &[Span]) -> u128 {
     merged.iter().fold(0, |sum, (first, last)| sum.saturating_add((last - first).saturating_add(1)))
 }
 

@@ -1,6 +1,6 @@
 //! Addresses in stock: a node has them before their pods come.
 //!
-//! A node's agent assigns itself some addresses ahead, under a handle of its own ([`Handle::of_stock`](crate::Handle)), with
+//! A node's agent assigns itself some addresses ahead, under a handle of its own ([`Handle::for_warm_pool`](crate::Handle)), with
 //! [`Allocator::assign`]. To everybody else they are taken, borrowers and Calico's nodes included. A pod then gets one without
 //! a word to the store, and the store is told afterwards: the address is handed over from the stock's handle to the pod's. It
 //! may be told twice, by an agent that died meanwhile and does not know how far it had come.
@@ -16,7 +16,7 @@ use crate::Attribute;
 
 /// An address that a pod has got out of the stock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandOver {
+pub struct Transfer {
     /// The address, with the prefix length of its block.
     pub address: IpNet,
     /// The pod's handle.
@@ -27,16 +27,16 @@ pub struct HandOver {
 
 /// What became of what was to be handed over. Of what is not named here, the store knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HandedOver {
+pub struct TransferOutcome {
     /// What somebody else has: the stock had lost it before it was given.
-    pub lost: Vec<HandOver>,
+    pub lost: Vec<Transfer>,
     /// What could not be told because its block or its handle makes no sense, and why.
-    pub aside: Vec<(HandOver, Error)>,
+    pub failed: Vec<(Transfer, Error)>,
 }
 
 impl Allocator<'_> {
     /// What is in stock: addresses with the prefix lengths of their blocks. Blocks that make no sense hold none.
-    pub fn in_stock(&self, stock: &str) -> Result<Vec<IpNet>, Error> {
+    pub fn warm_addresses(&self, stock: &str) -> Result<Vec<IpNet>, Error> {
         let Some(record) = self.handle(stock)? else {
             return Ok(Vec::new());
         };
@@ -54,22 +54,23 @@ impl Allocator<'_> {
 
     /// Writes down who has got which address of the stock, in one write for each block. It goes on past blocks and handles that make no
     /// sense.
-    pub fn hand_over(&self, stock: &str, gifts: &[HandOver]) -> Result<HandedOver, Error> {
-        let mut by_block: BTreeMap<IpNet, Vec<&HandOver>> = BTreeMap::new();
-        for gift in gifts {
-            by_block.entry(gift.address.trunc()).or_default().push(gift);
+    pub fn transfer(&self, stock: &str, transfers: &[Transfer]) -> Result<TransferOutcome, Error> {
+        let mut by_block: BTreeMap<IpNet, Vec<&Transfer>> = BTreeMap::new();
+        for transfer in transfers {
+            by_block.entry(transfer.address.trunc()).or_default().push(transfer);
         }
-        let mut all = HandedOver::default();
-        for (cidr, mut gifts) in by_block {
-            while !gifts.is_empty() {
-                match self.retry("handing addresses over", || self.try_to_hand_over(stock, cidr, &gifts)) {
+        let mut all = TransferOutcome::default();
+        for (cidr, mut transfers) in by_block {
+            while !transfers.is_empty() {
+                match self.retry("handing addresses over", || self.try_to_transfer(stock, cidr, &transfers)) {
                     Ok(refused) => {
                         all.lost.extend(refused);
                         break;
                     }
                     Err(error @ Error::Malformed { .. }) => {
-                        let aside = set_aside(&mut gifts, &error);
-                        all.aside.extend(aside.into_iter().map(|gift| (gift.clone(), error.clone())));
+                        let aside = take_affected(&mut transfers, &error);
+                        all.failed
+                            .extend(aside.into_iter().map(|transfer| (transfer.clone(), error.clone())));
                     }
                     Err(error) => return Err(error),
                 }
@@ -78,35 +79,40 @@ impl Allocator<'_> {
         Ok(all)
     }
 
-    fn try_to_hand_over(
+    fn try_to_transfer(
         &self,
         stock: &str,
         cidr: IpNet,
-        gifts: &[&HandOver],
-    ) -> Result<Option<Vec<HandOver>>, Error> {
+        transfers: &[&Transfer],
+    ) -> Result<Option<Vec<Transfer>>, Error> {
         let Some(mut block) = self.block(cidr)? else {
-            return Ok(Some(gifts.iter().map(|gift| (*gift).clone()).collect()));
+            return Ok(Some(transfers.iter().map(|transfer| (*transfer).clone()).collect()));
         };
         let mut refused = Vec::new();
         let mut is_news = false;
-        for gift in gifts {
-            match block.value.pass_on(gift.address.addr(), stock, &attribute(gift)) {
+        for transfer in transfers {
+            match block.value.pass_on(transfer.address.addr(), stock, &attribute(transfer)) {
                 Passed::Now => is_news = true,
                 Passed::Before => {}
-                Passed::Not => refused.push((*gift).clone()),
+                Passed::Not => refused.push((*transfer).clone()),
             }
         }
         if is_news {
-            self.write_passed(stock, &mut block, gifts)?;
+            self.write_passed(stock, &mut block, transfers)?;
         }
         Ok(Some(refused))
     }
 
     /// Counts the new handles up, writes the block, counts the stock down: every handle counts all of its addresses at each moment.
-    fn write_passed(&self, stock: &str, block: &mut Record<Block>, gifts: &[&HandOver]) -> Result<(), Error> {
+    fn write_passed(
+        &self,
+        stock: &str,
+        block: &mut Record<Block>,
+        transfers: &[&Transfer],
+    ) -> Result<(), Error> {
         let cidr = block.value.cidr();
         let mut counted = Vec::new();
-        for handle in gifts.iter().map(|gift| &gift.handle).collect::<BTreeSet<_>>() {
+        for handle in transfers.iter().map(|transfer| &transfer.handle).collect::<BTreeSet<_>>() {
             let held = block.value.of_handle(handle).len();
             counted.push((handle, held, self.count_to(handle, cidr, held)?));
         }
@@ -134,23 +140,22 @@ impl Allocator<'_> {
     }
 }
 
-/// Takes out the gifts that a record which makes no sense keeps from being told: those of that handle, or, if it is the block or the
+/// Takes out the transfers that a record which makes no sense keeps from being told: those of that handle, or, if it is the block or the
 /// stock's own handle, all.
-fn set_aside<'a>(gifts: &mut Vec<&'a HandOver>, error: &Error) -> Vec<&'a HandOver> {
-    let is_of_it =
-        |gift: &&HandOver| matches!(error, Error::Malformed { key, .. } if *key == key::handle(&gift.handle));
-    let (aside, rest): (Vec<_>, Vec<_>) = gifts.drain(..).partition(is_of_it);
+fn take_affected<'a>(transfers: &mut Vec<&'a Transfer>, error: &Error) -> Vec<&'a Transfer> {
+    let is_of_it = |transfer: &&Transfer| matches!(error, Error::Malformed { key, .. } if *key == key::handle(&transfer.handle));
+    let (aside, rest): (Vec<_>, Vec<_>) = transfers.drain(..).partition(is_of_it);
     match aside.is_empty() {
         true => rest,
         false => {
-            *gifts = rest;
+            *transfers = rest;
             aside
         }
     }
 }
 
-fn attribute(gift: &HandOver) -> Attribute {
-    Attribute::new(&gift.handle, gift.attributes.clone())
+fn attribute(transfer: &Transfer) -> Attribute {
+    Attribute::new(&transfer.handle, transfer.attributes.clone())
 }
 
 /// What became of an address that was to be handed over.
