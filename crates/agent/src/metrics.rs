@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use podwire_cni_plugin::stopwatch::Call;
+use podwire_agent_ipc::calls::Call;
 use podwire_overlay::Objects;
 use podwire_warden::Warden;
 use prometheus_client::encoding::text;
@@ -120,9 +120,9 @@ impl Metrics {
         }
     }
 
-    pub fn called(&self, call: &Call) {
-        let mut labels = vec![("verb", call.verb.clone()), ("plugin", call.plugin.clone())];
-        self.calls.get_or_create(&labels).observe(call.took.as_secs_f64());
+    pub fn called(&self, call: &Call<'_>) {
+        let mut labels = vec![("verb", call.verb.to_owned()), ("plugin", call.plugin.to_owned())];
+        self.calls.get_or_create(&labels).observe(call.duration.as_secs_f64());
         if call.code != 0 {
             labels.push(("code", call.code.to_string()));
             self.call_failures.get_or_create(&labels).inc();

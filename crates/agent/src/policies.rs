@@ -14,7 +14,7 @@ use crate::Result;
 pub(crate) fn enforce(node_name: &str, source: Source, cuts: bool, guarded: Vec<IpNet>) -> Result<Warden> {
     let warden = Warden::start(node_name, source.lists_pods(), cuts)?;
     warden.guard(guarded, Vec::new())?;
-    podwire_warden::open_door(Path::new(podwire_warden::DOOR), warden.clone())?;
+    podwire_warden::open_door(Path::new(podwire_warden::SOCKET), warden.clone())?;
     let follower = warden.clone();
     tokio::spawn(async move {
         let mut backoff = Backoff::new();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use podwire_agent_ipc::blocks::Lease;
+use podwire_agent_ipc::addresses::Lease;
 use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::Store;

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
-use podwire_agent_ipc::blocks::{Answer, Lease, Question, Wish};
+use podwire_agent_ipc::addresses::{self, AddressRequest, Lease, Response};
 use podwire_agent_ipc::pods::{self, Cluster, Endpoint};
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::Store;
@@ -21,8 +21,8 @@ pub fn answer(
     cluster: Option<&dyn Cluster>,
     node: &str,
     state: &Path,
-    question: &Question,
-) -> Answer {
+    question: &addresses::Request,
+) -> Response {
     match Direct::new(store, cluster, node).and_then(|direct| direct.answer(state, question)) {
         Ok(answer) => answer,
         Err(error) => crate::door::failed(&error),
@@ -47,58 +47,60 @@ impl<'a> Direct<'a> {
         Ok(Direct { store, cluster, allocator, rules, node })
     }
 
-    fn answer(&self, state: &Path, question: &Question) -> Result<Answer, Error> {
+    fn answer(&self, state: &Path, question: &addresses::Request) -> Result<Response, Error> {
         match question {
-            Question::Assign { owner, wish, .. } => {
+            addresses::Request::Assign { owner, addresses: wish, .. } => {
                 self.carry_out_notes(state);
-                return self.assign(owner, wish).map(|addresses| Answer::Given { addresses });
+                return self.assign(owner, wish).map(|addresses| Response::Assigned { addresses });
             }
-            Question::Inspect { owner } => {
+            addresses::Request::Inspect { owner } => {
                 let held = self.allocator.addresses_of(&Handle::id(&owner.network, &owner.container))?;
-                return Ok(Answer::Given { addresses: held.into_iter().map(IpNet::from).collect() });
+                return Ok(Response::Assigned { addresses: held.into_iter().map(IpNet::from).collect() });
             }
-            Question::Release { owner, legacy } => {
+            addresses::Request::Release { owner, legacy_handle: legacy } => {
                 // An agent that comes back must not believe in a lease that is over. The note goes with the others.
-                notes::leave(state, owner).map_err(Error::file("note in", state))?;
+                pending::release(state, owner).map_err(Error::file("note in", state))?;
                 self.release(owner)?;
                 if let Some(legacy) = legacy {
                     self.allocator.release_handle(&self.rules, legacy)?;
                 }
                 self.carry_out_notes(state);
             }
-            Question::Publish { endpoint } => {
+            addresses::Request::Publish { endpoint } => {
                 self.carry_out_notes(state);
                 endpoints::publish(self.store, self.node, endpoint)?;
             }
-            Question::Join { endpoint } => {
+            addresses::Request::Join { endpoint } => {
                 self.carry_out_notes(state);
                 let joined = endpoints::join(self.store, self.node, endpoint)?;
                 if joined.is_some() {
                     endpoints::revise_note(state, endpoint, true).map_err(Error::file("note in", state))?;
                 }
-                return Ok(Answer::Joined { endpoint: joined.map(Box::new) });
+                return Ok(Response::Joined { endpoint: joined.map(Box::new) });
             }
-            Question::Withdraw { endpoint } => {
-                let told = pods::endpoints(state);
-                notes::leave(&told, &endpoint.owner).map_err(Error::file("note in", &told))?;
+            addresses::Request::Withdraw { endpoint } => {
+                let told = pods::endpoints_dir(state);
+                pending::release(&told, &endpoint.owner).map_err(Error::file("note in", &told))?;
                 endpoints::withdraw(self.store, self.node, endpoint)?;
                 endpoints::revise_note(state, endpoint, false).map_err(Error::file("note in", state))?;
                 self.carry_out_notes(state);
             }
             // They are not asked of the store.
-            Question::Pod { .. } | Question::Ranges { .. } => {
+            addresses::Request::Pod { .. } | addresses::Request::PodCidrs { .. } => {
                 return Ok(crate::pods::answer(self.cluster, self.node, question))
             }
-            Question::Collect { network, valid } => {
+            addresses::Request::Collect { network, valid } => {
                 self.carry_out_notes(state);
                 self.collect(network, valid)?;
             }
-            Question::Ping => drop(self.pools_for(IpFamily::V4).or_else(|_| self.pools_for(IpFamily::V6))?),
+            addresses::Request::Ping => {
+                drop(self.pools_for(IpFamily::V4).or_else(|_| self.pools_for(IpFamily::V6))?)
+            }
         }
-        Ok(Answer::Done)
+        Ok(Response::Done)
     }
 
-    fn assign(&self, owner: &Owner, wish: &Wish) -> Result<Vec<IpNet>, Error> {
+    fn assign(&self, owner: &Owner, wish: &AddressRequest) -> Result<Vec<IpNet>, Error> {
         let id = Handle::id(&owner.network, &owner.container);
         let namespace_labels = match self.rules.look_at_namespaces() {
             true => crate::pods::namespace_labels(self.cluster, wish)?,
@@ -130,7 +132,12 @@ impl<'a> Direct<'a> {
     }
 
     /// This very address. A pod that asks for it again, in another sandbox, may have it: the one before is gone, or will be.
-    fn assign_address(&self, request: &Request, wish: &Wish, ip: IpAddr) -> Result<Vec<IpNet>, Error> {
+    fn assign_address(
+        &self,
+        request: &Request,
+        wish: &AddressRequest,
+        ip: IpAddr,
+    ) -> Result<Vec<IpNet>, Error> {
         let assign = || self.allocator.assign_address(&self.rules, request, ip).map(|given| vec![given]);
         match assign() {
             Err(Blocks::Taken { holder, .. })
@@ -144,7 +151,7 @@ impl<'a> Direct<'a> {
     }
 
     /// Whether the pod has an address already.
-    fn is_the_pods(&self, ip: IpAddr, wish: &Wish) -> Result<bool, Error> {
+    fn is_the_pods(&self, ip: IpAddr, wish: &AddressRequest) -> Result<bool, Error> {
         let blocks = self.allocator.blocks()?.into_iter().flatten();
         let is_it = |block: podwire_block_ipam::Block| {
             let held = block.allocation(ip)?.attribute.secondary.clone();
@@ -162,12 +169,13 @@ impl<'a> Direct<'a> {
     /// What could not be released when it was to be. One that still cannot be stays noted, and keeps back nobody who comes: a store that does not answer
     /// says so to them itself.
     fn carry_out_notes(&self, state: &Path) {
-        for (path, lease) in notes::read_all::<Lease>(&notes::released(state)) {
+        for (path, lease) in pending::read_all::<Lease>(&pending::released_dir(state)) {
             if lease.is_ok_and(|lease| self.release(&lease.owner).is_ok()) {
                 let _ = std::fs::remove_file(path);
             }
         }
-        for (path, gone) in notes::read_all::<Endpoint>(&notes::released(&pods::endpoints(state))) {
+        for (path, gone) in pending::read_all::<Endpoint>(&pending::released_dir(&pods::endpoints_dir(state)))
+        {
             if gone.is_ok_and(|gone| endpoints::withdraw(self.store, self.node, &gone).is_ok()) {
                 let _ = std::fs::remove_file(path);
             }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use podwire_agent_ipc::pods::Endpoint;
-use podwire_agent_ipc::Owner;
+use podwire_agent_ipc::{Owner, ValidAttachment};
 use podwire_block_ipam::{Allocator, Error as Blocks, Handle, Owner as Node};
 
 /// Container and interface of attachments.
-pub(crate) type Attachments = [(String, String)];
+pub(crate) type Attachments = [ValidAttachment];
 
 /// The stale handles of a network in this node's blocks, each with the endpoint that its container had.
 pub(crate) fn handles(
@@ -32,7 +32,7 @@ pub(crate) fn handles(
             // Of a network `lan` and a network `lan.10`, this is the first: containers have no dots.
             let its = |container: &&str| !container.contains('.');
             let Some(container) = id.strip_prefix(&prefix).filter(its) else { continue };
-            if !valid.iter().any(|(one, _)| one == container) {
+            if !valid.iter().any(|one| one.container_id == *container) {
                 // Whichever interface it is: the first one of the pod is found.
                 let (network, ifname) = (network.to_owned(), "eth0".to_owned());
                 let owner = Owner { network, container: container.to_owned(), ifname };

@@ -1,13 +1,14 @@
 //! Whose a firewall element is.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use podwire_netlink::nft::MAX_COMMENT;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha512};
 
 /// An attachment: the interface of a container in a network.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Owner {
     /// The network's name.
     pub network: String,
@@ -66,6 +67,12 @@ impl Owner {
     /// Whether an element with this comment belongs to someone in the network.
     pub fn is_in(comment: &str, network: &str) -> bool {
         comment.split_once('/').is_some_and(|(of, _)| of == network || of == cut(network, LONGEST_NETWORK))
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.network, self.container, self.ifname)
     }
 }
 

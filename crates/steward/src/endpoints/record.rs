@@ -1,7 +1,7 @@
 //! An endpoint as Calico writes it: an object whose fields stand in Go's order. What others have put there stays.
 
 use ipnet::IpNet;
-use podwire_agent_ipc::pods::{Endpoint, Texts};
+use podwire_agent_ipc::pods::{Endpoint, StringMap};
 use podwire_block_ipam::moment::Moment;
 use serde_json::{json, Map, Value};
 
@@ -63,9 +63,9 @@ pub(super) fn object(endpoint: &Endpoint, name: &Name, there: Option<&Value>, no
     let text = |field: &str| there["metadata"][field].as_str().filter(|text| !text.is_empty());
     let metadata = json!({
         "name": name.text(),
-        "generateName": endpoint.known.generate_name,
+        "generateName": endpoint.metadata.generate_name,
         "namespace": name.namespace,
-        "uid": uid(&endpoint.known.uid, text("uid")),
+        "uid": uid(&endpoint.metadata.uid, text("uid")),
         "creationTimestamp": text("creationTimestamp").map_or_else(|| now.rfc3339(), str::to_owned),
         "labels": labels(endpoint, name),
     });
@@ -94,11 +94,11 @@ fn uid(known: &str, there: Option<&str>) -> String {
 }
 
 /// A pod's labels, and those that Calico gives to every endpoint. The name of a service account may be too long for a label.
-fn labels(endpoint: &Endpoint, name: &Name) -> Texts {
-    let mut labels = endpoint.known.labels.clone();
+fn labels(endpoint: &Endpoint, name: &Name) -> StringMap {
+    let mut labels = endpoint.metadata.labels.clone();
     labels.insert("projectcalico.org/namespace".into(), name.namespace.clone());
     labels.insert("projectcalico.org/orchestrator".into(), name.orchestrator.into());
-    let account = &endpoint.known.service_account;
+    let account = &endpoint.metadata.service_account;
     if !account.is_empty() && account.len() < 63 {
         labels.insert("projectcalico.org/serviceaccount".into(), account.clone());
     }
@@ -107,10 +107,11 @@ fn labels(endpoint: &Endpoint, name: &Name) -> Texts {
 
 fn spec(endpoint: &Endpoint, name: &Name) -> Value {
     let networks: Vec<String> = endpoint.addresses.iter().map(|ip| IpNet::from(*ip).to_string()).collect();
-    let floating = endpoint.floating.iter();
+    let floating = endpoint.ip_nats.iter();
     let floating: Vec<Value> =
-        floating.map(|(inside, outside)| json!({ "internalIP": inside, "externalIP": outside })).collect();
-    let prefixes: Vec<String> = endpoint.prefixes.iter().map(|net| net.trunc().to_string()).collect();
+        floating.map(|nat| json!({ "internalIP": nat.internal, "externalIP": nat.external })).collect();
+    let prefixes: Vec<String> =
+        endpoint.allowed_source_prefixes.iter().map(|net| net.trunc().to_string()).collect();
     let limits =
         LIMITS.iter().filter_map(|limit| Some(((*limit).into(), (*endpoint.limits.get(*limit)?).into())));
     json!({
@@ -119,13 +120,13 @@ fn spec(endpoint: &Endpoint, name: &Name) -> Value {
         "containerID": endpoint.owner.container,
         "pod": endpoint.pod,
         "endpoint": name.endpoint,
-        "serviceAccountName": endpoint.known.service_account,
+        "serviceAccountName": endpoint.metadata.service_account,
         "ipNetworks": networks,
         "ipNATs": floating,
         "profiles": endpoint.profiles,
         "interfaceName": endpoint.interface,
         "mac": endpoint.mac,
-        "ports": endpoint.known.ports,
+        "ports": endpoint.metadata.ports,
         "allowSpoofedSourcePrefixes": prefixes,
         "qosControls": Value::Object(limits.collect()),
     })
@@ -176,7 +177,7 @@ pub(super) fn profile(network: &str, is_pod: bool, now: Moment) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use podwire_agent_ipc::pods::{Pod, Port};
+    use podwire_agent_ipc::pods::{IpNat, PodMetadata, PodPort};
     use podwire_agent_ipc::Owner;
 
     use super::*;
@@ -187,14 +188,14 @@ mod tests {
 
     fn endpoint() -> Endpoint {
         let labels = [("app", "nginx")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let port = Port { name: "http".into(), protocol: "TCP".into(), port: 80, ..Port::default() };
-        let known = Pod {
+        let port = PodPort { name: "http".into(), protocol: "TCP".into(), port: 80, ..PodPort::default() };
+        let metadata = PodMetadata {
             uid: "5d3c8ab1-0000-4000-8000-000000000001".into(),
             generate_name: "nginx-7f-".into(),
             labels,
             service_account: "web".into(),
             ports: vec![port],
-            ..Pod::default()
+            ..PodMetadata::default()
         };
         let owner =
             Owner { network: "k8s-pod-network".into(), container: "4711ab".into(), ifname: "eth0".into() };
@@ -202,13 +203,16 @@ mod tests {
             owner,
             namespace: "default".into(),
             pod: "nginx".into(),
-            known,
+            metadata,
             profiles: vec!["kns.default".into(), "ksa.default.web".into()],
             addresses: vec!["10.244.1.5".parse().unwrap(), "fd00::5".parse().unwrap()],
-            floating: vec![("10.244.1.5".parse().unwrap(), "192.0.2.7".parse().unwrap())],
+            ip_nats: vec![IpNat {
+                internal: "10.244.1.5".parse().unwrap(),
+                external: "192.0.2.7".parse().unwrap(),
+            }],
             interface: "calic440f455693".into(),
             mac: "0a:58:0a:f4:01:05".into(),
-            prefixes: vec!["10.8.1.0/24".parse().unwrap()],
+            allowed_source_prefixes: vec!["10.8.1.0/24".parse().unwrap()],
             limits: [("ingressBurst".into(), 4_294_967_296), ("ingressBandwidth".into(), 1_000_000)].into(),
             ..Endpoint::default()
         }
@@ -239,12 +243,12 @@ mod tests {
     #[test]
     fn a_container_without_a_pod_has_a_small_endpoint() {
         let mut bare = endpoint();
-        bare.known = Pod { uid: "u".into(), ..Pod::default() };
+        bare.metadata = PodMetadata { uid: "u".into(), ..PodMetadata::default() };
         bare.pod.clear();
         bare.namespace.clear();
         bare.profiles = vec!["k8s-pod-network".into()];
         bare.addresses.truncate(1);
-        (bare.floating, bare.prefixes, bare.limits) = Default::default();
+        (bare.ip_nats, bare.allowed_source_prefixes, bare.limits) = Default::default();
         let expected = concat!(
             r#"{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"node1-cni-4711ab-eth0","#,
             r#""namespace":"default","uid":"u","creationTimestamp":"2026-08-22T13:33:20Z","#,
@@ -263,7 +267,7 @@ mod tests {
             "spec": {"containerID": "former", "workload": "w", "ipv4Gateway": "169.254.1.1", "newer": [1], "ipNATs": [1]},
         });
         let mut endpoint = endpoint();
-        endpoint.floating.clear();
+        endpoint.ip_nats.clear();
         let object: Value = serde_json::from_str(&written(&endpoint, Some(&there))).unwrap();
         assert_eq!(object["metadata"]["creationTimestamp"], "2020-01-01T00:00:00Z");
         assert_eq!(object["metadata"]["annotations"], json!({"a": "b"}));

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use podwire_agent_ipc::blocks::Wish;
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::addresses::AddressRequest;
+use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 use podwire_steward::{Error, Settings, Steward};
@@ -21,7 +21,7 @@ fn whoever_was_noted_as_gone_gets_another_address_when_it_comes_back() {
     let (steward, state) = (cluster.steward("node1"), cluster.state("node1"));
     let first = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
     eventually("it is told", || settled(&steward, &state));
-    podwire_agent_ipc::blocks::leave(&state, &owner("c1")).unwrap();
+    podwire_agent_ipc::addresses::release(&state, &owner("c1")).unwrap();
     let second = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
     assert_ne!(first, second);
     let held = [("net.c1".to_owned(), second[0].addr())].into();
@@ -34,8 +34,8 @@ fn whoever_was_noted_as_gone_gets_another_address_when_it_comes_back() {
 fn a_lease_of_which_nothing_is_left_but_its_name_is_given_back_by_its_handle() {
     let cluster = Cluster::new("empty", pool());
     let state = cluster.state("node1");
-    std::fs::create_dir_all(notes::leases(&state)).unwrap();
-    std::fs::write(notes::leases(&state).join(notes::file_name(&owner("c1"))), "").unwrap();
+    std::fs::create_dir_all(pending::leases_dir(&state)).unwrap();
+    std::fs::write(pending::leases_dir(&state).join(pending::file_name(&owner("c1"))), "").unwrap();
     let rules = Rules::load(&cluster.store).unwrap();
     let request = podwire_block_ipam::Request::new(podwire_block_ipam::Owner::host("node1"), "net.c1");
     let allocator = Allocator::new(&cluster.store, now);
@@ -153,14 +153,14 @@ fn copy_tree(from: &Path, to: &Path) {
 fn leases_of_an_earlier_boot_are_given_back() {
     let cluster = Cluster::new("boot", pool());
     let state = cluster.state("node1");
-    std::fs::create_dir_all(notes::leases(&state)).unwrap();
-    let lease = podwire_agent_ipc::blocks::Lease {
+    std::fs::create_dir_all(pending::leases_dir(&state)).unwrap();
+    let lease = podwire_agent_ipc::addresses::Lease {
         owner: owner("old"),
         addresses: vec!["10.244.0.1/28".parse().unwrap()],
-        boot: "another".into(),
-        ..podwire_agent_ipc::blocks::Lease::default()
+        boot_id: "another".into(),
+        ..podwire_agent_ipc::addresses::Lease::default()
     };
-    notes::write(&notes::leases(&state), &notes::file_name(&lease.owner), &lease).unwrap();
+    pending::write(&pending::leases_dir(&state), &pending::file_name(&lease.owner), &lease).unwrap();
     let allocator = Allocator::new(&cluster.store, now);
     let rules = Rules::load(&cluster.store).unwrap();
     let request = podwire_block_ipam::Request::new(podwire_block_ipam::Owner::host("node1"), "net.old");
@@ -225,18 +225,22 @@ fn several_nodes_at_once_share_a_pool_and_borrow_without_a_double() {
 fn wishes_that_cannot_be_granted_are_told_why() {
     let cluster = Cluster::new("wishes", pool());
     let steward = cluster.steward("node1");
-    let ask = |container: &str, wish: Wish| steward.assign(&owner(container), &wish, PATIENCE);
-    let pools = |names: &[&str]| Wish { v4: Some(names.iter().map(ToString::to_string).collect()), ..v4() };
-    let this = |ip: &str| Wish { ips: vec![ip.parse().unwrap()], ..v4() };
+    let ask = |container: &str, wish: AddressRequest| steward.assign(&owner(container), &wish, PATIENCE);
+    let pools = |names: &[&str]| AddressRequest {
+        ipv4_pools: Some(names.iter().map(ToString::to_string).collect()),
+        ..v4()
+    };
+    let this = |ip: &str| AddressRequest { ips: vec![ip.parse().unwrap()], ..v4() };
     let error = ask("a", pools(&["none"])).unwrap_err();
     assert!(matches!(&error, Error::Blocks(_)) && error.to_string().contains("none"), "{error}");
     assert_eq!(error.code(), 7);
     let error = ask("b", this("192.0.2.1")).unwrap_err();
     assert!(error.to_string().contains("192.0.2.1 is not in an enabled IP pool"), "{error}");
-    let error = ask("c", Wish { v4: None, v6: Some(Vec::new()), ..v4() }).unwrap_err();
+    let error =
+        ask("c", AddressRequest { ipv4_pools: None, ipv6_pools: Some(Vec::new()), ..v4() }).unwrap_err();
     assert!(error.to_string().contains("IPv6"), "{error}");
     assert_eq!(ask("d", this("10.244.0.77")).unwrap(), ["10.244.0.77/28".parse().unwrap()]);
-    let other = Wish { pod: "other".into(), ..this("10.244.0.77") };
+    let other = AddressRequest { pod: "other".into(), ..this("10.244.0.77") };
     let error = ask("e", other).unwrap_err();
     assert!(error.to_string().contains("belongs to"), "{error}");
     assert_eq!(ask("f", pools(&["pods"])).unwrap().len(), 1);
@@ -270,7 +274,7 @@ fn a_handle_that_makes_no_sense_is_told_and_keeps_nobody_else_from_going() {
         steward.release(&owner(container), None).unwrap();
     }
     let is_left =
-        |container: &str| notes::released(&state).join(notes::file_name(&owner(container))).exists();
+        |container: &str| pending::released_dir(&state).join(pending::file_name(&owner(container))).exists();
     eventually("the others are given back", || !is_left("c1") && !is_left("unknown"));
     let handles = || cluster.held().into_iter().map(|(handle, _)| handle).collect::<Vec<_>>();
     eventually("the damaged ones stay", || handles() == ["net.c0", "net.c2"]);
@@ -309,7 +313,7 @@ fn a_block_that_makes_no_sense_is_told_and_stops_nobody() {
 fn a_pod_gets_the_address_that_it_asks_for_again_from_its_sandbox_before() {
     let cluster = Cluster::new("successor", pool());
     let steward = cluster.steward("node1");
-    let this = Wish { ips: vec!["10.244.0.77".parse().unwrap()], ..v4() };
+    let this = AddressRequest { ips: vec!["10.244.0.77".parse().unwrap()], ..v4() };
     let first = steward.assign(&owner("first"), &this, PATIENCE).unwrap();
     eventually("the store knows", || steward.state().untold == 0);
     assert_eq!(steward.assign(&owner("second"), &this, PATIENCE).unwrap(), first);

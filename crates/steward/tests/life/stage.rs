@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use podwire_agent_ipc::blocks::Wish;
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::addresses::AddressRequest;
+use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Entry, Memory, Revision, Store, StoreError};
 use podwire_block_ipam::{Allocator, Pool, Rules};
@@ -165,8 +165,13 @@ pub(crate) fn owner(container: &str) -> Owner {
     Owner { network: "net".into(), container: container.into(), ifname: "eth0".into() }
 }
 
-pub(crate) fn v4() -> Wish {
-    Wish { namespace: "shop".into(), pod: "web".into(), v4: Some(Vec::new()), ..Wish::default() }
+pub(crate) fn v4() -> AddressRequest {
+    AddressRequest {
+        namespace: "shop".into(),
+        pod: "web".into(),
+        ipv4_pools: Some(Vec::new()),
+        ..AddressRequest::default()
+    }
 }
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -180,6 +185,6 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
 }
 
 pub(crate) fn settled(steward: &Steward, folder: &Path) -> bool {
-    let notes = std::fs::read_dir(notes::released(folder)).unwrap().count();
+    let notes = std::fs::read_dir(pending::released_dir(folder)).unwrap().count();
     steward.state().untold == 0 && notes == 0
 }

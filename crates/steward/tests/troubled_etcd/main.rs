@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, ConnectOptions};
-use podwire_agent_ipc::blocks::Wish;
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::addresses::AddressRequest;
+use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Pool, Rules};
@@ -57,7 +57,7 @@ impl Site {
     }
 
     fn assign(&self, container: &str, patience: Duration) -> Result<IpAddr, podwire_steward::Error> {
-        let wish = Wish { v4: Some(Vec::new()), ..Wish::default() };
+        let wish = AddressRequest { ipv4_pools: Some(Vec::new()), ..AddressRequest::default() };
         self.steward.assign(&owner(container), &wish, patience).map(|given| given[0].addr())
     }
 
@@ -74,7 +74,7 @@ impl Site {
     }
 
     fn is_settled(&self) -> bool {
-        let notes = std::fs::read_dir(notes::released(&self.folder)).unwrap().count();
+        let notes = std::fs::read_dir(pending::released_dir(&self.folder)).unwrap().count();
         self.steward.state().untold == 0 && notes == 0
     }
 
