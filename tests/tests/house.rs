@@ -21,7 +21,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("block-ipam", &["ip"]),
     ("store-sqlite", &["netlink", "ip", "ipam", "block-ipam"]),
     ("store-etcd", &["ip", "ipam", "block-ipam"]),
-    ("agent-ipc", &["fs", "ip", "netlink", "kernel"]),
+    ("agent-ipc", &["fs", "ip", "netlink", "kernel", "cni-spec"]),
     ("dhcp", &["fs", "ip", "netlink", "kernel", "cni-spec", "agent-ipc"]),
     ("verify", &["fs", "ip", "netlink", "kernel"]),
     ("policy", &[]),
@@ -304,7 +304,8 @@ fn no_plugin_waits_by_sleeping() {
     for file in product() {
         let text = std::fs::read_to_string(&file).expect("source");
         // A program file that is being replaced is tried again after a pause: nobody tells when it is done.
-        let allowed = file.ends_with("cni-plugin/src/exec.rs");
+        // accept(2) without free file descriptors cannot be polled for.
+        let allowed = file.ends_with("cni-plugin/src/exec.rs") || file.ends_with("agent-ipc/src/server.rs");
         assert!(allowed || !text.contains("thread::sleep"), "{} sleeps", file.display());
     }
 }

@@ -9,7 +9,6 @@ mod gateway;
 mod identity;
 mod port;
 
-use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface};
 use podwire_ip::IpFamily;
@@ -18,6 +17,7 @@ use podwire_kernel::veth::{self, Pair, Veth};
 use podwire_kernel::{detached, sysctl, Host, Link, Undo};
 
 use crate::plumbing::{self, Options};
+use crate::policy::{self, Policy};
 use crate::{cable, lease, masquerade};
 use config::Conf;
 
@@ -63,7 +63,7 @@ impl Plugin for Bridge {
         if conf.macspoofchk {
             port::guard(req, &mut node, &pair, &mut undo)?;
         }
-        policy::stand(policy, req, &result, &mut undo)?;
+        policy::await_enforcement(policy, req, &result, &mut undo)?;
         let inside = pod.glance_at_link(&req.ifname)?;
         if conf.has_ipam() {
             let options = Options { detect_duplicates: conf.enabledad, mac: identity.mac, announce: false };
@@ -95,7 +95,7 @@ impl Plugin for Bridge {
         let mut links = Host::here()?;
         errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
         errors.extend(lease::release(req).err());
-        policy::farewell(req);
+        policy::detach(req);
         Error::all(errors)
     }
 

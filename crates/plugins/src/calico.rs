@@ -18,7 +18,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use config::Conf;
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Ip};
 use podwire_ip::IpFamily;
@@ -31,6 +30,7 @@ use wishes::Wishes;
 
 use crate::calico_ipam::Given;
 use crate::lease::{self, Lease};
+use crate::policy::{self, Policy};
 use crate::{bandwidth, cable, plumbing};
 
 /// The plugin.
@@ -55,7 +55,7 @@ impl Plugin for Calico {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(req)?.filter(Policy::is_somebody_there);
+        let policy = Policy::read(req)?.filter(Policy::has_agent);
         conf.gates.iter().try_for_each(gate::Gate::pass)?;
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
@@ -93,7 +93,7 @@ impl Plugin for Calico {
         result.ips.iter_mut().for_each(|ip| (ip.interface, ip.gateway) = (Some(1), None));
 
         let asked = cluster::publish(req, line, &result, (known, &wishes))?;
-        let connected = policy::stand(policy, req, &result, &mut undo)
+        let connected = policy::await_enforcement(policy, req, &result, &mut undo)
             .and_then(|()| wire_pod(req, &conf, &mut pod, &result))
             .and_then(|()| wire_node(&mut node, &pair, &result));
         cluster::published(req, asked, connected)?;
@@ -110,7 +110,7 @@ impl Plugin for Calico {
         errors.extend(disconnect(req, &mut node).err());
         errors.extend(bandwidth::remove(req).err());
         errors.extend(pod_cidr::substituted(req).and_then(|req| lease::release(&req)).err());
-        policy::farewell(req);
+        policy::detach(req);
         Error::all(errors)
     }
 

@@ -33,7 +33,7 @@ impl Plugin for HostDevice {
         "host-device: gives a device of the node to a pod"
     }
 
-    fn bypasses_policies(&self) -> bool {
+    fn bypasses_host_firewall(&self) -> bool {
         true
     }
 

@@ -7,7 +7,6 @@
 mod check;
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Dns, Ip};
 use podwire_ip::IpFamily;
@@ -17,6 +16,7 @@ use podwire_kernel::{detached, sysctl, Host, Link, Undo};
 use podwire_netlink::Batch;
 use serde::Deserialize;
 
+use crate::policy::{self, Policy};
 use crate::{cable, lease, masquerade, plumbing};
 
 /// The plugin.
@@ -65,7 +65,7 @@ impl Plugin for Ptp {
         result.interfaces = cable::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
 
-        policy::stand(policy, req, &result, &mut undo)?;
+        policy::await_enforcement(policy, req, &result, &mut undo)?;
         wire_pod(req, &mut pod, &result)?;
         wire_node(&mut node, &pair, &result)?;
         if conf.ip_masq {
@@ -86,7 +86,7 @@ impl Plugin for Ptp {
         let mut links = Host::here()?;
         errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
         errors.extend(lease::release(req).err());
-        policy::farewell(req);
+        policy::detach(req);
         Error::all(errors)
     }
 

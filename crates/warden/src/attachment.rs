@@ -1,7 +1,8 @@
 //! Pods of this node that were attached before this program began, from the plugins' ledger.
 
+use podwire_agent_ipc::policy::Interface;
+use podwire_agent_ipc::Owner;
 use podwire_cni_plugin::ledger::{self, Entry};
-use podwire_cni_plugin::policy::{claimable, pod_of, Interface, Port};
 use serde_json::Value;
 
 /// The interfaces of networks that ask for policies.
@@ -15,15 +16,7 @@ fn interface(entry: &Entry) -> Option<Interface> {
     let result = entry.result.as_ref().filter(|_| kind == Some("k8s"))?;
     let version = podwire_cni_spec::Version::parse(result.get("cniVersion")?.as_str()?)?;
     let made = podwire_cni_spec::Attachment::from_json(result, version).ok()?;
-    let (namespace, pod) = pod_of(&podwire_cni_spec::Args::parse(&entry.args).ok()?, &entry.container);
-    Some(Interface {
-        network: entry.network.clone(),
-        container: entry.container.clone(),
-        ifname: entry.ifname.clone(),
-        namespace,
-        pod,
-        claimable: claimable(&entry.config).unwrap_or_default(),
-        addresses: made.ips.iter().map(|ip| ip.address.addr()).collect(),
-        port: Port::of(&made, &entry.ifname),
-    })
+    let args = podwire_cni_spec::Args::parse(&entry.args).ok()?;
+    let owner = Owner::new(&*entry.network, &*entry.container, &*entry.ifname);
+    Some(Interface::new(owner, &args, &entry.config, &made))
 }

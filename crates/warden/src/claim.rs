@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::Interface;
+use podwire_agent_ipc::policy::Interface;
 use podwire_policy::api::Pod;
 use podwire_policy::{Kind, Warning};
 
@@ -23,12 +23,13 @@ impl Claims {
     /// What of the pod's claims is granted at this interface. `taken` says whether an address of the network is another pod's.
     pub fn grant(&mut self, pod: &Pod, interface: &Interface, taken: impl Fn(&IpNet) -> bool) -> Vec<IpNet> {
         let Some(text) = &pod.metadata.annotations.allowed_source_prefixes else { return Vec::new() };
-        let name = interface.full_name();
+        let name = interface.pod_name();
         let Ok(written) = serde_json::from_str::<Vec<String>>(text) else {
             self.warn(&name, format!("{text:?} is no JSON list of networks: nothing is granted"));
             return Vec::new();
         };
-        let allowed: Vec<IpNet> = interface.claimable.iter().filter_map(|net| net.parse().ok()).collect();
+        let allowed: Vec<IpNet> =
+            interface.allowed_source_prefixes.iter().filter_map(|net| net.parse().ok()).collect();
         let mut granted = Vec::new();
         for word in written {
             let Some(network) = parse(&word) else {
@@ -39,7 +40,7 @@ impl Claims {
             let why = if !allowed.iter().any(|net| net.contains(&network)) {
                 format!(
                     "{network} is not granted: policy.allowedSourcePrefixes of network {} does not allow it",
-                    interface.network
+                    interface.owner.network
                 )
             } else if let Some((other, _)) = others {
                 format!("{network} is not granted: pod {other} has addresses of it")
@@ -80,8 +81,8 @@ mod tests {
         let interface = Interface {
             pod: name.into(),
             namespace: "shop".into(),
-            network: "net".into(),
-            claimable: vec!["10.8.0.0/16".into(), "fd08::/64".into()],
+            owner: podwire_agent_ipc::Owner::new("net", "", ""),
+            allowed_source_prefixes: vec!["10.8.0.0/16".into(), "fd08::/64".into()],
             ..Interface::default()
         };
         let own: IpAddr = "10.8.9.9".parse().unwrap();

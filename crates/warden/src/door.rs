@@ -3,33 +3,33 @@
 use std::path::Path;
 use std::time::Duration;
 
-use podwire_cni_plugin::policy::{Answer, Knock};
+use podwire_agent_ipc::policy::{Request, Response};
 
 use crate::{Error, Result, Warden};
 
 /// Opens the door, and answers at it for as long as the program lives.
 pub fn open(path: &Path, warden: Warden) -> Result<()> {
-    let answer = move |knock: std::io::Result<Knock>| match knock {
+    let answer = move |knock: std::io::Result<Request>| match knock {
         Ok(knock) => hear(knock, &warden),
-        Err(error) => Answer { enforced: false, why: error.to_string() },
+        Err(error) => Response { enforced: false, reason: error.to_string() },
     };
-    podwire_agent_ipc::door::open(path, answer).map_err(Error::file("answer at", path))
+    podwire_agent_ipc::server::serve(path, answer).map_err(Error::file("answer at", path))
 }
 
-fn hear(knock: Knock, warden: &Warden) -> Answer {
-    let no = |why: String| Answer { enforced: false, why };
+fn hear(knock: Request, warden: &Warden) -> Response {
+    let no = |reason: String| Response { enforced: false, reason };
     match knock {
-        Knock::Detach { interface } => match warden.detach(interface) {
-            Ok(()) => Answer { enforced: true, why: String::new() },
+        Request::Detach { owner } => match warden.detach(owner) {
+            Ok(()) => Response { enforced: true, reason: String::new() },
             Err(error) => no(error.to_string()),
         },
-        Knock::Attach { interface, patience } => {
-            let pod = interface.full_name();
+        Request::Attach { interface, timeout_ms } => {
+            let pod = interface.pod_name();
             let answer = match warden.attach(interface) {
                 Ok(answer) => answer,
                 Err(error) => return no(error.to_string()),
             };
-            answer.recv_timeout(Duration::from_millis(patience)).unwrap_or_else(|_| {
+            answer.recv_timeout(Duration::from_millis(timeout_ms)).unwrap_or_else(|_| {
                 let state = warden.state();
                 no(match (state.problem, state.enforced) {
                     (Some(problem), _) => problem,

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{Answer, Interface};
+use podwire_agent_ipc::policy::{Interface, Response};
 use podwire_dataplane::{Change, Dataplane, Nftables, Port, Premises};
 use podwire_netlink::{nft, sys, Socket};
 use podwire_policy::{Compiler, Program, Warning};
@@ -38,7 +38,7 @@ pub(crate) struct Enforcer {
     lists_pods: bool,
     guarded: Vec<IpNet>,
     /// Plugins that wait for an answer.
-    waiting: Vec<(Interface, Sender<Answer>)>,
+    waiting: Vec<(Interface, Sender<Response>)>,
     /// Since when something is known that is not in the kernel.
     news: Option<Instant>,
     /// Until when all changes of the source are known.
@@ -120,7 +120,7 @@ impl Enforcer {
                     self.world.attach(interface.clone());
                     self.waiting.push((interface, reply));
                 }
-                Order::Detach(interface) => self.world.detach(&interface.key()),
+                Order::Detach(owner) => self.world.detach(&owner),
             }
             self.news.get_or_insert_with(Instant::now);
         }
@@ -240,11 +240,11 @@ impl Enforcer {
     fn answer(&mut self) {
         let (world, must_be_known) = (&self.world, self.lists_pods);
         self.waiting.retain(|(interface, reply)| {
-            if must_be_known && !world.knows(&interface.full_name()) {
+            if must_be_known && !world.knows(&interface.pod_name()) {
                 return true;
             }
             // One that was tired of waiting does not hear it.
-            let _ = reply.send(Answer { enforced: true, why: String::new() });
+            let _ = reply.send(Response { enforced: true, reason: String::new() });
             false
         });
     }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{Answer, Interface};
+use podwire_agent_ipc::policy::{Interface, Response};
+use podwire_agent_ipc::Owner;
 use podwire_dataplane::{Counters, Drops, Size};
 use podwire_netlink::sys;
 
@@ -51,8 +52,8 @@ pub(crate) enum Order {
     AsOf(SystemTime),
     /// This node's ranges: whoever has an address of them is a pod. And its own addresses.
     Guard(Vec<IpNet>, Vec<IpAddr>),
-    Attach(Interface, Sender<Answer>),
-    Detach(Interface),
+    Attach(Interface, Sender<Response>),
+    Detach(Owner),
 }
 
 /// Where the thread gets its orders, and shows how it stands.
@@ -106,15 +107,15 @@ impl Warden {
     }
 
     /// An interface was attached; the answer comes when its policies are enforced.
-    pub(crate) fn attach(&self, interface: Interface) -> Result<Receiver<Answer>> {
+    pub(crate) fn attach(&self, interface: Interface) -> Result<Receiver<Response>> {
         let (reply, answer) = mpsc::channel();
         self.order(Order::Attach(interface, reply))?;
         Ok(answer)
     }
 
     /// An interface is gone.
-    pub(crate) fn detach(&self, interface: Interface) -> Result<()> {
-        self.order(Order::Detach(interface))
+    pub(crate) fn detach(&self, owner: Owner) -> Result<()> {
+        self.order(Order::Detach(owner))
     }
 
     /// How it stands.

@@ -7,7 +7,7 @@
 //! the kernel: somebody touched our table ──────────────────┘
 //! ```
 //!
-//! One thread owns all of it ([`Warden`]). A plugin that has attached a pod knocks at the [door](DOOR) before it answers its
+//! One thread owns all of it ([`Warden`]). A plugin that has attached a pod knocks at the [door](SOCKET) before it answers its
 //! runtime, and is told when the rules for that pod stand: so nothing of the pod's is ever heard before its policies are.
 //! Addresses of this node's ranges that belong to no known pod are kept silent meanwhile.
 //!
@@ -38,7 +38,7 @@ pub use door::open as open_door;
 pub use error::{Error, Result};
 pub use files::{documents, stamp, Files};
 pub use handle::{State, Warden};
-pub use podwire_cni_plugin::policy::DOOR;
+pub use podwire_agent_ipc::policy::SOCKET;
 pub use podwire_dataplane::{Drops, Size};
 pub use told::{Kind, Told};
 

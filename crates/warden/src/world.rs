@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::Interface;
+use podwire_agent_ipc::policy::Interface;
+use podwire_agent_ipc::Owner;
 use podwire_policy::api::{
     ClusterNetworkPolicy, Namespace, NetworkPolicy, Node, NodeAddress, ObjectMeta, Pod, PodIp, PodStatus,
 };
@@ -36,7 +37,7 @@ pub(crate) struct World {
     cluster_network_policies: Objects<ClusterNetworkPolicy>,
     /// Kinds of which everything was told at least once.
     listed: BTreeSet<Kind>,
-    interfaces: BTreeMap<(String, String, String), Interface>,
+    interfaces: BTreeMap<Owner, Interface>,
 }
 
 /// Where this node's pods are, as the plugins know it.
@@ -90,12 +91,12 @@ impl World {
         let robbed: Vec<_> =
             self.interfaces.iter().filter(|(_, other)| taken(other)).map(|(key, _)| key.clone()).collect();
         robbed.iter().for_each(|key| self.detach(key));
-        self.detach(&interface.key());
+        self.detach(&interface.owner);
         self.rewired(&interface);
-        self.interfaces.insert(interface.key(), interface);
+        self.interfaces.insert(interface.owner.clone(), interface);
     }
 
-    pub fn detach(&mut self, key: &(String, String, String)) {
+    pub fn detach(&mut self, key: &Owner) {
         if let Some(interface) = self.interfaces.remove(key) {
             self.rewired(&interface);
         }
@@ -107,21 +108,28 @@ impl World {
         let others: Vec<String> =
             self.pods.iter().filter(|(_, pod)| has_one(pod)).map(|(name, _)| name.clone()).collect();
         others.iter().for_each(|name| self.pods.touch(name));
-        self.pods.touch(&interface.full_name());
+        self.pods.touch(&interface.pod_name());
     }
 
     /// Where this node's pods come in, and what should be heard of their claims.
     pub fn ports(&self) -> (Vec<podwire_dataplane::Port>, Vec<Warning>) {
         let mut claims = Claims::default();
         let port = |interface: &Interface| {
-            let port = interface.port.as_ref()?;
-            let mac = port.mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
+            let port = interface.host_interface.as_ref()?;
+            let mac = port.pod_mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
             let (name, pod, addresses) =
-                (port.name.clone(), interface.full_name(), interface.addresses.clone());
+                (port.name.clone(), interface.pod_name(), interface.addresses.clone());
             let prefixes = self.pods.get(&pod).map_or_else(Vec::new, |known| {
                 claims.grant(known, interface, |network| self.is_of_another(network, &pod))
             });
-            Some(podwire_dataplane::Port { name, pod, bridged: port.bridged, addresses, prefixes, mac })
+            Some(podwire_dataplane::Port {
+                name,
+                pod,
+                bridged: port.is_bridge_port,
+                addresses,
+                prefixes,
+                mac,
+            })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)
@@ -131,13 +139,13 @@ impl World {
     fn is_of_another(&self, network: &IpNet, pod: &str) -> bool {
         let inside = |ip: &IpAddr| network.contains(ip);
         self.pods.iter().any(|(name, other)| name != pod && other.is_wired() && other.has_address(inside))
-            || self.interfaces.values().any(|one| one.full_name() != pod && one.addresses.iter().any(inside))
+            || self.interfaces.values().any(|one| one.pod_name() != pod && one.addresses.iter().any(inside))
     }
 
     /// Whose cable this is.
     pub fn pod_behind(&self, device: &str) -> Option<String> {
-        let is_its = |one: &&Interface| one.port.as_ref().is_some_and(|port| port.name == device);
-        self.interfaces.values().find(is_its).map(Interface::full_name)
+        let is_its = |one: &&Interface| one.host_interface.as_ref().is_some_and(|port| port.name == device);
+        self.interfaces.values().find(is_its).map(Interface::pod_name)
     }
 
     /// Who has this address: a pod of this node, or one that the source tells of.
@@ -145,7 +153,7 @@ impl World {
         let here = self.interfaces.values().find(|interface| interface.addresses.contains(&ip));
         let has = |pod: &&Pod| pod.is_wired() && pod.has_address(|one| *one == ip);
         let elsewhere = || self.pods.iter().map(|(_, pod)| pod).find(has);
-        here.map(Interface::full_name).or_else(|| elsewhere().map(Pod::full_name))
+        here.map(Interface::pod_name).or_else(|| elsewhere().map(Pod::full_name))
     }
 
     /// Whether the source knows the pod.
@@ -186,7 +194,7 @@ impl World {
         let mut wiring = Wiring { interfaces: BTreeMap::new(), addresses: BTreeSet::new() };
         for interface in self.interfaces.values() {
             wiring.addresses.extend(&interface.addresses);
-            wiring.interfaces.entry(interface.full_name()).or_default().push(interface);
+            wiring.interfaces.entry(interface.pod_name()).or_default().push(interface);
         }
         wiring
     }
@@ -304,7 +312,7 @@ mod tests {
         Interface {
             pod: pod.into(),
             namespace: "default".into(),
-            container: container.into(),
+            owner: Owner::new("", container, ""),
             addresses: vec![ip.parse().unwrap()],
             ..Interface::default()
         }
@@ -323,7 +331,7 @@ mod tests {
         world.learn(Told::Listed(Kind::Pod, pod("web", "10.0.0.9")));
         world.attach(interface("web", "c1", "10.0.0.2"));
         assert_eq!(addresses(&world, "web", false).unwrap(), ["10.0.0.2"]);
-        world.detach(&interface("web", "c1", "10.0.0.2").key());
+        world.detach(&interface("web", "c1", "10.0.0.2").owner);
         assert_eq!(addresses(&world, "web", false).unwrap(), ["10.0.0.9"]);
     }
 
@@ -419,7 +427,7 @@ mod tests {
                 match event {
                     Event::Told(told) => world.learn(told),
                     Event::Attach(interface) => world.attach(interface),
-                    Event::Detach(interface) => world.detach(&interface.key()),
+                    Event::Detach(interface) => world.detach(&interface.owner),
                 }
                 if look {
                     let compiler = world.compiler(known.take(), &home, unknown_too);

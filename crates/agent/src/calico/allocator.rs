@@ -36,9 +36,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use podwire_agent_ipc::blocks::{Answer, Lease, Question, Wish};
+use podwire_agent_ipc::addresses::{AddressRequest, Lease, Request, Response};
 use podwire_agent_ipc::pods::{Cluster, Endpoint};
-use podwire_agent_ipc::Owner;
+use podwire_agent_ipc::{Owner, ValidAttachment};
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::{Store, StoreError};
 use podwire_block_ipam::IpFamily;
@@ -97,7 +97,7 @@ impl Steward {
     }
 
     /// What the cluster knows of pods and nodes.
-    pub fn about_cluster(&self, question: &Question) -> Answer {
+    pub fn about_cluster(&self, question: &Request) -> Response {
         pods::answer(self.cluster.as_deref(), &self.desk.node, question)
     }
 
@@ -117,7 +117,12 @@ impl Steward {
     }
 
     /// The addresses of an attachment: at once if they are in stock, else as soon as the store has given them.
-    pub fn assign(&self, owner: &Owner, wish: &Wish, patience: Duration) -> Result<Vec<IpNet>, Error> {
+    pub fn assign(
+        &self,
+        owner: &Owner,
+        wish: &AddressRequest,
+        patience: Duration,
+    ) -> Result<Vec<IpNet>, Error> {
         let until = Instant::now() + patience.min(LONGEST);
         let namespace = self.namespace_of(wish)?;
         if !wish.ips.is_empty() {
@@ -133,7 +138,7 @@ impl Steward {
     }
 
     /// The labels of the pod's namespace, if they matter for where its addresses come from.
-    fn namespace_of(&self, wish: &Wish) -> Result<Labels, Error> {
+    fn namespace_of(&self, wish: &AddressRequest) -> Result<Labels, Error> {
         match self.desk.looks_at_namespaces() {
             true => pods::namespace_labels(self.cluster.as_deref(), wish),
             false => Ok(Labels::new()),
@@ -164,9 +169,9 @@ impl Steward {
 
     /// Takes back what attachments of a network have, but for the valid ones: container and interface. What has no lease here the clerk
     /// looks for in the blocks, afterwards.
-    pub fn collect(&self, network: &str, valid: &[(String, String)]) -> Result<(), Error> {
+    pub fn collect(&self, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
         let is_valid = |owner: &Owner| {
-            valid.iter().any(|(container, ifname)| *container == owner.container && *ifname == owner.ifname)
+            valid.iter().any(|one| one.container_id == owner.container && one.ifname == owner.ifname)
         };
         let endpoints = &self.desk.endpoints;
         let all = endpoints.of_network(network).into_iter().chain(endpoints.guests_of(network));
@@ -193,8 +198,8 @@ impl Steward {
 }
 
 /// The families that a wish is about.
-fn families(wish: &Wish) -> Vec<(IpFamily, Vec<String>)> {
-    let v4 = wish.v4.clone().map(|pools| (IpFamily::V4, pools));
-    let v6 = wish.v6.clone().map(|pools| (IpFamily::V6, pools));
+fn families(wish: &AddressRequest) -> Vec<(IpFamily, Vec<String>)> {
+    let v4 = wish.ipv4_pools.clone().map(|pools| (IpFamily::V4, pools));
+    let v6 = wish.ipv6_pools.clone().map(|pools| (IpFamily::V6, pools));
     v4.into_iter().chain(v6).collect()
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use podwire_agent_ipc::blocks::Question;
-use podwire_agent_ipc::pods::{network_namespace, Endpoint};
+use podwire_agent_ipc::addresses;
+use podwire_agent_ipc::pods::{current_netns_inode, Endpoint};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{AffinityOwner, Allocator, Handle, Request, Rules};
 use podwire_steward::Steward;
@@ -94,13 +94,13 @@ fn what_was_released_without_an_agent_is_not_believed_in_by_the_next() {
     let steward = cluster.steward("node1");
     steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
     eventually("the store knows", || !cluster.held().is_empty());
-    let question = Question::Release { owner: owner("c1"), legacy: None };
+    let question = addresses::Request::Release { owner: owner("c1"), legacy_handle: None };
     podwire_steward::direct::answer(&cluster.store, None, "node1", &state, &question);
     assert!(cluster.held().is_empty());
     blink(&cluster, &steward);
     eventually("nobody has it", || steward.state().leases == 0);
     assert!(cluster.held().is_empty());
-    assert!(std::fs::read_dir(podwire_agent_ipc::notes::released(&state)).unwrap().next().is_none());
+    assert!(std::fs::read_dir(podwire_agent_ipc::pending::released_dir(&state)).unwrap().next().is_none());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_pod_whose_cable_somebody_else_has_removed_is_gone() {
         let endpoint = Endpoint {
             owner: owner(container),
             interface: interface.into(),
-            namespace_of_cable: network_namespace(),
+            host_netns: current_netns_inode(),
             ..Endpoint::default()
         };
         steward.publish(&endpoint).unwrap();
@@ -131,7 +131,7 @@ fn a_network_whose_name_goes_on_behind_a_dot_is_another() {
     for handle in ["lan.c1", "lan.10.c1"] {
         allocator.assign(&rules, &Request::new(AffinityOwner::host("node1"), handle)).unwrap();
     }
-    let question = Question::Collect { network: "lan".into(), valid: Vec::new() };
+    let question = addresses::Request::Collect { network: "lan".into(), valid: Vec::new() };
     podwire_steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), &question);
     let left: Vec<String> = cluster.held().into_iter().map(|(handle, _)| handle).collect();
     assert_eq!(left, ["lan.10.c1"]);
@@ -165,7 +165,10 @@ fn gc_finds_what_others_gave_before_the_agent_came() {
     let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node1-k8s-web-eth0";
     cluster.store.create(key, br#"{"metadata":{},"spec":{"containerID":"gone"}}"#).unwrap();
     let steward = cluster.steward("node1");
-    let valid = |container: &str| (container.to_owned(), "eth0".to_owned());
+    let valid = |container: &str| podwire_agent_ipc::ValidAttachment {
+        container_id: container.to_owned(),
+        ifname: "eth0".to_owned(),
+    };
     cluster.store.set(Mood::Away);
     steward.collect("net", &[valid("valid")]).unwrap();
     cluster.store.set(Mood::Well);

@@ -1,7 +1,7 @@
 //! What others hear of the pods.
 
-use podwire_agent_ipc::blocks::{Answer, Lease, Question};
-use podwire_agent_ipc::notes;
+use podwire_agent_ipc::addresses::{self, Lease, Response};
+use podwire_agent_ipc::pending;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Request, Rules};
 
@@ -49,7 +49,7 @@ fn an_endpoint_is_told_afterwards_and_withdrawn_by_its_own_container_only() {
     steward.publish(&endpoint("c2", "10.244.0.2")).unwrap();
     eventually("the later one counts", || cluster.published() == said("c2", "10.244.0.2"));
     steward.withdraw(&endpoint("c1", "10.244.0.1")).unwrap();
-    let notes = notes::released(&podwire_agent_ipc::pods::endpoints(&cluster.state("node1")));
+    let notes = pending::released_dir(&podwire_agent_ipc::pods::endpoints_dir(&cluster.state("node1")));
     let settled = || std::fs::read_dir(&notes).unwrap().count() == 0;
     eventually("all is told", || settled() && steward.state().untold == 0);
     assert_eq!(cluster.published(), said("c2", "10.244.0.2"));
@@ -64,19 +64,19 @@ fn an_endpoint_is_told_afterwards_and_withdrawn_by_its_own_container_only() {
 fn endpoints_survive_their_agent_and_not_their_boot() {
     let cluster = Cluster::new("endpoint-boot", pool());
     let state = cluster.state("node1");
-    let folder = notes::leases(&podwire_agent_ipc::pods::endpoints(&state));
+    let folder = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
     std::fs::create_dir_all(&folder).unwrap();
     let write = |endpoint: &podwire_agent_ipc::pods::Endpoint| {
-        notes::write(&folder, &notes::file_name(&endpoint.owner), endpoint).unwrap();
+        pending::write(&folder, &pending::file_name(&endpoint.owner), endpoint).unwrap();
     };
     // An agent that was killed has noted it, and nobody was told.
     write(&podwire_agent_ipc::pods::Endpoint {
-        boot: notes::boot().unwrap(),
+        boot_id: pending::boot_id().unwrap(),
         ..endpoint("c1", "10.244.0.1")
     });
     let gone = podwire_agent_ipc::pods::Endpoint {
         pod: "old".into(),
-        boot: "another".into(),
+        boot_id: "another".into(),
         ..endpoint("c0", "10.244.0.9")
     };
     write(&gone);
@@ -109,26 +109,26 @@ fn one_who_cannot_be_told_of_keeps_nobody_else_back() {
 fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
     let cluster = Cluster::new("endpoint-deleted", pool());
     let state = cluster.state("node1");
-    let endpoints = podwire_agent_ipc::pods::endpoints(&state);
+    let endpoints = podwire_agent_ipc::pods::endpoints_dir(&state);
     // An agent that ended has noted two pods and told of both. Calico's plugin, which knows nothing of notes, has deleted one of them since.
-    let note = |pod: &str, ip: &str, interface: &str, namespace_of_cable: u64| {
-        let boot = notes::boot().unwrap();
-        let name = notes::file_name(&owner(pod));
+    let note = |pod: &str, ip: &str, interface: &str, host_netns: u64| {
+        let boot = pending::boot_id().unwrap();
+        let name = pending::file_name(&owner(pod));
         let addresses = vec![format!("{ip}/28").parse().unwrap()];
-        let lease = Lease { owner: owner(pod), addresses, boot: boot.clone(), ..Lease::default() };
+        let lease = Lease { owner: owner(pod), addresses, boot_id: boot.clone(), ..Lease::default() };
         let (pod, interface) = (pod.to_owned(), interface.to_owned());
         let endpoint = podwire_agent_ipc::pods::Endpoint {
             pod,
             interface,
-            boot,
-            namespace_of_cable,
+            boot_id: boot,
+            host_netns,
             ..endpoint(&lease.owner.container, ip)
         };
-        for folder in [notes::leases(&state), notes::leases(&endpoints)] {
+        for folder in [pending::leases_dir(&state), pending::leases_dir(&endpoints)] {
             std::fs::create_dir_all(folder).unwrap();
         }
-        notes::write(&notes::leases(&state), &name, &lease).unwrap();
-        notes::write(&notes::leases(&endpoints), &name, &endpoint).unwrap();
+        pending::write(&pending::leases_dir(&state), &name, &lease).unwrap();
+        pending::write(&pending::leases_dir(&endpoints), &name, &endpoint).unwrap();
     };
     let rules = Rules::load(&cluster.store).unwrap();
     let allocator = Allocator::new(&cluster.store, now);
@@ -138,13 +138,13 @@ fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
     };
     let (kept, deleted, unseen) = (give("net.kept"), give("net.deleted"), give("net.unseen"));
     allocator.release_handle(&rules, "net.deleted").unwrap();
-    let here = podwire_agent_ipc::pods::network_namespace();
+    let here = podwire_agent_ipc::pods::current_netns_inode();
     note("kept", &kept.to_string(), "lo", here);
     note("deleted", &deleted.to_string(), "cali-is-gone", here);
     // Where that would be, nobody looks.
     note("unseen", &unseen.to_string(), "cali-elsewhere", here + 1);
     let steward = cluster.steward("node1");
-    let gone = notes::released(&endpoints);
+    let gone = pending::released_dir(&endpoints);
     let is_told = || settled(&steward, &state) && std::fs::read_dir(&gone).unwrap().count() == 0;
     eventually("all is told", || steward.state().stock == 4 && is_told());
     assert_eq!(cluster.held(), [("net.kept".to_owned(), kept), ("net.unseen".to_owned(), unseen)].into());
@@ -202,7 +202,8 @@ fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
     let cluster = Cluster::new("endpoint-gc", pool());
     let other = ENDPOINT.replace("web", "other");
     let is_there = |key: &str| cluster.store.get(key).unwrap().is_some();
-    let valid = [("c2".to_owned(), "eth0".to_owned())];
+    let valid =
+        [podwire_agent_ipc::ValidAttachment { container_id: "c2".to_owned(), ifname: "eth0".to_owned() }];
     let later = podwire_agent_ipc::pods::Endpoint { pod: "other".into(), ..endpoint("c2", "10.244.0.2") };
     let steward = cluster.steward("node1");
     steward.publish(&endpoint("c1", "10.244.0.1")).unwrap();
@@ -212,16 +213,19 @@ fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
     eventually("one is withdrawn", || !is_there(ENDPOINT));
     assert!(is_there(&other));
     // The same where nobody owns the node's blocks: what is stale is known by its address.
-    let ask = |question: &Question| {
+    let ask = |question: &addresses::Request| {
         podwire_steward::direct::answer(&cluster.store, None, "node2", &cluster.state("node2"), question)
     };
     let key = ENDPOINT.replace("node1", "node2");
-    let given = ask(&Question::Assign { owner: owner("c3"), wish: v4(), patience: 0 });
-    assert!(matches!(given, Answer::Given { .. }), "{given:?}");
-    let published = ask(&Question::Publish { endpoint: Box::new(endpoint("c3", "10.244.0.3")) });
-    assert_eq!(published, Answer::Done);
+    let given = ask(&addresses::Request::Assign { owner: owner("c3"), addresses: v4(), timeout_ms: 0 });
+    assert!(matches!(given, Response::Assigned { .. }), "{given:?}");
+    let published = ask(&addresses::Request::Publish { endpoint: Box::new(endpoint("c3", "10.244.0.3")) });
+    assert_eq!(published, Response::Done);
     assert!(is_there(&key));
-    assert_eq!(ask(&Question::Collect { network: "net".into(), valid: valid.to_vec() }), Answer::Done);
+    assert_eq!(
+        ask(&addresses::Request::Collect { network: "net".into(), valid: valid.to_vec() }),
+        Response::Done
+    );
     assert!(!is_there(&key) && !cluster.held().iter().any(|(handle, _)| handle == "net.c3"));
 }
 
@@ -284,21 +288,23 @@ fn a_network_joins_the_endpoint_of_another_and_leaves_it() {
 fn a_network_that_left_while_nobody_listened_is_taken_from_the_endpoint() {
     let cluster = Cluster::new("endpoint-guest-note", pool());
     let state = cluster.state("node1");
-    let folder = notes::leases(&podwire_agent_ipc::pods::endpoints(&state));
+    let folder = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
     std::fs::create_dir_all(&folder).unwrap();
     let host = podwire_agent_ipc::pods::Endpoint {
         profiles: vec!["net".into(), "other".into()],
-        boot: notes::boot().unwrap(),
+        boot_id: pending::boot_id().unwrap(),
         ..container("net")
     };
-    notes::write(&folder, &notes::file_name(&host.owner), &host).unwrap();
+    pending::write(&folder, &pending::file_name(&host.owner), &host).unwrap();
     let guest = container("other");
     podwire_agent_ipc::pods::withdraw(&state, &guest).unwrap();
     let steward = cluster.steward("node1");
     let is_alone = || cluster.profiles().as_deref() == Some(r#"["net"]"#);
     eventually("the note is carried out", || is_alone() && steward.state().untold == 0);
     assert_eq!(
-        std::fs::read_dir(notes::released(&podwire_agent_ipc::pods::endpoints(&state))).unwrap().count(),
+        std::fs::read_dir(pending::released_dir(&podwire_agent_ipc::pods::endpoints_dir(&state)))
+            .unwrap()
+            .count(),
         0
     );
 }
@@ -306,28 +312,28 @@ fn a_network_that_left_while_nobody_listened_is_taken_from_the_endpoint() {
 #[test]
 fn a_network_joins_where_nobody_owns_the_blocks() {
     let cluster = Cluster::new("endpoint-guest-direct", pool());
-    let ask = |question: &Question| {
+    let ask = |question: &addresses::Request| {
         podwire_steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), question)
     };
-    let join = || ask(&Question::Join { endpoint: Box::new(container("other")) });
-    assert_eq!(join(), Answer::Joined { endpoint: None });
-    ask(&Question::Publish { endpoint: Box::new(container("net")) });
-    let Answer::Joined { endpoint: Some(joined) } = join() else { panic!("nothing to join") };
+    let join = || ask(&addresses::Request::Join { endpoint: Box::new(container("other")) });
+    assert_eq!(join(), Response::Joined { endpoint: None });
+    ask(&addresses::Request::Publish { endpoint: Box::new(container("net")) });
+    let Response::Joined { endpoint: Some(joined) } = join() else { panic!("nothing to join") };
     assert_eq!((&joined.addresses[..], &*joined.interface), (&container("net").addresses[..], "cali0"));
     assert_eq!(cluster.profiles().as_deref(), Some(r#"["net","other"]"#));
     // By its own network it does not join.
-    let again = ask(&Question::Join { endpoint: Box::new(container("net")) });
-    assert_eq!(again, Answer::Joined { endpoint: None });
+    let again = ask(&addresses::Request::Join { endpoint: Box::new(container("net")) });
+    assert_eq!(again, Response::Joined { endpoint: None });
     // An ADD that is tried again has joined already.
-    let Answer::Joined { endpoint: Some(again) } = join() else { panic!("nothing to join") };
+    let Response::Joined { endpoint: Some(again) } = join() else { panic!("nothing to join") };
     assert_eq!((again.profiles.len(), &again.addresses), (2, &joined.addresses));
     let guest = container("other");
     // The second time, and of a network that was never there, there is nothing to withdraw.
     for gone in [guest.clone(), guest, container("stranger")] {
-        assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(gone) }), Answer::Done);
+        assert_eq!(ask(&addresses::Request::Withdraw { endpoint: Box::new(gone) }), Response::Done);
         assert_eq!(cluster.profiles().as_deref(), Some(r#"["net"]"#));
     }
-    assert_eq!(ask(&Question::Withdraw { endpoint: Box::new(container("net")) }), Answer::Done);
+    assert_eq!(ask(&addresses::Request::Withdraw { endpoint: Box::new(container("net")) }), Response::Done);
     assert_eq!(cluster.profiles(), None);
 }
 
@@ -335,17 +341,17 @@ fn a_network_joins_where_nobody_owns_the_blocks() {
 fn what_is_joined_while_the_agent_is_away_he_tells_again() {
     let cluster = Cluster::new("endpoint-guest-away", pool());
     let state = cluster.state("node1");
-    let folder = notes::leases(&podwire_agent_ipc::pods::endpoints(&state));
+    let folder = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
     std::fs::create_dir_all(&folder).unwrap();
-    let host = podwire_agent_ipc::pods::Endpoint { boot: notes::boot().unwrap(), ..container("net") };
-    notes::write(&folder, &notes::file_name(&host.owner), &host).unwrap();
-    let ask = |question: &Question| {
+    let host = podwire_agent_ipc::pods::Endpoint { boot_id: pending::boot_id().unwrap(), ..container("net") };
+    pending::write(&folder, &pending::file_name(&host.owner), &host).unwrap();
+    let ask = |question: &addresses::Request| {
         podwire_steward::direct::answer(&cluster.store, None, "node1", &state, question)
     };
-    ask(&Question::Publish { endpoint: Box::new(container("net")) });
-    ask(&Question::Join { endpoint: Box::new(container("other")) });
-    ask(&Question::Join { endpoint: Box::new(container("third")) });
-    ask(&Question::Withdraw { endpoint: Box::new(container("third")) });
+    ask(&addresses::Request::Publish { endpoint: Box::new(container("net")) });
+    ask(&addresses::Request::Join { endpoint: Box::new(container("other")) });
+    ask(&addresses::Request::Join { endpoint: Box::new(container("third")) });
+    ask(&addresses::Request::Withdraw { endpoint: Box::new(container("third")) });
     let steward = cluster.steward("node1");
     eventually("all is told", || steward.state().untold == 0);
     assert_eq!(cluster.profiles().as_deref(), Some(r#"["net","other"]"#));

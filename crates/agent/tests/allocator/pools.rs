@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use ipnet::IpNet;
-use podwire_agent_ipc::blocks::Wish;
-use podwire_agent_ipc::pods::{Pod, Texts};
+use podwire_agent_ipc::addresses::AddressRequest;
+use podwire_agent_ipc::pods::{PodMetadata, StringMap};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 
@@ -12,7 +12,7 @@ use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, PATIENCE}
 
 /// A cluster with one namespace, whose labels are these.
 #[derive(Default)]
-struct Namespaces(Mutex<Option<Texts>>);
+struct Namespaces(Mutex<Option<StringMap>>);
 
 impl Namespaces {
     fn labelled(team: &str) -> Arc<Namespaces> {
@@ -21,11 +21,11 @@ impl Namespaces {
 }
 
 impl podwire_agent_ipc::pods::Cluster for Namespaces {
-    fn pod(&self, _: &str, _: &str, _: &str) -> Result<Pod, String> {
+    fn pod(&self, _: &str, _: &str, _: &str) -> Result<PodMetadata, String> {
         Err("nothing is known of pods".into())
     }
 
-    fn namespace_labels(&self, namespace: &str) -> Result<Texts, String> {
+    fn namespace_labels(&self, namespace: &str) -> Result<StringMap, String> {
         self.0.lock().unwrap().clone().ok_or_else(|| format!("namespaces {namespace:?} not found"))
     }
 
@@ -33,7 +33,7 @@ impl podwire_agent_ipc::pods::Cluster for Namespaces {
         false
     }
 
-    fn ranges(&self, _: &str) -> Result<Vec<IpNet>, String> {
+    fn pod_cidrs(&self, _: &str) -> Result<Vec<IpNet>, String> {
         Ok(Vec::new())
     }
 }
@@ -81,7 +81,7 @@ fn who_is_not_selected_gets_nothing_of_the_stock_of_others() {
     for number in 0..20 {
         steward.assign(&owner(&format!("red{number}")), &v4(), PATIENCE).unwrap();
     }
-    *cast.0.lock().unwrap() = Some(Texts::new());
+    *cast.0.lock().unwrap() = Some(StringMap::new());
     for number in 0..20 {
         let given = steward.assign(&owner(&format!("other{number}")), &v4(), PATIENCE).unwrap();
         assert!(!is_red(&given), "{given:?}");
@@ -94,10 +94,10 @@ fn without_an_agent_namespaces_count_as_well() {
     let cluster = Cluster::new("direct-namespaces", for_red());
     let (red, blue) = (Namespaces::labelled("red"), Namespaces::labelled("blue"));
     let ask = |container: &str, cast: &dyn podwire_agent_ipc::pods::Cluster| {
-        let question = podwire_agent_ipc::blocks::Question::Assign {
+        let question = podwire_agent_ipc::addresses::Request::Assign {
             owner: owner(container),
-            wish: v4(),
-            patience: 1000,
+            addresses: v4(),
+            timeout_ms: 1000,
         };
         podwire_steward::direct::answer(
             &cluster.store,
@@ -107,11 +107,11 @@ fn without_an_agent_namespaces_count_as_well() {
             &question,
         )
     };
-    let podwire_agent_ipc::blocks::Answer::Given { addresses } = ask("c1", &*red) else {
+    let podwire_agent_ipc::addresses::Response::Assigned { addresses } = ask("c1", &*red) else {
         panic!("red is selected")
     };
     assert!(is_red(&addresses));
-    let podwire_agent_ipc::blocks::Answer::Failed { msg, .. } = ask("c2", &*blue) else {
+    let podwire_agent_ipc::addresses::Response::Failed { msg, .. } = ask("c2", &*blue) else {
         panic!("blue is not")
     };
     assert!(msg.contains("selects this node and namespace"), "{msg}");
@@ -157,7 +157,7 @@ fn the_stock_of_a_pool_that_a_pod_has_named_is_kept_wherever_the_pool_is_for() {
     let special = Pool::new("special", "10.250.0.0/24".parse().unwrap()).with_block_size(28);
     Allocator::new(&cluster.store, now).add_pool(&special.for_nodes("has(nothing)")).unwrap();
     let steward = cluster.steward("node1");
-    let named = Wish { v4: Some(vec!["special".into()]), ..v4() };
+    let named = AddressRequest { ipv4_pools: Some(vec!["special".into()]), ..v4() };
     let given = steward.assign(&owner("c1"), &named, PATIENCE).unwrap();
     assert!(given[0].to_string().starts_with("10.250.0."), "{given:?}");
     let revisions = || {
@@ -188,7 +188,8 @@ fn a_pod_that_names_addresses_of_both_families_gets_them_where_neither_may_be_st
     Allocator::new(&cluster.store, now).add_pool(&six).unwrap();
     let steward = cluster.steward("node1");
     let ips = ["10.244.0.200", "fd44::c8"].map(|ip| ip.parse().unwrap());
-    let given = steward.assign(&owner("c1"), &Wish { ips: ips.to_vec(), ..v4() }, PATIENCE).unwrap();
+    let given =
+        steward.assign(&owner("c1"), &AddressRequest { ips: ips.to_vec(), ..v4() }, PATIENCE).unwrap();
     assert_eq!(given.iter().map(IpNet::addr).collect::<Vec<_>>(), ips);
     cluster.assert_sound();
 }

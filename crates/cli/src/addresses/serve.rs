@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use podwire_agent_ipc::blocks::{self, Question};
+use podwire_agent_ipc::addresses::{self, Request};
 use podwire_agent_ipc::pods::Cluster;
 use podwire_netlink::sys;
 use podwire_steward::{Settings, Steward};
@@ -78,7 +78,7 @@ pub(crate) struct AnswerOne {}
 /// What the plugin says.
 #[derive(Deserialize)]
 struct Asked {
-    question: Question,
+    request: Request,
     config: Value,
 }
 
@@ -88,7 +88,7 @@ impl AnswerOne {
         let bad = |why: String| Failure::new(what, podwire_cni_spec::Error::decode(why));
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
-        let Asked { question, config } =
+        let Asked { request: question, config } =
             serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         let answered = answer(what, &question, &config);
         let json = serde_json::to_value(&answered).map_err(|error| bad(error.to_string()))?;
@@ -96,13 +96,13 @@ impl AnswerOne {
     }
 }
 
-fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
+fn answer(what: &str, question: &Request, config: &Value) -> addresses::Response {
     let place = Place::of_config(config);
     let Some(node) = node_name(config) else {
         return unavailable("this node has no name: write it to /var/lib/calico/nodename".into());
     };
-    let is_about_pods = matches!(question, Question::Pod { .. } | Question::Ranges { .. });
-    let pods = match place.pods().filter(|_| is_about_pods || matches!(question, Question::Assign { .. })) {
+    let is_about_pods = matches!(question, Request::Pod { .. } | Request::PodCidrs { .. });
+    let pods = match place.pods().filter(|_| is_about_pods || matches!(question, Request::Assign { .. })) {
         Some(Err(why)) => return unavailable(why),
         Some(Ok(pods)) => Some(pods),
         None => None,
@@ -113,15 +113,19 @@ fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
         return podwire_steward::pods::answer(cluster, &node, question);
     }
     match place.open(what, false) {
-        Ok(store) => {
-            podwire_steward::direct::answer(&*store, cluster, &node, Path::new(blocks::STATE), question)
-        }
+        Ok(store) => podwire_steward::direct::answer(
+            &*store,
+            cluster,
+            &node,
+            Path::new(addresses::STATE_DIR),
+            question,
+        ),
         Err(failure) => unavailable(failure.error.msg),
     }
 }
 
-fn unavailable(msg: String) -> blocks::Answer {
+fn unavailable(msg: String) -> addresses::Response {
     let hint =
         "see that the network's config names the datastore, and that it can be reached from this node".into();
-    blocks::Answer::Failed { code: podwire_cni_spec::code::TRY_AGAIN, msg, hint }
+    addresses::Response::Failed { code: podwire_cni_spec::code::TRY_AGAIN, msg, hint }
 }

@@ -189,7 +189,7 @@ pub(super) fn stale(req: &Request<'_>, valid: &Valid) -> Result<Vec<Stale>> {
         let ifname = text(IFNAME).or(further);
         let is_valid = match &ifname {
             Some(ifname) => valid.contains(container, ifname),
-            None => valid.iter().any(|(other, _)| other == container),
+            None => valid.iter().any(|other| other.container_id == container),
         };
         if !is_valid {
             stale.push(Stale { container: container.to_owned(), path, ifname, config });

@@ -430,9 +430,9 @@ fn a_token_that_is_no_longer_good_stops_no_pod_for_good(server: &mut Server) {
     };
     let settings = podwire_steward::Settings { node: "node1".into(), stock: 2 };
     let steward = podwire_steward::Steward::start(settings, &folder.join("state"), Box::new(opener)).unwrap();
-    let wish = podwire_agent_ipc::blocks::Wish {
-        v4: Some(Vec::new()),
-        ..podwire_agent_ipc::blocks::Wish::default()
+    let wish = podwire_agent_ipc::addresses::AddressRequest {
+        ipv4_pools: Some(Vec::new()),
+        ..podwire_agent_ipc::addresses::AddressRequest::default()
     };
     let pod = |container: &str| podwire_agent_ipc::Owner {
         network: "net".into(),
@@ -669,7 +669,7 @@ fn a_nodes_pods_are_known_without_asking(server: &mut Server) {
         let pod = pods.pod("shop", "known", uid).unwrap();
         assert_eq!(pod.annotations.keys().collect::<Vec<_>>(), ["cni.projectcalico.org/hwAddr"]);
         assert_eq!((pod.uid.as_str(), pod.service_account.as_str(), pod.ports.len()), (uid, "default", 1));
-        assert_eq!(pods.ranges("node1").unwrap(), ["10.244.7.0/24".parse().unwrap()]);
+        assert_eq!(pods.pod_cidrs("node1").unwrap(), ["10.244.7.0/24".parse().unwrap()]);
         before
             == (server.count("GET", "pods"), server.count("GET", "namespaces"), server.count("GET", "nodes"))
     });
@@ -699,7 +699,7 @@ fn a_pod_that_is_not_known_is_read(server: &mut Server) {
     assert_eq!(known.pod("shop", "stray", "").unwrap().annotations.len(), 1);
     let error = known.pod("shop", "nobody", "").unwrap_err();
     assert!(error.contains("not found"), "{error}");
-    let error = known.ranges("nowhere").unwrap_err();
+    let error = known.pod_cidrs("nowhere").unwrap_err();
     assert!(error.contains("not found"), "{error}");
     let stranger = Pods::connect(Some(&server.kubeconfig("stranger"))).unwrap();
     let error = stranger.pod("shop", "stray", "").unwrap_err();

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use podwire_agent_ipc::pods::{self, Endpoint};
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::Error as Blocks;
 use tracing::{error, warn};
@@ -47,23 +47,23 @@ struct Book {
 
 /// Notes that a pod is gone: its endpoint is to be withdrawn, and its addresses are to be given back.
 fn note_gone_pod(state: &Path, gone: &Endpoint) -> Result<(), Error> {
-    pods::withdraw(state, gone).map_err(Error::file("note in", pods::endpoints(state)))?;
-    notes::leave(state, &gone.owner).map_err(Error::file("note in", state))
+    pods::withdraw(state, gone).map_err(Error::file("note in", pods::endpoints_dir(state)))?;
+    pending::release(state, &gone.owner).map_err(Error::file("note in", state))
 }
 
 impl Endpoints {
     /// Those of an earlier life. Whether the store knows of them, nobody knows: it is told again. What the gone had is to be given back.
     pub(crate) fn open(state: &Path, boot: &str) -> Result<Endpoints, Error> {
-        let folder = pods::endpoints(state);
-        for part in [notes::leases(&folder), notes::released(&folder)] {
+        let folder = pods::endpoints_dir(state);
+        for part in [pending::leases_dir(&folder), pending::released_dir(&folder)] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&part);
             made.map_err(Error::file("make", part))?;
         }
         let interfaces = Interfaces::here();
         let mut book = Book { has_withdrawals: true, ..Book::default() };
-        for (path, read) in notes::read_all::<Endpoint>(&notes::leases(&folder)) {
+        for (path, read) in pending::read_all::<Endpoint>(&pending::leases_dir(&folder)) {
             match read {
-                Ok(endpoint) if endpoint.boot == boot && interfaces.may_have(&endpoint) => {
+                Ok(endpoint) if endpoint.boot_id == boot && interfaces.may_have(&endpoint) => {
                     book.untold.insert(endpoint.owner.clone());
                     book.known.insert(endpoint.owner.clone(), endpoint);
                 }
@@ -84,10 +84,11 @@ impl Endpoints {
     }
 
     fn enter(&self, book: &mut Book, endpoint: &Endpoint) -> Result<(), Error> {
-        let endpoint = Endpoint { boot: self.boot.clone(), ..endpoint.clone() };
-        let folder = notes::leases(&pods::endpoints(&self.state));
-        let name = notes::file_name(&endpoint.owner);
-        notes::write(&folder, &name, &endpoint).map_err(Error::file("write endpoint", folder.join(name)))?;
+        let endpoint = Endpoint { boot_id: self.boot.clone(), ..endpoint.clone() };
+        let folder = pending::leases_dir(&pods::endpoints_dir(&self.state));
+        let name = pending::file_name(&endpoint.owner);
+        pending::write(&folder, &name, &endpoint)
+            .map_err(Error::file("write endpoint", folder.join(name)))?;
         let is_former = |other: &&Endpoint| {
             !endpoint.pod.is_empty()
                 && (&other.namespace, &other.pod) == (&endpoint.namespace, &endpoint.pod)
@@ -97,7 +98,7 @@ impl Endpoints {
         let former: Vec<Owner> =
             book.known.values().filter(is_former).map(|other| other.owner.clone()).collect();
         for owner in former {
-            let _ = fs::remove_file(folder.join(notes::file_name(&owner)));
+            let _ = fs::remove_file(folder.join(pending::file_name(&owner)));
             book.known.remove(&owner);
             book.untold.remove(&owner);
         }
@@ -112,7 +113,7 @@ impl Endpoints {
             return Ok(());
         }
         let mut book = self.book();
-        let folder = pods::endpoints(&self.state);
+        let folder = pods::endpoints_dir(&self.state);
         pods::withdraw(&self.state, gone).map_err(Error::file("note in", folder))?;
         book.known.remove(&gone.owner);
         book.untold.remove(&gone.owner);
@@ -194,9 +195,9 @@ impl Endpoints {
         if !std::mem::take(&mut self.book().has_withdrawals) {
             return Ok(());
         }
-        let folder = notes::released(&pods::endpoints(&self.state));
+        let folder = pending::released_dir(&pods::endpoints_dir(&self.state));
         let mut refused = Refused::default();
-        for (path, gone) in notes::read_all::<Endpoint>(&folder) {
+        for (path, gone) in pending::read_all::<Endpoint>(&folder) {
             let Ok(gone) = gone else { continue };
             self.forget_moved(&gone.owner);
             match self.see_off_noted(&gone, &path) {
@@ -219,7 +220,7 @@ impl Endpoints {
     /// A plugin that found nobody at the door has moved an endpoint by itself: then nobody is to be told of it any more.
     fn forget_moved(&self, owner: &Owner) {
         let mut book = self.book();
-        let file = notes::leases(&pods::endpoints(&self.state)).join(notes::file_name(owner));
+        let file = pending::leases_dir(&pods::endpoints_dir(&self.state)).join(pending::file_name(owner));
         if !file.exists() {
             book.known.remove(owner);
             book.untold.remove(owner);

@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use podwire_agent_ipc::blocks::Lease;
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::addresses::Lease;
+use podwire_agent_ipc::{pending, Owner};
 use tracing::warn;
 
 use crate::Error;
@@ -26,11 +26,11 @@ pub(crate) struct Note {
 impl Shelf {
     /// Opens the folders, and makes them if they are not there.
     pub(crate) fn open(state: &Path) -> Result<Shelf, Error> {
-        let lock = notes::occupy(state).map_err(Error::file("open", state))?.ok_or_else(|| {
+        let lock = pending::lock(state).map_err(Error::file("open", state))?.ok_or_else(|| {
             let why = "another agent keeps the addresses of this node".into();
             Error::File { doing: "take", path: state.to_owned(), why }
         })?;
-        let boot = notes::boot().map_err(Error::file("read", "the boot's id"))?;
+        let boot = pending::boot_id().map_err(Error::file("read", "the boot's id"))?;
         Ok(Shelf { state: state.to_owned(), boot, _lock: lock })
     }
 
@@ -40,21 +40,21 @@ impl Shelf {
 
     /// Where plugins leave notes.
     pub(crate) fn notes(&self) -> PathBuf {
-        notes::released(&self.state)
+        pending::released_dir(&self.state)
     }
 
     /// Writes down what an attachment has got, before it is told.
     pub(crate) fn write(&self, lease: &Lease) -> Result<(), Error> {
-        let (folder, name) = (notes::leases(&self.state), notes::file_name(&lease.owner));
-        notes::write(&folder, &name, lease).map_err(Error::file("write lease", folder.join(name)))
+        let (folder, name) = (pending::leases_dir(&self.state), pending::file_name(&lease.owner));
+        pending::write(&folder, &name, lease).map_err(Error::file("write lease", folder.join(name)))
     }
 
     /// The leases. Those of an earlier boot are over, since their pods are, and go to those that are to be given back.
     pub(crate) fn leases(&self) -> Result<Vec<Lease>, Error> {
         let mut alive = Vec::new();
-        for (path, lease) in notes::read_all::<Lease>(&notes::leases(&self.state)) {
+        for (path, lease) in pending::read_all::<Lease>(&pending::leases_dir(&self.state)) {
             match lease {
-                Ok(lease) if lease.boot == self.boot => alive.push(lease),
+                Ok(lease) if lease.boot_id == self.boot => alive.push(lease),
                 Ok(lease) => self.give_back(&lease.owner)?,
                 Err(error) => warn!(file = %path.display(), %error, "a lease that cannot be read"),
             }
@@ -64,18 +64,18 @@ impl Shelf {
 
     /// An attachment is gone: what it had is to be given back.
     pub(crate) fn give_back(&self, owner: &Owner) -> Result<(), Error> {
-        podwire_agent_ipc::blocks::leave(&self.state, owner)
+        podwire_agent_ipc::addresses::release(&self.state, owner)
             .map_err(Error::file("note a release in", self.notes()))
     }
 
     /// Whether an attachment has a lease.
     pub(crate) fn has(&self, owner: &Owner) -> bool {
-        notes::leases(&self.state).join(notes::file_name(owner)).exists()
+        pending::leases_dir(&self.state).join(pending::file_name(owner)).exists()
     }
 
     /// What is to be given back.
     pub(crate) fn released(&self) -> Vec<Note> {
-        let read = notes::read_all::<Lease>(&self.notes()).into_iter();
+        let read = pending::read_all::<Lease>(&self.notes()).into_iter();
         read.filter_map(|(path, lease)| match lease {
             Ok(lease) => Some(Note { path, lease }),
             Err(error) => {

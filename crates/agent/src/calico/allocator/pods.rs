@@ -1,6 +1,6 @@
 //! What the cluster knows of pods and nodes, for plugins, which have no client of Kubernetes.
 
-use podwire_agent_ipc::blocks::{Answer, Question, Wish};
+use podwire_agent_ipc::addresses::{AddressRequest, Request, Response};
 use podwire_agent_ipc::pods::Cluster;
 use podwire_block_ipam::selector::Labels;
 
@@ -8,30 +8,33 @@ use crate::Error;
 
 /// Answers what is asked about pods and nodes. Without a cluster nothing is known of pods, and that is no failure: other orchestrators have
 /// none of what could be known.
-pub fn answer(cluster: Option<&dyn Cluster>, node: &str, question: &Question) -> Answer {
+pub fn answer(cluster: Option<&dyn Cluster>, node: &str, question: &Request) -> Response {
     let unknown = |what: String, why: String| crate::door::failed(&Error::Unknown { what, why });
     match (question, cluster) {
-        (Question::Pod { namespace, name, uid }, Some(cluster)) => match cluster.pod(namespace, name, uid) {
-            Ok(pod) => Answer::Pod { known: Some(Box::new(pod)) },
+        (Request::Pod { namespace, name, uid }, Some(cluster)) => match cluster.pod(namespace, name, uid) {
+            Ok(pod) => Response::Pod { metadata: Some(Box::new(pod)) },
             Err(why) => unknown(format!("pod {namespace}/{name}"), why),
         },
-        (Question::Ranges { node: other }, Some(cluster)) => {
+        (Request::PodCidrs { node: other }, Some(cluster)) => {
             let node = other.as_deref().unwrap_or(node);
-            match cluster.ranges(node) {
-                Ok(ranges) => Answer::Ranges { ranges },
+            match cluster.pod_cidrs(node) {
+                Ok(ranges) => Response::PodCidrs { cidrs: ranges },
                 Err(why) => unknown(format!("the ranges of node {node}"), why),
             }
         }
-        (Question::Ranges { .. }, None) => {
+        (Request::PodCidrs { .. }, None) => {
             let why = "no Kubernetes API is configured: name a kubeconfig".into();
             unknown("the ranges of nodes".into(), why)
         }
-        _ => Answer::Pod { known: None },
+        _ => Response::Pod { metadata: None },
     }
 }
 
 /// The labels of the namespace of which a wish tells. Where there is no cluster, or the wish names its pools or addresses itself, none matter.
-pub(crate) fn namespace_labels(cluster: Option<&dyn Cluster>, wish: &Wish) -> Result<Labels, Error> {
+pub(crate) fn namespace_labels(
+    cluster: Option<&dyn Cluster>,
+    wish: &AddressRequest,
+) -> Result<Labels, Error> {
     let chooses_itself = !wish.ips.is_empty() || wish.namespace.is_empty();
     let Some(cluster) = cluster.filter(|_| !chooses_itself) else { return Ok(Labels::new()) };
     let unknown = |why| Error::Unknown { what: format!("namespace {}", wish.namespace), why };

@@ -7,9 +7,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use podwire_agent_ipc::blocks::{Lease, Wish};
+use podwire_agent_ipc::addresses::{AddressRequest, Lease};
 use podwire_agent_ipc::pods::Endpoint;
-use podwire_agent_ipc::Owner;
+use podwire_agent_ipc::{Owner, ValidAttachment};
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::{AffinityOwner as Node, Handle, IpFamily, Request, Rules};
 
@@ -106,7 +106,7 @@ struct Papers {
     legacy: BTreeSet<String>,
     has_releases: bool,
     /// The networks in whose blocks is to be looked for what has no lease, with the attachments that are valid.
-    swept: BTreeMap<String, Vec<(String, String)>>,
+    swept: BTreeMap<String, Vec<ValidAttachment>>,
     /// Those whose blocks make no sense: to be tried again when there is time.
     aside: BTreeSet<Owner>,
     unreadable: BTreeSet<String>,
@@ -120,7 +120,7 @@ pub(crate) struct Work {
     pub(crate) orders: Vec<(Order, Reply)>,
     pub(crate) untold: Vec<Lease>,
     pub(crate) legacy: Vec<String>,
-    pub(crate) swept: BTreeMap<String, Vec<(String, String)>>,
+    pub(crate) swept: BTreeMap<String, Vec<ValidAttachment>>,
 }
 
 /// Addresses that somebody waits for.
@@ -154,7 +154,12 @@ impl Desk {
     }
 
     /// Takes what an attachment wishes out of the stock and writes it down. Who asks again gets what it has.
-    pub(crate) fn take(&self, owner: &Owner, wish: &Wish, namespace: &Labels) -> Result<Taken, Error> {
+    pub(crate) fn take(
+        &self,
+        owner: &Owner,
+        wish: &AddressRequest,
+        namespace: &Labels,
+    ) -> Result<Taken, Error> {
         let mut papers = self.papers();
         match papers.leases.get(owner) {
             Some(lease) if self.shelf.has(owner) => return Ok(Taken::Lease(lease.clone())),
@@ -185,7 +190,7 @@ impl Desk {
             addresses,
             namespace: wish.namespace.clone(),
             pod: wish.pod.clone(),
-            boot: self.shelf.boot().to_owned(),
+            boot_id: self.shelf.boot().to_owned(),
         };
         if let Err(error) = self.shelf.write(&lease) {
             papers.stock.add(lease.addresses);
@@ -222,7 +227,7 @@ impl Desk {
     }
 
     /// A pod that asks for its address again, in another sandbox, may have it: the one before is gone, or will be.
-    pub(crate) fn free_for_successor(&self, owner: &Owner, wish: &Wish) -> Result<(), Error> {
+    pub(crate) fn free_for_successor(&self, owner: &Owner, wish: &AddressRequest) -> Result<(), Error> {
         let is_former = |lease: &&Lease| {
             !wish.pod.is_empty()
                 && (&lease.namespace, &lease.pod) == (&wish.namespace, &wish.pod)
@@ -235,7 +240,7 @@ impl Desk {
     }
 
     /// In a network's blocks is to be looked for what has no lease and is not valid.
-    pub(crate) fn look_for_stale(&self, network: &str, valid: &[(String, String)]) {
+    pub(crate) fn look_for_stale(&self, network: &str, valid: &[ValidAttachment]) {
         self.papers().swept.insert(network.to_owned(), valid.to_vec());
         self.wake_clerk();
     }
@@ -253,7 +258,7 @@ impl Desk {
     }
 
     /// That was done, unless it is to be done again with others.
-    pub(crate) fn has_swept(&self, network: &str, valid: &[(String, String)]) {
+    pub(crate) fn has_swept(&self, network: &str, valid: &[ValidAttachment]) {
         let mut papers = self.papers();
         if papers.swept.get(network).is_some_and(|wanted| wanted == valid) {
             papers.swept.remove(network);

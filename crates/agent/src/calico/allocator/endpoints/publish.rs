@@ -62,7 +62,7 @@ pub(crate) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result
             !text.is_empty() && !own.is_empty() && text != own
         };
         let is_anothers = differs(&object["spec"]["containerID"], &gone.owner.container)
-            || differs(&object["metadata"]["uid"], &gone.known.uid);
+            || differs(&object["metadata"]["uid"], &gone.metadata.uid);
         if is_anothers {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use podwire_agent_ipc::pods::{self, Endpoint};
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::{Entry, Store, StoreError};
 use podwire_block_ipam::Error as Blocks;
 use serde_json::{json, Value};
@@ -39,11 +39,11 @@ fn is_host(one: &Endpoint, guest: &Endpoint) -> bool {
 
 /// Where an endpoint of this node is noted, and where it is noted that it is gone.
 fn noted(state: &Path, owner: &Owner) -> PathBuf {
-    notes::leases(&pods::endpoints(state)).join(notes::file_name(owner))
+    pending::leases_dir(&pods::endpoints_dir(state)).join(pending::file_name(owner))
 }
 
 fn noted_gone(state: &Path, owner: &Owner) -> PathBuf {
-    notes::released(&pods::endpoints(state)).join(notes::file_name(owner))
+    pending::released_dir(&pods::endpoints_dir(state)).join(pending::file_name(owner))
 }
 
 impl Endpoints {
@@ -114,12 +114,12 @@ impl Endpoints {
 
 /// Changes the profiles in what an agent, who is away now, has noted of the endpoint of the guest's container: he would tell them again.
 pub(crate) fn revise_note(state: &Path, guest: &Endpoint, joins: bool) -> std::io::Result<()> {
-    let folder = notes::leases(&pods::endpoints(state));
-    let all = notes::read_all::<Endpoint>(&folder).into_iter().filter_map(|(_, read)| read.ok());
+    let folder = pending::leases_dir(&pods::endpoints_dir(state));
+    let all = pending::read_all::<Endpoint>(&folder).into_iter().filter_map(|(_, read)| read.ok());
     for mut host in all.filter(|one| is_host(one, guest)) {
         host.profiles.retain(|one| *one != guest.owner.network);
         host.profiles.extend(joins.then(|| guest.owner.network.clone()));
-        notes::write(&folder, &notes::file_name(&host.owner), &host)?;
+        pending::write(&folder, &pending::file_name(&host.owner), &host)?;
     }
     Ok(())
 }

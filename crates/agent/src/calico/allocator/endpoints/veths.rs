@@ -13,12 +13,12 @@ pub(super) struct Interfaces {
 impl Interfaces {
     pub(super) fn here() -> Interfaces {
         let list = fs::read_to_string("/proc/thread-self/net/dev").ok();
-        Interfaces { namespace: pods::network_namespace(), list }
+        Interfaces { namespace: pods::current_netns_inode(), list }
     }
 
     /// Whether the node's end of a pod's cable is there. It may be, where this cannot be seen from here.
     pub(super) fn may_have(&self, endpoint: &Endpoint) -> bool {
-        let is_seen = endpoint.namespace_of_cable != 0 && endpoint.namespace_of_cable == self.namespace;
+        let is_seen = endpoint.host_netns != 0 && endpoint.host_netns == self.namespace;
         let is_it =
             |line: &str| line.split_once(':').is_some_and(|(name, _)| name.trim() == endpoint.interface);
         !is_seen || self.list.as_ref().is_none_or(|list| list.lines().any(is_it))
