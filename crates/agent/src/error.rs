@@ -54,7 +54,7 @@ pub enum Error {
     },
     /// Policies cannot be enforced.
     #[error("policies: {0}")]
-    Policies(#[from] podwire_warden::Error),
+    Policies(#[from] podwire_policy_agent::Error),
     /// The owner of the node's blocks.
     #[error(transparent)]
     Addresses(#[from] podwire_steward::Error),

@@ -32,7 +32,7 @@ pub(crate) async fn serve(
             "/metrics",
             get(move || async move {
                 metrics.taken_addresses.set(pool.taken(&counted.read().ranges) as i64);
-                ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.text(counted.warden()))
+                ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.text(counted.policy_agent()))
             }),
         );
     tokio::spawn(async move { axum::serve(listener, router).await });

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use podwire_kernel::Host;
 use podwire_kubernetes::Backoff;
 use podwire_overlay::{Preference, Uplink, Watch};
+use podwire_policy_agent::PolicyAgent;
 use podwire_subnets::{Generation, Health, NetConf, Node, Registration, Source, SubnetEnv};
-use podwire_warden::Warden;
 use tokio::signal::unix::{signal, SignalKind};
 use tracing::{info, warn};
 
@@ -43,9 +43,9 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
     let remembered = SubnetEnv::read(&settings.subnet_file).ok().flatten().unwrap_or_default().ranges();
     let guarded = remembered.iter().collect();
     let enforce = |source| policies::enforce(&settings.node_name, source, settings.policy_cut, guarded);
-    let warden = settings.policy.clone().map(enforce).transpose()?;
-    if let Some(warden) = &warden {
-        board.show_policies(warden.clone());
+    let policy_agent = settings.policy.clone().map(enforce).transpose()?;
+    if let Some(policy_agent) = &policy_agent {
+        board.show_policies(policy_agent.clone());
     }
     let signals = "signals";
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::file("listen to", signals))?;
@@ -55,7 +55,7 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
         settings,
         source,
         roads,
-        warden,
+        policy_agent,
         board,
         metrics,
         own: None,
@@ -85,7 +85,7 @@ struct Life {
     source: Source,
     roads: Roads,
     /// Who keeps pods apart, if anybody is to.
-    warden: Option<Warden>,
+    policy_agent: Option<PolicyAgent>,
     board: Board,
     metrics: Arc<Metrics>,
     /// This node, as it was last given its range.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use podwire_cni_plugin::stopwatch::Call;
 use podwire_overlay::Objects;
-use podwire_warden::Warden;
+use podwire_policy_agent::PolicyAgent;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -135,12 +135,12 @@ impl Metrics {
         self
     }
 
-    /// In Prometheus' text format, with what the warden knows at this moment. One asks after the other, so that nobody sees
+    /// In Prometheus' text format, with what the policy_agent knows at this moment. One asks after the other, so that nobody sees
     /// half of what is read for another.
-    pub fn text(&self, warden: Option<&Warden>) -> String {
+    pub fn text(&self, policy_agent: Option<&PolicyAgent>) -> String {
         let _alone = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(warden) = warden {
-            self.policies.read(warden);
+        if let Some(policy_agent) = policy_agent {
+            self.policies.read(policy_agent);
         }
         let mut text = String::new();
         // Writing to a string cannot fail.

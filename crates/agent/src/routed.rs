@@ -1,5 +1,5 @@
 //! The agent of a node whose pods are routed: it owns the node's blocks of addresses ([`podwire_steward`]), builds the roads to those of the others
-//! ([`podwire_router`]), and keeps pods apart ([`podwire_warden`]), if it is told to.
+//! ([`podwire_router`]), and keeps pods apart ([`podwire_policy_agent`]), if it is told to.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use axum::http::{header, StatusCode};
 use axum::routing::get;
 use axum::Router as Http;
 use podwire_block_ipam::store::{Store, StoreError};
+use podwire_policy_agent::PolicyAgent;
 use podwire_router::Board;
 use podwire_steward::Steward;
-use podwire_warden::Warden;
 use serde_json::{json, Value};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing::info;
@@ -36,7 +36,7 @@ pub struct Settings {
     /// Where health and status are served, if anywhere.
     pub health: Option<SocketAddr>,
     /// Where policies are known, if they are to be enforced.
-    pub policy: Option<podwire_warden::Source>,
+    pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are cut.
     pub policy_cut: bool,
 }
@@ -51,7 +51,7 @@ where
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::file("listen to", signals))?;
     let node = settings.roads.node.clone();
     let enforce = |source| policies::enforce(&node, source, settings.policy_cut, Vec::new());
-    let warden = settings.policy.map(enforce).transpose()?;
+    let policy_agent = settings.policy.map(enforce).transpose()?;
     let addresses = podwire_steward::Settings { node: node.clone(), stock: settings.stock };
     let steward = Steward::start(addresses, &settings.state, Box::new(opener.clone()))?;
     let (name, cluster) = (node.clone(), settings.pods.clone());
@@ -62,7 +62,7 @@ where
     };
     podwire_steward::open_door(&settings.socket, steward.clone())?;
     let board = podwire_router::start(settings.roads, Box::new(opener), Box::new(is_member))?;
-    let life = Life { node, steward, board, warden };
+    let life = Life { node, steward, board, policy_agent };
     if let Some(address) = settings.health {
         life.serve(address).await?;
     }
@@ -79,7 +79,7 @@ struct Life {
     node: String,
     steward: Steward,
     board: Board,
-    warden: Option<Warden>,
+    policy_agent: Option<PolicyAgent>,
 }
 
 impl Life {
@@ -88,7 +88,7 @@ impl Life {
         let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let (ready, status, counted) = (self.clone(), self.clone(), self.clone());
-        let numbers = Arc::new(Routed::new(self.warden.is_some()));
+        let numbers = Arc::new(Routed::new(self.policy_agent.is_some()));
         let http = Http::new()
             .route("/healthz", get(|| async { "podwire node is running\n" }))
             .route("/readyz", get(move || async move { ready.readiness() }))
@@ -109,7 +109,7 @@ impl Life {
 
     fn numbers(&self, numbers: &Routed) -> String {
         let is_ready = self.readiness().0 == StatusCode::OK;
-        numbers.text(is_ready, &self.steward.state(), &self.board.read(), self.warden.as_ref())
+        numbers.text(is_ready, &self.steward.state(), &self.board.read(), self.policy_agent.as_ref())
     }
 
     fn readiness(&self) -> (StatusCode, String) {
@@ -133,7 +133,7 @@ impl Life {
                 "leases": leases, "stock": stock, "untold": untold, "trouble": trouble, "unreadable": unreadable,
                 "lost": lost,
             },
-            "policies": self.warden.as_ref().map(Policies::of),
+            "policies": self.policy_agent.as_ref().map(Policies::of),
         })
     }
 }

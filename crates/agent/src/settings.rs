@@ -42,7 +42,7 @@ pub struct Settings {
     /// Whether Kubernetes is told that the node's network is there.
     pub set_available: bool,
     /// Where policies are known, if they are to be enforced.
-    pub policy: Option<podwire_warden::Source>,
+    pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are cut.
     pub policy_cut: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use podwire_warden::Warden;
+use podwire_policy_agent::PolicyAgent;
 use serde::Serialize;
 
 /// Whoever has more selectors without anybody than these has another problem.
@@ -76,18 +76,25 @@ pub struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn of(warden: &Warden) -> Policies {
-        let podwire_warden::State {
-            enforced, policies, interfaces, took, mut unmatched, as_of, problem, ..
-        } = warden.state();
+    pub(crate) fn of(policy_agent: &PolicyAgent) -> Policies {
+        let podwire_policy_agent::PolicyStatus {
+            enforced,
+            policies,
+            interfaces,
+            last_change,
+            unmatched_selectors: mut unmatched,
+            as_of,
+            problem,
+            ..
+        } = policy_agent.status();
         let count = unmatched.len();
         unmatched.truncate(MOST_UNMATCHED);
         Policies {
             enforced,
             policies,
             interfaces,
-            last_change_ms: took.as_secs_f64() * 1000.0,
-            as_of: as_of.map(podwire_warden::stamp),
+            last_change_ms: last_change.as_secs_f64() * 1000.0,
+            as_of: as_of.map(podwire_policy_agent::timestamp),
             unmatched: count,
             unmatched_selectors: unmatched,
             problem,
@@ -99,24 +106,24 @@ impl Policies {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Board {
     status: Arc<Mutex<Status>>,
-    warden: Arc<OnceLock<Warden>>,
+    policy_agent: Arc<OnceLock<PolicyAgent>>,
 }
 
 impl Board {
     pub fn new(node: &str) -> Board {
         let source = "waiting for the first answer".into();
         let status = Status { node: node.into(), source, ..Status::default() };
-        Board { status: Arc::new(Mutex::new(status)), warden: Arc::default() }
+        Board { status: Arc::new(Mutex::new(status)), policy_agent: Arc::default() }
     }
 
     /// From now on what this one says of policies stands there too.
-    pub fn show_policies(&self, warden: Warden) {
-        let _ = self.warden.set(warden);
+    pub fn show_policies(&self, policy_agent: PolicyAgent) {
+        let _ = self.policy_agent.set(policy_agent);
     }
 
     /// Who keeps pods apart, if anybody does.
-    pub fn warden(&self) -> Option<&Warden> {
-        self.warden.get()
+    pub fn policy_agent(&self) -> Option<&PolicyAgent> {
+        self.policy_agent.get()
     }
 
     pub fn write(&self) -> MutexGuard<'_, Status> {
@@ -124,7 +131,7 @@ impl Board {
     }
 
     pub fn read(&self) -> Status {
-        let policies = self.warden.get().map(Policies::of);
+        let policies = self.policy_agent.get().map(Policies::of);
         Status { policies, ..self.write().clone() }
     }
 }

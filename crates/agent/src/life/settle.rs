@@ -111,9 +111,9 @@ impl Life {
 
     /// Who has an address of this node's range is a pod: it is silent until its policies are known.
     fn guard(&self, own: &Node, uplinks: &[Uplink]) -> Result<()> {
-        let Some(warden) = &self.warden else { return Ok(()) };
+        let Some(policy_agent) = &self.policy_agent else { return Ok(()) };
         let addresses = uplinks.iter().map(|uplink| uplink.address).collect();
-        Ok(warden.guard(own.ranges.iter().collect(), addresses)?)
+        Ok(policy_agent.set_networks(own.ranges.iter().collect(), addresses)?)
     }
 
     /// Asks for this node's range.

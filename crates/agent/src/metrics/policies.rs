@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use podwire_warden::{Drops, Size, State, Warden};
+use podwire_policy_agent::{DropCounts, PolicyAgent, PolicyStatus, TableSize};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -52,36 +52,36 @@ impl Policies {
         all.register("pod_dropped_packets", text, self.pod_drops.clone());
     }
 
-    pub fn read(&self, warden: &Warden) {
-        self.stands(&warden.state());
-        match warden.drops() {
+    pub fn read(&self, policy_agent: &PolicyAgent) {
+        self.stands(&policy_agent.status());
+        match policy_agent.drop_counts() {
             Ok(drops) => self.dropped(drops),
             Err(error) => warn!("the counts of dropped packets are not known: {error}"),
         }
     }
 
-    fn stands(&self, state: &State) {
+    fn stands(&self, state: &PolicyStatus) {
         self.enforced.set(state.enforced.into());
         self.policies.set(state.policies as i64);
         self.interfaces.set(state.interfaces as i64);
-        self.unmatched.set(state.unmatched.len() as i64);
-        let Size { chains, rules, sets, elements } = state.size;
+        self.unmatched.set(state.unmatched_selectors.len() as i64);
+        let TableSize { chains, rules, sets, elements } = state.size;
         for (kind, count) in [("chain", chains), ("rule", rules), ("set", sets), ("element", elements)] {
             self.objects.get_or_create(&vec![("kind", kind.to_owned())]).set(count as i64);
         }
         for (counter, count) in [
             (&self.changes, state.changes),
-            (&self.mends, state.mends),
+            (&self.mends, state.repairs),
             (&self.failures, state.failures),
-            (&self.cuts, state.cuts),
+            (&self.cuts, state.closed_connections),
         ] {
             counter.inner().store(count, Ordering::Relaxed);
         }
-        self.last_change.set(state.took.as_secs_f64());
+        self.last_change.set(state.last_change.as_secs_f64());
     }
 
     /// What is gone from the kernel, a pod or a policy, is gone here.
-    fn dropped(&self, drops: Drops) {
+    fn dropped(&self, drops: DropCounts) {
         for (family, name, counts) in
             [(&self.drops, "reason", drops.reasons), (&self.pod_drops, "pod", drops.pods)]
         {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use podwire_warden::Warden;
+use podwire_policy_agent::PolicyAgent;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -83,7 +83,7 @@ impl Routed {
         is_ready: bool,
         addresses: &podwire_steward::State,
         roads: &podwire_router::Status,
-        warden: Option<&Warden>,
+        policy_agent: Option<&PolicyAgent>,
     ) -> String {
         let _alone = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         self.ready.set(is_ready.into());
@@ -107,8 +107,8 @@ impl Routed {
             let labels = vec![("peer", name.clone())];
             self.sessions.get_or_create(&labels).set(state.starts_with("Established").into());
         }
-        if let Some(warden) = warden {
-            self.policies.read(warden);
+        if let Some(policy_agent) = policy_agent {
+            self.policies.read(policy_agent);
         }
         let mut text = String::new();
         // Writing to a string cannot fail.
