@@ -1,7 +1,7 @@
 //! podwire-bench-policies: what do network policies cost, packets and updates, with none and with thousands of them?
 //!
 //! For each number of policies and of pods there is a node in namespaces of its own, with two real pods that talk across it and a
-//! warden that is told, as by the API, of a whole cluster. All nodes take turns, block by block, and a node with policies is held
+//! policy_agent that is told, as by the API, of a whole cluster. All nodes take turns, block by block, and a node with policies is held
 //! against the one without any.
 
 mod cluster;

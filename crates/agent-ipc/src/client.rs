@@ -18,14 +18,14 @@ pub fn request<R: Request>(socket: &Path, request: &R, timeout: Duration) -> io:
 
 /// Sends `request` and returns before the response arrives, so that the caller can do other work meanwhile.
 pub fn send<R: Request>(socket: &Path, request: &R, timeout: Duration) -> io::Result<Sent<R::Response>> {
-    let stream = podwire_netlink::sys::connect_local(&SocketAddr::from_pathname(socket)?, timeout)?;
+    let stream = podwire_netlink::sys::connect_unix(&SocketAddr::from_pathname(socket)?, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     Connection(stream).send(request)
 }
 
 /// Whether a daemon accepts connections at `socket`.
 pub fn probe(socket: &Path, timeout: Duration) -> io::Result<()> {
-    podwire_netlink::sys::connect_local(&SocketAddr::from_pathname(socket)?, timeout).map(drop)
+    podwire_netlink::sys::connect_unix(&SocketAddr::from_pathname(socket)?, timeout).map(drop)
 }
 
 /// A request whose response has not been read yet.

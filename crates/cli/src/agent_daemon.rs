@@ -386,12 +386,12 @@ impl Agent {
         ClientOptions { kubeconfig: flags.kubeconfig_file.clone(), api_url: flags.kube_api_url.clone() }
     }
 
-    fn policy(&self) -> podwire_warden::Result<Option<podwire_warden::Source>> {
-        let read = |written| podwire_warden::Source::read(written, || self.client_options());
+    fn policy(&self) -> podwire_policy_agent::Result<Option<podwire_policy_agent::Source>> {
+        let read = |written| podwire_policy_agent::Source::parse(written, || self.client_options());
         self.policy.as_deref().map(read).transpose()
     }
 
-    fn settings(&self, name: String, policy: Option<podwire_warden::Source>) -> Settings {
+    fn settings(&self, name: String, policy: Option<podwire_policy_agent::Source>) -> Settings {
         let (interface, announcement) = (&self.interface, &self.announcement);
         let public = [interface.public_ip.map(IpAddr::V4), interface.public_ipv6.map(IpAddr::V6)];
         let preference = UplinkPreference {

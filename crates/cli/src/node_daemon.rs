@@ -95,15 +95,18 @@ impl Node {
             .map_err(|error| failed(&error))
     }
 
-    fn policy(&self) -> podwire_warden::Result<Option<podwire_warden::Source>> {
+    fn policy(&self) -> podwire_policy_agent::Result<Option<podwire_policy_agent::Source>> {
         let kubernetes = || ClientOptions::from_kubeconfig(self.owner.kubeconfig());
-        self.policy.as_deref().map(|written| podwire_warden::Source::read(written, kubernetes)).transpose()
+        self.policy
+            .as_deref()
+            .map(|written| podwire_policy_agent::Source::parse(written, kubernetes))
+            .transpose()
     }
 
     fn settings(
         self,
         node: String,
-        policy: Option<podwire_warden::Source>,
+        policy: Option<podwire_policy_agent::Source>,
         pods: Option<Arc<dyn podwire_agent_ipc::pods::Cluster>>,
     ) -> Settings {
         let preference = UplinkPreference {
