@@ -29,7 +29,7 @@ use podwire_agent_ipc::pods::Cluster;
 use podwire_agent_ipc::status::{Mode, Phase};
 use podwire_bgp::Bird;
 use podwire_block_ipam::store::{Store, StoreError};
-use podwire_overlay::Preference as UplinkPreference;
+use podwire_overlay::UplinkPreference;
 use tracing::info;
 
 use crate::metrics::Metrics;
@@ -67,7 +67,7 @@ pub struct Settings {
     /// The address of the health and metrics server; none disables it.
     pub health: Option<SocketAddr>,
     /// The source of policies, if the agent enforces them.
-    pub policy: Option<podwire_warden::Source>,
+    pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are closed.
     pub policy_cut: bool,
 }
@@ -162,7 +162,8 @@ fn start_bgp(
     let report = move |outcome: podwire_bgp::Result<podwire_bgp::Report>| match outcome {
         Ok(podwire_bgp::Report { sessions, problems }) => {
             let before = status.lock().bgp_sessions.replace(sessions.clone()).unwrap_or_default();
-            for (session, state) in sessions.iter().filter(|(name, state)| before.get(*name) != Some(*state)) {
+            for (session, state) in sessions.iter().filter(|(name, state)| before.get(*name) != Some(*state))
+            {
                 info!(session, state, "BGP session");
             }
             status.set_problem("BGP", (!problems.is_empty()).then(|| problems.join("; ")));

@@ -51,7 +51,7 @@ pub enum Error {
     },
     /// The policy agent.
     #[error("policies: {0}")]
-    Policies(#[from] podwire_warden::Error),
+    Policies(#[from] podwire_policy_agent::Error),
     /// The block allocator.
     #[error(transparent)]
     Addresses(#[from] allocator::Error),
@@ -75,9 +75,11 @@ impl Error {
     /// The reason of a Kubernetes event about this error.
     pub(crate) fn reason(&self) -> &'static str {
         use podwire_overlay::Error::{AmbiguousInterface, NoAddress, NoInterface, Unreachable};
-        use podwire_subnets::Error::{NoRangeYet, NoneFree, OutsideOfNetwork};
+        use podwire_subnets::Error::{OutOfSubnets, OutsideOfNetwork, PodCidrNotAssigned};
         match self {
-            Error::Subnets(NoRangeYet { .. } | NoneFree(_) | OutsideOfNetwork { .. }) => "RangeMissing",
+            Error::Subnets(PodCidrNotAssigned { .. } | OutOfSubnets(_) | OutsideOfNetwork { .. }) => {
+                "RangeMissing"
+            }
             Error::Overlay(AmbiguousInterface { .. }) => "InterfaceAmbiguous",
             Error::Overlay(NoInterface { .. } | NoAddress { .. } | Unreachable { .. }) => "InterfaceMissing",
             Error::Backend { .. } => "BackendUnknown",

@@ -22,16 +22,17 @@ pub(crate) async fn serve(address: SocketAddr, status: StatusHandle, metrics: Ar
     let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let (ready, measured) = (status.clone(), status.clone());
-    let router = Router::new()
-        .route("/healthz", get(|| async { "podwire agent is running\n" }))
-        .route("/readyz", get(move || async move { readiness(&ready.read()) }))
-        .route("/status", get(move || async move { json(&status.read()) }))
-        .route(
-            "/metrics",
-            get(move || async move {
-                ([(header::CONTENT_TYPE, OPENMETRICS)], metrics.text(&measured.read()))
-            }),
-        );
+    let router =
+        Router::new()
+            .route("/healthz", get(|| async { "podwire agent is running\n" }))
+            .route("/readyz", get(move || async move { readiness(&ready.read()) }))
+            .route("/status", get(move || async move { json(&status.read()) }))
+            .route(
+                "/metrics",
+                get(move || async move {
+                    ([(header::CONTENT_TYPE, OPENMETRICS)], metrics.text(&measured.read()))
+                }),
+            );
     tokio::spawn(async move { axum::serve(listener, router).await });
     info!(address = %bound, "serving health and metrics");
     Ok(())
@@ -41,7 +42,8 @@ fn readiness(status: &Status) -> (StatusCode, String) {
     if status.phase == Phase::Ready {
         return (StatusCode::OK, "podwire agent is ready\n".into());
     }
-    let why = if status.problems.is_empty() { status.store.detail.clone() } else { status.problems.join("; ") };
+    let why =
+        if status.problems.is_empty() { status.store.detail.clone() } else { status.problems.join("; ") };
     (StatusCode::SERVICE_UNAVAILABLE, format!("podwire agent is not ready: {why}\n"))
 }
 

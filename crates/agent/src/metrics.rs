@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use podwire_agent_ipc::status::{Mode, Phase, Status};
-use podwire_overlay::Objects as ObjectCounts;
-use podwire_warden::Warden as PolicyAgent;
+use podwire_overlay::ObjectCounts;
+use podwire_policy_agent::PolicyAgent;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -155,10 +155,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in {text}");
         }
-        let text = Metrics::new(Mode::Flannel, None).text(&Status {
-            pod_cidrs: vec!["10.244.7.0/24".into()],
-            ..Status::default()
-        });
+        let text = Metrics::new(Mode::Flannel, None)
+            .text(&Status { pod_cidrs: vec!["10.244.7.0/24".into()], ..Status::default() });
         assert!(text.contains("podwire_agent_pod_cidr_addresses 256"), "{text}");
         assert!(!text.contains("warm_pool"));
     }

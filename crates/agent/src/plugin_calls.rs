@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use podwire_cni_plugin::stopwatch::Call;
+use podwire_agent_ipc::calls::Call;
 use podwire_fs::FileError;
 use tokio::net::UnixDatagram;
 
@@ -46,10 +46,11 @@ pub(crate) fn listen(socket: &Path, metrics: Arc<Metrics>) -> Result<()> {
     Ok(())
 }
 
-fn parse(line: &[u8], types: &mut BTreeSet<String>) -> Option<Call> {
+fn parse<'a>(line: &'a [u8], types: &mut BTreeSet<String>) -> Option<Call<'a>> {
     let call = Call::parse(std::str::from_utf8(line).ok()?)?;
-    let known = types.contains(&call.plugin) || (types.len() < MAX_TYPES && types.insert(call.plugin.clone()));
-    (known && matches!(call.verb.as_str(), "ADD" | "DEL")).then_some(call)
+    let known =
+        types.contains(call.plugin) || (types.len() < MAX_TYPES && types.insert(call.plugin.to_owned()));
+    (known && matches!(call.verb, "ADD" | "DEL")).then_some(call)
 }
 
 #[cfg(test)]

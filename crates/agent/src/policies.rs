@@ -5,7 +5,7 @@ use std::path::Path;
 use ipnet::IpNet;
 use podwire_agent_ipc::status::{PolicyStatus, UnmatchedSelectors};
 use podwire_kubernetes::Backoff;
-use podwire_warden::{Source, State, Warden as PolicyAgent};
+use podwire_policy_agent::{PolicyAgent, PolicyAgentOptions, Source};
 use tracing::error;
 
 use crate::status::StatusHandle;
@@ -27,32 +27,37 @@ pub(crate) struct PolicyOptions<'a> {
 /// Starts the policy agent. It accepts requests of plugins at once and answers them when its source is complete.
 pub(crate) fn start(options: PolicyOptions<'_>, status: &StatusHandle) -> Result<PolicyAgent> {
     let PolicyOptions { node, source, closes_connections, guarded } = options;
-    let agent = PolicyAgent::start(node, source.lists_pods(), closes_connections)?;
-    agent.guard(guarded, Vec::new())?;
-    podwire_warden::open_door(Path::new(podwire_warden::DOOR), agent.clone())?;
+    let agent = PolicyAgent::start(PolicyAgentOptions {
+        node_name: node.to_owned(),
+        lists_pods: source.lists_pods(),
+        close_denied: closes_connections,
+    })?;
+    agent.set_networks(guarded, Vec::new())?;
+    podwire_policy_agent::serve_plugins(Path::new(podwire_policy_agent::SOCKET), agent.clone())?;
     let (follower, shown) = (agent.clone(), agent.clone());
     tokio::spawn(async move {
         let mut backoff = Backoff::new();
         loop {
-            if let Err(error) = source.clone().follow(follower.clone()).await {
+            if let Err(error) = source.clone().watch(follower.clone()).await {
                 error!(%error, "policies cannot be read; those in force stay");
             }
             backoff.wait().await;
         }
     });
-    status.add_source(move |status| status.policies = Some(policy_status(shown.state())));
+    status.add_source(move |status| status.policies = Some(policy_status(shown.status())));
     Ok(agent)
 }
 
-fn policy_status(state: State) -> PolicyStatus {
-    let State { enforced, policies, interfaces, took, unmatched, as_of, problem, .. } = state;
+fn policy_status(status: podwire_policy_agent::PolicyStatus) -> PolicyStatus {
+    let podwire_policy_agent::PolicyStatus { enforced, policies, interfaces, as_of, problem, .. } = status;
+    let unmatched = status.unmatched_selectors;
     let count = unmatched.len();
     PolicyStatus {
         enforced,
         policies,
         interfaces,
-        last_change_ms: took.as_secs_f64() * 1000.0,
-        as_of: as_of.map(podwire_warden::stamp),
+        last_change_ms: status.last_change.as_secs_f64() * 1000.0,
+        as_of: as_of.map(podwire_policy_agent::timestamp),
         unmatched_selectors: UnmatchedSelectors {
             count,
             first: unmatched.into_iter().take(MAX_UNMATCHED).collect(),

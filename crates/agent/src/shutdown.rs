@@ -16,7 +16,10 @@ impl Shutdown {
     /// Starts to listen for the signals.
     pub(crate) fn listen() -> Result<Shutdown> {
         let listen = |kind| signal(kind).map_err(FileError::at("listen for", "signals"));
-        Ok(Shutdown { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Shutdown {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     /// Returns after the first signal.

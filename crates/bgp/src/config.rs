@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
-use podwire_block_ipam::{key, Atlas as BlockIndex, IpFamily, Node, Pool};
+use podwire_block_ipam::{key, BlockIndex, IpFamily, Node, Pool};
 use serde::de::DeserializeOwned;
 
 use crate::filter::{self, Direction, Function};
@@ -123,7 +123,7 @@ impl Builder<'_> {
     }
 
     fn own_asn(&self) -> u32 {
-        self.node.as_number().or_else(|| self.settings.asn()).unwrap_or(self.default_asn)
+        self.node.asn().or_else(|| self.settings.asn()).unwrap_or(self.default_asn)
     }
 
     /// The IPv4 address; for a node without one, a hash of its name.
@@ -143,7 +143,7 @@ impl Builder<'_> {
 
     fn tables(&self, family: IpFamily) -> FamilyTables {
         let tunnelled = self.index.pools.values().filter(|pool| pool.encapsulation().is_some());
-        let own = self.index.territory().into_iter().filter(|(_, node)| *node == self.node.name());
+        let own = self.index.routes().into_iter().filter(|(_, node)| *node == self.node.name());
         let is_exported = |net: &IpNet| self.index.pool_of(net).is_some_and(Pool::is_exported);
         FamilyTables {
             family,
@@ -165,7 +165,7 @@ impl Builder<'_> {
             Speaker { ip: source.filter(|_| uses_source), port: self.settings.listen_port, asn: local_asn };
         let channel = self.channel(&session, family, local_asn);
         let reflection = session.is_client.then(|| Reflection {
-            cluster_id: self.node.reflector().and_then(|id| id.parse::<Ipv4Addr>().ok()),
+            cluster_id: self.node.route_reflector_cluster_id().and_then(|id| id.parse::<Ipv4Addr>().ok()),
         });
         let restart_time = peer.and_then(Peer::restart_time).or_else(|| self.settings.restart_time());
         BgpProtocol {
@@ -213,7 +213,8 @@ impl Builder<'_> {
         let hidden = self.index.pools.values().filter(|pool| !pool.is_exported()).map(Pool::cidr);
         // A router outside of the cluster learns each node's blocks from that node. Only a reflector announces routes of other
         // nodes, and it does not forward their packets.
-        let (is_external, is_reflector) = (session.asn != local_asn, self.node.reflector().is_some());
+        let (is_external, is_reflector) =
+            (session.asn != local_asn, self.node.route_reflector_cluster_id().is_some());
         let next_hop = match session.peer.map_or(NextHop::Auto, Peer::next_hop) {
             NextHop::Auto if is_external && is_reflector => NextHop::Keep,
             other => other,

@@ -121,8 +121,8 @@ fn prefix(rule: &Rule, cidr: IpNet) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::objects::Object;
     use super::*;
+    use crate::objects::Object;
 
     fn rendered(rules: &str) -> Result<Option<String>, String> {
         let text = format!(r#"{{"spec":{{"exportV4":{rules}}}}}"#);

@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use podwire_block_ipam::Atlas as BlockIndex;
+use podwire_block_ipam::BlockIndex;
 use podwire_fs::FileError;
 use podwire_netlink::sys;
 use podwire_reconcile::Backoff;
@@ -200,8 +200,8 @@ impl BirdDaemon {
     fn await_socket(&self) -> Result<Control> {
         let end = Instant::now() + START_TIMEOUT;
         let watch_dir = || {
-            let watch = sys::watch_nothing()?;
-            sys::watch_all(watch.as_fd(), &self.bird.dir)?;
+            let watch = sys::open_inotify()?;
+            sys::watch_directory(watch.as_fd(), &self.bird.dir)?;
             Ok(File::from(watch))
         };
         let mut watch = watch_dir().map_err(FileError::at("watch", &self.bird.dir))?;

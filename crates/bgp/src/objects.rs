@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use podwire_block_ipam::as_number;
+use podwire_block_ipam::parse_asn;
 
 use crate::model::NextHop;
 
@@ -33,7 +33,7 @@ pub(crate) struct Configuration {
 
 impl Configuration {
     pub(crate) fn asn(&self) -> Option<u32> {
-        self.as_number.as_ref().and_then(as_number)
+        self.as_number.as_ref().and_then(parse_asn)
     }
 
     pub(crate) fn restart_time(&self) -> Option<u32> {
@@ -83,11 +83,11 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn asn(&self) -> Option<u32> {
-        self.as_number.as_ref().and_then(as_number)
+        self.as_number.as_ref().and_then(parse_asn)
     }
 
     pub(crate) fn local_asn(&self) -> Option<u32> {
-        self.local_as_number.as_ref().and_then(as_number)
+        self.local_as_number.as_ref().and_then(parse_asn)
     }
 
     pub(crate) fn restart_time(&self) -> Option<u32> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use podwire_block_ipam::selector::Selector;
-use podwire_block_ipam::{Atlas as BlockIndex, IpFamily, Node};
+use podwire_block_ipam::{BlockIndex, IpFamily, Node};
 use serde_json::Value;
 
 use crate::filter::Function;
@@ -50,7 +50,9 @@ impl Sessions<'_> {
     /// All sessions by name, and the peers that get none, each with the reason.
     pub(crate) fn all<'p>(&self, peers: &'p BTreeMap<String, Peer>) -> (Vec<Session<'p>>, Vec<String>) {
         let (mut sessions, mut problems) = (Vec::new(), Vec::new());
-        if self.settings.node_to_node_mesh_enabled.unwrap_or(true) && self.node.reflector().is_none() {
+        if self.settings.node_to_node_mesh_enabled.unwrap_or(true)
+            && self.node.route_reflector_cluster_id().is_none()
+        {
             match self.mesh() {
                 Ok(mesh) => sessions.extend(mesh),
                 Err(why) => problems.push(format!("the mesh of nodes is ignored: {why}")),
@@ -77,7 +79,7 @@ impl Sessions<'_> {
 
     /// Sessions with all other nodes except route reflectors.
     fn mesh<'p>(&self) -> Result<Vec<Session<'p>>, String> {
-        let nodes = self.others().filter(|node| node.reflector().is_none());
+        let nodes = self.others().filter(|node| node.route_reflector_cluster_id().is_none());
         let origin = Origin { kind: "mesh", object: "" };
         let sessions = nodes.flat_map(|node| self.with_node(&origin, node, None)).collect();
         self.with_password(sessions, self.settings.node_mesh_password.as_ref())
@@ -102,7 +104,9 @@ impl Sessions<'_> {
         }
         let missing = peer.filters.iter().flatten().find(|name| !self.filters.contains_key(*name));
         if let Some(missing) = missing {
-            return Err(format!("its filter {missing} does not exist or cannot be expressed in BIRD's language"));
+            return Err(format!(
+                "its filter {missing} does not exist or cannot be expressed in BIRD's language"
+            ));
         }
         match &peer.peer_selector {
             Some(selector) => self.with_selected_nodes(name, peer, selector),
@@ -135,7 +139,8 @@ impl Sessions<'_> {
             return Ok(Vec::new());
         }
         let target = peer.peer_ip.as_deref().ok_or("it has neither peerIP nor peerSelector")?;
-        let (ip, port) = parse_endpoint(target).ok_or_else(|| format!("peerIP {target:?} is not an address"))?;
+        let (ip, port) =
+            parse_endpoint(target).ok_or_else(|| format!("peerIP {target:?} is not an address"))?;
         let asn = peer.asn().ok_or("it has no asNumber")?;
         if self.addresses.contains(&ip) {
             return Ok(Vec::new());
@@ -153,7 +158,7 @@ impl Sessions<'_> {
 
     /// Sessions with another node: one for each family that both have.
     fn with_node<'p>(&self, origin: &Origin<'_>, node: &Node, peer: Option<&'p Peer>) -> Vec<Session<'p>> {
-        let asn = peer.and_then(Peer::asn).or_else(|| node.as_number()).unwrap_or(self.default_asn);
+        let asn = peer.and_then(Peer::asn).or_else(|| node.asn()).unwrap_or(self.default_asn);
         let has_family = |family: &IpFamily| self.addresses.iter().any(|ip| IpFamily::of(*ip) == *family);
         let session = |family: IpFamily| {
             let ip = node.address(family)?.addr();
@@ -172,8 +177,8 @@ impl Sessions<'_> {
 
     /// The clients of a reflector are the peers of its ASN that are not reflectors or have another cluster ID.
     fn is_client(&self, peer: Option<&Node>, asn: u32) -> bool {
-        let own = self.node.reflector();
-        own.is_some() && asn == self.own_asn && own != peer.and_then(Node::reflector)
+        let own = self.node.route_reflector_cluster_id();
+        own.is_some() && asn == self.own_asn && own != peer.and_then(Node::route_reflector_cluster_id)
     }
 }
 

@@ -122,14 +122,7 @@ impl ClusterState {
             let prefixes = self.pods.get(&pod).map_or_else(Vec::new, |known| {
                 claims.grant(known, interface, |network| self.is_of_another(network, &pod))
             });
-            Some(crate::dataplane::Port {
-                name,
-                pod,
-                bridged: port.is_bridge_port,
-                addresses,
-                prefixes,
-                mac,
-            })
+            Some(crate::dataplane::Port { name, pod, bridged: port.is_bridge_port, addresses, prefixes, mac })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)

@@ -37,7 +37,7 @@ mod update;
 pub use agent::{PolicyAgent, PolicyAgentOptions, PolicyStatus};
 pub use dataplane::{DropCounts, TableSize};
 pub use error::{Error, Result};
-pub use podwire_cni_plugin::policy::DOOR as SOCKET;
+pub use podwire_agent_ipc::policy::SOCKET;
 pub use server::open as serve_plugins;
 pub use source::{timestamp, yaml_documents, PolicyFiles, Source};
 pub use update::{Kind, Update};

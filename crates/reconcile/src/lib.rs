@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use podwire_netlink::sys;
 use tracing::warn;
 
-pub use waker::Waker;
 pub use backoff::Backoff;
+pub use waker::Waker;
 use waker::Wakeups;
 
 /// The pause between a failed reconcile and the next attempt, unless an event comes first.

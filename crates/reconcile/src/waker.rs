@@ -37,6 +37,6 @@ impl AsFd for Wakeups {
 
 pub(crate) fn pair() -> io::Result<(Waker, Wakeups)> {
     let (read, write) = sys::pipe()?;
-    sys::never_block(write.as_fd())?;
+    sys::set_nonblocking(write.as_fd())?;
     Ok((Waker(Arc::new(write.into())), Wakeups(read.into())))
 }

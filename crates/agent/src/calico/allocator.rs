@@ -1,34 +1,35 @@
-//! The owner of a node's blocks.
+//! The block allocator: owns the node's address blocks, and answers the plugins `calico` and `calico-ipam`.
 //!
-//! Calico's plugin asks the store a dozen questions for each pod. Here the node's agent has asked them before the pod comes:
+//! Calico's plugin makes a dozen requests to the store for each pod. Here the agent makes them before the pod starts:
 //!
 //! ```text
-//!            warm: no word to the store                      afterwards, many at once
-//!  pod ── ask at the door ──▶ [ stock ] ──▶ lease on the disk ──▶ the clerk ──▶ store: block, handle
-//!                                 ▲                                   │
-//!                                 └─────── stocks up when low ────────┘
+//!            warm: no request to the store                        later, many at once
+//!  pod ── request ──▶ [ warm pool ] ──▶ lease (a file) ──▶ store sync ──▶ store: block, handle
+//!                          ▲                                   │
+//!                          └──────────── refills ──────────────┘
 //! ```
 //!
-//! - The [`stock`] are addresses of the node's blocks that belong, in the store, to the node's own handle. To everybody else they are
-//!   taken, so that a pod can have one at once and the store be told later.
-//! - A **lease** is a file: what a pod has got is written down before it is told. An agent that is killed finds all of it again.
-//! - An [endpoint](endpoints) is a file, too: a pod that is connected, which others in the cluster are to hear of.
-//! - The [`clerk`] is the only one who speaks to the store. What it could not tell it tells again, when the store answers.
+//! - The warm pool has addresses of the node's blocks that the store assigns to the node's own handle. No other node can take them,
+//!   so a pod gets one at once and the store is updated later.
+//! - A lease is a file that is written before the plugin gets its response. A restarted agent reads all leases again.
+//! - An endpoint is a file too: an attached pod, which the store publishes as Calico's workload endpoint.
+//! - The store sync thread is the only part that talks to the store. It repeats what the store has not confirmed.
 //!
-//! A pod that goes is forgotten at once and released when the store answers; a plugin that finds nobody at the door leaves a note.
+//! DEL deletes the lease at once; the store is updated later. A plugin that finds no agent records the release in a file.
 
-#![forbid(unsafe_code)]
-
-mod clerk;
-mod desk;
 pub mod direct;
-mod door;
 mod endpoints;
 mod error;
+mod handles;
+mod lease_dir;
+mod pending;
 pub mod pods;
-mod shelf;
-mod stale;
-mod stock;
+mod problems;
+mod requests;
+mod server;
+mod state;
+mod store_sync;
+mod warm_pool;
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -38,168 +39,162 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use podwire_agent_ipc::addresses::{AddressRequest, Lease, Request, Response};
 use podwire_agent_ipc::pods::{Cluster, Endpoint};
+use podwire_agent_ipc::status::AddressStatus;
 use podwire_agent_ipc::{Owner, ValidAttachment};
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::{Store, StoreError};
-use podwire_block_ipam::IpFamily;
 
-pub use clerk::Settings;
-use desk::{Desk, Order};
-pub use door::open as open_door;
 use endpoints::Endpoints;
 pub use error::Error;
-use shelf::Shelf;
+use lease_dir::LeaseDir;
+use requests::{Waiter, Wanted};
+pub use server::serve;
+use state::{State, Taken};
 
-/// Nobody waits longer for an address.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// The upper limit of a plugin's timeout.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A store that is opened when it is needed, and again when that failed.
+/// Opens the store: at the first use, and again after a failure.
 pub type Opener = Box<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send>;
 
-/// Gives addresses of the node's blocks, and takes them back.
+/// The settings of the allocator.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The node's name in the store.
+    pub node: String,
+    /// The number of addresses of each family in the warm pool, at most a quarter of a block.
+    pub warm_addresses: usize,
+}
+
+/// A handle of the allocator.
 #[derive(Clone)]
-pub struct Steward {
-    desk: Arc<Desk>,
+pub struct BlockAllocator {
+    state: Arc<State>,
     cluster: Option<Arc<dyn Cluster>>,
 }
 
-/// How it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// Addresses that pods have.
-    pub leases: usize,
-    /// Addresses that pods may get at once.
-    pub stock: usize,
-    /// What the store has not been told yet.
-    pub untold: usize,
-    /// Why the store cannot be told, if it cannot.
-    pub trouble: Option<String>,
-    /// Blocks and handles that make no sense, and why: nothing is taken from them and nothing written to them.
-    pub unreadable: Vec<String>,
-    /// Addresses that pods have and the store has given to somebody else.
-    pub lost: Vec<String>,
-}
-
-impl Steward {
-    /// Begins, with the leases that are in `state`. The store need not answer for that.
-    pub fn start(settings: Settings, state: &Path, opener: Opener) -> Result<Steward, Error> {
-        let shelf = Shelf::open(state)?;
-        let endpoints = Endpoints::open(state, shelf.boot())?;
-        let desk = Arc::new(Desk::new(settings.node.clone(), shelf, endpoints)?);
-        clerk::hire(desk.clone(), settings, opener)?;
-        Ok(Steward { desk, cluster: None })
+impl BlockAllocator {
+    /// Starts the allocator with the leases in `state_dir`. The store may be down.
+    pub fn start(settings: Settings, state_dir: &Path, opener: Opener) -> Result<BlockAllocator, Error> {
+        let lease_dir = LeaseDir::open(state_dir)?;
+        let endpoints = Endpoints::open(state_dir, lease_dir.boot_id())?;
+        let state = Arc::new(State::new(settings.node.clone(), lease_dir, endpoints)?);
+        store_sync::start(state.clone(), settings, opener)?;
+        Ok(BlockAllocator { state, cluster: None })
     }
 
-    /// The same, with somebody who knows the cluster's pods.
+    /// Adds the source of pods and namespaces.
     #[must_use]
-    pub fn knowing(self, cluster: Arc<dyn Cluster>) -> Steward {
-        Steward { cluster: Some(cluster), ..self }
+    pub fn with_cluster(self, cluster: Arc<dyn Cluster>) -> BlockAllocator {
+        BlockAllocator { cluster: Some(cluster), ..self }
     }
 
-    /// What the cluster knows of pods and nodes.
-    pub fn about_cluster(&self, question: &Request) -> Response {
-        pods::answer(self.cluster.as_deref(), &self.desk.node, question)
+    /// Answers a request about pods and nodes.
+    pub(crate) fn respond_about_cluster(&self, request: &Request) -> Response {
+        pods::respond(self.cluster.as_deref(), &self.state.node, request)
     }
 
-    /// A pod is connected. It is noted; the store is told afterwards.
+    /// Records the endpoint of an attached pod. The store gets it later.
     pub fn publish(&self, endpoint: &Endpoint) -> Result<(), Error> {
-        self.desk.publish(endpoint)
+        self.state.endpoints.publish(endpoint)?;
+        self.state.wake_sync();
+        Ok(())
     }
 
-    /// One more network of a container on an interface that it has: the endpoint that it has joined, if there is one.
-    pub fn join(&self, guest: &Endpoint) -> Result<Option<Endpoint>, Error> {
-        self.desk.join(guest)
+    /// Adds a secondary network to the endpoint that the container has through another network. Returns that endpoint.
+    pub fn join(&self, secondary: &Endpoint) -> Result<Option<Endpoint>, Error> {
+        let joined = self.state.endpoints.join(secondary)?;
+        self.state.wake_sync();
+        Ok(joined)
     }
 
-    /// A pod is connected no longer. The store is told afterwards, unless it knows of a sandbox that came later.
+    /// Records that a pod is detached. The store is updated later, unless it has the endpoint of a newer sandbox.
     pub fn withdraw(&self, gone: &Endpoint) -> Result<(), Error> {
-        self.desk.withdraw(gone)
+        self.state.endpoints.withdraw(gone)?;
+        self.state.wake_sync();
+        Ok(())
     }
 
-    /// The addresses of an attachment: at once if they are in stock, else as soon as the store has given them.
+    /// Assigns addresses to an attachment: from the warm pool at once, or as soon as the store has assigned more.
     pub fn assign(
         &self,
         owner: &Owner,
-        wish: &AddressRequest,
-        patience: Duration,
+        request: &AddressRequest,
+        timeout: Duration,
     ) -> Result<Vec<IpNet>, Error> {
-        let until = Instant::now() + patience.min(LONGEST);
-        let namespace = self.namespace_of(wish)?;
-        if !wish.ips.is_empty() {
-            self.desk.free_for_successor(owner, wish)?;
+        let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
+        let namespace = self.namespace_labels(request)?;
+        if !request.ips.is_empty() {
+            self.state.release_previous_sandbox(owner, request)?;
         }
-        let _expected = self.desk.expect(&wish.ips);
+        let _expected = self.state.expect(&request.ips);
         loop {
-            match self.desk.take(owner, wish, &namespace)? {
-                desk::Taken::Lease(lease) => return Ok(lease.addresses),
-                desk::Taken::Missing(order) => self.wait(owner, order, until)?,
+            match self.state.take(owner, request, &namespace)? {
+                Taken::Lease(lease) => return Ok(lease.addresses),
+                Taken::Missing(wanted) => self.wait_for_store(owner, wanted, deadline)?,
             }
         }
     }
 
-    /// The labels of the pod's namespace, if they matter for where its addresses come from.
-    fn namespace_of(&self, wish: &AddressRequest) -> Result<Labels, Error> {
-        match self.desk.looks_at_namespaces() {
-            true => pods::namespace_labels(self.cluster.as_deref(), wish),
-            false => Ok(Labels::new()),
+    /// The labels of the pod's namespace, if a pool selects namespaces.
+    fn namespace_labels(&self, request: &AddressRequest) -> Result<Labels, Error> {
+        if self.state.uses_namespace_labels() {
+            pods::namespace_labels(self.cluster.as_deref(), request)
+        } else {
+            Ok(Labels::new())
         }
     }
 
-    fn wait(&self, owner: &Owner, order: Order, until: Instant) -> Result<(), Error> {
-        let (reply, answer) = mpsc::channel();
-        self.desk.order(order, desk::Reply { to: reply, until });
-        match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(done) => done,
-            Err(_) => Err(Error::TooSlow {
-                owner: owner.clone(),
-                why: self.desk.trouble().unwrap_or_else(|| "it takes longer than this call may".into()),
-            }),
+    fn wait_for_store(&self, owner: &Owner, wanted: Wanted, deadline: Instant) -> Result<(), Error> {
+        let (reply, replied) = mpsc::channel();
+        self.state.submit(wanted, Waiter { reply, deadline });
+        match replied.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let problem = self.state.lock().problems.store.clone();
+                let why = problem.unwrap_or_else(|| "the store did not assign one within the timeout".into());
+                Err(Error::Timeout { owner: owner.clone(), why })
+            }
         }
     }
 
-    /// Takes back what an attachment has. The store is told afterwards.
-    pub fn release(&self, owner: &Owner, legacy: Option<&str>) -> Result<(), Error> {
-        self.desk.give_back(owner, legacy)
+    /// Releases the addresses of an attachment. The store is updated later.
+    pub fn release(&self, owner: &Owner, legacy_handle: Option<&str>) -> Result<(), Error> {
+        self.state.release(owner, legacy_handle)
     }
 
-    /// What an attachment has, if it has it from here.
+    /// The lease of an attachment.
     pub fn lease(&self, owner: &Owner) -> Option<Lease> {
-        self.desk.lease(owner)
+        self.state.lock().leases.get(owner).cloned()
     }
 
-    /// Takes back what attachments of a network have, but for the valid ones: container and interface. What has no lease here the clerk
-    /// looks for in the blocks, afterwards.
+    /// Releases the addresses of a network's attachments except the valid ones. Addresses without a lease are searched in the
+    /// blocks later.
     pub fn collect(&self, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
         let is_valid = |owner: &Owner| {
             valid.iter().any(|one| one.container_id == owner.container && one.ifname == owner.ifname)
         };
-        let endpoints = &self.desk.endpoints;
-        let all = endpoints.of_network(network).into_iter().chain(endpoints.guests_of(network));
+        let endpoints = &self.state.endpoints;
+        let all = endpoints.of_network(network).into_iter().chain(endpoints.secondaries_of(network));
         let gone: Vec<Endpoint> = all.filter(|one| !is_valid(&one.owner)).collect();
         gone.iter().try_for_each(|endpoint| self.withdraw(endpoint))?;
-        let mut stale = self.desk.owners().into_iter().filter(|one| one.network == network && !is_valid(one));
-        stale.try_for_each(|owner| self.release(&owner, None))?;
-        self.desk.look_for_stale(network, valid);
+        let owners: Vec<Owner> = self.state.lock().leases.keys().cloned().collect();
+        let mut stale = owners.iter().filter(|one| one.network == network && !is_valid(one));
+        stale.try_for_each(|owner| self.release(owner, None))?;
+        self.state.request_sweep(network, valid);
         Ok(())
     }
 
-    /// Whether a pod could get an address.
-    pub fn is_ready(&self) -> Result<(), Error> {
-        match self.state() {
-            State { stock: 1.., .. } | State { trouble: None, .. } => Ok(()),
-            State { trouble: Some(why), .. } => Err(Error::NoStock { why }),
+    /// Whether a pod can get an address.
+    pub fn check_ready(&self) -> Result<(), Error> {
+        match self.status() {
+            AddressStatus { problem: Some(why), warm_pool: 0, .. } => Err(Error::NoWarmAddress { why }),
+            _ => Ok(()),
         }
     }
 
-    /// How it is.
-    pub fn state(&self) -> State {
-        self.desk.state()
+    /// The allocator's part of the agent's status.
+    pub fn status(&self) -> AddressStatus {
+        self.state.status()
     }
-}
-
-/// The families that a wish is about.
-fn families(wish: &AddressRequest) -> Vec<(IpFamily, Vec<String>)> {
-    let v4 = wish.ipv4_pools.clone().map(|pools| (IpFamily::V4, pools));
-    let v6 = wish.ipv6_pools.clone().map(|pools| (IpFamily::V6, pools));
-    v4.into_iter().chain(v6).collect()
 }

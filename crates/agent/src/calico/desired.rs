@@ -5,11 +5,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use podwire_agent_ipc::status::UnreachableNode;
-use podwire_block_ipam::{Atlas as BlockIndex, Encapsulation, IpFamily, Node, Pool, Tunnel, Use};
+use podwire_block_ipam::{BlockIndex, Encapsulation, IpFamily, Node, Pool, Tunnel, Use};
 use podwire_kernel::Mac;
 use podwire_overlay::{
-    Around as RouteEncapsulation, Blocks as BlockBackend, Cluster, Fabric as _, Own as LocalNode,
-    OwnSide as LocalSubnet, Stretch as BlockRoute, Uplink,
+    Backend as _, BlockBackend, BlockRoute, Cluster, LocalNode, LocalSubnet, RouteEncapsulation, Uplink,
 };
 
 use crate::calico::registration::{DesiredRegistration, TunnelPools};
@@ -60,28 +59,35 @@ impl NodeContext<'_> {
     pub(crate) fn desired(&self, index: &BlockIndex) -> DesiredState {
         let registration = self.registration(index);
         let record = index.nodes.get(self.node);
-        let own = LocalNode { name: self.node.into(), sides: Vec::new() };
+        let own = LocalNode { name: self.node.into(), subnets: Vec::new() };
         let with_all_tunnels = self.devices(&registration, |tunnel| Some(tunnel.family().unspecified()));
         let networks = routed_pools(index).map(Pool::cidr).collect();
         let mut desired = DesiredState {
             mtu: with_all_tunnels.mtu(&own),
-            cluster: Cluster { networks, own, peers: Vec::new() },
+            cluster: Cluster { networks, local: own, peers: Vec::new() },
             blocks: BlockBackend {
-                hidden: routed_pools(index).filter(|pool| pool.nat_outgoing()).map(Pool::cidr).collect(),
+                nat_outgoing: routed_pools(index)
+                    .filter(|pool| pool.nat_outgoing())
+                    .map(Pool::cidr)
+                    .collect(),
                 ..self.devices(&registration, |tunnel| record?.tunnel(*tunnel))
             },
             is_registered: record.is_some_and(|node| is_registered(&registration, node, index)),
             registration,
             unreachable: Vec::new(),
         };
-        for (to, node) in index.territory() {
+        for (to, node) in index.routes() {
             if node == self.node {
                 let uplink = self.uplink(IpFamily::of_net(to)).cloned();
-                desired.cluster.own.sides.extend(uplink.map(|uplink| LocalSubnet { pods: to, uplink }));
+                desired
+                    .cluster
+                    .local
+                    .subnets
+                    .extend(uplink.map(|uplink| LocalSubnet { pod_cidr: to, uplink }));
                 continue;
             }
             match self.route(index, to, node) {
-                Ok(route) => desired.blocks.stretches.push(route),
+                Ok(route) => desired.blocks.routes.push(route),
                 Err(why) => {
                     let reason = format!("{to}: {why}");
                     desired.unreachable.push(UnreachableNode { node: node.to_owned(), reason });
@@ -102,8 +108,8 @@ impl NodeContext<'_> {
             needed.map(|(tunnel, _)| tunnel).partition(|tunnel| matches!(tunnel, Tunnel::Vxlan(_)));
         BlockBackend {
             uplinks: self.uplinks.iter().map(|one| one.uplink.clone()).collect(),
-            vxlan: vxlan.into_iter().filter_map(&address).collect(),
-            ipip: ipip.into_iter().find_map(&address),
+            vxlan_addresses: vxlan.into_iter().filter_map(&address).collect(),
+            ipip_address: ipip.into_iter().find_map(&address),
             mtu: self.mtu,
             ..BlockBackend::default()
         }
@@ -150,18 +156,18 @@ impl NodeContext<'_> {
         let node = index.nodes.get(name).ok_or("the store has no Node object for it")?;
         let address = node.address(family).map(|net| net.addr());
         let address = address.ok_or_else(|| format!("it has not registered an {} address", family.name()))?;
-        let (around, cross_subnet) = match pool.encapsulation() {
-            None if self.has_bgp => (RouteEncapsulation::Elsewhere, false),
-            None => (RouteEncapsulation::Nothing, false),
+        let (encapsulation, cross_subnet) = match pool.encapsulation() {
+            None if self.has_bgp => (RouteEncapsulation::ByBgp, false),
+            None => (RouteEncapsulation::None, false),
             Some((Encapsulation::Ipip, cross)) => (RouteEncapsulation::Ipip, cross),
             Some((Encapsulation::Vxlan, cross)) => match vtep(node, family) {
-                Some((ip, mac)) => (RouteEncapsulation::Vxlan(ip, mac), cross),
+                Some((vtep, mac)) => (RouteEncapsulation::Vxlan { vtep, mac }, cross),
                 // Within the subnet no tunnel is needed.
-                None if cross => (RouteEncapsulation::Nothing, false),
+                None if cross => (RouteEncapsulation::None, false),
                 None => return Err("it has not registered a VXLAN tunnel address".into()),
             },
         };
-        Ok(BlockRoute { to, node: name.into(), address, around, cross_subnet })
+        Ok(BlockRoute { to, node: name.into(), address, encapsulation, cross_subnet })
     }
 }
 
@@ -177,7 +183,7 @@ fn tunnel_of(kind: Encapsulation, family: IpFamily) -> Option<Tunnel> {
 fn vtep(node: &Node, family: IpFamily) -> Option<(IpAddr, Mac)> {
     let ip = node.tunnel(Tunnel::Vxlan(family))?;
     let registered = node.mac(family).and_then(|text| text.parse::<Mac>().ok()).filter(Mac::is_usable);
-    Some((ip, registered.unwrap_or_else(|| podwire_overlay::vtep_mac(node.name(), family.is_v4()))))
+    Some((ip, registered.unwrap_or_else(|| podwire_overlay::vtep_mac(node.name(), family))))
 }
 
 /// Whether the store shows the registration: in the node's object, and in the blocks, which decide who has an address.
@@ -185,17 +191,19 @@ fn is_registered(wanted: &DesiredRegistration, node: &Node, index: &BlockIndex) 
     let has_address = |address: &IpNet| node.address(IpFamily::of_net(*address)) == Some(*address);
     let has_tunnel = |(tunnel, pools): (&Tunnel, &TunnelPools)| match node.tunnel(*tunnel) {
         None => pools.assign_from.is_empty(),
-        Some(address) => pools.keeps(address) && index.is_end(&tunnel.handle(node.name()), address),
+        Some(address) => {
+            pools.keeps(address) && index.is_tunnel_address(&tunnel.handle(node.name()), address)
+        }
     };
-    let is_member = !wanted.is_member || node.in_kubernetes().is_some();
+    let is_member = !wanted.is_member || node.kubernetes_name().is_some();
     is_member && wanted.addresses.iter().all(has_address) && wanted.tunnels.iter().all(has_tunnel)
 }
 
 #[cfg(test)]
 mod tests {
-    use podwire_block_ipam::moment::Moment;
     use podwire_block_ipam::store::{Memory, Store};
-    use podwire_block_ipam::{Allocator, Owner as AffinityOwner, Request, Rules};
+    use podwire_block_ipam::timestamp::Timestamp;
+    use podwire_block_ipam::{AffinityOwner, Allocator, Request, Rules};
 
     use super::*;
 
@@ -212,7 +220,7 @@ mod tests {
     /// Two nodes, each with a block of each pool. The second node is registered.
     fn index(pools: &[Pool]) -> BlockIndex {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1));
+        let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1));
         pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
         let rules = Rules::load(&store).unwrap();
         for node in ["node1", "node2"] {
@@ -222,14 +230,14 @@ mod tests {
                 allocator.assign(&rules, &request).unwrap();
             }
         }
-        Node::change(&store, "node2", |node| {
+        Node::update(&store, "node2", |node| {
             node.set_address("192.168.0.2/24".parse().unwrap());
             node.set_tunnel(Tunnel::Vxlan(IpFamily::V4), "10.1.9.9".parse().ok());
         })
         .unwrap();
         let mut index = BlockIndex::default();
         let entries = BlockIndex::prefixes(true).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
-        index.learn(entries.map(podwire_block_ipam::store::Change::Put).collect());
+        index.apply(entries.map(podwire_block_ipam::store::Change::Put).collect());
         index
     }
 
@@ -249,25 +257,28 @@ mod tests {
         assert_eq!(state.unreachable, []);
         let kinds: BTreeMap<String, (RouteEncapsulation, bool)> = state
             .blocks
-            .stretches
+            .routes
             .iter()
-            .map(|one| (one.to.to_string(), (one.around.clone(), one.cross_subnet)))
+            .map(|one| (one.to.to_string(), (one.encapsulation.clone(), one.cross_subnet)))
             .collect();
-        let mac = podwire_overlay::vtep_mac("node2", true);
-        assert_eq!(kinds["10.1.0.64/26"], (RouteEncapsulation::Vxlan("10.1.9.9".parse().unwrap(), mac), true));
+        let mac = podwire_overlay::vtep_mac("node2", IpFamily::V4);
+        assert_eq!(
+            kinds["10.1.0.64/26"],
+            (RouteEncapsulation::Vxlan { vtep: "10.1.9.9".parse().unwrap(), mac }, true)
+        );
         assert_eq!(kinds["10.2.0.64/26"], (RouteEncapsulation::Ipip, false));
-        assert_eq!(kinds["10.3.0.64/26"], (RouteEncapsulation::Nothing, false));
-        assert_eq!(state.cluster.own.sides.len(), 3);
-        assert_eq!(state.blocks.hidden, ["10.2.0.0/24".parse().unwrap()]);
+        assert_eq!(kinds["10.3.0.64/26"], (RouteEncapsulation::None, false));
+        assert_eq!(state.cluster.local.subnets.len(), 3);
+        assert_eq!(state.blocks.nat_outgoing, ["10.2.0.0/24".parse().unwrap()]);
         let by_bgp = desired(&index, true);
-        assert!(by_bgp.blocks.stretches.iter().any(|one| one.around == RouteEncapsulation::Elsewhere));
+        assert!(by_bgp.blocks.routes.iter().any(|one| one.encapsulation == RouteEncapsulation::ByBgp));
     }
 
     #[test]
     fn what_the_store_does_not_show_is_registered() {
         let index = index(&[pool("vxlan", "10.1.0.0/24").with_encapsulation(Encapsulation::Vxlan, false)]);
         let state = desired(&index, false);
-        assert!(!state.is_registered && state.blocks.vxlan.is_empty());
+        assert!(!state.is_registered && state.blocks.vxlan_addresses.is_empty());
         assert_eq!(state.mtu, 1450, "pods that start before the tunnel has an address must fit into it");
         assert_eq!(state.registration.addresses, ["192.168.0.1/24".parse().unwrap()]);
         assert_eq!(state.registration.tunnels[&Tunnel::Vxlan(IpFamily::V4)].assign_from, ["vxlan"]);
@@ -277,20 +288,20 @@ mod tests {
     /// A registered node with a tunnel address, and a block that assigns that address to `handle`.
     fn index_with_tunnel(pools: &[Pool], handle: &str) -> BlockIndex {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1));
+        let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1));
         pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
         let rules = Rules::load(&store).unwrap();
         let mut request = Request::new(AffinityOwner::host("node1"), handle);
-        request.wanted_for = Use::Tunnel;
+        request.intended_use = Use::Tunnel;
         let end = allocator.assign(&rules, &request).unwrap().addresses[0].addr();
-        Node::change(&store, "node1", |node| {
+        Node::update(&store, "node1", |node| {
             node.set_address("192.168.0.1/24".parse().unwrap());
             node.set_tunnel(Tunnel::Vxlan(IpFamily::V4), Some(end));
         })
         .unwrap();
         let mut index = BlockIndex::default();
         let entries = BlockIndex::prefixes(false).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
-        index.learn(entries.map(podwire_block_ipam::store::Change::Put).collect());
+        index.apply(entries.map(podwire_block_ipam::store::Change::Put).collect());
         index
     }
 
@@ -301,35 +312,39 @@ mod tests {
         };
         let good = index_with_tunnel(&[vxlan()], "vxlan-tunnel-addr-node1");
         let state = desired(&good, false);
-        assert!(state.is_registered && state.blocks.vxlan.len() == 1);
+        assert!(state.is_registered && state.blocks.vxlan_addresses.len() == 1);
         // A Kubernetes node whose object does not name it would never be garbage collected.
         let uplinks = [uplink()];
-        let member = NodeContext { node: "node1", is_member: true, mtu: None, has_bgp: false, uplinks: &uplinks };
+        let member =
+            NodeContext { node: "node1", is_member: true, mtu: None, has_bgp: false, uplinks: &uplinks };
         assert!(!member.desired(&good).is_registered);
         let mut named = good.clone();
-        named.nodes.get_mut("node1").unwrap().join_kubernetes();
+        named.nodes.get_mut("node1").unwrap().set_kubernetes_name();
         assert!(member.desired(&named).is_registered && desired(&named, false).is_registered);
         // Another client released the address, and a pod has it now.
         let state = desired(&index_with_tunnel(&[vxlan()], "net.a-pod"), false);
-        assert!(!state.is_registered && state.blocks.vxlan.len() == 1);
+        assert!(!state.is_registered && state.blocks.vxlan_addresses.len() == 1);
         // A pool that is being split: for a moment all parts are disabled, and the address stays.
         let mut between = good.clone();
         between.pools = [("part".into(), vxlan().disabled())].into();
         let state = desired(&between, false);
-        assert!(state.is_registered && state.blocks.vxlan.len() == 1);
+        assert!(state.is_registered && state.blocks.vxlan_addresses.len() == 1);
         // Another pool needs the tunnel now: the address has to move.
         let mut moved = good.clone();
         let other = pool("other", "10.9.0.0/24").with_encapsulation(Encapsulation::Vxlan, false);
         moved.pools = [("other".into(), other)].into();
         assert!(!desired(&moved, false).is_registered);
         // No uplink: nothing is assigned and nothing released.
-        let context = NodeContext { node: "node1", is_member: false, mtu: None, has_bgp: false, uplinks: &[] };
-        assert!(!context.desired(&good).wish.tunnels.contains_key(&Tunnel::Vxlan(IpFamily::V4)));
+        let context =
+            NodeContext { node: "node1", is_member: false, mtu: None, has_bgp: false, uplinks: &[] };
+        assert!(!context.desired(&good).registration.tunnels.contains_key(&Tunnel::Vxlan(IpFamily::V4)));
         // No pool: the address is released, with or without an uplink.
         let mut none = good;
         none.pools.clear();
         let state = context.desired(&none);
-        assert!(!state.is_registered && !state.registration.tunnels[&Tunnel::Vxlan(IpFamily::V4)].is_needed());
+        assert!(
+            !state.is_registered && !state.registration.tunnels[&Tunnel::Vxlan(IpFamily::V4)].is_needed()
+        );
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{
-    Allocator, Error as IpamError, Node, Owner as AffinityOwner, Release, Request, Rules, Tunnel, Use,
+    AffinityOwner, Allocator, Error as IpamError, Node, Release, Request, Rules, Tunnel, Use,
 };
 use podwire_reconcile::Backoff;
 use tracing::info;
@@ -134,9 +134,9 @@ fn register(store: &dyn Store, node: &str, wanted: &DesiredRegistration) -> Resu
             Err(error) => failed = Some(error),
         }
     }
-    let has_changed = Node::change(store, node, |record| {
+    let has_changed = Node::update(store, node, |record| {
         if wanted.is_member {
-            record.join_kubernetes();
+            record.set_kubernetes_name();
         }
         wanted.addresses.iter().for_each(|address| record.set_address(*address));
         addresses.iter().for_each(|(tunnel, address)| record.set_tunnel(*tunnel, *address));
@@ -147,7 +147,7 @@ fn register(store: &dyn Store, node: &str, wanted: &DesiredRegistration) -> Resu
     }
     // After the node's record: an address that the record names must not be assigned to another owner.
     if !outdated.is_empty() {
-        Allocator::new(store, Moment::now).release(&tunnels.rules, &outdated)?;
+        Allocator::new(store, Timestamp::now).release(&tunnels.rules, &outdated)?;
     }
     failed.map_or(Ok(()), Err)
 }
@@ -168,7 +168,7 @@ impl TunnelAddresses<'_> {
     /// The address of a tunnel: the existing one, or a new one; none if no pool needs the tunnel.
     fn ensure(&self, tunnel: Tunnel, pools: &TunnelPools) -> Result<TunnelAddress, IpamError> {
         let handle = tunnel.handle(self.node);
-        let existing = Allocator::new(self.store, Moment::now).addresses_of(&handle)?;
+        let existing = Allocator::new(self.store, Timestamp::now).addresses_of(&handle)?;
         let address = match existing.iter().find(|ip| pools.keeps(**ip)) {
             Some(kept) => Some(*kept),
             None if pools.assign_from.is_empty() => None,
@@ -182,18 +182,18 @@ impl TunnelAddresses<'_> {
 
     fn assign(&self, tunnel: Tunnel, handle: &str, pools: &[String]) -> Result<IpAddr, IpamError> {
         let TunnelAddresses { store, rules, node } = self;
-        let allocator = Allocator::new(*store, Moment::now);
+        let allocator = Allocator::new(*store, Timestamp::now);
         let mut request = Request::new(AffinityOwner::host(*node), handle);
         request.attributes.insert("type".into(), tunnel.attribute().into());
         let request = Request {
             family: tunnel.family(),
-            wanted_for: Use::Tunnel,
+            intended_use: Use::Tunnel,
             pools: pools.to_vec(),
             node_labels: Rules::node_labels(*store, node)?,
             ..request
         };
         // In turn: the store sync of this node may claim the node's first block at the same time.
-        let assigned = allocator.assign_in_turn(rules, &request)?;
+        let assigned = allocator.assign_serialized(rules, &request)?;
         match assigned.addresses.first() {
             Some(address) => Ok(address.addr()),
             None => Err(assigned.shortage.unwrap_or(IpamError::Full { pools: pools.join(", ") })),
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_tunnel_address_that_cannot_move_stays() {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, Moment::now);
+        let allocator = Allocator::new(&store, Timestamp::now);
         for (name, cidr) in [("one", "10.1.0.0/26"), ("full", "10.2.0.0/32")] {
             allocator.add_pool(&Pool::new(name, cidr.parse().unwrap()).with_block_size(32)).unwrap();
         }
@@ -228,8 +228,10 @@ mod tests {
         let other = Request { pools: vec!["full".into()], ..Request::new(AffinityOwner::host("node2"), "x") };
         allocator.assign(&rules, &other).unwrap();
         let vxlan = Tunnel::Vxlan(IpFamily::V4);
-        let wanted =
-            |pools: &[&str]| DesiredRegistration { tunnels: [(vxlan, tunnel_pools(&store, pools))].into(), ..DesiredRegistration::default() };
+        let wanted = |pools: &[&str]| DesiredRegistration {
+            tunnels: [(vxlan, tunnel_pools(&store, pools))].into(),
+            ..DesiredRegistration::default()
+        };
         register(&store, "node1", &wanted(&["one"])).unwrap();
         let held = allocator.addresses_of(&vxlan.handle("node1")).unwrap();
         register(&store, "node1", &wanted(&["full"])).unwrap_err();
@@ -241,7 +243,7 @@ mod tests {
     #[test]
     fn a_tunnel_address_is_kept_moved_with_its_pool_and_released() {
         let store = Memory::new();
-        let allocator = Allocator::new(&store, Moment::now);
+        let allocator = Allocator::new(&store, Timestamp::now);
         let pool = |name: &str, cidr: &str| {
             let pool = Pool::new(name, cidr.parse().unwrap());
             allocator.add_pool(&pool.with_encapsulation(Encapsulation::Vxlan, false)).unwrap();
@@ -259,7 +261,7 @@ mod tests {
             let entry = store.get(&Node::key("node1")).unwrap().unwrap();
             let node = Node::parse(&entry.key, &entry.value).unwrap();
             assert_eq!(node.address(IpFamily::V4), "192.168.0.1/24".parse().ok());
-            assert_eq!(node.in_kubernetes(), Some("node1"));
+            assert_eq!(node.kubernetes_name(), Some("node1"));
             node.tunnel(vxlan).map(|ip| ip.to_string())
         };
         assert_eq!(address_after(wanted(&["one"])), Some("10.1.0.0".into()));
@@ -280,7 +282,7 @@ mod tests {
     fn addresses_are_registered_even_if_the_pool_is_full() {
         let store = Memory::new();
         let pool = Pool::new("one", "10.1.0.0/32".parse().unwrap()).with_block_size(32);
-        let allocator = Allocator::new(&store, Moment::now);
+        let allocator = Allocator::new(&store, Timestamp::now);
         allocator.add_pool(&pool).unwrap();
         let rules = Rules::load(&store).unwrap();
         allocator.assign(&rules, &Request::new(AffinityOwner::host("node2"), "x")).unwrap();

@@ -8,14 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use podwire_agent_ipc::status::{Phase, UnreachableNode};
-use podwire_block_ipam::{Atlas as BlockIndex, IpFamily};
+use podwire_block_ipam::BlockIndex;
 use podwire_fs::FileError;
 use podwire_kernel::{sysctl, Host};
 use podwire_netlink::rt::address;
-use podwire_overlay::{
-    Blocks as BlockBackend, Firewall as FirewallOptions, Objects as ObjectCounts,
-    Preference as UplinkPreference, Uplink,
-};
+use podwire_overlay::{BlockBackend, FirewallOptions, ObjectCounts, Uplink, UplinkPreference};
 use podwire_reconcile::{Handle, Reconciler};
 use tracing::{debug, info, warn};
 
@@ -80,7 +77,6 @@ enum Registered {
 }
 
 /// The size of a reconcile.
-#[derive(Default)]
 struct Changes {
     count: usize,
     objects: ObjectCounts,
@@ -92,14 +88,13 @@ impl RouteReconciler {
         let links: Vec<Uplink> = uplinks.iter().map(|one| one.uplink.clone()).collect();
         self.watch.follow(&mut self.host, &BlockBackend::devices(), &links)?;
         let families = families(index);
-        sysctl::forward(families.contains(&IpFamily::V4), families.contains(&IpFamily::V6))?;
+        sysctl::enable_forwarding(&families.into_iter().collect::<Vec<_>>())?;
         let is_member = (self.options.is_member)();
         // Kubernetes has deleted this node. A registration would recreate what garbage collection is deleting.
         let is_deleted = self.was_member && !is_member;
         self.was_member |= is_member;
         let RouteOptions { node, mtu, bgp, .. } = &self.options;
-        let context =
-            NodeContext { node, is_member, mtu: *mtu, has_bgp: bgp.is_some(), uplinks: &uplinks };
+        let context = NodeContext { node, is_member, mtu: *mtu, has_bgp: bgp.is_some(), uplinks: &uplinks };
         let desired = context.desired(index);
         let firewall = FirewallOptions { blackhole: true, ..FirewallOptions::default() };
         let report = podwire_overlay::apply(&mut self.host, &desired.blocks, &desired.cluster, &firewall)?;
@@ -107,9 +102,9 @@ impl RouteReconciler {
             info!(change, "kernel changed");
         }
         self.write_mtu(desired.mtu)?;
-        let refused = report.refused.iter();
+        let refused = report.unreachable.iter();
         let refused =
-            refused.map(|one| UnreachableNode { node: one.peer.clone(), reason: one.why.clone() });
+            refused.map(|one| UnreachableNode { node: one.peer.clone(), reason: one.reason.clone() });
         self.show(&desired, desired.unreachable.iter().cloned().chain(refused).collect());
         if !is_deleted {
             self.register(&desired);
@@ -129,7 +124,7 @@ impl RouteReconciler {
         let mut uplinks = Vec::new();
         let mut missing = Vec::new();
         for family in families(index) {
-            match self.options.preference.choose(&mut self.host, family.is_v4()) {
+            match self.options.preference.choose(&mut self.host, family) {
                 Ok(uplink) => {
                     let all = address::list(&mut self.host.route, 0).map_err(podwire_overlay::Error::from)?;
                     let own = all.iter().find(|one| one.ip == uplink.address);
@@ -161,8 +156,7 @@ impl RouteReconciler {
         for one in unreachable.iter().filter(|one| !status.unreachable.contains(one)) {
             warn!(node = one.node, reason = one.reason, "node is unreachable");
         }
-        let mut peers: Vec<&str> =
-            desired.blocks.stretches.iter().map(|route| route.node.as_str()).collect();
+        let mut peers: Vec<&str> = desired.blocks.routes.iter().map(|route| route.node.as_str()).collect();
         peers.sort_unstable();
         peers.dedup();
         if status.phase != Phase::Ready {
@@ -171,9 +165,10 @@ impl RouteReconciler {
         status.phase = Phase::Ready;
         status.uplinks =
             desired.blocks.uplinks.iter().map(|one| format!("{} {}", one.name, one.address)).collect();
-        status.pod_cidrs = desired.cluster.own.sides.iter().map(|side| side.pods.to_string()).collect();
+        status.pod_cidrs =
+            desired.cluster.local.subnets.iter().map(|subnet| subnet.pod_cidr.to_string()).collect();
         status.peers = peers.len();
-        status.routes = Some(desired.blocks.stretches.len());
+        status.routes = Some(desired.blocks.routes.len());
         status.mtu = desired.mtu;
         status.unreachable = unreachable;
     }
@@ -197,24 +192,25 @@ impl RouteReconciler {
 
 impl Reconciler for RouteReconciler {
     type Message = BlockIndex;
-    type Report = Changes;
+    type Report = Option<Changes>;
     type Error = Error;
 
     fn receive(&mut self, index: BlockIndex) {
         self.index = Some(index);
     }
 
-    fn reconcile(&mut self) -> Result<Changes> {
+    fn reconcile(&mut self) -> Result<Option<Changes>> {
         // Nothing is known before the store's first answer.
-        let Some(index) = self.index.take() else { return Ok(Changes::default()) };
+        let Some(index) = self.index.take() else { return Ok(None) };
         let changes = self.apply(&index);
         self.index = Some(index);
-        changes
+        changes.map(Some)
     }
 
-    fn report(&mut self, outcome: Result<Changes>, took: Duration) {
+    fn report(&mut self, outcome: Result<Option<Changes>>, took: Duration) {
         let problem = match outcome {
-            Ok(Changes { count, objects }) => {
+            Ok(None) => return,
+            Ok(Some(Changes { count, objects })) => {
                 debug!(?took, changes = count, "reconciled");
                 self.options.metrics.reconciled(took, count, &objects);
                 None

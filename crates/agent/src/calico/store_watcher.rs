@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use podwire_agent_ipc::status::StoreStatus;
 use podwire_block_ipam::store::{Store, StoreError};
-use podwire_block_ipam::Atlas as BlockIndex;
+use podwire_block_ipam::BlockIndex;
 use podwire_reconcile::{Backoff, Ended, Handle};
 
 use crate::status::StatusHandle;
@@ -77,11 +77,11 @@ where
             self.status.set_problem("store", None);
             let has_changed = match first.take() {
                 Some(mut index) => {
-                    index.learn(changes);
+                    index.apply(changes);
                     index.inherit(&self.index);
                     std::mem::replace(&mut self.index, index) != self.index
                 }
-                None => self.index.learn(changes),
+                None => self.index.apply(changes),
             };
             if (has_changed || !self.is_sent) && self.send().is_err() {
                 return Ok(());

@@ -1,6 +1,7 @@
 //! The backend of the network config (`Backend` of net-conf.json).
 
-use podwire_overlay::{Alloc, Fabric as Overlay, HostGw, Ipip, VtepMac, Vxlan, Wireguard};
+use podwire_ip::IpFamily;
+use podwire_overlay::{Alloc, Backend as Overlay, HostGw, Ipip, VtepMac, Vxlan, Wireguard};
 use podwire_subnets::NetConf;
 use serde::Deserialize;
 use serde_json::Value;
@@ -64,7 +65,7 @@ impl Backend {
                 if vni == 0 || vni > MAX_VNI {
                     return Err(invalid(format!("VNI is {vni}: it must be 1 to {MAX_VNI}")));
                 }
-                let mac = if settings.derived_mac { VtepMac::Derived } else { VtepMac::Kept };
+                let mac = if settings.derived_mac { VtepMac::Derived } else { VtepMac::Keep };
                 let (port, gbp, learning) = (options.port, options.gbp, options.learning);
                 let direct = direct || kind == "direct-or-vxlan";
                 Backend::Vxlan(Vxlan { vni, port, mtu, gbp, learning, direct, mac, ..Vxlan::default() })
@@ -104,7 +105,7 @@ impl Backend {
     /// The names of the tunnel devices.
     pub fn devices(&self) -> Vec<String> {
         match self {
-            Backend::Vxlan(vxlan) => vec![vxlan.device(true), vxlan.device(false)],
+            Backend::Vxlan(vxlan) => vec![vxlan.device(IpFamily::V4), vxlan.device(IpFamily::V6)],
             Backend::Ipip(_) => vec!["flannel.ipip".into()],
             Backend::Wireguard(_) => vec!["flannel-wg".into(), "flannel-wg-v6".into()],
             Backend::HostGw | Backend::Alloc | Backend::Extension(_) => Vec::new(),
@@ -123,7 +124,9 @@ fn wireguard(options: &Options, settings: &Settings, invalid: impl Fn(String) ->
     };
     let preshared_key = match options.psk.as_str() {
         "" => None,
-        text => Some(parse_key(text).ok_or_else(|| invalid("PSK is not a key of 32 bytes in base64".into()))?),
+        text => {
+            Some(parse_key(text).ok_or_else(|| invalid("PSK is not a key of 32 bytes in base64".into()))?)
+        }
     };
     let defaults = Wireguard::new(private_key(&settings.wireguard_key)?);
     Ok(Wireguard {

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use podwire_cni_plugin::readiness;
+use podwire_agent_ipc::readiness;
 use podwire_fs::FileError;
 use podwire_subnets::SubnetEnv;
 use serde_json::{json, Value};

@@ -29,8 +29,8 @@ pub(crate) fn start(conflist: &Path, waker: Waker) {
 
 fn watch(dir: &Path, waker: &Waker) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
-    let mut events = File::from(sys::watch_nothing()?);
-    sys::watch_all(events.as_fd(), dir)?;
+    let mut events = File::from(sys::open_inotify()?);
+    sys::watch_directory(events.as_fd(), dir)?;
     loop {
         if sys::readable(&[events.as_fd()], POLL)? == [true] {
             while events.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}

@@ -12,11 +12,9 @@ use std::time::{Duration, Instant};
 use podwire_agent_ipc::status::{Mode, StoreStatus};
 use podwire_kernel::Host;
 use podwire_kubernetes::Backoff;
-use podwire_overlay::{Preference as UplinkPreference, Uplink, Watch};
-use podwire_subnets::{
-    Generation as NodeList, Health, NetConf, Node, Registration, Source, SubnetEnv,
-};
-use podwire_warden::Warden as PolicyAgent;
+use podwire_overlay::{Uplink, UplinkPreference, Watch};
+use podwire_policy_agent::PolicyAgent;
+use podwire_subnets::{Health, NetConf, Node, Registration, Snapshot as NodeList, Source, SubnetEnv};
 use tracing::{info, warn};
 
 use crate::flannel::backend::Backend;
@@ -34,7 +32,7 @@ use crate::{http, plugin_calls, Error, Result};
 pub async fn run(settings: Settings, source: Source) -> Result<()> {
     let status = StatusHandle::new(&settings.node_name, Mode::Flannel);
     // A file that cannot be read is reported when the pod CIDR is acquired.
-    let previous = SubnetEnv::read(&settings.subnet_file).ok().flatten().unwrap_or_default().ranges();
+    let previous = SubnetEnv::read(&settings.subnet_file).ok().flatten().unwrap_or_default().pod_cidrs();
     let policy_agent = match settings.policy.clone() {
         Some(source) => {
             let (node, closes_connections) = (settings.node_name.as_str(), settings.policy_cut);
@@ -138,8 +136,12 @@ impl Daemon {
     /// Returns when what was missing may exist now, or after the backoff.
     async fn wait_to_retry(&mut self, error: &Error, backoff: &mut Backoff) {
         match (error, &self.source, self.link_watch.take()) {
-            (Error::Subnets(podwire_subnets::Error::NoRangeYet { .. }), Source::Kubernetes(kubernetes), _) => {
-                if kubernetes.range_is_set().await.is_err() {
+            (
+                Error::Subnets(podwire_subnets::Error::PodCidrNotAssigned { .. }),
+                Source::Kubernetes(kubernetes),
+                _,
+            ) => {
+                if kubernetes.wait_for_pod_cidr().await.is_err() {
                     backoff.wait().await;
                 }
             }
@@ -183,10 +185,10 @@ impl Daemon {
         self.show_source(&list.health);
         let Some(nodes) = list.nodes.clone() else { return Ok(None) };
         let own = nodes.iter().find(|node| node.name == network.own.name);
-        if let Some(own) = own.filter(|own| own.ranges != network.own.ranges) {
+        if let Some(own) = own.filter(|own| own.pod_cidrs != network.own.pod_cidrs) {
             return Ok(Some(format!("this node's pod CIDR is now {}", pod_cidrs(own).join(" "))));
         }
-        let conflicts = podwire_subnets::overlaps(&nodes);
+        let conflicts = podwire_subnets::find_overlaps(&nodes);
         for (one, other) in &conflicts {
             warn!(one, other, "pod CIDRs of two nodes overlap");
         }
@@ -201,7 +203,7 @@ impl Daemon {
             preference: network.preference.clone(),
             own: network.own.clone(),
             nodes: Some(nodes.clone()),
-            unreadable: list.refused,
+            skipped: list.skipped,
             previous_owners,
         })?;
         // After the routes: the event's receiver may be slow.
@@ -276,7 +278,7 @@ impl Daemon {
 }
 
 fn pod_cidrs(node: &Node) -> Vec<String> {
-    node.ranges.iter().map(|cidr| cidr.to_string()).collect()
+    node.pod_cidrs.iter().map(|cidr| cidr.to_string()).collect()
 }
 
 fn uplink_text(uplink: &Uplink) -> String {

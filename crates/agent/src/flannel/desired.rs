@@ -7,10 +7,9 @@ use ipnet::IpNet;
 use podwire_ip::IpFamily;
 use podwire_kernel::Mac;
 use podwire_overlay::{
-    Cluster, Own as LocalNode, OwnSide as LocalSubnet, Peer, PeerSide as PeerSubnet,
-    Preference as UplinkPreference, PublicKey as WireguardEndpoint, Uplink,
+    Cluster, LocalNode, LocalSubnet, Peer, PeerSubnet, Uplink, UplinkPreference, WireguardEndpoint,
 };
-use podwire_subnets::{NetConf, Node, Refusal, Vtep, WireguardPeer};
+use podwire_subnets::{NetConf, Node, SkippedNode, Vtep, WireguardPeer};
 
 use crate::flannel::backend::Backend;
 use crate::flannel::extension::ExtensionNode;
@@ -27,7 +26,7 @@ pub(crate) struct DesiredRoutes {
     /// All nodes; none before the source has listed them.
     pub nodes: Option<Arc<Vec<Node>>>,
     /// Nodes whose records cannot be read.
-    pub unreadable: Arc<Vec<Refusal>>,
+    pub skipped: Arc<Vec<SkippedNode>>,
     /// The last conflict-free node list, while two nodes have overlapping pod CIDRs.
     pub previous_owners: Option<Arc<Vec<Node>>>,
 }
@@ -47,23 +46,23 @@ fn networks(conf: &NetConf) -> Vec<IpNet> {
 
 impl DesiredRoutes {
     /// The cluster as the overlay needs it, and the nodes that are left out.
-    pub(crate) fn cluster(&self, uplinks: &[Uplink]) -> (Cluster, Vec<Refusal>) {
-        let mut ignored = self.unreadable.to_vec();
-        let subnet = |pods: IpNet| {
-            let family = IpFamily::of_net(pods);
+    pub(crate) fn cluster(&self, uplinks: &[Uplink]) -> (Cluster, Vec<SkippedNode>) {
+        let mut ignored = self.skipped.to_vec();
+        let subnet = |pod_cidr: IpNet| {
+            let family = IpFamily::of_net(pod_cidr);
             let uplink = uplinks.iter().find(|uplink| IpFamily::of(uplink.address) == family)?;
-            Some(LocalSubnet { pods, uplink: uplink.clone() })
+            Some(LocalSubnet { pod_cidr, uplink: uplink.clone() })
         };
-        let sides = self.own.ranges.iter().filter_map(subnet).collect();
-        let own = LocalNode { name: self.own.name.clone(), sides };
+        let subnets = self.own.pod_cidrs.iter().filter_map(subnet).collect();
+        let local = LocalNode { name: self.own.name.clone(), subnets };
         let mut peers = Vec::new();
         for node in self.others() {
             match self.refusal(node) {
-                Some(why) => ignored.push(Refusal { name: node.name.clone(), why }),
+                Some(reason) => ignored.push(SkippedNode { name: node.name.clone(), reason }),
                 None => peers.push(peer(node)),
             }
         }
-        (Cluster { networks: networks(&self.conf), own, peers }, ignored)
+        (Cluster { networks: networks(&self.conf), local, peers }, ignored)
     }
 
     /// The nodes for which commands of the backend `extension` are run.
@@ -81,22 +80,23 @@ impl DesiredRoutes {
         if kind != own {
             return Some(format!("its backend is {kind:?}, this node's is {own:?}"));
         }
-        if node.ranges.overlap(&self.own.ranges) {
-            let cidrs: Vec<String> = node.ranges.iter().map(|cidr| cidr.to_string()).collect();
+        if node.pod_cidrs.overlap(&self.own.pod_cidrs) {
+            let cidrs: Vec<String> = node.pod_cidrs.iter().map(|cidr| cidr.to_string()).collect();
             return Some(format!(
                 "its pod CIDR {} overlaps this node's: assign another one to either node",
                 cidrs.join(", ")
             ));
         }
         let previous = self.previous_owners.as_ref().and_then(|nodes| previous_owner(node, nodes));
-        previous.map(|previous| format!("its pod CIDR overlaps that of {}, which had it first", previous.name))
+        previous
+            .map(|previous| format!("its pod CIDR overlaps that of {}, which had it first", previous.name))
     }
 }
 
 /// The node that had this node's pod CIDR before both claimed it. A newcomer that claims the CIDR of another node cuts nobody off.
 fn previous_owner<'n>(node: &Node, previous: &'n [Node]) -> Option<&'n Node> {
-    let had_it = previous.iter().any(|one| one.name == node.name && one.ranges == node.ranges);
-    let overlaps = |one: &&Node| one.name != node.name && one.ranges.overlap(&node.ranges);
+    let had_it = previous.iter().any(|one| one.name == node.name && one.pod_cidrs == node.pod_cidrs);
+    let overlaps = |one: &&Node| one.name != node.name && one.pod_cidrs.overlap(&node.pod_cidrs);
     previous.iter().find(overlaps).filter(|_| !had_it)
 }
 
@@ -104,34 +104,40 @@ fn peer(node: &Node) -> Peer {
     let mac = |vtep: Option<Vtep>| vtep.and_then(|vtep| vtep.mac.parse::<Mac>().ok());
     let key = |peer: Option<WireguardPeer>| {
         let peer = peer?;
-        let key = podwire_overlay::wireguard::parse_key(&peer.public_key)?;
-        Some(WireguardEndpoint { key, port: peer.port })
+        let public_key = podwire_overlay::wireguard::parse_key(&peer.public_key)?;
+        Some(WireguardEndpoint { public_key, port: peer.port })
     };
-    let v4 = node.ranges.v4.zip(node.underlay.v4).map(|(pods, address)| PeerSubnet {
-        vtep: mac(node.backend.vtep()),
-        key: key(node.backend.wireguard_peer()),
-        ..PeerSubnet::new(IpNet::V4(pods), IpAddr::V4(address))
+    let v4 = node.pod_cidrs.v4.zip(node.underlay.v4).map(|(cidr, address)| PeerSubnet {
+        vtep_mac: mac(node.backend.vtep()),
+        wireguard: key(node.backend.wireguard_peer()),
+        ..PeerSubnet::new(IpNet::V4(cidr), IpAddr::V4(address))
     });
     // In WireGuard's modes with one device, IPv6 pods can be reached over IPv4; flannel then has no IPv6 data.
     let address = node.underlay.v6.map(IpAddr::V6).or(node.underlay.v4.map(IpAddr::V4));
-    let v6 = node.ranges.v6.zip(address).map(|(pods, address)| PeerSubnet {
-        vtep: mac(node.backend.vtep_v6()),
-        key: key(node.backend.wireguard_peer_v6()).or_else(|| key(node.backend.wireguard_peer())),
-        ..PeerSubnet::new(IpNet::V6(pods), address)
+    let v6 = node.pod_cidrs.v6.zip(address).map(|(cidr, address)| PeerSubnet {
+        vtep_mac: mac(node.backend.vtep_v6()),
+        wireguard: key(node.backend.wireguard_peer_v6()).or_else(|| key(node.backend.wireguard_peer())),
+        ..PeerSubnet::new(IpNet::V6(cidr), address)
     });
-    Peer { name: node.name.clone(), sides: v4.into_iter().chain(v6).collect() }
+    Peer { name: node.name.clone(), subnets: v4.into_iter().chain(v6).collect() }
 }
 
 #[cfg(test)]
 mod tests {
-    use podwire_subnets::{Ranges, Tenure, Underlay};
+    use podwire_subnets::{LeaseTerm, PodCidrs, Underlay};
 
     use super::*;
 
     fn node(name: &str, cidr: &str) -> Node {
-        let ranges = Ranges { v4: cidr.parse().ok(), v6: None };
+        let pod_cidrs = PodCidrs { v4: cidr.parse().ok(), v6: None };
         let backend = podwire_subnets::Backend::named("host-gw");
-        Node { name: name.into(), ranges, underlay: Underlay::default(), backend, tenure: Tenure::Lasting }
+        Node {
+            name: name.into(),
+            pod_cidrs,
+            underlay: Underlay::default(),
+            backend,
+            lease_term: LeaseTerm::Permanent,
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use podwire_ip::IpFamily;
 use podwire_kernel::Mac;
-use podwire_overlay::{Road as TunnelDevice, Uplink, VtepMac};
-use podwire_subnets::{Ranges, Registration, Underlay, Vtep, WireguardPeer};
+use podwire_overlay::{TunnelDevice, Uplink, VtepMac};
+use podwire_subnets::{PodCidrs, Registration, Underlay, Vtep, WireguardPeer};
 
 use crate::flannel::backend::Backend;
 use crate::flannel::settings::Settings;
@@ -18,7 +18,7 @@ pub(crate) struct Facts<'a> {
     /// The tunnel devices that exist. The key of a WireGuard device is known only then, so a second registration follows.
     pub devices: &'a [TunnelDevice],
     /// The pod CIDRs that the node had before.
-    pub previous: Ranges,
+    pub previous: PodCidrs,
     /// The data that the command of the backend `extension` printed.
     pub extension_data: &'a podwire_subnets::Backend,
 }
@@ -58,14 +58,14 @@ impl Facts<'_> {
                     Some(Vtep { vni: vxlan.vni, mac: mac.to_string() })
                 };
                 let (mac4, mac6) = match vxlan.mac {
-                    VtepMac::Told { v4, v6 } => (v4, v6),
+                    VtepMac::Registered { v4, v6 } => (v4, v6),
                     _ => (None, None),
                 };
                 podwire_subnets::Backend::vxlan(vtep(IpFamily::V4, mac4), vtep(IpFamily::V6, mac6))
             }
             Backend::Wireguard(wireguard) => {
                 let peer = |device: &str, port: u16| {
-                    let key = self.devices.iter().find(|one| one.device == device)?.public_key?;
+                    let key = self.devices.iter().find(|one| one.name == device)?.public_key?;
                     Some(WireguardPeer { public_key: podwire_overlay::wireguard::key_text(key), port })
                 };
                 let first = peer("flannel-wg", wireguard.port);

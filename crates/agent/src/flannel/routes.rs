@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use podwire_kernel::{sysctl, Host};
-use podwire_overlay::{Objects as ObjectCounts, Preference as UplinkPreference, Road as TunnelDevice, Uplink};
+use podwire_overlay::{ObjectCounts, TunnelDevice, Uplink, UplinkPreference};
 use podwire_reconcile::{Handle, Reconciler};
 use podwire_subnets::NetConf;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -82,13 +82,9 @@ impl Routes {
 }
 
 /// The uplink of each family that pods have.
-pub(crate) fn uplinks(
-    host: &mut Host,
-    preference: &UplinkPreference,
-    conf: &NetConf,
-) -> Result<Vec<Uplink>> {
+pub(crate) fn uplinks(host: &mut Host, preference: &UplinkPreference, conf: &NetConf) -> Result<Vec<Uplink>> {
     let families = desired::families(conf);
-    families.into_iter().map(|family| Ok(preference.choose(host, family.is_v4())?)).collect()
+    families.into_iter().map(|family| Ok(preference.choose(host, family)?)).collect()
 }
 
 struct RouteReconciler {
@@ -109,7 +105,7 @@ impl RouteReconciler {
         if self.watch.follow(&mut self.host, &devices, &uplinks)? {
             let _ = self.events.send(Event::UplinksChanged(uplinks.clone()));
         }
-        sysctl::forward(desired.conf.enable_ipv4, desired.conf.enable_ipv6)?;
+        sysctl::enable_forwarding(&desired::families(&desired.conf))?;
         let (cluster, ignored) = desired.cluster(&uplinks);
         let overlay = desired.backend.overlay();
         let report = podwire_overlay::apply(&mut self.host, overlay, &cluster, &self.settings.firewall)?;
@@ -124,15 +120,17 @@ impl RouteReconciler {
             changes += done.len();
             failed.extend(not_done);
         }
-        let ignored = ignored.into_iter().map(|one| (one.name, one.why));
+        let ignored = ignored.into_iter().map(|one| (one.name, one.reason));
         Ok(Applied {
-            mtu: overlay.mtu(&cluster.own),
+            mtu: overlay.mtu(&cluster.local),
             uplinks,
             peers: cluster.peers.len(),
             changes,
             failed,
-            unreachable: ignored.chain(report.refused.into_iter().map(|one| (one.peer, one.why))).collect(),
-            devices: report.roads,
+            unreachable: ignored
+                .chain(report.unreachable.into_iter().map(|one| (one.peer, one.reason)))
+                .collect(),
+            devices: report.tunnels,
             objects: report.objects,
             took: Duration::ZERO,
         })

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use podwire_overlay::{Firewall as FirewallOptions, Preference as UplinkPreference};
+use podwire_overlay::{FirewallOptions, UplinkPreference};
 
 use crate::flannel::conflist::Conflist;
 
@@ -44,7 +44,7 @@ pub struct Settings {
     /// Whether the agent sets the node's condition `NetworkUnavailable` to false in Kubernetes.
     pub set_network_available: bool,
     /// The source of policies, if the agent enforces them.
-    pub policy: Option<podwire_warden::Source>,
+    pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are closed.
     pub policy_cut: bool,
 }
@@ -60,8 +60,8 @@ impl Settings {
             firewall: FirewallOptions::default(),
             subnet_file: "/run/flannel/subnet.env".into(),
             conflist: None,
-            readiness_file: podwire_cni_plugin::readiness::FILE.into(),
-            plugin_calls_socket: podwire_cni_plugin::stopwatch::SOCKET.into(),
+            readiness_file: podwire_agent_ipc::readiness::FILE.into(),
+            plugin_calls_socket: podwire_agent_ipc::calls::SOCKET.into(),
             host_local_dir: "/var/lib/cni/networks".into(),
             health: None,
             resync: Duration::from_secs(30),

@@ -25,10 +25,22 @@ impl CalicoMetrics {
         let metrics = CalicoMetrics::default();
         for (name, text, gauge) in [
             ("leases", "Attachments that have addresses", &metrics.leases),
-            ("warm_pool_addresses", "Addresses that pods get without a request to the store", &metrics.warm_pool),
-            ("unsynced_leases", "Changes of leases and endpoints that are not in the store yet", &metrics.unsynced),
+            (
+                "warm_pool_addresses",
+                "Addresses that pods get without a request to the store",
+                &metrics.warm_pool,
+            ),
+            (
+                "unsynced_leases",
+                "Changes of leases and endpoints that are not in the store yet",
+                &metrics.unsynced,
+            ),
             ("unreadable_records", "Blocks and handles that cannot be read", &metrics.unreadable),
-            ("conflicting_addresses", "Addresses of pods that the store assigns to another owner", &metrics.conflicting),
+            (
+                "conflicting_addresses",
+                "Addresses of pods that the store assigns to another owner",
+                &metrics.conflicting,
+            ),
             ("store_answers", "1 if the store of addresses answers", &metrics.store_answers),
             ("blocks", "Blocks of this node", &metrics.blocks),
             ("routes", "Routes to the blocks of other nodes", &metrics.routes),

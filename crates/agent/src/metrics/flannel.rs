@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use podwire_agent_ipc::calls::Call;
 use podwire_agent_ipc::status::Status;
-use podwire_cni_plugin::stopwatch::Call;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -65,9 +65,9 @@ impl FlannelMetrics {
     }
 
     /// Counts a plugin's call.
-    pub(crate) fn called(&self, call: &Call) {
-        let mut labels = vec![("verb", call.verb.clone()), ("plugin", call.plugin.clone())];
-        self.calls.get_or_create(&labels).observe(call.took.as_secs_f64());
+    pub(crate) fn called(&self, call: &Call<'_>) {
+        let mut labels = vec![("verb", call.verb.to_owned()), ("plugin", call.plugin.to_owned())];
+        self.calls.get_or_create(&labels).observe(call.duration.as_secs_f64());
         if call.code != 0 {
             labels.push(("code", call.code.to_string()));
             self.call_failures.get_or_create(&labels).inc();

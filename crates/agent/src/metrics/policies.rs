@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use podwire_warden::{Drops as DropCounts, Size as TableSize, State as PolicyStatus, Warden as PolicyAgent};
+use podwire_policy_agent::{DropCounts, PolicyAgent, PolicyStatus, TableSize};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -48,7 +48,11 @@ impl PolicyMetrics {
         let all = all.sub_registry_with_prefix("policy");
         all.register("enforced", "1 if the kernel enforces the policies", metrics.enforced.clone());
         all.register("policies", "Policies", metrics.policies.clone());
-        all.register("interfaces", "Pod interfaces that policies are enforced for", metrics.interfaces.clone());
+        all.register(
+            "interfaces",
+            "Pod interfaces that policies are enforced for",
+            metrics.interfaces.clone(),
+        );
         let text = "Selectors of policies that match nothing";
         all.register("unmatched_selectors", text, metrics.unmatched.clone());
         let text = "Kernel objects that enforce policies, by kind";
@@ -69,8 +73,8 @@ impl PolicyMetrics {
     }
 
     pub(super) fn update(&self) {
-        self.update_state(&self.agent.state());
-        match self.agent.drops() {
+        self.update_state(&self.agent.status());
+        match self.agent.drop_counts() {
             Ok(drops) => self.update_drops(drops),
             Err(error) => warn!(%error, "counters of dropped packets cannot be read"),
         }
@@ -80,20 +84,20 @@ impl PolicyMetrics {
         self.enforced.set(state.enforced.into());
         self.policies.set(state.policies as i64);
         self.interfaces.set(state.interfaces as i64);
-        self.unmatched.set(state.unmatched.len() as i64);
+        self.unmatched.set(state.unmatched_selectors.len() as i64);
         let TableSize { chains, rules, sets, elements } = state.size;
         for (kind, count) in [("chain", chains), ("rule", rules), ("set", sets), ("element", elements)] {
             self.objects.get_or_create(&vec![("kind", kind.to_owned())]).set(count as i64);
         }
         for (counter, count) in [
             (&self.changes, state.changes),
-            (&self.repairs, state.mends),
+            (&self.repairs, state.repairs),
             (&self.failures, state.failures),
-            (&self.closed, state.cuts),
+            (&self.closed, state.closed_connections),
         ] {
             counter.inner().store(count, Ordering::Relaxed);
         }
-        self.last_change.set(state.took.as_secs_f64());
+        self.last_change.set(state.last_change.as_secs_f64());
     }
 
     /// Replaces all counters, so that those of deleted pods and policies disappear.

@@ -4,4 +4,4 @@ mod audit;
 mod endpoints;
 mod leases;
 mod pools;
-mod stage;
+mod cluster;

@@ -4,7 +4,7 @@
 #[path = "../../../store-etcd/tests/server/mod.rs"]
 #[allow(dead_code)] // certificates are of no interest here
 mod server;
-mod wire;
+mod proxy;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use podwire_block_ipam::{Allocator, Pool, Rules};
 use podwire_steward::{Settings, Steward};
 use podwire_store_etcd::EtcdStore;
 use server::Server;
-use wire::Wire;
+use proxy::Proxy;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const STOCK: usize = 4;
@@ -28,7 +28,7 @@ const STOCK: usize = 4;
 /// An etcd, and a node that gets its addresses there.
 struct Site {
     server: Server,
-    wire: Wire,
+    proxy: Proxy,
     folder: PathBuf,
     steward: Steward,
 }
@@ -45,15 +45,15 @@ impl Site {
         Allocator::new(&server.store(), now).add_pool(&pool).unwrap();
         let folder = std::env::temp_dir().join(format!("podwire-trouble-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
-        let wire = Wire::to(&server.url());
-        let url = wire.url.clone();
+        let proxy = Proxy::to(&server.url());
+        let url = proxy.url.clone();
         let opener = move || {
             let store = EtcdStore::connect(std::slice::from_ref(&url), None)?;
             Ok(Box::new(store) as Box<dyn Store>)
         };
         let settings = Settings { node: "node1".into(), stock: STOCK };
         let steward = Steward::start(settings, &folder, Box::new(opener)).unwrap();
-        Site { server, wire, folder, steward }
+        Site { server, proxy, folder, steward }
     }
 
     fn assign(&self, container: &str, patience: Duration) -> Result<IpAddr, podwire_steward::Error> {
@@ -79,13 +79,13 @@ impl Site {
     }
 
     /// Trouble comes, pods come and go, trouble goes.
-    fn endure(&mut self, begin: fn(&mut Server, &Wire), words: &str, end: fn(&mut Server, &Wire)) {
+    fn endure(&mut self, begin: fn(&mut Server, &Proxy), words: &str, end: fn(&mut Server, &Proxy)) {
         let mut living = BTreeSet::from([("net.stays".to_owned(), self.assign("stays", PATIENCE).unwrap())]);
         self.assign("goes", PATIENCE).unwrap();
         eventually("all is told and stocked", || {
             self.held().len() == 2 && self.is_settled() && self.steward.state().stock > STOCK / 2
         });
-        begin(&mut self.server, &self.wire);
+        begin(&mut self.server, &self.proxy);
         self.steward.release(&owner("goes"), None).expect("a pod goes at all times");
         let pods = (0..).map(|number| format!("c{number}"));
         let warm =
@@ -99,7 +99,7 @@ impl Site {
         });
         self.steward.release(&owner("c0"), None).expect("a pod goes at all times");
         living.retain(|(handle, _)| handle != "net.c0");
-        end(&mut self.server, &self.wire);
+        end(&mut self.server, &self.proxy);
         living.insert(("net.late".into(), self.assign("late", PATIENCE).expect("the trouble is over")));
         eventually("etcd and the leases say the same", || self.is_settled() && self.held() == living);
         let (store, known) = (self.server.store(), Rules::load(&self.server.store()).unwrap());
@@ -141,21 +141,21 @@ fn administer<T>(
 
 #[test]
 fn an_etcd_that_is_away_stops_no_pod_for_good() {
-    let stop = |server: &mut Server, _: &Wire| server.stop();
-    let start = |server: &mut Server, _: &Wire| server.start_again();
+    let stop = |server: &mut Server, _: &Proxy| server.stop();
+    let start = |server: &mut Server, _: &Proxy| server.start_again();
     Site::new("away", &[]).endure(stop, "the store http://127.0.0.1:", start);
 }
 
 #[test]
 fn an_etcd_that_takes_two_seconds_for_an_answer_stops_no_pod_for_good() {
-    let slow = |_: &mut Server, wire: &Wire| wire.slow_down(Duration::from_secs(2));
-    let fast = |_: &mut Server, wire: &Wire| wire.slow_down(Duration::ZERO);
+    let slow = |_: &mut Server, proxy: &Proxy| proxy.slow_down(Duration::from_secs(2));
+    let fast = |_: &mut Server, proxy: &Proxy| proxy.slow_down(Duration::ZERO);
     Site::new("slow", &[]).endure(slow, "it takes longer than this call may", fast);
 }
 
 #[test]
 fn an_etcd_that_refuses_stops_no_pod_for_good() {
-    let refuse = |server: &mut Server, _: &Wire| {
+    let refuse = |server: &mut Server, _: &Proxy| {
         administer(server, None, async |mut client| {
             client.user_add("root", "secret", None).await?;
             client.role_add("root").await?;
@@ -163,7 +163,7 @@ fn an_etcd_that_refuses_stops_no_pod_for_good() {
             client.auth_enable().await
         });
     };
-    let allow = |server: &mut Server, _: &Wire| {
+    let allow = |server: &mut Server, _: &Proxy| {
         administer(server, Some(("root", "secret")), async |mut client| client.auth_disable().await);
     };
     Site::new("refusing", &[]).endure(refuse, "user name is empty", allow);
@@ -171,13 +171,13 @@ fn an_etcd_that_refuses_stops_no_pod_for_good() {
 
 #[test]
 fn an_etcd_that_is_full_stops_no_pod_for_good() {
-    let fill = |server: &mut Server, _: &Wire| {
+    let fill = |server: &mut Server, _: &Proxy| {
         let (store, filler) = (server.store(), vec![7; 256 << 10]);
         let mut put = (0..1000).map(|number| store.create(&format!("/filler/{number}"), &filler));
         let error = put.find_map(Result::err).expect("it has a limit");
         assert!(error.to_string().contains("space exceeded"), "{error}");
     };
-    let clear = |server: &mut Server, _: &Wire| {
+    let clear = |server: &mut Server, _: &Proxy| {
         let store = server.store();
         for entry in store.list("/filler/").unwrap() {
             store.delete(&entry.key, entry.revision).unwrap();

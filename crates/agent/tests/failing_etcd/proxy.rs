@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 
-pub struct Wire {
+pub struct Proxy {
     pub url: String,
     /// In milliseconds.
     delay: Arc<AtomicU64>,
 }
 
-impl Wire {
-    pub fn to(server: &str) -> Wire {
+impl Proxy {
+    pub fn to(server: &str) -> Proxy {
         let target = server.rsplit('/').next().unwrap().to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -32,7 +32,7 @@ impl Wire {
                 std::thread::spawn(move || carry_late(far, near, &delay));
             }
         });
-        Wire { url, delay }
+        Proxy { url, delay }
     }
 
     /// Every answer takes that long from now on.

@@ -1,5 +1,5 @@
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Change, Memory, Store};
+use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Request, Rules};
 use podwire_block_ipam::{Encapsulation, Owner};
 
@@ -8,7 +8,7 @@ use super::*;
 /// Three nodes; the first has a block of each pool.
 fn desired(pools: &[Pool], objects: &[(&str, &str, &str)]) -> Desired {
     let store = Memory::new();
-    let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1));
+    let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1));
     pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
     let rules = Rules::load(&store).unwrap();
     for pool in pools {
@@ -18,7 +18,7 @@ fn desired(pools: &[Pool], objects: &[(&str, &str, &str)]) -> Desired {
     }
     for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
         let address = format!("10.0.0.{}/24", number + 1).parse().unwrap();
-        Node::change(&store, name, |node| node.set_address(address)).unwrap();
+        Node::update(&store, name, |node| node.set_address(address)).unwrap();
     }
     for (root, name, spec) in objects {
         let text = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{spec}}}"#);
@@ -30,7 +30,7 @@ fn desired(pools: &[Pool], objects: &[(&str, &str, &str)]) -> Desired {
     }
     let mut index = BlockIndex::default();
     let entries = BlockIndex::prefixes(true).into_iter().flat_map(|prefix| store.list(prefix).unwrap());
-    index.learn(entries.map(Change::Put).collect());
+    index.apply(entries.map(Change::Put).collect());
     Desired { index, addresses: vec!["10.0.0.1".parse().unwrap()] }
 }
 

@@ -1,34 +1,36 @@
-//! Without an agent: a question is answered from the store itself, as Calico's own plugin does, for one call at a time.
+//! Without an agent: answers one request from the store itself, as Calico's own plugin does.
 
 use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
-use podwire_agent_ipc::blocks::{Answer, Lease, Question, Wish};
-use podwire_agent_ipc::pods::{self, Cluster, Endpoint};
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::addresses::{AddressRequest, Lease, Request, Response};
+use podwire_agent_ipc::pods::{endpoints_dir, Cluster, Endpoint};
+use podwire_agent_ipc::{pending, Owner, ValidAttachment};
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{
-    AffinityOwner as Node, Allocator, Error as Blocks, Handle, IpFamily, Request, Rules,
+    AffinityOwner, Allocator, Block, Error as IpamError, Handle, IpFamily, Request as IpamRequest, Rules,
 };
 
-use crate::clerk::attributes;
-use crate::{endpoints, families, stale, Error};
+use super::endpoints;
+use super::error::Error;
+use super::handles::{self, attributes};
+use super::pods;
+use super::requests::pools_by_family;
 
-/// Answers a question. What was noted in `state` by earlier calls, when the store did not answer, is carried out on the way.
-pub fn answer(
+/// Answers a request. Changes in `state_dir` that earlier calls could not write to the store are written on the way.
+pub fn respond(
     store: &dyn Store,
     cluster: Option<&dyn Cluster>,
     node: &str,
-    state: &Path,
-    question: &Question,
-) -> Answer {
-    match Direct::new(store, cluster, node).and_then(|direct| direct.answer(state, question)) {
-        Ok(answer) => answer,
-        Err(error) => crate::door::failed(&error),
-    }
+    state_dir: &Path,
+    request: &Request,
+) -> Response {
+    let direct = Direct::new(store, cluster, node);
+    let response = direct.and_then(|direct| direct.respond(state_dir, request));
+    response.unwrap_or_else(|error| error.response())
 }
 
 struct Direct<'a> {
@@ -49,111 +51,120 @@ impl<'a> Direct<'a> {
         Ok(Direct { store, cluster, allocator, rules, node })
     }
 
-    fn answer(&self, state: &Path, question: &Question) -> Result<Answer, Error> {
-        match question {
-            Question::Assign { owner, wish, .. } => {
-                self.carry_out_notes(state);
-                return self.assign(owner, wish).map(|addresses| Answer::Given { addresses });
+    fn respond(&self, state_dir: &Path, request: &Request) -> Result<Response, Error> {
+        let recording = || Error::file("write a pending change to", state_dir);
+        match request {
+            Request::Assign { owner, addresses, .. } => {
+                self.write_pending(state_dir);
+                return self.assign(owner, addresses).map(|addresses| Response::Assigned { addresses });
             }
-            Question::Inspect { owner } => {
+            Request::Inspect { owner } => {
                 let held = self.allocator.addresses_of(&Handle::id(&owner.network, &owner.container))?;
-                return Ok(Answer::Given { addresses: held.into_iter().map(IpNet::from).collect() });
+                return Ok(Response::Assigned { addresses: held.into_iter().map(IpNet::from).collect() });
             }
-            Question::Release { owner, legacy } => {
-                // An agent that comes back must not believe in a lease that is over. The note goes with the others.
-                notes::leave(state, owner).map_err(Error::file("note in", state))?;
+            Request::Release { owner, legacy_handle } => {
+                // A lease of an agent that is down becomes a pending release, so that the agent does not use it again.
+                pending::release(state_dir, owner).map_err(recording())?;
                 self.release(owner)?;
-                if let Some(legacy) = legacy {
-                    self.allocator.release_handle(&self.rules, legacy)?;
+                if let Some(handle) = legacy_handle {
+                    self.allocator.release_handle(&self.rules, handle)?;
                 }
-                self.carry_out_notes(state);
+                self.write_pending(state_dir);
             }
-            Question::Publish { endpoint } => {
-                self.carry_out_notes(state);
+            Request::Publish { endpoint } => {
+                self.write_pending(state_dir);
                 endpoints::publish(self.store, self.node, endpoint)?;
             }
-            Question::Join { endpoint } => {
-                self.carry_out_notes(state);
+            Request::Join { endpoint } => {
+                self.write_pending(state_dir);
                 let joined = endpoints::join(self.store, self.node, endpoint)?;
                 if joined.is_some() {
-                    endpoints::revise_note(state, endpoint, true).map_err(Error::file("note in", state))?;
+                    endpoints::set_recorded_profile(state_dir, endpoint, true).map_err(recording())?;
                 }
-                return Ok(Answer::Joined { endpoint: joined.map(Box::new) });
+                return Ok(Response::Joined { endpoint: joined.map(Box::new) });
             }
-            Question::Withdraw { endpoint } => {
-                let told = pods::endpoints(state);
-                notes::leave(&told, &endpoint.owner).map_err(Error::file("note in", &told))?;
+            Request::Withdraw { endpoint } => {
+                pending::release(&endpoints_dir(state_dir), &endpoint.owner).map_err(recording())?;
                 endpoints::withdraw(self.store, self.node, endpoint)?;
-                endpoints::revise_note(state, endpoint, false).map_err(Error::file("note in", state))?;
-                self.carry_out_notes(state);
+                endpoints::set_recorded_profile(state_dir, endpoint, false).map_err(recording())?;
+                self.write_pending(state_dir);
             }
-            // They are not asked of the store.
-            Question::Pod { .. } | Question::Ranges { .. } => {
-                return Ok(crate::pods::answer(self.cluster, self.node, question))
+            Request::Pod { .. } | Request::PodCidrs { .. } => {
+                return Ok(pods::respond(self.cluster, self.node, request))
             }
-            Question::Collect { network, valid } => {
-                self.carry_out_notes(state);
+            Request::Collect { network, valid } => {
+                self.write_pending(state_dir);
                 self.collect(network, valid)?;
             }
-            Question::Ping => drop(self.pools_for(IpFamily::V4).or_else(|_| self.pools_for(IpFamily::V6))?),
+            Request::Ping => drop(self.pools_for(IpFamily::V4).or_else(|_| self.pools_for(IpFamily::V6))?),
         }
-        Ok(Answer::Done)
+        Ok(Response::Done)
     }
 
-    fn assign(&self, owner: &Owner, wish: &Wish) -> Result<Vec<IpNet>, Error> {
+    fn assign(&self, owner: &Owner, wanted: &AddressRequest) -> Result<Vec<IpNet>, Error> {
         let id = Handle::id(&owner.network, &owner.container);
-        let namespace_labels = match self.rules.use_namespace_labels() {
-            true => crate::pods::namespace_labels(self.cluster, wish)?,
-            false => Labels::new(),
+        let namespace_labels = if self.rules.use_namespace_labels() {
+            pods::namespace_labels(self.cluster, wanted)?
+        } else {
+            Labels::new()
         };
-        let request = |family, pools: &[String]| -> Result<Request, Error> {
-            let node_labels = Rules::node_labels(self.store, self.node)?;
-            let attributes = attributes(self.node, &wish.namespace, &wish.pod);
-            let plain = Request::new(Node::host(self.node), id.clone());
-            let namespace_labels = namespace_labels.clone();
-            Ok(Request { family, pools: pools.to_vec(), attributes, node_labels, namespace_labels, ..plain })
+        let request = |family, pools: &[String]| -> Result<IpamRequest, Error> {
+            Ok(IpamRequest {
+                family,
+                pools: pools.to_vec(),
+                attributes: attributes(self.node, &wanted.namespace, &wanted.pod),
+                node_labels: Rules::node_labels(self.store, self.node)?,
+                namespace_labels: namespace_labels.clone(),
+                ..IpamRequest::new(AffinityOwner::host(self.node), id.clone())
+            })
         };
-        let all = |request: Request| -> Result<Vec<IpNet>, Error> {
+        let assign = |request: IpamRequest| -> Result<Vec<IpNet>, Error> {
             let assigned = self.allocator.assign(&self.rules, &request)?;
             assigned.shortage.map_or(Ok(assigned.addresses), |why| Err(why.into()))
         };
-        let this = |ip: &IpAddr| self.assign_address(&request(IpFamily::of(*ip), &[])?, wish, *ip);
-        let given: Result<Vec<Vec<IpNet>>, Error> = match &wish.ips[..] {
-            [] => {
-                families(wish).iter().map(|(family, pools)| request(*family, pools).and_then(all)).collect()
-            }
-            ips => ips.iter().map(this).collect(),
+        let assign_ip = |ip: &IpAddr| self.assign_address(&request(IpFamily::of(*ip), &[])?, wanted, *ip);
+        let assigned: Result<Vec<Vec<IpNet>>, Error> = if wanted.ips.is_empty() {
+            let families = pools_by_family(wanted);
+            families.iter().map(|(family, pools)| request(*family, pools).and_then(assign)).collect()
+        } else {
+            wanted.ips.iter().map(assign_ip).collect()
         };
-        if given.is_err() {
-            // One family alone is of no use.
+        if assigned.is_err() {
+            // One family without the other is of no use.
             let _ = self.allocator.release_handle(&self.rules, &id);
         }
-        Ok(given?.concat())
+        Ok(assigned?.concat())
     }
 
-    /// This very address. A pod that asks for it again, in another sandbox, may have it: the one before is gone, or will be.
-    fn assign_address(&self, request: &Request, wish: &Wish, ip: IpAddr) -> Result<Vec<IpNet>, Error> {
-        let assign = || self.allocator.assign_address(&self.rules, request, ip).map(|given| vec![given]);
+    /// Assigns a particular address. A pod that requests it again in a new sandbox gets it: the previous sandbox is gone, or will be.
+    fn assign_address(
+        &self,
+        request: &IpamRequest,
+        wanted: &AddressRequest,
+        ip: IpAddr,
+    ) -> Result<Vec<IpNet>, Error> {
+        let assign = || self.allocator.assign_address(&self.rules, request, ip).map(|address| vec![address]);
         match assign() {
-            Err(Blocks::Taken { holder, .. })
-                if holder != request.handle && self.is_the_pods(ip, wish)? =>
+            Err(IpamError::Taken { holder, .. })
+                if holder != request.handle && self.is_assigned_to_pod(ip, wanted)? =>
             {
                 self.allocator.release_handle(&self.rules, &holder)?;
                 Ok(assign()?)
             }
-            done => Ok(done?),
+            outcome => Ok(outcome?),
         }
     }
 
-    /// Whether the pod has an address already.
-    fn is_the_pods(&self, ip: IpAddr, wish: &Wish) -> Result<bool, Error> {
-        let blocks = self.allocator.blocks()?.into_iter().flatten();
-        let is_it = |block: podwire_block_ipam::Block| {
-            let held = block.allocation(ip)?.attribute.secondary.clone();
-            let said = |key: &str| held.get(key).cloned().unwrap_or_default();
-            Some((said("namespace"), said("pod")) == (wish.namespace.clone(), wish.pod.clone()))
+    /// Whether the pod of the request has this address.
+    fn is_assigned_to_pod(&self, ip: IpAddr, wanted: &AddressRequest) -> Result<bool, Error> {
+        let has_it = |block: &Block| {
+            block.allocation(ip).is_some_and(|allocation| {
+                let attributes = &allocation.attribute.secondary;
+                let get = |key: &str| attributes.get(key).map_or("", String::as_str);
+                (get("namespace"), get("pod")) == (wanted.namespace.as_str(), wanted.pod.as_str())
+            })
         };
-        Ok(!wish.pod.is_empty() && blocks.into_iter().filter_map(is_it).any(|is| is))
+        Ok(!wanted.pod.is_empty() && self.allocator.blocks()?.iter().flatten().any(has_it))
     }
 
     fn release(&self, owner: &Owner) -> Result<(), Error> {
@@ -161,25 +172,25 @@ impl<'a> Direct<'a> {
         Ok(())
     }
 
-    /// What could not be released when it was to be. One that still cannot be stays noted, and keeps back nobody who comes: a store that does not answer
-    /// says so to them itself.
-    fn carry_out_notes(&self, state: &Path) {
-        for (path, lease) in notes::read_all::<Lease>(&notes::released(state)) {
+    /// Writes pending releases and withdrawals to the store. One that fails stays pending and does not fail the request: if the
+    /// store is down, the request fails by itself.
+    fn write_pending(&self, state_dir: &Path) {
+        for (path, lease) in pending::read_all::<Lease>(&pending::released_dir(state_dir)) {
             if lease.is_ok_and(|lease| self.release(&lease.owner).is_ok()) {
                 let _ = std::fs::remove_file(path);
             }
         }
-        for (path, gone) in notes::read_all::<Endpoint>(&notes::released(&pods::endpoints(state))) {
+        let withdrawn = pending::released_dir(&endpoints_dir(state_dir));
+        for (path, gone) in pending::read_all::<Endpoint>(&withdrawn) {
             if gone.is_ok_and(|gone| endpoints::withdraw(self.store, self.node, &gone).is_ok()) {
                 let _ = std::fs::remove_file(path);
             }
         }
     }
 
-    /// Releases what containers of a network have that are not among the valid ones, in this node's blocks, and withdraws their endpoints.
-    fn collect(&self, network: &str, valid: &stale::Attachments) -> Result<(), Error> {
-        let stale = stale::handles(&self.allocator, self.node, network, valid)?;
-        for (id, gone) in &stale {
+    /// Releases the addresses of a network's containers in this node's blocks except the valid ones, and withdraws their endpoints.
+    fn collect(&self, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
+        for (id, gone) in &handles::stale(&self.allocator, self.node, network, valid)? {
             endpoints::withdraw(self.store, self.node, gone)?;
             self.allocator.release_handle(&self.rules, id)?;
         }
@@ -188,7 +199,8 @@ impl<'a> Direct<'a> {
 
     fn pools_for(&self, family: IpFamily) -> Result<Vec<(IpNet, u64)>, Error> {
         let node_labels = Rules::node_labels(self.store, self.node)?;
-        let request = Request { family, node_labels, ..Request::new(Node::host(self.node), "") };
+        let owner = AffinityOwner::host(self.node);
+        let request = IpamRequest { family, node_labels, ..IpamRequest::new(owner, "") };
         Ok(self.rules.networks_for(&request)?)
     }
 }

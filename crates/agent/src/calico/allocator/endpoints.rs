@@ -1,15 +1,17 @@
-//! The node's connected pods, for others to know: Calico's workload endpoints.
+//! The endpoints of the node's attached pods: Calico's workload endpoints.
 //!
-//! A plugin tells of a pod when its cable is there, and is answered when that is noted in a file; the clerk tells the store afterwards, and
-//! again until it was told. When the pod goes its file is moved, and the store is told that, too. Files of an earlier boot are of pods that are gone,
-//! and so are files of pods whose cable is gone: another program has deleted those, Calico's own plugin for one, while it did the node's work again.
+//! A plugin publishes an endpoint when the veth pair exists, and gets its response when the file is written. The store sync writes it to
+//! the store later, and repeats that until it succeeds. When the pod is detached, its file is moved and the endpoint is withdrawn from
+//! the store. Endpoints of an earlier boot, and those without a veth pair, are stale: another program deleted those pods, such as
+//! Calico's plugin while it managed the node.
 
-mod guests;
-mod interfaces;
+mod failures;
 mod name;
+mod profiles;
+mod publish;
 mod record;
-mod refused;
-mod telling;
+mod secondary;
+mod veths;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -17,223 +19,230 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use podwire_agent_ipc::pods::{self, Endpoint};
+use podwire_agent_ipc::pods::{self, endpoints_dir, Endpoint};
 use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::Error as Blocks;
+use podwire_block_ipam::Error as IpamError;
 use tracing::{error, warn};
 
-pub(crate) use guests::{join, revise_note};
-pub(crate) use telling::{publish, withdraw};
-
-use self::interfaces::Interfaces;
-use self::refused::Refused;
-use crate::Error;
+use super::error::Error;
+use failures::Failures;
+pub(super) use publish::{publish, withdraw};
+pub(super) use secondary::{join, set_recorded_profile};
+use veths::Veths;
 
 /// The endpoints of a node.
-pub(crate) struct Endpoints {
-    state: PathBuf,
-    boot: String,
-    book: Mutex<Book>,
+pub(super) struct Endpoints {
+    state_dir: PathBuf,
+    boot_id: String,
+    inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
-struct Book {
-    known: BTreeMap<Owner, Endpoint>,
-    /// Of whom the store does not know yet.
-    untold: BTreeSet<Owner>,
+struct Inner {
+    published: BTreeMap<Owner, Endpoint>,
+    /// Owners whose endpoints are not in the store.
+    unsynced: BTreeSet<Owner>,
+    /// Whether there may be pending withdrawals in the directory.
     has_withdrawals: bool,
 }
 
-/// Notes that a pod is gone: its endpoint is to be withdrawn, and its addresses are to be given back.
-fn note_gone_pod(state: &Path, gone: &Endpoint) -> Result<(), Error> {
-    pods::withdraw(state, gone).map_err(Error::file("note in", pods::endpoints_dir(state)))?;
-    pending::release(state, &gone.owner).map_err(Error::file("note in", state))
+impl Inner {
+    fn forget(&mut self, owner: &Owner) {
+        self.published.remove(owner);
+        self.unsynced.remove(owner);
+    }
+}
+
+/// Records that a pod is gone: its endpoint is to be withdrawn and its addresses are to be released.
+fn record_gone_pod(state_dir: &Path, gone: &Endpoint) -> Result<(), Error> {
+    pods::withdraw(state_dir, gone).map_err(Error::file("write to", endpoints_dir(state_dir)))?;
+    pending::release(state_dir, &gone.owner).map_err(Error::file("write to", state_dir))
 }
 
 impl Endpoints {
-    /// Those of an earlier life. Whether the store knows of them, nobody knows: it is told again. What the gone had is to be given back.
-    pub(crate) fn open(state: &Path, boot: &str) -> Result<Endpoints, Error> {
-        let folder = pods::endpoints_dir(state);
-        for part in [pending::leases_dir(&folder), pending::released_dir(&folder)] {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&part);
-            made.map_err(Error::file("make", part))?;
+    /// Reads the endpoints of a previous agent. All of them are synced again, because what the store has is unknown.
+    pub(super) fn open(state_dir: &Path, boot_id: &str) -> Result<Endpoints, Error> {
+        let dir = endpoints_dir(state_dir);
+        for part in [pending::leases_dir(&dir), pending::released_dir(&dir)] {
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(&part);
+            created.map_err(Error::file("create", part))?;
         }
-        let interfaces = Interfaces::here();
-        let mut book = Book { has_withdrawals: true, ..Book::default() };
-        for (path, read) in pending::read_all::<Endpoint>(&pending::leases_dir(&folder)) {
-            match read {
-                Ok(endpoint) if endpoint.boot_id == boot && interfaces.may_have(&endpoint) => {
-                    book.untold.insert(endpoint.owner.clone());
-                    book.known.insert(endpoint.owner.clone(), endpoint);
+        let veths = Veths::list();
+        let mut inner = Inner { has_withdrawals: true, ..Inner::default() };
+        for (path, endpoint) in pending::read_all::<Endpoint>(&pending::leases_dir(&dir)) {
+            match endpoint {
+                Ok(endpoint) if endpoint.boot_id == boot_id && veths.may_have(&endpoint) => {
+                    inner.unsynced.insert(endpoint.owner.clone());
+                    inner.published.insert(endpoint.owner.clone(), endpoint);
                 }
-                Ok(gone) => note_gone_pod(state, &gone)?,
-                Err(error) => warn!(file = %path.display(), %error, "an endpoint that cannot be read"),
+                Ok(gone) => record_gone_pod(state_dir, &gone)?,
+                Err(error) => warn!(file = %path.display(), %error, "endpoint cannot be read"),
             }
         }
-        Ok(Endpoints { state: state.to_owned(), boot: boot.to_owned(), book: Mutex::new(book) })
+        let (state_dir, boot_id) = (state_dir.to_owned(), boot_id.to_owned());
+        Ok(Endpoints { state_dir, boot_id, inner: Mutex::new(inner) })
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a pod is connected. What its sandbox before had said is over: the store has one word for a pod.
-    pub(crate) fn note(&self, endpoint: &Endpoint) -> Result<(), Error> {
-        self.enter(&mut self.book(), endpoint)
+    /// The file of a published endpoint.
+    fn file(&self, owner: &Owner) -> PathBuf {
+        pending::leases_dir(&endpoints_dir(&self.state_dir)).join(pending::file_name(owner))
     }
 
-    fn enter(&self, book: &mut Book, endpoint: &Endpoint) -> Result<(), Error> {
-        let endpoint = Endpoint { boot_id: self.boot.clone(), ..endpoint.clone() };
-        let folder = pending::leases_dir(&pods::endpoints_dir(&self.state));
+    /// Records the endpoint of an attached pod. It replaces that of the pod's previous sandbox.
+    pub(super) fn publish(&self, endpoint: &Endpoint) -> Result<(), Error> {
+        self.write(&mut self.lock(), endpoint)
+    }
+
+    fn write(&self, inner: &mut Inner, endpoint: &Endpoint) -> Result<(), Error> {
+        let endpoint = Endpoint { boot_id: self.boot_id.clone(), ..endpoint.clone() };
+        let dir = pending::leases_dir(&endpoints_dir(&self.state_dir));
         let name = pending::file_name(&endpoint.owner);
-        pending::write(&folder, &name, &endpoint)
-            .map_err(Error::file("write endpoint", folder.join(name)))?;
-        let is_former = |other: &&Endpoint| {
+        let file = self.file(&endpoint.owner);
+        pending::write(&dir, &name, &endpoint).map_err(Error::file("write endpoint", file))?;
+        let is_previous = |other: &&Endpoint| {
             !endpoint.pod.is_empty()
                 && (&other.namespace, &other.pod) == (&endpoint.namespace, &endpoint.pod)
                 && other.owner.ifname == endpoint.owner.ifname
                 && other.owner != endpoint.owner
         };
-        let former: Vec<Owner> =
-            book.known.values().filter(is_former).map(|other| other.owner.clone()).collect();
-        for owner in former {
-            let _ = fs::remove_file(folder.join(pending::file_name(&owner)));
-            book.known.remove(&owner);
-            book.untold.remove(&owner);
+        let previous: Vec<Owner> =
+            inner.published.values().filter(is_previous).map(|other| other.owner.clone()).collect();
+        for owner in previous {
+            let _ = fs::remove_file(self.file(&owner));
+            inner.forget(&owner);
         }
-        book.untold.insert(endpoint.owner.clone());
-        book.known.insert(endpoint.owner.clone(), endpoint);
+        inner.unsynced.insert(endpoint.owner.clone());
+        inner.published.insert(endpoint.owner.clone(), endpoint);
         Ok(())
     }
 
-    /// Notes that a pod is gone.
-    pub(crate) fn note_gone(&self, gone: &Endpoint) -> Result<(), Error> {
-        if self.see_off(gone)? {
+    /// Records that a pod is detached.
+    pub(super) fn withdraw(&self, gone: &Endpoint) -> Result<(), Error> {
+        if self.leave(gone)? {
             return Ok(());
         }
-        let mut book = self.book();
-        let folder = pods::endpoints_dir(&self.state);
-        pods::withdraw(&self.state, gone).map_err(Error::file("note in", folder))?;
-        book.known.remove(&gone.owner);
-        book.untold.remove(&gone.owner);
-        book.has_withdrawals = true;
+        let mut inner = self.lock();
+        let dir = endpoints_dir(&self.state_dir);
+        pods::withdraw(&self.state_dir, gone).map_err(Error::file("write to", dir))?;
+        inner.forget(&gone.owner);
+        inner.has_withdrawals = true;
         Ok(())
     }
 
-    /// Pods whose cables are gone, since another program has deleted them, are noted as gone.
-    pub(crate) fn look_for_cables(&self) -> Result<(), Error> {
-        let mut book = self.book();
-        // After the book: who stands in it had a cable before.
-        let interfaces = Interfaces::here();
+    /// Records pods as gone whose veth pairs another program has deleted.
+    pub(super) fn withdraw_without_veth(&self) -> Result<(), Error> {
+        let mut inner = self.lock();
+        // Under the lock: every published endpoint had its veth pair before.
+        let veths = Veths::list();
         let gone: Vec<Endpoint> =
-            book.known.values().filter(|one| !interfaces.may_have(one)).cloned().collect();
+            inner.published.values().filter(|one| !veths.may_have(one)).cloned().collect();
         for endpoint in gone {
-            note_gone_pod(&self.state, &endpoint)?;
-            book.known.remove(&endpoint.owner);
-            book.untold.remove(&endpoint.owner);
-            book.has_withdrawals = true;
+            record_gone_pod(&self.state_dir, &endpoint)?;
+            inner.forget(&endpoint.owner);
+            inner.has_withdrawals = true;
         }
         Ok(())
     }
 
-    /// Those of a network.
-    pub(crate) fn of_network(&self, network: &str) -> Vec<Endpoint> {
-        self.book().known.values().filter(|one| one.owner.network == network).cloned().collect()
+    /// The endpoints of a network.
+    pub(super) fn of_network(&self, network: &str) -> Vec<Endpoint> {
+        self.lock().published.values().filter(|one| one.owner.network == network).cloned().collect()
     }
 
-    /// How many the store does not know of yet.
-    pub(crate) fn untold(&self) -> usize {
-        self.book().untold.len()
+    /// The number of endpoints that are not in the store.
+    pub(super) fn unsynced(&self) -> usize {
+        self.lock().unsynced.len()
     }
 
-    /// Whether the store is to be told anything.
-    pub(crate) fn has_news(&self) -> bool {
-        let book = self.book();
-        book.has_withdrawals || !book.untold.is_empty()
+    /// Whether the store lacks a change.
+    pub(super) fn has_changes(&self) -> bool {
+        let inner = self.lock();
+        inner.has_withdrawals || !inner.unsynced.is_empty()
     }
 
-    /// What plugins have left while nobody listened is to be looked at again.
-    pub(crate) fn look_again(&self) {
-        self.book().has_withdrawals = true;
+    /// Looks again for withdrawals that plugins recorded while no agent ran.
+    pub(super) fn retry(&self) {
+        self.lock().has_withdrawals = true;
     }
 
-    /// Tells the store of the pods that it does not know of: of one, and of more until there is something more important to do. A record that makes no sense is
-    /// told, and stops nobody.
-    pub(crate) fn tell(
+    /// Writes endpoints to the store: at least one, and more until `has_requests` says that pods wait. A record that cannot be
+    /// read is reported and skipped.
+    pub(super) fn sync_published(
         &self,
         store: &dyn Store,
         node: &str,
-        is_needed_elsewhere: impl Fn() -> bool,
-    ) -> Result<(), Blocks> {
-        let untold: Vec<Endpoint> = {
-            let book = self.book();
-            book.untold.iter().filter_map(|owner| book.known.get(owner)).cloned().collect()
+        has_requests: impl Fn() -> bool,
+    ) -> Result<(), IpamError> {
+        let unsynced: Vec<Endpoint> = {
+            let inner = self.lock();
+            inner.unsynced.iter().filter_map(|owner| inner.published.get(owner)).cloned().collect()
         };
-        let mut refused = Refused::default();
-        let mut told = 0;
-        for endpoint in untold {
-            if (told > 0 || refused.is_long()) && is_needed_elsewhere() {
+        let mut failures = Failures::default();
+        let mut written = 0;
+        for endpoint in unsynced {
+            if (written > 0 || failures.is_long()) && has_requests() {
                 break;
             }
-            let done = publish(store, node, &endpoint);
-            if let Err(error) = self.report(&endpoint, done) {
-                refused.note(error)?;
+            if let Err(error) = skip_unreadable(&endpoint, publish(store, node, &endpoint)) {
+                failures.add(error)?;
                 continue;
             }
-            told += 1;
-            let mut book = self.book();
-            if book.known.get(&endpoint.owner) == Some(&endpoint) {
-                book.untold.remove(&endpoint.owner);
+            written += 1;
+            let mut inner = self.lock();
+            if inner.published.get(&endpoint.owner) == Some(&endpoint) {
+                inner.unsynced.remove(&endpoint.owner);
             }
         }
-        refused.told()
+        failures.into_result()
     }
 
-    /// Tells the store of the pods that are gone.
-    pub(crate) fn tell_of_the_gone(&self, store: &dyn Store, node: &str) -> Result<(), Blocks> {
-        if !std::mem::take(&mut self.book().has_withdrawals) {
+    /// Withdraws the endpoints of detached pods from the store.
+    pub(super) fn sync_withdrawn(&self, store: &dyn Store, node: &str) -> Result<(), IpamError> {
+        if !std::mem::take(&mut self.lock().has_withdrawals) {
             return Ok(());
         }
-        let folder = pending::released_dir(&pods::endpoints_dir(&self.state));
-        let mut refused = Refused::default();
-        for (path, gone) in pending::read_all::<Endpoint>(&folder) {
+        let dir = pending::released_dir(&endpoints_dir(&self.state_dir));
+        let mut failures = Failures::default();
+        for (path, gone) in pending::read_all::<Endpoint>(&dir) {
             let Ok(gone) = gone else { continue };
             self.forget_moved(&gone.owner);
-            match self.see_off_noted(&gone, &path) {
+            match self.leave_recorded(&gone, &path) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(%error, owner = %gone.owner, "a network has left a container, which cannot be noted");
+                    warn!(%error, owner = %gone.owner, "the end of a secondary network cannot be recorded");
                     continue;
                 }
             }
-            let done = withdraw(store, node, &gone);
-            match self.report(&gone, done) {
+            match skip_unreadable(&gone, withdraw(store, node, &gone)) {
                 Ok(()) => drop(fs::remove_file(path)),
-                Err(error) => refused.note(error)?,
+                Err(error) => failures.add(error)?,
             }
         }
-        refused.told()
+        failures.into_result()
     }
 
-    /// A plugin that found nobody at the door has moved an endpoint by itself: then nobody is to be told of it any more.
+    /// Forgets an endpoint whose file a plugin has moved because it found no agent.
     fn forget_moved(&self, owner: &Owner) {
-        let mut book = self.book();
-        let file = pending::leases_dir(&pods::endpoints_dir(&self.state)).join(pending::file_name(owner));
-        if !file.exists() {
-            book.known.remove(owner);
-            book.untold.remove(owner);
+        let mut inner = self.lock();
+        if !self.file(owner).exists() {
+            inner.forget(owner);
         }
     }
+}
 
-    fn report(&self, endpoint: &Endpoint, done: Result<(), Blocks>) -> Result<(), Blocks> {
-        match done {
-            Err(error @ Blocks::Malformed { .. }) => {
-                error!(%error, owner = %endpoint.owner, hint = error.hint(), "an endpoint is left alone");
-                Ok(())
-            }
-            done => done,
+/// Reports a record that cannot be read. It stays as it is, and the sync goes on.
+fn skip_unreadable(endpoint: &Endpoint, outcome: Result<(), IpamError>) -> Result<(), IpamError> {
+    match outcome {
+        Err(error @ IpamError::Malformed { .. }) => {
+            error!(%error, owner = %endpoint.owner, hint = error.hint(), "endpoint is skipped");
+            Ok(())
         }
+        outcome => outcome,
     }
 }

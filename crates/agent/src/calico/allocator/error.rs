@@ -1,55 +1,57 @@
-//! Why an address cannot be had, or not be given back.
+//! Why an address cannot be assigned or released.
 
 use std::path::PathBuf;
 
+use podwire_agent_ipc::addresses::Response;
 use podwire_agent_ipc::Owner;
 use podwire_cni_spec::code;
 
-/// What went wrong.
+/// An error of the allocator. It can be cloned, because several waiting requests may fail for one reason.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The store, or what is in it, says no.
+    /// The store failed, or a record in it does not allow the change.
     #[error(transparent)]
-    Blocks(#[from] podwire_block_ipam::Error),
-    /// The store has not answered in time.
+    Ipam(#[from] podwire_block_ipam::Error),
+    /// The store did not answer within the timeout.
     #[error("no address for {owner} yet: {why}")]
-    TooSlow {
-        /// For whom.
+    Timeout {
+        /// The attachment.
         owner: Owner,
-        /// What the store says.
+        /// The store's last error.
         why: String,
     },
-    /// Nothing is in stock and the store does not answer.
-    #[error("no addresses are in stock, and the store cannot be asked: {why}")]
-    NoStock {
-        /// What the store says.
+    /// The warm pool is empty and the store does not answer.
+    #[error("the warm pool is empty and the store does not answer: {why}")]
+    NoWarmAddress {
+        /// The store's error.
         why: String,
     },
-    /// The cluster does not answer, or does not know.
-    #[error("what is known of {what} cannot be found out: {why}")]
-    Unknown {
-        /// Of what.
+    /// The Kubernetes API does not answer, or the object does not exist.
+    #[error("cannot read {what}: {why}")]
+    Cluster {
+        /// The object.
         what: String,
-        /// What the cluster says.
+        /// The API's answer.
         why: String,
     },
-    /// The wish contradicts itself.
+    /// The request is invalid.
     #[error("{0}")]
-    Wish(String),
-    /// A file of the leases.
+    Request(String),
+    /// A file of the state directory.
     #[error("{doing} {}: {why}", path.display())]
     File {
-        /// What was being done.
+        /// The action.
         doing: &'static str,
-        /// With which file.
+        /// The file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's answer, as text: `io::Error` cannot be cloned.
         why: String,
     },
 }
 
 impl Error {
-    pub(crate) fn file(
+    /// For `map_err` of file operations.
+    pub(super) fn file(
         doing: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(std::io::Error) -> Error {
@@ -57,32 +59,37 @@ impl Error {
         move |error| Error::File { doing, path, why: error.to_string() }
     }
 
-    /// As CNI counts errors.
+    /// The CNI error code.
     pub fn code(&self) -> u32 {
-        use podwire_block_ipam::Error as Blocks;
+        use podwire_block_ipam::Error as Ipam;
         match self {
-            Error::TooSlow { .. } | Error::NoStock { .. } | Error::Unknown { .. } => code::TRY_AGAIN,
-            Error::Blocks(Blocks::Store(_) | Blocks::Busy { .. }) => code::TRY_AGAIN,
-            Error::Blocks(Blocks::UnknownPool { .. } | Blocks::OutsideOfPools { .. }) | Error::Wish(_) => {
+            Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::Cluster { .. } => code::TRY_AGAIN,
+            Error::Ipam(Ipam::Store(_) | Ipam::Busy { .. }) => code::TRY_AGAIN,
+            Error::Ipam(Ipam::UnknownPool { .. } | Ipam::OutsideOfPools { .. }) | Error::Request(_) => {
                 code::INVALID_CONFIG
             }
             Error::File { .. } => code::IO,
-            Error::Blocks(_) => code::INTERNAL,
+            Error::Ipam(_) => code::INTERNAL,
         }
     }
 
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Error::Blocks(error) => error.hint(),
-            Error::TooSlow { .. } | Error::NoStock { .. } => {
-                "see that the store runs and can be reached from this node; running pods are not affected"
+            Error::Ipam(error) => error.hint(),
+            Error::Timeout { .. } | Error::NoWarmAddress { .. } => {
+                "check that the store runs and is reachable from this node; running pods are not affected"
             }
-            Error::Unknown { .. } => {
-                "see that the Kubernetes API can be reached from this node, and may be asked for pods, namespaces and nodes"
+            Error::Cluster { .. } => {
+                "check that the Kubernetes API is reachable from this node and allows reading pods, namespaces and nodes"
             }
-            Error::Wish(_) => "correct the network's config or the pod's annotations",
-            Error::File { .. } => "see that the disk is not full and the folder can be written",
+            Error::Request(_) => "correct the network config or the pod's annotations",
+            Error::File { .. } => "check that the disk is not full and the directory is writable",
         }
+    }
+
+    /// The response to a plugin.
+    pub(super) fn response(&self) -> Response {
+        Response::Failed { code: self.code(), msg: self.to_string(), hint: self.hint().into() }
     }
 }

@@ -1,93 +1,93 @@
-//! Leases on the disk: what pods have, and what is to be given back.
+//! The state directory: leases, and pending releases.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use podwire_agent_ipc::addresses::Lease;
+use podwire_agent_ipc::addresses::{self, Lease};
 use podwire_agent_ipc::{pending, Owner};
 use tracing::warn;
 
-use crate::Error;
+use super::error::Error;
 
-/// The folders of the leases, for one steward at a time.
-pub(crate) struct Shelf {
-    state: PathBuf,
-    boot: String,
-    /// Kept as long as the steward lives.
+/// The directory, locked for one allocator at a time.
+pub(super) struct LeaseDir {
+    state_dir: PathBuf,
+    boot_id: String,
+    /// Held until the allocator ends.
     _lock: File,
 }
 
-/// What is to be given back, and where that stands.
-pub(crate) struct Note {
+/// A lease that the store has to release, and its file.
+pub(super) struct PendingRelease {
     path: PathBuf,
-    pub(crate) lease: Lease,
+    pub(super) lease: Lease,
 }
 
-impl Shelf {
-    /// Opens the folders, and makes them if they are not there.
-    pub(crate) fn open(state: &Path) -> Result<Shelf, Error> {
-        let lock = pending::lock(state).map_err(Error::file("open", state))?.ok_or_else(|| {
-            let why = "another agent keeps the addresses of this node".into();
-            Error::File { doing: "take", path: state.to_owned(), why }
+impl LeaseDir {
+    /// Opens the directory, and creates it if it does not exist.
+    pub(super) fn open(state_dir: &Path) -> Result<LeaseDir, Error> {
+        let lock = pending::lock(state_dir).map_err(Error::file("open", state_dir))?.ok_or_else(|| {
+            let why = "another agent holds the addresses of this node".into();
+            Error::File { doing: "lock", path: state_dir.to_owned(), why }
         })?;
-        let boot = pending::boot_id().map_err(Error::file("read", "the boot's id"))?;
-        Ok(Shelf { state: state.to_owned(), boot, _lock: lock })
+        let boot_id = pending::boot_id().map_err(Error::file("read", "/proc/sys/kernel/random/boot_id"))?;
+        Ok(LeaseDir { state_dir: state_dir.to_owned(), boot_id, _lock: lock })
     }
 
-    pub(crate) fn boot(&self) -> &str {
-        &self.boot
+    pub(super) fn boot_id(&self) -> &str {
+        &self.boot_id
     }
 
-    /// Where plugins leave notes.
-    pub(crate) fn notes(&self) -> PathBuf {
-        pending::released_dir(&self.state)
+    fn releases(&self) -> PathBuf {
+        pending::released_dir(&self.state_dir)
     }
 
-    /// Writes down what an attachment has got, before it is told.
-    pub(crate) fn write(&self, lease: &Lease) -> Result<(), Error> {
-        let (folder, name) = (pending::leases_dir(&self.state), pending::file_name(&lease.owner));
-        pending::write(&folder, &name, lease).map_err(Error::file("write lease", folder.join(name)))
+    /// Writes a lease. Call it before the plugin gets the addresses.
+    pub(super) fn write(&self, lease: &Lease) -> Result<(), Error> {
+        let (dir, name) = (pending::leases_dir(&self.state_dir), pending::file_name(&lease.owner));
+        pending::write(&dir, &name, lease).map_err(Error::file("write lease", dir.join(name)))
     }
 
-    /// The leases. Those of an earlier boot are over, since their pods are, and go to those that are to be given back.
-    pub(crate) fn leases(&self) -> Result<Vec<Lease>, Error> {
-        let mut alive = Vec::new();
-        for (path, lease) in pending::read_all::<Lease>(&pending::leases_dir(&self.state)) {
+    /// Reads all leases. Those of an earlier boot become pending releases, because their pods are gone.
+    pub(super) fn leases(&self) -> Result<Vec<Lease>, Error> {
+        let mut current = Vec::new();
+        for (path, lease) in pending::read_all::<Lease>(&pending::leases_dir(&self.state_dir)) {
             match lease {
-                Ok(lease) if lease.boot_id == self.boot => alive.push(lease),
-                Ok(lease) => self.give_back(&lease.owner)?,
-                Err(error) => warn!(file = %path.display(), %error, "a lease that cannot be read"),
+                Ok(lease) if lease.boot_id == self.boot_id => current.push(lease),
+                Ok(lease) => self.release(&lease.owner)?,
+                Err(error) => warn!(file = %path.display(), %error, "lease cannot be read"),
             }
         }
-        Ok(alive)
+        Ok(current)
     }
 
-    /// An attachment is gone: what it had is to be given back.
-    pub(crate) fn give_back(&self, owner: &Owner) -> Result<(), Error> {
-        podwire_agent_ipc::addresses::release(&self.state, owner)
-            .map_err(Error::file("note a release in", self.notes()))
+    /// Turns the lease of an attachment into a pending release.
+    pub(super) fn release(&self, owner: &Owner) -> Result<(), Error> {
+        addresses::release(&self.state_dir, owner)
+            .map_err(Error::file("write a pending release to", self.releases()))
     }
 
     /// Whether an attachment has a lease.
-    pub(crate) fn has(&self, owner: &Owner) -> bool {
-        pending::leases_dir(&self.state).join(pending::file_name(owner)).exists()
+    pub(super) fn has(&self, owner: &Owner) -> bool {
+        pending::leases_dir(&self.state_dir).join(pending::file_name(owner)).exists()
     }
 
-    /// What is to be given back.
-    pub(crate) fn released(&self) -> Vec<Note> {
-        let read = pending::read_all::<Lease>(&self.notes()).into_iter();
-        read.filter_map(|(path, lease)| match lease {
-            Ok(lease) => Some(Note { path, lease }),
-            Err(error) => {
-                warn!(file = %path.display(), %error, "a note that cannot be read");
-                None
-            }
-        })
-        .collect()
+    /// All pending releases.
+    pub(super) fn pending_releases(&self) -> Vec<PendingRelease> {
+        let files = pending::read_all::<Lease>(&self.releases()).into_iter();
+        files
+            .filter_map(|(path, lease)| match lease {
+                Ok(lease) => Some(PendingRelease { path, lease }),
+                Err(error) => {
+                    warn!(file = %path.display(), %error, "pending release cannot be read");
+                    None
+                }
+            })
+            .collect()
     }
 
-    /// It was given back.
-    pub(crate) fn forget(&self, note: &Note) {
-        let _ = fs::remove_file(&note.path);
+    /// Deletes a pending release that the store has.
+    pub(super) fn finish(&self, release: &PendingRelease) {
+        let _ = fs::remove_file(&release.path);
     }
 }

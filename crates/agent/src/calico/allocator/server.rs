@@ -1,4 +1,4 @@
-//! The door at which the plugins ask.
+//! The socket on which plugins send their requests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,49 +6,40 @@ use std::time::Duration;
 use podwire_agent_ipc::addresses::{Request, Response};
 use tracing::info;
 
-use crate::{Error, Steward};
+use super::{BlockAllocator, Error};
 
-/// Opens the door, and answers at it for as long as the program lives.
-pub fn open(path: &Path, steward: Steward) -> Result<(), Error> {
-    let answer = move |question: std::io::Result<Request>| match question {
-        Ok(question) => answer(&steward, question),
-        Err(error) => failed(&Error::Wish(error.to_string())),
+/// Serves requests on the socket until the program ends.
+pub fn serve(path: &Path, allocator: BlockAllocator) -> Result<(), Error> {
+    let handler = move |request: std::io::Result<Request>| match request {
+        Ok(request) => respond(&allocator, request).unwrap_or_else(|error| error.response()),
+        Err(error) => Error::Request(error.to_string()).response(),
     };
-    podwire_agent_ipc::server::serve(path, answer).map_err(Error::file("answer at", path))?;
-    info!(socket = %path.display(), "plugins may ask for addresses");
+    podwire_agent_ipc::server::serve(path, handler).map_err(Error::file("listen on", path))?;
+    info!(socket = %path.display(), "serving addresses");
     Ok(())
 }
 
-/// What a question is answered with.
-pub(crate) fn answer(steward: &Steward, question: Request) -> Response {
-    let done = match question {
-        Request::Pod { .. } | Request::PodCidrs { .. } => return steward.about_cluster(&question),
-        Request::Publish { endpoint } => steward.publish(&endpoint),
-        Request::Join { endpoint } => match steward.join(&endpoint) {
-            Ok(endpoint) => return Response::Joined { endpoint: endpoint.map(Box::new) },
-            Err(error) => Err(error),
-        },
-        Request::Withdraw { endpoint } => steward.withdraw(&endpoint),
-        Request::Assign { owner, addresses: wish, timeout_ms: patience } => {
-            match steward.assign(&owner, &wish, Duration::from_millis(patience)) {
-                Ok(addresses) => return Response::Assigned { addresses },
-                Err(error) => Err(error),
-            }
+fn respond(allocator: &BlockAllocator, request: Request) -> Result<Response, Error> {
+    match request {
+        Request::Pod { .. } | Request::PodCidrs { .. } => {
+            return Ok(allocator.respond_about_cluster(&request))
+        }
+        Request::Publish { endpoint } => allocator.publish(&endpoint)?,
+        Request::Join { endpoint } => {
+            return Ok(Response::Joined { endpoint: allocator.join(&endpoint)?.map(Box::new) });
+        }
+        Request::Withdraw { endpoint } => allocator.withdraw(&endpoint)?,
+        Request::Assign { owner, addresses, timeout_ms } => {
+            let addresses = allocator.assign(&owner, &addresses, Duration::from_millis(timeout_ms))?;
+            return Ok(Response::Assigned { addresses });
         }
         Request::Inspect { owner } => {
-            let addresses = steward.lease(&owner).map(|lease| lease.addresses).unwrap_or_default();
-            return Response::Assigned { addresses };
+            let addresses = allocator.lease(&owner).map(|lease| lease.addresses).unwrap_or_default();
+            return Ok(Response::Assigned { addresses });
         }
-        Request::Release { owner, legacy_handle: legacy } => steward.release(&owner, legacy.as_deref()),
-        Request::Collect { network, valid } => steward.collect(&network, &valid),
-        Request::Ping => steward.is_ready(),
-    };
-    match done {
-        Ok(()) => Response::Done,
-        Err(error) => failed(&error),
+        Request::Release { owner, legacy_handle } => allocator.release(&owner, legacy_handle.as_deref())?,
+        Request::Collect { network, valid } => allocator.collect(&network, &valid)?,
+        Request::Ping => allocator.check_ready()?,
     }
-}
-
-pub(crate) fn failed(error: &Error) -> Response {
-    Response::Failed { code: error.code(), msg: error.to_string(), hint: error.hint().into() }
+    Ok(Response::Done)
 }

@@ -1,381 +1,240 @@
-//! The one who speaks to the store: a thread that carries out orders, tells what was given and what came back, and stocks up.
+//! The thread that talks to the store: it serves waiting requests, writes leases and releases, publishes endpoints, and keeps the
+//! warm pool filled.
 
-mod stocking;
+mod refill;
+mod release;
+mod transfer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use podwire_agent_ipc::blocks::Lease;
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::timestamp::Timestamp;
-use podwire_block_ipam::{
-    AffinityOwner, Allocator, Error as Blocks, Handle, Release, Rules, Transfer, TransferOutcome,
-};
+use podwire_block_ipam::{Allocator, Error as IpamError, Handle, Rules};
+use podwire_reconcile::Backoff;
 use tracing::{error, info, warn};
 
-use crate::desk::{Choice, Desk, Order, Reply, Work};
-use crate::{stale, Error, Opener};
+use super::error::Error;
+use super::requests::{PoolChoice, WaitingRequest, Wanted};
+use super::state::{State, Work};
+use super::{Opener, Settings};
 
-/// How old what was read of pools and settings may be when something new is done.
-const FRESH: Duration = Duration::from_secs(5);
-/// A store that does not answer is asked again after this, and after twice of it, and so on.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
-/// So often it looks whether pools have changed, and compares what is believed here with the store.
-const ROUND: Duration = Duration::from_secs(60);
-/// So long it lets work come together, unless a pod waits: what comes within it goes to the store in one write, and the one who brought it has the
-/// processors for himself.
+/// How long pools, settings and labels that were read are used.
+const RULES_AGE: Duration = Duration::from_secs(5);
+/// The interval at which leases and warm pool are compared with the store.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
+/// How long changes are gathered into one write, unless a pod waits. Meanwhile the plugin's process has the CPU.
 const GATHER: Duration = Duration::from_millis(10);
-/// After its start it looks this soon: plugins that found nobody at the door may have left notes while it was being opened.
-const SOON: Duration = Duration::from_secs(2);
+/// The first wait after the start is shorter: plugins may have found no agent and recorded releases in the meantime.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
 
-/// What it is told.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The node's name, as the store knows it.
-    pub node: String,
-    /// How many addresses of each family are kept in stock. A quarter of a block at most.
-    pub stock: usize,
-}
-
-/// Hires the clerk.
-pub(crate) fn hire(desk: Arc<Desk>, settings: Settings, opener: Opener) -> Result<(), Error> {
-    let work = move || {
-        let mut clerk = Clerk {
-            stock: Handle::for_warm_pool(&settings.node),
-            desk,
+/// Starts the thread. It runs until the program ends.
+pub(super) fn start(state: Arc<State>, settings: Settings, opener: Opener) -> Result<(), Error> {
+    // The thread creates the sync, because a store is not `Send`.
+    let run = move || {
+        let mut sync = StoreSync {
+            warm_handle: Handle::for_warm_pool(&settings.node),
+            state,
             settings,
             opener,
             store: None,
-            known: None,
+            rules: None,
             audited: None,
             has_settled: false,
-            dry: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            exhausted: BTreeMap::new(),
+            requested: BTreeMap::new(),
         };
-        clerk.live();
+        sync.run();
     };
-    let hired = std::thread::Builder::new().name("clerk".into()).spawn(work);
-    hired.map(drop).map_err(Error::file("start", "the clerk's thread"))
+    let thread = std::thread::Builder::new().name("store-sync".into());
+    thread.spawn(run).map(drop).map_err(Error::file("start", "thread store-sync"))
 }
 
-struct Clerk {
-    desk: Arc<Desk>,
+struct StoreSync {
+    state: Arc<State>,
     settings: Settings,
-    /// The handle of the stock.
-    stock: String,
+    /// The handle of the warm pool.
+    warm_handle: String,
     opener: Opener,
     store: Option<Box<dyn Store>>,
-    /// What was read of pools, settings and the node's labels, and when.
-    known: Option<(Rules, Labels, Instant)>,
-    /// When what is believed here was last compared with the store.
+    rules: Option<CachedRules>,
+    /// The time of the last comparison with the store.
     audited: Option<Instant>,
-    /// Whether it has looked for notes once more since its start.
+    /// Whether the thread has looked for pending releases once more since the start.
     has_settled: bool,
-    /// Until when networks of which nothing is left are not asked for again. Who waits for an address asks all the same.
-    dry: BTreeMap<Vec<IpNet>, Instant>,
-    /// What pods have asked for beside the pools for everybody, by the networks that it is: their stock is kept, too.
-    asked: BTreeMap<Vec<IpNet>, Choice>,
+    /// Until when the warm pool is not refilled from networks without free addresses. Waiting requests ignore it.
+    exhausted: BTreeMap<Vec<IpNet>, Instant>,
+    /// Pools that pods requested beside the default ones, by their networks. The warm pool has addresses of them too.
+    requested: BTreeMap<Vec<IpNet>, PoolChoice>,
 }
 
-impl Clerk {
-    fn live(&mut self) {
-        let mut pause = FIRST_PAUSE;
+/// Pools, settings and the node's labels.
+struct CachedRules {
+    rules: Rules,
+    labels: Labels,
+    read: Instant,
+}
+
+/// The store, and what was read from it.
+struct Session<'a> {
+    allocator: Allocator<'a>,
+    rules: Rules,
+    labels: Labels,
+}
+
+impl StoreSync {
+    fn run(&mut self) {
+        let mut backoff = Backoff::new();
         loop {
-            match self.round() {
+            match self.sync() {
                 Ok(()) => {
-                    pause = FIRST_PAUSE;
-                    if self.desk.trouble().is_some() {
-                        info!("the store of addresses answers");
-                        self.desk.set_trouble(None);
+                    backoff.reset();
+                    if self.state.lock().problems.store.take().is_some() {
+                        info!("store answers");
                     }
-                    let rest = if self.has_settled { ROUND } else { SOON };
-                    self.has_settled |= self.desk.await_work(rest);
-                    self.desk.gather(GATHER);
+                    let timeout = if self.has_settled { AUDIT_INTERVAL } else { FIRST_WAIT };
+                    self.has_settled |= self.state.wait_for_work(timeout);
+                    self.state.gather(GATHER);
                 }
                 Err(error) => {
-                    // What was written and not answered is in the store's stock, and not in ours.
+                    // A write without an answer may have changed the warm pool in the store.
                     self.audited = None;
                     let text = error.to_string();
-                    if self.desk.trouble().as_ref() != Some(&text) {
-                        warn!(error = text, "the store of addresses does not answer; it is asked again");
+                    let before = self.state.lock().problems.store.replace(text.clone());
+                    if before.as_ref() != Some(&text) {
+                        warn!(error = text, "store does not answer; retrying");
                     }
-                    self.desk.set_trouble(Some(text));
-                    self.desk.await_order(pause);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    self.state.wait_for_request(backoff.next_pause());
                 }
             }
         }
     }
 
-    /// Everything that is to be done, once. An error means that the store has to be asked again.
-    fn round(&mut self) -> Result<(), Blocks> {
+    /// Does all pending work once. After an error the store has to be asked again.
+    fn sync(&mut self) -> Result<(), IpamError> {
         let store = match self.store.take() {
             Some(store) => store,
             None => (self.opener)()?,
         };
-        let done = self.round_with(&*store);
-        // Who does not answer is reached anew: by a new token, or a new certificate.
-        self.store = Some(store).filter(|_| done.is_ok());
-        done
+        let outcome = self.sync_with(&*store);
+        // After a failure the store is opened again: it may need a new token or certificate.
+        self.store = Some(store).filter(|_| outcome.is_ok());
+        outcome
     }
 
-    fn round_with(&mut self, store: &dyn Store) -> Result<(), Blocks> {
-        let (rules, labels) = self.learn(store)?;
-        let allocator = Allocator::new(store, Timestamp::now);
-        // Somebody may have released by hand what is ours, and a store from a backup does not know what it knew.
-        let is_audit = self.audited.is_none_or(|when| when.elapsed() >= ROUND);
+    fn sync_with(&mut self, store: &dyn Store) -> Result<(), IpamError> {
+        let (rules, labels) = self.read_rules(store)?;
+        let session = Session { allocator: Allocator::new(store, Timestamp::now), rules, labels };
+        // An administrator may have released addresses of this node, and a store from a backup lacks the newest ones.
+        let is_audit = self.audited.is_none_or(|when| when.elapsed() >= AUDIT_INTERVAL);
         if is_audit {
-            if let Err(error) = self.desk.endpoints.look_for_cables() {
-                warn!(%error, "pods that are gone cannot be noted");
+            if let Err(error) = self.state.endpoints.withdraw_without_veth() {
+                warn!(%error, "endpoints of deleted pods cannot be recorded");
             }
-            self.count(&allocator)?;
+            self.recount_warm(&session.allocator)?;
         }
-        // Before anything comes in: a pod fetches what it has ordered a moment after it is there.
-        self.clear_out(&allocator, &rules, &labels)?;
-        let Work { orders, untold, legacy, swept } = self.desk.work(is_audit);
-        // Who wants a very address may want the one that its sandbox before has given back.
-        let orders = match orders.iter().any(|(order, _)| matches!(order, Order::Address(_))) {
-            true => self.after_giving_back(&allocator, &rules, orders)?,
-            false => orders,
-        };
-        self.carry_out(&allocator, (&rules, &labels), orders)?;
-        self.tell(&allocator, &rules, &untold, is_audit)?;
+        // 1. Before addresses are added: a pod takes the address that it waits for at once.
+        self.release_disallowed(&session)?;
+        let Work { requests, leases, legacy_handles, sweeps } = self.state.take_work(is_audit);
+        // 2. A request for a particular address may need the one that the previous sandbox released.
+        let requests = self.after_releases(&session, requests)?;
+        self.serve(&session, requests)?;
+        self.write_leases(&session, &leases, is_audit)?;
         if is_audit {
             self.audited = Some(Instant::now());
         }
-        // Before somebody else can have an address, nobody is to take it for the pod's that is gone. But a server that does not let us tell
-        // keeps no address back.
-        let endpoints = &self.desk.endpoints;
-        let withdrawn = endpoints.tell_of_the_gone(store, &self.settings.node);
-        let withdrawn = withdrawn.inspect_err(|_| endpoints.look_again());
-        self.give_back(&allocator, &rules, &legacy).inspect_err(|_| self.desk.releases_are_left())?;
-        self.stock_up(&allocator, &rules, &labels)?;
-        // Who cannot be withdrawn keeps nobody from being told of. Pods that wait come first: what is left is told in the next round.
-        let is_needed_elsewhere = || self.desk.has_orders();
-        let told = self.desk.endpoints.tell(store, &self.settings.node, is_needed_elsewhere);
-        // The last, since it reads all blocks. What it notes is done in the next round.
-        let swept = swept.iter().try_for_each(|(network, valid)| self.sweep(&allocator, network, valid));
-        told.and(withdrawn).and(swept)
+        // 3. Endpoints are withdrawn before their addresses are released, so that no endpoint has another pod's address. But a
+        //    store that rejects the withdrawal does not keep the address.
+        let endpoints = &self.state.endpoints;
+        let withdrawn = endpoints.sync_withdrawn(store, &self.settings.node);
+        let withdrawn = withdrawn.inspect_err(|_| endpoints.retry());
+        let released = self.release_pending(&session, &legacy_handles);
+        released.inspect_err(|_| self.state.lock().pending.has_releases = true)?;
+        self.refill(&session)?;
+        // 4. Endpoints are published although others could not be withdrawn. Waiting pods come first; the next round does the rest.
+        let has_requests = || !self.state.lock().requests.is_empty();
+        let published = self.state.endpoints.sync_published(store, &self.settings.node, has_requests);
+        // 5. Last, because a sweep reads all blocks. The next round releases what it finds.
+        let swept = sweeps.iter().try_for_each(|(network, valid)| self.sweep(&session, network, valid));
+        published.and(withdrawn).and(swept)
     }
 
-    /// The orders, when what is noted was given back. If the store does not answer, they wait on.
-    fn after_giving_back(
+    /// Releases what is pending if a request needs a particular address. If the store fails, the requests wait on.
+    fn after_releases(
         &self,
-        allocator: &Allocator<'_>,
-        rules: &Rules,
-        orders: Vec<(Order, Reply)>,
-    ) -> Result<Vec<(Order, Reply)>, Blocks> {
-        match self.give_back(allocator, rules, &[]) {
-            Ok(()) => Ok(orders),
-            Err(error) => {
-                self.desk.put_back(orders);
-                self.desk.releases_are_left();
-                Err(error)
-            }
+        session: &Session<'_>,
+        requests: Vec<WaitingRequest>,
+    ) -> Result<Vec<WaitingRequest>, IpamError> {
+        if !requests.iter().any(|request| matches!(request.wanted, Wanted::Address(_))) {
+            return Ok(requests);
         }
+        if let Err(error) = self.release_pending(session, &[]) {
+            let mut inner = self.state.lock();
+            inner.requests.put_back(requests);
+            inner.pending.has_releases = true;
+            return Err(error);
+        }
+        Ok(requests)
     }
 
-    /// Finds the stock of an earlier life, or of a write whose answer was lost. What is to be given back was a pod's, whether the store knows or not.
-    fn count(&self, allocator: &Allocator<'_>) -> Result<(), Blocks> {
-        match allocator.warm_addresses(&self.stock) {
-            Err(error @ Blocks::Store(_)) => return Err(error),
+    /// Reads the warm pool of a previous agent, or of a write whose answer was lost.
+    fn recount_warm(&self, allocator: &Allocator<'_>) -> Result<(), IpamError> {
+        match allocator.warm_addresses(&self.warm_handle) {
+            Err(error @ IpamError::Store(_)) => return Err(error),
             Err(error) => self.report([&error]),
-            Ok(there) => self.desk.recount(there),
+            Ok(addresses) => self.state.recount_warm(addresses),
         }
         Ok(())
     }
 
-    /// Pools, settings and labels, as they are or were a moment ago.
-    fn learn(&mut self, store: &dyn Store) -> Result<(Rules, Labels), Blocks> {
-        if let Some((rules, labels, when)) = &self.known {
-            if when.elapsed() < FRESH {
-                return Ok((rules.clone(), labels.clone()));
-            }
+    /// Pools, settings and labels, at most [`RULES_AGE`] old.
+    fn read_rules(&mut self, store: &dyn Store) -> Result<(Rules, Labels), IpamError> {
+        if let Some(cached) = self.rules.as_ref().filter(|cached| cached.read.elapsed() < RULES_AGE) {
+            return Ok((cached.rules.clone(), cached.labels.clone()));
         }
-        let read = Rules::load_readable(store)
-            .and_then(|(rules, bad)| Ok((rules, bad, Rules::node_labels(store, &self.settings.node)?)));
-        let last = self.known.as_ref().map(|(rules, labels, _)| (rules.clone(), labels.clone()));
+        let read = Rules::load_readable(store).and_then(|(rules, unreadable)| {
+            Ok((rules, unreadable, Rules::node_labels(store, &self.settings.node)?))
+        });
+        let last = self.rules.as_ref().map(|cached| (cached.rules.clone(), cached.labels.clone()));
         let (rules, labels) = match (read, last) {
-            (Err(error @ Blocks::Store(_)), _) => return Err(error),
-            // Of what makes no sense the last that did holds, as for roads.
+            (Err(error @ IpamError::Store(_)), _) => return Err(error),
+            // The last readable state stays in use, as for routes.
             (Err(error), Some(last)) => {
                 self.report([&error]);
                 last
             }
             (read, last) => {
-                let (rules, bad, labels) = read?;
-                self.report(&bad);
-                last.filter(|_| !bad.is_empty()).unwrap_or((rules, labels))
+                let (rules, unreadable, labels) = read?;
+                self.report(&unreadable);
+                last.filter(|_| !unreadable.is_empty()).unwrap_or((rules, labels))
             }
         };
-        self.desk.rules(&rules, &labels);
-        self.known = Some((rules.clone(), labels.clone(), Instant::now()));
+        self.state.lock().rules = Some((rules.clone(), labels.clone()));
+        self.rules = Some(CachedRules { rules: rules.clone(), labels: labels.clone(), read: Instant::now() });
         Ok((rules, labels))
     }
 
-    /// Tells who has got what.
-    fn tell(
-        &self,
-        allocator: &Allocator<'_>,
-        rules: &Rules,
-        leases: &[Lease],
-        are_all: bool,
-    ) -> Result<(), Blocks> {
-        let gifts: Vec<Transfer> = leases.iter().flat_map(|lease| self.gifts(lease)).collect();
-        let TransferOutcome { mut lost, failed: mut aside } = allocator.transfer(&self.stock, &gifts)?;
-        if self.reclaim(allocator, rules, &lost)? {
-            let again = allocator.transfer(&self.stock, &lost)?;
-            lost = again.lost;
-            aside.extend(again.failed);
-        }
-        if !lost.is_empty() {
-            // Then more of the stock may be somebody else's.
-            self.count(allocator)?;
-        }
-        let named = lost.iter().map(|lost| format!("{} of {}", lost.address.addr(), lost.handle)).collect();
-        for lost in self.desk.note_lost(named, are_all) {
-            error!(
-                lost,
-                "a pod has an address that the store gave to somebody else: was it released by hand? Restart the pod"
-            );
-        }
-        self.report(aside.iter().map(|(_, error)| error));
-        let is_aside = |lease: &Lease| aside.iter().any(|(gift, _)| lease.addresses.contains(&gift.address));
-        let (aside, told): (Vec<Lease>, Vec<Lease>) = leases.iter().cloned().partition(is_aside);
-        self.desk.set_aside(&aside);
-        self.desk.told(&told);
-        Ok(())
-    }
-
-    /// Claims the blocks that are not there any more, of addresses that are in use: somebody has given them up for us, or the store is one
-    /// from a backup. Whether that was worth a try.
-    fn reclaim(&self, allocator: &Allocator<'_>, rules: &Rules, lost: &[Transfer]) -> Result<bool, Blocks> {
-        let blocks: BTreeSet<IpNet> = lost.iter().map(|gift| gift.address.trunc()).collect();
-        let is_of_pool = |block: &&IpNet| rules.pools.iter().any(|pool| pool.cidr().contains(*block));
-        let mut claimed = false;
-        for block in blocks.iter().filter(is_of_pool) {
-            match allocator.claim(&AffinityOwner::host(&self.settings.node), *block) {
-                Err(Blocks::NotOwner { .. }) => {}
-                done => claimed |= self.is_done(done)?,
-            }
-        }
-        Ok(claimed)
-    }
-
-    /// Tells of blocks and handles that make no sense, once.
-    fn report<'a>(&self, unreadable: impl IntoIterator<Item = &'a Blocks>) {
+    /// Logs blocks and handles that cannot be read, each once.
+    fn report<'a>(&self, unreadable: impl IntoIterator<Item = &'a IpamError>) {
         for error in unreadable {
-            if self.desk.is_unreadable(error.to_string()) {
-                error!(%error, hint = error.hint(), "it is left alone, and the others go on");
+            if self.state.lock().problems.add_unreadable(error.to_string()) {
+                error!(%error, hint = error.hint(), "record is ignored");
             }
         }
     }
 
-    /// Whether it was done. What concerns one lease alone is told; only a store that does not answer ends the round.
-    fn is_done<T>(&self, done: Result<T, Blocks>) -> Result<bool, Blocks> {
-        match done {
+    /// Whether a change was made. An error about one record is reported; only a store that fails ends the round.
+    fn is_done<T>(&self, outcome: Result<T, IpamError>) -> Result<bool, IpamError> {
+        match outcome {
             Ok(_) => Ok(true),
-            Err(error @ Blocks::Store(_)) => Err(error),
+            Err(error @ IpamError::Store(_)) => Err(error),
             Err(error) => {
                 self.report([&error]);
                 Ok(false)
             }
         }
     }
-
-    fn gifts(&self, lease: &Lease) -> Vec<Transfer> {
-        let attributes = attributes(&self.settings.node, &lease.namespace, &lease.pod);
-        let handle = Handle::id(&lease.owner.network, &lease.owner.container);
-        let gift = |address: &IpNet| Transfer {
-            address: *address,
-            handle: handle.clone(),
-            attributes: attributes.clone(),
-        };
-        lease.addresses.iter().map(gift).collect()
-    }
-
-    /// Gives back what is noted. Whether the store ever knew of a lease is not noted: so it is told before. What cannot be given back because
-    /// a record makes no sense stays noted, and is looked at again when there is time.
-    fn give_back(&self, allocator: &Allocator<'_>, rules: &Rules, legacy: &[String]) -> Result<(), Blocks> {
-        let over = self.desk.released();
-        let gifts: Vec<Transfer> = over.iter().flat_map(|note| self.gifts(&note.lease)).collect();
-        let TransferOutcome { lost, failed: aside } = allocator.transfer(&self.stock, &gifts)?;
-        self.report(aside.iter().map(|(_, error)| error));
-        let is_aside = |address: &IpNet| aside.iter().any(|(gift, _)| gift.address == *address);
-        let is_held = |gift: &&Transfer| !lost.contains(gift) && !is_aside(&gift.address);
-        let releases: Vec<Release> = gifts.iter().filter(is_held).map(release).collect();
-        // All in one write for each block. If one of them cannot be given back, each by itself.
-        let at_once = self.is_done(allocator.release(rules, &releases))?;
-        for note in over.iter().filter(|note| !note.lease.addresses.iter().any(is_aside)) {
-            let lease = &note.lease;
-            let is_its = |release: &&Release| lease.addresses.iter().any(|one| one.addr() == release.ip);
-            let own: Vec<Release> = releases.iter().filter(is_its).cloned().collect();
-            let handle = Handle::id(&lease.owner.network, &lease.owner.container);
-            let is_done = match lease.addresses.is_empty() {
-                true => self.is_done(self.release_unleased(allocator, rules, &handle))?,
-                false => at_once || self.is_done(allocator.release(rules, &own))?,
-            };
-            if is_done {
-                self.desk.shelf.forget(note);
-            }
-        }
-        for handle in legacy {
-            if self.is_done(allocator.release_handle(rules, handle))? {
-                self.desk.legacy_is_released(handle);
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes what is to be withdrawn and given back of a network's containers that have no lease here and are not valid. Who came since that
-    /// was asked for has a lease.
-    fn sweep(
-        &self,
-        allocator: &Allocator<'_>,
-        network: &str,
-        valid: &stale::Attachments,
-    ) -> Result<(), Blocks> {
-        for (handle, gone) in stale::handles(allocator, &self.settings.node, network, valid)? {
-            match self.desk.see_off(&handle, &gone) {
-                Ok(true) => info!(handle, "nobody has this any more: it is given back"),
-                Ok(false) => {}
-                Err(error) => warn!(%error, handle, "what nobody has any more cannot be noted"),
-            }
-        }
-        self.desk.has_swept(network, valid);
-        Ok(())
-    }
-
-    /// Releases what a handle has and no lease names: another interface of the container, or the container come again, may live.
-    fn release_unleased(&self, allocator: &Allocator<'_>, rules: &Rules, handle: &str) -> Result<(), Blocks> {
-        let kept = self.desk.leased(handle);
-        if kept.is_empty() {
-            return allocator.release_handle(rules, handle).map(drop);
-        }
-        let over = allocator.addresses_of(handle)?.into_iter().filter(|ip| !kept.contains(ip));
-        let over: Vec<Release> =
-            over.map(|ip| Release { ip, handle: Some(handle.to_owned()), sequence: None }).collect();
-        allocator.release(rules, &over).map(drop)
-    }
-}
-
-/// A pod's address is to be given back, if it is still the pod's.
-fn release(gift: &Transfer) -> Release {
-    Release { ip: gift.address.addr(), handle: Some(gift.handle.clone()), sequence: None }
-}
-
-/// What a block says about who has an address, in Calico's words.
-pub(crate) fn attributes(node: &str, namespace: &str, pod: &str) -> BTreeMap<String, String> {
-    let known = [
-        ("namespace", namespace.to_owned()),
-        ("node", node.to_owned()),
-        ("pod", pod.to_owned()),
-        ("timestamp", Timestamp::now().go_string()),
-    ];
-    let told = known.into_iter().filter(|(_, value)| !value.is_empty());
-    told.map(|(key, value)| (key.to_owned(), value)).collect()
 }

@@ -17,7 +17,7 @@ impl Daemon {
             metrics.converged(since.elapsed());
         }
         let masquerades = self.settings.firewall.masquerade;
-        let env = SubnetEnv::new(&network.conf, network.own.ranges, applied.mtu, masquerades);
+        let env = SubnetEnv::new(&network.conf, network.own.pod_cidrs, applied.mtu, masquerades);
         env.write(&self.settings.subnet_file)?;
         let mut problems = applied.failed.clone();
         if let Some(conflist) = &self.settings.conflist {
@@ -45,7 +45,7 @@ impl Daemon {
         }
         if let (Source::Kubernetes(kubernetes), false) = (&self.source, was_ready) {
             if self.settings.set_network_available {
-                kubernetes.set_available().await?;
+                kubernetes.set_network_available().await?;
             }
             let text = format!("routes to {} nodes are set up; the node accepts pods", applied.peers);
             drop(kubernetes.event(Severity::Normal, "PodNetworkReady", &text).await);

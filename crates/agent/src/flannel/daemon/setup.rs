@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use podwire_ip::IpFamily;
 use podwire_kernel::{Host, Mac};
-use podwire_overlay::{Preference as UplinkPreference, Uplink, VtepMac, Vxlan, Watch};
-use podwire_subnets::{Node, Registration, Source, SubnetEnv, Tenure};
+use podwire_overlay::{Uplink, UplinkPreference, VtepMac, Vxlan, Watch};
+use podwire_subnets::{LeaseTerm, Node, Registration, Source, SubnetEnv};
 use tracing::info;
 
 use super::{pod_cidrs, uplink_text, Daemon, NodeNetwork};
@@ -25,7 +25,7 @@ impl Daemon {
         let uplinks = routes::uplinks(&mut host, &preference, &conf)?;
         self.link_watch = None;
         self.report_other_address(&uplinks, &internal_ips).await;
-        let previous = SubnetEnv::read(&self.settings.subnet_file)?.unwrap_or_default().ranges();
+        let previous = SubnetEnv::read(&self.settings.subnet_file)?.unwrap_or_default().pod_cidrs();
         let extension_data = match &backend {
             Backend::Extension(extension) => {
                 let data = extension.pre_startup_data()?;
@@ -54,14 +54,14 @@ impl Daemon {
         drop(status);
         self.guard(&own, &uplinks)?;
         // A later registration asks for the pod CIDR that the node has now.
-        let registration = Registration { previous: own.ranges, ..registration };
+        let registration = Registration { previous: own.pod_cidrs, ..registration };
         Ok(NodeNetwork { conf, backend, preference, uplinks, registration, own, changed_at: None })
     }
 
     /// The MAC addresses of the VXLAN devices: the registered one, or that of the existing device, or one derived from its name.
     async fn vtep_mac(&self, host: &mut Host, vxlan: &Vxlan, requested: &Registration) -> Result<VtepMac> {
         let is_derived = self.settings.derived_mac;
-        let registered = if is_derived { None } else { self.source.remembered(requested).await? };
+        let registered = if is_derived { None } else { self.source.find_previous(requested).await? };
         let mut mac = |family: IpFamily| -> Result<Mac> {
             let vtep = registered.as_ref().and_then(|node| match family {
                 IpFamily::V4 => node.backend.vtep(),
@@ -71,12 +71,12 @@ impl Daemon {
             if let Some(known) = known {
                 return Ok(known);
             }
-            let name = vxlan.device(family.is_v4());
+            let name = vxlan.device(family);
             let existing = if is_derived { None } else { host.find_link(&name)? };
             let existing = existing.and_then(|link| link.mac_text().parse().ok());
             Ok(existing.unwrap_or_else(|| Mac::of(&format!("{name} on {}", self.settings.node_name))))
         };
-        Ok(VtepMac::Told { v4: Some(mac(IpFamily::V4)?), v6: Some(mac(IpFamily::V6)?) })
+        Ok(VtepMac::Registered { v4: Some(mac(IpFamily::V4)?), v6: Some(mac(IpFamily::V6)?) })
     }
 
     /// The preferred uplink of the settings and of the node's annotations, and the node's InternalIPs in Kubernetes.
@@ -85,8 +85,8 @@ impl Daemon {
         let Source::Kubernetes(kubernetes) = &self.source else { return Ok((preference, Vec::new())) };
         let (annotated, internal) = kubernetes.own_addresses().await?;
         let annotated = annotated.v4.map(IpAddr::V4).into_iter().chain(annotated.v6.map(IpAddr::V6));
-        let configured = preference.known_as.iter().copied();
-        preference.known_as = annotated.chain(configured).chain(internal.iter().copied()).collect();
+        let configured = preference.node_addresses.iter().copied();
+        preference.node_addresses = annotated.chain(configured).chain(internal.iter().copied()).collect();
         Ok((preference, internal))
     }
 
@@ -112,7 +112,7 @@ impl Daemon {
     fn guard(&self, own: &Node, uplinks: &[Uplink]) -> Result<()> {
         let Some(policy_agent) = &self.policy_agent else { return Ok(()) };
         let addresses = uplinks.iter().map(|uplink| uplink.address).collect();
-        Ok(policy_agent.guard(own.ranges.iter().collect(), addresses)?)
+        Ok(policy_agent.set_networks(own.pod_cidrs.iter().collect(), addresses)?)
     }
 
     /// Acquires this node's pod CIDR.
@@ -121,7 +121,7 @@ impl Daemon {
     /// So the old lease is released first and its CIDR is requested again. A reservation belongs to an operator and stays.
     async fn acquire(&mut self, registration: &Registration) -> Result<Node> {
         let has_moved = |own: &&Node| own.underlay.v4 != registration.underlay.v4;
-        let former = self.own.as_ref().filter(has_moved).filter(|own| own.tenure != Tenure::Lasting);
+        let former = self.own.as_ref().filter(has_moved).filter(|own| own.lease_term != LeaseTerm::Permanent);
         if let (Some(former), Source::Etcd(_)) = (former, &self.source) {
             self.source.release(former).await?;
         }

@@ -1,34 +1,37 @@
-//! What becomes of those whom the store lets nobody tell of.
+//! Endpoints that the store rejects, one by one.
 
 use std::time::{Duration, Instant};
 
-use podwire_block_ipam::Error as Blocks;
+use podwire_block_ipam::Error as IpamError;
 
-/// So long it goes on past refusals.
-const ENOUGH: Duration = Duration::from_secs(5);
+/// How long the sync continues past failures.
+const MAX_FAILING: Duration = Duration::from_secs(5);
 
-/// So long it does although pods wait for an address.
-const A_WHILE: Duration = Duration::from_millis(200);
+/// How long it does although pods wait for an address.
+const MAX_DELAY: Duration = Duration::from_millis(200);
 
-/// The first of those who could not be told of. It keeps nobody else back, unless the store has been saying no for long: then it does not answer at all.
+/// The first failure of a sync. Other endpoints are still synced, unless the store keeps failing: then it does not answer at all.
 #[derive(Default)]
-pub(super) struct Refused(Option<(Blocks, Instant)>);
+pub(super) struct Failures(Option<(IpamError, Instant)>);
 
-impl Refused {
-    pub(super) fn note(&mut self, error: Blocks) -> Result<(), Blocks> {
+impl Failures {
+    /// Adds a failure. Returns the first one if the sync should stop.
+    pub(super) fn add(&mut self, error: IpamError) -> Result<(), IpamError> {
         let (first, since) = self.0.get_or_insert_with(|| (error, Instant::now()));
-        match since.elapsed() < ENOUGH {
-            true => Ok(()),
-            false => Err(first.clone()),
+        if since.elapsed() < MAX_FAILING {
+            Ok(())
+        } else {
+            Err(first.clone())
         }
     }
 
-    /// Whether the store has been saying no for longer than a pod should wait.
+    /// Whether the store has failed for longer than a pod should wait.
     pub(super) fn is_long(&self) -> bool {
-        self.0.as_ref().is_some_and(|(_, since)| since.elapsed() > A_WHILE)
+        self.0.as_ref().is_some_and(|(_, since)| since.elapsed() > MAX_DELAY)
     }
 
-    pub(super) fn told(self) -> Result<(), Blocks> {
+    /// The first failure.
+    pub(super) fn into_result(self) -> Result<(), IpamError> {
         self.0.map_or(Ok(()), |(first, _)| Err(first))
     }
 }

@@ -1,13 +1,16 @@
-//! An endpoint as Calico writes it: an object whose fields stand in Go's order. What others have put there stays.
+//! The object of an endpoint as Calico writes it, with the fields in Go's order. Fields of other programs stay.
+
+use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_agent_ipc::pods::{Endpoint, Texts};
+use podwire_agent_ipc::pods::{Endpoint, IpNat, StringMap};
 use podwire_block_ipam::timestamp::Timestamp;
 use serde_json::{json, Map, Value};
 
 use super::name::Name;
+use super::profiles::{profiles_of, strings};
 
-/// Calico's `WorkloadEndpointSpec`, in its order, and which of its fields are ours to say.
+/// The fields of Calico's `WorkloadEndpointSpec` in its order, and whether this agent sets them.
 const SPEC: &[(&str, bool)] = &[
     ("orchestrator", true),
     ("workload", false),
@@ -28,7 +31,7 @@ const SPEC: &[(&str, bool)] = &[
     ("qosControls", true),
 ];
 
-/// What comes first of an object's metadata.
+/// The first fields of an object's metadata.
 const METADATA: &[(&str, bool)] = &[
     ("name", true),
     ("generateName", true),
@@ -38,7 +41,7 @@ const METADATA: &[(&str, bool)] = &[
     ("labels", true),
 ];
 
-/// Calico's `QoSControls`, in its order.
+/// The fields of Calico's `QoSControls` in its order.
 const LIMITS: [&str; 14] = [
     "ingressBandwidth",
     "ingressBurst",
@@ -56,49 +59,49 @@ const LIMITS: [&str; 14] = [
     "egressMaxConnections",
 ];
 
-/// The object, made of what is known and what is there already.
-pub(super) fn object(endpoint: &Endpoint, name: &Name, there: Option<&Value>, now: Timestamp) -> Value {
+/// The object of an endpoint, based on the existing one.
+pub(super) fn object(endpoint: &Endpoint, name: &Name, existing: Option<&Value>, now: Timestamp) -> Value {
     let nothing = Value::Null;
-    let there = there.unwrap_or(&nothing);
-    let text = |field: &str| there["metadata"][field].as_str().filter(|text| !text.is_empty());
+    let existing = existing.unwrap_or(&nothing);
+    let text = |field: &str| existing["metadata"][field].as_str().filter(|text| !text.is_empty());
     let metadata = json!({
         "name": name.text(),
-        "generateName": endpoint.known.generate_name,
+        "generateName": endpoint.metadata.generate_name,
         "namespace": name.namespace,
-        "uid": uid(&endpoint.known.uid, text("uid")),
+        "uid": uid(&endpoint.metadata.uid, text("uid")),
         "creationTimestamp": text("creationTimestamp").map_or_else(|| now.rfc3339(), str::to_owned),
         "labels": labels(endpoint, name),
     });
     let mut object = json!({
         "kind": "WorkloadEndpoint",
         "apiVersion": "projectcalico.org/v3",
-        "metadata": in_order(METADATA, metadata, &there["metadata"]),
-        "spec": in_order(SPEC, spec(endpoint, name), &there["spec"]),
+        "metadata": in_order(METADATA, metadata, &existing["metadata"]),
+        "spec": in_order(SPEC, spec(endpoint, name), &existing["spec"]),
     });
-    if let (Some(object), Some(there)) = (object.as_object_mut(), there.as_object()) {
-        for (field, value) in there {
+    if let (Some(object), Some(existing)) = (object.as_object_mut(), existing.as_object()) {
+        for (field, value) in existing {
             object.entry(field.clone()).or_insert_with(|| value.clone());
         }
     }
     object
 }
 
-/// The pod's own, if it is known; else what is there; else one that nobody has.
-fn uid(known: &str, there: Option<&str>) -> String {
+/// The pod's UID; without one, that of the existing object, or a random one.
+fn uid(known: &str, existing: Option<&str>) -> String {
     let random = || std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
-    match (known, there) {
-        ("", Some(there)) => there.into(),
+    match (known, existing) {
+        ("", Some(existing)) => existing.into(),
         ("", None) => random().trim().into(),
         (known, _) => known.into(),
     }
 }
 
-/// A pod's labels, and those that Calico gives to every endpoint. The name of a service account may be too long for a label.
-fn labels(endpoint: &Endpoint, name: &Name) -> Texts {
-    let mut labels = endpoint.known.labels.clone();
+/// The pod's labels, and those that Calico adds to every endpoint. A service account's name may be too long for a label.
+fn labels(endpoint: &Endpoint, name: &Name) -> StringMap {
+    let mut labels = endpoint.metadata.labels.clone();
     labels.insert("projectcalico.org/namespace".into(), name.namespace.clone());
     labels.insert("projectcalico.org/orchestrator".into(), name.orchestrator.into());
-    let account = &endpoint.known.service_account;
+    let account = &endpoint.metadata.service_account;
     if !account.is_empty() && account.len() < 63 {
         labels.insert("projectcalico.org/serviceaccount".into(), account.clone());
     }
@@ -107,10 +110,10 @@ fn labels(endpoint: &Endpoint, name: &Name) -> Texts {
 
 fn spec(endpoint: &Endpoint, name: &Name) -> Value {
     let networks: Vec<String> = endpoint.addresses.iter().map(|ip| IpNet::from(*ip).to_string()).collect();
-    let floating = endpoint.floating.iter();
-    let floating: Vec<Value> =
-        floating.map(|(inside, outside)| json!({ "internalIP": inside, "externalIP": outside })).collect();
-    let prefixes: Vec<String> = endpoint.prefixes.iter().map(|net| net.trunc().to_string()).collect();
+    let nat = |nat: &IpNat| json!({ "internalIP": nat.internal, "externalIP": nat.external });
+    let nats: Vec<Value> = endpoint.ip_nats.iter().map(nat).collect();
+    let prefixes: Vec<String> =
+        endpoint.allowed_source_prefixes.iter().map(|net| net.trunc().to_string()).collect();
     let limits =
         LIMITS.iter().filter_map(|limit| Some(((*limit).into(), (*endpoint.limits.get(*limit)?).into())));
     json!({
@@ -119,28 +122,28 @@ fn spec(endpoint: &Endpoint, name: &Name) -> Value {
         "containerID": endpoint.owner.container,
         "pod": endpoint.pod,
         "endpoint": name.endpoint,
-        "serviceAccountName": endpoint.known.service_account,
+        "serviceAccountName": endpoint.metadata.service_account,
         "ipNetworks": networks,
-        "ipNATs": floating,
+        "ipNATs": nats,
         "profiles": endpoint.profiles,
         "interfaceName": endpoint.interface,
         "mac": endpoint.mac,
-        "ports": endpoint.known.ports,
+        "ports": endpoint.metadata.ports,
         "allowSpoofedSourcePrefixes": prefixes,
         "qosControls": Value::Object(limits.collect()),
     })
 }
 
-/// The fields in their order: ours as we say them, others' as they are, then all that we do not know. As Go does it, what is empty is left out.
-fn in_order(order: &[(&str, bool)], mut ours: Value, there: &Value) -> Value {
+/// The fields in their order: this agent's, then those of other programs, then unknown ones. Like in Go, empty fields are omitted.
+fn in_order(order: &[(&str, bool)], mut ours: Value, existing: &Value) -> Value {
     let mut all = Map::new();
     for (field, is_ours) in order {
-        let value = if *is_ours { ours[*field].take() } else { there[*field].clone() };
+        let value = if *is_ours { ours[*field].take() } else { existing[*field].clone() };
         if !is_empty(&value) {
             all.insert((*field).into(), value);
         }
     }
-    for (field, value) in there.as_object().into_iter().flatten() {
+    for (field, value) in existing.as_object().into_iter().flatten() {
         if !order.iter().any(|(known, _)| known == field) {
             all.insert(field.clone(), value.clone());
         }
@@ -158,8 +161,23 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A profile that pods of a network without policies get: everything may leave, and what comes from pods of the same network may come in; in
-/// Kubernetes, everything.
+/// The endpoint that an object describes. What the object does not contain comes from `endpoint`.
+pub(super) fn read(object: &Value, endpoint: &Endpoint) -> Endpoint {
+    let spec = &object["spec"];
+    let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
+    let address = |text: &String| -> Option<IpAddr> {
+        text.parse::<IpNet>().map(|net| net.addr()).or_else(|_| text.parse()).ok()
+    };
+    Endpoint {
+        profiles: profiles_of(object),
+        addresses: strings(&spec["ipNetworks"]).iter().filter_map(address).collect(),
+        interface: text("interfaceName"),
+        mac: text("mac"),
+        ..endpoint.clone()
+    }
+}
+
+/// The profile of a network without policies: it allows all egress, and ingress from the same network; in Kubernetes, all ingress.
 pub(super) fn profile(network: &str, is_pod: bool, now: Timestamp) -> Value {
     let source = if is_pod { json!({}) } else { json!({ "selector": format!("has({network})") }) };
     json!({
@@ -176,7 +194,7 @@ pub(super) fn profile(network: &str, is_pod: bool, now: Timestamp) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use podwire_agent_ipc::pods::{Pod, Port};
+    use podwire_agent_ipc::pods::{PodMetadata, PodPort};
     use podwire_agent_ipc::Owner;
 
     use super::*;
@@ -187,14 +205,14 @@ mod tests {
 
     fn endpoint() -> Endpoint {
         let labels = [("app", "nginx")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let port = Port { name: "http".into(), protocol: "TCP".into(), port: 80, ..Port::default() };
-        let known = Pod {
+        let port = PodPort { name: "http".into(), protocol: "TCP".into(), port: 80, ..PodPort::default() };
+        let metadata = PodMetadata {
             uid: "5d3c8ab1-0000-4000-8000-000000000001".into(),
             generate_name: "nginx-7f-".into(),
             labels,
             service_account: "web".into(),
             ports: vec![port],
-            ..Pod::default()
+            ..PodMetadata::default()
         };
         let owner =
             Owner { network: "k8s-pod-network".into(), container: "4711ab".into(), ifname: "eth0".into() };
@@ -202,26 +220,29 @@ mod tests {
             owner,
             namespace: "default".into(),
             pod: "nginx".into(),
-            known,
+            metadata,
             profiles: vec!["kns.default".into(), "ksa.default.web".into()],
             addresses: vec!["10.244.1.5".parse().unwrap(), "fd00::5".parse().unwrap()],
-            floating: vec![("10.244.1.5".parse().unwrap(), "192.0.2.7".parse().unwrap())],
+            ip_nats: vec![IpNat {
+                internal: "10.244.1.5".parse().unwrap(),
+                external: "192.0.2.7".parse().unwrap(),
+            }],
             interface: "calic440f455693".into(),
             mac: "0a:58:0a:f4:01:05".into(),
-            prefixes: vec!["10.8.1.0/24".parse().unwrap()],
+            allowed_source_prefixes: vec!["10.8.1.0/24".parse().unwrap()],
             limits: [("ingressBurst".into(), 4_294_967_296), ("ingressBandwidth".into(), 1_000_000)].into(),
             ..Endpoint::default()
         }
     }
 
-    fn written(endpoint: &Endpoint, there: Option<&Value>) -> String {
+    fn written(endpoint: &Endpoint, existing: Option<&Value>) -> String {
         let name = Name::of(endpoint, "node1");
-        let bytes = podwire_block_ipam::encode_as_go(&object(endpoint, &name, there, now())).unwrap();
+        let bytes = podwire_block_ipam::encode_as_go(&object(endpoint, &name, existing, now())).unwrap();
         String::from_utf8(bytes).unwrap()
     }
 
     #[test]
-    fn a_pods_endpoint_is_calicos_byte_by_byte() {
+    fn a_pods_endpoint_equals_calicos_byte_for_byte() {
         let expected = concat!(
             r#"{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"node1-k8s-nginx-eth0","#,
             r#""generateName":"nginx-7f-","namespace":"default","uid":"5d3c8ab1-0000-4000-8000-000000000001","#,
@@ -237,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn a_container_without_a_pod_has_a_small_endpoint() {
+    fn a_container_without_a_pod_has_fewer_fields() {
         let mut bare = endpoint();
-        bare.known = Pod { uid: "u".into(), ..Pod::default() };
+        bare.metadata = PodMetadata { uid: "u".into(), ..PodMetadata::default() };
         bare.pod.clear();
         bare.namespace.clear();
         bare.profiles = vec!["k8s-pod-network".into()];
         bare.addresses.truncate(1);
-        (bare.floating, bare.prefixes, bare.limits) = Default::default();
+        (bare.ip_nats, bare.allowed_source_prefixes, bare.limits) = Default::default();
         let expected = concat!(
             r#"{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"node1-cni-4711ab-eth0","#,
             r#""namespace":"default","uid":"u","creationTimestamp":"2026-08-22T13:33:20Z","#,
@@ -256,15 +277,15 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_written_stays() {
-        let there = json!({
+    fn fields_of_other_programs_stay() {
+        let existing = json!({
             "kind": "WorkloadEndpoint", "apiVersion": "projectcalico.org/v3", "status": {"seen": true},
             "metadata": {"name": "x", "uid": "old", "creationTimestamp": "2020-01-01T00:00:00Z", "annotations": {"a": "b"}},
             "spec": {"containerID": "former", "workload": "w", "ipv4Gateway": "169.254.1.1", "newer": [1], "ipNATs": [1]},
         });
         let mut endpoint = endpoint();
-        endpoint.floating.clear();
-        let object: Value = serde_json::from_str(&written(&endpoint, Some(&there))).unwrap();
+        endpoint.ip_nats.clear();
+        let object: Value = serde_json::from_str(&written(&endpoint, Some(&existing))).unwrap();
         assert_eq!(object["metadata"]["creationTimestamp"], "2020-01-01T00:00:00Z");
         assert_eq!(object["metadata"]["annotations"], json!({"a": "b"}));
         assert_eq!(object["status"], json!({"seen": true}));
@@ -277,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_lets_a_networks_pods_speak() {
+    fn a_profile_allows_traffic_within_its_network() {
         let cni = profile("net", false, now());
         assert_eq!(cni["spec"]["ingress"][0]["source"]["selector"], "has(net)");
         assert_eq!(profile("net", true, now())["spec"]["ingress"][0]["source"], json!({}));

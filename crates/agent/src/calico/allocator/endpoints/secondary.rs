@@ -1,212 +1,141 @@
-//! One more network of a container on an interface that it has by another one: a guest of that network's endpoint.
+//! A secondary network of a container: it uses the interface that the container has through its primary network, and shares that
+//! network's endpoint.
 //!
-//! Calico knows this where there are no pods. The container keeps its addresses, and the guest's profile stands behind the one of the network that the
-//! container has its interface by.
+//! Calico supports this for runtimes without pods. The container keeps its addresses, and the secondary network's profile follows
+//! the primary network's in the endpoint.
 
 use std::fs;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ipnet::IpNet;
-use podwire_agent_ipc::pods::{self, Endpoint};
+use podwire_agent_ipc::pods::{endpoints_dir, Endpoint};
 use podwire_agent_ipc::{pending, Owner};
-use podwire_block_ipam::store::{Entry, Store, StoreError};
-use podwire_block_ipam::Error as Blocks;
-use serde_json::{json, Value};
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::Error as IpamError;
 
-use super::telling::{decode, ensure_profile, of, TRIES};
-use super::{Book, Endpoints};
-use crate::Error;
+use super::profiles::{profiles_of, set_profiles};
+use super::publish::{decode, ensure_profile, name_and_key, MAX_TRIES};
+use super::record;
+use super::{Endpoints, Inner};
+use crate::calico::allocator::Error;
 
-impl Book {
-    /// The endpoint that the container of a guest has by another network.
-    fn host(&self, guest: &Endpoint) -> Option<&Endpoint> {
-        if !guest.pod.is_empty() || self.known.contains_key(&guest.owner) {
-            return None;
-        }
-        self.known.values().find(|one| is_host(one, guest))
-    }
-}
-
-/// Whether a container, which is no pod, has by one network the interface that it is to have by another, too.
-fn is_host(one: &Endpoint, guest: &Endpoint) -> bool {
-    let (own, other) = (&one.owner, &guest.owner);
+/// Whether `one` is the primary endpoint of the container of `secondary`, which is not a pod.
+fn is_primary(one: &Endpoint, secondary: &Endpoint) -> bool {
+    let (own, other) = (&one.owner, &secondary.owner);
     one.pod.is_empty()
-        && guest.pod.is_empty()
+        && secondary.pod.is_empty()
         && (&own.container, &own.ifname) == (&other.container, &other.ifname)
         && own.network != other.network
 }
 
-/// Where an endpoint of this node is noted, and where it is noted that it is gone.
-fn noted(state: &Path, owner: &Owner) -> PathBuf {
-    pending::leases_dir(&pods::endpoints_dir(state)).join(pending::file_name(owner))
-}
-
-fn noted_gone(state: &Path, owner: &Owner) -> PathBuf {
-    pending::released_dir(&pods::endpoints_dir(state)).join(pending::file_name(owner))
-}
-
 impl Endpoints {
-    /// The endpoint that the container of a guest has by another network. One that a plugin has moved, since it found nobody at the door, is none any more.
-    fn host(&self, book: &mut Book, guest: &Endpoint) -> Option<Endpoint> {
-        let host = book.host(guest).cloned()?;
-        if noted(&self.state, &host.owner).exists() {
-            return Some(host);
+    /// The primary endpoint of a secondary network. One whose file a plugin has moved, because it found no agent, is gone.
+    fn primary(&self, inner: &mut Inner, secondary: &Endpoint) -> Option<Endpoint> {
+        if !secondary.pod.is_empty() || inner.published.contains_key(&secondary.owner) {
+            return None;
         }
-        book.known.remove(&host.owner);
-        book.untold.remove(&host.owner);
+        let primary = inner.published.values().find(|one| is_primary(one, secondary)).cloned()?;
+        if self.file(&primary.owner).exists() {
+            return Some(primary);
+        }
+        inner.forget(&primary.owner);
         None
     }
 
-    /// Adds the guest's profile to the endpoint of its container, which is told to others again. That it was gone once counts no longer.
-    pub(crate) fn join(&self, guest: &Endpoint) -> Result<Option<Endpoint>, Error> {
-        let mut book = self.book();
-        let Some(mut host) = self.host(&mut book, guest) else { return Ok(None) };
-        let _ = fs::remove_file(noted_gone(&self.state, &guest.owner));
-        if !host.profiles.contains(&guest.owner.network) {
-            host.profiles.push(guest.owner.network.clone());
-            self.enter(&mut book, &host)?;
+    /// Adds the profile of a secondary network to the primary endpoint. A pending withdrawal of the secondary network is dropped.
+    pub(in super::super) fn join(&self, secondary: &Endpoint) -> Result<Option<Endpoint>, Error> {
+        let mut inner = self.lock();
+        let Some(mut primary) = self.primary(&mut inner, secondary) else { return Ok(None) };
+        let withdrawals = pending::released_dir(&endpoints_dir(&self.state_dir));
+        let _ = fs::remove_file(withdrawals.join(pending::file_name(&secondary.owner)));
+        if !primary.profiles.contains(&secondary.owner.network) {
+            primary.profiles.push(secondary.owner.network.clone());
+            self.write(&mut inner, &primary)?;
         }
-        Ok(Some(host))
+        Ok(Some(primary))
     }
 
-    /// Takes the guest's profile away again. Whether it was one, or would have been: another network has the interface.
-    pub(super) fn see_off(&self, guest: &Endpoint) -> Result<bool, Error> {
-        self.see_off_in(&mut self.book(), guest)
+    /// Removes the profile of a secondary network. Returns whether the interface belongs to another network.
+    pub(super) fn leave(&self, secondary: &Endpoint) -> Result<bool, Error> {
+        self.leave_locked(&mut self.lock(), secondary)
     }
 
-    fn see_off_in(&self, book: &mut Book, guest: &Endpoint) -> Result<bool, Error> {
-        let Some(mut host) = self.host(book, guest) else { return Ok(false) };
-        if host.profiles.contains(&guest.owner.network) {
-            host.profiles.retain(|one| *one != guest.owner.network);
-            self.enter(book, &host)?;
+    fn leave_locked(&self, inner: &mut Inner, secondary: &Endpoint) -> Result<bool, Error> {
+        let Some(mut primary) = self.primary(inner, secondary) else { return Ok(false) };
+        if primary.profiles.contains(&secondary.owner.network) {
+            primary.profiles.retain(|one| *one != secondary.owner.network);
+            self.write(inner, &primary)?;
         }
         Ok(true)
     }
 
-    /// The same for a guest that has left while nobody listened, unless it has joined again since: then its note is gone.
-    pub(super) fn see_off_noted(&self, guest: &Endpoint, note: &Path) -> Result<bool, Error> {
-        let mut book = self.book();
-        if !note.exists() {
+    /// The same for a withdrawal that a plugin recorded while no agent ran. If the network has joined again since, the record is
+    /// gone.
+    pub(super) fn leave_recorded(&self, secondary: &Endpoint, record: &Path) -> Result<bool, Error> {
+        let mut inner = self.lock();
+        if !record.exists() {
             return Ok(true);
         }
-        let was_guest = self.see_off_in(&mut book, guest)?;
-        if was_guest {
-            let _ = fs::remove_file(note);
+        let is_secondary = self.leave_locked(&mut inner, secondary)?;
+        if is_secondary {
+            let _ = fs::remove_file(record);
         }
-        Ok(was_guest)
+        Ok(is_secondary)
     }
 
-    /// The guests that are of a network.
-    pub(crate) fn guests_of(&self, network: &str) -> Vec<Endpoint> {
-        let is_host = |one: &&Endpoint| {
+    /// The containers that have this network as a secondary one.
+    pub(in super::super) fn secondaries_of(&self, network: &str) -> Vec<Endpoint> {
+        let has_it = |one: &&Endpoint| {
             one.pod.is_empty()
                 && one.owner.network != network
                 && one.profiles.iter().any(|profile| profile == network)
         };
-        let guest = |host: &Endpoint| {
-            let owner = Owner { network: network.to_owned(), ..host.owner.clone() };
+        let secondary = |primary: &Endpoint| {
+            let owner = Owner { network: network.to_owned(), ..primary.owner.clone() };
             Endpoint { owner, ..Endpoint::default() }
         };
-        self.book().known.values().filter(is_host).map(guest).collect()
+        self.lock().published.values().filter(has_it).map(secondary).collect()
     }
 }
 
-/// Changes the profiles in what an agent, who is away now, has noted of the endpoint of the guest's container: he would tell them again.
-pub(crate) fn revise_note(state: &Path, guest: &Endpoint, joins: bool) -> std::io::Result<()> {
-    let folder = pending::leases_dir(&pods::endpoints_dir(state));
-    let all = pending::read_all::<Endpoint>(&folder).into_iter().filter_map(|(_, read)| read.ok());
-    for mut host in all.filter(|one| is_host(one, guest)) {
-        host.profiles.retain(|one| *one != guest.owner.network);
-        host.profiles.extend(joins.then(|| guest.owner.network.clone()));
-        pending::write(&folder, &pending::file_name(&host.owner), &host)?;
+/// Adds or removes a secondary network's profile in the file of the primary endpoint, for an agent that is down: it would publish
+/// the old profiles again.
+pub(in super::super) fn set_recorded_profile(
+    state_dir: &Path,
+    secondary: &Endpoint,
+    is_joined: bool,
+) -> std::io::Result<()> {
+    let dir = pending::leases_dir(&endpoints_dir(state_dir));
+    let all = pending::read_all::<Endpoint>(&dir).into_iter().filter_map(|(_, read)| read.ok());
+    for mut primary in all.filter(|one| is_primary(one, secondary)) {
+        primary.profiles.retain(|one| *one != secondary.owner.network);
+        primary.profiles.extend(is_joined.then(|| secondary.owner.network.clone()));
+        pending::write(&dir, &pending::file_name(&primary.owner), &primary)?;
     }
     Ok(())
 }
 
-/// Adds the guest's profile to the endpoint of its container in the store. What that endpoint is, or nothing, if there is none or it is the guest's own.
-pub(crate) fn join(store: &dyn Store, node: &str, guest: &Endpoint) -> Result<Option<Endpoint>, Blocks> {
-    let network = &guest.owner.network;
-    let Some((_, key)) = of(guest, node) else { return Ok(None) };
-    for _ in 0..TRIES {
-        let Some(there) = store.get(&key)? else { return Ok(None) };
-        let object = decode(&there)?;
-        let mut profiles = texts(&object["spec"]["profiles"]);
+/// Adds the profile of a secondary network to the primary endpoint in the store. Returns that endpoint; none if there is none, or if
+/// the network is the primary one.
+pub(in super::super) fn join(
+    store: &dyn Store,
+    node: &str,
+    secondary: &Endpoint,
+) -> Result<Option<Endpoint>, IpamError> {
+    let network = &secondary.owner.network;
+    let Some((_, key)) = name_and_key(secondary, node) else { return Ok(None) };
+    for _ in 0..MAX_TRIES {
+        let Some(entry) = store.get(&key)? else { return Ok(None) };
+        let object = decode(&entry)?;
+        let mut profiles = profiles_of(&object);
         match profiles.iter().position(|one| one == network) {
             Some(0) => return Ok(None),
-            Some(_) => return Ok(Some(read(&object, guest))),
+            Some(_) => return Ok(Some(record::read(&object, secondary))),
             None => profiles.push(network.clone()),
         }
-        ensure_profile(store, &Endpoint { profiles: vec![network.clone()], ..guest.clone() }, false)?;
-        if set_profiles(store, &there, object.clone(), &profiles)? {
-            return Ok(Some(Endpoint { profiles, ..read(&object, guest) }));
+        ensure_profile(store, &Endpoint { profiles: vec![network.clone()], ..secondary.clone() }, false)?;
+        if set_profiles(store, &entry, object.clone(), &profiles)? {
+            return Ok(Some(Endpoint { profiles, ..record::read(&object, secondary) }));
         }
     }
-    Err(Blocks::Busy { what: format!("joining {key}") })
-}
-
-/// What a network is to a container's endpoint.
-pub(super) enum Place {
-    /// The container has its interface by this network, or nobody can tell.
-    Host,
-    /// It has it by another, and this one has joined: the profiles of the others.
-    Guest {
-        /// In their order.
-        others: Vec<String>,
-    },
-    /// It has it by another.
-    Stranger,
-}
-
-impl Place {
-    pub(super) fn of(object: &Value, network: &str) -> Place {
-        let mut profiles = texts(&object["spec"]["profiles"]);
-        match profiles.iter().position(|one| one == network) {
-            Some(0) => Place::Host,
-            Some(place) => {
-                profiles.remove(place);
-                Place::Guest { others: profiles }
-            }
-            // With policies, profiles are not called after networks.
-            None if profiles.is_empty() || profiles.iter().any(|one| one.starts_with("kns.")) => Place::Host,
-            None => Place::Stranger,
-        }
-    }
-}
-
-/// Writes other profiles into an endpoint, unless somebody else was faster: whether it was done.
-pub(super) fn set_profiles(
-    store: &dyn Store,
-    there: &Entry,
-    mut object: Value,
-    profiles: &[String],
-) -> Result<bool, Blocks> {
-    let wrong = |why: String| Blocks::Malformed { key: there.key.clone(), why };
-    let spec = object.get_mut("spec").and_then(Value::as_object_mut);
-    spec.ok_or_else(|| wrong("spec is no object".into()))?.insert("profiles".into(), json!(profiles));
-    let bytes = podwire_block_ipam::encode_as_go(&object).map_err(|error| wrong(error.to_string()))?;
-    match store.update(&there.key, &bytes, there.revision) {
-        Ok(_) => Ok(true),
-        Err(StoreError::Changed { .. } | StoreError::Exists { .. } | StoreError::Missing { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn texts(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-fn read(object: &Value, guest: &Endpoint) -> Endpoint {
-    let spec = &object["spec"];
-    let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
-    let address = |text: &String| -> Option<IpAddr> {
-        text.parse::<IpNet>().map(|net| net.addr()).or_else(|_| text.parse()).ok()
-    };
-    Endpoint {
-        profiles: texts(&spec["profiles"]),
-        addresses: texts(&spec["ipNetworks"]).iter().filter_map(address).collect(),
-        interface: text("interfaceName"),
-        mac: text("mac"),
-        ..guest.clone()
-    }
+    Err(IpamError::Busy { what: format!("add a profile to {key}") })
 }
