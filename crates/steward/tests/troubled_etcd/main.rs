@@ -1,9 +1,6 @@
 //! A real etcd in trouble: away, slow, refusing, full. Pods come as long as there is stock, then they are told to come again, with etcd's own
 //! words; they go at all times; and when the trouble is over, etcd and the leases say the same.
 
-#[path = "../../../store-etcd/tests/server/mod.rs"]
-#[allow(dead_code)] // certificates are of no interest here
-mod server;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -19,7 +16,7 @@ use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 use podwire_steward::{Settings, Steward};
 use podwire_store_etcd::EtcdStore;
-use server::Server;
+use podwire_test_servers::EtcdServer as Server;
 use wire::Wire;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,6 +30,10 @@ struct Site {
     steward: Steward,
 }
 
+fn connect(server: &Server) -> EtcdStore {
+    EtcdStore::connect(&[server.url()], None).unwrap()
+}
+
 fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     Timestamp::from_unix_nanos(since.as_nanos() as u64)
@@ -40,9 +41,9 @@ fn now() -> Timestamp {
 
 impl Site {
     fn new(name: &str, arguments: &[&str]) -> Site {
-        let server = Server::start_by(arguments);
+        let server = Server::start_with_arguments(arguments);
         let pool = Pool::new("pods", "10.244.0.0/24".parse().unwrap()).with_block_size(28);
-        Allocator::new(&server.store(), now).add_pool(&pool).unwrap();
+        Allocator::new(&connect(&server), now).add_pool(&pool).unwrap();
         let folder = std::env::temp_dir().join(format!("podwire-trouble-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         let wire = Wire::to(&server.url());
@@ -64,7 +65,7 @@ impl Site {
     /// What pods have, as etcd knows it.
     fn held(&self) -> BTreeSet<(String, IpAddr)> {
         let mut held = BTreeSet::new();
-        for block in Allocator::new(&self.server.store(), now).blocks().unwrap().into_iter().flatten() {
+        for block in Allocator::new(&connect(&self.server), now).blocks().unwrap().into_iter().flatten() {
             held.extend(
                 block.allocations().map(|one| (one.attribute.handle().unwrap_or("").to_owned(), one.ip)),
             );
@@ -102,7 +103,7 @@ impl Site {
         end(&mut self.server, &self.wire);
         living.insert(("net.late".into(), self.assign("late", PATIENCE).expect("the trouble is over")));
         eventually("etcd and the leases say the same", || self.is_settled() && self.held() == living);
-        let (store, known) = (self.server.store(), Rules::load(&self.server.store()).unwrap());
+        let (store, known) = (connect(&self.server), Rules::load(&connect(&self.server)).unwrap());
         eventually("blocks, handles and claims agree", || {
             Allocator::new(&store, now).check(&known).unwrap().problems.is_empty()
         });
@@ -142,7 +143,7 @@ fn administer<T>(
 #[test]
 fn an_etcd_that_is_away_stops_no_pod_for_good() {
     let stop = |server: &mut Server, _: &Wire| server.stop();
-    let start = |server: &mut Server, _: &Wire| server.start_again();
+    let start = |server: &mut Server, _: &Wire| server.restart();
     Site::new("away", &[]).endure(stop, "the store http://127.0.0.1:", start);
 }
 
@@ -172,13 +173,13 @@ fn an_etcd_that_refuses_stops_no_pod_for_good() {
 #[test]
 fn an_etcd_that_is_full_stops_no_pod_for_good() {
     let fill = |server: &mut Server, _: &Wire| {
-        let (store, filler) = (server.store(), vec![7; 256 << 10]);
+        let (store, filler) = (connect(server), vec![7; 256 << 10]);
         let mut put = (0..1000).map(|number| store.create(&format!("/filler/{number}"), &filler));
         let error = put.find_map(Result::err).expect("it has a limit");
         assert!(error.to_string().contains("space exceeded"), "{error}");
     };
     let clear = |server: &mut Server, _: &Wire| {
-        let store = server.store();
+        let store = connect(server);
         for entry in store.list("/filler/").unwrap() {
             store.delete(&entry.key, entry.revision).unwrap();
         }
