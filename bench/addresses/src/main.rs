@@ -5,9 +5,6 @@
 //! block among a thousand nodes whose blocks are full.
 
 mod counting;
-#[path = "../../../crates/store-etcd/tests/server/mod.rs"]
-#[allow(dead_code, clippy::unwrap_used)] // a helper of tests, whose certificates are of no interest here
-mod server;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,8 +17,9 @@ use outcome::Promises;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{AffinityOwner, Allocator, Pool, Request, Rules};
+use podwire_store_etcd::EtcdStore;
 use podwire_store_sqlite::SqliteStore;
-use server::Server;
+use podwire_test_servers::EtcdServer;
 
 /// The promises about a claim: requests, and bytes of keys and values for each node that is there.
 const REQUESTS: usize = 10;
@@ -65,8 +63,8 @@ fn bench(arguments: &Arguments) -> Result<Promises> {
     let file = File::new();
     let sqlite = || Ok(Box::new(SqliteStore::open(&file.0)?) as Box<dyn Store>);
     measure("SQLite", &sqlite, (nodes, pods), &mut promises)?;
-    let server = Server::start();
-    let etcd = || Ok(Box::new(server.store()) as Box<dyn Store>);
+    let server = EtcdServer::start();
+    let etcd = || Ok(Box::new(EtcdStore::connect(&[server.url()], None)?) as Box<dyn Store>);
     measure("etcd", &etcd, (nodes, pods), &mut promises)?;
     Ok(promises)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use podwire_agent_ipc::blocks::Wish;
-use podwire_agent_ipc::{notes, AffinityOwner};
+use podwire_agent_ipc::{notes, Owner};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 use podwire_steward::{Error, Settings, Steward};
@@ -344,7 +344,7 @@ fn a_del_of_what_has_no_lease_takes_nothing_from_the_containers_other_interface(
     let given = steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap()[0].addr();
     let held = [("net.c1".to_owned(), given)].into();
     eventually("the store knows", || cluster.held() == held);
-    steward.release(&AffinityOwner { ifname: "net2".into(), ..owner("c1") }, None).unwrap();
+    steward.release(&Owner { ifname: "net2".into(), ..owner("c1") }, None).unwrap();
     eventually("it is carried out", || settled(&steward, &cluster.state("node1")));
     assert_eq!(cluster.held(), held);
     cluster.assert_sound();

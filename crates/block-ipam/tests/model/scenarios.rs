@@ -309,7 +309,7 @@ fn a_stock_that_is_handed_over_while_another_borrows_and_the_pod_goes() {
             |allocator, rules, diary| {
                 stock_up(allocator, rules, diary)?;
                 if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
-                    hand_over(allocator, diary, "net.a")?;
+                    transfer(allocator, diary, "net.a")?;
                     del(allocator, rules, diary, "net.a")?;
                 }
                 Ok(())
@@ -334,8 +334,8 @@ fn a_stock_that_is_handed_over_twice() {
         before: |allocator, rules, _| stock_up(allocator, rules, &mut Diary::default()),
         nodes: vec![
             // Nobody uses what the late ones give: the pod is gone when they are heard.
-            |allocator, _, _| hand_over(allocator, &mut Diary::default(), "net.a"),
-            |allocator, _, _| hand_over(allocator, &mut Diary::default(), "net.a"),
+            |allocator, _, _| transfer(allocator, &mut Diary::default(), "net.a"),
+            |allocator, _, _| transfer(allocator, &mut Diary::default(), "net.a"),
             |allocator, rules, diary| del(allocator, rules, diary, "net.a"),
         ],
         deaths: 1,

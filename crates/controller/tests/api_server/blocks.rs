@@ -7,13 +7,13 @@ use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{AffinityOwner, Allocator, Node, Pool, Request, Rules};
 use podwire_store_etcd::EtcdStore;
 
-use crate::server::Server;
+use crate::cluster::Cluster;
 
 pub struct Blocks(String);
 
 impl Blocks {
-    pub fn new(server: &Server) -> Blocks {
-        Blocks(server.etcd_url())
+    pub fn new(cluster: &Cluster) -> Blocks {
+        Blocks(cluster.server.etcd().url())
     }
 
     /// A store waits for its answers: not on a thread that runs tasks.

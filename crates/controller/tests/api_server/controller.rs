@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwire_controller::{ClusterCidrs, LeaderElection, LeakCollection, NodeCidrMasks, Settings};
+use podwire_test_servers::{free_port, spawn_logged, ChildGuard};
 use serde_json::Value;
 
-use crate::server::{eventually, free_port, spawn, Killed, Server};
+use crate::cluster::{eventually, Cluster};
 
 /// What makes this program a controller.
 pub const WORD: &str = "be-a-controller";
@@ -58,30 +59,29 @@ pub fn main(args: &[String]) {
 
 /// A running one.
 pub struct Controller {
-    process: Killed,
+    process: ChildGuard,
     port: u16,
 }
 
 impl Controller {
-    pub fn start(server: &Server, name: &str, cluster: &str, services: &str) -> Controller {
-        Controller::start_with(server, name, (cluster, services), "")
+    pub fn start(cluster: &Cluster, name: &str, cluster_cidr: &str, services: &str) -> Controller {
+        Controller::start_with(cluster, name, [cluster_cidr, services, ""])
     }
 
     pub fn start_with(
-        server: &Server,
+        cluster: &Cluster,
         name: &str,
-        (cluster, services): (&str, &str),
-        store: &str,
+        [cluster_cidr, services, store]: [&str; 3],
     ) -> Controller {
         let port = free_port();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([WORD, name]).arg(server.kubeconfig()).args([
-            cluster,
+        command.args([WORD, name]).arg(cluster.kubeconfig()).args([
+            cluster_cidr,
             services,
             &port.to_string(),
             store,
         ]);
-        let process = Killed(spawn(&mut command, &server.folder().join(format!("{name}.log"))));
+        let process = spawn_logged(&mut command, &cluster.server.dir().join(format!("{name}.log")));
         Controller { process, port }
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use etcd_client::CompactionOptions;
 use podwire_subnets::{Etcd, EtcdOptions, Health, LeaseTerm, Registration, Snapshot, Watch};
 
-use crate::proxy::Wire;
-use crate::server::Server;
-use crate::{registration, NETWORK, SUBNETS};
+use podwire_test_servers::{EtcdServer, TcpProxy};
+
+use crate::{configure, options, registration, source, NETWORK, SUBNETS};
 
 /// The first snapshot that is as wanted; the last one that was not, if it takes too long.
 pub async fn until(watch: &mut Watch, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
@@ -35,12 +35,12 @@ fn key(range: &str) -> String {
 
 #[tokio::test]
 async fn a_watch_shows_all_then_every_change() {
-    let server = Server::start().await;
+    let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
     server.put(&key("10.5.2.0-24&fd00:0:0:2::-64"), r#"{"PublicIP":"192.168.64.2","PublicIPv6":"fd00::2","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:00:00:00:00:02"},"BackendV6Data":{"VNI":1,"VtepMAC":"c6:00:00:00:01:02"}}"#).await;
     server.put(&key("nonsense"), "{}").await;
     server.put(&key("10.5.3.0-24"), "nonsense").await;
-    let mut watch = server.source().watch();
+    let mut watch = source(&server).watch();
     assert_eq!(watch.latest().health, Health::Waiting);
     assert!(watch.latest().nodes.is_none(), "nothing known is not no nodes");
     let (nodes, first) = watch.known().await;
@@ -65,16 +65,16 @@ async fn a_watch_shows_all_then_every_change() {
 
 #[tokio::test]
 async fn what_was_compacted_away_while_the_wire_was_cut_is_seen_by_listing_anew() {
-    let server = Server::start().await;
+    let server = EtcdServer::start();
     for last in 1..=3 {
         server.put(&key(&format!("10.5.{last}.0-24")), &peer(last)).await;
     }
-    let wire = Wire::to(&server.url).await;
+    let proxy = TcpProxy::start(&server.url());
     let source =
-        Etcd::new(EtcdOptions { endpoints: vec![wire.url.clone()], ..EtcdOptions::default() }).unwrap();
+        Etcd::new(EtcdOptions { endpoints: vec![proxy.url.clone()], ..EtcdOptions::default() }).unwrap();
     let mut watch = source.watch();
     until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
-    wire.cut();
+    proxy.cut();
     let stale = until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     assert_eq!(names(&stale).len(), 3, "what is known stays known");
     let mut client = server.client().await;
@@ -82,7 +82,7 @@ async fn what_was_compacted_away_while_the_wire_was_cut_is_seen_by_listing_anew(
     server.put(&key("10.5.9.0-24"), &peer(9)).await;
     let revision = client.get("x", None).await.unwrap().header().unwrap().revision();
     client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
-    wire.mend();
+    proxy.restore();
     let back = until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     let back = match names(&back).contains(&"10.5.9.0-24") {
         true => back,
@@ -93,37 +93,37 @@ async fn what_was_compacted_away_while_the_wire_was_cut_is_seen_by_listing_anew(
 
 #[tokio::test]
 async fn what_happened_while_the_wire_was_cut_is_seen_from_the_last_revision_on() {
-    let server = Server::start().await;
+    let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
-    let wire = Wire::to(&server.url).await;
+    let proxy = TcpProxy::start(&server.url());
     let source =
-        Etcd::new(EtcdOptions { endpoints: vec![wire.url.clone()], ..EtcdOptions::default() }).unwrap();
+        Etcd::new(EtcdOptions { endpoints: vec![proxy.url.clone()], ..EtcdOptions::default() }).unwrap();
     let mut watch = source.watch();
     watch.known().await;
     for round in 2..5 {
-        wire.cut();
+        proxy.cut();
         until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
         server.put(&key(&format!("10.5.{round}.0-24")), &peer(round)).await;
         server.client().await.delete(key(&format!("10.5.{}.0-24", round - 1)), None).await.unwrap();
-        wire.mend();
+        proxy.restore();
         until(&mut watch, |snapshot| names(snapshot) == [format!("10.5.{round}.0-24")]).await;
     }
 }
 
 #[tokio::test]
 async fn a_server_that_dies_is_said_and_what_is_known_kept_until_it_is_back() {
-    let mut server = Server::start().await;
+    let mut server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
-    let mut watch = server.source().watch();
+    let mut watch = source(&server).watch();
     watch.known().await;
-    server.kill();
+    server.stop();
     let refused = |snapshot: &Snapshot| snapshot.health.to_string().contains("Connection refused");
     let stale = until(&mut watch, refused).await;
     let text = stale.health.to_string();
-    assert!(text.starts_with(&format!("etcd {}: connect: ", server.url)), "{text}");
+    assert!(text.starts_with(&format!("etcd {}: connect: ", server.url())), "{text}");
     assert!(text.ends_with("Z; keeping what is known") && text.contains(" since 20"), "{text}");
     assert_eq!(names(&stale), ["10.5.1.0-24"]);
-    assert!(server.run().await);
+    server.restart();
     until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     server.put(&key("10.5.2.0-24"), &peer(2)).await;
     until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
@@ -131,26 +131,26 @@ async fn a_server_that_dies_is_said_and_what_is_known_kept_until_it_is_back() {
 
 #[tokio::test]
 async fn a_server_that_was_restored_from_an_older_state_is_listed_anew() {
-    let mut server = Server::start().await;
+    let mut server = EtcdServer::start();
     for last in 1..=9 {
         server.put(&key(&format!("10.5.{last}.0-24")), &peer(last)).await;
     }
-    let mut watch = server.source().watch();
+    let mut watch = source(&server).watch();
     until(&mut watch, |snapshot| names(snapshot).len() == 9).await;
-    server.kill();
-    std::fs::remove_dir_all(server.data()).unwrap();
-    assert!(server.run().await);
+    server.stop();
+    server.delete_data();
+    server.restart();
     server.put(&key("10.5.77.0-24"), &peer(77)).await;
     until(&mut watch, |snapshot| names(snapshot) == ["10.5.77.0-24"]).await;
 }
 
 #[tokio::test]
 async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
     // Renewed every three seconds; twelve more may pass before it is too late.
     let (ttl, renew_margin) = (Duration::from_secs(15), Duration::from_secs(12));
-    let source = Etcd::new(EtcdOptions { ttl, renew_margin, ..server.options() }).unwrap();
+    let source = Etcd::new(EtcdOptions { ttl, renew_margin, ..options(&server) }).unwrap();
     let kept = source.acquire(&registration(1)).await.unwrap();
     let keeping = {
         let (source, kept) = (source.clone(), kept.clone());
@@ -169,16 +169,16 @@ async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
     assert!(found.version() > 2, "written anew {} times", found.version());
     client.delete(key(&kept.name), None).await.unwrap();
     let lost = keeping.await.unwrap();
-    assert!(lost.why.starts_with("the key is gone"), "{lost}");
+    assert!(lost.reason.starts_with("the key is gone"), "{lost}");
     let again = Registration { previous: kept.pod_cidrs, ..registration(1) };
     assert_eq!(source.acquire(&again).await.unwrap().pod_cidrs, kept.pod_cidrs, "and is had again");
 }
 
 #[tokio::test]
 async fn a_range_that_another_node_took_over_is_lost() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
-    let source = server.source();
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
+    let source = source(&server);
     let node = source.acquire(&registration(1)).await.unwrap();
     let keeping = {
         let (source, node) = (source.clone(), node.clone());
@@ -186,16 +186,16 @@ async fn a_range_that_another_node_took_over_is_lost() {
     };
     server.put(&key(&node.name), &peer(9)).await;
     let lost = keeping.await.unwrap();
-    assert!(lost.why.contains("another node's now") && lost.why.contains("192.168.64.9"), "{lost}");
+    assert!(lost.reason.contains("another node's now") && lost.reason.contains("192.168.64.9"), "{lost}");
     source.release(&node).await.unwrap();
     assert_eq!(server.dump(SUBNETS).await.len(), 1, "and is not given back by who lost it");
 }
 
 #[tokio::test]
 async fn a_server_that_falls_silent_is_noticed() {
-    let server = Server::start().await;
+    let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
-    let mut watch = server.source().watch();
+    let mut watch = source(&server).watch();
     watch.known().await;
     until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     server.signal("STOP");

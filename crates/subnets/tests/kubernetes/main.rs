@@ -1,17 +1,14 @@
-//! The Kubernetes source against a small stand-in for the API server (`api_server.rs` says what it is and what it is not; the
-//! real one is not run here).
-
-mod api_server;
+//! The Kubernetes source against the stand-in API server of podwire-test-servers.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api_server::ApiServer;
 use podwire_kubernetes::ClientOptions;
 use podwire_subnets::{
     Backend, Error, Health, Kubernetes, KubernetesOptions, Registration, Severity, Snapshot, Source,
     Underlay, Vtep, Watch,
 };
+use podwire_test_servers::StandInApiServer;
 use serde_json::{json, Value};
 
 const PREFIX: &str = "flannel.alpha.coreos.com";
@@ -24,7 +21,7 @@ struct Agent {
 }
 
 impl Agent {
-    async fn of(server: &ApiServer, name: &str, conf: &str) -> Agent {
+    async fn of(server: &StandInApiServer, name: &str, conf: &str) -> Agent {
         let folder = std::env::temp_dir().join(format!("podwire-kubernetes-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("net-conf.json"), conf).unwrap();
@@ -55,7 +52,7 @@ fn flannels(number: u8) -> Value {
     })
 }
 
-fn add(server: &ApiServer, number: u8) {
+fn add(server: &StandInApiServer, number: u8) {
     server.put(&format!("n{number}"), flannels(number), &[&format!("10.244.{number}.0/24")]);
 }
 
@@ -82,7 +79,7 @@ fn registration() -> Registration {
 
 #[tokio::test]
 async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     add(&server, 1);
     server.put("plain", json!({}), &["10.244.9.0/24"]);
     server.put("odd", flannels(8), &["10.244.8.0/24"]);
@@ -95,7 +92,7 @@ async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
     assert_eq!(nodes[0].underlay.v4.unwrap().to_string(), "192.0.2.1");
     assert_eq!(nodes[0].backend.vtep().unwrap().mac, "c6:00:00:00:00:01");
     assert_eq!(first.skipped[0].name, "odd");
-    assert!(first.skipped[0].why.contains("public-ip: invalid IPv4 address"), "{:?}", first.skipped);
+    assert!(first.skipped[0].reason.contains("public-ip: invalid IPv4 address"), "{:?}", first.skipped);
 
     add(&server, 2);
     until(&mut watch, |snapshot| names(snapshot) == ["n1", "n2"]).await;
@@ -117,7 +114,7 @@ async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
 
 #[tokio::test]
 async fn only_metadata_are_followed_and_each_node_is_read_whole_once() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     for number in 1..=3 {
         add(&server, number);
     }
@@ -141,7 +138,7 @@ async fn only_metadata_are_followed_and_each_node_is_read_whole_once() {
 
 #[tokio::test]
 async fn many_nodes_are_read_whole_by_one_list() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     for number in 1..=30 {
         add(&server, number);
     }
@@ -154,12 +151,12 @@ async fn many_nodes_are_read_whole_by_one_list() {
 
 #[tokio::test]
 async fn a_node_whose_range_comes_after_its_annotations_is_seen_then() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     server.put("late", flannels(5), &[]);
     let agent = Agent::of(&server, "late", V4).await;
     let mut watch = agent.source.watch();
     let first = until(&mut watch, |snapshot| snapshot.nodes.is_some()).await;
-    assert_eq!(first.skipped[0].why, "pod cidr not assigned");
+    assert_eq!(first.skipped[0].reason, "pod cidr not assigned");
     server.put("late", json!({}), &["10.244.5.0/24"]);
     let seen = until(&mut watch, |snapshot| names(snapshot) == ["late"]).await;
     assert!(seen.skipped.is_empty());
@@ -167,7 +164,7 @@ async fn a_node_whose_range_comes_after_its_annotations_is_seen_then() {
 
 #[tokio::test]
 async fn a_watch_from_too_long_ago_is_answered_410_and_all_is_listed_anew() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     for number in 1..=3 {
         add(&server, number);
     }
@@ -183,7 +180,7 @@ async fn a_watch_from_too_long_ago_is_answered_410_and_all_is_listed_anew() {
     server.delete("n2");
     add(&server, 9);
     server.compact();
-    server.mend();
+    server.restore();
     let back = until(&mut watch, |snapshot| names(snapshot).contains(&"n9")).await;
     assert_eq!((names(&back), &back.health), (vec!["n1", "n3", "n9"], &Health::Current));
     assert_eq!(server.count(&["GET /api/v1/nodes meta"]), 2);
@@ -196,7 +193,7 @@ async fn a_watch_from_too_long_ago_is_answered_410_and_all_is_listed_anew() {
 
 #[tokio::test]
 async fn a_bookmark_spares_the_list() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     add(&server, 1);
     let agent = Agent::of(&server, "bookmark", V4).await;
     let mut watch = agent.source.watch();
@@ -208,7 +205,7 @@ async fn a_bookmark_spares_the_list() {
     server.cut();
     until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     server.compact();
-    server.mend();
+    server.restore();
     let back = until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     assert_eq!(names(&back).len(), 2, "whole again, though nothing has changed");
     add(&server, 3);
@@ -218,7 +215,7 @@ async fn a_bookmark_spares_the_list() {
 
 #[tokio::test]
 async fn a_refusal_is_told_in_the_servers_error_chain() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     server.state().refuse = Some(403);
     let agent = Agent::of(&server, "refusal", V4).await;
     let mut watch = agent.source.watch();
@@ -237,7 +234,7 @@ async fn a_refusal_is_told_in_the_servers_error_chain() {
 
 #[tokio::test]
 async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "acquire", V4).await;
     server.put("own", json!({"kept": "yes"}), &[]);
     let error = agent.source.acquire(&registration()).await.unwrap_err().to_string();
@@ -288,7 +285,7 @@ async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
 
 #[tokio::test]
 async fn both_families_are_asked_for_when_both_are_enabled() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "both", BOTH).await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
     let error = agent.source.acquire(&registration()).await.unwrap_err().to_string();
@@ -313,7 +310,7 @@ async fn both_families_are_asked_for_when_both_are_enabled() {
 
 #[tokio::test]
 async fn the_condition_is_set_once_and_events_are_written() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "condition", V4).await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
     agent.source.set_network_available().await.unwrap();
@@ -333,7 +330,7 @@ async fn the_condition_is_set_once_and_events_are_written() {
 
 #[tokio::test]
 async fn a_pod_finds_its_node() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "pod", V4).await;
     let pod = |node: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [], "nodeName": node}});
     server.state().pods.insert("p".into(), pod(json!("n7")));
@@ -350,7 +347,7 @@ async fn a_pod_finds_its_node() {
 
 #[tokio::test]
 async fn a_kubeconfig_tells_the_server_and_who_we_are() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
     let agent = Agent::of(&server, "kubeconfig", V4).await;
     let path = agent.folder.join("kubeconfig");

@@ -1,6 +1,8 @@
-//! A stand-in for the API server. It is NOT the real one: what it knows of lists, watches, bookmarks, 410 Gone,
-//! metadata-only answers and strategic merge patches is what the API's documents say, as far as the tests need it. That the
-//! real server agrees is left to a lane that has one.
+//! A stand-in for the API server: Node objects, events and single pods over HTTP, in this process.
+//!
+//! It is NOT the real server. It implements lists, watches, bookmarks, 410 Gone, metadata-only responses and strategic
+//! merge patches as the API's documentation describes them, as far as the tests need them. Tests with
+//! [`KubeApiServer`](crate::KubeApiServer) check the real one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,68 +12,77 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+/// What the stand-in stores and has received.
 #[derive(Default)]
 pub struct State {
     revision: u64,
-    /// Watches from before this are told 410.
+    /// Watches from an older revision get 410 Gone.
     oldest: u64,
     nodes: BTreeMap<String, Value>,
     history: Vec<(u64, &'static str, Value)>,
-    /// What was asked: method, path with query, and for reads whether it was `meta` or `whole`.
-    pub asked: Vec<String>,
+    /// The requests: method, path, `meta` or `whole`, content type and authorization.
+    pub requests: Vec<String>,
+    /// The bodies of patches.
     pub patches: Vec<Value>,
+    /// The events that were created.
     pub events: Vec<Value>,
+    /// Pods by name, whatever their namespace.
     pub pods: BTreeMap<String, Value>,
-    /// Answers everything with this status.
+    /// If set, every request fails with this status.
     pub refuse: Option<u16>,
 }
 
-pub struct ApiServer {
+/// A running stand-in.
+pub struct StandInApiServer {
+    /// Its URL.
     pub url: String,
     state: Arc<Mutex<State>>,
-    /// Counts changes; `None` while connections are cut.
-    bell: watch::Sender<Option<u64>>,
+    /// Counts changes, and wakes watches; `None` while connections are cut.
+    changes: watch::Sender<Option<u64>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl ApiServer {
-    pub async fn start() -> ApiServer {
-        ApiServer::start_at("127.0.0.1:0").await
+impl StandInApiServer {
+    /// Starts it on a free loopback port.
+    pub async fn start() -> StandInApiServer {
+        StandInApiServer::start_at("127.0.0.1:0").await
     }
 
-    pub async fn start_at(address: &str) -> ApiServer {
+    /// Starts it on an address.
+    pub async fn start_at(address: &str) -> StandInApiServer {
         let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(State { revision: 100, ..State::default() }));
-        let (bell, _) = watch::channel(Some(0));
-        let (shared, ear) = (state.clone(), bell.clone());
+        let (changes, _) = watch::channel(Some(0));
+        let (shared, subscriber) = (state.clone(), changes.clone());
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (state, mut cut) = (shared.clone(), ear.subscribe());
-                let bell = ear.subscribe();
+                let (state, mut cut) = (shared.clone(), subscriber.subscribe());
+                let changes = subscriber.subscribe();
                 tokio::spawn(async move {
                     tokio::select! {
-                        _ = serve(stream, state, bell) => {}
+                        _ = serve(stream, state, changes) => {}
                         _ = cut.wait_for(Option::is_none) => {}
                     }
                 });
             }
         });
-        ApiServer { url, state, bell, task }
+        StandInApiServer { url, state, changes, task }
     }
 
+    /// Its state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 
-    /// Makes a node or changes it: annotations are merged, `null` removes.
+    /// Creates or changes a node. Annotations are merged; `null` removes one.
     pub fn put(&self, name: &str, annotations: Value, pod_cidrs: &[&str]) {
         self.state().put(name, annotations, pod_cidrs);
-        self.ring();
+        self.notify();
     }
 
-    /// By which address the cluster knows a node.
+    /// Sets a node's InternalIP.
     pub fn set_internal_ip(&self, name: &str, ip: &str) {
         let addresses = json!([{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": ip}]);
         if let Some(node) = self.state().nodes.get_mut(name) {
@@ -80,53 +91,56 @@ impl ApiServer {
         self.heartbeat(name);
     }
 
+    /// Deletes a node.
     pub fn delete(&self, name: &str) {
         self.state().delete(name);
-        self.ring();
+        self.notify();
     }
 
-    /// What kubelet does every few seconds.
+    /// Updates a node without a change, as kubelet does every few seconds.
     pub fn heartbeat(&self, name: &str) {
         self.put(name, json!({}), &[]);
     }
 
-    /// Tells watchers how far they are.
+    /// Sends a bookmark to all watches.
     pub fn bookmark(&self) {
         self.state().bookmark();
-        self.ring();
+        self.notify();
     }
 
-    /// Ends all connections, and all that come.
+    /// Closes all connections, and every new one until [`restore`](StandInApiServer::restore).
     pub fn cut(&self) {
-        self.bell.send_replace(None);
+        self.changes.send_replace(None);
     }
 
-    pub fn mend(&self) {
-        self.bell.send_replace(Some(0));
+    /// Accepts connections again.
+    pub fn restore(&self) {
+        self.changes.send_replace(Some(0));
     }
 
-    /// Forgets what happened before now.
+    /// Discards the history, so that watches from an older revision get 410 Gone.
     pub fn compact(&self) {
         let mut state = self.state();
         state.oldest = state.revision;
         state.history.clear();
     }
 
-    fn ring(&self) {
-        self.bell.send_modify(|count| *count = count.map(|count| count + 1));
+    fn notify(&self) {
+        self.changes.send_modify(|count| *count = count.map(|count| count + 1));
     }
 
-    /// How often something was asked that contains all of these words.
+    /// The number of requests that contain all of these words.
     pub fn count(&self, words: &[&str]) -> usize {
-        self.state().asked.iter().filter(|asked| words.iter().all(|word| asked.contains(word))).count()
+        self.state().requests.iter().filter(|request| words.iter().all(|word| request.contains(word))).count()
     }
 
+    /// An annotation of a node.
     pub fn annotation(&self, node: &str, name: &str) -> Option<String> {
         self.state().nodes[node]["metadata"]["annotations"][name].as_str().map(String::from)
     }
 }
 
-impl Drop for ApiServer {
+impl Drop for StandInApiServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -165,7 +179,7 @@ impl State {
     }
 
     fn bookmark(&mut self) {
-        // Revisions are of the whole cluster: others' changes count them up, too.
+        // Revisions belong to the whole cluster: changes of other objects increase them too.
         self.revision += 10;
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": self.revision.to_string()}});
         self.history.push((self.revision, "BOOKMARK", object));
@@ -187,9 +201,10 @@ impl State {
 
 fn merge(into: &mut Value, change: &Value) {
     for (key, value) in change.as_object().unwrap_or(&Map::new()) {
-        match value.is_null() {
-            true => drop(into.as_object_mut().unwrap().remove(key)),
-            false => into[key] = value.clone(),
+        if value.is_null() {
+            into.as_object_mut().unwrap().remove(key);
+        } else {
+            into[key] = value.clone();
         }
     }
 }
@@ -236,7 +251,7 @@ async fn read(stream: &mut TcpStream) -> Option<Request> {
     Some(Request { method, path: path.into(), query, accept, content_type, authorization, body })
 }
 
-async fn answer(stream: &mut TcpStream, status: u16, body: Value) {
+async fn respond_with(stream: &mut TcpStream, status: u16, body: Value) {
     let body = body.to_string();
     let head = format!(
         "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -249,17 +264,16 @@ fn failure(code: u16, reason: &str, message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code})
 }
 
-/// What a metadata-only answer has of an object.
+/// An object as a response shows it.
 fn shown(object: &Value, meta_only: bool) -> Value {
-    match meta_only {
-        true => {
-            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
-        }
-        false => object.clone(),
+    if meta_only {
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+    } else {
+        object.clone()
     }
 }
 
-async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>, bell: watch::Receiver<Option<u64>>) {
+async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>, changes: watch::Receiver<Option<u64>>) {
     let Some(request) = read(&mut stream).await else { return };
     let meta_only = request.accept.contains("as=PartialObjectMetadata");
     let watching = request.query.get("watch").is_some_and(|watch| watch == "true");
@@ -267,7 +281,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>, bell: watch::Rec
     let verb = if watching { "WATCH" } else { &request.method };
     let refuse = {
         let mut state = state.lock().unwrap();
-        state.asked.push(format!(
+        state.requests.push(format!(
             "{verb} {} {how} {} {}",
             request.path, request.content_type, request.authorization
         ));
@@ -275,13 +289,13 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>, bell: watch::Rec
     };
     if let Some(code) = refuse {
         let words = r#"nodes is forbidden: User "system:serviceaccount:x" cannot list resource "nodes""#;
-        return answer(&mut stream, code, failure(code, "Forbidden", words)).await;
+        return respond_with(&mut stream, code, failure(code, "Forbidden", words)).await;
     }
     if watching {
-        return stream_changes(stream, state, bell, request).await;
+        return stream_changes(stream, state, changes, request).await;
     }
     let (status, body) = respond(&mut state.lock().unwrap(), &request, meta_only);
-    answer(&mut stream, status, body).await;
+    respond_with(&mut stream, status, body).await;
 }
 
 fn respond(state: &mut State, request: &Request, meta_only: bool) -> (u16, Value) {
@@ -295,7 +309,7 @@ fn respond(state: &mut State, request: &Request, meta_only: bool) -> (u16, Value
             let items: Vec<Value> = rest().take(limit).map(|(_, node)| shown(node, meta_only)).collect();
             let mut metadata = json!({"resourceVersion": state.revision.to_string()});
             if rest().nth(limit).is_some() {
-                // A real token says nothing to people; this one is the last name of the page.
+                // A real token is opaque; this one is the last name of the page.
                 metadata["continue"] =
                     items.last().map_or(Value::Null, |last| last["metadata"]["name"].clone());
             }
@@ -325,7 +339,7 @@ fn respond(state: &mut State, request: &Request, meta_only: bool) -> (u16, Value
 async fn stream_changes(
     mut stream: TcpStream,
     state: Arc<Mutex<State>>,
-    mut bell: watch::Receiver<Option<u64>>,
+    mut changes: watch::Receiver<Option<u64>>,
     request: Request,
 ) {
     let mut from: u64 = request.query.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -336,7 +350,7 @@ async fn stream_changes(
         return;
     }
     loop {
-        bell.borrow_and_update();
+        changes.borrow_and_update();
         let (events, gone) = {
             let state = state.lock().unwrap();
             let gone =
@@ -363,7 +377,7 @@ async fn stream_changes(
                 return;
             }
         }
-        if bell.changed().await.is_err() {
+        if changes.changed().await.is_err() {
             return;
         }
     }
