@@ -1,23 +1,22 @@
-//! Who is there: what somebody else has learned of the cluster, in plain words.
+//! The cluster as the agent knows it: the input of every backend.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::Mac;
 use podwire_netlink::wireguard::Key;
 
-use podwire_ip::IpFamily;
+use crate::uplink::Uplink;
 
-use crate::Uplink;
-
-/// All that roads are made from.
+/// The nodes and networks of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// The networks that all pods are in (flannel's `Network` and `IPv6Network`).
+    /// The networks that contain all pods (flannel's `Network` and `IPv6Network`).
     pub networks: Vec<IpNet>,
     /// This node.
     pub local: LocalNode,
-    /// The others, in any order.
+    /// The other nodes, in any order.
     pub peers: Vec<Peer>,
 }
 
@@ -26,16 +25,16 @@ pub struct Cluster {
 pub struct LocalNode {
     /// Its name.
     pub name: String,
-    /// One for each family that its pods have.
+    /// Its pod CIDRs: one of each IP family, or many blocks.
     pub subnets: Vec<LocalSubnet>,
 }
 
-/// This node, for one family.
+/// A pod CIDR of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalSubnet {
-    /// The range of its pods.
+    /// The pod CIDR.
     pub pod_cidr: IpNet,
-    /// Where it meets the other nodes.
+    /// The interface to the other nodes.
     pub uplink: Uplink,
 }
 
@@ -44,48 +43,48 @@ pub struct LocalSubnet {
 pub struct Peer {
     /// Its name.
     pub name: String,
-    /// One for each family that its pods have.
+    /// Its pod CIDRs, one of each IP family.
     pub subnets: Vec<PeerSubnet>,
 }
 
-/// Another node, for one family.
+/// A pod CIDR of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSubnet {
-    /// The range of its pods.
+    /// The pod CIDR.
     pub pod_cidr: IpNet,
-    /// The address at which other nodes reach it.
+    /// The address that other nodes use to reach the node.
     pub address: IpAddr,
-    /// The hardware address of its VXLAN device, once it has told it.
+    /// The hardware address of its VXLAN device, once the node has published it.
     pub vtep_mac: Option<Mac>,
-    /// The key of its WireGuard device, once it has told it.
+    /// Its WireGuard device, once the node has published it.
     pub wireguard: Option<WireguardEndpoint>,
 }
 
-/// How a WireGuard peer is known and found.
+/// The public key and the port of a node's WireGuard device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireguardEndpoint {
-    /// Its key.
+    /// The public key.
     pub public_key: Key,
-    /// The UDP port at which it listens.
+    /// The UDP port.
     pub port: u16,
 }
 
 impl LocalNode {
-    /// The side of one family.
+    /// The pod CIDR of one family.
     pub fn subnet(&self, family: IpFamily) -> Option<&LocalSubnet> {
         self.subnets.iter().find(|subnet| IpFamily::of_net(subnet.pod_cidr) == family)
     }
 }
 
 impl Peer {
-    /// The side of one family.
+    /// The pod CIDR of one family.
     pub fn subnet(&self, family: IpFamily) -> Option<&PeerSubnet> {
         self.subnets.iter().find(|subnet| IpFamily::of_net(subnet.pod_cidr) == family)
     }
 }
 
 impl PeerSubnet {
-    /// A node with these pods at this address.
+    /// A pod CIDR without tunnel data.
     pub fn new(pod_cidr: IpNet, address: IpAddr) -> PeerSubnet {
         PeerSubnet { pod_cidr, address, vtep_mac: None, wireguard: None }
     }

@@ -1,4 +1,4 @@
-//! What the kernel should have, computed and not yet compared.
+//! The desired kernel state, as a backend computes it.
 
 use std::net::IpAddr;
 
@@ -7,69 +7,69 @@ use podwire_kernel::tunnel::Tunnel;
 use podwire_kernel::Mac;
 use podwire_netlink::wireguard::{Key, Peer};
 
-use crate::UnreachablePeer;
+use crate::report::UnreachablePeer;
 
-/// All that a fabric needs of the kernel.
+/// Everything that a backend needs in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
     /// The devices.
     pub devices: Vec<Device>,
     /// The routes.
     pub routes: Vec<DesiredRoute>,
-    /// Peers that have none of it.
+    /// Peers without a route.
     pub unreachable: Vec<UnreachablePeer>,
 }
 
-/// A device, and what hangs on it.
+/// A device with its addresses and entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// The link.
     pub tunnel: Tunnel,
-    /// Its addresses, each alone in its network. Others that lie in a network of the cluster are taken from it.
+    /// Its addresses, each with a full-length prefix. Other addresses from the cluster's networks are removed.
     pub addresses: Vec<IpAddr>,
-    /// Who has which hardware address on it.
+    /// The hardware addresses of IP addresses on the link.
     pub neighbours: Vec<(IpAddr, Mac)>,
-    /// Behind which node a hardware address is.
+    /// The forwarding database: the node behind each hardware address.
     pub forwarding: Vec<(Mac, IpAddr)>,
-    /// What WireGuard is told.
+    /// The configuration of a WireGuard device.
     pub wireguard: Option<WireguardConfig>,
 }
 
-/// What WireGuard is told.
+/// The configuration of a WireGuard device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireguardConfig {
-    /// The device's own.
+    /// The private key.
     pub private_key: Key,
-    /// The port at which it listens.
+    /// The listening port.
     pub port: u16,
-    /// Its peers.
+    /// The peers.
     pub peers: Vec<Peer>,
 }
 
-/// A route of ours.
+/// A route to be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DesiredRoute {
-    /// Where it leads.
+    /// The destination.
     pub to: IpNet,
-    /// The next hop; `None` if all of it is on the wire.
+    /// The next hop; `None` if the destination is on the link.
     pub via: Option<IpAddr>,
-    /// By which link.
+    /// The outgoing link.
     pub egress: Egress,
-    /// The next hop is on the wire even if no other route says so.
+    /// Treat the next hop as on the link even if no other route says so.
     pub onlink: bool,
 }
 
-/// The link of a route.
+/// The outgoing link of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Egress {
-    /// A device of ours, by its place in [`DesiredState::devices`].
+    /// An owned device, by its position in [`DesiredState::devices`].
     Tunnel(usize),
-    /// A link of the node, by its index.
+    /// Another link of the node, by its index.
     Link(u32),
 }
 
 impl Device {
-    /// A device with nothing on it.
+    /// A device without entries.
     pub(crate) fn new(tunnel: Tunnel, addresses: Vec<IpAddr>) -> Device {
         Device { tunnel, addresses, neighbours: Vec::new(), forwarding: Vec::new(), wireguard: None }
     }

@@ -1,5 +1,4 @@
-//! The ground that roads are built on: the routes of the node that are not ours. It tells whether a peer is on the wire,
-//! that is, whether it can be handed packets without anybody in between.
+//! Route lookup among the node's other routes: whether a peer is on a link of this node, so that it can be a next hop.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,49 +8,49 @@ use podwire_netlink::rt::route::Route;
 
 const UNICAST: u8 = libc::RTN_UNICAST;
 
-/// The routes of others, found by longest prefix as the kernel does.
+/// The foreign routes of the node, found by longest prefix as in the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct RouteLookup {
     routes: HashMap<IpNet, Route>,
-    /// The lengths of prefixes that there are, longest first, for each family.
+    /// The prefix lengths that occur, longest first, for IPv4 and IPv6.
     lengths: [Vec<u8>; 2],
 }
 
-/// How the node itself would send a packet to a peer.
+/// How the node sends packets to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Directly, over the link with this index.
     OnLink(u32),
-    /// Through this router.
+    /// Via this router.
     Via(IpAddr),
-    /// Not at all.
+    /// There is no route.
     NoRoute,
 }
 
 impl RouteLookup {
-    /// The ground that these routes make. Those that lead into a network of the cluster are roads, not ground.
+    /// A lookup in these routes. Routes into the cluster's networks are ignored: they are results of the lookup, not input.
     pub fn new(routes: &[Route], cluster: &[IpNet]) -> RouteLookup {
-        let mut ground = RouteLookup::default();
+        let mut lookup = RouteLookup::default();
         for route in routes {
             let Ok(to) = IpNet::new(route.dst, route.prefix) else { continue };
             if cluster.iter().any(|net| net.contains(&to)) {
                 continue;
             }
-            let rank = |route: &Route| route.priority.unwrap_or(0);
-            let better = ground.routes.get(&to).is_none_or(|there| rank(route) < rank(there));
-            if better {
-                ground.routes.insert(to, route.clone());
+            let metric = |route: &Route| route.priority.unwrap_or(0);
+            let is_better = lookup.routes.get(&to).is_none_or(|other| metric(route) < metric(other));
+            if is_better {
+                lookup.routes.insert(to, route.clone());
             }
-            let lengths = &mut ground.lengths[usize::from(to.addr().is_ipv6())];
+            let lengths = &mut lookup.lengths[usize::from(to.addr().is_ipv6())];
             if !lengths.contains(&to.prefix_len()) {
                 lengths.push(to.prefix_len());
             }
         }
-        ground.lengths.iter_mut().for_each(|lengths| lengths.sort_by(|a, b| b.cmp(a)));
-        ground
+        lookup.lengths.iter_mut().for_each(|lengths| lengths.sort_by(|a, b| b.cmp(a)));
+        lookup
     }
 
-    /// How a packet to `ip` would leave.
+    /// How a packet to `ip` leaves the node.
     pub fn reach(&self, ip: IpAddr) -> Reach {
         let best = self.lengths[usize::from(ip.is_ipv6())].iter().find_map(|length| {
             let net = IpNet::new(ip, *length).ok()?.trunc();
@@ -79,14 +78,14 @@ mod tests {
         }
     }
 
-    fn reach(ground: &RouteLookup, ip: &str) -> Reach {
-        ground.reach(ip.parse().unwrap())
+    fn reach(lookup: &RouteLookup, ip: &str) -> Reach {
+        lookup.reach(ip.parse().unwrap())
     }
 
     #[test]
-    fn the_longest_prefix_and_then_the_smallest_metric_decides() {
+    fn the_longest_prefix_and_the_smallest_metric_win() {
         let cluster: Vec<IpNet> = vec!["10.244.0.0/16".parse().unwrap()];
-        let ground = RouteLookup::new(
+        let lookup = RouteLookup::new(
             &[
                 route("0.0.0.0/0", Some("192.168.1.1"), 2, None),
                 route("192.168.1.0/24", None, 2, Some(100)),
@@ -97,10 +96,10 @@ mod tests {
             ],
             &cluster,
         );
-        assert_eq!(reach(&ground, "192.168.1.5"), Reach::OnLink(2));
-        assert_eq!(reach(&ground, "192.168.1.7"), Reach::Via("192.168.1.1".parse().unwrap()));
-        assert_eq!(reach(&ground, "10.244.3.4"), Reach::Via("192.168.1.1".parse().unwrap()));
-        assert_eq!(reach(&ground, "fd00::9"), Reach::OnLink(2));
-        assert_eq!(reach(&ground, "fd01::9"), Reach::NoRoute);
+        assert_eq!(reach(&lookup, "192.168.1.5"), Reach::OnLink(2));
+        assert_eq!(reach(&lookup, "192.168.1.7"), Reach::Via("192.168.1.1".parse().unwrap()));
+        assert_eq!(reach(&lookup, "10.244.3.4"), Reach::Via("192.168.1.1".parse().unwrap()));
+        assert_eq!(reach(&lookup, "fd00::9"), Reach::OnLink(2));
+        assert_eq!(reach(&lookup, "fd01::9"), Reach::NoRoute);
     }
 }

@@ -1,4 +1,4 @@
-//! Roads that carry packets, and exactly the things in the kernel that they are made of.
+//! Routes that carry packets, and exactly the kernel objects that they consist of.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
@@ -8,7 +8,7 @@ use lab::Lab;
 use podwire_ip::IpFamily;
 use podwire_overlay::{Alloc, Backend, HostGw, Vxlan};
 
-/// What pods may send over VXLAN, the smaller of both families.
+/// The MTU of pods with VXLAN: the smaller of both families.
 const MTU: u32 = 1430;
 
 fn vxlan() -> Vxlan {
@@ -24,7 +24,7 @@ fn mac(lab: &Lab, number: u8, family: IpFamily) -> String {
 }
 
 #[test]
-fn pods_of_all_pairs_reach_each_other_over_vxlan_in_both_families() {
+fn all_pods_reach_each_other_over_vxlan_in_both_families() {
     let lab = Lab::new(MTU);
     assert_eq!(vxlan().mtu(&lab.node(1).local_node()), MTU);
     lab.build(&vxlan());
@@ -63,7 +63,7 @@ fn pods_of_all_pairs_reach_each_other_over_vxlan_in_both_families() {
 }
 
 #[test]
-fn the_devices_are_those_that_flannel_would_make_but_with_the_right_mtu() {
+fn the_devices_are_flannels_with_the_correct_mtu() {
     let lab = Lab::new(MTU);
     lab.build(&vxlan());
     let n1 = lab.node(1);
@@ -86,7 +86,7 @@ fn the_devices_are_those_that_flannel_would_make_but_with_the_right_mtu() {
 }
 
 #[test]
-fn building_again_sends_nothing() {
+fn a_second_apply_sends_nothing() {
     let lab = Lab::new(MTU);
     for backend in [&vxlan() as &dyn Backend, &direct(), &HostGw, &Alloc] {
         lab.build(backend);
@@ -101,15 +101,15 @@ fn building_again_sends_nothing() {
             {}
             let report = lab.apply(node.number, backend);
             assert!(report.is_quiet(), "{} on n{}: {:#?}", backend.name(), node.number, report.changed);
-            // The kernel has not noticed either.
-            let heard = watch.wait(std::time::Duration::ZERO, None).unwrap();
-            assert_eq!(heard, podwire_overlay::Event::Timeout, "{} on n{}", backend.name(), node.number);
+            // The kernel sent no notices.
+            let event = watch.wait(std::time::Duration::ZERO, None).unwrap();
+            assert_eq!(event, podwire_overlay::Event::Timeout, "{} on n{}", backend.name(), node.number);
         }
     }
 }
 
 #[test]
-fn with_direct_routing_peers_on_the_wire_need_no_tunnel_and_the_others_have_one() {
+fn with_direct_routing_only_peers_behind_a_router_use_the_tunnel() {
     let lab = Lab::new(MTU);
     lab.build(&direct());
     lab.assert_all_talk(MTU);
@@ -127,10 +127,10 @@ fn with_direct_routing_peers_on_the_wire_need_no_tunnel_and_the_others_have_one(
 }
 
 #[test]
-fn a_peer_that_is_no_longer_on_the_wire_gets_its_tunnel_and_back() {
+fn a_peer_that_moves_behind_a_router_gets_a_tunnel_and_back() {
     let lab = Lab::new(MTU);
     lab.build(&direct());
-    // The network's administrator isolates the nodes from each other: all goes through the router.
+    // Routes via the router isolate the nodes from each other.
     for number in [1, 2] {
         let (n, other) = (lab.node(number), 3 - number);
         n.node.sh(&format!(
@@ -157,7 +157,7 @@ fn a_peer_that_is_no_longer_on_the_wire_gets_its_tunnel_and_back() {
 }
 
 #[test]
-fn host_gw_serves_peers_on_the_wire_and_says_why_not_others() {
+fn host_gw_reaches_peers_on_the_link_and_reports_the_others() {
     let lab = Lab::new(1500);
     lab.build(&HostGw);
     lab.assert_pairs_talk(1500, &[(1, 2), (2, 1)], &IpFamily::ALL);
@@ -167,11 +167,11 @@ fn host_gw_serves_peers_on_the_wire_and_says_why_not_others() {
     );
     let report = lab.apply(1, &HostGw);
     assert_eq!(report.unreachable.len(), 2, "{:#?}", report.unreachable);
-    for refusal in &report.unreachable {
-        assert_eq!(refusal.peer, "n3");
-        assert!(refusal.reason.contains("not on the wire of eth0 but behind"), "{refusal}");
+    for peer in &report.unreachable {
+        assert_eq!(peer.peer, "n3");
+        assert!(peer.reason.contains("not on the link of eth0 but behind"), "{peer}");
     }
-    // From another fabric to this one: its devices go.
+    // A change of the backend removes the devices of the old one.
     lab.build(&vxlan());
     lab.build(&HostGw);
     assert!(!lab.node(1).node.can("ip link show flannel.1"));
@@ -179,7 +179,7 @@ fn host_gw_serves_peers_on_the_wire_and_says_why_not_others() {
 }
 
 #[test]
-fn what_led_to_a_node_that_left_is_gone() {
+fn all_entries_of_a_node_that_left_are_removed() {
     let lab = Lab::new(MTU);
     lab.build(&vxlan());
     let n1 = lab.node(1);
@@ -196,23 +196,23 @@ fn what_led_to_a_node_that_left_is_gone() {
 }
 
 #[test]
-fn a_peer_that_came_back_with_another_hardware_address_leaves_no_trace_of_the_old_one() {
+fn a_new_hardware_address_of_a_peer_replaces_the_old_one() {
     let lab = Lab::new(MTU);
     lab.build(&vxlan());
     let old = mac(&lab, 2, IpFamily::V4);
     lab.node(2).node.sh("ip link del flannel.1");
     lab.apply(2, &vxlan());
-    assert_ne!(mac(&lab, 2, IpFamily::V4), old, "a device that was deleted is born with another address");
+    assert_ne!(mac(&lab, 2, IpFamily::V4), old, "a recreated device gets another address");
     lab.apply(1, &vxlan());
     let n1 = lab.node(1);
-    let told = format!("{:?} {:?}", n1.neighbours("flannel.1"), n1.forwarding("flannel.1"));
-    assert!(!told.contains(&old) && told.contains(&mac(&lab, 2, IpFamily::V4)), "{told}");
+    let entries = format!("{:?} {:?}", n1.neighbours("flannel.1"), n1.forwarding("flannel.1"));
+    assert!(!entries.contains(&old) && entries.contains(&mac(&lab, 2, IpFamily::V4)), "{entries}");
     assert_eq!(n1.forwarding("flannel.1").len(), 2);
     lab.assert_pairs_talk(MTU, &[(1, 2)], &[IpFamily::V4]);
 }
 
 #[test]
-fn nothing_is_left_of_a_fabric_when_there_is_none() {
+fn the_alloc_backend_removes_everything() {
     let lab = Lab::new(MTU);
     lab.build(&vxlan());
     lab.build(&Alloc);
@@ -223,7 +223,7 @@ fn nothing_is_left_of_a_fabric_when_there_is_none() {
 }
 
 #[test]
-fn peers_that_contradict_each_other_are_refused_and_the_others_served() {
+fn conflicting_peers_are_reported_and_the_others_reached() {
     let lab = Lab::new(MTU);
     lab.build(&vxlan());
     let mut cluster = lab.cluster(1);
@@ -240,7 +240,7 @@ fn peers_that_contradict_each_other_are_refused_and_the_others_served() {
         side.pod_cidr = lab::net("10.244.78.0/24");
         side.address = "192.168.10.78".parse().unwrap();
     });
-    twin("x-mute", &|side| {
+    twin("x-unpublished", &|side| {
         *side =
             podwire_overlay::PeerSubnet::new(lab::net("10.244.79.0/24"), "192.168.10.79".parse().unwrap());
     });
@@ -249,15 +249,15 @@ fn peers_that_contradict_each_other_are_refused_and_the_others_served() {
     let mut unreachable: Vec<String> = report.unreachable.iter().map(ToString::to_string).collect();
     unreachable.sort();
     let wanted = [
-        ("x-address", "is that of n2"),
-        ("x-mac", "hardware address of n2's"),
-        ("x-mute", "has not told"),
-        ("x-own", "overlaps with that of n1"),
-        ("x-range", "overlaps with that of n2"),
+        ("x-address", "is also the address of n2"),
+        ("x-mac", "hardware address as that of n2"),
+        ("x-unpublished", "has not published"),
+        ("x-own", "overlaps that of n1"),
+        ("x-range", "overlaps that of n2"),
     ];
     assert_eq!(unreachable.len(), wanted.len(), "{unreachable:#?}");
-    for (told, (peer, why)) in unreachable.iter().zip(wanted) {
-        assert!(told.starts_with(&format!("no road to {peer}: ")) && told.contains(why), "{told}");
+    for (text, (peer, reason)) in unreachable.iter().zip(wanted) {
+        assert!(text.starts_with(&format!("no route to {peer}: ")) && text.contains(reason), "{text}");
     }
     assert!(report.changed.is_empty(), "{:#?}", report.changed);
 }

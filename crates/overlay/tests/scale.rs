@@ -1,4 +1,4 @@
-//! A large cluster: how much is said to the kernel, counted in system calls and not in time.
+//! A large cluster: the cost in system calls.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
@@ -26,7 +26,7 @@ fn peer(number: u16) -> Peer {
     Peer { name: format!("node{number:05}"), subnets: sides }
 }
 
-/// Changes and system calls of one comparison.
+/// The changes and system calls of one reconcile.
 fn apply(host: &mut Host, cluster: &Cluster) -> (usize, u64) {
     let before = host.route.calls();
     let report =
@@ -41,7 +41,7 @@ fn apply(host: &mut Host, cluster: &Cluster) -> (usize, u64) {
 }
 
 #[test]
-fn five_thousand_peers_of_both_families_are_a_few_hundred_system_calls() {
+fn five_thousand_dual_stack_peers_cost_a_few_hundred_system_calls() {
     let node = Node::new();
     node.sh("ip link add eth0 type veth peer name far && ip link set eth0 up && ip link set far up \
          && ip address add 172.17.255.1/16 dev eth0 && ip address add fd17::ffff/64 dev eth0 nodad \
@@ -61,7 +61,7 @@ fn five_thousand_peers_of_both_families_are_a_few_hundred_system_calls() {
     assert!(calls < 1000, "{calls} system calls for {changes} changes");
     let (changes, calls) = apply(&mut host, &cluster);
     assert_eq!(changes, 0);
-    assert!(calls < 400, "{calls} system calls to see that nothing is to be done");
+    assert!(calls < 400, "{calls} system calls to find nothing to do");
     cluster.peers.pop();
     assert_eq!(apply(&mut host, &cluster).0, 6);
     cluster.peers.push(peer(PEERS - 1));

@@ -33,7 +33,7 @@ fn pods_reach_each_other_over_ipip() {
         ]
     );
     assert!(lab.apply(1, &ipip()).is_quiet());
-    // Its address changes in place.
+    // The address changes in place.
     n1.node.sh("ip address del 192.168.10.11/24 dev eth0 && ip address add 192.168.10.21/24 dev eth0 \
          && ip route replace default via 192.168.10.1");
     lab.build(&ipip());
@@ -63,7 +63,7 @@ fn pods_reach_each_other_over_ipip() {
     lab.assert_pairs_talk(1480, &[(1, 2), (1, 3)], &[IpFamily::V4]);
 }
 
-/// The fabric of one node: each has a secret of its own.
+/// The backend of one node: each node has its own private key.
 fn wireguard(number: u8, mode: Mode) -> Wireguard {
     let mut secret = [number; 32];
     secret[0] &= 248;
@@ -103,7 +103,7 @@ fn pods_reach_each_other_over_wireguard_in_both_families() {
         assert!(again.is_quiet(), "{damage}: {:#?}", again.changed);
         assert!(lab.pings(1, 3, IpFamily::V4) && lab.pings(3, 1, IpFamily::V4), "{damage}");
     }
-    // n2 lost its secret: the old key is forgotten, the new one has the road.
+    // n2 lost its key: the old key is removed and the new one gets the addresses.
     lab.apply(2, &wireguard(42, Mode::Separate));
     let changed = lab.apply(1, &wireguard(1, Mode::Separate)).changed;
     assert_eq!(changed.len(), 4, "{changed:#?}");
@@ -129,7 +129,7 @@ fn one_wireguard_device_carries_both_families() {
 }
 
 #[test]
-fn a_secret_is_made_once_and_kept_where_nobody_reads_it() {
+fn the_private_key_is_created_once_and_readable_by_root_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = std::env::temp_dir().join(format!("podwire-overlay-{}", std::process::id()));
     let path = folder.join("wgkey");
@@ -139,6 +139,6 @@ fn a_secret_is_made_once_and_kept_where_nobody_reads_it() {
     assert_eq!(parse_key(&key_text(first)), Some(first));
     std::fs::write(&path, "nonsense").unwrap();
     let error = private_key(&path).unwrap_err().to_string();
-    assert!(error.contains("not 32 bytes in base64; delete it to get a new one"), "{error}");
+    assert!(error.contains("not 32 bytes in base64; delete it to get a new key"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
 }

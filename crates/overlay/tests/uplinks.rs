@@ -1,4 +1,4 @@
-//! Which interface a node chooses, on nodes with several.
+//! The choice of the uplink on nodes with several interfaces.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
@@ -10,8 +10,8 @@ use podwire_ip::IpFamily;
 use podwire_overlay::{Error, Uplink, UplinkPreference};
 use podwire_tests::Node;
 
-/// A node with two interfaces, as a virtual machine at home has them: one to the world that all machines share the
-/// address of, one between the machines.
+/// A node with two interfaces, like a virtual machine with NAT: all machines share the address of the first, and the second
+/// connects the machines.
 fn node() -> Node {
     let node = Node::new();
     node.sh(
@@ -50,15 +50,15 @@ fn assert_chosen(node: &Node, preference: UplinkPreference, (name, address): (&s
 }
 
 #[test]
-fn what_is_said_decides_in_its_order() {
+fn settings_decide_in_order_of_precedence() {
     let node = node();
     let nothing = UplinkPreference::default;
     assert_chosen(&node, nothing(), ("nat", "10.0.2.15"));
-    let said = |list: &[&str]| UplinkPreference { interfaces: words(list), ..nothing() };
-    assert_chosen(&node, said(&["lan"]), ("lan", "192.168.56.11"));
-    assert_chosen(&node, said(&["wlan0", "192.168.56.12"]), ("lan", "192.168.56.12"));
-    // An address of one family names the interface for the other too.
-    assert_chosen(&node, said(&["192.168.56.12"]), ("lan", "fd56::11"));
+    let named = |list: &[&str]| UplinkPreference { interfaces: words(list), ..nothing() };
+    assert_chosen(&node, named(&["lan"]), ("lan", "192.168.56.11"));
+    assert_chosen(&node, named(&["wlan0", "192.168.56.12"]), ("lan", "192.168.56.12"));
+    // An address of one family also selects the interface for the other.
+    assert_chosen(&node, named(&["192.168.56.12"]), ("lan", "fd56::11"));
     let pattern = |list: &[&str]| UplinkPreference { patterns: words(list), ..nothing() };
     assert_chosen(&node, pattern(&["^wlan", "^la"]), ("lan", "192.168.56.11"));
     assert_chosen(&node, pattern(&[r"^192\.168\..*\.12$"]), ("lan", "192.168.56.12"));
@@ -69,7 +69,7 @@ fn what_is_said_decides_in_its_order() {
     let known =
         UplinkPreference { node_addresses: vec![ip("203.0.113.5"), ip("192.168.56.12")], ..nothing() };
     assert_chosen(&node, known.clone(), ("lan", "192.168.56.12"));
-    // Of several that were said, the more explicit one counts.
+    // The more explicit setting takes precedence.
     assert_chosen(
         &node,
         UplinkPreference { interfaces: words(&["nat"]), ..known.clone() },
@@ -79,7 +79,7 @@ fn what_is_said_decides_in_its_order() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_what_there_is() {
+fn errors_list_the_existing_interfaces() {
     let node = node();
     let error = choose(
         &node,
@@ -88,11 +88,11 @@ fn what_does_not_fit_is_told_with_what_there_is() {
     )
     .unwrap_err();
     assert!(matches!(error, Error::NoInterface { .. }));
-    let told = error.to_string();
-    assert!(told.starts_with("no interface is or fits wlan0; there are: "), "{told}");
+    let text = error.to_string();
+    assert!(text.starts_with("no interface matches wlan0; interfaces: "), "{text}");
     assert!(
-        told.contains("nat (10.0.2.15/24") && told.contains("lan (192.168.56.11/24, 192.168.56.12/24"),
-        "{told}"
+        text.contains("nat (10.0.2.15/24") && text.contains("lan (192.168.56.11/24, 192.168.56.12/24"),
+        "{text}"
     );
 
     let error = choose(&node, UplinkPreference::default(), IpFamily::V6).unwrap_err().to_string();
@@ -105,7 +105,10 @@ fn what_does_not_fit_is_told_with_what_there_is() {
         IpFamily::V4,
     )
     .unwrap_err();
-    assert!(error.to_string().starts_with("interface lan has no usable IPv4 address; it has: "), "{error}");
+    assert!(
+        error.to_string().starts_with("interface lan has no usable IPv4 address; addresses: "),
+        "{error}"
+    );
 
     let error = choose(
         &node,
@@ -113,16 +116,16 @@ fn what_does_not_fit_is_told_with_what_there_is() {
         IpFamily::V4,
     )
     .unwrap_err();
-    assert!(error.to_string().starts_with("pattern \"(\" for interfaces"), "{error}");
+    assert!(error.to_string().starts_with("interface pattern \"(\""), "{error}");
 
     node.sh("ip route del default");
     let far = UplinkPreference { can_reach: vec![ip("8.8.8.8")], ..UplinkPreference::default() };
     let error = choose(&node, far, IpFamily::V4).unwrap_err();
-    assert!(error.to_string().starts_with("no way to 8.8.8.8, by which"), "{error}");
+    assert!(error.to_string().starts_with("no route to 8.8.8.8, which selects"), "{error}");
 }
 
 #[test]
-fn it_is_never_guessed_between_two() {
+fn ambiguity_is_an_error() {
     let node = node();
     let error = choose(
         &node,
@@ -131,19 +134,19 @@ fn it_is_never_guessed_between_two() {
     )
     .unwrap_err();
     assert!(matches!(error, Error::AmbiguousInterface { .. }), "{error}");
-    let told = error.to_string();
-    assert!(told.contains("nat (10.0.2.15/24") && told.contains("lan (192.168.56.11/24"), "{told}");
-    assert!(told.ends_with("say which one by its name or its address"), "{told}");
+    let text = error.to_string();
+    assert!(text.contains("nat (10.0.2.15/24") && text.contains("lan (192.168.56.11/24"), "{text}");
+    assert!(text.ends_with("select one by name or address"), "{text}");
 
     node.sh("ip route add default via 192.168.56.1 dev lan metric 200");
     assert_chosen(&node, UplinkPreference::default(), ("nat", "10.0.2.15"));
     node.sh("ip route del default via 192.168.56.1; ip route add default metric 100 nexthop via 10.0.2.2 nexthop via 192.168.56.1 2>/dev/null; ip route replace default metric 100 nexthop via 10.0.2.2 nexthop via 192.168.56.1");
     let error = choose(&node, UplinkPreference::default(), IpFamily::V4).unwrap_err().to_string();
-    assert!(error.starts_with("several interfaces have an IPv4 default route of metric 100: "), "{error}");
+    assert!(error.starts_with("several interfaces have an IPv4 default route with metric 100: "), "{error}");
 }
 
 #[test]
-fn lasting_addresses_come_before_fleeting_ones() {
+fn permanent_addresses_come_before_temporary_ones() {
     let node = node();
     node.sh("ip address flush dev lan scope global
          ip address add fd56::77/64 dev lan nodad valid_lft 900 preferred_lft 900

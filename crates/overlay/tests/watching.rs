@@ -1,4 +1,4 @@
-//! What a watch tells, and what it does not tell.
+//! The events of a watch.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
@@ -28,12 +28,12 @@ fn drain(node: &LabNode, watch: &mut Watch) {
 }
 
 #[test]
-fn what_happens_to_our_things_is_told_and_what_happens_to_others_is_not() {
+fn changes_of_owned_objects_are_reported_and_others_are_not() {
     let lab = Lab::new(1430);
     lab.build(&Vxlan::default());
     let node = lab.node(1);
     let mut watch = watch(node);
-    for (act, told) in [
+    for (act, expected) in [
         ("ip link set flannel.1 mtu 1400", "device flannel.1"),
         ("ip link set flannel-v6.1 down", "device flannel-v6.1"),
         ("ip route del 10.244.2.0/24", "route to 10.244.2.0/24"),
@@ -47,13 +47,13 @@ fn what_happens_to_our_things_is_told_and_what_happens_to_others_is_not() {
         ("nft delete table inet podwire_overlay", "table inet podwire_overlay"),
         ("iptables -A FORWARD -j ACCEPT", "table ip filter"),
         ("ip link del flannel.1", "device flannel.1"),
-        // It has another index, and is known by its name.
+        // It has another index and is found by name.
         ("ip link add flannel.1 type vxlan id 1 dstport 8472", "device flannel.1"),
         ("ip link set flannel.1 up", "device flannel.1"),
     ] {
         node.node.sh(act);
         match watch.wait(SOON, None).unwrap() {
-            Event::Changed(what) => assert!(what.iter().any(|one| one == told), "{act}: {what:?}"),
+            Event::Changed(what) => assert!(what.iter().any(|one| one == expected), "{act}: {what:?}"),
             other => panic!("{act}: {other:?}"),
         }
         drain(node, &mut watch);
@@ -73,7 +73,7 @@ fn what_happens_to_our_things_is_told_and_what_happens_to_others_is_not() {
 }
 
 #[test]
-fn a_caller_is_heard_at_once() {
+fn the_wake_descriptor_ends_the_wait() {
     let lab = Lab::new(1430);
     let mut watch = watch(lab.node(1));
     let (mut here, there) = UnixStream::pair().unwrap();
@@ -83,11 +83,11 @@ fn a_caller_is_heard_at_once() {
 }
 
 #[test]
-fn a_loop_of_waiting_and_comparing_heals_by_itself_and_comes_to_rest() {
+fn a_watch_and_apply_loop_repairs_and_settles() {
     let lab = Lab::new(1430);
     lab.build(&Vxlan::default());
     let node = lab.node(1);
-    let whole = node.routes();
+    let before = node.routes();
     let mut watch = watch(node);
     for damage in
         ["ip link del flannel.1; ip link del flannel-v6.1", "ip route flush proto 112", "nft flush ruleset"]
@@ -97,11 +97,11 @@ fn a_loop_of_waiting_and_comparing_heals_by_itself_and_comes_to_rest() {
         while watch.wait(Duration::from_millis(200), None).unwrap() != Event::Timeout {
             lab.apply(1, &Vxlan::default());
             rounds += 1;
-            assert!(rounds < 10, "{damage}: it does not come to rest");
+            assert!(rounds < 10, "{damage}: it does not settle");
         }
         assert!(rounds > 0, "{damage}");
-        assert_eq!(node.routes(), whole, "{damage}");
-        // The peers learn of a new hardware address.
+        assert_eq!(node.routes(), before, "{damage}");
+        // The peers get the new hardware address.
         lab.build(&Vxlan::default());
         drain(node, &mut watch);
         lab.assert_pairs_talk(1430, &[(1, 2), (1, 3)], &IpFamily::ALL);
@@ -109,7 +109,7 @@ fn a_loop_of_waiting_and_comparing_heals_by_itself_and_comes_to_rest() {
 }
 
 #[test]
-fn a_node_without_an_uplink_hears_of_whatever_could_become_one() {
+fn a_node_without_an_uplink_watches_every_link() {
     let lab = Lab::new(1430);
     let node = lab.node(1);
     let mut watch = Watch::for_uplinks(&mut node.host.borrow_mut()).unwrap();

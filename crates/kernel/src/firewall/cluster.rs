@@ -37,8 +37,8 @@ const AT_ONCE: usize = 500;
 pub struct Rules {
     /// The networks that the cluster's pods are in.
     pub cluster: Vec<IpNet>,
-    /// This node's pods; with [`MasqueradeScope::Pools`], those of the networks that are hidden from the world.
-    pub own: Vec<IpNet>,
+    /// This node's pod CIDRs; with [`MasqueradeScope::Pools`], the pools that are masqueraded.
+    pub local: Vec<IpNet>,
     /// Whether pods reach the world with the node's address.
     pub masquerade: bool,
     /// Whether a masqueraded connection gets a random port.
@@ -107,7 +107,7 @@ pub fn apply(nft: &mut Socket, rules: &Rules) -> Result<Vec<String>> {
     }
     let mut steps = Vec::new();
     for half in halves() {
-        for (set, nets) in [(half.cluster, &rules.cluster), (half.own, &rules.own)] {
+        for (set, nets) in [(half.cluster, &rules.cluster), (half.own, &rules.local)] {
             let of_half = |net: &&IpNet| net.addr().is_ipv4() == (half.family == Family::Ip);
             steps.extend(difference(nft, set, &ranges(nets.iter().filter(of_half)))?);
         }
