@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use podwire_agent::{Chain, Conflist, NotReady, Settings};
+use podwire_agent::flannel::{Chain, Conflist, NotReady, Settings};
 use podwire_kubernetes::ClientOptions;
 use podwire_overlay::{FirewallOptions, UplinkPreference};
 use podwire_subnets::{Embedded, Etcd, EtcdOptions, Kubernetes, KubernetesOptions, Source, StaticList};
@@ -298,7 +298,7 @@ impl Agent {
             Failure::new("the agent cannot work", podwire_cni_spec::Error::internal(error.to_string()))
         };
         if self.retire {
-            return podwire_agent::retire().map_err(|error| failed(&error));
+            return podwire_agent::flannel::retire().map_err(|error| failed(&error));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
@@ -308,7 +308,9 @@ impl Agent {
             let name = self.name().map_err(|error| failed(&error))?;
             let source = self.source(&name).await.map_err(|error| failed(&error))?;
             let policy = self.policy().map_err(|error| failed(&error))?;
-            podwire_agent::run(self.settings(name, policy), source).await.map_err(|error| failed(&error))
+            podwire_agent::flannel::run(self.settings(name, policy), source)
+                .await
+                .map_err(|error| failed(&error))
         })
     }
 
@@ -408,7 +410,8 @@ impl Agent {
         };
         Settings {
             preference,
-            public: (interface.public_ip, interface.public_ipv6),
+            public_ip: interface.public_ip,
+            public_ipv6: interface.public_ipv6,
             firewall: FirewallOptions {
                 masquerade: self.ip_masq,
                 random_ports: !self.ip_masq_fully_random_disable,
@@ -431,7 +434,7 @@ impl Agent {
             resync: self.resync,
             wireguard_key: self.wireguard_key_file.clone(),
             derived_mac: self.derived_mac,
-            set_available: self.kubernetes.set_node_network_unavailable,
+            set_network_available: self.kubernetes.set_node_network_unavailable,
             policy,
             policy_cut: self.policy_cut,
             ..Settings::new(name)

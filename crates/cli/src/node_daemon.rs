@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use podwire_agent::routed::Settings;
+use podwire_agent::calico::Settings;
+use podwire_bgp::Bird;
 use podwire_kubernetes::ClientOptions;
 use podwire_overlay::UplinkPreference;
-use podwire_router::Bird;
 
 use crate::addresses::Owner;
 use crate::{duration, log, Failure};
@@ -91,7 +91,7 @@ impl Node {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
         runtime
-            .block_on(podwire_agent::routed::run(self.settings(node, policy, pods), opener))
+            .block_on(podwire_agent::calico::run(self.settings(node, policy, pods), opener))
             .map_err(|error| failed(&error))
     }
 
@@ -115,21 +115,19 @@ impl Node {
             can_reach: self.iface_can_reach,
             node_addresses: Vec::new(),
         };
-        let bird = Bird { program: self.bird, folder: self.bird_folder, passwords: self.bgp_passwords };
+        let bird = Bird { program: self.bird, dir: self.bird_folder, passwords: self.bgp_passwords };
         let bird = self.bgp.then_some(bird);
         Settings {
-            roads: podwire_router::Settings {
-                node,
-                preference,
-                mtu: self.mtu,
-                mtu_file: Some(self.mtu_file),
-                bird,
-                resync: self.resync,
-            },
-            stock: self.owner.stock(),
-            state: self.owner.state,
+            node,
+            preference,
+            mtu: self.mtu,
+            mtu_file: Some(self.mtu_file),
+            bird,
+            resync: self.resync,
+            warm_addresses: self.owner.stock(),
+            state_dir: self.owner.state,
             socket: self.owner.socket,
-            pods,
+            cluster: pods,
             health: (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port)),
             policy,
             policy_cut: self.policy_cut,

@@ -1,4 +1,4 @@
-//! A cluster with one store, which counts, fails and is slow as it is told.
+//! A cluster with one store, which counts requests and fails on demand.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,34 +7,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use podwire_agent_ipc::blocks::Wish;
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent::calico::allocator::{BlockAllocator, Settings};
+use podwire_agent_ipc::addresses::AddressRequest;
+use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::{Entry, Memory, Revision, Store, StoreError};
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Pool, Rules};
-use podwire_steward::{Settings, Steward};
 
-/// A store in memory that counts, fails and is slow as it is told.
+/// A store in memory that counts requests and fails on demand.
 #[derive(Default)]
-pub(crate) struct Moody {
+pub(crate) struct FlakyStore {
     pub(crate) store: Mutex<Memory>,
     asked: AtomicUsize,
-    mood: Mutex<Mood>,
-    /// What ends so is not written.
+    mode: Mutex<Mode>,
+    /// Keys with this suffix are not written.
     pub(crate) forbidden: Mutex<Option<&'static str>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
-pub(crate) enum Mood {
+pub(crate) enum Mode {
     #[default]
-    Well,
-    Away,
-    /// Writes are done, and not answered.
+    Working,
+    Down,
+    /// Writes are done, but their responses are lost.
     Mute,
 }
 
 #[derive(Clone)]
-pub(crate) struct Shared(pub(crate) Arc<Moody>);
+pub(crate) struct Shared(pub(crate) Arc<FlakyStore>);
 
 impl Shared {
     fn ask<T>(
@@ -43,24 +43,24 @@ impl Shared {
         act: impl FnOnce(&Memory) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.0.asked.fetch_add(1, Ordering::SeqCst);
-        let away = |why: &str| {
-            let (store, key) = ("moody".into(), String::new());
+        let down = |why: &str| {
+            let (store, key) = ("flaky".into(), String::new());
             Err(StoreError::Unavailable { store, verb: "answer", key, why: why.into() })
         };
-        let mood = *self.0.mood.lock().unwrap();
+        let mode = *self.0.mode.lock().unwrap();
         let store = self.0.store.lock().unwrap();
-        match mood {
-            Mood::Well => act(&store),
-            Mood::Away => away("it is away"),
-            Mood::Mute if is_write => act(&store).and_then(|_| away("it has lost its voice")),
-            Mood::Mute => act(&store),
+        match mode {
+            Mode::Working => act(&store),
+            Mode::Down => down("it is down"),
+            Mode::Mute if is_write => act(&store).and_then(|_| down("the response is lost")),
+            Mode::Mute => act(&store),
         }
     }
 
     fn allow(&self, key: &str) -> Result<(), StoreError> {
         match *self.0.forbidden.lock().unwrap() {
             Some(end) if key.ends_with(end) => {
-                let (store, key) = ("moody".into(), key.into());
+                let (store, key) = ("flaky".into(), key.into());
                 Err(StoreError::Unavailable { store, verb: "write", key, why: "it is forbidden".into() })
             }
             _ => Ok(()),
@@ -71,8 +71,8 @@ impl Shared {
         self.0.asked.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn set(&self, mood: Mood) {
-        *self.0.mood.lock().unwrap() = mood;
+    pub(crate) fn set(&self, mode: Mode) {
+        *self.0.mode.lock().unwrap() = mode;
     }
 }
 
@@ -103,7 +103,7 @@ impl Store for Shared {
 /// A cluster with one store.
 pub(crate) struct Cluster {
     pub(crate) store: Shared,
-    pub(crate) folder: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -115,22 +115,23 @@ impl Cluster {
     pub(crate) fn new(name: &str, pool: Pool) -> Cluster {
         let store = Shared(Arc::default());
         Allocator::new(&store, now).add_pool(&pool).unwrap();
-        let folder = std::env::temp_dir().join(format!("podwire-steward-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        Cluster { store, folder }
+        let dir = std::env::temp_dir().join(format!("podwire-agent-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        Cluster { store, dir }
     }
 
     pub(crate) fn state(&self, node: &str) -> PathBuf {
-        self.folder.join(node)
+        self.dir.join(node)
     }
 
-    pub(crate) fn steward(&self, node: &str) -> Steward {
+    pub(crate) fn agent(&self, node: &str) -> BlockAllocator {
         let store = self.store.clone();
-        let settings = Settings { node: node.into(), stock: 4 };
-        Steward::start(settings, &self.state(node), Box::new(move || Ok(Box::new(store.clone())))).unwrap()
+        let settings = Settings { node: node.into(), warm_addresses: 4 };
+        BlockAllocator::start(settings, &self.state(node), Box::new(move || Ok(Box::new(store.clone()))))
+            .unwrap()
     }
 
-    /// Handles that have addresses, with those.
+    /// The handles of pods and their addresses.
     pub(crate) fn held(&self) -> BTreeSet<(String, IpAddr)> {
         let blocks = Allocator::new(&self.store, now).blocks().unwrap().into_iter().flatten();
         blocks
@@ -143,17 +144,17 @@ impl Cluster {
             .collect()
     }
 
-    /// That blocks, handles and claims agree, when all is written.
+    /// Checks that blocks, handles and affinities agree once everything is written.
     pub(crate) fn assert_sound(&self) {
         let rules = Rules::load(&self.store).unwrap();
         let problems = || Allocator::new(&self.store, now).check(&rules).unwrap().problems;
-        eventually("blocks, handles and claims agree", || problems().is_empty());
+        eventually("blocks, handles and affinities agree", || problems().is_empty());
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -165,21 +166,26 @@ pub(crate) fn owner(container: &str) -> Owner {
     Owner { network: "net".into(), container: container.into(), ifname: "eth0".into() }
 }
 
-pub(crate) fn v4() -> Wish {
-    Wish { namespace: "shop".into(), pod: "web".into(), v4: Some(Vec::new()), ..Wish::default() }
+pub(crate) fn v4() -> AddressRequest {
+    AddressRequest {
+        namespace: "shop".into(),
+        pod: "web".into(),
+        ipv4_pools: Some(Vec::new()),
+        ..AddressRequest::default()
+    }
 }
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !is_so() {
-        assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < until, "{what}: not within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-pub(crate) fn settled(steward: &Steward, folder: &Path) -> bool {
-    let notes = std::fs::read_dir(notes::released(folder)).unwrap().count();
-    steward.state().untold == 0 && notes == 0
+pub(crate) fn settled(agent: &BlockAllocator, dir: &Path) -> bool {
+    let notes = std::fs::read_dir(pending::released_dir(dir)).unwrap().count();
+    agent.status().unsynced == 0 && notes == 0
 }

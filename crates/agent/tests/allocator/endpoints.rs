@@ -1,11 +1,11 @@
-//! What others hear of the pods.
+//! Workload endpoints in the store.
 
 use podwire_agent_ipc::addresses::{self, Lease, Response};
 use podwire_agent_ipc::pending;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Request, Rules};
 
-use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, Mood};
+use crate::cluster::{eventually, now, owner, pool, settled, v4, Cluster, Mode};
 
 fn endpoint(container: &str, ip: &str) -> podwire_agent_ipc::pods::Endpoint {
     podwire_agent_ipc::pods::Endpoint {
@@ -32,44 +32,44 @@ impl Cluster {
     }
 }
 
-fn said(container: &str, ip: &str) -> Option<(String, String)> {
+fn expected(container: &str, ip: &str) -> Option<(String, String)> {
     Some((format!("\"{container}\""), format!("[\"{ip}/32\"]")))
 }
 
 #[test]
-fn an_endpoint_is_told_afterwards_and_withdrawn_by_its_own_container_only() {
+fn an_endpoint_is_published_later_and_withdrawn_only_by_its_container() {
     let cluster = Cluster::new("endpoint", pool());
-    let steward = cluster.steward("node1");
-    eventually("a stock", || steward.state().stock == 4);
-    cluster.store.set(Mood::Away);
-    steward.publish(&endpoint("c1", "10.244.0.1")).unwrap();
-    cluster.store.set(Mood::Well);
-    eventually("it is told", || cluster.published() == said("c1", "10.244.0.1"));
-    // Another sandbox of the same pod comes before the first one is deleted.
-    steward.publish(&endpoint("c2", "10.244.0.2")).unwrap();
-    eventually("the later one counts", || cluster.published() == said("c2", "10.244.0.2"));
-    steward.withdraw(&endpoint("c1", "10.244.0.1")).unwrap();
+    let agent = cluster.agent("node1");
+    eventually("the warm pool is filled", || agent.status().warm_pool == 4);
+    cluster.store.set(Mode::Down);
+    agent.publish(&endpoint("c1", "10.244.0.1")).unwrap();
+    cluster.store.set(Mode::Working);
+    eventually("it is synced or reported", || cluster.published() == expected("c1", "10.244.0.1"));
+    // A new sandbox of the pod is attached before the first one is deleted.
+    agent.publish(&endpoint("c2", "10.244.0.2")).unwrap();
+    eventually("the newer one is published", || cluster.published() == expected("c2", "10.244.0.2"));
+    agent.withdraw(&endpoint("c1", "10.244.0.1")).unwrap();
     let notes = pending::released_dir(&podwire_agent_ipc::pods::endpoints_dir(&cluster.state("node1")));
     let settled = || std::fs::read_dir(&notes).unwrap().count() == 0;
-    eventually("all is told", || settled() && steward.state().untold == 0);
-    assert_eq!(cluster.published(), said("c2", "10.244.0.2"));
-    cluster.store.set(Mood::Away);
-    steward.withdraw(&endpoint("c2", "10.244.0.2")).unwrap();
+    eventually("everything is synced", || settled() && agent.status().unsynced == 0);
+    assert_eq!(cluster.published(), expected("c2", "10.244.0.2"));
+    cluster.store.set(Mode::Down);
+    agent.withdraw(&endpoint("c2", "10.244.0.2")).unwrap();
     assert!(!settled());
-    cluster.store.set(Mood::Well);
-    eventually("it is gone", || cluster.published().is_none() && settled());
+    cluster.store.set(Mode::Working);
+    eventually("it is withdrawn", || cluster.published().is_none() && settled());
 }
 
 #[test]
-fn endpoints_survive_their_agent_and_not_their_boot() {
+fn endpoints_survive_a_restart_of_the_agent_but_not_a_reboot() {
     let cluster = Cluster::new("endpoint-boot", pool());
     let state = cluster.state("node1");
-    let folder = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
-    std::fs::create_dir_all(&folder).unwrap();
+    let dir = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
+    std::fs::create_dir_all(&dir).unwrap();
     let write = |endpoint: &podwire_agent_ipc::pods::Endpoint| {
-        pending::write(&folder, &pending::file_name(&endpoint.owner), endpoint).unwrap();
+        pending::write(&dir, &pending::file_name(&endpoint.owner), endpoint).unwrap();
     };
-    // An agent that was killed has noted it, and nobody was told.
+    // A killed agent has recorded it and not published it.
     write(&podwire_agent_ipc::pods::Endpoint {
         boot_id: pending::boot_id().unwrap(),
         ..endpoint("c1", "10.244.0.1")
@@ -82,35 +82,35 @@ fn endpoints_survive_their_agent_and_not_their_boot() {
     write(&gone);
     let key = ENDPOINT.replace("web", "old");
     cluster.store.create(&key, br#"{"metadata":{},"spec":{"containerID":"c0"}}"#).unwrap();
-    let _steward = cluster.steward("node1");
-    eventually("the living is told", || cluster.published() == said("c1", "10.244.0.1"));
-    eventually("the dead is withdrawn", || cluster.store.get(&key).unwrap().is_none());
+    let _agent = cluster.agent("node1");
+    eventually("the attached pod is published", || cluster.published() == expected("c1", "10.244.0.1"));
+    eventually("the other is withdrawn", || cluster.store.get(&key).unwrap().is_none());
 }
 
 #[test]
-fn one_who_cannot_be_told_of_keeps_nobody_else_back() {
+fn an_endpoint_that_fails_does_not_block_others() {
     let cluster = Cluster::new("endpoint-refused", pool());
-    let steward = cluster.steward("node1");
+    let agent = cluster.agent("node1");
     *cluster.store.0.forbidden.lock().unwrap() = Some("node1-k8s-odd-eth0");
-    steward
+    agent
         .publish(&podwire_agent_ipc::pods::Endpoint { pod: "odd".into(), ..endpoint("c1", "10.244.0.1") })
         .unwrap();
-    eventually("it is refused", || steward.state().trouble.is_some());
-    steward.publish(&endpoint("c2", "10.244.0.2")).unwrap();
-    eventually("the other is told", || cluster.published() == said("c2", "10.244.0.2"));
-    // The store has it a moment before the clerk notes that.
-    eventually("one is left", || steward.state().untold == 1);
+    eventually("the store rejects it", || agent.status().problem.is_some());
+    agent.publish(&endpoint("c2", "10.244.0.2")).unwrap();
+    eventually("the other is published", || cluster.published() == expected("c2", "10.244.0.2"));
+    // The store has it a moment before the sync records that.
+    eventually("one is left", || agent.status().unsynced == 1);
     *cluster.store.0.forbidden.lock().unwrap() = None;
-    eventually("all is told", || steward.state().untold == 0 && steward.state().trouble.is_none());
+    eventually("everything is synced", || agent.status().unsynced == 0 && agent.status().problem.is_none());
     assert!(cluster.store.get(&ENDPOINT.replace("web", "odd")).unwrap().is_some());
 }
 
 #[test]
-fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
+fn pods_that_another_program_deleted_are_not_published_again() {
     let cluster = Cluster::new("endpoint-deleted", pool());
     let state = cluster.state("node1");
     let endpoints = podwire_agent_ipc::pods::endpoints_dir(&state);
-    // An agent that ended has noted two pods and told of both. Calico's plugin, which knows nothing of notes, has deleted one of them since.
+    // A previous agent has published two pods. Calico's plugin has deleted one of them since, without updating the agent's files.
     let note = |pod: &str, ip: &str, interface: &str, host_netns: u64| {
         let boot = pending::boot_id().unwrap();
         let name = pending::file_name(&owner(pod));
@@ -124,8 +124,8 @@ fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
             host_netns,
             ..endpoint(&lease.owner.container, ip)
         };
-        for folder in [pending::leases_dir(&state), pending::leases_dir(&endpoints)] {
-            std::fs::create_dir_all(folder).unwrap();
+        for dir in [pending::leases_dir(&state), pending::leases_dir(&endpoints)] {
+            std::fs::create_dir_all(dir).unwrap();
         }
         pending::write(&pending::leases_dir(&state), &name, &lease).unwrap();
         pending::write(&pending::leases_dir(&endpoints), &name, &endpoint).unwrap();
@@ -141,21 +141,21 @@ fn pods_that_another_program_has_deleted_do_not_come_back_with_the_agent() {
     let here = podwire_agent_ipc::pods::current_netns_inode();
     note("kept", &kept.to_string(), "lo", here);
     note("deleted", &deleted.to_string(), "cali-is-gone", here);
-    // Where that would be, nobody looks.
+    // In another network namespace the agent cannot see the interface.
     note("unseen", &unseen.to_string(), "cali-elsewhere", here + 1);
-    let steward = cluster.steward("node1");
+    let agent = cluster.agent("node1");
     let gone = pending::released_dir(&endpoints);
-    let is_told = || settled(&steward, &state) && std::fs::read_dir(&gone).unwrap().count() == 0;
-    eventually("all is told", || steward.state().stock == 4 && is_told());
+    let is_synced = || settled(&agent, &state) && std::fs::read_dir(&gone).unwrap().count() == 0;
+    eventually("everything is synced", || agent.status().warm_pool == 4 && is_synced());
     assert_eq!(cluster.held(), [("net.kept".to_owned(), kept), ("net.unseen".to_owned(), unseen)].into());
     assert!(cluster.store.get(&ENDPOINT.replace("web", "kept")).unwrap().is_some());
     assert!(cluster.store.get(&ENDPOINT.replace("web", "deleted")).unwrap().is_none());
-    assert_eq!(steward.state().leases, 2);
+    assert_eq!(agent.status().leases, 2);
     cluster.assert_sound();
 }
 
 #[test]
-fn an_endpoint_that_another_has_made_for_the_pod_is_gone_on_with() {
+fn an_existing_endpoint_of_the_pod_is_updated() {
     let cluster = Cluster::new("endpoint-reuse", pool());
     let theirs = ENDPOINT.replace("eth0", "net1");
     let value =
@@ -163,9 +163,9 @@ fn an_endpoint_that_another_has_made_for_the_pod_is_gone_on_with() {
     cluster.store.create(&theirs, value).unwrap();
     let neighbour = ENDPOINT.replace("web-eth0", "web--1-eth0");
     cluster.store.create(&neighbour, value).unwrap();
-    let steward = cluster.steward("node1");
-    steward.publish(&endpoint("c1", "10.244.0.1")).unwrap();
-    eventually("it is told", || steward.state().untold == 0);
+    let agent = cluster.agent("node1");
+    agent.publish(&endpoint("c1", "10.244.0.1")).unwrap();
+    eventually("it is synced or reported", || agent.status().unsynced == 0);
     assert_eq!(cluster.published(), None, "no second one");
     let read = |key: &str| -> serde_json::Value {
         serde_json::from_slice(&cluster.store.get(key).unwrap().unwrap().value).unwrap()
@@ -183,38 +183,44 @@ fn an_endpoint_that_another_has_made_for_the_pod_is_gone_on_with() {
 }
 
 #[test]
-fn a_profile_is_made_for_a_network_without_policies_and_never_changed() {
+fn the_profile_of_a_network_without_policies_is_created_once() {
     let cluster = Cluster::new("profile", pool());
     let key = "/calico/resources/v3/projectcalico.org/profiles/net";
-    let steward = cluster.steward("node1");
+    let agent = cluster.agent("node1");
     let plain =
         podwire_agent_ipc::pods::Endpoint { profiles: vec!["net".into()], ..endpoint("c1", "10.244.0.1") };
-    steward.publish(&plain).unwrap();
-    eventually("it is told", || steward.state().untold == 0);
+    agent.publish(&plain).unwrap();
+    eventually("it is synced or reported", || agent.status().unsynced == 0);
     let made = cluster.store.get(key).unwrap().unwrap();
-    steward.publish(&podwire_agent_ipc::pods::Endpoint { mac: "0a:00:00:00:00:02".into(), ..plain }).unwrap();
-    eventually("it is told", || steward.state().untold == 0);
+    agent.publish(&podwire_agent_ipc::pods::Endpoint { mac: "0a:00:00:00:00:02".into(), ..plain }).unwrap();
+    eventually("it is synced or reported", || agent.status().unsynced == 0);
     assert_eq!(cluster.store.get(key).unwrap().unwrap(), made);
 }
 
 #[test]
-fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
+fn gc_withdraws_endpoints_and_releases_their_addresses() {
     let cluster = Cluster::new("endpoint-gc", pool());
     let other = ENDPOINT.replace("web", "other");
     let is_there = |key: &str| cluster.store.get(key).unwrap().is_some();
     let valid =
         [podwire_agent_ipc::ValidAttachment { container_id: "c2".to_owned(), ifname: "eth0".to_owned() }];
     let later = podwire_agent_ipc::pods::Endpoint { pod: "other".into(), ..endpoint("c2", "10.244.0.2") };
-    let steward = cluster.steward("node1");
-    steward.publish(&endpoint("c1", "10.244.0.1")).unwrap();
-    steward.publish(&later).unwrap();
-    eventually("both are told", || is_there(ENDPOINT) && is_there(&other));
-    steward.collect("net", &valid).unwrap();
+    let agent = cluster.agent("node1");
+    agent.publish(&endpoint("c1", "10.244.0.1")).unwrap();
+    agent.publish(&later).unwrap();
+    eventually("both are published", || is_there(ENDPOINT) && is_there(&other));
+    agent.collect("net", &valid).unwrap();
     eventually("one is withdrawn", || !is_there(ENDPOINT));
     assert!(is_there(&other));
-    // The same where nobody owns the node's blocks: what is stale is known by its address.
+    // The same without an agent: a stale endpoint is found by its address.
     let ask = |question: &addresses::Request| {
-        podwire_steward::direct::answer(&cluster.store, None, "node2", &cluster.state("node2"), question)
+        podwire_agent::calico::allocator::direct::respond(
+            &cluster.store,
+            None,
+            "node2",
+            &cluster.state("node2"),
+            question,
+        )
     };
     let key = ENDPOINT.replace("node1", "node2");
     let given = ask(&addresses::Request::Assign { owner: owner("c3"), addresses: v4(), timeout_ms: 0 });
@@ -229,7 +235,7 @@ fn what_is_not_valid_any_more_is_withdrawn_with_its_addresses() {
     assert!(!is_there(&key) && !cluster.held().iter().any(|(handle, _)| handle == "net.c3"));
 }
 
-/// A container that is no pod, by a network.
+/// The endpoint of a container without a pod.
 fn container(network: &str) -> podwire_agent_ipc::pods::Endpoint {
     podwire_agent_ipc::pods::Endpoint {
         owner: podwire_agent_ipc::Owner { network: network.into(), ..owner("c1") },
@@ -256,51 +262,51 @@ impl Cluster {
 }
 
 #[test]
-fn a_network_joins_the_endpoint_of_another_and_leaves_it() {
+fn a_secondary_network_joins_and_leaves_an_endpoint() {
     let cluster = Cluster::new("endpoint-guest", pool());
-    let steward = cluster.steward("node1");
+    let agent = cluster.agent("node1");
     let guest = || container("other");
-    assert_eq!(steward.join(&guest()).unwrap(), None);
-    steward.publish(&container("net")).unwrap();
-    let joined = steward.join(&guest()).unwrap().unwrap();
+    assert_eq!(agent.join(&guest()).unwrap(), None);
+    agent.publish(&container("net")).unwrap();
+    let joined = agent.join(&guest()).unwrap().unwrap();
     assert_eq!(joined.addresses, container("net").addresses);
     let both = Some(r#"["net","other"]"#.to_owned());
-    eventually("both are told", || cluster.profiles() == both);
+    eventually("both are published", || cluster.profiles() == both);
     assert!(cluster.has_profile("net") && cluster.has_profile("other"));
     let alone = || cluster.profiles() == Some(r#"["net"]"#.into());
-    steward.withdraw(&guest()).unwrap();
+    agent.withdraw(&guest()).unwrap();
     eventually("one is left", alone);
-    steward.join(&guest()).unwrap();
-    eventually("both are told again", || cluster.profiles() == both);
-    steward.collect("other", &[]).unwrap();
+    agent.join(&guest()).unwrap();
+    eventually("both are published again", || cluster.profiles() == both);
+    agent.collect("other", &[]).unwrap();
     eventually("the stale one is gone", alone);
-    // A network that was never there takes nothing with it.
-    steward.withdraw(&container("stranger")).unwrap();
-    steward.publish(&endpoint("c9", "10.244.0.9")).unwrap();
-    eventually("what came later is told", || cluster.published() == said("c9", "10.244.0.9"));
+    // A network that never joined removes nothing.
+    agent.withdraw(&container("stranger")).unwrap();
+    agent.publish(&endpoint("c9", "10.244.0.9")).unwrap();
+    eventually("the later one is published", || cluster.published() == expected("c9", "10.244.0.9"));
     assert!(alone());
-    steward.join(&guest()).unwrap();
-    steward.withdraw(&container("net")).unwrap();
-    eventually("the first takes everything with it", || cluster.profiles().is_none());
+    agent.join(&guest()).unwrap();
+    agent.withdraw(&container("net")).unwrap();
+    eventually("the primary network withdraws the endpoint", || cluster.profiles().is_none());
 }
 
 #[test]
-fn a_network_that_left_while_nobody_listened_is_taken_from_the_endpoint() {
+fn a_secondary_network_that_left_without_an_agent_is_removed() {
     let cluster = Cluster::new("endpoint-guest-note", pool());
     let state = cluster.state("node1");
-    let folder = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
-    std::fs::create_dir_all(&folder).unwrap();
+    let dir = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
+    std::fs::create_dir_all(&dir).unwrap();
     let host = podwire_agent_ipc::pods::Endpoint {
         profiles: vec!["net".into(), "other".into()],
         boot_id: pending::boot_id().unwrap(),
         ..container("net")
     };
-    pending::write(&folder, &pending::file_name(&host.owner), &host).unwrap();
+    pending::write(&dir, &pending::file_name(&host.owner), &host).unwrap();
     let guest = container("other");
     podwire_agent_ipc::pods::withdraw(&state, &guest).unwrap();
-    let steward = cluster.steward("node1");
+    let agent = cluster.agent("node1");
     let is_alone = || cluster.profiles().as_deref() == Some(r#"["net"]"#);
-    eventually("the note is carried out", || is_alone() && steward.state().untold == 0);
+    eventually("the pending withdrawal is done", || is_alone() && agent.status().unsynced == 0);
     assert_eq!(
         std::fs::read_dir(pending::released_dir(&podwire_agent_ipc::pods::endpoints_dir(&state)))
             .unwrap()
@@ -310,10 +316,16 @@ fn a_network_that_left_while_nobody_listened_is_taken_from_the_endpoint() {
 }
 
 #[test]
-fn a_network_joins_where_nobody_owns_the_blocks() {
+fn a_secondary_network_joins_without_an_agent() {
     let cluster = Cluster::new("endpoint-guest-direct", pool());
     let ask = |question: &addresses::Request| {
-        podwire_steward::direct::answer(&cluster.store, None, "node1", &cluster.state("node1"), question)
+        podwire_agent::calico::allocator::direct::respond(
+            &cluster.store,
+            None,
+            "node1",
+            &cluster.state("node1"),
+            question,
+        )
     };
     let join = || ask(&addresses::Request::Join { endpoint: Box::new(container("other")) });
     assert_eq!(join(), Response::Joined { endpoint: None });
@@ -321,14 +333,14 @@ fn a_network_joins_where_nobody_owns_the_blocks() {
     let Response::Joined { endpoint: Some(joined) } = join() else { panic!("nothing to join") };
     assert_eq!((&joined.addresses[..], &*joined.interface), (&container("net").addresses[..], "cali0"));
     assert_eq!(cluster.profiles().as_deref(), Some(r#"["net","other"]"#));
-    // By its own network it does not join.
+    // The primary network does not join.
     let again = ask(&addresses::Request::Join { endpoint: Box::new(container("net")) });
     assert_eq!(again, Response::Joined { endpoint: None });
-    // An ADD that is tried again has joined already.
+    // A repeated ADD has joined already.
     let Response::Joined { endpoint: Some(again) } = join() else { panic!("nothing to join") };
     assert_eq!((again.profiles.len(), &again.addresses), (2, &joined.addresses));
     let guest = container("other");
-    // The second time, and of a network that was never there, there is nothing to withdraw.
+    // A repeated withdrawal, or one of a network that never joined, changes nothing.
     for gone in [guest.clone(), guest, container("stranger")] {
         assert_eq!(ask(&addresses::Request::Withdraw { endpoint: Box::new(gone) }), Response::Done);
         assert_eq!(cluster.profiles().as_deref(), Some(r#"["net"]"#));
@@ -338,21 +350,21 @@ fn a_network_joins_where_nobody_owns_the_blocks() {
 }
 
 #[test]
-fn what_is_joined_while_the_agent_is_away_he_tells_again() {
+fn a_join_without_an_agent_survives_its_restart() {
     let cluster = Cluster::new("endpoint-guest-away", pool());
     let state = cluster.state("node1");
-    let folder = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
-    std::fs::create_dir_all(&folder).unwrap();
+    let dir = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
+    std::fs::create_dir_all(&dir).unwrap();
     let host = podwire_agent_ipc::pods::Endpoint { boot_id: pending::boot_id().unwrap(), ..container("net") };
-    pending::write(&folder, &pending::file_name(&host.owner), &host).unwrap();
+    pending::write(&dir, &pending::file_name(&host.owner), &host).unwrap();
     let ask = |question: &addresses::Request| {
-        podwire_steward::direct::answer(&cluster.store, None, "node1", &state, question)
+        podwire_agent::calico::allocator::direct::respond(&cluster.store, None, "node1", &state, question)
     };
     ask(&addresses::Request::Publish { endpoint: Box::new(container("net")) });
     ask(&addresses::Request::Join { endpoint: Box::new(container("other")) });
     ask(&addresses::Request::Join { endpoint: Box::new(container("third")) });
     ask(&addresses::Request::Withdraw { endpoint: Box::new(container("third")) });
-    let steward = cluster.steward("node1");
-    eventually("all is told", || steward.state().untold == 0);
+    let agent = cluster.agent("node1");
+    eventually("everything is synced", || agent.status().unsynced == 0);
     assert_eq!(cluster.profiles().as_deref(), Some(r#"["net","other"]"#));
 }

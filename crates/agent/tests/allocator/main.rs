@@ -1,7 +1,7 @@
-//! Pods come and go, agents are killed, stores fail: nobody has an address twice, and none is lost.
+//! The block allocator with killed agents and failing stores: no address is assigned twice, and none leaks.
 
 mod audit;
+mod cluster;
 mod endpoints;
 mod leases;
 mod pools;
-mod cluster;

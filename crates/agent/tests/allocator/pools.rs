@@ -1,4 +1,4 @@
-//! Which pool a pod's address is of, and what becomes of the stock when pools change.
+//! The choice of pools, and the warm pool when pools change.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,9 +8,9 @@ use podwire_agent_ipc::pods::{PodMetadata, StringMap};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 
-use crate::stage::{eventually, now, owner, pool, settled, v4, Cluster, PATIENCE};
+use crate::cluster::{eventually, now, owner, pool, settled, v4, Cluster, TIMEOUT};
 
-/// A cluster with one namespace, whose labels are these.
+/// A cluster with one namespace that has these labels.
 #[derive(Default)]
 struct Namespaces(Mutex<Option<StringMap>>);
 
@@ -48,49 +48,49 @@ fn is_red(given: &[IpNet]) -> bool {
 }
 
 #[test]
-fn a_pool_for_some_namespaces_is_for_their_pods_only() {
+fn a_pool_with_a_namespace_selector_serves_only_those_pods() {
     let cluster = Cluster::new("namespaces", for_red());
-    let red = cluster.steward("node1").knowing(Namespaces::labelled("red"));
-    assert!(is_red(&red.assign(&owner("c1"), &v4(), PATIENCE).unwrap()));
-    let blue = cluster.steward("node2").knowing(Namespaces::labelled("blue"));
-    let error = blue.assign(&owner("c2"), &v4(), PATIENCE).unwrap_err().to_string();
+    let red = cluster.agent("node1").with_cluster(Namespaces::labelled("red"));
+    assert!(is_red(&red.assign(&owner("c1"), &v4(), TIMEOUT).unwrap()));
+    let blue = cluster.agent("node2").with_cluster(Namespaces::labelled("blue"));
+    let error = blue.assign(&owner("c2"), &v4(), TIMEOUT).unwrap_err().to_string();
     assert!(error.contains("selects this node and namespace"), "{error}");
-    // What one pod has asked for is in stock for the next.
-    eventually("a stock", || red.state().stock >= 3);
-    eventually("the clerk rests", || red.state().untold == 0);
+    // The warm pool has addresses of pools that a pod requested.
+    eventually("the warm pool is filled", || red.status().warm_pool >= 3);
+    eventually("the sync is idle", || red.status().unsynced == 0);
     let asked = cluster.store.asked();
-    assert!(is_red(&red.assign(&owner("c3"), &v4(), PATIENCE).unwrap()));
+    assert!(is_red(&red.assign(&owner("c3"), &v4(), TIMEOUT).unwrap()));
     drop(blue);
-    eventually("the store knows", || cluster.held().len() == 2);
-    assert!(cluster.store.asked() > asked, "afterwards it is told");
+    eventually("the store has it", || cluster.held().len() == 2);
+    assert!(cluster.store.asked() > asked, "the store is updated later");
     cluster.assert_sound();
 }
 
 #[test]
-fn who_is_not_selected_gets_nothing_of_the_stock_of_others() {
+fn warm_addresses_of_other_namespaces_are_not_assigned() {
     let cluster = Cluster::new("apart", for_red());
     Allocator::new(&cluster.store, now).add_pool(&pool()).unwrap();
     let cast = Arc::new(Namespaces::default());
-    let steward = cluster.steward("node1").knowing(cast.clone());
-    eventually("the pools are known", || steward.state().stock == 4);
-    let error = steward.assign(&owner("c0"), &v4(), PATIENCE).unwrap_err();
+    let agent = cluster.agent("node1").with_cluster(cast.clone());
+    eventually("the pools are read", || agent.status().warm_pool == 4);
+    let error = agent.assign(&owner("c0"), &v4(), TIMEOUT).unwrap_err();
     assert_eq!(error.code(), 11, "{error}");
     assert!(error.to_string().contains("namespace shop"), "{error}");
-    // Red pods may have both.
+    // Red pods may use both pools.
     *cast.0.lock().unwrap() = Some([("team".to_owned(), "red".to_owned())].into());
     for number in 0..20 {
-        steward.assign(&owner(&format!("red{number}")), &v4(), PATIENCE).unwrap();
+        agent.assign(&owner(&format!("red{number}")), &v4(), TIMEOUT).unwrap();
     }
     *cast.0.lock().unwrap() = Some(StringMap::new());
     for number in 0..20 {
-        let given = steward.assign(&owner(&format!("other{number}")), &v4(), PATIENCE).unwrap();
+        let given = agent.assign(&owner(&format!("other{number}")), &v4(), TIMEOUT).unwrap();
         assert!(!is_red(&given), "{given:?}");
     }
     cluster.assert_sound();
 }
 
 #[test]
-fn without_an_agent_namespaces_count_as_well() {
+fn namespace_selectors_apply_without_an_agent() {
     let cluster = Cluster::new("direct-namespaces", for_red());
     let (red, blue) = (Namespaces::labelled("red"), Namespaces::labelled("blue"));
     let ask = |container: &str, cast: &dyn podwire_agent_ipc::pods::Cluster| {
@@ -99,7 +99,7 @@ fn without_an_agent_namespaces_count_as_well() {
             addresses: v4(),
             timeout_ms: 1000,
         };
-        podwire_steward::direct::answer(
+        podwire_agent::calico::allocator::direct::respond(
             &cluster.store,
             Some(cast),
             "node1",
@@ -118,10 +118,10 @@ fn without_an_agent_namespaces_count_as_well() {
 }
 
 #[test]
-fn the_stock_of_a_pool_that_is_disabled_is_given_back() {
+fn warm_addresses_of_a_disabled_pool_are_released() {
     let cluster = Cluster::new("disabled", pool());
-    let steward = cluster.steward("node1");
-    eventually("a stock", || steward.state().stock == 4);
+    let agent = cluster.agent("node1");
+    eventually("the warm pool is filled", || agent.status().warm_pool == 4);
     let entry = cluster.store.get(&pool().key()).unwrap().unwrap();
     let other = Pool::new("other", "10.251.0.0/24".parse().unwrap()).with_block_size(28);
     Allocator::new(&cluster.store, now).add_pool(&other).unwrap();
@@ -136,75 +136,74 @@ fn the_stock_of_a_pool_that_is_disabled_is_given_back() {
         old.iter().map(|block| block.allocations().count()).sum::<usize>()
     };
     assert_eq!(taken(), 4);
-    // Pods come and go meanwhile.
-    let until = std::time::Instant::now() + PATIENCE;
+    // Pods are attached and detached meanwhile.
+    let until = std::time::Instant::now() + TIMEOUT;
     while taken() > 0 {
         assert!(std::time::Instant::now() < until, "{} addresses are still taken", taken());
         number += 1;
         let owner = owner(&format!("c{number}"));
-        steward.assign(&owner, &v4(), PATIENCE).unwrap();
-        steward.release(&owner, None).unwrap();
+        agent.assign(&owner, &v4(), TIMEOUT).unwrap();
+        agent.release(&owner, None).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert!(other.cidr().contains(&steward.assign(&owner("last"), &v4(), PATIENCE).unwrap()[0]));
+    assert!(other.cidr().contains(&agent.assign(&owner("last"), &v4(), TIMEOUT).unwrap()[0]));
     cluster.assert_sound();
 }
 
-/// A pool of other nodes gives to whoever names it. What is in stock of it for the next one stays there.
+/// A pool that selects other nodes serves a pod that names it, and keeps warm addresses for the next one.
 #[test]
-fn the_stock_of_a_pool_that_a_pod_has_named_is_kept_wherever_the_pool_is_for() {
+fn a_pool_that_a_pod_named_keeps_warm_addresses() {
     let cluster = Cluster::new("named", pool());
     let special = Pool::new("special", "10.250.0.0/24".parse().unwrap()).with_block_size(28);
     Allocator::new(&cluster.store, now).add_pool(&special.for_nodes("has(nothing)")).unwrap();
-    let steward = cluster.steward("node1");
+    let agent = cluster.agent("node1");
     let named = AddressRequest { ipv4_pools: Some(vec!["special".into()]), ..v4() };
-    let given = steward.assign(&owner("c1"), &named, PATIENCE).unwrap();
+    let given = agent.assign(&owner("c1"), &named, TIMEOUT).unwrap();
     assert!(given[0].to_string().starts_with("10.250.0."), "{given:?}");
     let revisions = || {
         let all = cluster.store.list("").unwrap();
         let of_special = all.iter().filter(|entry| entry.key.contains("/assignment/ipv4/block/10.250."));
         of_special.map(|entry| entry.revision).collect::<Vec<_>>()
     };
-    // Four of each; or three, if the pod took its own only when the others had been fetched.
-    eventually("stocks of both", || steward.state().stock >= 7 && steward.state().untold == 0);
+    // Four of each; or three, if the pod took its address after the refill.
+    eventually("both are warm", || agent.status().warm_pool >= 7 && agent.status().unsynced == 0);
     let before = revisions();
     assert_eq!(before.len(), 1, "a block");
-    // Others come and go meanwhile, and the clerk goes his rounds.
+    // Other pods are attached and detached meanwhile, and the sync runs.
     for number in 2..12 {
         let owner = owner(&format!("c{number}"));
-        steward.assign(&owner, &v4(), PATIENCE).unwrap();
-        steward.release(&owner, None).unwrap();
-        eventually("it is told", || settled(&steward, &cluster.state("node1")));
+        agent.assign(&owner, &v4(), TIMEOUT).unwrap();
+        agent.release(&owner, None).unwrap();
+        eventually("it is synced or reported", || settled(&agent, &cluster.state("node1")));
     }
     assert_eq!(revisions(), before, "nobody touched the block");
     cluster.assert_sound();
 }
 
-/// Addresses that are reserved are given to whoever names them, and are nobody's stock. One that has come waits for the other.
+/// Reserved addresses are assigned to a pod that names them, and are never warm. One that is assigned waits for the other.
 #[test]
-fn a_pod_that_names_addresses_of_both_families_gets_them_where_neither_may_be_stocked() {
+fn a_pod_gets_named_addresses_that_may_not_be_warm() {
     let cluster = Cluster::new("both", pool().for_nodes("has(nothing)"));
     let six = Pool::new("six", "fd44::/64".parse().unwrap()).for_nodes("has(nothing)");
     Allocator::new(&cluster.store, now).add_pool(&six).unwrap();
-    let steward = cluster.steward("node1");
+    let agent = cluster.agent("node1");
     let ips = ["10.244.0.200", "fd44::c8"].map(|ip| ip.parse().unwrap());
-    let given =
-        steward.assign(&owner("c1"), &AddressRequest { ips: ips.to_vec(), ..v4() }, PATIENCE).unwrap();
+    let given = agent.assign(&owner("c1"), &AddressRequest { ips: ips.to_vec(), ..v4() }, TIMEOUT).unwrap();
     assert_eq!(given.iter().map(IpNet::addr).collect::<Vec<_>>(), ips);
     cluster.assert_sound();
 }
 
 #[test]
-fn a_pool_that_makes_no_sense_at_the_first_start_stops_nobody() {
+fn an_unreadable_pool_at_the_first_start_is_skipped() {
     let cluster = Cluster::new("senseless", pool());
     let key = Pool::new("bad", "10.252.0.0/24".parse().unwrap()).key();
     cluster.store.create(&key, b"{\"spec\": {\"cidr\": 7}}").unwrap();
     assert!(Rules::load(&cluster.store).is_err());
-    let steward = cluster.steward("node1");
-    steward.assign(&owner("c1"), &v4(), PATIENCE).unwrap();
-    // A clerk with nothing to do forgets what he told, so he gets something to do.
-    eventually("it is told", || {
-        steward.release(&owner("nobody"), None).unwrap();
-        steward.state().unreadable.iter().any(|one| one.contains(&key))
+    let agent = cluster.agent("node1");
+    agent.assign(&owner("c1"), &v4(), TIMEOUT).unwrap();
+    // An idle sync clears its reports, so it gets something to do.
+    eventually("it is synced or reported", || {
+        agent.release(&owner("nobody"), None).unwrap();
+        agent.status().unreadable.iter().any(|one| one.contains(&key))
     });
 }

@@ -1,10 +1,5 @@
-//! A real etcd in trouble: away, slow, refusing, full. Pods come as long as there is stock, then they are told to come again, with etcd's own
-//! words; they go at all times; and when the trouble is over, etcd and the leases say the same.
-
-#[path = "../../../store-etcd/tests/server/mod.rs"]
-#[allow(dead_code)] // certificates are of no interest here
-mod server;
-mod proxy;
+//! The block allocator with a real etcd that is stopped, slow, rejecting or full. ADD succeeds while the warm pool lasts, then fails with
+//! "try again" and etcd's error; DEL always succeeds; and when etcd works again, it agrees with the leases.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,25 +7,28 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, ConnectOptions};
-use podwire_agent_ipc::blocks::Wish;
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent::calico::allocator::{BlockAllocator, Settings};
+use podwire_agent_ipc::addresses::AddressRequest;
+use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Pool, Rules};
-use podwire_steward::{Settings, Steward};
 use podwire_store_etcd::EtcdStore;
-use server::Server;
-use proxy::Proxy;
+use podwire_test_servers::{EtcdServer, TcpProxy};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const STOCK: usize = 4;
+const TIMEOUT: Duration = Duration::from_secs(60);
+const WARM: usize = 4;
 
-/// An etcd, and a node that gets its addresses there.
+/// An etcd, and a node with an allocator on it.
 struct Site {
-    server: Server,
-    proxy: Proxy,
-    folder: PathBuf,
-    steward: Steward,
+    server: EtcdServer,
+    proxy: TcpProxy,
+    dir: PathBuf,
+    agent: BlockAllocator,
+}
+
+fn connect(server: &EtcdServer) -> EtcdStore {
+    EtcdStore::connect(&[server.url()], None).unwrap()
 }
 
 fn now() -> Timestamp {
@@ -40,31 +38,35 @@ fn now() -> Timestamp {
 
 impl Site {
     fn new(name: &str, arguments: &[&str]) -> Site {
-        let server = Server::start_by(arguments);
+        let server = EtcdServer::start_with_arguments(arguments);
         let pool = Pool::new("pods", "10.244.0.0/24".parse().unwrap()).with_block_size(28);
-        Allocator::new(&server.store(), now).add_pool(&pool).unwrap();
-        let folder = std::env::temp_dir().join(format!("podwire-trouble-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        let proxy = Proxy::to(&server.url());
+        Allocator::new(&connect(&server), now).add_pool(&pool).unwrap();
+        let dir = std::env::temp_dir().join(format!("podwire-trouble-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let proxy = TcpProxy::start(&server.url());
         let url = proxy.url.clone();
         let opener = move || {
             let store = EtcdStore::connect(std::slice::from_ref(&url), None)?;
             Ok(Box::new(store) as Box<dyn Store>)
         };
-        let settings = Settings { node: "node1".into(), stock: STOCK };
-        let steward = Steward::start(settings, &folder, Box::new(opener)).unwrap();
-        Site { server, proxy, folder, steward }
+        let settings = Settings { node: "node1".into(), warm_addresses: WARM };
+        let agent = BlockAllocator::start(settings, &dir, Box::new(opener)).unwrap();
+        Site { server, proxy, dir, agent }
     }
 
-    fn assign(&self, container: &str, patience: Duration) -> Result<IpAddr, podwire_steward::Error> {
-        let wish = Wish { v4: Some(Vec::new()), ..Wish::default() };
-        self.steward.assign(&owner(container), &wish, patience).map(|given| given[0].addr())
+    fn assign(
+        &self,
+        container: &str,
+        patience: Duration,
+    ) -> Result<IpAddr, podwire_agent::calico::allocator::Error> {
+        let wanted = AddressRequest { ipv4_pools: Some(Vec::new()), ..AddressRequest::default() };
+        self.agent.assign(&owner(container), &wanted, patience).map(|given| given[0].addr())
     }
 
-    /// What pods have, as etcd knows it.
+    /// The handles of pods and their addresses in etcd.
     fn held(&self) -> BTreeSet<(String, IpAddr)> {
         let mut held = BTreeSet::new();
-        for block in Allocator::new(&self.server.store(), now).blocks().unwrap().into_iter().flatten() {
+        for block in Allocator::new(&connect(&self.server), now).blocks().unwrap().into_iter().flatten() {
             held.extend(
                 block.allocations().map(|one| (one.attribute.handle().unwrap_or("").to_owned(), one.ip)),
             );
@@ -74,45 +76,50 @@ impl Site {
     }
 
     fn is_settled(&self) -> bool {
-        let notes = std::fs::read_dir(notes::released(&self.folder)).unwrap().count();
-        self.steward.state().untold == 0 && notes == 0
+        let notes = std::fs::read_dir(pending::released_dir(&self.dir)).unwrap().count();
+        self.agent.status().unsynced == 0 && notes == 0
     }
 
-    /// Trouble comes, pods come and go, trouble goes.
-    fn endure(&mut self, begin: fn(&mut Server, &Proxy), words: &str, end: fn(&mut Server, &Proxy)) {
-        let mut living = BTreeSet::from([("net.stays".to_owned(), self.assign("stays", PATIENCE).unwrap())]);
-        self.assign("goes", PATIENCE).unwrap();
-        eventually("all is told and stocked", || {
-            self.held().len() == 2 && self.is_settled() && self.steward.state().stock > STOCK / 2
+    /// Breaks etcd, adds and deletes pods, repairs etcd.
+    fn survives(
+        &mut self,
+        begin: fn(&mut EtcdServer, &TcpProxy),
+        words: &str,
+        end: fn(&mut EtcdServer, &TcpProxy),
+    ) {
+        let mut living = BTreeSet::from([("net.stays".to_owned(), self.assign("stays", TIMEOUT).unwrap())]);
+        self.assign("goes", TIMEOUT).unwrap();
+        eventually("the store is synced and the warm pool filled", || {
+            self.held().len() == 2 && self.is_settled() && self.agent.status().warm_pool > WARM / 2
         });
         begin(&mut self.server, &self.proxy);
-        self.steward.release(&owner("goes"), None).expect("a pod goes at all times");
+        self.agent.release(&owner("goes"), None).expect("DEL always succeeds");
         let pods = (0..).map(|number| format!("c{number}"));
         let warm =
             pods.map_while(|pod| self.assign(&pod, Duration::ZERO).ok().map(|ip| (format!("net.{pod}"), ip)));
         living.extend(warm);
-        assert!(living.len() > STOCK / 2 + 1, "what is in stock is given: {living:?}");
-        eventually("the reason is told", || {
-            let error = self.assign("late", Duration::from_millis(500)).expect_err("nothing is in stock");
+        assert!(living.len() > WARM / 2 + 1, "warm addresses are assigned: {living:?}");
+        eventually("the error has the reason", || {
+            let error = self.assign("late", Duration::from_millis(500)).expect_err("the warm pool is empty");
             assert_eq!(error.code(), 11, "{error}");
             error.to_string().contains(words)
         });
-        self.steward.release(&owner("c0"), None).expect("a pod goes at all times");
+        self.agent.release(&owner("c0"), None).expect("DEL always succeeds");
         living.retain(|(handle, _)| handle != "net.c0");
         end(&mut self.server, &self.proxy);
-        living.insert(("net.late".into(), self.assign("late", PATIENCE).expect("the trouble is over")));
-        eventually("etcd and the leases say the same", || self.is_settled() && self.held() == living);
-        let (store, known) = (self.server.store(), Rules::load(&self.server.store()).unwrap());
-        eventually("blocks, handles and claims agree", || {
+        living.insert(("net.late".into(), self.assign("late", TIMEOUT).expect("etcd works again")));
+        eventually("etcd and the leases agree", || self.is_settled() && self.held() == living);
+        let (store, known) = (connect(&self.server), Rules::load(&connect(&self.server)).unwrap());
+        eventually("blocks, handles and affinities agree", || {
             Allocator::new(&store, now).check(&known).unwrap().problems.is_empty()
         });
-        self.steward.is_ready().unwrap();
+        self.agent.check_ready().unwrap();
     }
 }
 
 impl Drop for Site {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -121,16 +128,16 @@ fn owner(container: &str) -> Owner {
 }
 
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !is_so() {
-        assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < until, "{what}: not within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// What an administrator does to etcd.
+/// Runs an administrator's command on etcd.
 fn administer<T>(
-    server: &Server,
+    server: &EtcdServer,
     user: Option<(&str, &str)>,
     act: impl AsyncFnOnce(Client) -> Result<T, etcd_client::Error>,
 ) -> T {
@@ -140,22 +147,22 @@ fn administer<T>(
 }
 
 #[test]
-fn an_etcd_that_is_away_stops_no_pod_for_good() {
-    let stop = |server: &mut Server, _: &Proxy| server.stop();
-    let start = |server: &mut Server, _: &Proxy| server.start_again();
-    Site::new("away", &[]).endure(stop, "the store http://127.0.0.1:", start);
+fn pods_survive_a_stopped_etcd() {
+    let stop = |server: &mut EtcdServer, _: &TcpProxy| server.stop();
+    let start = |server: &mut EtcdServer, _: &TcpProxy| server.restart();
+    Site::new("away", &[]).survives(stop, "the store http://127.0.0.1:", start);
 }
 
 #[test]
-fn an_etcd_that_takes_two_seconds_for_an_answer_stops_no_pod_for_good() {
-    let slow = |_: &mut Server, proxy: &Proxy| proxy.slow_down(Duration::from_secs(2));
-    let fast = |_: &mut Server, proxy: &Proxy| proxy.slow_down(Duration::ZERO);
-    Site::new("slow", &[]).endure(slow, "it takes longer than this call may", fast);
+fn pods_survive_an_etcd_that_answers_after_two_seconds() {
+    let slow = |_: &mut EtcdServer, proxy: &TcpProxy| proxy.set_delay(Duration::from_secs(2));
+    let fast = |_: &mut EtcdServer, proxy: &TcpProxy| proxy.set_delay(Duration::ZERO);
+    Site::new("slow", &[]).survives(slow, "the store did not assign one within the timeout", fast);
 }
 
 #[test]
-fn an_etcd_that_refuses_stops_no_pod_for_good() {
-    let refuse = |server: &mut Server, _: &Proxy| {
+fn pods_survive_an_etcd_that_rejects_the_agent() {
+    let refuse = |server: &mut EtcdServer, _: &TcpProxy| {
         administer(server, None, async |mut client| {
             client.user_add("root", "secret", None).await?;
             client.role_add("root").await?;
@@ -163,22 +170,22 @@ fn an_etcd_that_refuses_stops_no_pod_for_good() {
             client.auth_enable().await
         });
     };
-    let allow = |server: &mut Server, _: &Proxy| {
+    let allow = |server: &mut EtcdServer, _: &TcpProxy| {
         administer(server, Some(("root", "secret")), async |mut client| client.auth_disable().await);
     };
-    Site::new("refusing", &[]).endure(refuse, "user name is empty", allow);
+    Site::new("refusing", &[]).survives(refuse, "user name is empty", allow);
 }
 
 #[test]
-fn an_etcd_that_is_full_stops_no_pod_for_good() {
-    let fill = |server: &mut Server, _: &Proxy| {
-        let (store, filler) = (server.store(), vec![7; 256 << 10]);
+fn pods_survive_a_full_etcd() {
+    let fill = |server: &mut EtcdServer, _: &TcpProxy| {
+        let (store, filler) = (connect(server), vec![7; 256 << 10]);
         let mut put = (0..1000).map(|number| store.create(&format!("/filler/{number}"), &filler));
-        let error = put.find_map(Result::err).expect("it has a limit");
+        let error = put.find_map(Result::err).expect("etcd has a quota");
         assert!(error.to_string().contains("space exceeded"), "{error}");
     };
-    let clear = |server: &mut Server, _: &Proxy| {
-        let store = server.store();
+    let clear = |server: &mut EtcdServer, _: &TcpProxy| {
+        let store = connect(server);
         for entry in store.list("/filler/").unwrap() {
             store.delete(&entry.key, entry.revision).unwrap();
         }
@@ -194,5 +201,5 @@ fn an_etcd_that_is_full_stops_no_pod_for_good() {
             Ok(())
         });
     };
-    Site::new("full", &["--quota-backend-bytes", "8388608"]).endure(fill, "space exceeded", clear);
+    Site::new("full", &["--quota-backend-bytes", "8388608"]).survives(fill, "space exceeded", clear);
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use podwire_agent::calico::allocator::{self, BlockAllocator, Settings};
 use podwire_agent_ipc::addresses::{self, Request};
 use podwire_agent_ipc::pods::Cluster;
 use podwire_netlink::sys;
-use podwire_steward::{Settings, Steward};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(super) fn run(&self) -> Result<Answer, Failure> {
         let what = "own this node's blocks";
-        let failed = |error: podwire_steward::Error| {
+        let failed = |error: allocator::Error| {
             Failure::new(
                 what,
                 podwire_cni_spec::Error::new(error.code(), error.to_string()).with_details(error.hint()),
@@ -56,13 +56,13 @@ impl Serve {
         let owner = &self.owner;
         let node = owner.name(what)?;
         let pods = owner.pods(&node, what)?;
-        let settings = Settings { node, stock: owner.stock() };
+        let settings = Settings { node, warm_addresses: owner.stock() };
         let opener = Box::new(owner.opener());
-        let mut steward = Steward::start(settings, &owner.state, opener).map_err(failed)?;
+        let mut block_allocator = BlockAllocator::start(settings, &owner.state, opener).map_err(failed)?;
         if let Some(pods) = pods {
-            steward = steward.knowing(pods);
+            block_allocator = block_allocator.with_cluster(pods);
         }
-        podwire_steward::open_door(&owner.socket, steward).map_err(failed)?;
+        allocator::serve(&owner.socket, block_allocator).map_err(failed)?;
         while !sys::readable(&[signals.as_fd()], LONG).is_ok_and(|ready| ready.iter().any(|is| *is)) {}
         let _ = std::fs::remove_file(&owner.socket);
         Ok(Answer::new("", Value::Null))
@@ -110,16 +110,12 @@ fn answer(what: &str, question: &Request, config: &Value) -> addresses::Response
     let cluster = pods.as_ref().map(|pods| pods as &dyn Cluster);
     // Who asks about pods need not have a store.
     if is_about_pods {
-        return podwire_steward::pods::answer(cluster, &node, question);
+        return allocator::pods::respond(cluster, &node, question);
     }
     match place.open(what, false) {
-        Ok(store) => podwire_steward::direct::answer(
-            &*store,
-            cluster,
-            &node,
-            Path::new(addresses::STATE_DIR),
-            question,
-        ),
+        Ok(store) => {
+            allocator::direct::respond(&*store, cluster, &node, Path::new(addresses::STATE_DIR), question)
+        }
         Err(failure) => unavailable(failure.error.msg),
     }
 }

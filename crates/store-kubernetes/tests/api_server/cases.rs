@@ -37,7 +37,6 @@ cases![
     where_a_node_is_met_stands_in_its_annotations_and_is_heard_of,
     what_is_refused_is_told_in_the_servers_words,
     a_setting_that_the_server_drops_is_told,
-    a_token_that_is_no_longer_good_stops_no_pod_for_good,
     an_endpoint_is_what_its_pod_says_of_itself,
     a_nodes_pods_are_known_without_asking,
     a_pod_that_is_not_known_is_read,
@@ -411,54 +410,6 @@ fn a_claim_reads_no_block_of_others(server: &mut KubeApiServer) {
         assert_eq!(listed(&store).len(), 3);
         empty(&store);
     }
-}
-
-/// A steward whose kubeconfig holds a token that the server does not know any more: pods are told to come again, and go; with a new token in
-/// the same file all is made up for.
-fn a_token_that_is_no_longer_good_stops_no_pod_for_good(server: &mut KubeApiServer) {
-    let store = open(server, ApiGroup::V1);
-    Allocator::new(&store, now).add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
-    let good = std::fs::read_to_string(server.kubeconfig("podwire")).unwrap();
-    let folder = std::env::temp_dir().join(format!("podwire-token-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let kubeconfig = folder.join("kubeconfig");
-    std::fs::write(&kubeconfig, good.replace(r#""token":"podwire""#, r#""token":"expired""#)).unwrap();
-    let file = kubeconfig.clone();
-    let opener = move || {
-        let store = KubernetesStore::connect(Some(&file), Some(ApiGroup::V1))?;
-        Ok(Box::new(store) as Box<dyn Store>)
-    };
-    let settings = podwire_steward::Settings { node: "node1".into(), stock: 2 };
-    let steward = podwire_steward::Steward::start(settings, &folder.join("state"), Box::new(opener)).unwrap();
-    let wish = podwire_agent_ipc::addresses::AddressRequest {
-        ipv4_pools: Some(Vec::new()),
-        ..podwire_agent_ipc::addresses::AddressRequest::default()
-    };
-    let pod = |container: &str| podwire_agent_ipc::Owner {
-        network: "net".into(),
-        container: container.into(),
-        ifname: "eth0".into(),
-    };
-    server.until("the reason is told", || {
-        let error = steward.assign(&pod("a"), &wish, std::time::Duration::from_millis(300)).unwrap_err();
-        assert_eq!(error.code(), 11, "{error}");
-        error.to_string().contains("Unauthorized")
-    });
-    steward.release(&pod("a"), None).unwrap();
-    std::fs::write(&kubeconfig, &good).unwrap();
-    let given = steward.assign(&pod("b"), &wish, std::time::Duration::from_secs(60)).unwrap();
-    let holds = || Allocator::new(&store, now).addresses_of("net.b");
-    server.until("the server knows", || holds() == Ok(vec![given[0].addr()]));
-    steward.release(&pod("b"), None).unwrap();
-    server.until("and that it is gone", || holds() == Ok(vec![]) && steward.state().stock > 0);
-    let _ = std::fs::remove_dir_all(&folder);
-    // The steward lives on until the test ends, and may be at work. Without a pool it has nothing to do.
-    server.until("nothing is left", || {
-        for entry in store.list("").unwrap() {
-            let _ = store.delete(&entry.key, entry.revision);
-        }
-        store.list("").unwrap().is_empty()
-    });
 }
 
 fn a_node_has_the_labels_that_kubernetes_gave_it(server: &mut KubeApiServer) {
