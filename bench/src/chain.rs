@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
-use podwire_cni_plugin::Registry;
 use podwire_cni_runtime::{Identity, Runtime};
 use podwire_cni_spec::NetworkList;
 use serde_json::{json, Map, Value};
@@ -174,7 +173,7 @@ impl Chain {
 
     /// In this process: what a container runtime that is written in Rust does.
     fn through_runtime(&self, folder: &Path, verb: Verb, pod: u32) -> Result<Done> {
-        let registry = Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT);
+        let registry = podwire_plugins::registry();
         let runtime = Runtime::new([folder]).cache_folder(CACHE).registry(registry);
         let pod = Identity::new(&container(pod), "eth0")?
             .netns(namespace(pod))

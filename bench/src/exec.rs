@@ -38,7 +38,7 @@ pub fn timed(mut command: Command, input: &[u8]) -> Result<Ended> {
 
     let start = Instant::now();
     let mut child = command.spawn().with_context(|| format!("start {program}"))?;
-    let ended = sys::process_descriptor(child.id())?;
+    let ended = sys::open_pidfd(child.id())?;
     let in_time = sys::readable(&[ended.as_fd()], PATIENCE)?[0];
     if !in_time {
         child.kill()?;

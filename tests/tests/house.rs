@@ -10,25 +10,29 @@ use podwire_tests::project;
 const HOUSE: &[(&str, &[&str])] = &[
     ("fs", &[]),
     ("ip", &[]),
-    ("netlink", &[]),
-    ("kernel", &["netlink"]),
-    ("overlay", &["netlink", "kernel"]),
+    ("netlink", &["ip"]),
+    ("reconcile", &["ip", "netlink"]),
+    ("kernel", &["fs", "ip", "netlink"]),
+    ("overlay", &["fs", "ip", "netlink", "kernel"]),
     ("cni-spec", &[]),
-    ("cni-plugin", &["netlink", "kernel", "cni-spec"]),
-    ("cni-runtime", &["netlink", "kernel", "cni-spec", "cni-plugin"]),
+    ("cni-plugin", &["fs", "ip", "netlink", "kernel", "cni-spec"]),
+    ("cni-runtime", &["fs", "ip", "netlink", "kernel", "cni-spec", "cni-plugin"]),
     ("ipam", &["ip"]),
     ("block-ipam", &["ip"]),
     ("store-sqlite", &["netlink", "ip", "ipam", "block-ipam"]),
     ("store-etcd", &["ip", "ipam", "block-ipam"]),
-    ("agent-ipc", &["netlink"]),
-    ("dhcp", &["netlink", "kernel", "cni-spec", "agent-ipc"]),
-    ("verify", &["netlink", "kernel"]),
+    ("agent-ipc", &["fs", "ip", "netlink", "kernel", "cni-spec"]),
+    ("dhcp", &["fs", "ip", "netlink", "kernel", "cni-spec", "agent-ipc"]),
+    ("verify", &["fs", "ip", "netlink", "kernel"]),
     ("policy", &[]),
-    ("dataplane", &["netlink", "policy"]),
-    ("plugins", &["netlink", "kernel", "cni-spec", "cni-plugin", "ip", "ipam", "block-ipam", "agent-ipc"]),
+    (
+        "plugins",
+        &["fs", "netlink", "kernel", "cni-spec", "cni-plugin", "ip", "ipam", "block-ipam", "agent-ipc"],
+    ),
     (
         "audit",
         &[
+            "fs",
             "netlink",
             "kernel",
             "cni-spec",
@@ -42,25 +46,37 @@ const HOUSE: &[(&str, &[&str])] = &[
         ],
     ),
     ("install", &["cni-spec"]),
-    ("sandbox", &["netlink", "kernel", "cni-spec", "cni-plugin", "cni-runtime"]),
+    ("sandbox", &["fs", "ip", "netlink", "kernel", "cni-spec", "cni-plugin", "cni-runtime"]),
     ("kubernetes", &[]),
     ("subnets", &["cni-spec", "kubernetes"]),
     (
         "store-kubernetes",
-        &["netlink", "cni-spec", "ip", "ipam", "block-ipam", "agent-ipc", "subnets", "kubernetes"],
-    ),
-    ("steward", &["netlink", "cni-spec", "ip", "ipam", "block-ipam", "agent-ipc"]),
-    ("router", &["netlink", "kernel", "ip", "ipam", "block-ipam", "overlay"]),
-    (
-        "warden",
         &[
+            "fs",
+            "netlink",
+            "kernel",
+            "cni-spec",
+            "ip",
+            "ipam",
+            "block-ipam",
+            "agent-ipc",
+            "subnets",
+            "kubernetes",
+        ],
+    ),
+    ("bgp", &["fs", "ip", "netlink", "reconcile", "block-ipam"]),
+    (
+        "policy-agent",
+        &[
+            "fs",
+            "ip",
             "netlink",
             "kernel",
             "cni-spec",
             "cni-plugin",
             "agent-ipc",
             "policy",
-            "dataplane",
+            "reconcile",
             "subnets",
             "kubernetes",
         ],
@@ -68,6 +84,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
+            "fs",
             "netlink",
             "kernel",
             "cni-spec",
@@ -75,20 +92,21 @@ const HOUSE: &[(&str, &[&str])] = &[
             "agent-ipc",
             "overlay",
             "policy",
-            "dataplane",
             "subnets",
             "kubernetes",
-            "warden",
+            "policy-agent",
             "ip",
             "ipam",
             "block-ipam",
-            "steward",
-            "router",
+            "bgp",
+            "reconcile",
         ],
     ),
     (
         "lab",
         &[
+            "fs",
+            "ip",
             "netlink",
             "kernel",
             "cni-spec",
@@ -97,10 +115,9 @@ const HOUSE: &[(&str, &[&str])] = &[
             "cni-runtime",
             "overlay",
             "policy",
-            "dataplane",
             "subnets",
             "kubernetes",
-            "warden",
+            "policy-agent",
             "sandbox",
             "verify",
         ],
@@ -109,6 +126,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "fs",
             "netlink",
             "kernel",
             "cni-spec",
@@ -121,8 +139,8 @@ const HOUSE: &[(&str, &[&str])] = &[
             "store-etcd",
             "agent-ipc",
             "store-kubernetes",
-            "steward",
-            "router",
+            "bgp",
+            "reconcile",
             "dhcp",
             "policy",
             "plugins",
@@ -133,8 +151,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "overlay",
             "subnets",
             "kubernetes",
-            "dataplane",
-            "warden",
+            "policy-agent",
             "agent",
             "lab",
             "controller",
@@ -237,7 +254,7 @@ fn nothing_async_or_tls_is_reachable_from_the_plugins_program() {
 }
 
 #[test]
-fn unsafe_code_stands_in_one_file_and_each_block_says_why_it_is_safe() {
+fn unsafe_code_is_in_one_module_and_each_block_says_why_it_is_safe() {
     for file in product() {
         let text = std::fs::read_to_string(&file).expect("source");
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -245,10 +262,10 @@ fn unsafe_code_stands_in_one_file_and_each_block_says_why_it_is_safe() {
             let has = |line: &&str| words.iter().any(|word| line.contains(word));
             code.clone().filter(has).count()
         };
-        if file.ends_with("netlink/src/sys.rs") {
-            // Functions of a trait are the promise of those who call them.
-            let (places, reasons) = (count(&["unsafe {", "unsafe impl"]), text.matches("SAFETY:").count());
-            assert!(places > 0 && reasons >= places, "{places} places, {reasons} reasons");
+        if file.parent().is_some_and(|folder| folder.ends_with("netlink/src/sys")) {
+            // An `unsafe fn` of a trait states what its callers guarantee.
+            let (blocks, reasons) = (count(&["unsafe {", "unsafe impl"]), text.matches("SAFETY:").count());
+            assert!(reasons >= blocks, "{}: {blocks} blocks, {reasons} reasons", file.display());
         } else {
             assert_eq!(count(&["unsafe {", "unsafe impl", "unsafe fn"]), 0, "unsafe in {}", file.display());
         }
@@ -282,7 +299,8 @@ fn no_plugin_waits_by_sleeping() {
     for file in product() {
         let text = std::fs::read_to_string(&file).expect("source");
         // A program file that is being replaced is tried again after a pause: nobody tells when it is done.
-        let allowed = file.ends_with("cni-plugin/src/exec.rs");
+        // accept(2) without free file descriptors cannot be polled for.
+        let allowed = file.ends_with("cni-plugin/src/exec.rs") || file.ends_with("agent-ipc/src/server.rs");
         assert!(allowed || !text.contains("thread::sleep"), "{} sleeps", file.display());
     }
 }

@@ -5,9 +5,6 @@
 //! block among a thousand nodes whose blocks are full.
 
 mod counting;
-#[path = "../../../crates/store-etcd/tests/server/mod.rs"]
-#[allow(dead_code, clippy::unwrap_used)] // a helper of tests, whose certificates are of no interest here
-mod server;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,11 +14,12 @@ use anyhow::{anyhow, ensure, Result};
 use clap::Parser;
 use counting::Counting;
 use outcome::Promises;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Owner, Pool, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Allocator, Pool, Request, Rules};
+use podwire_store_etcd::EtcdStore;
 use podwire_store_sqlite::SqliteStore;
-use server::Server;
+use podwire_test_servers::EtcdServer;
 
 /// The promises about a claim: requests, and bytes of keys and values for each node that is there.
 const REQUESTS: usize = 10;
@@ -65,8 +63,8 @@ fn bench(arguments: &Arguments) -> Result<Promises> {
     let file = File::new();
     let sqlite = || Ok(Box::new(SqliteStore::open(&file.0)?) as Box<dyn Store>);
     measure("SQLite", &sqlite, (nodes, pods), &mut promises)?;
-    let server = Server::start();
-    let etcd = || Ok(Box::new(server.store()) as Box<dyn Store>);
+    let server = EtcdServer::start();
+    let etcd = || Ok(Box::new(EtcdStore::connect(&[server.url()], None)?) as Box<dyn Store>);
     measure("etcd", &etcd, (nodes, pods), &mut promises)?;
     Ok(promises)
 }
@@ -79,14 +77,14 @@ fn measure(name: &str, open: Open<'_>, (nodes, pods): (usize, usize), promises: 
     let one = throughput(open, &rules, 1, pods)?;
     let several = throughput(open, &rules, NODES, pods)?;
     for node in 0..nodes {
-        let mut request = Request::new(Owner::host(format!("full{node}")), format!("net.full{node}"));
+        let mut request = Request::new(AffinityOwner::host(format!("full{node}")), format!("net.full{node}"));
         request.count = BLOCK;
         ensure!(allocator.assign(&rules, &request)?.addresses.len() == BLOCK, "a block is not full");
     }
     let counting = Counting::new(&*store);
     let begun = Instant::now();
-    let given =
-        Allocator::new(&counting, now).assign(&rules, &Request::new(Owner::host("new"), "net.new"))?;
+    let given = Allocator::new(&counting, now)
+        .assign(&rules, &Request::new(AffinityOwner::host("new"), "net.new"))?;
     let took = begun.elapsed().as_secs_f64() * 1e3;
     ensure!(given.addresses.len() == 1, "the newcomer has no address");
     let (requests, bytes) = (counting.requests.get(), counting.bytes.get());
@@ -112,7 +110,7 @@ fn throughput(open: Open<'_>, rules: &Rules, nodes: usize, pods: usize) -> Resul
                 let allocator = Allocator::new(&*store, now);
                 for pod in 0..pods {
                     let handle = format!("net.{node}-{pod}");
-                    let request = Request::new(Owner::host(format!("node{node}")), handle.clone());
+                    let request = Request::new(AffinityOwner::host(format!("node{node}")), handle.clone());
                     ensure!(
                         allocator.assign(rules, &request)?.addresses.len() == 1,
                         "{handle} has no address"
@@ -145,7 +143,7 @@ impl Drop for File {
     }
 }
 
-fn now() -> Moment {
+fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    Timestamp::from_unix_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use podwire_policy::Snapshot;
-use podwire_warden::{Kind, Told};
+use podwire_policy_agent::{Kind, Update};
 use serde_json::{json, Value};
 
 /// The node that is measured.
@@ -36,15 +36,15 @@ pub struct Cluster {
 
 impl Cluster {
     /// All that a source tells at first.
-    pub fn all(self) -> Result<Vec<Told>> {
+    pub fn all(self) -> Result<Vec<Update>> {
         let pods = (0..self.everywhere).map(|pod| self.pod(pod, &self.app(pod)));
         let policies = (0..self.policies).map(|number| self.policy(number, 0));
         let mut told = vec![
-            Told::Listed(Kind::Pod, objects(pods)?),
-            Told::Listed(Kind::NetworkPolicy, objects(policies)?),
+            Update::Listed(Kind::Pod, objects(pods)?),
+            Update::Listed(Kind::NetworkPolicy, objects(policies)?),
         ];
         for kind in [Kind::Namespace, Kind::Node, Kind::ClusterNetworkPolicy] {
-            told.push(Told::Listed(kind, Snapshot::new()));
+            told.push(Update::Listed(kind, Snapshot::new()));
         }
         Ok(told)
     }
@@ -82,14 +82,14 @@ impl Cluster {
     }
 
     /// What happens in a round, with the name under which it is told.
-    pub fn events(self, round: usize) -> Result<Vec<(&'static str, Told)>> {
+    pub fn events(self, round: usize) -> Result<Vec<(&'static str, Update)>> {
         let newcomer = self.pod(self.everywhere + round, &self.app(round));
-        let mut events = vec![("a new pod", Told::Changed(objects([newcomer])?))];
+        let mut events = vec![("a new pod", Update::Changed(objects([newcomer])?))];
         // Without policies a label changes nothing.
         if self.policies > RULED {
             let label = if round.is_multiple_of(2) { "other".into() } else { self.app(LABELLED) };
-            events.push(("a label", Told::Changed(objects([self.pod(LABELLED, &label)])?)));
-            events.push(("a policy", Told::Changed(objects([self.policy(RULED, 1 + round)])?)));
+            events.push(("a label", Update::Changed(objects([self.pod(LABELLED, &label)])?)));
+            events.push(("a policy", Update::Changed(objects([self.policy(RULED, 1 + round)])?)));
         }
         Ok(events)
     }

@@ -1,7 +1,7 @@
 //! podwire-bench-policies: what do network policies cost, packets and updates, with none and with thousands of them?
 //!
 //! For each number of policies and of pods there is a node in namespaces of its own, with two real pods that talk across it and a
-//! warden that is told, as by the API, of a whole cluster. All nodes take turns, block by block, and a node with policies is held
+//! policy_agent that is told, as by the API, of a whole cluster. All nodes take turns, block by block, and a node with policies is held
 //! against the one without any.
 
 mod cluster;
@@ -63,8 +63,8 @@ fn main() -> ExitCode {
 fn bench(arguments: &Arguments) -> Result<Promises> {
     println!("\npolicies: what packets and updates cost");
     // What the plugins of this machine recorded is nothing to these nodes, and theirs nothing to the machine.
-    sys::private_mounts().context("a mount namespace (this needs root)")?;
-    sys::mount_memory(Path::new("/run")).context("a /run of its own")?;
+    sys::unshare_mounts().context("a mount namespace (this needs root)")?;
+    sys::mount_tmpfs(Path::new("/run")).context("a /run of its own")?;
     let everywhere = usize::try_from(arguments.cluster_pods)?;
     let mut all = Vec::new();
     for pods in PODS {

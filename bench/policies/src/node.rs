@@ -1,4 +1,4 @@
-//! A node in namespaces of its own: two pods that talk across it, and a warden that is told of hundreds more.
+//! A node in namespaces of its own: two pods that talk across it, and a policy_agent that is told of hundreds more.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use podwire_kernel::Netns;
-use podwire_warden::{State, Told, Warden};
+use podwire_policy_agent::{PolicyAgent, PolicyAgentOptions, PolicyStatus, Update};
 
 use crate::cluster::{address, Cluster, CLIENT, HERE, SERVER, SERVICE};
 
@@ -15,13 +15,13 @@ use crate::cluster::{address, Cluster, CLIENT, HERE, SERVER, SERVICE};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_micros(50);
-/// After its own change a warden looks once whether all is well; that is no part of the next update.
+/// After its own change a policy_agent looks once whether all is well; that is no part of the next update.
 const REST: Duration = Duration::from_millis(15);
 
 pub struct Node {
     pub cluster: Cluster,
     client: Netns,
-    warden: Warden,
+    policy_agent: PolicyAgent,
     service: SocketAddr,
     talk: TcpStream,
 }
@@ -35,12 +35,18 @@ impl Node {
         let client = wire(&host, &folder, CLIENT)?;
         // The memory of connections that are over is short: rounds shall not weigh on each other.
         host.run(|| shell("sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_time_wait=1"))??;
-        let warden = host.run(|| Warden::start(HERE, true, false))??;
-        warden.guard(vec!["10.9.0.0/16".parse()?], Vec::new())?;
-        cluster.all()?.into_iter().try_for_each(|told| warden.told(told))?;
+        let policy_agent = host.run(|| {
+            PolicyAgent::start(PolicyAgentOptions {
+                node_name: HERE.into(),
+                lists_pods: true,
+                close_denied: false,
+            })
+        })??;
+        policy_agent.set_networks(vec!["10.9.0.0/16".parse()?], Vec::new())?;
+        cluster.all()?.into_iter().try_for_each(|told| policy_agent.update(told))?;
         let begun = Instant::now();
-        while !warden.state().enforced {
-            patience(begun, &warden.state())?;
+        while !policy_agent.status().enforced {
+            patience(begun, &policy_agent.status())?;
         }
         server.run(serve)??;
         let service = SocketAddr::new(address(SERVER).parse()?, SERVICE);
@@ -53,7 +59,7 @@ impl Node {
             refused == (cluster.policies == 0),
             "{cluster:?}: policies are not enforced, or others than told"
         );
-        Ok(Node { cluster, client, warden, service, talk })
+        Ok(Node { cluster, client, policy_agent, service, talk })
     }
 
     /// Connections, one after the other: the microseconds of one.
@@ -80,13 +86,13 @@ impl Node {
     }
 
     /// Milliseconds from the news to the kernel's acknowledgement.
-    pub fn update(&self, told: Told) -> Result<f64> {
+    pub fn update(&self, told: Update) -> Result<f64> {
         std::thread::sleep(REST);
-        let before = self.warden.state().changes;
+        let before = self.policy_agent.status().changes;
         let begun = Instant::now();
-        self.warden.told(told)?;
+        self.policy_agent.update(told)?;
         loop {
-            let state = self.warden.state();
+            let state = self.policy_agent.status();
             if state.changes > before {
                 return Ok(begun.elapsed().as_secs_f64() * 1e3);
             }
@@ -95,7 +101,7 @@ impl Node {
     }
 }
 
-fn patience(since: Instant, state: &State) -> Result<()> {
+fn patience(since: Instant, state: &PolicyStatus) -> Result<()> {
     ensure!(since.elapsed() < PATIENCE, "not within {PATIENCE:?}: {state:?}");
     std::thread::sleep(PAUSE);
     Ok(())

@@ -5,14 +5,9 @@ use std::process::Stdio;
 use std::sync::{mpsc, Arc};
 
 use anyhow::{ensure, Context, Result};
+use podwire_test_servers::StandInApiServer;
 use podwire_tests::{Node, Process};
 use serde_json::{json, Value};
-
-#[path = "../../../crates/subnets/tests/kubernetes/api_server.rs"]
-#[allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
-mod api_server;
-
-use api_server::ApiServer;
 
 /// All pods' network. Simulated nodes have ranges from its beginning, the agent's own is far behind.
 pub const NETWORK: &str =
@@ -107,7 +102,7 @@ impl Crowd for Etcd {
 
 /// The stand-in of the API server. It is NOT the real one: what it costs the agent is what the agent reads, not how fast a real
 /// server answers.
-pub struct Api(Arc<ApiServer>);
+pub struct Api(Arc<StandInApiServer>);
 
 impl Api {
     /// Starts it in a thread on the machine; it ends with this program.
@@ -119,13 +114,13 @@ impl Api {
                 return;
             };
             runtime.block_on(async {
-                let server = Arc::new(ApiServer::start_at(API).await);
+                let server = Arc::new(StandInApiServer::start_at(API).await);
                 let _ = tell.send(server);
                 std::future::pending::<()>().await;
             });
         };
         std::thread::spawn(move || netns.run(serve));
-        let server: Arc<ApiServer> = told.recv().context("the API server does not start")?;
+        let server: Arc<StandInApiServer> = told.recv().context("the API server does not start")?;
         server.put("own", json!({}), &["10.200.0.0/24"]);
         server.set_internal_ip("own", "172.16.0.1");
         node.write("/run/net-conf.json", NETWORK);

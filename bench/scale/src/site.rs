@@ -55,7 +55,7 @@ impl Site {
     pub fn until_road(&mut self, to: IpAddr) -> Result<()> {
         let device = self.host.find_link("flannel.1")?.context("flannel.1 is not there")?.index;
         self.until(&format!("the road to {to}"), |site| {
-            route::towards(&mut site.host.route, to).is_ok_and(|way| way.link == Some(device))
+            route::get(&mut site.host.route, to).is_ok_and(|way| way.link == Some(device))
         })
     }
 

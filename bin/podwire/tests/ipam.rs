@@ -2,18 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../crates/store-kubernetes/tests/server/mod.rs"]
-mod api_server;
-#[path = "../../../crates/store-etcd/tests/server/mod.rs"]
-mod server;
-
 use std::path::PathBuf;
 use std::process::Command;
 
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Owner, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Allocator, Request, Rules};
+use podwire_store_etcd::{EtcdStore, TlsFiles};
 use podwire_store_kubernetes::{ApiGroup, KubernetesStore};
+use podwire_test_servers::{kubernetes_programs, Certificates, EtcdServer, KubeApiServer};
 use serde_json::Value;
 
 struct Outcome {
@@ -50,9 +47,10 @@ fn json(store: &str, line: &str) -> Value {
 
 /// Gives an address, as an agent would.
 fn assign(store: &dyn Store, node: &str, handle: &str) -> String {
-    let allocator = Allocator::new(store, || Moment::from_unix_nanos(1_787_405_600_000_000_000));
-    let given =
-        allocator.assign(&Rules::load(store).unwrap(), &Request::new(Owner::host(node), handle)).unwrap();
+    let allocator = Allocator::new(store, || Timestamp::from_unix_nanos(1_787_405_600_000_000_000));
+    let given = allocator
+        .assign(&Rules::load(store).unwrap(), &Request::new(AffinityOwner::host(node), handle))
+        .unwrap();
     given.addresses[0].addr().to_string()
 }
 
@@ -132,38 +130,43 @@ fn the_verbs_work_on_a_file() {
 
 #[test]
 fn the_verbs_work_on_etcd() {
-    let mut server = server::Server::start();
+    let mut server = EtcdServer::start();
     let name = server.url();
-    the_story(&name, &|| Box::new(server.store()));
+    the_story(&name, &|| Box::new(EtcdStore::connect(&[server.url()], None).unwrap()));
     server.stop();
     let gone = podwire(&name, "show");
     assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
-    server.start_again();
+    server.restart();
     ok(&name, "show");
 }
 
 #[test]
 fn the_verbs_work_on_an_etcd_with_certificates() {
-    let certificates = server::Certificates::make();
-    let server = server::Server::start_with(&certificates);
+    let certificates = Certificates::create();
+    let server = EtcdServer::start_with_tls(&certificates);
     let [authority, certificate, key] =
         ["ca.pem", "client.pem", "client.key"].map(|name| certificates.path(name).display().to_string());
     let name = format!(
         "{} --etcd-ca-cert-file {authority} --etcd-cert-file {certificate} --etcd-key-file {key}",
         server.url()
     );
-    the_story(&name, &|| Box::new(server.store()));
+    let files = TlsFiles {
+        authority: Some(certificates.path("ca.pem")),
+        identity: Some((certificates.path("client.pem"), certificates.path("client.key"))),
+    };
+    the_story(&name, &|| Box::new(EtcdStore::connect(&[server.url()], Some(&files)).unwrap()));
     let refused = podwire(&format!("{} --etcd-ca-cert-file {authority}", server.url()), "show");
     assert_eq!(refused.code, 1, "{}", refused.stdout);
 }
 
 #[test]
 fn the_verbs_work_on_kubernetes() {
-    let programs = match api_server::programs() {
+    let programs = match kubernetes_programs(&[]) {
         Ok(programs) => programs,
         Err(why) => return eprintln!("left out: podwire ipam on a real API server: {why}"),
     };
-    let mut server = api_server::Server::start(programs);
+    let mut server = KubeApiServer::start(&programs);
+    server.grant_ipam_rights();
     let kubeconfig = server.kubeconfig("podwire");
     let name = format!("kubernetes --kubeconfig {}", kubeconfig.display());
     let bare = podwire(&name, "show");
@@ -172,15 +175,15 @@ fn the_verbs_work_on_kubernetes() {
         "{}",
         bare.stderr
     );
-    server.define(ApiGroup::V1);
+    server.define_calico_resources(ApiGroup::V1.name());
     the_story(&name, &|| Box::new(KubernetesStore::connect(Some(&kubeconfig), None).unwrap()));
-    server.define(ApiGroup::V3);
+    server.define_calico_resources(ApiGroup::V3.name());
     let newer = format!("{name} --calico-api-group projectcalico.org/v3");
     let open = || Box::new(KubernetesStore::connect(Some(&kubeconfig), Some(ApiGroup::V3)).unwrap());
     the_story(&newer, &|| open());
     let unknown = podwire(&format!("{name} --calico-api-group v2"), "show");
     assert!(unknown.code == 2 && unknown.stderr.contains("is no API group of Calico"), "{}", unknown.stderr);
-    server.kill();
+    server.stop();
     let gone = podwire(&newer, "show");
     assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
 }

@@ -1,6 +1,4 @@
-//! What the `dhcp` plugin and its daemon say to each other.
-//!
-//! The plugin lives for a moment and a lease for as long as its pod, so a daemon keeps the leases.
+//! Requests of the `dhcp` plugin to the DHCP daemon, which holds and renews the leases while their pods run.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,101 +6,110 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Owner;
+use crate::{message, Owner, ValidAttachment};
 
-/// Where the leases and the [notes](crate::notes) are.
-pub const STATE: &str = "/var/lib/podwire/dhcp";
-/// Where the daemon listens, as the Go plugin's does.
+/// The daemon's state directory: leases and [pending releases](crate::pending).
+pub const STATE_DIR: &str = "/var/lib/podwire/dhcp";
+/// The daemon's socket; the Go plugin's daemon uses the same path.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
 
-/// Which addresses an attachment wants.
+/// The address families of a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Family {
-    /// One by DHCPv4.
+pub enum Families {
+    /// DHCPv4 only.
     #[default]
     Ipv4,
-    /// One by DHCPv6.
+    /// DHCPv6 only.
     Ipv6,
-    /// One of each.
+    /// One address of each family.
     Dual,
 }
 
-/// What the config says about the lease.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Wish {
-    /// Which addresses.
-    pub family: Family,
-    /// The numbers of the DHCPv4 options to ask the server for.
-    pub requested: Vec<u8>,
-    /// DHCPv4 options to send: number and value.
-    pub provided: Vec<(u8, Vec<u8>)>,
-    /// The metric of the routes.
-    pub priority: Option<u32>,
-    /// Addresses that it had before and would like again.
-    pub before: Vec<IpAddr>,
+/// A DHCPv4 option to send to the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvidedOption {
+    /// The option's number.
+    pub code: u8,
+    /// Its value.
+    pub value: Vec<u8>,
 }
 
-/// What a plugin asks.
+/// The lease that a network's config asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct LeaseOptions {
+    /// Which families.
+    pub families: Families,
+    /// The numbers of the DHCPv4 options to request from the server.
+    pub requested: Vec<u8>,
+    /// The DHCPv4 options to send.
+    pub provided: Vec<ProvidedOption>,
+    /// The metric of the routes.
+    pub route_priority: Option<u32>,
+    /// The addresses that the attachment had before; the daemon asks for them again.
+    pub previous_addresses: Vec<IpAddr>,
+}
+
+/// A request of the plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "lowercase")]
-pub enum Question {
-    /// A lease for an attachment, to be kept until it is released.
+#[serde(tag = "request", rename_all = "camelCase")]
+pub enum Request {
+    /// Acquire a lease and hold it until it is released.
     Acquire {
-        /// Whose.
+        /// The attachment.
         owner: Owner,
         /// The path of the pod's network namespace.
         netns: PathBuf,
-        /// Of which kind.
-        wish: Wish,
+        /// Which lease.
+        options: LeaseOptions,
     },
-    /// Give the lease back.
+    /// Release the lease.
     Release {
-        /// Whose.
+        /// The attachment.
         owner: Owner,
     },
-    /// Is there a lease that holds?
+    /// Return the current lease.
     Inspect {
-        /// Whose.
+        /// The attachment.
         owner: Owner,
     },
-    /// Give the leases back of all attachments of a network but these.
+    /// Release all leases of a network except those of valid attachments.
     Collect {
         /// The network.
         network: String,
-        /// Container and interface of attachments that are to be left alone.
-        valid: Vec<(String, String)>,
+        /// The attachments to keep.
+        valid: Vec<ValidAttachment>,
     },
-    /// Is anybody there?
+    /// Check that the daemon answers.
     Ping,
 }
 
-impl crate::line::Question for Question {
-    type Answer = Answer;
+impl message::Request for Request {
+    type Response = Response;
 }
 
-/// What the daemon answers.
+/// The daemon's response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "answer", rename_all = "lowercase")]
-pub enum Answer {
-    /// A lease that holds, as a CNI result.
+#[serde(tag = "response", rename_all = "camelCase")]
+pub enum Response {
+    /// A valid lease, as a CNI result.
     Lease {
         /// A result of version 1.1.0.
         result: Value,
     },
-    /// There is no lease that holds.
-    None {
+    /// There is no valid lease.
+    NoLease {
         /// Why not.
-        why: String,
+        reason: String,
     },
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// It could not be done.
+    /// The request failed.
     Failed {
         /// A CNI error code.
         code: u32,
-        /// What was being done and why it failed.
+        /// What failed and why.
         msg: String,
         /// What to do next.
         hint: String,

@@ -1,33 +1,26 @@
-//! What plugins and daemons say to each other.
+//! The protocol between short-lived processes (plugins, CLI) and the daemons of a node.
 //!
-//! A plugin lives for a moment, and must link nothing that is slow to start; a daemon knows what lasts. They speak over a unix
-//! socket: the plugin writes a question as a [line](line) of JSON, the daemon answers with one, and that was it. What a plugin could not
-//! say, because nobody listened, it leaves on the disk ([`notes`]).
+//! A plugin runs for milliseconds and links no async runtime, TLS or Kubernetes client. A daemon keeps the state that
+//! outlives a call. The plugin connects to a unix socket ([`client`]), writes a request as one line of JSON and reads
+//! one line as the response ([`server`], [`message`]). If the daemon does not answer, the plugin records what is still
+//! to be done as a file in the daemon's state directory ([`pending`]).
+//!
+//! One module for each domain: [`addresses`] and [`pods`] (the agent's block IPAM), [`policy`], [`dhcp`]. Two one-way
+//! channels complete it: [`calls`] (plugins report call durations) and [`readiness`] (the agent publishes its state).
 
 #![forbid(unsafe_code)]
 
-pub mod blocks;
+pub mod addresses;
+pub mod calls;
+pub mod client;
 pub mod dhcp;
-pub mod door;
-pub mod line;
-pub mod notes;
+pub mod message;
+pub mod pending;
 pub mod pods;
+pub mod policy;
+pub mod readiness;
+pub mod server;
+pub mod status;
 
-use serde::{Deserialize, Serialize};
-
-/// An attachment: the interface of a container in a network.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Owner {
-    /// The network's name.
-    pub network: String,
-    /// The container's id.
-    pub container: String,
-    /// The interface's name in the container.
-    pub ifname: String,
-}
-
-impl std::fmt::Display for Owner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}/{}", self.network, self.container, self.ifname)
-    }
-}
+pub use podwire_cni_spec::ValidAttachment;
+pub use podwire_kernel::Owner;

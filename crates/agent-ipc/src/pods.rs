@@ -1,7 +1,7 @@
-//! What a cluster knows of a pod, and what a node says about it.
+//! Pods as Kubernetes knows them, and their endpoints as the node publishes them.
 //!
-//! A plugin links no client of Kubernetes: whoever owns the node's blocks has one, and is asked. When the pod is connected, the plugin tells
-//! what became of it, its [`Endpoint`], and the cluster hears of it afterwards.
+//! Plugins link no Kubernetes client; the agent has one and answers for it. After a pod is attached, the plugin sends its
+//! [`Endpoint`] to the agent, and the agent writes it to the datastore in the background.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,135 +11,144 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{notes, Owner};
+use crate::{pending, Owner};
 
-/// Texts by their keys: labels, annotations.
-pub type Texts = BTreeMap<String, String>;
+/// Labels or annotations.
+pub type StringMap = BTreeMap<String, String>;
 
-/// What Kubernetes knows of a pod.
+/// The parts of a Kubernetes pod that plugins and endpoints need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Pod {
-    /// Which of several that had this name, one after the other.
+#[serde(default, rename_all = "camelCase")]
+pub struct PodMetadata {
+    /// The UID; it distinguishes pods that had the same name.
     pub uid: String,
-    /// What its name was made from, if the cluster has named it.
+    /// The prefix that the API server made the name from, if it did.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub generate_name: String,
-    /// Its labels.
-    pub labels: Texts,
-    /// Its annotations, as far as they are [for networks](is_for_networks).
-    #[serde(skip_serializing_if = "Texts::is_empty")]
-    pub annotations: Texts,
-    /// Those of its namespace, likewise.
-    #[serde(skip_serializing_if = "Texts::is_empty")]
-    pub namespace_annotations: Texts,
-    /// Who it acts as.
+    /// The labels.
+    pub labels: StringMap,
+    /// The [network annotations](is_network_annotation).
+    #[serde(skip_serializing_if = "StringMap::is_empty")]
+    pub annotations: StringMap,
+    /// The network annotations of the pod's namespace.
+    #[serde(skip_serializing_if = "StringMap::is_empty")]
+    pub namespace_annotations: StringMap,
+    /// The service account.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub service_account: String,
-    /// Its ports that have a name, or one of the node's.
+    /// The container ports that have a name or a host port.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ports: Vec<Port>,
+    pub ports: Vec<PodPort>,
 }
 
-/// A port of a pod, as Calico writes it down.
+/// A container port, as Calico stores it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Port {
+pub struct PodPort {
     /// Its name.
     pub name: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
     /// Its number.
     pub port: u16,
-    /// The node's port that leads to it; 0 if none does.
+    /// The host port that is forwarded to it; 0 if there is none.
     #[serde(rename = "hostPort")]
     pub host_port: u16,
-    /// At which of the node's addresses.
+    /// The host address of the host port.
     #[serde(rename = "hostIP")]
     pub host_ip: String,
 }
 
-/// Whether an annotation is for networks. The others of a pod may be long, and concern nobody here.
-pub fn is_for_networks(annotation: &str) -> bool {
+/// Whether a plugin or the agent reads this annotation. The others can be large and are not transferred.
+pub fn is_network_annotation(annotation: &str) -> bool {
     ["cni.projectcalico.org/", "qos.projectcalico.org/"].iter().any(|group| annotation.starts_with(group))
         || ["kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-bandwidth"].contains(&annotation)
 }
 
-/// A connected pod, for others to know: Calico calls it a workload endpoint.
+/// A NAT from an external address to an address of the pod (a floating IP).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpNat {
+    /// The pod's address.
+    pub internal: IpAddr,
+    /// The external address.
+    pub external: IpAddr,
+}
+
+/// The interface of an attached pod; Calico calls it a workload endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Endpoint {
-    /// Whose.
+    /// The attachment.
     pub owner: Owner,
-    /// The pod's namespace in the cluster; empty if the runtime knows no pods.
+    /// The pod's Kubernetes namespace; empty if the runtime has no pods.
     pub namespace: String,
     /// The pod's name.
     pub pod: String,
-    /// What is known of the pod. What it has asked for is in the other fields already.
-    pub known: Pod,
-    /// Which of Calico's profiles hold for it.
+    /// The pod's metadata, without annotations: the other fields contain what those ask for.
+    pub metadata: PodMetadata,
+    /// The Calico profiles that apply to it.
     pub profiles: Vec<String>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Addresses outside that lead to it: inside, outside.
+    /// Its floating IPs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub floating: Vec<(IpAddr, IpAddr)>,
-    /// The node's end of its cable.
+    pub ip_nats: Vec<IpNat>,
+    /// The host end of its veth pair.
     pub interface: String,
-    /// The hardware address of its own end.
+    /// The MAC address of the pod's end.
     pub mac: String,
-    /// Networks that it may send as.
+    /// Networks that it may use as source addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub prefixes: Vec<IpNet>,
-    /// How much it may send and receive, by Calico's names.
+    pub allowed_source_prefixes: Vec<IpNet>,
+    /// Bandwidth, packet and connection limits, by Calico's names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, u64>,
-    /// In which life of the machine it was connected.
-    pub boot: String,
-    /// The network namespace in which the node's end of its cable is; 0 if it is not known. See [`network_namespace`].
+    /// The [boot](crate::pending::boot_id) during which it was attached.
+    pub boot_id: String,
+    /// The inode of the network namespace of the host end, or 0. See [`current_netns_inode`].
     #[serde(skip_serializing_if = "is_zero")]
-    pub namespace_of_cable: u64,
+    pub host_netns: u64,
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The kernel's number for the network namespace of this thread; 0 if it cannot be told. Who looks for a cable in another one finds none, and learns nothing
-/// from that.
-pub fn network_namespace() -> u64 {
+/// The inode of the calling thread's network namespace, or 0 if it cannot be read. The agent can only tell whether a host
+/// interface is gone if it runs in the namespace in which the plugin created it.
+pub fn current_netns_inode() -> u64 {
     std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |it| it.ino())
 }
 
-/// The folder of the endpoints in the state of the blocks' owner. The [`notes`] in it are of those that are told, and of those that are to be
-/// withdrawn.
-pub fn endpoints(state: &Path) -> PathBuf {
+/// The directory of the endpoints in the agent's state directory. It has the layout of [`pending`]: published endpoints, and
+/// endpoints to be withdrawn.
+pub fn endpoints_dir(state: &Path) -> PathBuf {
     state.join("endpoints")
 }
 
-/// Notes that an endpoint is to be withdrawn. One that is noted as told is moved, and says more; of one that another program has told, the
-/// pod's name is enough.
+/// Records that an endpoint is to be withdrawn. The file of a published endpoint is moved, because it has more detail; for an
+/// endpoint that Calico published, the pod's name is enough.
 pub fn withdraw(state: &Path, gone: &Endpoint) -> std::io::Result<()> {
-    let (state, name) = (endpoints(state), notes::file_name(&gone.owner));
-    let folder = notes::released(&state);
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    notes::leave(&state, &gone.owner)?;
-    match notes::is_readable::<Endpoint>(&folder.join(&name)) {
-        true => Ok(()),
-        false => notes::write(&folder, &name, gone),
+    let (state, name) = (endpoints_dir(state), pending::file_name(&gone.owner));
+    let dir = pending::released_dir(&state);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    pending::release(&state, &gone.owner)?;
+    if pending::is_readable::<Endpoint>(&dir.join(&name)) {
+        return Ok(());
     }
+    pending::write(&dir, &name, gone)
 }
 
-/// Who knows the pods and the nodes of a cluster.
+/// A source of pods and nodes: the Kubernetes API.
 pub trait Cluster: Send + Sync {
-    /// What is known of a pod, and of the one with this uid if it is not empty.
-    fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Pod, String>;
+    /// The pod of this name, and of this UID unless it is empty.
+    fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<PodMetadata, String>;
 
     /// The labels of a namespace.
-    fn namespace_labels(&self, namespace: &str) -> Result<Texts, String>;
+    fn namespace_labels(&self, namespace: &str) -> Result<StringMap, String>;
 
-    /// Whether the cluster is known to have a node of this name. Nobody is asked for that.
+    /// Whether a node of this name is in the local cache. Makes no request.
     fn has_node(&self, node: &str) -> bool;
 
-    /// The ranges of addresses that a node was given.
-    fn ranges(&self, node: &str) -> Result<Vec<IpNet>, String>;
+    /// The pod CIDRs of a node.
+    fn pod_cidrs(&self, node: &str) -> Result<Vec<IpNet>, String>;
 }

@@ -1,88 +1,94 @@
-//! What keeps an agent from its work. It is told, and tried again; only what can never succeed ends the program.
+//! Errors of the agent. Most are reported and retried; only a step that can never succeed ends the program.
 
 use std::io;
-use std::path::PathBuf;
+use std::net::SocketAddr;
 
-/// What this crate's functions return.
+use podwire_fs::FileError;
+
+use crate::calico::allocator;
+
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a step failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The source of nodes.
+    /// The source of nodes and pod CIDRs.
     #[error(transparent)]
-    Source(#[from] podwire_subnets::Error),
-    /// The kernel, or the choice of an interface.
+    Subnets(#[from] podwire_subnets::Error),
+    /// Routes and tunnels, or the choice of the uplink.
     #[error(transparent)]
-    Fabric(#[from] podwire_overlay::Error),
+    Overlay(#[from] podwire_overlay::Error),
     /// The kernel.
     #[error(transparent)]
     Kernel(#[from] podwire_kernel::Error),
-    /// The network's config asks for roads that cannot be built.
-    #[error("Backend {kind:?} of the network's config: {why}")]
+    /// The network config asks for a backend that cannot be built.
+    #[error("Backend {kind:?} of the network config: {why}")]
     Backend {
-        /// Its type.
+        /// The backend's type.
         kind: String,
         /// What is wrong, and what to write instead.
         why: String,
     },
-    /// A command of the config.
-    #[error("command {command:?} of the network's config: {why}")]
+    /// A command of the backend `extension`.
+    #[error("command {command:?} of the network config: {why}")]
     Command {
         /// The command.
         command: String,
-        /// The system's answer, or the command's own words.
+        /// The system's answer, or the command's stderr.
         why: String,
     },
-    /// A file could not be written.
-    #[error("{doing} {path:?}: {source}")]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The port for health and metrics.
+    /// A file, a directory or a socket.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The health port.
     #[error("cannot serve health and metrics at {address}: {source}")]
     Listen {
-        /// Where.
-        address: std::net::SocketAddr,
+        /// The address and port.
+        address: SocketAddr,
         /// The system's answer.
         source: io::Error,
     },
-    /// Policies cannot be enforced.
+    /// The policy agent.
     #[error("policies: {0}")]
-    Policies(#[from] podwire_warden::Error),
-    /// The owner of the node's blocks.
+    Policies(#[from] podwire_policy_agent::Error),
+    /// The block allocator.
     #[error(transparent)]
-    Addresses(#[from] podwire_steward::Error),
-    /// The roads to blocks.
+    Addresses(#[from] allocator::Error),
+    /// BIRD.
     #[error(transparent)]
-    Blocks(#[from] podwire_router::Error),
-    /// The thread that owns the kernel's side is gone: a bug.
-    #[error("the thread that makes the roads has ended")]
-    RoadsEnded,
+    Bgp(#[from] podwire_bgp::Error),
+    /// A thread cannot be started.
+    #[error("start thread {name}: {source}")]
+    Thread {
+        /// The thread's name.
+        name: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The thread that sets up routes has panicked: a bug.
+    #[error("the thread that sets up routes has ended; restart the agent")]
+    RoutesEnded,
 }
 
 impl Error {
-    /// What it is about, in the one word by which events are told apart.
+    /// The reason of a Kubernetes event about this error.
     pub(crate) fn reason(&self) -> &'static str {
         use podwire_overlay::Error::{AmbiguousInterface, NoAddress, NoInterface, Unreachable};
-        use podwire_subnets::Error::{NoRangeYet, NoneFree, OutsideOfNetwork};
+        use podwire_subnets::Error::{OutOfSubnets, OutsideOfNetwork, PodCidrNotAssigned};
         match self {
-            Error::Source(NoRangeYet { .. } | NoneFree(_) | OutsideOfNetwork { .. }) => "RangeMissing",
-            Error::Fabric(AmbiguousInterface { .. }) => "InterfaceAmbiguous",
-            Error::Fabric(NoInterface { .. } | NoAddress { .. } | Unreachable { .. }) => "InterfaceMissing",
+            Error::Subnets(PodCidrNotAssigned { .. } | OutOfSubnets(_) | OutsideOfNetwork { .. }) => {
+                "RangeMissing"
+            }
+            Error::Overlay(AmbiguousInterface { .. }) => "InterfaceAmbiguous",
+            Error::Overlay(NoInterface { .. } | NoAddress { .. } | Unreachable { .. }) => "InterfaceMissing",
             Error::Backend { .. } => "BackendUnknown",
             _ => "PodNetwork",
         }
     }
 
-    /// For `map_err` of file operations.
-    pub(crate) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
-        let path = path.into();
-        move |source| Error::File { doing, path, source }
+    /// For `map_err` of a thread that cannot be started.
+    pub(crate) fn thread(name: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Thread { name, source }
     }
 }

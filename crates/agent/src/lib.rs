@@ -1,43 +1,27 @@
-//! The agent of a node.
+//! The agent of a node, in two modes.
 //!
-//! It learns who the other nodes are (a [`podwire_subnets::Source`]), asks for a range of addresses that no other node has, opens the
-//! roads to all of them ([`podwire_overlay`]), and only then says that pods may come: by `subnet.env`, and by a list of plugins in
-//! the runtime's folder, written last.
+//! - [`flannel`] takes the place of flanneld: it gets a pod CIDR for the node, sets up routes and tunnels to the other nodes
+//!   ([`podwire_overlay`]), and writes `subnet.env` and a CNI conflist when the node can carry pod traffic.
+//! - [`calico`] takes the place of calico-node: it owns the node's address blocks, sets up routes to the blocks of the other
+//!   nodes, runs BIRD ([`podwire_bgp`]), and registers the node in Calico's datastore.
 //!
-//! ```text
-//! source ──generations──▶ life ──plans──▶ roads (a thread) ──▶ kernel
-//!                          ▲                  │  ▲
-//!                          └──── reports ─────┘  └── notices: something of ours was touched
-//!                          │
-//!                          ├──▶ announcement: subnet.env, then the conflist, or what STATUS of its plugins says
-//!                          └──▶ status: /healthz /readyz /status /metrics
-//! ```
+//! Both modes share the reconcile loop ([`podwire_reconcile`]), the [status](podwire_agent_ipc::status), `/healthz`, `/readyz`,
+//! `/status` and `/metrics`, and the policy agent.
 //!
-//! Nothing here is on the way of a packet. The agent may be killed, and the source may be away: what was opened stays open,
-//! and whoever comes back compares the whole and mends what differs. That is also what happens after a notice of the kernel,
-//! and every half minute in case one was missed.
+//! No packet passes through the agent. When it ends, routes, rules and leases stay; when it starts, it compares the whole
+//! desired state with the kernel and applies the difference.
 
 #![forbid(unsafe_code)]
 
-mod announcement;
-mod backend;
-mod calls;
+pub mod calico;
 mod error;
-mod extension;
+pub mod flannel;
 mod http;
-mod life;
+mod kernel_watch;
 mod metrics;
-mod plan;
+mod plugin_calls;
 mod policies;
-mod pool;
-mod rivals;
-mod roads;
-pub mod routed;
-mod settings;
+mod shutdown;
 mod status;
 
-pub use announcement::{Chain, Conflist, NotReady};
 pub use error::{Error, Result};
-pub use life::{retire, run};
-pub use settings::Settings;
-pub use status::{Phase, Status};

@@ -1,15 +1,17 @@
-//! Numbers for Prometheus.
+//! Prometheus metrics of both modes, with the prefix `podwire_agent_`.
+//!
+//! Gauges are set from the [`Status`] when the metrics are read. Counters and histograms are updated when something happens.
 
+mod calico;
+mod flannel;
 mod policies;
-mod routed;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use podwire_cni_plugin::stopwatch::Call;
-use podwire_overlay::Objects;
-use podwire_warden::Warden;
+use podwire_agent_ipc::status::{Mode, Phase, Status};
+use podwire_overlay::ObjectCounts;
+use podwire_policy_agent::PolicyAgent;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,102 +19,87 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 
-use policies::Policies;
-pub(crate) use routed::Routed;
+use calico::CalicoMetrics;
+pub(crate) use flannel::FlannelMetrics;
+use policies::PolicyMetrics;
 
-/// Names and values of what tells numbers of one kind apart.
+/// Label names and values.
 type Labels = Vec<(&'static str, String)>;
 
-/// What is counted.
+/// All metrics of an agent.
 pub(crate) struct Metrics {
     registry: Registry,
-    pub ready: Gauge,
-    pub peers: Gauge,
-    pub refused: Gauge,
-    pub source_current: Gauge,
-    pub range_addresses: Gauge<f64, AtomicU64>,
-    pub taken_addresses: Gauge,
+    ready: Gauge,
+    peers: Gauge,
+    unreachable: Gauge,
+    problems: Gauge,
     objects: Family<Labels, Gauge>,
-    pub changes: Counter,
-    pub comparisons: Counter,
-    pub failures: Counter,
-    comparison: Histogram,
-    convergence: Histogram,
-    calls: Family<Labels, Histogram, fn() -> Histogram>,
-    call_failures: Family<Labels, Counter>,
-    policies: Policies,
-    asked: Mutex<()>,
+    changes: Counter,
+    reconciles: Counter,
+    failures: Counter,
+    reconcile_time: Histogram,
+    flannel: Option<FlannelMetrics>,
+    calico: Option<CalicoMetrics>,
+    policies: Option<PolicyMetrics>,
+    /// One reader at a time, so that none sees values that are half set for another.
+    reading: Mutex<()>,
 }
 
-/// From half a millisecond to sixteen seconds.
+/// Buckets from 0.5 ms to 16 s.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_5, 2.0, 16))
 }
 
 impl Metrics {
-    pub fn new() -> Metrics {
+    pub(crate) fn new(mode: Mode, policy_agent: Option<PolicyAgent>) -> Metrics {
         let mut metrics = Metrics {
+            registry: Registry::with_prefix("podwire_agent"),
             ready: Gauge::default(),
             peers: Gauge::default(),
-            refused: Gauge::default(),
-            source_current: Gauge::default(),
-            range_addresses: Gauge::default(),
-            taken_addresses: Gauge::default(),
+            unreachable: Gauge::default(),
+            problems: Gauge::default(),
             objects: Family::default(),
             changes: Counter::default(),
-            comparisons: Counter::default(),
+            reconciles: Counter::default(),
             failures: Counter::default(),
-            comparison: seconds(),
-            convergence: seconds(),
-            calls: Family::new_with_constructor(seconds),
-            call_failures: Family::default(),
-            policies: Policies::default(),
-            asked: Mutex::default(),
-            registry: Registry::default(),
+            reconcile_time: seconds(),
+            flannel: None,
+            calico: None,
+            policies: None,
+            reading: Mutex::default(),
         };
-        metrics.registry = metrics.register();
+        metrics.register();
+        let registry = &mut metrics.registry;
+        match mode {
+            Mode::Flannel => metrics.flannel = Some(FlannelMetrics::register(registry)),
+            Mode::Calico => metrics.calico = Some(CalicoMetrics::register(registry)),
+        }
+        metrics.policies = policy_agent.map(|agent| PolicyMetrics::register(registry, agent));
         metrics
     }
 
-    fn register(&self) -> Registry {
-        let mut all = Registry::with_prefix("podwire_agent");
-        all.register("ready", "1 if pods may come", self.ready.clone());
-        all.register("peers", "Nodes with a road", self.peers.clone());
-        all.register("refused_peers", "Nodes without a road", self.refused.clone());
-        all.register("source_current", "1 if the source of nodes answers", self.source_current.clone());
-        all.register("range_addresses", "Addresses in this node's range", self.range_addresses.clone());
-        let text = "Addresses of this node's range that pods have";
-        all.register("range_addresses_taken", text, self.taken_addresses.clone());
-        all.register("kernel_objects", "Objects of ours in the kernel, by kind", self.objects.clone());
-        let text = "Objects that were added, changed or removed";
+    fn register(&mut self) {
+        let all = &mut self.registry;
+        all.register("ready", "1 if the node can carry pod traffic", self.ready.clone());
+        all.register("peers", "Nodes that this node has routes to", self.peers.clone());
+        all.register("unreachable_peers", "Nodes that this node has no route to", self.unreachable.clone());
+        all.register("problems", "Problems that the status lists", self.problems.clone());
+        all.register("kernel_objects", "Kernel objects of the agent, by kind", self.objects.clone());
+        let text = "Kernel objects that were added, changed or removed";
         all.register("kernel_changes", text, self.changes.clone());
-        let text = "Comparisons of what is wanted with the kernel";
-        all.register("comparisons", text, self.comparisons.clone());
-        all.register("failures", "Comparisons that failed", self.failures.clone());
-        let text = "Time of one comparison";
-        all.register_with_unit("comparison", text, Unit::Seconds, self.comparison.clone());
-        let text = "Time from a change at the source to the kernel";
-        all.register_with_unit("convergence", text, Unit::Seconds, self.convergence.clone());
-        let text =
-            "Time of a plugin's call, by verb and plugin; a plugin's time has that of its delegates in it";
-        all.register_with_unit("plugin_call", text, Unit::Seconds, self.calls.clone());
-        let text = "Calls of plugins that failed, by verb, plugin and the error's code";
-        all.register("plugin_call_failures", text, self.call_failures.clone());
-        all
+        let text = "Reconciles of the desired routes with the kernel";
+        all.register("reconciles", text, self.reconciles.clone());
+        all.register("reconcile_failures", "Reconciles that failed", self.failures.clone());
+        let text = "Duration of a reconcile";
+        all.register_with_unit("reconcile", text, Unit::Seconds, self.reconcile_time.clone());
     }
 
-    pub fn compared(&self, took: Duration, changes: usize) {
-        self.comparisons.inc();
+    /// Counts a reconcile that succeeded.
+    pub(crate) fn reconciled(&self, took: Duration, changes: usize, objects: &ObjectCounts) {
+        self.reconciles.inc();
         self.changes.inc_by(changes as u64);
-        self.comparison.observe(took.as_secs_f64());
-    }
-
-    pub fn converged(&self, took: Duration) {
-        self.convergence.observe(took.as_secs_f64());
-    }
-
-    pub fn holds(&self, objects: &Objects) {
-        let Objects { devices, routes, neighbours, forwarding } = *objects;
+        self.reconcile_time.observe(took.as_secs_f64());
+        let ObjectCounts { devices, routes, neighbours, forwarding } = *objects;
         let kinds =
             [("device", devices), ("route", routes), ("neighbour", neighbours), ("forwarding", forwarding)];
         for (kind, count) in kinds {
@@ -120,31 +107,57 @@ impl Metrics {
         }
     }
 
-    pub fn called(&self, call: &Call) {
-        let mut labels = vec![("verb", call.verb.clone()), ("plugin", call.plugin.clone())];
-        self.calls.get_or_create(&labels).observe(call.took.as_secs_f64());
-        if call.code != 0 {
-            labels.push(("code", call.code.to_string()));
-            self.call_failures.get_or_create(&labels).inc();
-        }
+    /// Counts a reconcile that failed.
+    pub(crate) fn reconcile_failed(&self) {
+        self.failures.inc();
     }
 
-    /// From now on there are numbers of policies too.
-    pub fn with_policies(mut self) -> Metrics {
-        self.policies.register(&mut self.registry);
-        self
+    /// The metrics of flannel mode.
+    pub(crate) fn flannel(&self) -> Option<&FlannelMetrics> {
+        self.flannel.as_ref()
     }
 
-    /// In Prometheus' text format, with what the warden knows at this moment. One asks after the other, so that nobody sees
-    /// half of what is read for another.
-    pub fn text(&self, warden: Option<&Warden>) -> String {
-        let _alone = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(warden) = warden {
-            self.policies.read(warden);
-        }
+    /// The metrics in the OpenMetrics text format.
+    pub(crate) fn text(&self, status: &Status) -> String {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ready.set((status.phase == Phase::Ready).into());
+        self.peers.set(status.peers as i64);
+        self.unreachable.set(status.unreachable.len() as i64);
+        self.problems.set(status.problems.len() as i64);
+        self.flannel.iter().for_each(|metrics| metrics.update(status));
+        self.calico.iter().for_each(|metrics| metrics.update(status));
+        self.policies.iter().for_each(PolicyMetrics::update);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut text, &self.registry);
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_agent_ipc::status::AddressStatus;
+
+    use super::*;
+
+    #[test]
+    fn both_modes_have_one_prefix_and_gauges_follow_the_status() {
+        let addresses = Some(AddressStatus { leases: 3, warm_pool: 4, ..AddressStatus::default() });
+        let status = Status { phase: Phase::Ready, peers: 2, addresses, ..Status::default() };
+        let text = Metrics::new(Mode::Calico, None).text(&status);
+        for line in [
+            "podwire_agent_ready 1",
+            "podwire_agent_peers 2",
+            "podwire_agent_leases 3",
+            "podwire_agent_warm_pool_addresses 4",
+            "podwire_agent_store_answers 1",
+            "podwire_agent_reconciles_total 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in {text}");
+        }
+        let text = Metrics::new(Mode::Flannel, None)
+            .text(&Status { pod_cidrs: vec!["10.244.7.0/24".into()], ..Status::default() });
+        assert!(text.contains("podwire_agent_pod_cidr_addresses 256"), "{text}");
+        assert!(!text.contains("warm_pool"));
     }
 }

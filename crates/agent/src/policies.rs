@@ -1,29 +1,67 @@
-//! Keeping pods apart: the warden of this node, its source and its door.
+//! Starts the policy agent of the node: its thread, its source of policies and its server for plugins.
 
 use std::path::Path;
 
 use ipnet::IpNet;
+use podwire_agent_ipc::status::{PolicyStatus, UnmatchedSelectors};
 use podwire_kubernetes::Backoff;
-use podwire_warden::{Source, Warden};
+use podwire_policy_agent::{PolicyAgent, PolicyAgentOptions, Source};
 use tracing::error;
 
+use crate::status::StatusHandle;
 use crate::Result;
 
-/// Starts it; `cuts` connections that policies no longer allow. It is asked at its door at once, and answers when its source has told everything.
-/// `guarded`: the networks of pods that an agent before this one guarded. They are guarded from the first moment on: what this one will have is not known yet.
-pub(crate) fn enforce(node_name: &str, source: Source, cuts: bool, guarded: Vec<IpNet>) -> Result<Warden> {
-    let warden = Warden::start(node_name, source.lists_pods(), cuts)?;
-    warden.guard(guarded, Vec::new())?;
-    podwire_warden::open_door(Path::new(podwire_warden::DOOR), warden.clone())?;
-    let follower = warden.clone();
+/// The number of unmatched selectors that the status lists.
+const MAX_UNMATCHED: usize = 20;
+
+/// What the policy agent is started with.
+pub(crate) struct PolicyOptions<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) source: Source,
+    /// Whether connections that policies no longer allow are closed.
+    pub(crate) closes_connections: bool,
+    /// The pod CIDRs of the previous agent. They are guarded at once, because this agent does not know its own yet.
+    pub(crate) guarded: Vec<IpNet>,
+}
+
+/// Starts the policy agent. It accepts requests of plugins at once and answers them when its source is complete.
+pub(crate) fn start(options: PolicyOptions<'_>, status: &StatusHandle) -> Result<PolicyAgent> {
+    let PolicyOptions { node, source, closes_connections, guarded } = options;
+    let agent = PolicyAgent::start(PolicyAgentOptions {
+        node_name: node.to_owned(),
+        lists_pods: source.lists_pods(),
+        close_denied: closes_connections,
+    })?;
+    agent.set_networks(guarded, Vec::new())?;
+    podwire_policy_agent::serve_plugins(Path::new(podwire_policy_agent::SOCKET), agent.clone())?;
+    let (follower, shown) = (agent.clone(), agent.clone());
     tokio::spawn(async move {
         let mut backoff = Backoff::new();
         loop {
-            if let Err(error) = source.clone().follow(follower.clone()).await {
-                error!("policies stay as they are: {error}");
+            if let Err(error) = source.clone().watch(follower.clone()).await {
+                error!(%error, "policies cannot be read; those in force stay");
             }
             backoff.wait().await;
         }
     });
-    Ok(warden)
+    status.add_source(move |status| status.policies = Some(policy_status(shown.status())));
+    Ok(agent)
+}
+
+fn policy_status(status: podwire_policy_agent::PolicyStatus) -> PolicyStatus {
+    let podwire_policy_agent::PolicyStatus { enforced, policies, interfaces, as_of, problem, .. } = status;
+    let unmatched = status.unmatched_selectors;
+    let count = unmatched.len();
+    PolicyStatus {
+        enforced,
+        policies,
+        interfaces,
+        last_change_ms: status.last_change.as_secs_f64() * 1000.0,
+        as_of: as_of.map(podwire_policy_agent::timestamp),
+        unmatched_selectors: UnmatchedSelectors {
+            count,
+            first: unmatched.into_iter().take(MAX_UNMATCHED).collect(),
+        },
+        problem,
+    }
 }

@@ -1,130 +1,78 @@
-//! What the agent knows of itself, for whoever asks.
+//! The agent's [`Status`], shared by its threads and read by HTTP and metrics.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use podwire_warden::Warden;
-use serde::Serialize;
+use podwire_agent_ipc::status::{Mode, Status, StoreStatus};
+use tracing::{info, warn};
 
-/// Whoever has more selectors without anybody than these has another problem.
-const MOST_UNMATCHED: usize = 20;
+/// Fills a part of the status when it is read.
+type Source = Box<dyn Fn(&mut Status) + Send + Sync>;
 
-/// How far it has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// No range yet, or roads that were never opened.
-    #[default]
-    Starting,
-    /// The roads are open.
-    Ready,
-    /// The node cannot carry pods' traffic.
-    Broken,
+/// The status of this agent.
+#[derive(Clone)]
+pub(crate) struct StatusHandle(Arc<Shared>);
+
+struct Shared {
+    status: Mutex<Status>,
+    sources: Mutex<Vec<Source>>,
 }
 
-/// All of it.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Status {
-    /// This node.
-    pub node: String,
-    /// How far it has come.
-    pub phase: Phase,
-    /// The kind of roads.
-    pub backend: String,
-    /// The addresses of this node's pods.
-    pub ranges: Vec<String>,
-    /// Where the others meet it: `eth0 192.168.1.7`.
-    pub uplinks: Vec<String>,
-    /// The largest packet of a pod.
-    pub mtu: u32,
-    /// How many other nodes have a road.
-    pub peers: usize,
-    /// Nodes without a road, and why.
-    pub refused: Vec<(String, String)>,
-    /// Whether the source of nodes answers: `current`, or since when it does not.
-    pub source: String,
-    /// What is wrong at the moment, each in a sentence.
-    pub problems: Vec<String>,
-    /// Who may talk to whom, if anybody keeps pods apart here.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub policies: Option<Policies>,
-}
+impl StatusHandle {
+    pub(crate) fn new(node: &str, mode: Mode) -> StatusHandle {
+        let store = StoreStatus { synced: false, detail: "waiting for the first answer".into() };
+        let status = Mutex::new(Status { node: node.into(), mode, store, ..Status::default() });
+        StatusHandle(Arc::new(Shared { status, sources: Mutex::default() }))
+    }
 
-/// How policies are enforced.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Policies {
-    /// Whether what the source told is in the kernel.
-    pub enforced: bool,
-    /// How many there are.
-    pub policies: usize,
-    /// How many interfaces of pods.
-    pub interfaces: usize,
-    /// What the last change took from the news to the kernel, in milliseconds.
-    pub last_change_ms: f64,
-    /// When the newest change of a file was made that is in the kernel, in seconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub as_of: Option<String>,
-    /// How many selectors nobody fits to at this moment.
-    pub unmatched: usize,
-    /// The first of those.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unmatched_selectors: Vec<String>,
-    /// What is wrong, if anything is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-}
+    /// From now on `source` fills its part of the status at each read.
+    pub(crate) fn add_source(&self, source: impl Fn(&mut Status) + Send + Sync + 'static) {
+        self.0.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
+    }
 
-impl Policies {
-    pub(crate) fn of(warden: &Warden) -> Policies {
-        let podwire_warden::State {
-            enforced, policies, interfaces, took, mut unmatched, as_of, problem, ..
-        } = warden.state();
-        let count = unmatched.len();
-        unmatched.truncate(MOST_UNMATCHED);
-        Policies {
-            enforced,
-            policies,
-            interfaces,
-            last_change_ms: took.as_secs_f64() * 1000.0,
-            as_of: as_of.map(podwire_warden::stamp),
-            unmatched: count,
-            unmatched_selectors: unmatched,
-            problem,
+    /// The status without what sources fill in.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Status> {
+        self.0.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The whole status.
+    pub(crate) fn read(&self) -> Status {
+        let mut status = self.lock().clone();
+        let sources = self.0.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.iter().for_each(|source| source(&mut status));
+        status
+    }
+
+    /// Sets or clears the problem of a component, and logs a change.
+    pub(crate) fn set_problem(&self, component: &str, problem: Option<String>) {
+        let prefix = format!("{component}: ");
+        let text = problem.as_ref().map(|problem| format!("{prefix}{problem}"));
+        let mut status = self.lock();
+        let before = status.problems.iter().position(|one| one.starts_with(&prefix));
+        let before = before.map(|at| status.problems.remove(at));
+        status.problems.extend(text.clone());
+        status.problems.sort();
+        match problem {
+            Some(problem) if before != text => warn!(component, "{problem}"),
+            None if before.is_some() => info!(component, "problem resolved"),
+            _ => {}
         }
     }
 }
 
-/// The status, shared.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Board {
-    status: Arc<Mutex<Status>>,
-    warden: Arc<OnceLock<Warden>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Board {
-    pub fn new(node: &str) -> Board {
-        let source = "waiting for the first answer".into();
-        let status = Status { node: node.into(), source, ..Status::default() };
-        Board { status: Arc::new(Mutex::new(status)), warden: Arc::default() }
-    }
-
-    /// From now on what this one says of policies stands there too.
-    pub fn show_policies(&self, warden: Warden) {
-        let _ = self.warden.set(warden);
-    }
-
-    /// Who keeps pods apart, if anybody does.
-    pub fn warden(&self) -> Option<&Warden> {
-        self.warden.get()
-    }
-
-    pub fn write(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn read(&self) -> Status {
-        let policies = self.warden.get().map(Policies::of);
-        Status { policies, ..self.write().clone() }
+    #[test]
+    fn each_component_has_one_problem_and_sources_fill_their_part() {
+        let handle = StatusHandle::new("n1", Mode::Calico);
+        handle.set_problem("store", Some("refused".into()));
+        handle.set_problem("BGP", Some("no bird".into()));
+        handle.set_problem("store", Some("timeout".into()));
+        handle.add_source(|status| status.mtu = 1450);
+        assert_eq!(handle.read().problems, ["BGP: no bird", "store: timeout"]);
+        assert_eq!((handle.read().mtu, handle.lock().mtu), (1450, 0));
+        handle.set_problem("store", None);
+        assert_eq!(handle.read().problems, ["BGP: no bird"]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use podwire_cni_plugin::{Context, Error, Result};
-use podwire_kernel::firewall::census::{self, Belonging};
+use podwire_kernel::firewall::inventory::{self, OwnedObject};
 use podwire_kernel::firewall::legacy;
 use podwire_kernel::rt::link::{self, Link};
 use podwire_kernel::{Host, Owner};
@@ -22,7 +22,7 @@ fn in_firewall<T: Default>(look: impl FnOnce(&mut Socket) -> podwire_kernel::Res
 /// What the kernel has.
 pub(crate) struct There {
     links: Result<Vec<Link>>,
-    elements: Result<Vec<Belonging>>,
+    elements: Result<Vec<OwnedObject>>,
     /// Network and container of chains that Go plugins made in iptables.
     chains: Result<HashSet<(String, String)>>,
 }
@@ -31,7 +31,7 @@ impl There {
     pub(crate) fn look() -> There {
         There {
             links: Host::here().and_then(|mut node| Ok(link::list(&mut node.route)?)).map_err(Error::from),
-            elements: in_firewall(census::belongings),
+            elements: in_firewall(inventory::owned_objects),
             chains: in_firewall(legacy::containers),
         }
     }
@@ -93,13 +93,14 @@ fn links<'p>(there: Vec<Link>, known: &Census) -> Vec<Fault<'p>> {
         .collect()
 }
 
-fn elements<'p>(there: Vec<Belonging>, known: &Census) -> Vec<Fault<'p>> {
+fn elements<'p>(there: Vec<OwnedObject>, known: &Census) -> Vec<Fault<'p>> {
     let strays = there.into_iter().filter(|one| !known.knows(&one.comment));
     strays
         .map(|stray| {
             let what = format!("{} of nobody's", stray.feature);
-            Fault::new(Side::Kernel, stray.comment.clone(), what)
-                .mended_by(move || Ok(census::remove_all_of(Host::here()?.nft()?, &stray.comment).map(drop)?))
+            Fault::new(Side::Kernel, stray.comment.clone(), what).mended_by(move || {
+                Ok(inventory::remove_all_of(Host::here()?.nft()?, &stray.comment).map(drop)?)
+            })
         })
         .collect()
 }

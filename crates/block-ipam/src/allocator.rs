@@ -16,23 +16,23 @@ mod collect;
 mod counting;
 mod release;
 mod search;
-mod stock;
 mod sweep;
+mod transfer;
 
 use ipnet::IpNet;
 
-pub use adopt::Adopted;
-pub use collect::Collected;
+pub use adopt::AdoptOutcome;
+pub use collect::CollectReport;
 pub use release::Release;
-pub use stock::{HandOver, HandedOver};
-pub use sweep::Swept;
+pub use sweep::SweepReport;
+pub use transfer::{Transfer, TransferOutcome};
 
-use super::{key, Affinity, Block, Config, Error, Handle, Owner, Pool, Record};
-use crate::moment::Moment;
+use super::{key, Affinity, AffinityOwner, Block, Config, Error, Handle, Pool, Record};
 use crate::store::Store;
+use crate::timestamp::Timestamp;
 
 /// How often something is tried again because somebody else was faster.
-const PATIENCE: usize = 100;
+const MAX_RETRIES: usize = 100;
 
 /// How old a claim must be before another node may take an empty block away, in seconds.
 const RECLAIM_AGE: u64 = 60;
@@ -40,13 +40,13 @@ const RECLAIM_AGE: u64 = 60;
 /// Gives addresses to pods and takes them back.
 pub struct Allocator<'a> {
     pub(crate) store: &'a dyn Store,
-    clock: Box<dyn Fn() -> Moment + 'a>,
+    clock: Box<dyn Fn() -> Timestamp + 'a>,
     reclaim_age: u64,
 }
 
 impl<'a> Allocator<'a> {
     /// Over a store, by a clock.
-    pub fn new(store: &'a dyn Store, clock: impl Fn() -> Moment + 'a) -> Allocator<'a> {
+    pub fn new(store: &'a dyn Store, clock: impl Fn() -> Timestamp + 'a) -> Allocator<'a> {
         Allocator { store, clock: Box::new(clock), reclaim_age: RECLAIM_AGE }
     }
 
@@ -76,7 +76,10 @@ impl<'a> Allocator<'a> {
     }
 
     /// All claims, or those of one owner.
-    pub fn affinities(&self, owner: Option<&Owner>) -> Result<Vec<(Owner, IpNet, Affinity)>, Error> {
+    pub fn affinities(
+        &self,
+        owner: Option<&AffinityOwner>,
+    ) -> Result<Vec<(AffinityOwner, IpNet, Affinity)>, Error> {
         let prefixes = match owner {
             Some(owner) => vec![key::affinities(owner)],
             None => key::AFFINITIES.map(String::from).to_vec(),
@@ -113,7 +116,7 @@ impl<'a> Allocator<'a> {
         })
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
@@ -121,7 +124,7 @@ impl<'a> Allocator<'a> {
         Record::find(self.store, &key::block(cidr))?.map(named_by_its_key).transpose()
     }
 
-    fn affinity(&self, owner: &Owner, cidr: IpNet) -> Result<Option<Record<Affinity>>, Error> {
+    fn affinity(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<Option<Record<Affinity>>, Error> {
         Record::find(self.store, &key::affinity(owner, cidr))
     }
 
@@ -140,7 +143,7 @@ impl<'a> Allocator<'a> {
         what: &str,
         mut attempt: impl FnMut() -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_RETRIES {
             match attempt() {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::json::{self, Unknown};
 use super::Handle;
-use crate::moment::Moment;
+use crate::timestamp::Timestamp;
 
 /// The handle of Calico on Windows, whose addresses belong to the block itself.
 const WINDOWS: &str = "windows-reserved-ipam-handle";
@@ -34,7 +34,7 @@ impl Attribute {
     }
 
     /// An address that was given back at `now`.
-    pub(super) fn cooling(now: Moment) -> Attribute {
+    pub(super) fn cooling(now: Timestamp) -> Attribute {
         Attribute { released_at: Some(now.rfc3339()), ..Attribute::default() }
     }
 
@@ -49,8 +49,8 @@ impl Attribute {
     }
 
     /// Whether the wait is over. A time that cannot be read was long ago: else the address would never come back.
-    pub(super) fn is_cold(&self, now: Moment, cooldown: u64) -> bool {
-        let since = |text: &String| Moment::parse_rfc3339(text).map(|then| now.seconds_since(then));
+    pub(super) fn is_cooled_down(&self, now: Timestamp, cooldown: u64) -> bool {
+        let since = |text: &String| Timestamp::parse_rfc3339(text).map(|then| now.seconds_since(then));
         self.released_at.as_ref().is_some_and(|text| since(text).is_none_or(|seconds| seconds >= cooldown))
     }
 

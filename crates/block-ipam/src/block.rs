@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::json::{self, Unknown};
 use super::record::Value;
-use super::{Attribute, Owner, Reservations};
-use crate::moment::Moment;
+use super::{AffinityOwner, Attribute, Reservations};
+use crate::timestamp::Timestamp;
 use podwire_ip::to_u128 as number;
 
 /// The largest block that makes sense: more, and every pod's start would move a megabyte.
@@ -58,7 +58,7 @@ pub struct Allocation<'a> {
 impl Block {
     /// A new block, all of it free. Its numbers begin with the time, so that a block that is made again after it was
     /// deleted does not use one twice.
-    pub(super) fn new(cidr: IpNet, owner: &Owner, now: Moment) -> Block {
+    pub(super) fn new(cidr: IpNet, owner: &AffinityOwner, now: Timestamp) -> Block {
         let size = 1 << (cidr.max_prefix_len() - cidr.prefix_len()).min(MOST_BITS);
         Block {
             cidr,
@@ -81,9 +81,9 @@ impl Block {
     }
 
     /// Whose it is, if anybody's.
-    pub fn owner(&self) -> Option<Owner> {
-        let legacy = || self.host_affinity.clone().map(Owner::Host);
-        self.affinity.as_deref().and_then(Owner::parse).or_else(legacy)
+    pub fn owner(&self) -> Option<AffinityOwner> {
+        let legacy = || self.host_affinity.clone().map(AffinityOwner::Host);
+        self.affinity.as_deref().and_then(AffinityOwner::parse).or_else(legacy)
     }
 
     /// The name of the node whose it is.
@@ -100,8 +100,8 @@ impl Block {
     }
 
     /// When its owner claimed it, if that was written down.
-    pub(super) fn claimed_at(&self) -> Option<Moment> {
-        self.affinity_claim_time.as_deref().and_then(Moment::parse_rfc3339)
+    pub(super) fn claimed_at(&self) -> Option<Timestamp> {
+        self.affinity_claim_time.as_deref().and_then(Timestamp::parse_rfc3339)
     }
 
     /// Its number, which changes with every write.
@@ -179,7 +179,7 @@ impl Block {
     }
 
     /// Gives addresses back. Those of `cooldown` 0 are free at once; else they cool down first.
-    pub(super) fn release(&mut self, ips: &[IpAddr], now: Moment, cooldown: u64) {
+    pub(super) fn release(&mut self, ips: &[IpAddr], now: Timestamp, cooldown: u64) {
         for ip in ips {
             let Some(ordinal) = self.ordinal(*ip).filter(|ordinal| self.allocations[*ordinal].is_some())
             else {
@@ -198,10 +198,10 @@ impl Block {
     }
 
     /// Frees what has cooled down.
-    pub(super) fn thaw(&mut self, now: Moment, cooldown: u64) {
+    pub(super) fn free_cooled_down(&mut self, now: Timestamp, cooldown: u64) {
         let cold: Vec<IpAddr> = self
             .allocations()
-            .filter(|allocation| allocation.attribute.is_cold(now, cooldown))
+            .filter(|allocation| allocation.attribute.is_cooled_down(now, cooldown))
             .map(|allocation| allocation.ip)
             .collect();
         if !cold.is_empty() {

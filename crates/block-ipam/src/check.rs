@@ -1,4 +1,4 @@
-//! Comparing all records with each other, and mending what differs. Nothing has to be locked for it: each record is mended by
+//! Comparing all records with each other, and mending what differs. Nothing has to be locked for it: each record is repaired by
 //! compare-and-swap, and what is at work right now is left alone or turned back safely.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use ipnet::IpNet;
 
-use super::{Affinity, Allocator, Block, Error, Handle, Owner, Rules, State, Survey};
+use super::{Affinity, AffinityOwner, Allocator, Block, Error, Handle, Rules, State, StoreSnapshot};
 
 /// Something that does not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,8 +24,10 @@ pub enum Problem {
         handle: String,
         /// The block.
         block: IpNet,
-        /// How many addresses the handle counts, and how many the block gives.
-        counts: (usize, usize),
+        /// The handle's count for the block.
+        counted: usize,
+        /// The number of addresses that the block assigns to the handle.
+        held: usize,
     },
     /// A handle that counts addresses which its block does not give to it.
     Overcounted {
@@ -33,50 +35,52 @@ pub enum Problem {
         handle: String,
         /// The block.
         block: String,
-        /// How many addresses the handle counts, and how many the block gives.
-        counts: (usize, usize),
+        /// The handle's count for the block.
+        counted: usize,
+        /// The number of addresses that the block assigns to the handle.
+        held: usize,
     },
     /// A handle that counts nothing at all.
-    Idle {
+    EmptyHandle {
         /// The handle.
         handle: String,
     },
     /// A claim whose block is not there or is somebody else's.
     StaleAffinity {
         /// Whose claim.
-        owner: Owner,
+        owner: AffinityOwner,
         /// To which block.
         block: IpNet,
         /// How far it has come.
         state: State,
         /// Whose the block is.
-        holder: Option<Owner>,
+        holder: Option<AffinityOwner>,
     },
     /// A claim that somebody began to make or to give up. It is no error while that somebody is at work.
     UnfinishedAffinity {
         /// Whose claim.
-        owner: Owner,
+        owner: AffinityOwner,
         /// To which block.
         block: IpNet,
         /// How far it has come.
         state: State,
     },
     /// A block whose owner has no claim to it.
-    Unclaimed {
+    MissingAffinity {
         /// The block.
         block: IpNet,
         /// Its owner.
-        owner: Owner,
+        owner: AffinityOwner,
     },
     /// A block that lies in no pool.
-    Homeless {
+    OutsidePools {
         /// The block.
         block: IpNet,
         /// How many addresses of it are in use.
         in_use: usize,
     },
     /// A block whose size is not its pool's: it may overlap with others.
-    OddSize {
+    WrongSize {
         /// The block.
         block: IpNet,
         /// The prefix length of the pool's blocks.
@@ -88,13 +92,13 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Problem::Malformed { key, why } => write!(f, "{key} makes no sense: {why}"),
-            Problem::Uncounted { handle, block, counts: (counted, held) } => {
+            Problem::Uncounted { handle, block, counted, held } => {
                 write!(f, "handle {handle} counts {counted} addresses of {block}, which gives it {held}")
             }
-            Problem::Overcounted { handle, block, counts: (counted, held) } => {
+            Problem::Overcounted { handle, block, counted, held } => {
                 write!(f, "handle {handle} counts {counted} addresses of {block}, which gives it only {held}")
             }
-            Problem::Idle { handle } => write!(f, "handle {handle} counts no address"),
+            Problem::EmptyHandle { handle } => write!(f, "handle {handle} counts no address"),
             Problem::StaleAffinity { owner, block, state, holder } => match holder {
                 None => write!(
                     f,
@@ -108,24 +112,24 @@ impl fmt::Display for Problem {
             Problem::UnfinishedAffinity { owner, block, state } => {
                 write!(f, "the claim of {owner} to {block} is unfinished ({})", name(*state))
             }
-            Problem::Unclaimed { block, owner } => {
+            Problem::MissingAffinity { block, owner } => {
                 write!(f, "{block} belongs to {owner}, who has no claim to it")
             }
-            Problem::Homeless { block, in_use } => {
+            Problem::OutsidePools { block, in_use } => {
                 write!(f, "{block} is in no pool; {in_use} addresses are in use")
             }
-            Problem::OddSize { block, wanted } => write!(f, "{block} is not of its pool's size, /{wanted}"),
+            Problem::WrongSize { block, wanted } => write!(f, "{block} is not of its pool's size, /{wanted}"),
         }
     }
 }
 
 impl Problem {
     /// Whose claim or block it is about, if it is about one.
-    pub(super) fn owner(&self) -> Option<&Owner> {
+    pub(super) fn owner(&self) -> Option<&AffinityOwner> {
         match self {
             Problem::StaleAffinity { owner, .. }
             | Problem::UnfinishedAffinity { owner, .. }
-            | Problem::Unclaimed { owner, .. } => Some(owner),
+            | Problem::MissingAffinity { owner, .. } => Some(owner),
             _ => None,
         }
     }
@@ -141,7 +145,7 @@ fn name(state: State) -> &'static str {
 
 /// What a look at everything found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// How many blocks there are.
     pub blocks: usize,
     /// How many addresses are in use.
@@ -154,30 +158,30 @@ pub struct Report {
 
 impl Allocator<'_> {
     /// Compares blocks, handles, claims and pools. What is at work at the same moment may look like a problem: ask twice.
-    pub fn check(&self, rules: &Rules) -> Result<Report, Error> {
-        let survey = self.survey()?;
-        Ok(Report {
-            blocks: survey.blocks.len(),
-            addresses: survey.blocks().map(|block| block.allocations().count()).sum(),
-            handles: survey.handles.len(),
-            problems: survey.problems(rules),
+    pub fn check(&self, rules: &Rules) -> Result<CheckReport, Error> {
+        let snapshot = self.snapshot()?;
+        Ok(CheckReport {
+            blocks: snapshot.blocks.len(),
+            addresses: snapshot.blocks().map(|block| block.allocations().count()).sum(),
+            handles: snapshot.handles.len(),
+            problems: snapshot.problems(rules),
         })
     }
 
-    /// Mends what can be mended from the records alone. Whether it was.
-    pub fn mend(&self, problem: &Problem) -> Result<bool, Error> {
+    /// Mends what can be repaired from the records alone. Whether it was.
+    pub fn repair(&self, problem: &Problem) -> Result<bool, Error> {
         match problem {
             // To promise too much does no harm, so that nothing that happens meanwhile can make this wrong.
-            Problem::Uncounted { handle, block, counts: (counted, held) } => {
+            Problem::Uncounted { handle, block, counted, held } => {
                 self.count_up(handle, *block, held.saturating_sub(*counted)).map(|_| true)
             }
             Problem::Overcounted { handle, block, .. } => match block.parse() {
                 Ok(block) => self.settle_anew(handle, block).map(|()| true),
                 Err(_) => Ok(false),
             },
-            Problem::Idle { handle } => self.forget_idle_handle(handle),
+            Problem::EmptyHandle { handle } => self.forget_idle_handle(handle),
             Problem::StaleAffinity { owner, block, .. } => self.forget_stale_affinity(owner, *block),
-            Problem::Unclaimed { block, owner } => match self.claim(owner, *block) {
+            Problem::MissingAffinity { block, owner } => match self.claim(owner, *block) {
                 Err(Error::NotOwner { .. }) => Ok(false),
                 done => done.map(|()| true),
             },
@@ -186,7 +190,7 @@ impl Allocator<'_> {
     }
 }
 
-impl Survey {
+impl StoreSnapshot {
     /// What does not fit together.
     pub(super) fn problems(&self, rules: &Rules) -> Vec<Problem> {
         let mut problems = self.malformed.clone();
@@ -213,19 +217,19 @@ fn compare_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, 
         let counted = handles.get(*handle).map_or(0, |handle| handle.count(*block));
         if counted < *held {
             let handle = (*handle).to_owned();
-            problems.push(Problem::Uncounted { handle, block: *block, counts: (counted, *held) });
+            problems.push(Problem::Uncounted { handle, block: *block, counted, held: *held });
         }
     }
     for (id, handle) in handles {
         if handle.is_empty() {
-            problems.push(Problem::Idle { handle: id.clone() });
+            problems.push(Problem::EmptyHandle { handle: id.clone() });
         }
         for (block, counted) in handle.blocks() {
             let cidr = block.parse().ok();
             let held = cidr.and_then(|cidr| held.get(&(id.as_str(), cidr))).copied().unwrap_or(0);
             if counted > held {
                 let (handle, block) = (id.clone(), block.to_owned());
-                problems.push(Problem::Overcounted { handle, block, counts: (counted, held) });
+                problems.push(Problem::Overcounted { handle, block, counted, held });
             }
         }
     }
@@ -233,7 +237,7 @@ fn compare_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, 
 }
 
 fn compare_affinities(
-    affinities: &[(Owner, IpNet, Affinity)],
+    affinities: &[(AffinityOwner, IpNet, Affinity)],
     blocks: &BTreeMap<IpNet, Block>,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -252,7 +256,7 @@ fn compare_affinities(
         let cidr = block.cidr();
         if let Some(owner) = block.owner() {
             if !affinities.iter().any(|(claimant, claimed, _)| *claimant == owner && *claimed == cidr) {
-                problems.push(Problem::Unclaimed { block: cidr, owner });
+                problems.push(Problem::MissingAffinity { block: cidr, owner });
             }
         }
     }
@@ -262,9 +266,9 @@ fn compare_affinities(
 fn compare_pool(block: &Block, rules: &Rules) -> Option<Problem> {
     let (cidr, in_use) = (block.cidr(), block.allocations().count());
     match rules.pools.iter().find(|pool| pool.cidr().contains(&cidr)) {
-        None => Some(Problem::Homeless { block: cidr, in_use }),
+        None => Some(Problem::OutsidePools { block: cidr, in_use }),
         Some(pool) if pool.block_size() != cidr.prefix_len() => {
-            Some(Problem::OddSize { block: cidr, wanted: pool.block_size() })
+            Some(Problem::WrongSize { block: cidr, wanted: pool.block_size() })
         }
         Some(_) => None,
     }

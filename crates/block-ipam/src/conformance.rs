@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use crate::moment::Moment;
 use crate::store::{Revision, Store, StoreError};
-use crate::{Allocator, Config, Error, Owner, Pool, Release, Request, Rules};
+use crate::timestamp::Timestamp;
+use crate::{AffinityOwner, Allocator, Config, Error, Pool, Release, Request, Rules};
 use sample::Sample;
 
 /// Opens the store as one more client of it.
@@ -297,8 +297,8 @@ fn a_large_block_is_kept(open: Open<'_>) {
     empty(open);
 }
 
-fn now() -> Moment {
-    Moment::from_unix_nanos(1_787_405_600_000_000_000)
+fn now() -> Timestamp {
+    Timestamp::from_unix_nanos(1_787_405_600_000_000_000)
 }
 
 /// The life of two pods on two nodes, with the records that Calico would see.
@@ -309,7 +309,8 @@ fn pods_come_and_go(open: Open<'_>) {
         .add_pool(&Pool::new("pods", "10.244.1.0/29".parse().expect("a network")).with_block_size(30))
         .expect("a pool");
     let rules = Rules::load(&*store).expect("rules");
-    let first = allocator.assign(&rules, &Request::new(Owner::host("node1"), "net.one")).expect("an address");
+    let first =
+        allocator.assign(&rules, &Request::new(AffinityOwner::host("node1"), "net.one")).expect("an address");
     let [address] = first.addresses[..] else { panic!("{first:?}") };
     let block = address.trunc();
     let tail = format!("ipv4/block/{}-30", block.addr());
@@ -327,9 +328,11 @@ fn pods_come_and_go(open: Open<'_>) {
 
     let other = open();
     let theirs = Allocator::new(&*other, now);
-    let taken = theirs.assign_address(&rules, &Request::new(Owner::host("node2"), "net.two"), address.addr());
+    let taken =
+        theirs.assign_address(&rules, &Request::new(AffinityOwner::host("node2"), "net.two"), address.addr());
     assert!(matches!(taken, Err(Error::Taken { .. })), "{taken:?}");
-    let second = theirs.assign(&rules, &Request::new(Owner::host("node2"), "net.two")).expect("an address");
+    let second =
+        theirs.assign(&rules, &Request::new(AffinityOwner::host("node2"), "net.two")).expect("an address");
     assert_ne!(second.addresses[0].trunc(), block, "another node has another block");
     let stale = Release { handle: Some("net.two".into()), ..Release::of(address.addr()) };
     assert!(matches!(theirs.release(&rules, &[stale]), Err(Error::Stale { .. })));
@@ -337,8 +340,8 @@ fn pods_come_and_go(open: Open<'_>) {
     assert_eq!(allocator.release_handle(&rules, "net.one"), Ok(vec![address.addr()]));
     assert_eq!(allocator.release_handle(&rules, "net.one"), Ok(vec![]), "DEL may be repeated");
     assert_eq!(allocator.check(&rules).expect("check").problems, []);
-    allocator.give_up_all(&Owner::host("node1"), true).expect("drain");
-    allocator.give_up_all(&Owner::host("node2"), true).expect("drain");
+    allocator.release_all_affinities(&AffinityOwner::host("node1"), true).expect("drain");
+    allocator.release_all_affinities(&AffinityOwner::host("node2"), true).expect("drain");
     assert_eq!(store.list("/calico/ipam/").expect("list"), []);
     empty(open);
 }
@@ -358,8 +361,10 @@ fn nodes_at_once_never_share_an_address(open: Open<'_>) {
             move || {
                 let allocator = Allocator::new(&*store, now);
                 let pod = |pod: usize| {
-                    let mut request =
-                        Request::new(Owner::host(format!("node{number}")), format!("net.{number}-{pod}"));
+                    let mut request = Request::new(
+                        AffinityOwner::host(format!("node{number}")),
+                        format!("net.{number}-{pod}"),
+                    );
                     request.family = crate::IpFamily::V6;
                     let assigned = allocator.assign(&rules, &request).expect("an address");
                     assert_eq!(assigned.shortage, None);

@@ -129,7 +129,9 @@ impl Error {
     pub fn hint(&self) -> &'static str {
         match self {
             Error::Store(error) => error.hint(),
-            Error::Malformed { .. } => "look at the record with the store's own tool, and mend or remove it",
+            Error::Malformed { .. } => {
+                "look at the record with the store's own tool, and repair or remove it"
+            }
             Error::Selector { .. } => "correct nodeSelector or namespaceSelector of the pool",
             Error::NoPool { .. } => {
                 "enable a pool, or look at its nodeSelector, namespaceSelector and allowedUses"

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Allocation, Attribute, Handle, Owner, Problem, Rules, Survey};
+use super::{AffinityOwner, Allocation, Attribute, Handle, Problem, Rules, StoreSnapshot};
 
 /// Who there is in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct Inventory {
     /// Nodes, by name.
     pub nodes: BTreeSet<String>,
     /// Objects in the store of nodes that are gone: the name, and the node of Kubernetes that it was.
@@ -32,12 +32,12 @@ pub struct Pod {
     /// Its addresses; none before its network is up.
     pub ips: Vec<IpAddr>,
     /// Whether it has ended for good.
-    pub is_over: bool,
+    pub is_finished: bool,
 }
 
 impl Pod {
     /// Forgets its addresses that are of no pool: of a pod whose first network is another's, Kubernetes tells those, and nothing of ours.
-    pub fn forget_foreign(&mut self, rules: &Rules) {
+    pub fn retain_pool_addresses(&mut self, rules: &Rules) {
         self.ips.retain(|ip| rules.pools.iter().any(|pool| pool.cidr().contains(ip)));
     }
 }
@@ -57,7 +57,7 @@ pub struct Leak {
 
 impl Leak {
     /// All that a node and those on it have, pods or not, as if they were gone. A virtual machine keeps its address from node to node.
-    pub(super) fn of_node(survey: &Survey, node: &str) -> Vec<Leak> {
+    pub(super) fn of_node(snapshot: &StoreSnapshot, node: &str) -> Vec<Leak> {
         let leak = |Allocation { ip, sequence, attribute, .. }: Allocation<'_>| {
             let handle = attribute.handle()?.to_owned();
             let holder = Holder::of(attribute).or_else(|| {
@@ -67,7 +67,7 @@ impl Leak {
             })?;
             (holder.node() == node).then_some(Leak { ip, handle, sequence, holder })
         };
-        survey.blocks().flat_map(|block| block.allocations().filter(is_used)).filter_map(leak).collect()
+        snapshot.blocks().flat_map(|block| block.allocations().filter(is_used)).filter_map(leak).collect()
     }
 }
 
@@ -116,17 +116,17 @@ impl Holder {
 
     /// Whether nobody uses the address, by what there is of the pod, if its node is called so in Kubernetes. (What there is of a node is not
     /// asked here.)
-    pub fn has_left(&self, node: &str, ip: IpAddr, pod: Option<&Pod>) -> bool {
+    pub fn has_released(&self, node: &str, ip: IpAddr, pod: Option<&Pod>) -> bool {
         let (Holder::Pod { .. }, Some(pod)) = (self, pod) else { return true };
         let is_elsewhere = !node.is_empty() && !pod.node.is_empty() && pod.node != node;
-        pod.is_over || is_elsewhere || (!pod.ips.is_empty() && !pod.ips.contains(&ip))
+        pod.is_finished || is_elsewhere || (!pod.ips.is_empty() && !pod.ips.contains(&ip))
     }
 }
 
-impl Census {
+impl Inventory {
     /// Takes in the nodes that the store has objects of, when those of Kubernetes are known. One that names a node of Kubernetes is there as
     /// long as that is; of others the object is all that can be known. A Kubernetes without nodes is one that nobody could tell about.
-    pub fn enroll(&mut self, objects: Vec<(String, Option<String>)>) {
+    pub fn add_node_objects(&mut self, objects: Vec<(String, Option<String>)>) {
         if self.nodes.is_empty() {
             return;
         }
@@ -141,7 +141,7 @@ impl Census {
     }
 
     /// What Kubernetes calls a node.
-    pub fn in_kubernetes<'a>(&'a self, node: &'a str) -> &'a str {
+    pub fn kubernetes_name<'a>(&'a self, node: &'a str) -> &'a str {
         self.names.get(node).map_or(node, String::as_str)
     }
 
@@ -155,7 +155,7 @@ impl Census {
     fn is_leaked(&self, allocation: &Allocation<'_>, holder: &Holder) -> bool {
         match holder {
             Holder::Pod { node, .. } => {
-                holder.has_left(self.in_kubernetes(node), allocation.ip, self.pod(holder))
+                holder.has_released(self.kubernetes_name(node), allocation.ip, self.pod(holder))
             }
             Holder::Node(node) => !self.nodes.contains(node),
             // Nobody knows.
@@ -164,8 +164,8 @@ impl Census {
     }
 
     /// All leaks: a handle's addresses, if every one of them is leaked.
-    pub fn leaks(&self, survey: &Survey) -> Vec<Leak> {
-        let all = || survey.blocks().flat_map(|block| block.allocations().filter(is_used));
+    pub fn leaks(&self, snapshot: &StoreSnapshot) -> Vec<Leak> {
+        let all = || snapshot.blocks().flat_map(|block| block.allocations().filter(is_used));
         let mut leaked: BTreeMap<&str, Vec<Leak>> = BTreeMap::new();
         let (mut kept, mut living) = (BTreeSet::new(), BTreeSet::new());
         for allocation in all() {
@@ -228,14 +228,14 @@ pub struct Collector {
 
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Garbage {
     /// Addresses to give back.
     pub leaks: Vec<Leak>,
     /// Nodes that are gone, whose blocks are to be given up.
     pub nodes: Vec<String>,
     /// Objects of nodes that are gone, to be deleted: the name, and the node of Kubernetes that it was.
     pub orphans: Vec<(String, String)>,
-    /// Records to mend.
+    /// Records to repair.
     pub problems: Vec<Problem>,
     /// How many addresses are suspected of being leaked, those included.
     pub suspects: usize,
@@ -253,16 +253,22 @@ impl Collector {
         }
     }
 
-    /// Looks at what there is. `now` is told by a clock that never goes back. The census must be taken after the survey: a pod is there
+    /// Looks at what there is. `now` is told by a clock that never goes back. The inventory must be taken after the snapshot: a pod is there
     /// before it has an address.
-    pub fn judge(&mut self, now: Duration, survey: &Survey, rules: &Rules, census: &Census) -> Verdict {
+    pub fn find_garbage(
+        &mut self,
+        now: Duration,
+        snapshot: &StoreSnapshot,
+        rules: &Rules,
+        inventory: &Inventory,
+    ) -> Garbage {
         // A cluster without nodes is one that nobody could tell about.
-        if census.nodes.is_empty() {
-            return Verdict::default();
+        if inventory.nodes.is_empty() {
+            return Garbage::default();
         }
-        let leaks = census.leaks(survey);
+        let leaks = inventory.leaks(snapshot);
         let suspects = leaks.len();
-        let gone = |name: &str| !census.nodes.contains(name);
+        let gone = |name: &str| !inventory.nodes.contains(name);
         // A pod and its node that are both gone will not come back. What a node has for itself, it may use for as long as it lives, whatever
         // became of its object.
         let grace = self.grace;
@@ -270,14 +276,15 @@ impl Collector {
             Holder::Pod { node, .. } if !node.is_empty() && gone(node) => Duration::ZERO,
             _ => grace,
         };
-        let absent = survey.nodes().into_iter().filter(|node| gone(node)).map(String::from).collect();
+        let absent = snapshot.nodes().into_iter().filter(|node| gone(node)).map(String::from).collect();
         let is_of_absent =
-            |problem: &Problem| matches!(problem.owner(), Some(Owner::Host(name)) if gone(name));
-        let problems = survey.problems(rules).into_iter().filter(|problem| !is_of_absent(problem)).collect();
-        Verdict {
+            |problem: &Problem| matches!(problem.owner(), Some(AffinityOwner::Host(name)) if gone(name));
+        let problems =
+            snapshot.problems(rules).into_iter().filter(|problem| !is_of_absent(problem)).collect();
+        Garbage {
             leaks: self.leaks.confirm(now, leaks, patience),
             nodes: self.nodes.confirm(now, absent, |_| grace),
-            orphans: self.orphans.confirm(now, census.orphans.iter().cloned().collect(), |_| grace),
+            orphans: self.orphans.confirm(now, inventory.orphans.iter().cloned().collect(), |_| grace),
             problems: self.problems.confirm(now, problems, |_| grace),
             suspects,
         }

@@ -32,7 +32,7 @@ impl Handle {
     }
 
     /// The id of the addresses that a node has in stock for pods to come.
-    pub fn of_stock(node: &str) -> String {
+    pub fn for_warm_pool(node: &str) -> String {
         format!("{STOCK}{node}")
     }
 
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn ids_are_calicos() {
         assert_eq!(Handle::id("k8s-pod-network", "4711"), "k8s-pod-network.4711");
-        assert_eq!(Handle::node_of(&Handle::of_stock("node1")), Some("node1"));
+        assert_eq!(Handle::node_of(&Handle::for_warm_pool("node1")), Some("node1"));
         assert_eq!(Handle::node_of("vxlan-v6-tunnel-addr-node1"), Some("node1"));
         assert_eq!(Handle::node_of("k8s-pod-network.4711"), None);
         assert_eq!(Handle::plain("k8s-pod-network.4711\r\neth0"), "k8s-pod-network.4711");

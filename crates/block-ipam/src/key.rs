@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use podwire_ip::IpFamily;
 
-use super::Owner;
+use super::AffinityOwner;
 
 /// What the keys of blocks begin with.
 pub const BLOCKS: &str = "/calico/ipam/v2/assignment/";
@@ -39,7 +39,7 @@ pub enum Key {
     /// A block.
     Block(IpNet),
     /// An owner's claim to a block.
-    Affinity(Owner, IpNet),
+    Affinity(AffinityOwner, IpNet),
     /// A handle, by its id.
     Handle(String),
     /// The settings of the cluster.
@@ -120,15 +120,15 @@ pub(super) fn blocks(family: IpFamily) -> String {
 }
 
 /// `/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-26`.
-pub(super) fn affinity(owner: &Owner, cidr: IpNet) -> String {
+pub(super) fn affinity(owner: &AffinityOwner, cidr: IpNet) -> String {
     format!("{}{}", affinities(owner), tail(cidr))
 }
 
 /// What the keys of an owner's affinities begin with.
-pub(super) fn affinities(owner: &Owner) -> String {
+pub(super) fn affinities(owner: &AffinityOwner) -> String {
     match owner {
-        Owner::Host(name) => format!("{}{name}/", AFFINITIES[0]),
-        Owner::Virtual(name) => format!("{}{name}/", AFFINITIES[1]),
+        AffinityOwner::Host(name) => format!("{}{name}/", AFFINITIES[0]),
+        AffinityOwner::Virtual(name) => format!("{}{name}/", AFFINITIES[1]),
     }
 }
 
@@ -147,8 +147,8 @@ pub(super) fn parse_block(key: &str) -> Option<IpNet> {
 }
 
 /// The owner and the block that a key of an affinity speaks of. Other things stand there too.
-pub(super) fn parse_affinity(key: &str) -> Option<(Owner, IpNet)> {
-    let owners: [fn(String) -> Owner; 2] = [Owner::Host, Owner::Virtual];
+pub(super) fn parse_affinity(key: &str) -> Option<(AffinityOwner, IpNet)> {
+    let owners: [fn(String) -> AffinityOwner; 2] = [AffinityOwner::Host, AffinityOwner::Virtual];
     AFFINITIES.iter().zip(owners).find_map(|(prefix, owner)| {
         let (name, tail) = key.strip_prefix(prefix)?.split_once('/')?;
         Some((owner(name.into()), parse_tail(tail)?))
@@ -177,7 +177,8 @@ mod tests {
     fn keys_are_calicos() {
         let v4: IpNet = "10.244.1.0/26".parse().unwrap();
         let v6: IpNet = "fd00::40/122".parse().unwrap();
-        let (node, balancer) = (Owner::Host("node1".into()), Owner::Virtual("load-balancer".into()));
+        let (node, balancer) =
+            (AffinityOwner::Host("node1".into()), AffinityOwner::Virtual("load-balancer".into()));
         let keys = [
             (block(v4), "/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-26"),
             (block(v6), "/calico/ipam/v2/assignment/ipv6/block/fd00::40-122"),

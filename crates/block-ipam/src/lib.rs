@@ -22,10 +22,11 @@
 #![forbid(unsafe_code)]
 
 mod affinity;
+mod affinity_owner;
 mod allocator;
-mod atlas;
 mod attribute;
 mod block;
+mod block_index;
 mod check;
 mod config;
 #[cfg(any(test, feature = "conformance"))]
@@ -35,40 +36,41 @@ mod garbage;
 mod handle;
 mod json;
 pub mod key;
-pub mod moment;
 mod node;
-mod owner;
 mod pool;
 mod record;
 mod request;
 mod reservation;
 mod rules;
 pub mod selector;
+mod snapshot;
 mod split;
 pub mod store;
-mod survey;
+pub mod timestamp;
 mod utilization;
 mod walk;
 
 pub use affinity::{Affinity, State};
-pub use allocator::{Adopted, Allocator, Collected, HandOver, HandedOver, Release, Swept};
-pub use atlas::Atlas;
+pub use affinity_owner::AffinityOwner;
+pub use allocator::{
+    AdoptOutcome, Allocator, CollectReport, Release, SweepReport, Transfer, TransferOutcome,
+};
 pub use attribute::Attribute;
 pub use block::{Allocation, Block};
-pub use check::{Problem, Report};
+pub use block_index::BlockIndex;
+pub use check::{CheckReport, Problem};
 pub use config::Config;
 pub use error::Error;
-pub use garbage::{Census, Collector, Holder, Leak, Pod, Verdict};
+pub use garbage::{Collector, Garbage, Holder, Inventory, Leak, Pod};
 pub use handle::Handle;
 pub use json::encode as encode_as_go;
 pub use key::Key;
-pub use node::{as_number, Node, Tunnel};
-pub use owner::Owner;
+pub use node::{parse_asn, Node, Tunnel};
 pub use podwire_ip::IpFamily;
 pub use pool::{AssignmentMode, Encapsulation, Pool, Use};
 use record::Record;
 pub use request::{Assigned, Request};
 pub use reservation::Reservations;
 pub use rules::Rules;
-pub use survey::Survey;
+pub use snapshot::StoreSnapshot;
 pub use utilization::{BlockUse, PoolUse, Utilization};

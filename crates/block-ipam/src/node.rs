@@ -205,14 +205,14 @@ impl Node {
     }
 
     /// The node of Kubernetes that it is, if it is one.
-    pub fn in_kubernetes(&self) -> Option<&str> {
+    pub fn kubernetes_name(&self) -> Option<&str> {
         let reference = self.spec.references.iter().find(|one| one.orchestrator == KUBERNETES)?;
         Some(reference.node.as_str()).filter(|name| !name.is_empty())
     }
 
     /// Says that it is the node of Kubernetes of the same name, unless it says which it is: without that node, this object is of nobody.
-    pub fn join_kubernetes(&mut self) {
-        if self.in_kubernetes().is_none() {
+    pub fn set_kubernetes_name(&mut self) {
+        if self.kubernetes_name().is_none() {
             self.spec.references.retain(|one| one.orchestrator != KUBERNETES);
             let (node, orchestrator) = (self.name().to_owned(), KUBERNETES.to_owned());
             self.spec.references.push(Reference { node, orchestrator, unknown: Unknown::new() });
@@ -220,19 +220,19 @@ impl Node {
     }
 
     /// The nodes that a store has objects of, each with the node of Kubernetes that it is. An object that makes no sense says nothing of that.
-    pub fn all(store: &dyn Store) -> Result<Vec<(String, Option<String>)>, Error> {
+    pub fn list(store: &dyn Store) -> Result<Vec<(String, Option<String>)>, Error> {
         let named = |entry: Entry| {
             let name = entry.key.strip_prefix(key::NODES)?.to_owned();
             let node = Node::decode(&entry.value).ok();
-            Some((name, node.and_then(|node| node.in_kubernetes().map(String::from))))
+            Some((name, node.and_then(|node| node.kubernetes_name().map(String::from))))
         };
         Ok(store.list(key::NODES)?.into_iter().filter_map(named).collect())
     }
 
     /// Deletes the object of a node that is gone from Kubernetes. Whether it was there and said so.
-    pub(super) fn delete(store: &dyn Store, name: &str, in_kubernetes: &str) -> Result<bool, Error> {
+    pub(super) fn delete(store: &dyn Store, name: &str, kubernetes_name: &str) -> Result<bool, Error> {
         match Record::<Node>::find(store, &Node::key(name))? {
-            Some(record) if record.value.in_kubernetes() == Some(in_kubernetes) => {
+            Some(record) if record.value.kubernetes_name() == Some(kubernetes_name) => {
                 match record.delete(store) {
                     // Somebody has just written it: he may be there.
                     Err(Error::Store(error)) if error.is_conflict() => Ok(false),
@@ -244,33 +244,33 @@ impl Node {
     }
 
     /// Its AS, if it has another than the cluster.
-    pub fn as_number(&self) -> Option<u32> {
-        as_number(self.spec.bgp.as_ref()?.number.as_ref()?)
+    pub fn asn(&self) -> Option<u32> {
+        parse_asn(self.spec.bgp.as_ref()?.number.as_ref()?)
     }
 
     /// Its cluster of route reflectors, if it is one.
-    pub fn reflector(&self) -> Option<&str> {
+    pub fn route_reflector_cluster_id(&self) -> Option<&str> {
         let id = self.spec.bgp.as_ref()?.reflector.as_str();
         Some(id).filter(|id| !id.is_empty())
     }
 
     /// Changes a node's object, which is made if it is not there. Whether anything was written.
-    pub fn change(store: &dyn Store, name: &str, change: impl Fn(&mut Node)) -> Result<bool, Error> {
+    pub fn update(store: &dyn Store, name: &str, change: impl Fn(&mut Node)) -> Result<bool, Error> {
         let make = |key| {
             let mut node = Node::new(name);
             change(&mut node);
             Record::create(store, key, node).map(|_| true)
         };
-        Node::change_or(store, name, &change, make)
+        Node::update_or(store, name, &change, make)
     }
 
     /// Takes the ends of its tunnels out of a node's object, if there is one.
     pub(super) fn forget_tunnels(store: &dyn Store, name: &str) -> Result<(), Error> {
         let forget = |node: &mut Node| Tunnel::ALL.iter().for_each(|tunnel| node.set_tunnel(*tunnel, None));
-        Node::change_or(store, name, &forget, |_| Ok(false)).map(drop)
+        Node::update_or(store, name, &forget, |_| Ok(false)).map(drop)
     }
 
-    fn change_or(
+    fn update_or(
         store: &dyn Store,
         name: &str,
         change: &dyn Fn(&mut Node),
@@ -300,7 +300,7 @@ impl Node {
 }
 
 /// The number of an AS: a number, a text with one, or two halves with a dot.
-pub fn as_number(written: &Json) -> Option<u32> {
+pub fn parse_asn(written: &Json) -> Option<u32> {
     if let Some(number) = written.as_u64() {
         return number.try_into().ok();
     }
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(node.address(IpFamily::V6), None);
         assert_eq!(node.tunnel(Tunnel::Vxlan(IpFamily::V4)), "10.244.1.0".parse().ok());
         assert_eq!(node.tunnel(Tunnel::Ipip), "10.244.1.1".parse().ok());
-        assert_eq!((node.as_number(), node.reflector()), (Some(64600), Some("244.0.0.1")));
+        assert_eq!((node.asn(), node.route_reflector_cluster_id()), (Some(64600), Some("244.0.0.1")));
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
             ("x".into(), None),
             (Json::from(1u64 << 40), None),
         ] {
-            assert_eq!(as_number(&written), number, "{written}");
+            assert_eq!(parse_asn(&written), number, "{written}");
         }
     }
 
@@ -365,11 +365,11 @@ mod tests {
         let store = Memory::new();
         store.create(&Node::key("node1"), TEXT.as_bytes()).unwrap();
         let six = "fd00::2/64".parse().unwrap();
-        assert!(Node::change(&store, "node1", |node| node.set_address(six)).unwrap());
-        assert!(!Node::change(&store, "node1", |node| node.set_address(six)).unwrap());
+        assert!(Node::update(&store, "node1", |node| node.set_address(six)).unwrap());
+        assert!(!Node::update(&store, "node1", |node| node.set_address(six)).unwrap());
         let text = String::from_utf8(store.get(&Node::key("node1")).unwrap().unwrap().value).unwrap();
         assert_eq!(text, TEXT.replace("\"ipv4IPIP", "\"ipv6Address\":\"fd00::2/64\",\"ipv4IPIP"));
-        assert!(Node::change(&store, "node2", |node| node.set_tunnel(Tunnel::Ipip, "10.0.0.1".parse().ok()))
+        assert!(Node::update(&store, "node2", |node| node.set_tunnel(Tunnel::Ipip, "10.0.0.1".parse().ok()))
             .unwrap());
         let made = store.get(&Node::key("node2")).unwrap().unwrap().value;
         assert_eq!(

@@ -142,7 +142,7 @@ impl Pool {
     }
 
     /// For those who ask for it by name.
-    pub fn on_demand(mut self) -> Pool {
+    pub fn manual(mut self) -> Pool {
         self.spec.assignment_mode = Some(AssignmentMode::Manual);
         self
     }

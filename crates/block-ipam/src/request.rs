@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Attribute, Error, IpFamily, Owner, Use};
+use super::{AffinityOwner, Attribute, Error, IpFamily, Use};
 use crate::selector::Labels;
 
 /// A wish for addresses.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// For whose pods.
-    pub owner: Owner,
+    pub owner: AffinityOwner,
     /// The handle by which they are given back.
     pub handle: String,
     /// What else is known about who gets them: pod, namespace, node.
@@ -22,7 +22,7 @@ pub struct Request {
     /// IPv4 or IPv6.
     pub family: IpFamily,
     /// What for.
-    pub wanted_for: Use,
+    pub intended_use: Use,
     /// Pools by name or CIDR, instead of those that the selectors choose.
     pub pools: Vec<String>,
     /// The node's labels.
@@ -30,23 +30,23 @@ pub struct Request {
     /// The namespace's labels.
     pub namespace_labels: Labels,
     /// Whether they may be of other nodes' blocks, if there is nothing else and the settings allow it.
-    pub borrows: bool,
+    pub may_borrow: bool,
 }
 
 impl Request {
     /// One IPv4 address for a pod on a node.
-    pub fn new(owner: Owner, handle: impl Into<String>) -> Request {
+    pub fn new(owner: AffinityOwner, handle: impl Into<String>) -> Request {
         Request {
             attributes: [("node".to_owned(), owner.name().to_owned())].into(),
             owner,
             handle: handle.into(),
             count: 1,
             family: IpFamily::V4,
-            wanted_for: Use::Workload,
+            intended_use: Use::Workload,
             pools: Vec::new(),
             node_labels: Labels::new(),
             namespace_labels: Labels::new(),
-            borrows: true,
+            may_borrow: true,
         }
     }
 

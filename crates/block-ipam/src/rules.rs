@@ -94,11 +94,11 @@ impl Rules {
             why = if enabled.is_empty() { why } else { "selects this node and namespace" };
         }
         let selected = chosen.len();
-        chosen.retain(|pool| pool.allows(request.wanted_for));
+        chosen.retain(|pool| pool.allows(request.intended_use));
         if chosen.is_empty() {
             let why = match selected {
                 0 => why.to_owned(),
-                _ => format!("allows {}", request.wanted_for.name()),
+                _ => format!("allows {}", request.intended_use.name()),
             };
             let node = request.owner.name().to_owned();
             return Err(Error::NoPool { node, family, pools: enabled.len(), why });
@@ -113,13 +113,13 @@ impl Rules {
     }
 
     /// Whether the labels of namespaces matter for who gets an address of which pool.
-    pub fn look_at_namespaces(&self) -> bool {
+    pub fn use_namespace_labels(&self) -> bool {
         let chooses = |pool: &&Pool| pool.is_enabled() && pool.assignment_mode() == AssignmentMode::Automatic;
         self.pools.iter().filter(chooses).any(Pool::has_namespace_selector)
     }
 
     /// Whether a node with these labels, whose pods have asked for addresses of these networks by name, may have an address for pods that may come.
-    pub fn may_stock(&self, ip: IpAddr, node_labels: &Labels, asked: &[IpNet]) -> bool {
+    pub fn allows_warm_address(&self, ip: IpAddr, node_labels: &Labels, asked: &[IpNet]) -> bool {
         let is_for_node = |pool: &Pool| {
             pool.assignment_mode() == AssignmentMode::Manual
                 || pool.selects_node(node_labels).unwrap_or(true)
@@ -129,8 +129,9 @@ impl Rules {
     }
 
     /// The enabled pool that an address lies in and that may give it.
-    pub(super) fn pool_of(&self, ip: IpAddr, wanted_for: Use) -> Result<&Pool, Error> {
-        let holds = |pool: &&Pool| pool.is_enabled() && pool.cidr().contains(&ip) && pool.allows(wanted_for);
-        self.pools.iter().find(holds).ok_or(Error::OutsideOfPools { ip, allowed: wanted_for.name() })
+    pub(super) fn pool_of(&self, ip: IpAddr, intended_use: Use) -> Result<&Pool, Error> {
+        let holds =
+            |pool: &&Pool| pool.is_enabled() && pool.cidr().contains(&ip) && pool.allows(intended_use);
+        self.pools.iter().find(holds).ok_or(Error::OutsideOfPools { ip, allowed: intended_use.name() })
     }
 }

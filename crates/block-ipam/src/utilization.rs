@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::{Allocator, Block, Error, Owner, Pool, Reservations, Rules};
+use super::{AffinityOwner, Allocator, Block, Error, Pool, Reservations, Rules};
 use podwire_ip::to_u128 as number;
 
 /// How full everything is.
@@ -11,7 +11,7 @@ pub struct Utilization {
     /// Each pool, with its blocks.
     pub pools: Vec<PoolUse>,
     /// Blocks that lie in no pool.
-    pub homeless: Vec<BlockUse>,
+    pub outside_pools: Vec<BlockUse>,
 }
 
 /// How full a pool is.
@@ -37,7 +37,7 @@ pub struct BlockUse {
     /// Its addresses.
     pub cidr: IpNet,
     /// Whose it is.
-    pub owner: Option<Owner>,
+    pub owner: Option<AffinityOwner>,
     /// How many addresses it has.
     pub total: usize,
     /// How many somebody has, and how many cool down.
@@ -86,12 +86,13 @@ impl BlockUse {
 impl Allocator<'_> {
     /// Looks at all pools and blocks. Blocks that cannot be read are left out: [`Allocator::check`] tells them.
     pub fn utilization(&self, rules: &Rules) -> Result<Utilization, Error> {
-        let mut all = Utilization { pools: rules.pools.iter().map(empty).collect(), homeless: Vec::new() };
+        let mut all =
+            Utilization { pools: rules.pools.iter().map(empty).collect(), outside_pools: Vec::new() };
         let mut reserved_in_use = vec![0; all.pools.len()];
         for block in self.blocks()?.into_iter().flatten() {
             let usage = BlockUse::of(&block, &rules.reservations);
             match all.pools.iter().position(|pool| pool.cidr.contains(&usage.cidr)) {
-                None => all.homeless.push(usage),
+                None => all.outside_pools.push(usage),
                 Some(place) => {
                     let is_reserved = block.allocations().filter(|one| rules.reservations.contains(one.ip));
                     reserved_in_use[place] += is_reserved.count() as u128;

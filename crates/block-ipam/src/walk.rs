@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::{Owner, Pool, Reservations};
-use crate::moment::Moment;
+use super::{AffinityOwner, Pool, Reservations};
+use crate::timestamp::Timestamp;
 use podwire_ip::to_u128 as number;
 
 /// All blocks of a pool once, but for those that are reserved as a whole.
@@ -24,7 +24,12 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(pool: &Pool, owner: &Owner, now: Moment, reservations: &'a Reservations) -> Walk<'a> {
+    pub(super) fn new(
+        pool: &Pool,
+        owner: &AffinityOwner,
+        now: Timestamp,
+        reservations: &'a Reservations,
+    ) -> Walk<'a> {
         let (cidr, length) = (pool.cidr(), pool.block_size());
         let last = u128::MAX.checked_shr(128 - u32::from(length - cidr.prefix_len())).unwrap_or(0);
         let bits = pool.family().bits() - length;
@@ -83,12 +88,12 @@ fn fnv32(text: &str) -> u32 {
 mod tests {
     use super::*;
 
-    const NOW: Moment = Moment::from_unix_nanos(7);
+    const NOW: Timestamp = Timestamp::from_unix_nanos(7);
 
     fn blocks(cidr: &str, length: u8, reserved: &[&str]) -> Vec<String> {
         let pool = Pool::new("pool", cidr.parse().unwrap()).with_block_size(length);
         let reservations = Reservations::new(reserved.iter().map(|net| net.parse().unwrap()));
-        let walk = Walk::new(&pool, &Owner::host("node1"), NOW, &reservations);
+        let walk = Walk::new(&pool, &AffinityOwner::host("node1"), NOW, &reservations);
         walk.take(100).map(|net| net.to_string()).collect()
     }
 

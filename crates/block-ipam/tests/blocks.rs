@@ -3,11 +3,12 @@
 use std::cell::Cell;
 
 use ipnet::IpNet;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::{Memory, Store};
+use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{
-    Adopted, Allocator, Config, Error, IpFamily, Owner, Pool, Problem, Release, Request, Rules, Use,
+    AdoptOutcome, AffinityOwner, Allocator, Config, Error, IpFamily, Pool, Problem, Release, Request, Rules,
+    Use,
 };
 
 /// A cluster whose time is told by the test.
@@ -24,7 +25,7 @@ impl Cluster {
     }
 
     fn allocator(&self) -> Allocator<'_> {
-        Allocator::new(&self.store, || Moment::from_unix_nanos(self.seconds.get() * 1_000_000_000))
+        Allocator::new(&self.store, || Timestamp::from_unix_nanos(self.seconds.get() * 1_000_000_000))
     }
 
     fn rules(&self) -> Rules {
@@ -61,7 +62,7 @@ impl Cluster {
 }
 
 fn request(node: &str, handle: &str) -> Request {
-    Request::new(Owner::host(node), handle)
+    Request::new(AffinityOwner::host(node), handle)
 }
 
 fn pool(name: &str, cidr: &str, block: u8) -> Pool {
@@ -100,7 +101,7 @@ fn when_all_blocks_are_taken_nodes_borrow_unless_that_is_forbidden() {
     assert_eq!((use_of.total, use_of.in_use, use_of.free()), (4, 2, 2));
     assert_eq!(use_of.blocks[0].borrowed, [(net(&borrowed).addr(), "node2".to_owned())]);
     let mut tunnel = request("node2", "vxlan-tunnel-addr-node2");
-    tunnel.wanted_for = Use::Tunnel;
+    tunnel.intended_use = Use::Tunnel;
     assert!(
         cluster.assign(&tunnel).unwrap_err().starts_with("No Free Blocks"),
         "a tunnel's end is never borrowed"
@@ -134,7 +135,7 @@ fn an_empty_block_is_stolen_when_its_claim_is_old_enough() {
     cluster.one("node2", "net.b");
     let owners: Vec<_> =
         cluster.allocator().affinities(None).unwrap().into_iter().map(|(owner, ..)| owner).collect();
-    assert_eq!(owners, [Owner::host("node2")]);
+    assert_eq!(owners, [AffinityOwner::host("node2")]);
     cluster.wait(600);
     assert!(cluster.assign(&request("node1", "net.c")).is_err(), "a block with a pod in it stays");
 }
@@ -144,7 +145,7 @@ fn selectors_uses_and_modes_choose_the_pool() {
     let cluster = Cluster::new(&[
         pool("balancers", "10.3.0.0/24", 26).for_uses(&[Use::LoadBalancer]),
         pool("east", "10.1.0.0/24", 26).for_nodes("zone == 'east'"),
-        pool("manual", "10.4.0.0/24", 26).on_demand(),
+        pool("manual", "10.4.0.0/24", 26).manual(),
         pool("off", "10.5.0.0/24", 26).disabled(),
         pool("team", "10.2.0.0/24", 26).for_nodes("zone == 'west'").for_namespaces("team in {'red'}"),
         pool("v6", "fd00::/112", 122),
@@ -161,9 +162,9 @@ fn selectors_uses_and_modes_choose_the_pool() {
     assert!(from(&wanted).is_err(), "the namespace has no team");
     wanted.namespace_labels = labels("team", "red");
     assert_eq!(from(&wanted).unwrap(), "2");
-    wanted.wanted_for = Use::LoadBalancer;
+    wanted.intended_use = Use::LoadBalancer;
     assert_eq!(from(&wanted).unwrap(), "3");
-    wanted.wanted_for = Use::Workload;
+    wanted.intended_use = Use::Workload;
     wanted.pools = vec!["manual".into()];
     assert_eq!(from(&wanted).unwrap(), "4");
     wanted.pools = vec!["10.1.0.0/24".into()];
@@ -238,7 +239,7 @@ fn an_address_is_not_given_again_before_it_has_cooled_down() {
     assert_eq!(cluster.allocator().handles().unwrap(), []);
     cluster.wait(29);
     assert!(cluster.assign(&request("node1", "net.b")).is_err());
-    assert_eq!(cluster.allocator().thaw(&cluster.rules()), Ok(0));
+    assert_eq!(cluster.allocator().free_cooled_down(&cluster.rules()), Ok(0));
     cluster.wait(1);
     assert_eq!(cluster.one("node1", "net.b"), "10.0.0.0/32");
     assert_eq!(
@@ -248,7 +249,7 @@ fn an_address_is_not_given_again_before_it_has_cooled_down() {
     let unknown = cluster.allocator().release(&cluster.rules(), &[Release::of("10.0.0.0".parse().unwrap())]);
     assert_eq!(unknown, Ok(vec!["10.0.0.0".parse().unwrap()]), "who has given it back has it no more");
     cluster.wait(30);
-    assert_eq!(cluster.allocator().thaw(&cluster.rules()), Ok(1));
+    assert_eq!(cluster.allocator().free_cooled_down(&cluster.rules()), Ok(1));
 }
 
 #[test]
@@ -332,8 +333,9 @@ fn what_does_not_fit_together_is_found_and_mended() {
     cluster.store.delete(&handle.key, handle.revision).unwrap();
     let report = cluster.allocator().check(&cluster.rules()).unwrap();
     assert_eq!(report.problems.len(), 5, "{:?}", cluster.problems());
-    let mended = report.problems.iter().filter(|problem| cluster.allocator().mend(problem).unwrap()).count();
-    assert_eq!(mended, 4);
+    let repaired =
+        report.problems.iter().filter(|problem| cluster.allocator().repair(problem).unwrap()).count();
+    assert_eq!(repaired, 4);
     let left = cluster.allocator().check(&cluster.rules()).unwrap().problems;
     assert!(matches!(&left[..], [Problem::Malformed { .. }]), "{left:?}");
     assert_eq!(cluster.allocator().addresses_of("net.a").unwrap(), [address.addr()], "the handle is back");
@@ -367,18 +369,18 @@ fn what_a_pod_has_from_elsewhere_is_entered_once_and_given_to_nobody_else() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/28", 30)]);
     let (allocator, rules) = (cluster.allocator(), cluster.rules());
     let (a, ip) = (request("node1", "net.a"), "10.0.0.1".parse().unwrap());
-    assert_eq!(allocator.would_adopt(&rules, &a, ip), Ok(Adopted::Now));
+    assert_eq!(allocator.check_adopt(&rules, &a, ip), Ok(AdoptOutcome::Recorded));
     assert_eq!(cluster.store.list("/calico/ipam/").unwrap(), [], "asking changes nothing");
-    assert_eq!(allocator.adopt(&rules, &a, ip), Ok(Adopted::Now));
-    assert_eq!(allocator.adopt(&rules, &a, ip), Ok(Adopted::Before), "it may be told twice");
+    assert_eq!(allocator.adopt(&rules, &a, ip), Ok(AdoptOutcome::Recorded));
+    assert_eq!(allocator.adopt(&rules, &a, ip), Ok(AdoptOutcome::AlreadyRecorded), "it may be told twice");
     assert_eq!(allocator.addresses_of("net.a").unwrap(), [ip]);
     let taken = allocator.adopt(&rules, &request("node1", "net.b"), ip).unwrap_err().to_string();
     assert!(taken.ends_with("10.0.0.1 belongs to net.a"), "{taken}");
-    let outside = allocator.would_adopt(&rules, &a, "192.0.2.1".parse().unwrap());
+    let outside = allocator.check_adopt(&rules, &a, "192.0.2.1".parse().unwrap());
     assert!(matches!(outside, Err(Error::OutsideOfPools { .. })), "{outside:?}");
     cluster.configure(|config| config.strict_affinity = true);
     let foreign =
-        allocator.would_adopt(&cluster.rules(), &request("node2", "net.c"), "10.0.0.2".parse().unwrap());
+        allocator.check_adopt(&cluster.rules(), &request("node2", "net.c"), "10.0.0.2".parse().unwrap());
     assert!(matches!(foreign, Err(Error::NotOwner { .. })), "{foreign:?}");
     assert_eq!(cluster.problems(), Vec::<String>::new());
 }

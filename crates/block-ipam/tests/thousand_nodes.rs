@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Entry, Memory, Revision, Store, StoreError};
-use podwire_block_ipam::{Allocator, Owner, Pool, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Allocator, Pool, Request, Rules};
 
 const NODES: usize = 1_000;
 const BLOCKS: &str = "/calico/ipam/v2/assignment/";
@@ -57,8 +57,8 @@ impl Store for Counting {
     }
 }
 
-fn now() -> Moment {
-    Moment::from_unix_nanos(1_787_405_600_000_000_000)
+fn now() -> Timestamp {
+    Timestamp::from_unix_nanos(1_787_405_600_000_000_000)
 }
 
 /// A thousand nodes with a block each, all of it in use.
@@ -68,7 +68,7 @@ fn crowded() -> Counting {
     allocator.add_pool(&Pool::new("pods", "10.0.0.0/12".parse().unwrap())).unwrap();
     let rules = Rules::load(&store).unwrap();
     for node in 0..NODES {
-        let mut request = Request::new(Owner::host(format!("node{node}")), format!("net.{node}"));
+        let mut request = Request::new(AffinityOwner::host(format!("node{node}")), format!("net.{node}"));
         request.count = 64;
         assert_eq!(allocator.assign(&rules, &request).unwrap().addresses.len(), 64);
     }
@@ -80,7 +80,8 @@ fn crowded() -> Counting {
 fn one_more_claims_a_block_without_reading_those_of_others() {
     let crowd = crowded();
     let rules = Rules::load(&crowd.store).unwrap();
-    let given = Allocator::new(&crowd, now).assign(&rules, &Request::new(Owner::host("new"), "net.new"));
+    let given =
+        Allocator::new(&crowd, now).assign(&rules, &Request::new(AffinityOwner::host("new"), "net.new"));
     let block = given.unwrap().addresses[0].trunc();
     let asked = crowd.asked.take();
     let of_blocks: Vec<&str> =

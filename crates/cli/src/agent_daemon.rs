@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use podwire_agent::{Chain, Conflist, NotReady, Settings};
+use podwire_agent::flannel::{Chain, Conflist, NotReady, Settings};
 use podwire_kubernetes::ClientOptions;
-use podwire_overlay::{Firewall, Preference};
+use podwire_overlay::{FirewallOptions, UplinkPreference};
 use podwire_subnets::{Embedded, Etcd, EtcdOptions, Kubernetes, KubernetesOptions, Source, StaticList};
 
 use crate::{duration, log, Failure};
@@ -298,7 +298,7 @@ impl Agent {
             Failure::new("the agent cannot work", podwire_cni_spec::Error::internal(error.to_string()))
         };
         if self.retire {
-            return podwire_agent::retire().map_err(|error| failed(&error));
+            return podwire_agent::flannel::retire().map_err(|error| failed(&error));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
@@ -308,7 +308,9 @@ impl Agent {
             let name = self.name().map_err(|error| failed(&error))?;
             let source = self.source(&name).await.map_err(|error| failed(&error))?;
             let policy = self.policy().map_err(|error| failed(&error))?;
-            podwire_agent::run(self.settings(name, policy), source).await.map_err(|error| failed(&error))
+            podwire_agent::flannel::run(self.settings(name, policy), source)
+                .await
+                .map_err(|error| failed(&error))
         })
     }
 
@@ -386,19 +388,19 @@ impl Agent {
         ClientOptions { kubeconfig: flags.kubeconfig_file.clone(), api_url: flags.kube_api_url.clone() }
     }
 
-    fn policy(&self) -> podwire_warden::Result<Option<podwire_warden::Source>> {
-        let read = |written| podwire_warden::Source::read(written, || self.client_options());
+    fn policy(&self) -> podwire_policy_agent::Result<Option<podwire_policy_agent::Source>> {
+        let read = |written| podwire_policy_agent::Source::parse(written, || self.client_options());
         self.policy.as_deref().map(read).transpose()
     }
 
-    fn settings(&self, name: String, policy: Option<podwire_warden::Source>) -> Settings {
+    fn settings(&self, name: String, policy: Option<podwire_policy_agent::Source>) -> Settings {
         let (interface, announcement) = (&self.interface, &self.announcement);
         let public = [interface.public_ip.map(IpAddr::V4), interface.public_ipv6.map(IpAddr::V6)];
-        let preference = Preference {
+        let preference = UplinkPreference {
             interfaces: interface.iface.clone(),
             patterns: interface.iface_regex.clone(),
             can_reach: interface.iface_can_reach.clone(),
-            known_as: public.into_iter().flatten().collect(),
+            node_addresses: public.into_iter().flatten().collect(),
         };
         let chain = match announcement.cni_network {
             Network::None => None,
@@ -408,10 +410,11 @@ impl Agent {
         };
         Settings {
             preference,
-            public: (interface.public_ip, interface.public_ipv6),
-            firewall: Firewall {
+            public_ip: interface.public_ip,
+            public_ipv6: interface.public_ipv6,
+            firewall: FirewallOptions {
                 masquerade: self.ip_masq,
-                random: !self.ip_masq_fully_random_disable,
+                random_ports: !self.ip_masq_fully_random_disable,
                 forward: self.iptables_forward_rules,
                 blackhole: self.ip_blackhole_route,
             },
@@ -431,7 +434,7 @@ impl Agent {
             resync: self.resync,
             wireguard_key: self.wireguard_key_file.clone(),
             derived_mac: self.derived_mac,
-            set_available: self.kubernetes.set_node_network_unavailable,
+            set_network_available: self.kubernetes.set_node_network_unavailable,
             policy,
             policy_cut: self.policy_cut,
             ..Settings::new(name)

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use podwire_cni_plugin::Registry;
 use podwire_cni_runtime::{ConfigFolder, Error, Identity, Runtime};
 
 use crate::verbs::{absolute, container_id, split};
@@ -83,8 +82,7 @@ impl Cnitool {
             Some(env("NETCONFPATH")).filter(|path| !path.is_empty()).unwrap_or("/etc/cni/net.d".into());
         let list = ConfigFolder::new(folder).find(&target.net)?.list;
         let path = split(env("CNI_PATH").as_ref());
-        let runtime = Runtime::new(path)
-            .registry(Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT));
+        let runtime = Runtime::new(path).registry(podwire_plugins::registry());
         let identity = self.identity(target, &env)?;
         match self.verb {
             Verb::Add(_) => {

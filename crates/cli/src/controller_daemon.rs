@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use podwire_controller::{Addresses, Leadership, Masks, Networks, Settings};
+use podwire_controller::{ClusterCidrs, LeaderElection, LeakCollection, NodeCidrMasks, Settings};
 use podwire_kubernetes::ClientOptions;
 
 use crate::addresses::Place;
@@ -114,38 +114,44 @@ impl Controller {
     fn settings(&self) -> podwire_controller::Result<Settings> {
         // kube-controller-manager's default is 0, and some write it.
         let given = |bits: Option<u8>| bits.filter(|bits| *bits > 0);
-        let masks = Masks {
+        let masks = NodeCidrMasks {
             either: given(self.node_cidr_mask_size),
             v4: given(self.node_cidr_mask_size_ipv4),
             v6: given(self.node_cidr_mask_size_ipv6),
         };
-        let health = (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port));
-        let addresses = self.addresses();
-        let networks = match addresses.is_some() && self.cluster_cidr.is_empty() {
+        let health_address =
+            (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port));
+        let leak_collection = self.leak_collection();
+        let cluster_cidrs = match leak_collection.is_some() && self.cluster_cidr.is_empty() {
             true => None,
-            false => Some(Networks::new(&self.cluster_cidr, masks, &self.service_cluster_ip_range)?),
+            false => Some(ClusterCidrs::new(&self.cluster_cidr, masks, &self.service_cluster_ip_range)?),
         };
-        Ok(Settings { networks, addresses, leadership: self.election.leadership()?, health })
+        Ok(Settings {
+            cluster_cidrs,
+            leak_collection,
+            leader_election: self.election.leader_election()?,
+            health_address,
+        })
     }
 
-    fn addresses(&self) -> Option<Addresses> {
+    fn leak_collection(&self) -> Option<LeakCollection> {
         let place = Place::at(self.ipam_store.clone()?, self.kubeconfig.clone());
         let open = move || place.open_or_tell();
-        Some(Addresses { open: Arc::new(open), grace: self.leak_grace_period })
+        Some(LeakCollection { open: Arc::new(open), grace: self.leak_grace_period })
     }
 }
 
 impl ElectionFlags {
-    fn leadership(&self) -> podwire_controller::Result<Option<Leadership>> {
-        let leadership = Leadership {
+    fn leader_election(&self) -> podwire_controller::Result<Option<LeaderElection>> {
+        let election = LeaderElection {
             namespace: self.leader_elect_resource_namespace.clone(),
             name: self.leader_elect_resource_name.clone(),
             lease: self.leader_elect_lease_duration,
             renew_deadline: self.leader_elect_renew_deadline,
             retry: self.leader_elect_retry_period,
-            ..Leadership::default()
+            ..LeaderElection::default()
         };
-        self.leader_elect.then(|| leadership.checked()).transpose()
+        self.leader_elect.then(|| election.checked()).transpose()
     }
 }
 
@@ -173,25 +179,25 @@ mod tests {
              --leader-elect-lease-duration=30s --leader-elect-renew-deadline=20s --leader-elect-retry-period=5s \
              --leader-elect-resource-name=ranges --leader-elect-resource-namespace=network --healthz-port=10260";
         let settings = settings(both).unwrap();
-        let leadership = settings.leadership.unwrap();
-        assert_eq!((leadership.name.as_str(), leadership.namespace.as_str()), ("ranges", "network"));
-        assert_eq!(leadership.renew_deadline, Duration::from_secs(20));
-        assert_eq!(settings.health.unwrap().to_string(), "0.0.0.0:10260");
+        let election = settings.leader_election.unwrap();
+        assert_eq!((election.name.as_str(), election.namespace.as_str()), ("ranges", "network"));
+        assert_eq!(election.renew_deadline, Duration::from_secs(20));
+        assert_eq!(settings.health_address.unwrap().to_string(), "0.0.0.0:10260");
     }
 
     #[test]
     fn alone_it_needs_no_lease() {
         let settings = settings("--cluster-cidr 10.244.0.0/16 --leader-elect=false").unwrap();
-        assert!(settings.leadership.is_none() && settings.health.is_none());
+        assert!(settings.leader_election.is_none() && settings.health_address.is_none());
     }
 
     #[test]
     fn leaked_addresses_may_be_looked_for_without_giving_ranges() {
         let settings = settings("--ipam-store http://127.0.0.1:1 --leak-grace-period 5m").unwrap();
-        assert!(settings.networks.is_none());
-        let addresses = settings.addresses.unwrap();
-        assert_eq!(addresses.grace, Duration::from_secs(300));
-        let error = (addresses.open)().and_then(|store| store.get("/a")).unwrap_err().to_string();
+        assert!(settings.cluster_cidrs.is_none());
+        let collection = settings.leak_collection.unwrap();
+        assert_eq!(collection.grace, Duration::from_secs(300));
+        let error = (collection.open)().and_then(|store| store.get("/a")).unwrap_err().to_string();
         assert!(error.contains("http://127.0.0.1:1"), "{error}");
     }
 

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
-use podwire_cni_plugin::Registry;
 use podwire_cni_runtime::{Identity, Runtime};
 use podwire_cni_spec::{Attachment, NetworkList};
 use serde_json::json;
@@ -70,7 +69,7 @@ fn runtime() -> Result<Runtime<'static>> {
         true => vec![beside],
         false => vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
     };
-    let registry = Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT);
+    let registry = podwire_plugins::registry();
     Ok(Runtime::new(folders).cache_folder("/run/podwire/demo").registry(registry))
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use podwire_agent::routed::Settings;
+use podwire_agent::calico::Settings;
+use podwire_bgp::Bird;
 use podwire_kubernetes::ClientOptions;
-use podwire_overlay::Preference;
-use podwire_router::Bird;
+use podwire_overlay::UplinkPreference;
 
 use crate::addresses::Owner;
 use crate::{duration, log, Failure};
@@ -91,42 +91,43 @@ impl Node {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
         runtime
-            .block_on(podwire_agent::routed::run(self.settings(node, policy, pods), opener))
+            .block_on(podwire_agent::calico::run(self.settings(node, policy, pods), opener))
             .map_err(|error| failed(&error))
     }
 
-    fn policy(&self) -> podwire_warden::Result<Option<podwire_warden::Source>> {
+    fn policy(&self) -> podwire_policy_agent::Result<Option<podwire_policy_agent::Source>> {
         let kubernetes = || ClientOptions::from_kubeconfig(self.owner.kubeconfig());
-        self.policy.as_deref().map(|written| podwire_warden::Source::read(written, kubernetes)).transpose()
+        self.policy
+            .as_deref()
+            .map(|written| podwire_policy_agent::Source::parse(written, kubernetes))
+            .transpose()
     }
 
     fn settings(
         self,
         node: String,
-        policy: Option<podwire_warden::Source>,
+        policy: Option<podwire_policy_agent::Source>,
         pods: Option<Arc<dyn podwire_agent_ipc::pods::Cluster>>,
     ) -> Settings {
-        let preference = Preference {
+        let preference = UplinkPreference {
             interfaces: self.iface,
             patterns: self.iface_regex,
             can_reach: self.iface_can_reach,
-            known_as: Vec::new(),
+            node_addresses: Vec::new(),
         };
-        let bird = Bird { program: self.bird, folder: self.bird_folder, passwords: self.bgp_passwords };
+        let bird = Bird { program: self.bird, dir: self.bird_folder, passwords: self.bgp_passwords };
         let bird = self.bgp.then_some(bird);
         Settings {
-            roads: podwire_router::Settings {
-                node,
-                preference,
-                mtu: self.mtu,
-                mtu_file: Some(self.mtu_file),
-                bird,
-                resync: self.resync,
-            },
-            stock: self.owner.stock(),
-            state: self.owner.state,
+            node,
+            preference,
+            mtu: self.mtu,
+            mtu_file: Some(self.mtu_file),
+            bird,
+            resync: self.resync,
+            warm_addresses: self.owner.stock(),
+            state_dir: self.owner.state,
             socket: self.owner.socket,
-            pods,
+            cluster: pods,
             health: (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port)),
             policy,
             policy_cut: self.policy_cut,

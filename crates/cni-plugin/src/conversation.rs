@@ -80,9 +80,9 @@ impl Input<'_> {
 
 /// Feeds the plugin and listens to it until it ends.
 pub(crate) fn hold(child: &mut Child, input: &[u8], deadline: Option<Instant>) -> io::Result<Heard> {
-    let exit = sys::process_descriptor(child.id())?;
+    let exit = sys::open_pidfd(child.id())?;
     let pipe = child.stdin.take().map(|pipe| File::from(OwnedFd::from(pipe)));
-    pipe.as_ref().map_or(Ok(()), |pipe| sys::never_block(pipe.as_fd()))?;
+    pipe.as_ref().map_or(Ok(()), |pipe| sys::set_nonblocking(pipe.as_fd()))?;
     let mut input = Input { pipe, left: input };
     let (mut out, mut err) = (Voice::of(child.stdout.take()), Voice::of(child.stderr.take()));
     let mut stop: Option<Stop> = None;

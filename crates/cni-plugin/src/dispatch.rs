@@ -2,14 +2,14 @@
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use podwire_cni_spec::{code, json, Version};
 use podwire_kernel::Netns;
 use serde_json::Value;
 
-use crate::policy::Policy;
 use crate::request::{Command, Request, Source};
-use crate::{readiness, recorded, stopwatch, Error, Finding, Plugin, Registry, Result};
+use crate::{recorded, Error, Finding, Plugin, Registry, Result};
 
 /// More than any config: a runtime that sends more is broken or hostile.
 const STDIN_LIMIT: u64 = 64 << 20;
@@ -145,18 +145,27 @@ pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool)
 }
 
 fn perform(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Option<Value>> {
+    req.registry.hooks().before(plugin, req)?;
     match req.command {
-        Command::Add => return stopwatch::timed(plugin, req, || recorded::add(plugin, req)).map(Some),
-        Command::Del => stopwatch::timed(plugin, req, || recorded::del(plugin, req))?,
+        Command::Add => return timed(plugin, req, recorded::add).map(Some),
+        Command::Del => timed(plugin, req, recorded::del)?,
         Command::Check => Finding::report(plugin.inspect(req)?)?,
         Command::Gc => recorded::gc(plugin, req)?,
-        Command::Status => {
-            readiness::check(req)?;
-            plugin.status(req)?;
-        }
+        Command::Status => plugin.status(req)?,
         Command::Version => {}
     }
     Ok(None)
+}
+
+type Verb<T> = fn(&dyn Plugin, &Request<'_>) -> Result<T>;
+
+/// Runs the verb, then the [`after`](crate::Hooks::after) hook.
+fn timed<T>(plugin: &dyn Plugin, req: &Request<'_>, verb: Verb<T>) -> Result<T> {
+    let start = Instant::now();
+    let result = verb(plugin, req);
+    let code = result.as_ref().err().map_or(0, |error| error.to_cni().code);
+    req.registry.hooks().after(plugin, req, start.elapsed(), code);
+    result
 }
 
 /// What `plugin` finds changed: CHECK for a runtime in the same process, which may want to mend it.
@@ -176,11 +185,10 @@ fn admit(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) ->
     }
     allow(req)?;
     require_netns(req)?;
-    refuse_unenforceable(plugin, req)?;
-    match own_namespace_allowed {
-        true => Ok(()),
-        false => refuse_own_namespace(req),
+    if own_namespace_allowed {
+        return Ok(());
     }
+    refuse_own_namespace(req)
 }
 
 /// A runtime in the same process has no variables that could be missing.
@@ -209,19 +217,6 @@ fn allow(req: &Request<'_>) -> Result<()> {
     let text = format!("config version does not allow {}", req.command.as_str());
     let details = format!("config is {:?}", req.version.as_str());
     Err(podwire_cni_spec::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(details).into())
-}
-
-/// Policies that are asked for and cannot be enforced would be a door that only looks closed.
-fn refuse_unenforceable(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
-    let is_asked = matches!(req.command, Command::Add | Command::Status) && plugin.bypasses_policies();
-    if !is_asked || Policy::read(req)?.is_none() {
-        return Ok(());
-    }
-    let name = plugin.name();
-    let text = format!("policy: packets of {name} interfaces do not pass the node's firewall, so policies cannot be enforced");
-    Err(podwire_cni_spec::Error::invalid_config(text)
-        .with_details("use bridge or ptp, or leave \"policy\" out")
-        .into())
 }
 
 /// A pod whose namespace is the node's own would have the node's network rewired: refuse before a hand is laid on.

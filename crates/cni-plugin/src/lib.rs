@@ -41,18 +41,17 @@ pub mod dispatch;
 mod error;
 pub mod exec;
 mod finding;
+mod hooks;
 pub mod ledger;
-pub mod policy;
-pub mod readiness;
 mod recorded;
 mod registry;
 mod request;
 mod stop;
-pub mod stopwatch;
 
 pub use dispatch::{main, run, Verbatim};
 pub use error::{Context, Error, Result};
 pub use finding::Finding;
+pub use hooks::{Hooks, NoHooks};
 pub use recorded::{withdraw, withdraw_unless_changed};
 pub use registry::Registry;
 pub use request::{Command, Request, Source, Valid};
@@ -78,9 +77,9 @@ pub trait Plugin: Sync {
         true
     }
 
-    /// Whether it gives pods interfaces whose packets never pass the node's firewall. A network with
-    /// [policies](policy::Policy) is not attached by such a plugin: nobody could keep its pods apart.
-    fn bypasses_policies(&self) -> bool {
+    /// Whether packets of its interfaces bypass the host's firewall, as those of macvlan do. The SDK does not use it;
+    /// [`Hooks`] may, to refuse a network whose rules would have no effect.
+    fn bypasses_host_firewall(&self) -> bool {
         false
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use podwire_cni_spec::ValidAttachment;
 use serde_json::Value;
 
 use crate::{ledger, Command, Error, Plugin, Registry, Request, Result};
@@ -61,7 +62,7 @@ pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
         let is_valid = valid.contains(&entry.container, &entry.ifname);
         match account.busy {
             _ if is_valid => {}
-            true => busy.push((entry.container.clone(), entry.ifname.clone())),
+            true => busy.push(attachment(entry)),
             false => match withdraw_unless_changed(plugin, &account, req.registry, req.deadline) {
                 Ok(()) => continue,
                 Err(error) => errors.push(error),
@@ -78,12 +79,16 @@ pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
 fn came_since(
     left: &[ledger::Account],
     now: Vec<ledger::Account>,
-) -> impl Iterator<Item = (String, String)> + '_ {
+) -> impl Iterator<Item = ValidAttachment> + '_ {
     let left: HashMap<_, _> = left.iter().map(|account| (&account.file, &account.entries)).collect();
     let new = now.into_iter().filter(move |account| {
         account.busy || left.get(&account.file).is_none_or(|entries| **entries != account.entries)
     });
-    new.filter_map(|account| account.entries.into_iter().next()).map(|entry| (entry.container, entry.ifname))
+    new.filter_map(|account| account.entries.into_iter().next()).map(|entry| attachment(&entry))
+}
+
+fn attachment(entry: &ledger::Entry) -> ValidAttachment {
+    ValidAttachment { container_id: entry.container.clone(), ifname: entry.ifname.clone() }
 }
 
 /// DEL of everything in an account that was judged to be nobody's, unless somebody is at work on it by now, or was.
@@ -163,7 +168,14 @@ mod tests {
         let config =
             json!({"cniVersion": "1.1.0", "name": "net", "type": "bare", "cni.dev/valid-attachments": []});
         let req = Request::new(Command::Gc, &Source::default(), config, Registry::none()).unwrap();
-        super::gc(&Bare, &Request { busy: vec![("c".into(), "eth0".into())], ..req }).unwrap();
+        super::gc(
+            &Bare,
+            &Request {
+                busy: vec![ValidAttachment { container_id: "c".into(), ifname: "eth0".into() }],
+                ..req
+            },
+        )
+        .unwrap();
         assert!(KEPT.get());
     }
 

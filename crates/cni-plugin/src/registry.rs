@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::{Command, Plugin};
+use crate::{Command, Hooks, NoHooks, Plugin};
 
 /// The plugins that can be called in this process.
 ///
@@ -14,17 +14,27 @@ use crate::{Command, Plugin};
 pub struct Registry<'p> {
     plugins: &'p [&'p dyn Plugin],
     fingerprint: &'p str,
+    hooks: &'p dyn Hooks,
 }
 
 impl<'p> Registry<'p> {
     /// These plugins, found in files whose build id is `fingerprint` (hexadecimal).
     pub fn new(plugins: &'p [&'p dyn Plugin], fingerprint: &'p str) -> Registry<'p> {
-        Registry { plugins, fingerprint }
+        Registry { plugins, fingerprint, hooks: &NoHooks }
     }
 
     /// No plugin: everything is executed.
     pub fn none() -> Registry<'static> {
-        Registry { plugins: &[], fingerprint: "" }
+        Registry { plugins: &[], fingerprint: "", hooks: &NoHooks }
+    }
+
+    /// Runs these hooks around every call.
+    pub fn with_hooks(self, hooks: &'p dyn Hooks) -> Registry<'p> {
+        Registry { hooks, ..self }
+    }
+
+    pub(crate) fn hooks(&self) -> &'p dyn Hooks {
+        self.hooks
     }
 
     /// All plugins.

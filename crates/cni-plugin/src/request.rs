@@ -1,10 +1,11 @@
 //! What a plugin is asked to do, parsed and checked once.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use podwire_cni_spec::{json, Args, Attachment, ContainerId, IfName, NetworkName, Version};
+use podwire_cni_spec::{json, Args, Attachment, ContainerId, IfName, NetworkName, ValidAttachment, Version};
 use podwire_kernel::{Host, Netns, Owner};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -71,8 +72,8 @@ pub struct Request<'p> {
     pub prev: Option<Attachment>,
     /// The plugins of this program.
     pub registry: Registry<'p>,
-    /// For GC: attachments (container, ifname) that are being made right now.
-    pub busy: Vec<(String, String)>,
+    /// For GC: attachments that are being made right now.
+    pub busy: Vec<ValidAttachment>,
     /// For DEL: this plugin made it and signed everything. What is there without a signature is another's by now: of a
     /// pod that a Go plugin attached since, with the same interface, address or device name.
     pub signed_only: bool,
@@ -86,17 +87,17 @@ pub struct Request<'p> {
 
 /// The attachments that a GC must leave alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Valid(std::collections::HashSet<(String, String)>);
+pub struct Valid(HashSet<ValidAttachment>);
 
 impl Valid {
     /// Whether the attachment of `container` as `ifname` is to be kept.
     pub fn contains(&self, container: &str, ifname: &str) -> bool {
-        self.0.contains(&(container.to_string(), ifname.to_string()))
+        self.0.contains(&ValidAttachment { container_id: container.into(), ifname: ifname.into() })
     }
 
-    /// All of them: (container, ifname).
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(container, ifname)| (container.as_str(), ifname.as_str()))
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &ValidAttachment> {
+        self.0.iter()
     }
 }
 
@@ -244,8 +245,7 @@ impl<'p> Request<'p> {
                 return Err(podwire_cni_spec::Error::invalid_config(text).into());
             }
         };
-        let valid = all.into_iter().map(|one| (one.container_id, one.ifname));
-        Ok(Valid(valid.chain(self.busy.iter().cloned()).collect()))
+        Ok(Valid(all.into_iter().chain(self.busy.iter().cloned()).collect()))
     }
 
     /// The owners of what a GC must leave alone.
@@ -253,7 +253,7 @@ impl<'p> Request<'p> {
         let valid = self.valid()?;
         Ok(valid
             .iter()
-            .map(|(container, ifname)| Owner::new(self.network.as_str(), container, ifname))
+            .map(|one| Owner::new(self.network.as_str(), one.container_id.as_str(), one.ifname.as_str()))
             .collect())
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Stop {
 impl Stop {
     /// Asks the plugin of this number to end, and its descendants.
     pub(crate) fn ask(plugin: u32) -> io::Result<Stop> {
-        let mut family = vec![sys::process_descriptor(plugin)?];
+        let mut family = vec![sys::open_pidfd(plugin)?];
         family.extend(descendants(plugin));
         let how = "did not end before its deadline and was stopped";
         let stop = Stop { plugin, family, until: Instant::now() + GRACE, was_killed: false, how };
@@ -80,7 +80,7 @@ fn descendants(ancestor: u32) -> Vec<OwnedFd> {
     }
     // It may have ended since, and its number be another's.
     let open = |(process, of): (u32, u32)| {
-        let descriptor = sys::process_descriptor(process).ok()?;
+        let descriptor = sys::open_pidfd(process).ok()?;
         (parent(process) == Some(of)).then_some(descriptor)
     };
     found.into_iter().filter_map(open).collect()

@@ -27,7 +27,7 @@ impl Watch {
     /// Watches whatever `catalogue` depends on, and reads it again: nothing that happened before is missed.
     pub fn over(catalogue: &mut Catalogue<'_>) -> Result<Watch> {
         let failed = Error::file("watch", catalogue.folder().path());
-        let watch = Watch { notices: sys::watch_nothing().map_err(failed)?.into() };
+        let watch = Watch { notices: sys::open_inotify().map_err(failed)?.into() };
         watch.aim(catalogue);
         catalogue.refresh();
         Ok(watch)
@@ -61,7 +61,7 @@ impl Watch {
     fn aim(&self, catalogue: &Catalogue<'_>) {
         for folder in catalogue.places() {
             // Where none can be had there is still the look every five seconds.
-            let _ = ancestors(&folder).any(|place| sys::watch_all(self.as_fd(), place).is_ok());
+            let _ = ancestors(&folder).any(|place| sys::watch_directory(self.as_fd(), place).is_ok());
         }
     }
 }

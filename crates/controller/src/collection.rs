@@ -1,4 +1,4 @@
-//! Addresses that nobody will give back: found in the store of blocks, and released when they have been nobody's for a while.
+//! LeakCollection that nobody will give back: found in the store of blocks, and released when they have been nobody's for a while.
 //!
 //! Looks are a part of the grace period apart. The store is read first, and then who there is: a pod is there before it has an address. What
 //! is decided, and when, is `podwire_block_ipam::Collector`'s, which does no I/O.
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Store, StoreError};
-use podwire_block_ipam::{Allocator, Collected, Collector, Node, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{Allocator, CollectReport, Collector, Node, Rules};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::census;
+use crate::inventory;
 use crate::metrics::Metrics;
 use crate::status::Board;
 use crate::tenure::Tenure;
@@ -30,22 +30,22 @@ pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send + Sy
 
 /// Where addresses are, and how long one must have been nobody's.
 #[derive(Clone)]
-pub struct Addresses {
+pub struct LeakCollection {
     /// The store of blocks.
     pub open: Opener,
     /// How long it waits before it releases anything.
     pub grace: Duration,
 }
 
-impl fmt::Debug for Addresses {
+impl fmt::Debug for LeakCollection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Addresses").field("grace", &self.grace).finish_non_exhaustive()
+        f.debug_struct("LeakCollection").field("grace", &self.grace).finish_non_exhaustive()
     }
 }
 
 /// The part of the work that is about addresses.
 pub(crate) struct Collection {
-    pub addresses: Addresses,
+    pub addresses: LeakCollection,
     pub client: Client,
     pub board: Board,
     pub metrics: Arc<Metrics>,
@@ -92,7 +92,7 @@ impl Collection {
         }
     }
 
-    fn report(&self, found: Result<(usize, Collected), String>) {
+    fn report(&self, found: Result<(usize, CollectReport), String>) {
         let mut status = self.board.write();
         let known = status.addresses.get_or_insert_default();
         let (suspects, collected) = match found {
@@ -116,7 +116,7 @@ impl Collection {
         for node in &collected.orphans {
             info!(node, "the object of a node that is gone is deleted");
         }
-        for problem in &collected.mended {
+        for problem in &collected.repaired {
             info!(%problem, "mended");
         }
         for error in &collected.errors {
@@ -127,46 +127,47 @@ impl Collection {
         known.released += released as u64;
         self.metrics.suspects.set(i64::try_from(known.suspects).unwrap_or(i64::MAX));
         self.metrics.released.inc_by(released as u64);
-        self.metrics.mended.inc_by(collected.mended.len() as u64);
+        self.metrics.mended.inc_by(collected.repaired.len() as u64);
         self.metrics.freed_nodes.inc_by(collected.nodes.len() as u64);
     }
 }
 
 impl Look {
     /// How many addresses are suspected, and what was done.
-    fn round(&self, collector: &mut Collector) -> Result<(usize, Collected), String> {
+    fn round(&self, collector: &mut Collector) -> Result<(usize, CollectReport), String> {
         let told = |error: podwire_block_ipam::Error| error.to_string();
         let store = (self.open)().map_err(|error| error.to_string())?;
-        let allocator = Allocator::new(&*store, Moment::now);
+        let allocator = Allocator::new(&*store, Timestamp::now);
         let rules = Rules::load(&*store).map_err(told)?;
-        let survey = allocator.survey().map_err(told)?;
-        let objects = Node::all(&*store).map_err(told)?;
-        let mut census =
-            self.runtime.block_on(census::take(&self.client)).map_err(|error| error.to_string())?;
-        census.enroll(objects);
-        census.pods.values_mut().for_each(|pod| pod.forget_foreign(&rules));
-        let verdict = collector.judge(self.now, &survey, &rules, &census);
+        let snapshot = allocator.snapshot().map_err(told)?;
+        let objects = Node::list(&*store).map_err(told)?;
+        let mut inventory =
+            self.runtime.block_on(inventory::read(&self.client)).map_err(|error| error.to_string())?;
+        inventory.add_node_objects(objects);
+        inventory.pods.values_mut().for_each(|pod| pod.retain_pool_addresses(&rules));
+        let garbage = collector.find_garbage(self.now, &snapshot, &rules, &inventory);
         let is_gone = |leak: &podwire_block_ipam::Leak| {
-            let node = census.in_kubernetes(leak.holder.node());
+            let node = inventory.kubernetes_name(leak.holder.node());
             // Who cannot be asked about is not gone.
-            self.runtime.block_on(census::has_left(&self.client, &rules, leak, node)).unwrap_or(false)
+            self.runtime.block_on(inventory::has_released(&self.client, &rules, leak, node)).unwrap_or(false)
         };
         let may_go_on = || self.tenure.holds() && !*self.stop.borrow();
-        let mut collected = allocator.collect(&rules, &verdict, is_gone, may_go_on).map_err(told)?;
-        for (name, node) in &verdict.orphans {
-            let is_gone = || self.runtime.block_on(census::is_no_node(&self.client, node)).unwrap_or(false);
+        let mut collected = allocator.collect(&rules, &garbage, is_gone, may_go_on).map_err(told)?;
+        for (name, node) in &garbage.orphans {
+            let is_gone =
+                || self.runtime.block_on(inventory::is_no_node(&self.client, node)).unwrap_or(false);
             if !may_go_on() || !is_gone() {
                 continue;
             }
-            match allocator.forget_node(name, node) {
+            match allocator.delete_node_object(name, node) {
                 Ok(true) => collected.orphans.push(name.clone()),
                 Ok(false) => {}
                 Err(error) => collected.errors.push(error),
             }
         }
         if may_go_on() {
-            allocator.thaw(&rules).map_err(told)?;
+            allocator.free_cooled_down(&rules).map_err(told)?;
         }
-        Ok((verdict.suspects, collected))
+        Ok((garbage.suspects, collected))
     }
 }

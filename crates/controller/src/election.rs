@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::status::Board;
 use crate::tenure::Tenure;
-use crate::{Error, Leadership, Result};
+use crate::{Error, LeaderElection, Result};
 
 /// HTTP's word for somebody else having been faster.
 const CONFLICT: u16 = 409;
@@ -25,7 +25,7 @@ const CONFLICT: u16 = 409;
 /// One controller's part in the election.
 pub(crate) struct Election {
     api: Api<Lease>,
-    settings: Leadership,
+    settings: LeaderElection,
     board: Board,
     sight: Sight,
 }
@@ -46,7 +46,7 @@ enum Tried {
 }
 
 impl Election {
-    pub fn new(client: Client, settings: Leadership, board: Board) -> Election {
+    pub fn new(client: Client, settings: LeaderElection, board: Board) -> Election {
         let api = Api::namespaced(client, &settings.namespace);
         Election { api, settings, board, sight: Sight::default() }
     }
@@ -208,7 +208,7 @@ impl Sight {
     }
 
     /// What it will be when it is ours.
-    fn taken(&self, settings: &Leadership) -> LeaseSpec {
+    fn taken(&self, settings: &LeaderElection) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
         let transitions = self.spec.lease_transitions.unwrap_or_default();
         let is_ours = holder(Some(&self.spec)) == Some(&settings.identity);
@@ -242,8 +242,8 @@ mod tests {
         }
     }
 
-    fn me() -> Leadership {
-        Leadership { identity: "me".into(), ..Leadership::default() }
+    fn me() -> LeaderElection {
+        LeaderElection { identity: "me".into(), ..LeaderElection::default() }
     }
 
     #[test]

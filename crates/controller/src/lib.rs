@@ -23,11 +23,11 @@
 
 #![forbid(unsafe_code)]
 
-mod census;
 mod collection;
 mod election;
 mod error;
 mod http;
+mod inventory;
 mod life;
 mod metrics;
 mod networks;
@@ -40,8 +40,8 @@ mod tenure;
 mod work;
 mod write;
 
-pub use collection::{Addresses, Opener};
+pub use collection::{LeakCollection, Opener};
 pub use error::{Error, Result};
 pub use life::run;
-pub use networks::{Masks, Networks};
-pub use settings::{Leadership, Settings};
+pub use networks::{ClusterCidrs, NodeCidrMasks};
+pub use settings::{LeaderElection, Settings};

@@ -17,7 +17,7 @@ use crate::status::{Board, Phase};
 use crate::tellings::Tellings;
 use crate::tenure::Tenure;
 use crate::work::Work;
-use crate::{http, Error, Leadership, Networks, Result, Settings};
+use crate::{http, ClusterCidrs, Error, LeaderElection, Result, Settings};
 
 /// How long an answer may take where no lease limits it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,19 +25,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Lives until SIGTERM or SIGINT.
 pub async fn run(settings: Settings, client: Client) -> Result<()> {
     let identity =
-        settings.leadership.as_ref().map_or_else(identity, |leadership| leadership.identity.clone());
+        settings.leader_election.as_ref().map_or_else(identity, |leadership| leadership.identity.clone());
     let (board, metrics) = (Board::new(&identity), Arc::new(Metrics::new()));
-    if let Some(address) = settings.health {
+    if let Some(address) = settings.health_address {
         let bound = http::serve(address, board.clone(), metrics.clone()).await?;
         info!(%bound, "health and metrics are served");
     }
-    for (network, services) in settings.networks.iter().flat_map(Networks::overlaps) {
+    for (network, services) in settings.cluster_cidrs.iter().flat_map(ClusterCidrs::overlaps) {
         warn!(%network, %services, "the services' range is in the cluster's network: no node gets any of it");
     }
     let stop = stop_signal()?;
     let tellings = Tellings::start(client.clone(), &identity);
-    let patience = settings.leadership.as_ref().map_or(PATIENCE, Leadership::patience);
-    let (ranges, about) = (settings.networks, (board.clone(), metrics.clone()));
+    let patience = settings.leader_election.as_ref().map_or(PATIENCE, LeaderElection::patience);
+    let (ranges, about) = (settings.cluster_cidrs, (board.clone(), metrics.clone()));
     let work = |networks| {
         let (client, (board, metrics)) = (client.clone(), about.clone());
         Work { client, networks, patience, board, metrics, tellings }
@@ -46,9 +46,13 @@ pub async fn run(settings: Settings, client: Client) -> Result<()> {
         let (client, (board, metrics)) = (client.clone(), about.clone());
         Collection { addresses, client, board, metrics }
     };
-    let duties =
-        Duties { work: ranges.map(work), collection: settings.addresses.map(collection), board, metrics };
-    match settings.leadership {
+    let duties = Duties {
+        work: ranges.map(work),
+        collection: settings.leak_collection.map(collection),
+        board,
+        metrics,
+    };
+    match settings.leader_election {
         None => {
             duties.board.lead();
             duties.fulfil(&Tenure::endless(), stop).await
@@ -90,7 +94,7 @@ impl Duties {
 async fn take_turns(
     duties: &Duties,
     client: Client,
-    leadership: Leadership,
+    leadership: LeaderElection,
     mut stop: watch::Receiver<bool>,
 ) -> Result<()> {
     let lease = leadership.name.clone();

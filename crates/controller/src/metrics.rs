@@ -93,7 +93,7 @@ impl Metrics {
         registry.register("watch_failures", "Breaks of the watch of nodes", self.watch_failures.clone());
         let text = "Time from the sight of a node without a range to its having one";
         registry.register_with_unit("assignment", text, Unit::Seconds, self.assignment.clone());
-        let text = "Addresses that seem to be nobody's, and are not released yet";
+        let text = "LeakCollection that seem to be nobody's, and are not released yet";
         registry.register("suspected_addresses", text, self.suspects.clone());
         registry.register("released_addresses", "Leaked addresses that were released", self.released.clone());
         registry.register("mended_records", "Handles and claims that were put right", self.mended.clone());

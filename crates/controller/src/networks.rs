@@ -2,13 +2,13 @@
 //! same, and what cannot work is refused before anything is done.
 
 use ipnet::IpNet;
-use podwire_ipam::NodeRanges;
+use podwire_ipam::NodeCidrs;
 
 use crate::{Error, Result};
 
 /// The lengths of nodes' ranges, as they were asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Masks {
+pub struct NodeCidrMasks {
     /// For a cluster of one family.
     pub either: Option<u8>,
     /// For IPv4.
@@ -19,7 +19,7 @@ pub struct Masks {
 
 /// What nodes' ranges are cut from.
 #[derive(Clone, Debug)]
-pub struct Networks {
+pub struct ClusterCidrs {
     /// Cluster networks in the order of `spec.podCIDRs`, each with the length of a node's range.
     pub(crate) cluster: Vec<(IpNet, u8)>,
     /// What no node gets.
@@ -29,9 +29,9 @@ pub struct Networks {
 const CLUSTER: &str = "--cluster-cidr";
 const SERVICE: &str = "--service-cluster-ip-range";
 
-impl Networks {
+impl ClusterCidrs {
     /// `cluster` and `services` are lists with commas, as kube-controller-manager has them.
-    pub fn new(cluster: &str, masks: Masks, services: &str) -> Result<Networks> {
+    pub fn new(cluster: &str, masks: NodeCidrMasks, services: &str) -> Result<ClusterCidrs> {
         let cluster = parse(CLUSTER, cluster)?;
         if cluster.is_empty() {
             let why = "the cluster's network is needed, like 10.244.0.0/16, or one of each family: 10.244.0.0/16,fd00:244::/48";
@@ -47,14 +47,14 @@ impl Networks {
                 return Err(Error::Flag { flag: SERVICE, why });
             }
         }
-        let networks = Networks { cluster, kept_out };
+        let networks = ClusterCidrs { cluster, kept_out };
         networks.ranges()?;
         Ok(networks)
     }
 
     /// All of it free.
-    pub(crate) fn ranges(&self) -> Result<NodeRanges> {
-        let made = NodeRanges::new(&self.cluster, &self.kept_out);
+    pub(crate) fn ranges(&self) -> Result<NodeCidrs> {
+        let made = NodeCidrs::new(&self.cluster, &self.kept_out);
         made.map_err(|error| Error::Flag { flag: CLUSTER, why: error.to_string() })
     }
 
@@ -66,7 +66,7 @@ impl Networks {
     }
 }
 
-impl Masks {
+impl NodeCidrMasks {
     /// With each network the length of a node's range.
     fn of(&self, networks: &[IpNet]) -> Result<Vec<(IpNet, u8)>> {
         let has = |v4: bool| networks.iter().any(|network| network.addr().is_ipv4() == v4);
@@ -94,8 +94,8 @@ impl Masks {
 
     fn length(&self, network: IpNet) -> Result<u8> {
         let (flag, asked, usual) = match network {
-            IpNet::V4(_) => ("--node-cidr-mask-size-ipv4", self.v4, NodeRanges::USUAL_LEN_V4),
-            IpNet::V6(_) => ("--node-cidr-mask-size-ipv6", self.v6, NodeRanges::USUAL_LEN_V6),
+            IpNet::V4(_) => ("--node-cidr-mask-size-ipv4", self.v4, NodeCidrs::DEFAULT_LEN_V4),
+            IpNet::V6(_) => ("--node-cidr-mask-size-ipv6", self.v6, NodeCidrs::DEFAULT_LEN_V6),
         };
         let flag = if self.either.is_some() { "--node-cidr-mask-size" } else { flag };
         let len = self.either.or(asked).unwrap_or(usual);
@@ -149,14 +149,14 @@ fn one_of_each_family(flag: &'static str, networks: &[IpNet]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn lengths(cluster: &str, masks: Masks, services: &str) -> Result<Vec<u8>, String> {
-        let networks = Networks::new(cluster, masks, services).map_err(|error| error.to_string())?;
+    fn lengths(cluster: &str, masks: NodeCidrMasks, services: &str) -> Result<Vec<u8>, String> {
+        let networks = ClusterCidrs::new(cluster, masks, services).map_err(|error| error.to_string())?;
         Ok(networks.cluster.into_iter().map(|(_, len)| len).collect())
     }
 
-    fn masks(either: u8, v4: u8, v6: u8) -> Masks {
+    fn masks(either: u8, v4: u8, v6: u8) -> NodeCidrMasks {
         let some = |len| (len > 0).then_some(len);
-        Masks { either: some(either), v4: some(v4), v6: some(v6) }
+        NodeCidrMasks { either: some(either), v4: some(v4), v6: some(v6) }
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn services_within_the_clusters_network_are_kept_out() {
-        let networks = Networks::new("10.0.0.0/8", masks(0, 0, 0), "10.0.0.0/12").unwrap();
+        let networks = ClusterCidrs::new("10.0.0.0/8", masks(0, 0, 0), "10.0.0.0/12").unwrap();
         assert_eq!(networks.overlaps().count(), 1);
         let given = networks.ranges().unwrap().assign("a").unwrap();
         assert_eq!(given, ["10.16.0.0/24".parse().unwrap()]);

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ipnet::IpNet;
-use podwire_ipam::{NodeRanges, Oddity, Usage};
+use podwire_ipam::{CidrProblem, NodeCidrs, Usage};
 
 use crate::object::Sighting;
 
@@ -85,7 +85,7 @@ struct Known {
 /// All nodes.
 #[derive(Debug)]
 pub(crate) struct Register {
-    ranges: NodeRanges,
+    ranges: NodeCidrs,
     nodes: BTreeMap<String, Known>,
     queue: VecDeque<String>,
     /// By node: what is wrong with its ranges, and the sentence about it.
@@ -99,7 +99,7 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    pub fn new(ranges: NodeRanges) -> Register {
+    pub fn new(ranges: NodeCidrs) -> Register {
         let (nodes, queue, quarantine, told_full) = Default::default();
         Register { ranges, nodes, queue, quarantine, told_full, changed: false, version: 0 }
     }
@@ -222,9 +222,9 @@ impl Register {
         }
         self.version += 1;
         let mut found = BTreeMap::new();
-        for oddity in self.ranges.oddities() {
-            let (reason, why) = verdict(&oddity);
-            found.entry(oddity.node().to_owned()).or_insert((reason, why));
+        for problem in self.ranges.problems() {
+            let (reason, why) = verdict(&problem);
+            found.entry(problem.node().to_owned()).or_insert((reason, why));
         }
         for (name, known) in &self.nodes {
             if let Some(why) = &known.unreadable {
@@ -321,18 +321,18 @@ impl Register {
     }
 }
 
-fn verdict(oddity: &Oddity) -> (Reason, String) {
+fn verdict(problem: &CidrProblem) -> (Reason, String) {
     const WAY_OUT: &str = "delete the Node object and let kubelet make a new one, when its pods may move";
-    match oddity {
-        Oddity::Outside { node, range } => {
+    match problem {
+        CidrProblem::Outside { node, range } => {
             let why = format!("podCIDR {range} of node {node} is not of the cluster's networks (--cluster-cidr); it is left alone and not given to others: {WAY_OUT}");
             (Reason::InvalidPodCidr, why)
         }
-        Oddity::KeptOut { node, range, kept } => {
+        CidrProblem::KeptOut { node, range, kept } => {
             let why = format!("podCIDR {range} of node {node} has addresses of the services ({kept}, --service-cluster-ip-range): {WAY_OUT}");
             (Reason::InvalidPodCidr, why)
         }
-        Oddity::Shared { node, range, with } => {
+        CidrProblem::Shared { node, range, with } => {
             let others = with.join(", ");
             let why = format!("podCIDR {range} of node {node} is also of {others}: packets for one go to the other; nobody else gets it until all of them are gone: on one of them, {WAY_OUT}");
             (Reason::DuplicatePodCidr, why)

@@ -3,24 +3,24 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::{Addresses, Error, Networks, Result};
+use crate::{ClusterCidrs, Error, LeakCollection, Result};
 
 /// Everything but the way to the API server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// What nodes' ranges are cut from, if ranges are given at all.
-    pub networks: Option<Networks>,
+    pub cluster_cidrs: Option<ClusterCidrs>,
     /// The store of blocks in which leaked addresses are looked for, if there is one.
-    pub addresses: Option<Addresses>,
+    pub leak_collection: Option<LeakCollection>,
     /// How it is decided who works. `None`: this one does, and no other may run.
-    pub leadership: Option<Leadership>,
+    pub leader_election: Option<LeaderElection>,
     /// Where health and metrics are served, if anywhere.
-    pub health: Option<SocketAddr>,
+    pub health_address: Option<SocketAddr>,
 }
 
 /// How controllers agree on one: the flags `--leader-elect-…` of all of Kubernetes' components.
 #[derive(Clone, Debug)]
-pub struct Leadership {
+pub struct LeaderElection {
     /// The Lease object's namespace.
     pub namespace: String,
     /// Its name.
@@ -35,9 +35,9 @@ pub struct Leadership {
     pub retry: Duration,
 }
 
-impl Leadership {
+impl LeaderElection {
     /// Refuses times that would let two work at once, or none.
-    pub fn checked(self) -> Result<Leadership> {
+    pub fn checked(self) -> Result<LeaderElection> {
         let refused = |flag, why: &str| Err(Error::Flag { flag, why: why.into() });
         // The object counts whole seconds.
         if self.lease < Duration::from_secs(1) || self.lease.subsec_nanos() != 0 {
@@ -68,9 +68,9 @@ pub(crate) fn identity() -> String {
     format!("{}_{random:016x}", host.trim())
 }
 
-impl Default for Leadership {
-    fn default() -> Leadership {
-        Leadership {
+impl Default for LeaderElection {
+    fn default() -> LeaderElection {
+        LeaderElection {
             namespace: "kube-system".into(),
             name: "podwire-controller".into(),
             identity: identity(),
@@ -85,10 +85,10 @@ impl Default for Leadership {
 mod tests {
     use super::*;
 
-    fn times(lease: u64, deadline: u64, retry: u64) -> Result<Leadership, String> {
+    fn times(lease: u64, deadline: u64, retry: u64) -> Result<LeaderElection, String> {
         let time = Duration::from_millis;
         let (lease, renew_deadline, retry) = (time(lease), time(deadline), time(retry));
-        let asked = Leadership { lease, renew_deadline, retry, ..Leadership::default() };
+        let asked = LeaderElection { lease, renew_deadline, retry, ..LeaderElection::default() };
         asked.checked().map_err(|error| error.to_string())
     }
 

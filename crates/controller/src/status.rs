@@ -47,9 +47,9 @@ pub(crate) struct Status {
 /// How the search for leaked addresses goes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct AddressStatus {
-    /// Addresses that seem to be nobody's, and wait for the end of the grace period.
+    /// LeakCollection that seem to be nobody's, and wait for the end of the grace period.
     pub suspects: usize,
-    /// Addresses that were released since this one leads.
+    /// LeakCollection that were released since this one leads.
     pub released: u64,
     /// Why they are not looked for, if they are not.
     pub trouble: Option<String>,

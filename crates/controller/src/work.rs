@@ -22,7 +22,7 @@ use crate::status::{Board, Network, Phase};
 use crate::tellings::Tellings;
 use crate::tenure::Tenure;
 use crate::write::{write, Fate};
-use crate::{Networks, Result};
+use crate::{ClusterCidrs, Result};
 
 /// So many Node objects are written at a time.
 const AT_A_TIME: usize = 16;
@@ -32,7 +32,7 @@ const BATCH: usize = 1000;
 /// What the work needs of the world.
 pub(crate) struct Work {
     pub client: Client,
-    pub networks: Networks,
+    pub networks: ClusterCidrs,
     /// How long one answer may take.
     pub patience: Duration,
     pub board: Board,

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use podwire_agent_ipc::dhcp::{Answer, Question, Wish, STATE};
-use podwire_agent_ipc::Owner;
+use podwire_agent_ipc::dhcp::{LeaseOptions, Request, Response, STATE_DIR};
+use podwire_agent_ipc::{Owner, ValidAttachment};
 use podwire_netlink::sys;
 
 use crate::door::{self, Door, Said, Visitor};
@@ -53,10 +53,10 @@ pub fn run(settings: &Settings) -> Result<()> {
     // First of all: what the service manager passed on has its number until somebody else takes it.
     let passed = door::passed()?;
     let signal =
-        sys::signal_descriptor(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
-    let shelf = Shelf::open(&settings.on_node(Path::new(STATE)))?;
+        sys::open_signalfd(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
+    let shelf = Shelf::open(&settings.on_node(Path::new(STATE_DIR)))?;
     let watched = shelf.notes();
-    let watch = sys::watch_folder(&watched).map_err(Error::file("watch folder", &watched))?;
+    let watch = sys::watch_written_files(&watched).map_err(Error::file("watch folder", &watched))?;
     let door = Door::open(passed, &settings.on_node(&settings.socket))?;
     if let Some(path) = &settings.pid_file {
         fs::write(path, format!("{}\n", std::process::id())).map_err(Error::file("write", path))?;
@@ -198,29 +198,31 @@ impl Daemon {
         match visitor.listen() {
             Said::Part => self.visitors[at] = Some(visitor),
             Said::Nothing => {}
-            Said::Question(question) => self.answer(visitor, question),
+            Said::Request(question) => self.answer(visitor, question),
         }
     }
 
-    fn answer(&mut self, visitor: Visitor, question: Question) {
+    fn answer(&mut self, visitor: Visitor, question: Request) {
         let answer = match question {
-            Question::Acquire { owner, netns, wish } => return self.acquire(visitor, owner, &netns, wish),
-            Question::Release { owner } => {
+            Request::Acquire { owner, netns, options: wish } => {
+                return self.acquire(visitor, owner, &netns, wish)
+            }
+            Request::Release { owner } => {
                 self.release(&owner);
-                Answer::Done
+                Response::Done
             }
-            Question::Inspect { owner } => self.inspect(&owner),
-            Question::Collect { network, valid } => {
+            Request::Inspect { owner } => self.inspect(&owner),
+            Request::Collect { network, valid } => {
                 self.collect(&network, &valid);
-                Answer::Done
+                Response::Done
             }
-            Question::Ping => Answer::Done,
+            Request::Ping => Response::Done,
         };
         // Nobody need hear that it was done.
         let _ = visitor.answer(&answer);
     }
 
-    fn acquire(&mut self, visitor: Visitor, owner: Owner, netns: &Path, wish: Wish) {
+    fn acquire(&mut self, visitor: Visitor, owner: Owner, netns: &Path, wish: LeaseOptions) {
         // Whoever asks again under the same name is the same to the server: what was held goes on.
         if let Some(Guest { waiting: Some((earlier, _)), .. }) = self.tenants.remove(&owner) {
             let _ = earlier.answer(&failed("another ADD came for the same interface"));
@@ -244,12 +246,12 @@ impl Daemon {
         }
     }
 
-    fn inspect(&self, owner: &Owner) -> Answer {
-        let none = |why: &str| Answer::None { why: why.into() };
+    fn inspect(&self, owner: &Owner) -> Response {
+        let none = |why: &str| Response::NoLease { reason: why.into() };
         match self.tenants.get(owner) {
             None => none("the daemon holds no lease for it"),
             Some(guest) => match guest.tenant.result() {
-                Some(result) => Answer::Lease { result },
+                Some(result) => Response::Lease { result },
                 None => none(
                     &guest.tenant.trouble().unwrap_or("its lease ended and no server gives another".into()),
                 ),
@@ -257,9 +259,9 @@ impl Daemon {
         }
     }
 
-    fn collect(&mut self, network: &str, valid: &[(String, String)]) {
+    fn collect(&mut self, network: &str, valid: &[ValidAttachment]) {
         let is_valid = |owner: &Owner| {
-            valid.iter().any(|(container, ifname)| *container == owner.container && *ifname == owner.ifname)
+            valid.iter().any(|one| one.container_id == owner.container && one.ifname == owner.ifname)
         };
         // One that is being attached right now may not be known to whoever made the list.
         let others = self
@@ -343,11 +345,11 @@ impl Daemon {
         };
         guest.tenant.is_new = false;
         let answer = match written {
-            Ok(()) => Answer::Lease { result: result.unwrap_or_default() },
+            Ok(()) => Response::Lease { result: result.unwrap_or_default() },
             Err(error) => failed(&error.to_string()),
         };
         let heard = visitor.answer(&answer).is_ok();
-        if !heard || !matches!(answer, Answer::Lease { .. }) {
+        if !heard || !matches!(answer, Response::Lease { .. }) {
             self.release(owner);
         }
     }
@@ -392,7 +394,7 @@ impl Daemon {
     }
 }
 
-fn failed(msg: &str) -> Answer {
+fn failed(msg: &str) -> Response {
     let hint = "is a DHCP server on the network that the interface is connected to? `event=` lines of the daemon tell more";
-    Answer::Failed { code: TRY_AGAIN, msg: msg.into(), hint: hint.into() }
+    Response::Failed { code: TRY_AGAIN, msg: msg.into(), hint: hint.into() }
 }

@@ -8,8 +8,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use podwire_agent_ipc::dhcp::{Answer, Question};
-use podwire_agent_ipc::line;
+use podwire_agent_ipc::dhcp::{Request, Response};
+use podwire_agent_ipc::message;
 use podwire_netlink::sys;
 
 use crate::grant::Moment;
@@ -68,7 +68,7 @@ pub(crate) fn passed() -> Result<Option<UnixListener>> {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
     match (variable("LISTEN_PID"), variable("LISTEN_FDS")) {
         (Some(process), Some(1)) if process == std::process::id() => {
-            let socket = sys::inherited(FIRST_PASSED).map_err(Error::io("take over the passed socket"))?;
+            let socket = sys::duplicate(FIRST_PASSED).map_err(Error::io("take over the passed socket"))?;
             Ok(Some(UnixListener::from(socket)))
         }
         (Some(process), Some(count)) if process == std::process::id() && count > 1 => {
@@ -111,7 +111,7 @@ pub(crate) enum Said {
     /// Not yet all.
     Part,
     /// What it wants.
-    Question(Question),
+    Request(Request),
     /// Nothing that makes sense, or it went away.
     Nothing,
 }
@@ -128,9 +128,9 @@ impl Visitor {
                 Err(_) => return Said::Nothing,
             }
             if let Some(end) = self.said.iter().position(|byte| *byte == b'\n') {
-                return serde_json::from_slice(&self.said[..end]).map_or(Said::Nothing, Said::Question);
+                return serde_json::from_slice(&self.said[..end]).map_or(Said::Nothing, Said::Request);
             }
-            if self.said.len() as u64 > line::LONGEST {
+            if self.said.len() as u64 > message::MAX_LENGTH {
                 return Said::Nothing;
             }
         }
@@ -149,10 +149,10 @@ impl Visitor {
     }
 
     /// Answers. An error means that nobody heard it.
-    pub(crate) fn answer(self, answer: &Answer) -> io::Result<()> {
+    pub(crate) fn answer(self, answer: &Response) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(ANSWERING))?;
-        line::send(&self.stream, answer)
+        message::write(&self.stream, answer)
     }
 }
 

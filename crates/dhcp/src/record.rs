@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use podwire_agent_ipc::dhcp::Wish;
-use podwire_agent_ipc::{notes, Owner};
+use podwire_agent_ipc::dhcp::LeaseOptions;
+use podwire_agent_ipc::{pending, Owner};
 use serde::{Deserialize, Serialize};
 
 use crate::grant::Held;
@@ -22,7 +22,7 @@ pub struct Record {
     /// The hardware address under which the server knows the interface.
     pub mac: [u8; 6],
     /// What the config says.
-    pub wish: Wish,
+    pub wish: LeaseOptions,
     /// In which life of the machine it was written: times are counted from its beginning.
     pub boot: String,
     /// The leases.
@@ -41,10 +41,10 @@ pub struct Shelf {
 impl Shelf {
     /// Opens the folders, and makes them if they are not there.
     pub fn open(state: &Path) -> Result<Shelf> {
-        let lock = notes::occupy(state)
+        let lock = pending::lock(state)
             .map_err(Error::file("open", state))?
             .ok_or_else(|| Error::Other(format!("another DHCP daemon keeps the leases in {state:?}")))?;
-        let boot = notes::boot().map_err(Error::file("read", "the boot's id"))?;
+        let boot = pending::boot_id().map_err(Error::file("read", "the boot's id"))?;
         Ok(Shelf { state: state.to_owned(), boot, _lock: lock })
     }
 
@@ -55,24 +55,24 @@ impl Shelf {
 
     /// The folder in which plugins leave notes.
     pub fn notes(&self) -> PathBuf {
-        notes::released(&self.state)
+        pending::released_dir(&self.state)
     }
 
     /// Writes a lease, over an older one.
     pub fn write(&self, record: &Record) -> Result<()> {
-        let (folder, name) = (notes::leases(&self.state), notes::file_name(&record.owner));
-        notes::write(&folder, &name, record).map_err(Error::file("write lease", folder.join(name)))
+        let (folder, name) = (pending::leases_dir(&self.state), pending::file_name(&record.owner));
+        pending::write(&folder, &name, record).map_err(Error::file("write lease", folder.join(name)))
     }
 
     /// Forgets a lease.
     pub fn remove(&self, owner: &Owner) {
-        let _ = fs::remove_file(notes::leases(&self.state).join(notes::file_name(owner)));
+        let _ = fs::remove_file(pending::leases_dir(&self.state).join(pending::file_name(owner)));
     }
 
     /// The leases of this boot. Others, and those of an owner of whom there is a note, are removed.
     pub fn leases(&self) -> Vec<Record> {
-        let folder = notes::leases(&self.state);
-        notes::read_all::<Record>(&folder)
+        let folder = pending::leases_dir(&self.state);
+        pending::read_all::<Record>(&folder)
             .into_iter()
             .filter_map(|(path, record)| {
                 let noted = path.file_name().is_some_and(|name| self.notes().join(name).exists());
@@ -102,7 +102,7 @@ impl Shelf {
             let _ = fs::remove_file(path);
             record.ok()
         };
-        notes::read_all(&self.notes()).into_iter().filter_map(take).collect()
+        pending::read_all(&self.notes()).into_iter().filter_map(take).collect()
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
             netns: "/run/netns/blue".into(),
             namespace: [4, 4026531840],
             mac: [2, 0, 0, 0, 0, 7],
-            wish: Wish { requested: vec![1, 3], priority: Some(50), ..Wish::default() },
+            wish: LeaseOptions { requested: vec![1, 3], route_priority: Some(50), ..LeaseOptions::default() },
             boot: boot.into(),
             held: vec![Held { grant, since: Duration::new(12, 345) }],
         }
@@ -154,7 +154,7 @@ mod tests {
             shelf.write(&record("c1", "replaced")).unwrap();
             shelf.write(&one).unwrap();
             assert_eq!(shelf.leases(), std::slice::from_ref(&one));
-            let file = notes::leases(state).join(notes::file_name(&one.owner));
+            let file = pending::leases_dir(state).join(pending::file_name(&one.owner));
             assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
             shelf.remove(&one.owner);
             assert_eq!(shelf.leases(), []);
@@ -165,10 +165,10 @@ mod tests {
     fn what_is_of_another_boot_or_broken_is_not_taken_up() {
         in_folder("boot", |state, shelf| {
             shelf.write(&record("old", "another boot")).unwrap();
-            fs::write(notes::leases(state).join("half.json"), "{\"owner\":").unwrap();
-            fs::write(notes::leases(state).join("torn.new"), "{").unwrap();
+            fs::write(pending::leases_dir(state).join("half.json"), "{\"owner\":").unwrap();
+            fs::write(pending::leases_dir(state).join("torn.new"), "{").unwrap();
             assert_eq!(shelf.leases(), []);
-            assert!(!notes::leases(state).join(notes::file_name(&owner("old"))).exists());
+            assert!(!pending::leases_dir(state).join(pending::file_name(&owner("old"))).exists());
         });
     }
 
@@ -177,7 +177,7 @@ mod tests {
         in_folder("notes", |state, shelf| {
             let one = record("c1", shelf.boot());
             shelf.write(&one).unwrap();
-            notes::leave(state, &one.owner).unwrap();
+            pending::release(state, &one.owner).unwrap();
             // A daemon that was busy may have written it again.
             shelf.write(&one).unwrap();
             assert_eq!(shelf.leases(), []);

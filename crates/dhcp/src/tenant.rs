@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use podwire_agent_ipc::dhcp::{Family, Wish};
+use podwire_agent_ipc::dhcp::{Families, LeaseOptions};
 use podwire_agent_ipc::Owner;
 use podwire_kernel::rt;
 use podwire_netlink::{sys, Socket};
@@ -59,7 +59,7 @@ struct Line {
 
 impl Tenant {
     /// Begins to look for what `wish` asks for.
-    pub(crate) fn begin(owner: Owner, netns: &Path, wish: Wish, manner: Manner) -> Result<Tenant> {
+    pub(crate) fn begin(owner: Owner, netns: &Path, wish: LeaseOptions, manner: Manner) -> Result<Tenant> {
         let path = outside(&manner, netns);
         let missing = || Error::Gone(format!("failed to open netns {path:?}: no such file or directory"));
         let namespace = identity(&path).ok_or_else(missing)?;
@@ -143,7 +143,7 @@ impl Tenant {
     }
 
     fn speaks_v6(&self) -> bool {
-        self.record.wish.family != Family::Ipv4
+        self.record.wish.families != Families::Ipv4
     }
 
     fn find(&self) -> Result<Interface> {
@@ -268,7 +268,7 @@ impl Tenant {
         let mut interface = self.find()?;
         let applied = match self.is_new {
             true => interface.resize(new.mtu),
-            false => interface.apply(old, new, self.record.wish.priority),
+            false => interface.apply(old, new, self.record.wish.route_priority),
         };
         // What a server asks for and the kernel does not take is no reason to give the lease up.
         if let Err(error) = applied {
@@ -285,7 +285,7 @@ impl Tenant {
         self.lines[at].wire = None;
         // The other family may have an address still.
         let alone = self.lines.iter().all(|line| line.machine.held().is_none());
-        self.find()?.withdraw(grant, self.record.wish.priority, alone)?;
+        self.find()?.withdraw(grant, self.record.wish.route_priority, alone)?;
         journal::note("lost", self.owner(), format_args!("address={}", grant.address));
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Tenant {
         if grants.len() < self.lines.len() {
             return None;
         }
-        grant::result(&grants, self.record.wish.priority).ok()
+        grant::result(&grants, self.record.wish.route_priority).ok()
     }
 
     /// Why there is no lease, if there is anything to say about it.
@@ -352,7 +352,7 @@ fn outside(manner: &Manner, path: &Path) -> PathBuf {
 fn dialects(record: &Record) -> Vec<Dialect> {
     let Record { owner, wish, mac, .. } = record;
     let name = format!("{}/{}/{}", owner.container, owner.network, owner.ifname);
-    let before = |v4: bool| wish.before.iter().copied().find(|ip| ip.is_ipv4() == v4);
+    let before = |v4: bool| wish.previous_addresses.iter().copied().find(|ip| ip.is_ipv4() == v4);
     let v4 = || {
         let cut = &name.as_bytes()[..name.len().min(LONGEST_ID)];
         let before = match before(true) {
@@ -369,10 +369,10 @@ fn dialects(record: &Record) -> Vec<Dialect> {
         };
         Dialect::V6(v6::Client { before, ..v6::Client::named(&name) })
     };
-    match wish.family {
-        Family::Ipv4 => vec![v4()],
-        Family::Ipv6 => vec![v6()],
-        Family::Dual => vec![v4(), v6()],
+    match wish.families {
+        Families::Ipv4 => vec![v4()],
+        Families::Ipv6 => vec![v6()],
+        Families::Dual => vec![v4(), v6()],
     }
 }
 
@@ -380,13 +380,13 @@ fn dialects(record: &Record) -> Vec<Dialect> {
 mod tests {
     use super::*;
 
-    fn record(container: &str, family: Family) -> Record {
+    fn record(container: &str, family: Families) -> Record {
         Record {
             owner: Owner { network: "lan".into(), container: container.into(), ifname: "eth0".into() },
             netns: PathBuf::new(),
             namespace: [0, 0],
             mac: [2, 0, 0, 0, 0, 7],
-            wish: Wish { family, ..Wish::default() },
+            wish: LeaseOptions { families: family, ..LeaseOptions::default() },
             boot: String::new(),
             held: Vec::new(),
         }
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn the_identifier_is_that_of_the_go_plugin_and_fits() {
-        let id = |container: &str| match &dialects(&record(container, Family::Ipv4))[..] {
+        let id = |container: &str| match &dialects(&record(container, Families::Ipv4))[..] {
             [Dialect::V4(client)] => client.id.clone(),
             other => panic!("{other:?}"),
         };
@@ -404,8 +404,8 @@ mod tests {
 
     #[test]
     fn both_families_are_two_lines() {
-        assert_eq!(dialects(&record("c1", Family::Dual)).len(), 2);
-        assert!(!dialects(&record("c1", Family::Ipv6))[0].is_v4());
+        assert_eq!(dialects(&record("c1", Families::Dual)).len(), 2);
+        assert!(!dialects(&record("c1", Families::Ipv6))[0].is_v4());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use dhcproto::v4::{DhcpOption, DhcpOptions, Flags, Message, MessageType, OptionCode, UnknownOption};
 use dhcproto::{Decodable, Decoder, Encodable};
 use ipnet::{IpNet, Ipv4Net};
+use podwire_agent_ipc::dhcp::ProvidedOption;
 
 use crate::dialect::{Heard, Saying, Word};
 use crate::grant::{Grant, Route, Server, Times, FOREVER};
@@ -29,7 +30,7 @@ pub struct Client {
     /// The options that it asks for.
     pub requested: Vec<u8>,
     /// Options that it sends.
-    pub provided: Vec<(u8, Vec<u8>)>,
+    pub provided: Vec<ProvidedOption>,
     /// The address that it had before.
     pub before: Option<Ipv4Addr>,
 }
@@ -67,7 +68,7 @@ impl Client {
             let wanted: Vec<_> = self.requested.iter().map(|code| OptionCode::from(*code)).collect();
             options.extend_with((!wanted.is_empty()).then_some(DhcpOption::ParameterRequestList(wanted)));
         }
-        for (code, value) in &self.provided {
+        for ProvidedOption { code, value } in &self.provided {
             let option = UnknownOption::new(OptionCode::from(*code), value.clone());
             options.insert(DhcpOption::Unknown(option));
         }
@@ -123,8 +124,8 @@ impl Client {
 
     /// The identifier that is on the wire: the config may provide another.
     fn sent_id(&self) -> &[u8] {
-        let provided = self.provided.iter().rev().find(|(code, _)| *code == 61);
-        provided.map_or(&self.id, |(_, value)| value)
+        let provided = self.provided.iter().rev().find(|option| option.code == 61);
+        provided.map_or(&self.id, |option| &option.value)
     }
 }
 

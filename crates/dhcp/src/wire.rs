@@ -122,7 +122,7 @@ impl Wire {
                 let mut buffer = [0; ROOM];
                 let failed = Error::io("receive a DHCP message");
                 let caught = sys::receive_packet(socket.as_fd(), &mut buffer).map_err(failed)?;
-                let message = caught.filter(|caught| !caught.own).and_then(|caught| {
+                let message = caught.filter(|caught| !caught.outgoing).and_then(|caught| {
                     let bytes = frame::unwrap(&buffer[..caught.length])?;
                     Some(Message { bytes: bytes.to_vec(), from: caught.from })
                 });

@@ -36,6 +36,12 @@ impl IpFamily {
         IpFamily::of(net.addr())
     }
 
+    /// The families that occur in these networks, IPv4 first.
+    pub fn among(nets: &[IpNet]) -> Vec<IpFamily> {
+        let occurs = |family: &IpFamily| nets.iter().any(|net| IpFamily::of_net(*net) == *family);
+        IpFamily::ALL.into_iter().filter(occurs).collect()
+    }
+
     /// Whether this is IPv4.
     pub fn is_v4(self) -> bool {
         self == IpFamily::V4
@@ -101,6 +107,9 @@ mod tests {
     fn families_follow_addresses_and_networks() {
         assert_eq!(IpFamily::of("10.0.0.1".parse().unwrap()), IpFamily::V4);
         assert_eq!(IpFamily::of_net("fd00::/64".parse().unwrap()), IpFamily::V6);
+        let nets = ["fd00::1/64", "10.0.0.1/8", "10.0.0.2/8"].map(|net| net.parse().unwrap());
+        assert_eq!(IpFamily::among(&nets), IpFamily::ALL);
+        assert_eq!(IpFamily::among(&nets[..1]), [IpFamily::V6]);
         assert_eq!(IpFamily::V6.to_string(), "IPv6");
         assert_eq!((IpFamily::V4.bits(), IpFamily::V6.digit()), (32, '6'));
     }

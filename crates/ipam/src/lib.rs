@@ -7,7 +7,7 @@
 //! address of the one before it, which neighbours may still have in their caches. A range may keep addresses back: some
 //! for good, some for those who ask for them by name.
 //!
-//! Before pods get addresses, nodes get ranges: [`NodeRanges`] cuts a cluster's networks into one for each node.
+//! Before pods get addresses, nodes get ranges: [`NodeCidrs`] cuts a cluster's networks into one for each node.
 //!
 //! ```
 //! use podwire_ipam::{range_sets, RangeSpec};
@@ -25,15 +25,15 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod node_cidrs;
 mod node_pool;
-mod node_ranges;
 mod order;
 mod range;
 mod set;
-mod stretch;
+mod span;
 
 pub use error::Error;
-pub use node_ranges::{NodeRanges, NodeRangesError, Oddity, Usage};
+pub use node_cidrs::{CidrProblem, NodeCidrs, NodeCidrsError, Usage};
 pub use order::{Candidate, Candidates};
 pub use range::{Range, RangeSpec};
 pub use set::{range_sets, RangeSet};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ipnet::IpNet;
 
-use crate::node_ranges::NodeRangesError;
+use crate::node_cidrs::NodeCidrsError;
 use crate::range::address;
 use podwire_ip::to_u128 as number;
 
@@ -32,12 +32,12 @@ pub(crate) struct NodePool {
 }
 
 impl NodePool {
-    pub(crate) fn new(network: IpNet, len: u8) -> Result<NodePool, NodeRangesError> {
+    pub(crate) fn new(network: IpNet, len: u8) -> Result<NodePool, NodeCidrsError> {
         if network != network.trunc() {
-            return Err(NodeRangesError::HostBits { network });
+            return Err(NodeCidrsError::HostBits { network });
         }
         if len < network.prefix_len() || len > network.max_prefix_len() {
-            return Err(NodeRangesError::Mask { network, len });
+            return Err(NodeCidrsError::Mask { network, len });
         }
         let (rested, holders, kept_out) = Default::default();
         let fresh = Some(number(network.network()));
@@ -48,7 +48,7 @@ impl NodePool {
         self.network
     }
 
-    pub(crate) fn keep_out(&mut self, range: IpNet) {
+    pub(crate) fn exclude(&mut self, range: IpNet) {
         if meet(range, self.network) && !self.kept_out.contains(&range) {
             self.kept_out.push(range);
         }
@@ -70,7 +70,7 @@ impl NodePool {
     }
 
     /// Those other than `node` who have any address of a range.
-    pub(crate) fn rivals(&self, node: &str, range: IpNet) -> BTreeSet<String> {
+    pub(crate) fn other_holders(&self, node: &str, range: IpNet) -> BTreeSet<String> {
         let all = self.wider(range).chain(self.narrower(range));
         all.flat_map(|(_, holders)| holders).filter(|holder| *holder != node).cloned().collect()
     }
@@ -166,11 +166,11 @@ impl NodePool {
             .holders
             .keys()
             .filter_map(|(first, len)| IpNet::new(address(*first, self.network), *len).ok());
-        let mut stretches: Vec<(u128, u128)> =
+        let mut spans: Vec<(u128, u128)> =
             held.chain(self.kept_out.iter().copied()).map(|range| self.within_network(range)).collect();
-        stretches.sort_unstable();
+        spans.sort_unstable();
         let (mut taken, mut behind) = (0.0, None);
-        for (first, last) in stretches {
+        for (first, last) in spans {
             let first = behind.map_or(first, |behind: u128| first.max(behind));
             if first <= last {
                 taken += ((last - first) as f64 / (self.within() as f64 + 1.0)).ceil().max(1.0);

@@ -20,9 +20,9 @@ pub struct Candidates<'s> {
     set: &'s RangeSet,
     /// Where the round begins: a range, and an address in it.
     first: (usize, u128),
-    /// How many stretches of addresses were begun. The range of `first` has two: the round ends with its head.
+    /// How many spans of addresses were begun. The range of `first` has two: the round ends with its head.
     begun: usize,
-    /// What is left of the last stretch that was begun.
+    /// What is left of the last span that was begun.
     rest: Option<(u128, u128)>,
 }
 
@@ -46,8 +46,8 @@ impl RangeSet {
 }
 
 impl Candidates<'_> {
-    /// The range of the stretch with this number, and its first and last address.
-    fn stretch(&self, index: usize) -> Option<(u128, u128)> {
+    /// The range of the span with this number, and its first and last address.
+    fn span(&self, index: usize) -> Option<(u128, u128)> {
         let (ranges, (i, from)) = (self.set.ranges(), self.first);
         let (start, end) = ranges[(i + index) % ranges.len()].bounds();
         match index {
@@ -67,9 +67,9 @@ impl<'s> Iterator for Candidates<'s> {
             let (at, end) = match self.rest {
                 Some(rest) => rest,
                 None => {
-                    let stretch = self.stretch(self.begun)?;
+                    let span = self.span(self.begun)?;
                     self.begun += 1;
-                    stretch
+                    span
                 }
             };
             let ranges = self.set.ranges();

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use podwire_ip::to_u128 as number;
 
-use crate::stretch::{self, Stretch};
+use crate::span::{self, Span};
 use crate::Error;
 
 /// A range as the config has it.
@@ -45,9 +45,9 @@ pub struct Range {
     end: u128,
     gateway: Option<IpAddr>,
     /// What nobody gets.
-    excluded: Vec<Stretch>,
+    excluded: Vec<Span>,
     /// That, and what only those get who ask for it.
-    kept_back: Vec<Stretch>,
+    kept_back: Vec<Span>,
 }
 
 impl Range {
@@ -81,9 +81,9 @@ impl Range {
             let (start, end) = (address(start, subnet), address(end, subnet));
             return Err(Error::Inverted { key, start, end, subnet });
         }
-        let stretches = |list: &'static str, texts: Vec<String>| -> Result<Vec<Stretch>, Error> {
+        let spans = |list: &'static str, texts: Vec<String>| -> Result<Vec<Span>, Error> {
             let read = |text: String| {
-                stretch::parse(&text, subnet).map_err(|why| Error::KeptBack {
+                span::parse(&text, subnet).map_err(|why| Error::KeptBack {
                     key: key.clone(),
                     list,
                     text,
@@ -93,9 +93,9 @@ impl Range {
             };
             texts.into_iter().map(read).collect()
         };
-        let (excluded, reserved) = (stretches("exclude", exclude)?, stretches("reserve", reserve)?);
-        let kept_back = stretch::merge([&excluded[..], &reserved[..]].concat(), (start, end));
-        let excluded = stretch::merge(excluded, (start, end));
+        let (excluded, reserved) = (spans("exclude", exclude)?, spans("reserve", reserve)?);
+        let kept_back = span::merge([&excluded[..], &reserved[..]].concat(), (start, end));
+        let excluded = span::merge(excluded, (start, end));
         let gateway = gateway.or((!is_wire).then(|| address(first, subnet)));
         Ok(Range { key, subnet, start, end, gateway, excluded, kept_back })
     }
@@ -122,12 +122,12 @@ impl Range {
 
     /// Whether nobody gets `ip`, not even who asks for it.
     pub fn excludes(&self, ip: IpAddr) -> bool {
-        self.contains(ip) && stretch::find(&self.excluded, number(ip)).is_some()
+        self.contains(ip) && span::find(&self.excluded, number(ip)).is_some()
     }
 
     /// Whether nobody gets `ip` without asking for it.
     pub fn keeps_back(&self, ip: IpAddr) -> bool {
-        self.contains(ip) && stretch::find(&self.kept_back, number(ip)).is_some()
+        self.contains(ip) && span::find(&self.kept_back, number(ip)).is_some()
     }
 
     /// Whether `ip` is between the first and the last address.
@@ -147,7 +147,7 @@ impl Range {
 
     /// How many addresses there are to give, the gateway included.
     pub fn size(&self) -> u128 {
-        (self.end - self.start).saturating_add(1).saturating_sub(stretch::size(&self.kept_back))
+        (self.end - self.start).saturating_add(1).saturating_sub(span::size(&self.kept_back))
     }
 
     /// `ip` with the prefix length of the subnet.
@@ -156,9 +156,9 @@ impl Range {
         IpNet::new(ip, self.subnet.prefix_len()).unwrap_or_else(|_| ip.into())
     }
 
-    /// The last address of the stretch that is kept back around `number`.
+    /// The last address of the span that is kept back around `number`.
     pub(crate) fn kept_back_until(&self, number: u128) -> Option<u128> {
-        stretch::find(&self.kept_back, number).map(|(_, last)| last)
+        span::find(&self.kept_back, number).map(|(_, last)| last)
     }
 
     pub(crate) fn bounds(&self) -> (u128, u128) {

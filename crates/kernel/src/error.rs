@@ -21,15 +21,8 @@ pub enum Error {
         source: io::Error,
     },
     /// A file under /proc or /run could not be read or written.
-    #[error("{doing} {path:?}: {source}")]
-    File {
-        /// What was being done: `read`, `write`…
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] podwire_fs::FileError),
     /// A link has the name that is needed, but is something else.
     #[error("{name:?} already exists but is not a {wanted}: it is a {found}")]
     WrongKind {
@@ -77,7 +70,7 @@ impl Error {
     pub fn is_gone(&self) -> bool {
         match self {
             Error::Netlink(error) => error.is_gone(),
-            Error::Netns { source, .. } | Error::File { source, .. } => {
+            Error::Netns { source, .. } | Error::File(podwire_fs::FileError { source, .. }) => {
                 source.kind() == io::ErrorKind::NotFound
             }
             _ => false,

@@ -17,17 +17,16 @@
 //! | `inet podwire_masq` | pods reach the world with the node's address |
 //! | `inet podwire_ports` | ports of the node lead to pods |
 //! | `inet podwire_firewall` | pods' packets pass, and bridges are kept apart |
-//! | `inet podwire_fabric` | the cluster's pods among each other, and to the world ([`cluster`]: networks, not pods) |
+//! | `inet podwire_overlay` | the cluster's pods among each other, and to the world ([`cluster`]: networks, not pods) |
 //! | `bridge podwire_spoof` | a pod sends with its own hardware address only |
 
-pub mod census;
 pub mod cluster;
 mod elements;
 pub mod forward;
 pub mod hostports;
+pub mod inventory;
 pub mod legacy;
 pub mod masquerade;
-pub mod owner;
 pub mod spoof;
 
 use ipnet::IpNet;
@@ -35,7 +34,7 @@ use podwire_netlink::nft::{self, Family, Table, Transaction};
 use podwire_netlink::rt::link::{self, Link};
 use podwire_netlink::Socket;
 
-pub use owner::Owner;
+pub use crate::owner::Owner;
 
 use crate::{Host, Result};
 

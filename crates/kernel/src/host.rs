@@ -1,6 +1,9 @@
 //! One network namespace as a place to work in: a socket for links and routes, one for the firewall when
 //! it is needed, and a way inside for the files under /proc/sys.
 
+use std::os::fd::{AsFd, AsRawFd};
+
+use podwire_netlink::rt::link::{self, Link};
 use podwire_netlink::{nft, Socket};
 
 use crate::firewall::NO_NF_TABLES;
@@ -74,18 +77,33 @@ impl Host {
         }
     }
 
+    /// Moves `link` into the namespace `to` with one message. There it is down, is called `name` and has `alias`. A
+    /// `%d` at the end of `name` becomes the first free number.
+    ///
+    /// The kernel moves the link before it renames it: if `name` is taken in `to`, the link may arrive there under its
+    /// old name. The caller checks that first.
+    pub fn move_link(&mut self, link: &Link, to: &Netns, name: &str, alias: &str) -> Result<()> {
+        let doing = format!("move {} as {name} to {}", link.name, to.path().display());
+        let message = link::set_flags(link.index, 0, link::UP, doing)
+            .u32(link::attribute::NET_NS_FD, to.as_fd().as_raw_fd() as u32)
+            .string(link::attribute::IFNAME, name)
+            // No final NUL: an alias of no bytes removes the alias.
+            .bytes(link::attribute::IFALIAS, alias.as_bytes());
+        Ok(self.route.request(message)?)
+    }
+
     /// The link named `name`, if there is one.
-    pub fn find_link(&mut self, name: &str) -> Result<Option<crate::Link>> {
-        Ok(podwire_netlink::rt::link::find(&mut self.route, name)?)
+    pub fn find_link(&mut self, name: &str) -> Result<Option<Link>> {
+        Ok(link::find(&mut self.route, name)?)
     }
 
     /// The number and the Ethernet address of the link named `name`, without waiting for anybody who changes links.
-    pub fn glance_at_link(&self, name: &str) -> Result<crate::Link> {
-        Ok(podwire_netlink::rt::link::glance(&self.route, name)?)
+    pub fn glance_at_link(&self, name: &str) -> Result<Link> {
+        Ok(link::glance(&self.route, name)?)
     }
 
     /// The link named `name`.
-    pub fn get_link(&mut self, name: &str) -> Result<crate::Link> {
-        Ok(podwire_netlink::rt::link::by_name(&mut self.route, name)?)
+    pub fn get_link(&mut self, name: &str) -> Result<Link> {
+        Ok(link::by_name(&mut self.route, name)?)
     }
 }

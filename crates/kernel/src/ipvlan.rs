@@ -6,14 +6,14 @@ use std::fmt;
 use podwire_netlink::rt::link::{attribute as a, Link};
 use podwire_netlink::Message;
 
-/// What an ipvlan is to be like. All children of one card have the same mode and the same sight: the last one that is
+/// What an ipvlan is to be like. All children of one card have the same mode and the same isolation: the last one that is
 /// made decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipvlan {
     /// What the card does for its children.
     pub mode: Mode,
     /// Whether they see each other.
-    pub sight: Sight,
+    pub isolation: Isolation,
 }
 
 /// What a card does for its children (`IPVLAN_MODE_…` of linux/if_link.h).
@@ -29,7 +29,7 @@ pub enum Mode {
 
 /// Whether the children of one card see each other (`IPVLAN_F_…` of linux/if_link.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sight {
+pub enum Isolation {
     /// They do.
     #[default]
     Bridge = 0,
@@ -53,16 +53,16 @@ impl Mode {
     }
 }
 
-impl Sight {
+impl Isolation {
     /// All of them.
-    pub const ALL: [Sight; 3] = [Sight::Bridge, Sight::Private, Sight::Vepa];
+    pub const ALL: [Isolation; 3] = [Isolation::Bridge, Isolation::Private, Isolation::Vepa];
 
     /// As `ip link` calls it.
     pub fn name(self) -> &'static str {
         match self {
-            Sight::Bridge => "bridge",
-            Sight::Private => "private",
-            Sight::Vepa => "vepa",
+            Isolation::Bridge => "bridge",
+            Isolation::Private => "private",
+            Isolation::Vepa => "vepa",
         }
     }
 }
@@ -72,22 +72,22 @@ impl Ipvlan {
     pub const KIND: &'static str = "ipvlan";
 
     pub(crate) fn describe(self, message: Message) -> Message {
-        message.u16(a::IPVLAN_MODE, self.mode as u16).u16(a::IPVLAN_FLAGS, self.sight as u16)
+        message.u16(a::IPVLAN_MODE, self.mode as u16).u16(a::IPVLAN_FLAGS, self.isolation as u16)
     }
 
     /// What `link` is, if it is one, in a mode that is known here.
     pub fn of(link: &Link) -> Option<Ipvlan> {
         let mode = link.setting(a::IPVLAN_MODE)?.u16()?;
-        let sight = link.setting(a::IPVLAN_FLAGS).and_then(|flags| flags.u16()).unwrap_or(0);
+        let isolation = link.setting(a::IPVLAN_FLAGS).and_then(|flags| flags.u16()).unwrap_or(0);
         Some(Ipvlan {
             mode: Mode::ALL.into_iter().find(|known| *known as u16 == mode)?,
-            sight: Sight::ALL.into_iter().find(|known| *known as u16 == sight)?,
+            isolation: Isolation::ALL.into_iter().find(|known| *known as u16 == isolation)?,
         })
     }
 }
 
 impl fmt::Display for Ipvlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ipvlan of mode {} {}", self.mode.name(), self.sight.name())
+        write!(f, "ipvlan of mode {} {}", self.mode.name(), self.isolation.name())
     }
 }

@@ -70,7 +70,7 @@ impl Netns {
 
     /// The namespace that the calling thread is in.
     pub fn current() -> Result<Netns> {
-        match sys::own_network_namespace() {
+        match sys::current_network_namespace() {
             Ok(fd) => Ok(Netns { file: fd.into(), path: OWN.into() }),
             Err(_) => Netns::open(OWN),
         }

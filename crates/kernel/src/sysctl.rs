@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::{Error, Result};
+use podwire_fs::FileError;
+use podwire_ip::IpFamily;
+
+use crate::Result;
 
 fn file(key: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(key)
@@ -14,14 +17,14 @@ pub fn read(key: &str) -> Result<String> {
     let path = file(key);
     match fs::read_to_string(&path) {
         Ok(text) => Ok(text.trim_end().to_string()),
-        Err(source) => Err(Error::File { doing: "read sysctl", path, source }),
+        Err(source) => Err(FileError { doing: "read sysctl", path, source }.into()),
     }
 }
 
 /// Sets `key` to `value`.
 pub fn write(key: &str, value: &str) -> Result<()> {
     let path = file(key);
-    fs::write(&path, value).map_err(|source| Error::File { doing: "write sysctl", path, source })
+    fs::write(&path, value).map_err(|source| FileError { doing: "write sysctl", path, source }.into())
 }
 
 /// Sets `key` to `value` unless it has it: reading is cheaper, and works where /proc/sys is read-only.
@@ -48,13 +51,10 @@ pub fn set_if_there(key: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Lets the host forward packets of the families that are used.
-pub fn forward(v4: bool, v6: bool) -> Result<()> {
-    if v4 {
-        ensure("net/ipv4/ip_forward", "1")?;
-    }
-    if v6 {
-        ensure("net/ipv6/conf/all/forwarding", "1")?;
-    }
-    Ok(())
+/// Enables forwarding for these families.
+pub fn enable_forwarding(families: &[IpFamily]) -> Result<()> {
+    families.iter().try_for_each(|family| match family {
+        IpFamily::V4 => ensure("net/ipv4/ip_forward", "1"),
+        IpFamily::V6 => ensure("net/ipv6/conf/all/forwarding", "1"),
+    })
 }

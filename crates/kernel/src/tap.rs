@@ -2,7 +2,7 @@
 //! are sent through it and writes those that arrive. The device stays when nobody has it open.
 
 use podwire_netlink::rt::link::{self, attribute as a, Link};
-use podwire_netlink::sys::{self, TapBirth};
+use podwire_netlink::sys::{self, TapSpec};
 use podwire_netlink::Batch;
 
 use crate::{Error, Host, Mac, Owner, Result};
@@ -70,14 +70,14 @@ impl Access<'_> {
 impl Tap<'_> {
     /// Makes the device, down, in `pod`.
     pub fn create(&self, pod: &mut Host) -> Result<Link> {
-        let birth = TapBirth {
+        let spec = TapSpec {
             name: self.name,
             multi_queue: self.access.multi_queue,
             owner: self.access.user,
             group: self.access.group,
             label: self.access.label,
         };
-        pod.run(|| sys::create_tap(&birth))?.map_err(|(step, source)| Error::Tap {
+        pod.run(|| sys::create_tap(&spec))?.map_err(|(step, source)| Error::Tap {
             name: self.name.into(),
             step,
             source,

@@ -1,10 +1,10 @@
 //! Breaking something.
 
 use std::fs;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::neighbour::{self, Neighbour, Table};
 use podwire_kernel::rt::{link, route};
 use podwire_kernel::{Host, Link};
@@ -120,7 +120,8 @@ fn kill(process: Process, what: &'static str) -> Result<()> {
 fn devices(host: &mut Host) -> Result<Vec<Link>> {
     let all = link::list(&mut host.route)?;
     let is_tunnel = |link: &Link| {
-        link.name.starts_with("flannel") || podwire_overlay::Blocks::devices().contains(&link.name.as_str())
+        link.name.starts_with("flannel")
+            || podwire_overlay::BlockBackend::devices().contains(&link.name.as_str())
     };
     let found: Vec<Link> = all.into_iter().filter(is_tunnel).collect();
     match found.is_empty() {
@@ -153,8 +154,8 @@ fn flush_rules(host: &mut Host) -> Result<()> {
 fn poison(host: &mut Host) -> Result<()> {
     let mut batch = Batch::new();
     for device in devices(host)? {
-        for like in [IpAddr::from([0u8; 4]), IpAddr::from([0u8; 16])] {
-            let known = neighbour::list(&mut host.route, device.index, like)?;
+        for family in IpFamily::ALL {
+            let known = neighbour::list(&mut host.route, device.index, family)?;
             for one in known.iter().filter(|one| one.permanent) {
                 batch.push(Neighbour { mac: Some(WRONG), ..*one }.replace(Table::Addresses));
             }

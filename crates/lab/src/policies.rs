@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use podwire_policy::api::{Pod, PodIp};
 use podwire_policy::Snapshot;
-use podwire_warden::Files;
+use podwire_policy_agent::PolicyFiles;
 use serde_json::{json, Value};
 
 use crate::machine::SHARED;
@@ -89,7 +89,7 @@ impl Lab {
         let Some(folder) = &self.state.plan.policies else { return Ok(None) };
         let wrong = |error: &dyn std::fmt::Display| Error::input(error.to_string(), "");
         // All of it as the agents would read it: what makes no sense is told here, and changes nothing.
-        let files = Files::new(folder);
+        let files = PolicyFiles::new(folder);
         let all = files.read().map_err(|error| wrong(&error))?;
         let mut described = Described {
             pods: Vec::new(),
@@ -193,7 +193,7 @@ impl Lab {
         let path: PathBuf = folder.join(FILE);
         let written = fs::write(&draft, list.to_string()).and_then(|()| fs::rename(&draft, &path));
         written.map_err(Error::file("write", &path))?;
-        Ok(Files::new(&folder).changed().map(podwire_warden::stamp).unwrap_or_default())
+        Ok(PolicyFiles::new(&folder).last_modified().map(podwire_policy_agent::timestamp).unwrap_or_default())
     }
 }
 

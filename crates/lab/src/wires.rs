@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use podwire_ip::IpFamily;
 use podwire_kernel::bridge::Bridge;
 use podwire_kernel::rt::{address, link, route::Route};
 use podwire_kernel::veth::{Port, Veth};
@@ -18,7 +19,7 @@ impl Lab {
     /// The bridges, the router's address on each, and leave to pass from one to the other.
     pub(crate) fn lay_wires(&self) -> Result<()> {
         let mut router = self.host(ROUTER)?;
-        router.run(|| sysctl::forward(true, true))??;
+        router.run(|| sysctl::enable_forwarding(&IpFamily::ALL))??;
         for subnet in 1..=self.state.plan.subnets {
             let name = wire(subnet);
             let bridge = Bridge { name: &name, mtu: 0, promiscuous: false, vlan_filtering: false };

@@ -4,10 +4,13 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use podwire_ip::IpFamily;
+
 use crate::attr::{self, Attr};
 use crate::error::{Error, Result};
 use crate::genl;
 use crate::message::{Frame, Message};
+use crate::rt::address_family;
 use crate::Socket;
 
 const FAMILY: &str = "wireguard";
@@ -139,7 +142,7 @@ impl Wireguard {
 
 fn allow(message: Message, (ip, prefix): (IpAddr, u8)) -> Message {
     message.nest(0, |m| {
-        m.u16(ALLOWED_FAMILY, u16::from(crate::rt::family(&ip)))
+        m.u16(ALLOWED_FAMILY, u16::from(address_family(IpFamily::of(ip))))
             .ip(ALLOWED_ADDRESS, ip)
             .u8(ALLOWED_PREFIX, prefix)
     })
@@ -147,7 +150,7 @@ fn allow(message: Message, (ip, prefix): (IpAddr, u8)) -> Message {
 
 /// `struct sockaddr_in` or `struct sockaddr_in6`.
 fn socket_address(at: SocketAddr) -> Vec<u8> {
-    let mut bytes = u16::from(crate::rt::family(&at.ip())).to_ne_bytes().to_vec();
+    let mut bytes = u16::from(address_family(IpFamily::of(at.ip()))).to_ne_bytes().to_vec();
     bytes.extend_from_slice(&at.port().to_be_bytes());
     match at {
         SocketAddr::V4(v4) => {

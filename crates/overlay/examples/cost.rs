@@ -1,15 +1,18 @@
 //! What a large cluster costs a node: the roads to many peers, built, compared and built again.
 //!
-//! `cargo run --release -p podwire-fabric --example cost -- [PEERS]` as root; all happens in a namespace of its own.
+//! `cargo run --release -p podwire-overlay --example cost -- [PEERS]` as root; all happens in a namespace of its own.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::{Host, Mac};
 use podwire_netlink::rt::{address, link};
-use podwire_overlay::{Cluster, Fabric, Firewall, Own, OwnSide, Peer, PeerSide, Uplink, Vxlan};
+use podwire_overlay::{
+    Backend, Cluster, FirewallOptions, LocalNode, LocalSubnet, Peer, PeerSubnet, Uplink, Vxlan,
+};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -27,9 +30,9 @@ fn main() -> ExitCode {
 fn run(count: u32) -> Result<(), Failure> {
     podwire_netlink::sys::new_network_namespace()?;
     let mut host = Host::here()?;
-    let own = own(&mut host)?;
+    let local = local_node(&mut host)?;
     let networks: Vec<IpNet> = vec!["10.0.0.0/8".parse()?];
-    let all = Cluster { networks, own, peers: (0..count).map(peer).collect() };
+    let all = Cluster { networks, local, peers: (0..count).map(peer).collect() };
     let vxlan = Vxlan::default();
     println!("{:<28} {:>9} {:>9} {:>12}", format!("{count} peers"), "changes", "calls", "ms");
     measure(&mut host, "built from nothing", &vxlan, &all)?;
@@ -39,18 +42,22 @@ fn run(count: u32) -> Result<(), Failure> {
     measure(&mut host, "one peer left", &vxlan, &less)?;
     less.peers.extend(gone);
     measure(&mut host, "one peer came", &vxlan, &less)?;
-    let device = host.get_link(&vxlan.device(true))?;
+    let device = host.get_link(&vxlan.device(IpFamily::V4))?;
     host.route.request(link::delete(&device))?;
     measure(&mut host, "after the device was deleted", &vxlan, &all)?;
     measure(&mut host, "all peers left", &vxlan, &Cluster { peers: Vec::new(), ..all })?;
     Ok(())
 }
 
-fn measure(host: &mut Host, what: &str, fabric: &dyn Fabric, cluster: &Cluster) -> Result<(), Failure> {
+fn measure(host: &mut Host, what: &str, backend: &dyn Backend, cluster: &Cluster) -> Result<(), Failure> {
     let calls = |host: &mut Host| -> Result<u64, Failure> { Ok(host.route.calls() + host.nft()?.calls()) };
     let (before, start) = (calls(host)?, Instant::now());
-    let report =
-        podwire_overlay::apply(host, fabric, cluster, &Firewall { masquerade: true, ..Firewall::default() })?;
+    let report = podwire_overlay::apply(
+        host,
+        backend,
+        cluster,
+        &FirewallOptions { masquerade: true, ..FirewallOptions::default() },
+    )?;
     let spent = start.elapsed();
     if let Some(error) = report.failed.into_iter().next() {
         return Err(error.into());
@@ -61,19 +68,25 @@ fn measure(host: &mut Host, what: &str, fabric: &dyn Fabric, cluster: &Cluster) 
 }
 
 /// The loopback stands for the uplink: no packet leaves.
-fn own(host: &mut Host) -> Result<Own, Failure> {
+fn local_node(host: &mut Host) -> Result<LocalNode, Failure> {
     let lo = host.get_link("lo")?;
     host.route.request(link::up(&lo))?;
     let local: IpAddr = "172.16.0.1".parse()?;
     host.route.request(address::add(lo.index, local, 12, false))?;
     let uplink = Uplink { index: lo.index, name: lo.name, mtu: 1500, address: local };
-    Ok(Own { name: "here".into(), sides: vec![OwnSide { pods: "10.255.0.0/24".parse()?, uplink }] })
+    Ok(LocalNode {
+        name: "here".into(),
+        subnets: vec![LocalSubnet { pod_cidr: "10.255.0.0/24".parse()?, uplink }],
+    })
 }
 
 fn peer(number: u32) -> Peer {
     let [_, high, middle, low] = number.to_be_bytes();
     let pods = IpNet::V4(ipnet::Ipv4Net::new_assert(Ipv4Addr::new(10, middle, low, 0), 24));
     let address = IpAddr::from([172, 17, middle, low]);
-    let vtep = Some(Mac([2, 0, 0, high, middle, low]));
-    Peer { name: format!("node{number:05}"), sides: vec![PeerSide { vtep, ..PeerSide::new(pods, address) }] }
+    let vtep_mac = Some(Mac([2, 0, 0, high, middle, low]));
+    Peer {
+        name: format!("node{number:05}"),
+        subnets: vec![PeerSubnet { vtep_mac, ..PeerSubnet::new(pods, address) }],
+    }
 }

@@ -1,21 +1,24 @@
-//! alloc: no roads. The node gets its range, and somebody else (a cloud's router) brings packets there.
+//! alloc: no routes. The node gets a pod CIDR, and something else, such as a cloud router, delivers the packets.
 
-use crate::{Cluster, Fabric, Ground, Own, Wanted};
+use crate::backend::Backend;
+use crate::cluster::{Cluster, LocalNode};
+use crate::desired::DesiredState;
+use crate::route_lookup::RouteLookup;
 
-/// No roads at all; those that another fabric left are taken away.
+/// No routes and no devices; those that another backend left are removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alloc;
 
-impl Fabric for Alloc {
+impl Backend for Alloc {
     fn name(&self) -> &'static str {
         "alloc"
     }
 
-    fn mtu(&self, own: &Own) -> u32 {
-        own.sides.iter().map(|side| side.uplink.mtu).min().unwrap_or(0)
+    fn mtu(&self, local: &LocalNode) -> u32 {
+        local.subnets.iter().map(|subnet| subnet.uplink.mtu).min().unwrap_or(0)
     }
 
-    fn wanted(&self, _: &Cluster, _: &Ground) -> Wanted {
-        Wanted::default()
+    fn desired(&self, _: &Cluster, _: &RouteLookup) -> DesiredState {
+        DesiredState::default()
     }
 }

@@ -1,85 +1,81 @@
-//! From what is wanted to the kernel: read once, compare, send the difference.
+//! From the desired state to the kernel: read once, compare, send the difference.
 //!
-//! The order keeps packets flowing. Devices come first; then who is behind them; then the routes that lead there; and only
-//! then what nobody needs any more is forgotten. Routes that nobody wants go before all that, since what they lead to is
-//! about to change.
+//! The order keeps packets flowing:
+//!
+//! 1. Obsolete devices go, and missing devices are created.
+//! 2. Obsolete routes go, because the entries behind them are about to change.
+//! 3. Addresses, neighbours and forwarding entries are added or corrected.
+//! 4. Routes that need those entries are added or replaced.
+//! 5. Obsolete addresses, neighbours and forwarding entries go.
 
-mod attached;
-mod secrets;
-
-use std::net::IpAddr;
+mod device;
+mod wireguard;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::firewall::cluster as rules;
 use podwire_kernel::{Host, Link, Mac};
 use podwire_netlink::rt::link;
 use podwire_netlink::rt::route::{self, Route};
 use podwire_netlink::{Batch, Message};
 
-use crate::routes::{self, Claim};
-use crate::wanted::{Device, Over, Wanted};
-use crate::{Cluster, Error, Fabric, Ground, Objects, Refusal, Report, Result, Road, ALIAS, PROTOCOL};
+use crate::backend::Backend;
+use crate::cluster::{Cluster, Peer};
+use crate::desired::{DesiredRoute, DesiredState, Device, Egress};
+use crate::error::{Error, Result};
+use crate::firewall::FirewallOptions;
+use crate::ownership::{ALIAS, PROTOCOL};
+use crate::report::{ObjectCounts, Report, TunnelDevice, UnreachablePeer};
+use crate::route_lookup::RouteLookup;
+use crate::routes::{self, Ownership};
 
-/// What the firewall is to do for pods; flannel's flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Firewall {
-    /// Pods reach the world with the node's address (`--ip-masq`).
-    pub masquerade: bool,
-    /// With a random port (not `--ip-masq-fully-random-disable`).
-    pub random: bool,
-    /// Pods' packets pass FORWARD (`--iptables-forward-rules`).
-    pub forward: bool,
-    /// What is sent to a pod of this node that is not there goes nowhere, instead of out by the default route
-    /// (`--ip-blackhole-route`).
-    pub blackhole: bool,
-}
-
-/// The metric of a route that leads nowhere: whatever else is known of an address is better.
-const LAST_RESORT: u32 = 4096;
-/// The loopback's index, in every namespace. The kernel notes it on an IPv6 route that leads nowhere.
+/// The metric of a blackhole route: every other route to the same destination takes precedence.
+const BLACKHOLE_METRIC: u32 = 4096;
+/// The index of the loopback in every namespace. The kernel sets it on IPv6 blackhole routes.
 const LOOPBACK: u32 = 1;
 
-impl Default for Firewall {
-    fn default() -> Firewall {
-        Firewall { masquerade: false, random: true, forward: true, blackhole: false }
-    }
-}
-
-/// Makes the roads of `cluster`, as `fabric` builds them, and the firewall's rules. What is as wanted is not touched.
-pub fn apply(host: &mut Host, fabric: &dyn Fabric, cluster: &Cluster, firewall: &Firewall) -> Result<Report> {
+/// Makes devices, routes and firewall rules as `backend` wants them for `cluster`. Objects that are as desired are not
+/// touched.
+pub fn apply(
+    host: &mut Host,
+    backend: &dyn Backend,
+    cluster: &Cluster,
+    firewall: &FirewallOptions,
+) -> Result<Report> {
     let links = link::list(&mut host.route)?;
     let mut found = main_table(host)?;
     let foreign: Vec<Route> = found.iter().filter(|route| route.protocol != PROTOCOL).cloned().collect();
-    let wanted = fabric.wanted(cluster, &Ground::of(&foreign, &cluster.networks));
-    let report = Report { refused: wanted.refused.clone(), ..Report::default() };
+    let desired = backend.desired(cluster, &RouteLookup::new(&foreign, &cluster.networks));
+    let report = Report { unreachable: desired.unreachable.clone(), ..Report::default() };
 
-    // A single address is a pod's, and has its own route or none.
-    let ranges = cluster
-        .own
-        .sides
+    // A single address belongs to one pod, which has its own route or none.
+    let pod_cidrs = cluster
+        .local
+        .subnets
         .iter()
-        .map(|side| side.pods)
-        .filter(|pods| pods.prefix_len() < pods.max_prefix_len());
-    let holes: Vec<Route> = ranges.filter(|_| firewall.blackhole).map(|pods| blackhole(&pods)).collect();
-    let predecessor = fabric.predecessor();
-    let mut site = Site { host, cluster, wanted: &wanted, holes, predecessor, report };
-    site.remove_strays(&links)?;
-    let devices = site.ensure_devices(&links, &mut found)?;
-    let messages = site.difference(&devices, &found)?;
-    site.send(messages)?;
-    site.tell_secrets(&devices)?;
-    let Site { host, mut report, holes, .. } = site;
-    report.objects = objects(&wanted, &holes);
-    report.changed.extend(rules::apply(host.nft()?, &fabric.rules(cluster, firewall))?);
+        .map(|subnet| subnet.pod_cidr)
+        .filter(|cidr| cidr.prefix_len() < cidr.max_prefix_len());
+    let blackholes: Vec<Route> =
+        pod_cidrs.filter(|_| firewall.blackhole).map(|cidr| blackhole(&cidr)).collect();
+    let predecessor = backend.predecessor_protocol();
+    let mut run = Run { host, cluster, desired: &desired, blackholes, predecessor, report };
+    run.remove_obsolete_devices(&links)?;
+    let devices = run.ensure_devices(&links, &mut found)?;
+    let messages = run.difference(&devices, &found)?;
+    run.send(messages)?;
+    run.configure_wireguard(&devices)?;
+    let Run { host, mut report, blackholes, .. } = run;
+    report.objects = count(&desired, &blackholes);
+    report.changed.extend(rules::apply(host.nft()?, &backend.rules(cluster, firewall))?);
     Ok(report)
 }
 
 /// All routes of the main table.
 pub(crate) fn main_table(host: &mut Host) -> Result<Vec<Route>> {
     let mut all = Vec::new();
-    for like in [IpAddr::from([0u8; 4]), IpAddr::from([0u8; 16])] {
-        match route::list_table(&mut host.route, like, route::MAIN) {
-            // A kernel without IPv6 has none, and a namespace in which nobody ever had a route has no table.
+    for family in IpFamily::ALL {
+        match route::list_table(&mut host.route, family, route::MAIN) {
+            // A kernel without IPv6 has no table, nor has a namespace that never had a route.
             Err(error) if error.is_unsupported() || error.is_gone() => {}
             rows => all.extend(rows?),
         }
@@ -87,23 +83,22 @@ pub(crate) fn main_table(host: &mut Host) -> Result<Vec<Route>> {
     Ok(all)
 }
 
-/// A node on which roads are being built.
-struct Site<'a> {
+/// One call of [`apply`].
+struct Run<'a> {
     host: &'a mut Host,
     cluster: &'a Cluster,
-    wanted: &'a Wanted,
-    /// Routes that lead nowhere.
-    holes: Vec<Route>,
+    desired: &'a DesiredState,
+    blackholes: Vec<Route>,
     predecessor: Option<u8>,
     report: Report,
 }
 
-impl Site<'_> {
-    /// Removes devices that bear our note and that this fabric does not have: of another VNI, or of another fabric.
-    fn remove_strays(&mut self, links: &[Link]) -> Result<()> {
-        let is_wanted = |link: &Link| self.wanted.devices.iter().any(|one| one.tunnel.name == link.name);
-        for stray in links.iter().filter(|link| link.alias == ALIAS && !is_wanted(link)) {
-            let message = link::delete(stray);
+impl Run<'_> {
+    /// Deletes devices with our alias that this backend does not want: of another VNI or another backend.
+    fn remove_obsolete_devices(&mut self, links: &[Link]) -> Result<()> {
+        let is_desired = |link: &Link| self.desired.devices.iter().any(|one| one.tunnel.name == link.name);
+        for obsolete in links.iter().filter(|link| link.alias == ALIAS && !is_desired(link)) {
+            let message = link::delete(obsolete);
             self.report.changed.push(message.doing().into());
             match self.host.route.request(message) {
                 Err(error) if error.is_gone() => {}
@@ -113,14 +108,14 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Makes or changes the devices. Routes that went with one that had to be made anew are no longer `found`.
+    /// Creates or changes the devices. Removes routes from `found` that disappeared with a recreated device.
     fn ensure_devices(&mut self, links: &[Link], found: &mut Vec<Route>) -> Result<Vec<Link>> {
-        let mut devices = Vec::with_capacity(self.wanted.devices.len());
-        for device in &self.wanted.devices {
-            let there = links.iter().find(|link| link.name == device.tunnel.name);
-            let ensured = device.tunnel.ensure(self.host, there.cloned()).map_err(named)?;
+        let mut devices = Vec::with_capacity(self.desired.devices.len());
+        for device in &self.desired.devices {
+            let existing = links.iter().find(|link| link.name == device.tunnel.name);
+            let ensured = device.tunnel.ensure(self.host, existing.cloned()).map_err(explain)?;
             if ensured.is_new {
-                found.retain(|route| there.is_none_or(|old| route.link != Some(old.index)));
+                found.retain(|route| existing.is_none_or(|old| route.link != Some(old.index)));
             }
             self.report.changed.extend(ensured.done);
             devices.push(ensured.link);
@@ -128,31 +123,31 @@ impl Site<'_> {
         Ok(devices)
     }
 
-    /// All messages that are needed, in the order in which they are safe.
+    /// All messages, in the order of the module's header.
     fn difference(&mut self, devices: &[Link], found: &[Route]) -> Result<Vec<Message>> {
         let indices: Vec<u32> = devices.iter().map(|link| link.index).collect();
-        let ways = self.wanted.ways.iter().map(|way| route_of(way, &indices));
-        let ways: Vec<Route> = ways.chain(self.holes.iter().cloned()).collect();
+        let desired = self.desired.routes.iter().map(|route| kernel_route(route, &indices));
+        let desired: Vec<Route> = desired.chain(self.blackholes.iter().cloned()).collect();
         let (networks, predecessor) = (&self.cluster.networks[..], self.predecessor);
-        let claim = Claim { devices: &indices, networks, predecessor };
-        let mut roads = routes::difference(&ways, found, &claim);
-        for (to, occupant) in roads.occupied.drain(..) {
-            let why = format!("{to} is taken by {occupant}, which is not ours to change: delete it");
-            self.report.refused.push(Refusal::new(holder(self.cluster, &to), why));
+        let ownership = Ownership { devices: &indices, networks, predecessor };
+        let mut routes = routes::difference(&desired, found, &ownership);
+        for (to, occupant) in routes.occupied.drain(..) {
+            let reason = format!("{to} has {occupant}, which the overlay does not own: delete that route");
+            self.report.unreachable.push(UnreachablePeer::new(node_of(self.cluster, &to), reason));
         }
-        let mut messages = std::mem::take(&mut roads.obsolete);
-        let mut forgotten = Vec::new();
-        for (device, link) in self.wanted.devices.iter().zip(devices) {
-            let mut change = attached::difference(self.host, device, link, &self.cluster.networks)?;
-            messages.append(&mut change.needed);
-            forgotten.append(&mut change.obsolete);
+        let mut messages = std::mem::take(&mut routes.obsolete);
+        let mut obsolete = Vec::new();
+        for (device, link) in self.desired.devices.iter().zip(devices) {
+            let mut entries = device::difference(self.host, device, link, &self.cluster.networks)?;
+            messages.append(&mut entries.needed);
+            obsolete.append(&mut entries.obsolete);
         }
-        messages.append(&mut roads.needed);
-        messages.append(&mut forgotten);
+        messages.append(&mut routes.needed);
+        messages.append(&mut obsolete);
         Ok(messages)
     }
 
-    /// Sends messages in batches. What was to be deleted and is gone already is no failure.
+    /// Sends messages in batches. Deleting something that is already gone is no failure.
     fn send(&mut self, messages: Vec<Message>) -> Result<()> {
         let doing: Vec<String> = messages.iter().map(|message| message.doing().into()).collect();
         let mut batch = Batch::new();
@@ -161,27 +156,27 @@ impl Site<'_> {
         let mut failed = failures.iter().map(|(at, _)| *at).peekable();
         let done = doing.iter().enumerate().filter(|(at, _)| failed.next_if_eq(at).is_none());
         self.report.changed.extend(done.map(|(_, doing)| doing.clone()));
-        let is_lost =
+        let is_failure =
             |at: usize, error: &podwire_netlink::Error| !(error.is_gone() && doing[at].starts_with("delete"));
-        let lost = failures.into_iter().filter(|(at, error)| is_lost(*at, error));
-        self.report.failed.extend(lost.map(|(_, error)| error.into()));
+        let failures = failures.into_iter().filter(|(at, error)| is_failure(*at, error));
+        self.report.failed.extend(failures.map(|(_, error)| error.into()));
         Ok(())
     }
 
-    /// Tells WireGuard what it must know, and the report what peers must know.
-    fn tell_secrets(&mut self, devices: &[Link]) -> Result<()> {
-        for (device, link) in self.wanted.devices.iter().zip(devices) {
-            let public_key = secrets::apply(self.host, device, link, &mut self.report)?;
+    /// Configures WireGuard devices and adds all devices to the report.
+    fn configure_wireguard(&mut self, devices: &[Link]) -> Result<()> {
+        for (device, link) in self.desired.devices.iter().zip(devices) {
+            let public_key = wireguard::apply(self.host, device, link, &mut self.report)?;
             let mac = <[u8; 6]>::try_from(link.mac.as_slice()).ok().map(Mac);
             let (name, index, mtu) = (link.name.clone(), link.index, link.mtu);
-            self.report.roads.push(Road { device: name, index, mtu, mac, public_key });
+            self.report.tunnels.push(TunnelDevice { name, index, mtu, mac, public_key });
         }
         Ok(())
     }
 }
 
-/// A device of that name and another kind is told with what to do about it.
-fn named(error: podwire_kernel::Error) -> Error {
+/// Adds what to do about a foreign device with the name of an owned one.
+fn explain(error: podwire_kernel::Error) -> Error {
     match error {
         podwire_kernel::Error::WrongKind { name, wanted, found } => {
             Error::ForeignDevice { name, wanted, found }
@@ -190,81 +185,44 @@ fn named(error: podwire_kernel::Error) -> Error {
     }
 }
 
-fn holder(cluster: &Cluster, to: &IpNet) -> String {
-    let has = |peer: &&crate::Peer| peer.sides.iter().any(|side| side.pods.trunc() == *to);
+/// The name of the peer with this pod CIDR, or the CIDR itself.
+fn node_of(cluster: &Cluster, to: &IpNet) -> String {
+    let has = |peer: &&Peer| peer.subnets.iter().any(|subnet| subnet.pod_cidr.trunc() == *to);
     cluster.peers.iter().find(has).map_or_else(|| to.to_string(), |peer| peer.name.clone())
 }
 
-fn route_of(way: &crate::Way, devices: &[u32]) -> Route {
-    let link = match way.over {
-        Over::Device(number) => devices.get(number).copied(),
-        Over::Link(index) => Some(index),
+fn kernel_route(route: &DesiredRoute, devices: &[u32]) -> Route {
+    let link = match route.egress {
+        Egress::Tunnel(number) => devices.get(number).copied(),
+        Egress::Link(index) => Some(index),
     };
     Route {
-        gateway: way.via,
+        gateway: route.via,
         link,
-        onlink: way.onlink,
+        onlink: route.onlink,
         protocol: PROTOCOL,
-        scope: if way.via.is_none() && way.to.addr().is_ipv4() { route::LINK } else { route::UNIVERSE },
-        ..Route::to(way.to.network(), way.to.prefix_len())
+        scope: if route.via.is_none() && route.to.addr().is_ipv4() { route::LINK } else { route::UNIVERSE },
+        ..Route::to(route.to.network(), route.to.prefix_len())
     }
 }
 
-/// More is known of a pod that is there: its own route, or that of its bridge.
-fn blackhole(pods: &IpNet) -> Route {
+/// A blackhole route for a pod CIDR. The routes of existing pods and their bridges take precedence.
+fn blackhole(pod_cidr: &IpNet) -> Route {
     Route {
-        link: pods.addr().is_ipv6().then_some(LOOPBACK),
-        priority: Some(LAST_RESORT),
+        link: pod_cidr.addr().is_ipv6().then_some(LOOPBACK),
+        priority: Some(BLACKHOLE_METRIC),
         protocol: PROTOCOL,
         kind: libc::RTN_BLACKHOLE,
-        ..Route::to(pods.network(), pods.prefix_len())
+        ..Route::to(pod_cidr.network(), pod_cidr.prefix_len())
     }
 }
 
-fn objects(wanted: &Wanted, holes: &[Route]) -> Objects {
-    let sum = |count: fn(&Device) -> usize| wanted.devices.iter().map(count).sum();
-    Objects {
-        devices: wanted.devices.len(),
-        routes: wanted.ways.len() + holes.len(),
+fn count(desired: &DesiredState, blackholes: &[Route]) -> ObjectCounts {
+    let sum = |count: fn(&Device) -> usize| desired.devices.iter().map(count).sum();
+    ObjectCounts {
+        devices: desired.devices.len(),
+        routes: desired.routes.len() + blackholes.len(),
         neighbours: sum(|device| device.neighbours.len()),
         forwarding: sum(|device| device.forwarding.len()),
     }
-}
-
-pub(crate) fn rules_for(cluster: &Cluster, firewall: &Firewall) -> rules::Rules {
-    let Firewall { masquerade, random, forward, .. } = *firewall;
-    let outside = |net: &&IpNet| !cluster.networks.iter().any(|network| network.contains(*net));
-    let ranges = cluster.peers.iter().flat_map(|peer| peer.sides.iter().map(|side| &side.pods));
-    let own: Vec<IpNet> = cluster.own.sides.iter().map(|side| side.pods).collect();
-    rules::Rules {
-        cluster: cluster.networks.iter().chain(ranges.chain(&own).filter(outside)).copied().collect(),
-        own,
-        masquerade,
-        random,
-        forward,
-        manner: rules::Manner::Ranges,
-    }
-}
-
-/// What is to be sent about one thing.
-#[derive(Default)]
-pub(crate) struct Change {
-    /// What is missing or wrong.
-    needed: Vec<Message>,
-    /// What nobody needs any more.
-    obsolete: Vec<Message>,
-}
-
-/// The address of a device that stands alone in its network.
-fn full(ip: &IpAddr) -> u8 {
-    if ip.is_ipv4() {
-        32
-    } else {
-        128
-    }
-}
-
-/// Whether a device is one with a forwarding database.
-fn forwards(device: &Device) -> bool {
-    matches!(device.tunnel.driver, podwire_kernel::tunnel::Driver::Vxlan(_))
 }

@@ -1,102 +1,114 @@
-//! blocks: a node has not one range but many small ones, and single addresses, and what is put around a packet depends on the pool that they are of.
-//! The forms are Calico's (its names, numbers and hardware addresses), so that its nodes and ours reach each other.
+//! The backend for Calico's IPAM: a node has many address blocks and single addresses, and the encapsulation depends on their
+//! IP pool. Device names, numbers and hardware addresses are Calico's, so that Calico nodes and ours reach each other.
 //!
-//! - A pool with VXLAN: the device `vxlan.calico` (`vxlan-v6.calico`), with an address of a pool; a route for each block through the
-//!   address of the other node's device.
-//! - A pool with IPIP: a device too; a route for each block through the other node itself.
-//! - A pool with neither: a route through the other node, which must be on the wire then; or none at all, if BGP brings them.
-//! - Across subnets only: as with neither to nodes on the wire, else as the pool says.
+//! - VXLAN pools: the device `vxlan.calico` (`vxlan-v6.calico`) with an address from a pool, and a route for each block via
+//!   the address of the other node's device.
+//! - IPIP pools: one device, and a route for each block via the other node's own address.
+//! - Pools without encapsulation: a route via the other node, which must be on the same link; no route if BGP distributes
+//!   them.
+//! - CrossSubnet: a direct route to nodes on the same link, else the pool's encapsulation.
 //!
-//! A node's own blocks lead nowhere by themselves: more is known of a pod that is there.
+//! This node's own blocks get a blackhole route ([`FirewallOptions::blackhole`]); pod routes (/32) take precedence.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_kernel::firewall::cluster::{Manner, Rules};
+use podwire_ip::IpFamily;
+use podwire_kernel::firewall::cluster::{MasqueradeScope, Rules};
 use podwire_kernel::ipip::Ipip;
 use podwire_kernel::tunnel::{Driver, Tunnel};
 use podwire_kernel::vxlan::{Df, Vxlan};
 use podwire_kernel::Mac;
 use sha1::{Digest, Sha1};
 
-use crate::ground::Reach;
-use crate::wanted::Device;
-use crate::{Cluster, Fabric, Firewall, Ground, Over, Own, Refusal, Uplink, Wanted, Way, ALIAS};
+use crate::backend::Backend;
+use crate::cluster::{Cluster, LocalNode};
+use crate::desired::{DesiredRoute, DesiredState, Device, Egress};
+use crate::firewall::FirewallOptions;
+use crate::ownership::ALIAS;
+use crate::report::UnreachablePeer;
+use crate::route_lookup::{Reach, RouteLookup};
+use crate::uplink::Uplink;
 
 const VNI: u32 = 4096;
 const PORT: u16 = 4789;
-/// Calico takes the kernel's own `tunl0`, which cannot be bound to an address; packets on the wire are the same.
+/// Calico uses the kernel's `tunl0`, which cannot be bound to an address. The packets between nodes are the same.
 const IPIP: &str = "podwire.ipip";
-/// The protocol number of Calico's own routes: ours take their place.
+/// The protocol number of Calico's routes, which become owned routes.
 const FELIX: u8 = 80;
 
-/// Roads to blocks.
+/// Routes to address blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Blocks {
-    /// Where this node meets the others.
+pub struct BlockBackend {
+    /// The interfaces to the other nodes, one for each family.
     pub uplinks: Vec<Uplink>,
-    /// The addresses of its VXLAN devices: one for each family that has such a pool.
-    pub vxlan: Vec<IpAddr>,
-    /// The address of its IPIP device.
-    pub ipip: Option<IpAddr>,
-    /// The MTU of the network between the nodes, if it is not that of the uplink.
+    /// The addresses of the VXLAN devices, one for each family that has a VXLAN pool.
+    pub vxlan_addresses: Vec<IpAddr>,
+    /// The address of the IPIP device.
+    pub ipip_address: Option<IpAddr>,
+    /// The MTU of the network between the nodes; `None` is the uplink's MTU.
     pub mtu: Option<u32>,
-    /// The roads to be.
-    pub stretches: Vec<Stretch>,
-    /// The pools whose pods reach the world with the node's address.
-    pub hidden: Vec<IpNet>,
+    /// The routes to blocks of other nodes.
+    pub routes: Vec<BlockRoute>,
+    /// The pools whose pods are masqueraded outside the cluster (`natOutgoing`).
+    pub nat_outgoing: Vec<IpNet>,
 }
 
-/// Addresses that another node has, and how they are reached.
+/// A route to a block, or a single address, of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stretch {
-    /// The addresses.
+pub struct BlockRoute {
+    /// The block or address.
     pub to: IpNet,
-    /// The node.
+    /// The name of the node.
     pub node: String,
-    /// Where the node is met.
+    /// The address that other nodes use to reach the node.
     pub address: IpAddr,
-    /// What is put around a packet.
-    pub around: Around,
-    /// Not between nodes on one wire.
+    /// The encapsulation of the block's pool.
+    pub encapsulation: RouteEncapsulation,
+    /// Encapsulate only if the node is not on the same link.
     pub cross_subnet: bool,
 }
 
-/// What is put around a packet.
+/// The encapsulation of packets on a [`BlockRoute`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Around {
-    /// Nothing.
-    Nothing,
-    /// UDP: the address of the other node's device, and its hardware address.
-    Vxlan(IpAddr, Mac),
-    /// Another IPv4 header.
+pub enum RouteEncapsulation {
+    /// None: the node itself is the next hop.
+    None,
+    /// VXLAN.
+    Vxlan {
+        /// The address of the other node's VXLAN device: the next hop.
+        vtep: IpAddr,
+        /// The hardware address of that device.
+        mac: Mac,
+    },
+    /// IPv4 in IPv4.
     Ipip,
-    /// Whatever it is, somebody else sees to it: a BGP daemon.
-    Elsewhere,
+    /// A BGP daemon installs the route.
+    ByBgp,
 }
 
-/// The hardware address that Calico gives a node's VXLAN device.
-pub fn vtep_mac(node: &str, v4: bool) -> Mac {
-    let hash = match v4 {
-        true => Sha1::digest(node),
-        false => Sha1::digest(format!("{node}-v6")),
+/// The hardware address that Calico gives to a node's VXLAN device.
+pub fn vtep_mac(node: &str, family: IpFamily) -> Mac {
+    let hash = match family {
+        IpFamily::V4 => Sha1::digest(node),
+        IpFamily::V6 => Sha1::digest(format!("{node}-v6")),
     };
     Mac([0x66, hash[0], hash[1], hash[2], hash[3], hash[4]])
 }
 
-impl Blocks {
-    /// The names of its devices, whether they are there or not.
+impl BlockBackend {
+    /// The names of all devices that this backend may create.
     pub fn devices() -> [&'static str; 3] {
         ["vxlan.calico", "vxlan-v6.calico", IPIP]
     }
 
-    fn uplink(&self, v4: bool) -> Option<&Uplink> {
-        self.uplinks.iter().find(|uplink| uplink.address.is_ipv4() == v4)
+    fn uplink(&self, family: IpFamily) -> Option<&Uplink> {
+        self.uplinks.iter().find(|uplink| IpFamily::of(uplink.address) == family)
     }
 
-    fn vxlan_tunnel(&self, node: &str, v4: bool) -> Option<Tunnel> {
-        let uplink = self.uplink(v4)?;
+    fn vxlan_tunnel(&self, node: &str, family: IpFamily) -> Option<Tunnel> {
+        let uplink = self.uplink(family)?;
         let settings = Vxlan {
             vni: VNI,
             port: PORT,
@@ -107,16 +119,16 @@ impl Blocks {
             df: Df::Unset,
         };
         Some(Tunnel {
-            name: if v4 { "vxlan.calico" } else { "vxlan-v6.calico" }.into(),
+            name: if family.is_v4() { "vxlan.calico" } else { "vxlan-v6.calico" }.into(),
             driver: Driver::Vxlan(settings),
             mtu: self.mtu.unwrap_or(uplink.mtu).saturating_sub(settings.overhead()),
-            mac: Some(vtep_mac(node, v4)),
+            mac: Some(vtep_mac(node, family)),
             alias: ALIAS,
         })
     }
 
     fn ipip_tunnel(&self) -> Option<Tunnel> {
-        let uplink = self.uplink(true)?;
+        let uplink = self.uplink(IpFamily::V4)?;
         let IpAddr::V4(local) = uplink.address else { return None };
         Some(Tunnel {
             name: IPIP.into(),
@@ -128,119 +140,127 @@ impl Blocks {
     }
 
     fn tunnels(&self, node: &str) -> Vec<(Tunnel, IpAddr)> {
-        let vxlan = self.vxlan.iter().filter_map(|ip| Some((self.vxlan_tunnel(node, ip.is_ipv4())?, *ip)));
-        let ipip = self.ipip.and_then(|ip| Some((self.ipip_tunnel()?, ip)));
+        let vxlan = self
+            .vxlan_addresses
+            .iter()
+            .filter_map(|ip| Some((self.vxlan_tunnel(node, IpFamily::of(*ip))?, *ip)));
+        let ipip = self.ipip_address.and_then(|ip| Some((self.ipip_tunnel()?, ip)));
         vxlan.chain(ipip).collect()
     }
 }
 
-impl Fabric for Blocks {
+impl Backend for BlockBackend {
     fn name(&self) -> &'static str {
         "blocks"
     }
 
-    fn mtu(&self, own: &Own) -> u32 {
-        let tunnels = self.tunnels(&own.name);
-        let wires = self.uplinks.iter().map(|uplink| self.mtu.unwrap_or(uplink.mtu));
-        tunnels.iter().map(|(tunnel, _)| tunnel.mtu).chain(wires).min().unwrap_or(0)
+    fn mtu(&self, local: &LocalNode) -> u32 {
+        let tunnels = self.tunnels(&local.name);
+        let uplinks = self.uplinks.iter().map(|uplink| self.mtu.unwrap_or(uplink.mtu));
+        tunnels.iter().map(|(tunnel, _)| tunnel.mtu).chain(uplinks).min().unwrap_or(0)
     }
 
-    fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted {
-        let mut site = Site { wanted: Wanted::default(), macs: HashMap::new(), ground };
-        let tunnels = self.tunnels(&cluster.own.name);
-        site.wanted.devices = tunnels.into_iter().map(|(tunnel, ip)| Device::new(tunnel, vec![ip])).collect();
-        for stretch in &self.stretches {
-            match site.way(stretch) {
-                Ok(way) => site.wanted.ways.extend(way),
-                Err(why) => {
-                    site.wanted.refused.push(Refusal::new(&stretch.node, format!("{}: {why}", stretch.to)))
+    fn desired(&self, cluster: &Cluster, lookup: &RouteLookup) -> DesiredState {
+        let mut builder = Builder { desired: DesiredState::default(), macs: HashMap::new(), lookup };
+        let tunnels = self.tunnels(&cluster.local.name);
+        builder.desired.devices =
+            tunnels.into_iter().map(|(tunnel, ip)| Device::new(tunnel, vec![ip])).collect();
+        for route in &self.routes {
+            match builder.route(route) {
+                Ok(desired) => builder.desired.routes.extend(desired),
+                Err(reason) => {
+                    let reason = format!("{}: {reason}", route.to);
+                    builder.desired.unreachable.push(UnreachablePeer::new(&route.node, reason));
                 }
             }
         }
-        site.wanted
+        builder.desired
     }
 
-    fn rules(&self, cluster: &Cluster, firewall: &Firewall) -> Rules {
-        let tunnels = self.tunnels(&cluster.own.name).into_iter().map(|(tunnel, _)| tunnel.name).collect();
+    fn rules(&self, cluster: &Cluster, options: &FirewallOptions) -> Rules {
+        let tunnels = self.tunnels(&cluster.local.name).into_iter().map(|(tunnel, _)| tunnel.name).collect();
         Rules {
             cluster: cluster.networks.clone(),
-            own: self.hidden.clone(),
+            local: self.nat_outgoing.clone(),
             masquerade: true,
-            random: firewall.random,
-            forward: firewall.forward,
-            manner: Manner::Pools { tunnels },
+            random_ports: options.random_ports,
+            forward: options.forward,
+            scope: MasqueradeScope::Pools { tunnels },
         }
     }
 
-    fn predecessor(&self) -> Option<u8> {
+    fn predecessor_protocol(&self) -> Option<u8> {
         Some(FELIX)
     }
 }
 
-struct Site<'a> {
-    wanted: Wanted,
-    /// Who is behind a hardware address.
+struct Builder<'a> {
+    desired: DesiredState,
+    /// The address and the node of each VXLAN device, by its hardware address.
     macs: HashMap<Mac, (IpAddr, &'a str)>,
-    ground: &'a Ground,
+    lookup: &'a RouteLookup,
 }
 
-impl<'a> Site<'a> {
-    /// The route to a stretch, if one is needed here.
-    fn way(&mut self, stretch: &'a Stretch) -> Result<Option<Way>, String> {
-        let on_wire = match self.ground.reach(stretch.address) {
-            Reach::OnLink(link) => Some(Way {
-                to: stretch.to,
-                via: Some(stretch.address),
-                over: Over::Link(link),
+impl<'a> Builder<'a> {
+    /// The kernel route for a block; `None` if a BGP daemon installs it.
+    fn route(&mut self, route: &'a BlockRoute) -> Result<Option<DesiredRoute>, String> {
+        let direct = match self.lookup.reach(route.address) {
+            Reach::OnLink(link) => Some(DesiredRoute {
+                to: route.to,
+                via: Some(route.address),
+                egress: Egress::Link(link),
                 onlink: false,
             }),
             _ => None,
         };
-        match (&stretch.around, on_wire) {
-            (Around::Elsewhere, _) => Ok(None),
-            (Around::Nothing, Some(way)) => Ok(Some(way)),
-            (Around::Nothing, None) => Err(format!(
-                "its node at {} is not on a wire with this one: let the pool have VXLAN or IPIP, or use BGP",
-                stretch.address
+        match (&route.encapsulation, direct) {
+            (RouteEncapsulation::ByBgp, _) => Ok(None),
+            (RouteEncapsulation::None, Some(direct)) => Ok(Some(direct)),
+            (RouteEncapsulation::None, None) => Err(format!(
+                "its node at {} is not on the same link: enable VXLAN or IPIP for the pool, or use BGP",
+                route.address
             )),
-            (_, Some(way)) if stretch.cross_subnet => Ok(Some(way)),
-            (Around::Vxlan(stand_in, mac), _) => self.tunnelled(stretch, *stand_in, *mac).map(Some),
-            (Around::Ipip, _) => {
+            (_, Some(direct)) if route.cross_subnet => Ok(Some(direct)),
+            (RouteEncapsulation::Vxlan { vtep, mac }, _) => self.vxlan_route(route, *vtep, *mac).map(Some),
+            (RouteEncapsulation::Ipip, _) => {
                 let device = self.device(|driver| matches!(driver, Driver::Ipip(_)))?;
-                Ok(Some(Way {
-                    to: stretch.to,
-                    via: Some(stretch.address),
-                    over: Over::Device(device),
+                Ok(Some(DesiredRoute {
+                    to: route.to,
+                    via: Some(route.address),
+                    egress: Egress::Tunnel(device),
                     onlink: true,
                 }))
             }
         }
     }
 
-    fn tunnelled(&mut self, stretch: &'a Stretch, stand_in: IpAddr, mac: Mac) -> Result<Way, String> {
-        let is_meant = |driver: &Driver| match driver {
-            Driver::Vxlan(settings) => settings.local.is_ipv4() == stand_in.is_ipv4(),
+    fn vxlan_route(&mut self, route: &'a BlockRoute, vtep: IpAddr, mac: Mac) -> Result<DesiredRoute, String> {
+        let has_family = |driver: &Driver| match driver {
+            Driver::Vxlan(settings) => settings.local.is_ipv4() == vtep.is_ipv4(),
             _ => false,
         };
-        let number = self.device(is_meant)?;
+        let position = self.device(has_family)?;
         match self.macs.get(&mac) {
-            Some((ip, node)) if (*ip, *node) != (stand_in, stretch.node.as_str()) => {
-                return Err(format!("its VXLAN device has the hardware address of {node}'s, {mac}"));
+            Some((ip, node)) if (*ip, *node) != (vtep, route.node.as_str()) => {
+                return Err(format!(
+                    "its VXLAN device has the same hardware address as that of {node}, {mac}"
+                ));
             }
             Some(_) => {}
             None => {
-                self.macs.insert(mac, (stand_in, &stretch.node));
-                let device = &mut self.wanted.devices[number];
-                device.neighbours.push((stand_in, mac));
-                device.forwarding.push((mac, stretch.address));
+                self.macs.insert(mac, (vtep, &route.node));
+                let device = &mut self.desired.devices[position];
+                device.neighbours.push((vtep, mac));
+                device.forwarding.push((mac, route.address));
             }
         }
-        Ok(Way { to: stretch.to, via: Some(stand_in), over: Over::Device(number), onlink: true })
+        Ok(DesiredRoute { to: route.to, via: Some(vtep), egress: Egress::Tunnel(position), onlink: true })
     }
 
-    fn device(&self, is_meant: impl Fn(&Driver) -> bool) -> Result<usize, String> {
-        let place = self.wanted.devices.iter().position(|device| is_meant(&device.tunnel.driver));
-        place.ok_or_else(|| "this node has no end of such a tunnel yet".into())
+    /// The position of the device with this driver.
+    fn device(&self, is_it: impl Fn(&Driver) -> bool) -> Result<usize, String> {
+        let position = self.desired.devices.iter().position(|device| is_it(&device.tunnel.driver));
+        position.ok_or_else(|| "this node has no device of that encapsulation yet".into())
     }
 }
 
@@ -255,82 +275,94 @@ mod tests {
     }
 
     fn cluster() -> Cluster {
-        let own = Own { name: "node1".into(), sides: Vec::new() };
-        Cluster { networks: vec![CLUSTER.parse().unwrap()], own, peers: Vec::new() }
+        let local = LocalNode { name: "node1".into(), subnets: Vec::new() };
+        Cluster { networks: vec![CLUSTER.parse().unwrap()], local, peers: Vec::new() }
     }
 
-    /// 192.168.0.0/24 is on the wire.
-    fn ground() -> Ground {
-        let on_wire = podwire_netlink::rt::route::Route {
+    /// 192.168.0.0/24 is on the link.
+    fn lookup() -> RouteLookup {
+        let on_link = podwire_netlink::rt::route::Route {
             link: Some(2),
             ..podwire_netlink::rt::route::Route::to("192.168.0.0".parse().unwrap(), 24)
         };
-        Ground::of(&[on_wire], &cluster().networks)
+        RouteLookup::new(&[on_link], &cluster().networks)
     }
 
-    fn stretch(to: &str, address: &str, around: Around, cross_subnet: bool) -> Stretch {
+    fn route(to: &str, address: &str, encapsulation: RouteEncapsulation, cross_subnet: bool) -> BlockRoute {
         let (to, address) = (to.parse().unwrap(), address.parse().unwrap());
-        Stretch { to, node: "node2".into(), address, around, cross_subnet }
+        BlockRoute { to, node: "node2".into(), address, encapsulation, cross_subnet }
     }
 
-    fn wanted(stretches: Vec<Stretch>) -> Wanted {
-        let vxlan = vec!["10.244.1.1".parse().unwrap()];
-        let blocks = Blocks { uplinks: vec![uplink()], vxlan, stretches, ..Blocks::default() };
-        blocks.wanted(&cluster(), &ground())
+    fn desired(routes: Vec<BlockRoute>) -> DesiredState {
+        let vxlan_addresses = vec!["10.244.1.1".parse().unwrap()];
+        let blocks =
+            BlockBackend { uplinks: vec![uplink()], vxlan_addresses, routes, ..BlockBackend::default() };
+        blocks.desired(&cluster(), &lookup())
     }
 
     #[test]
     fn hardware_addresses_are_calicos() {
-        assert_eq!(vtep_mac("node1", true).to_string(), "66:f9:37:c3:7e:94");
-        assert_eq!(vtep_mac("node1", false).to_string(), "66:0f:35:f2:60:df");
+        assert_eq!(vtep_mac("node1", IpFamily::V4).to_string(), "66:f9:37:c3:7e:94");
+        assert_eq!(vtep_mac("node1", IpFamily::V6).to_string(), "66:0f:35:f2:60:df");
     }
 
     #[test]
-    fn a_node_behind_the_tunnel_is_one_neighbour_for_all_its_blocks() {
-        let around = || Around::Vxlan("10.244.2.0".parse().unwrap(), vtep_mac("node2", true));
-        let wanted = wanted(vec![
-            stretch("10.244.2.0/26", "172.16.0.2", around(), false),
-            stretch("10.244.2.64/26", "172.16.0.2", around(), false),
-            stretch("10.244.1.7/32", "172.16.0.2", around(), false),
+    fn all_blocks_of_a_node_share_one_neighbour() {
+        let vxlan = || RouteEncapsulation::Vxlan {
+            vtep: "10.244.2.0".parse().unwrap(),
+            mac: vtep_mac("node2", IpFamily::V4),
+        };
+        let desired = desired(vec![
+            route("10.244.2.0/26", "172.16.0.2", vxlan(), false),
+            route("10.244.2.64/26", "172.16.0.2", vxlan(), false),
+            route("10.244.1.7/32", "172.16.0.2", vxlan(), false),
         ]);
-        assert_eq!((wanted.refused.len(), wanted.ways.len()), (0, 3));
-        let device = &wanted.devices[0];
+        assert_eq!((desired.unreachable.len(), desired.routes.len()), (0, 3));
+        let device = &desired.devices[0];
         assert_eq!((device.tunnel.name.as_str(), device.tunnel.mtu), ("vxlan.calico", 1450));
         assert_eq!((device.neighbours.len(), device.forwarding.len()), (1, 1));
-        let via: Vec<_> = wanted.ways.iter().map(|way| (way.via.unwrap().to_string(), way.onlink)).collect();
+        let via: Vec<_> =
+            desired.routes.iter().map(|route| (route.via.unwrap().to_string(), route.onlink)).collect();
         assert_eq!(via, vec![("10.244.2.0".to_owned(), true); 3]);
     }
 
     #[test]
-    fn across_subnets_only_means_that_the_wire_is_used_where_there_is_one() {
-        let around = || Around::Vxlan("10.244.2.0".parse().unwrap(), vtep_mac("node2", true));
-        let near = wanted(vec![stretch("10.244.2.0/26", "192.168.0.2", around(), true)]);
-        assert_eq!(near.ways[0].over, Over::Link(2));
-        let far = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", around(), true)]);
-        assert_eq!(far.ways[0].over, Over::Device(0));
-        let always = wanted(vec![stretch("10.244.2.0/26", "192.168.0.2", around(), false)]);
-        assert_eq!(always.ways[0].over, Over::Device(0));
+    fn cross_subnet_uses_a_direct_route_on_the_same_link() {
+        let vxlan = || RouteEncapsulation::Vxlan {
+            vtep: "10.244.2.0".parse().unwrap(),
+            mac: vtep_mac("node2", IpFamily::V4),
+        };
+        let near = desired(vec![route("10.244.2.0/26", "192.168.0.2", vxlan(), true)]);
+        assert_eq!(near.routes[0].egress, Egress::Link(2));
+        let far = desired(vec![route("10.244.2.0/26", "172.16.0.2", vxlan(), true)]);
+        assert_eq!(far.routes[0].egress, Egress::Tunnel(0));
+        let always = desired(vec![route("10.244.2.0/26", "192.168.0.2", vxlan(), false)]);
+        assert_eq!(always.routes[0].egress, Egress::Tunnel(0));
     }
 
     #[test]
-    fn what_cannot_be_reached_is_told() {
-        let bare = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", Around::Nothing, false)]);
-        assert_eq!(bare.refused[0].peer, "node2");
-        assert!(bare.refused[0].why.contains("not on a wire"), "{}", bare.refused[0].why);
-        let ipip = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", Around::Ipip, false)]);
-        assert!(ipip.refused[0].why.contains("no end of such a tunnel"));
-        let elsewhere = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", Around::Elsewhere, false)]);
-        assert_eq!((elsewhere.refused.len(), elsewhere.ways.len()), (0, 0));
+    fn blocks_without_a_usable_path_are_reported() {
+        let bare = desired(vec![route("10.244.2.0/26", "172.16.0.2", RouteEncapsulation::None, false)]);
+        assert_eq!(bare.unreachable[0].peer, "node2");
+        assert!(
+            bare.unreachable[0].reason.contains("not on the same link"),
+            "{}",
+            bare.unreachable[0].reason
+        );
+        let ipip = desired(vec![route("10.244.2.0/26", "172.16.0.2", RouteEncapsulation::Ipip, false)]);
+        assert!(ipip.unreachable[0].reason.contains("no device of that encapsulation"));
+        let by_bgp = desired(vec![route("10.244.2.0/26", "172.16.0.2", RouteEncapsulation::ByBgp, false)]);
+        assert_eq!((by_bgp.unreachable.len(), by_bgp.routes.len()), (0, 0));
     }
 
     #[test]
-    fn two_nodes_with_one_hardware_address_are_not_mixed_up() {
-        let mac = vtep_mac("node2", true);
-        let around = |ip: &str| Around::Vxlan(ip.parse().unwrap(), mac);
-        let mut other = stretch("10.244.3.0/26", "172.16.0.3", around("10.244.3.0"), false);
+    fn a_second_node_with_the_same_hardware_address_is_unreachable() {
+        let mac = vtep_mac("node2", IpFamily::V4);
+        let vxlan = |ip: &str| RouteEncapsulation::Vxlan { vtep: ip.parse().unwrap(), mac };
+        let mut other = route("10.244.3.0/26", "172.16.0.3", vxlan("10.244.3.0"), false);
         other.node = "node3".into();
-        let wanted = wanted(vec![stretch("10.244.2.0/26", "172.16.0.2", around("10.244.2.0"), false), other]);
-        assert_eq!((wanted.ways.len(), wanted.refused.len()), (1, 1));
-        assert!(wanted.refused[0].why.contains("node2"));
+        let desired = desired(vec![route("10.244.2.0/26", "172.16.0.2", vxlan("10.244.2.0"), false), other]);
+        assert_eq!((desired.routes.len(), desired.unreachable.len()), (1, 1));
+        assert!(desired.unreachable[0].reason.contains("node2"));
     }
 }

@@ -1,39 +1,40 @@
-//! Who is there: what somebody else has learned of the cluster, in plain words.
+//! The cluster as the agent knows it: the input of every backend.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::Mac;
 use podwire_netlink::wireguard::Key;
 
-use crate::Uplink;
+use crate::uplink::Uplink;
 
-/// All that roads are made from.
+/// The nodes and networks of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// The networks that all pods are in (flannel's `Network` and `IPv6Network`).
+    /// The networks that contain all pods (flannel's `Network` and `IPv6Network`).
     pub networks: Vec<IpNet>,
     /// This node.
-    pub own: Own,
-    /// The others, in any order.
+    pub local: LocalNode,
+    /// The other nodes, in any order.
     pub peers: Vec<Peer>,
 }
 
 /// This node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Own {
+pub struct LocalNode {
     /// Its name.
     pub name: String,
-    /// One for each family that its pods have.
-    pub sides: Vec<OwnSide>,
+    /// Its pod CIDRs: one of each IP family, or many blocks.
+    pub subnets: Vec<LocalSubnet>,
 }
 
-/// This node, for one family.
+/// A pod CIDR of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnSide {
-    /// The range of its pods.
-    pub pods: IpNet,
-    /// Where it meets the other nodes.
+pub struct LocalSubnet {
+    /// The pod CIDR.
+    pub pod_cidr: IpNet,
+    /// The interface to the other nodes.
     pub uplink: Uplink,
 }
 
@@ -42,49 +43,49 @@ pub struct OwnSide {
 pub struct Peer {
     /// Its name.
     pub name: String,
-    /// One for each family that its pods have.
-    pub sides: Vec<PeerSide>,
+    /// Its pod CIDRs, one of each IP family.
+    pub subnets: Vec<PeerSubnet>,
 }
 
-/// Another node, for one family.
+/// A pod CIDR of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerSide {
-    /// The range of its pods.
-    pub pods: IpNet,
-    /// The address at which other nodes reach it.
+pub struct PeerSubnet {
+    /// The pod CIDR.
+    pub pod_cidr: IpNet,
+    /// The address that other nodes use to reach the node.
     pub address: IpAddr,
-    /// The hardware address of its VXLAN device, once it has told it.
-    pub vtep: Option<Mac>,
-    /// The key of its WireGuard device, once it has told it.
-    pub key: Option<PublicKey>,
+    /// The hardware address of its VXLAN device, once the node has published it.
+    pub vtep_mac: Option<Mac>,
+    /// Its WireGuard device, once the node has published it.
+    pub wireguard: Option<WireguardEndpoint>,
 }
 
-/// How a WireGuard peer is known and found.
+/// The public key and the port of a node's WireGuard device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PublicKey {
-    /// Its key.
-    pub key: Key,
-    /// The UDP port at which it listens.
+pub struct WireguardEndpoint {
+    /// The public key.
+    pub public_key: Key,
+    /// The UDP port.
     pub port: u16,
 }
 
-impl Own {
-    /// The side of one family.
-    pub fn side(&self, v4: bool) -> Option<&OwnSide> {
-        self.sides.iter().find(|side| side.pods.addr().is_ipv4() == v4)
+impl LocalNode {
+    /// The pod CIDR of one family.
+    pub fn subnet(&self, family: IpFamily) -> Option<&LocalSubnet> {
+        self.subnets.iter().find(|subnet| IpFamily::of_net(subnet.pod_cidr) == family)
     }
 }
 
 impl Peer {
-    /// The side of one family.
-    pub fn side(&self, v4: bool) -> Option<&PeerSide> {
-        self.sides.iter().find(|side| side.pods.addr().is_ipv4() == v4)
+    /// The pod CIDR of one family.
+    pub fn subnet(&self, family: IpFamily) -> Option<&PeerSubnet> {
+        self.subnets.iter().find(|subnet| IpFamily::of_net(subnet.pod_cidr) == family)
     }
 }
 
-impl PeerSide {
-    /// A node with these pods at this address.
-    pub fn new(pods: IpNet, address: IpAddr) -> PeerSide {
-        PeerSide { pods, address, vtep: None, key: None }
+impl PeerSubnet {
+    /// A pod CIDR without tunnel data.
+    pub fn new(pod_cidr: IpNet, address: IpAddr) -> PeerSubnet {
+        PeerSubnet { pod_cidr, address, vtep_mac: None, wireguard: None }
     }
 }

@@ -1,78 +1,80 @@
-//! What can go wrong with roads, as an operator can act on it.
+//! Errors of this crate.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// The result of building roads.
+use podwire_ip::IpFamily;
+
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A step that failed as a whole. What concerns one peer only is in a [`Report`](crate::Report).
+/// An error that stops [`apply`](crate::apply) or the choice of an uplink. Problems with single peers are in the
+/// [`Report`](crate::Report).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A device could not be made, or the kernel could not be read.
+    /// A device could not be created, or the kernel state could not be read.
     #[error(transparent)]
     Kernel(#[from] podwire_kernel::Error),
-    /// Somebody else's device has the name that ours needs.
-    #[error("{name:?} is a {found} and not a {wanted} of ours: rename or delete it, or choose another VNI")]
+    /// A foreign device has the name of an owned device.
+    #[error("device {name:?} exists as a {found}, but the overlay needs a {wanted}: rename or delete it, or choose another VNI")]
     ForeignDevice {
         /// The name.
         name: String,
-        /// What ours would be.
+        /// The kind that the overlay needs.
         wanted: &'static str,
-        /// What it is.
+        /// The kind of the existing device.
         found: String,
     },
-    /// No interface fits.
-    #[error("no interface {what}; there are: {candidates}")]
+    /// No interface matches.
+    #[error("no interface {what}; interfaces: {candidates}")]
     NoInterface {
-        /// What was looked for.
+        /// The condition.
         what: String,
-        /// The interfaces that there are, with their addresses.
+        /// All interfaces with their addresses.
         candidates: String,
     },
-    /// Several interfaces fit, and it would be a guess which one is meant.
-    #[error("several interfaces {what}: {candidates}; say which one by its name or its address")]
+    /// Several interfaces match.
+    #[error("several interfaces {what}: {candidates}; select one by name or address")]
     AmbiguousInterface {
-        /// What was looked for.
+        /// The condition.
         what: String,
-        /// Those that fit, with their addresses.
+        /// The matching interfaces with their addresses.
         candidates: String,
     },
-    /// An interface was found but has no address that others could reach.
-    #[error("interface {name} has no usable {family} address; it has: {addresses}")]
+    /// The interface has no address that other nodes could use.
+    #[error("interface {name} has no usable {family} address; addresses: {addresses}")]
     NoAddress {
         /// The interface.
         name: String,
-        /// `IPv4` or `IPv6`.
-        family: &'static str,
-        /// The addresses that it has.
+        /// The family.
+        family: IpFamily,
+        /// The addresses of the interface.
         addresses: String,
     },
-    /// A pattern for interfaces cannot be read.
-    #[error("pattern {pattern:?} for interfaces: {reason}")]
+    /// An interface pattern is not a valid regular expression.
+    #[error("interface pattern {pattern:?}: {reason}")]
     BadPattern {
         /// The pattern.
         pattern: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// An address to be reached cannot be reached.
-    #[error("no way to {address}, by which the interface was to be found: {source}")]
+    /// The address that selects the uplink has no route.
+    #[error("no route to {address}, which selects the interface: {source}")]
     Unreachable {
         /// The address.
         address: IpAddr,
         /// The kernel's answer.
         source: podwire_netlink::Error,
     },
-    /// A file with a secret could not be read or written.
-    #[error("{doing} {path:?}: {reason}")]
-    KeyFile {
-        /// What was being done.
-        doing: &'static str,
+    /// The WireGuard key file could not be read or written.
+    #[error(transparent)]
+    File(#[from] podwire_fs::FileError),
+    /// The WireGuard key file has invalid content.
+    #[error("key file {path:?}: not 32 bytes in base64; delete it to get a new key")]
+    BadKey {
         /// The file.
         path: PathBuf,
-        /// The system's answer, or what is wrong with the content.
-        reason: String,
     },
 }
 

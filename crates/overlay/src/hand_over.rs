@@ -1,8 +1,9 @@
-//! The way back: whoever builds roads on this node after us finds them open, and nothing that tells of us.
+//! Hand-over to another program, such as flanneld: the routes and tunnels keep working, and all marks of ownership are
+//! removed.
 //!
-//! Devices, neighbours and forwarding entries have no owner: flanneld takes them as they are. Routes bear our number, devices
-//! our note, and the firewall has our table. Routes get the number of those that nobody signed, each in one message, so that
-//! packets go on; the note goes; the table goes last.
+//! Devices, neighbours and FDB entries have no owner; flanneld uses them as they are. Routes have our protocol number,
+//! devices our alias, and the firewall has our table. Steps: (1) each route gets protocol `boot`, replaced in one message
+//! so that packets keep flowing; (2) the alias is removed; (3) the table is deleted last.
 
 use podwire_kernel::firewall::cluster as rules;
 use podwire_kernel::Host;
@@ -10,24 +11,28 @@ use podwire_netlink::rt::link::{self, attribute as a};
 use podwire_netlink::rt::route::{self, Route};
 use podwire_netlink::Batch;
 
-use crate::{apply, Result, ALIAS, PROTOCOL};
+use crate::apply;
+use crate::error::Result;
+use crate::ownership::{ALIAS, PROTOCOL};
 
-/// Gives the roads of this node away; says in words what it did. For a node on which our agent does not run any more (it
-/// would take them back), and on which the rules of who comes after us stand already: ours go.
+/// Gives up the ownership of all routes, devices and rules of this node. Returns a description of each change.
+///
+/// Preconditions: our agent no longer runs on the node (it would take everything back), and the next program has already
+/// installed its firewall rules.
 pub fn hand_over(host: &mut Host) -> Result<Vec<String>> {
     let mut batch = Batch::new();
     let mut done = Vec::new();
     for own in apply::main_table(host)?.into_iter().filter(|route| route.protocol == PROTOCOL) {
-        let unsigned = Route { protocol: route::BY_TOOL, ..own };
-        done.push(format!("the route to {}/{} is nobody's", unsigned.dst, unsigned.prefix));
-        batch.extend([unsigned.replace()]);
+        let released = Route { protocol: route::BY_TOOL, ..own };
+        done.push(format!("set protocol boot on the route to {}/{}", released.dst, released.prefix));
+        batch.extend([released.replace()]);
     }
     for own in link::list(&mut host.route)?.iter().filter(|link| link.alias == ALIAS) {
-        let doing = format!("take our note off {}", own.name);
+        let doing = format!("remove the alias of {}", own.name);
         done.push(doing.clone());
         batch.extend([link::change(own.index, doing).bytes(a::IFALIAS, &[])]);
     }
-    // What vanished meanwhile needs nobody.
+    // Objects that have disappeared meanwhile need no change.
     if let Some((_, error)) = host.route.batch_each(batch)?.into_iter().find(|(_, error)| !error.is_gone()) {
         return Err(error.into());
     }

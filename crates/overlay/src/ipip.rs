@@ -1,57 +1,62 @@
-//! ipip: IPv4 packets between pods travel in IPv4 packets between their nodes. Twenty bytes instead of VXLAN's fifty, and
-//! no ports: some networks do not carry it. IPv4 only, as in flannel.
+//! ipip: IPv4 packets between pods travel in IPv4 packets between their nodes. The overhead is 20 bytes instead of VXLAN's
+//! 50. Some networks do not carry the protocol, since it has no ports. IPv4 only, as in flannel.
 
 use std::net::IpAddr;
 
+use podwire_ip::IpFamily;
 use podwire_kernel::ipip::Ipip as Settings;
 use podwire_kernel::tunnel::{Driver, Tunnel};
 
-use crate::wanted::Device;
-use crate::{host_gw, sieve, Cluster, Fabric, Ground, Over, Own, Wanted, Way, ALIAS};
+use crate::backend::Backend;
+use crate::cluster::{Cluster, LocalNode};
+use crate::desired::{DesiredRoute, DesiredState, Device, Egress};
+use crate::ownership::ALIAS;
+use crate::route_lookup::RouteLookup;
+use crate::{host_gw, peers};
 
-/// The device's name, as in flannel.
+/// The device name, as in flannel.
 const DEVICE: &str = "flannel.ipip";
 
 /// IPv4 in IPv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ipip {
-    /// The MTU of the network between the nodes, if it is not that of the uplink.
+    /// The MTU of the network between the nodes; `None` is the uplink's MTU.
     pub mtu: Option<u32>,
-    /// Whether peers on the wire get a plain route (flannel's `DirectRouting`).
+    /// Use a direct route for peers on the same link (flannel's `DirectRouting`).
     pub direct: bool,
 }
 
-impl Fabric for Ipip {
+impl Backend for Ipip {
     fn name(&self) -> &'static str {
         "ipip"
     }
 
-    fn mtu(&self, own: &Own) -> u32 {
-        let underlay = self.mtu.or(own.side(true).map(|side| side.uplink.mtu));
+    fn mtu(&self, local: &LocalNode) -> u32 {
+        let underlay = self.mtu.or(local.subnet(IpFamily::V4).map(|subnet| subnet.uplink.mtu));
         underlay.unwrap_or(0).saturating_sub(Settings::OVERHEAD)
     }
 
-    fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted {
-        let mut wanted = Wanted::default();
-        let Some(own) = cluster.own.side(true) else { return wanted };
-        let IpAddr::V4(local) = own.uplink.address else { return wanted };
+    fn desired(&self, cluster: &Cluster, lookup: &RouteLookup) -> DesiredState {
+        let mut desired = DesiredState::default();
+        let Some(local) = cluster.local.subnet(IpFamily::V4) else { return desired };
+        let IpAddr::V4(address) = local.uplink.address else { return desired };
         let tunnel = Tunnel {
             name: DEVICE.into(),
-            driver: Driver::Ipip(Settings { local }),
-            mtu: self.mtu(&cluster.own),
+            driver: Driver::Ipip(Settings { local: address }),
+            mtu: self.mtu(&cluster.local),
             mac: None,
             alias: ALIAS,
         };
-        wanted.devices.push(Device::new(tunnel, vec![own.pods.network()]));
-        for (_, side) in sieve::accepted(cluster, own, &mut wanted.refused) {
-            let direct = self.direct.then(|| host_gw::direct(own, side, ground).ok()).flatten();
-            wanted.ways.push(direct.unwrap_or(Way {
-                to: side.pods.trunc(),
-                via: Some(side.address),
-                over: Over::Device(0),
+        desired.devices.push(Device::new(tunnel, vec![local.pod_cidr.network()]));
+        for (_, subnet) in peers::without_conflicts(cluster, local, &mut desired.unreachable) {
+            let direct = self.direct.then(|| host_gw::direct_route(local, subnet, lookup).ok()).flatten();
+            desired.routes.push(direct.unwrap_or(DesiredRoute {
+                to: subnet.pod_cidr.trunc(),
+                via: Some(subnet.address),
+                egress: Egress::Tunnel(0),
                 onlink: true,
             }));
         }
-        wanted
+        desired
     }
 }

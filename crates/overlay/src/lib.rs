@@ -1,85 +1,61 @@
-//! The roads between nodes.
+//! Routes and tunnels between nodes.
 //!
-//! Every node of a cluster has a range of addresses for its pods. What a pod sends to a pod of another node must get
-//! there, with the address that it was sent from: so each node has, for each other node, a road to its range. This crate
-//! makes them. It is told who is there ([`Cluster`]: this node, its peers, the cluster's networks) and how roads are built
-//! ([`Fabric`]: [`Vxlan`], [`HostGw`], [`Ipip`], [`Wireguard`], or none, [`Alloc`]; [`Blocks`] where a node has many ranges), and makes the
-//! kernel so.
+//! Every node has one or more pod CIDRs. A pod must reach the pods of other nodes without NAT, so each node needs a route or
+//! a tunnel to the pod CIDRs of every other node. This crate creates them. Its input is the [`Cluster`] (this node, its
+//! peers, the cluster's networks) and a [`Backend`]: [`Vxlan`], [`HostGw`], [`Ipip`], [`Wireguard`], [`Alloc`] (no routes),
+//! or [`BlockBackend`] for nodes with many address blocks.
 //!
 //! ```text
-//! Cluster ──Fabric::wanted──▶ Wanted   (pure: devices, neighbours, forwarding entries, routes)
-//!                               │
-//! kernel ──read once──▶ found ──┴─▶ difference ──batches──▶ kernel, and a Report of what was changed
+//! Cluster ──Backend::desired──▶ DesiredState   (pure: devices, neighbours, FDB entries, routes)
+//!                                    │
+//! kernel ──read once──▶ found ───────┴─▶ difference ──batches──▶ kernel, and a Report of the changes
 //! ```
 //!
-//! There are no events in it that could be missed: [`apply`] always compares the whole. A device that was deleted by hand,
-//! a route that was flushed, a node that left while nobody looked, are all healed in the same way. [`Watch`] tells when
-//! something of ours was touched, so that `apply` is called again.
+//! [`apply`] always compares the complete state and processes no events. A device deleted by hand, flushed routes and a
+//! node that left while the agent was down are all repaired in the same way. [`Watch`] reports when owned objects change,
+//! so that the agent calls `apply` again.
 //!
-//! What is ours is known without records: our devices by their names (flannel's, so that one can follow the other), our
-//! routes by their protocol number ([`PROTOCOL`]), our rules by their table. Nothing else is ever changed.
+//! The crate keeps no records of what it owns. Devices are found by name (flannel's names, so that either program can
+//! replace the other), routes by protocol number ([`PROTOCOL`]), firewall rules by table. It never changes anything else.
 //!
-//! It knows no etcd and no Kubernetes, and nothing here is asynchronous.
+//! The crate knows neither etcd nor Kubernetes and contains no asynchronous code.
 
 mod alloc;
 mod apply;
+mod backend;
 mod blocks;
 mod cluster;
+mod desired;
 mod error;
-mod ground;
+mod firewall;
 mod hand_over;
 mod host_gw;
 mod ipip;
+mod ownership;
+mod peers;
 mod report;
+mod route_lookup;
 mod routes;
-mod sieve;
 pub mod uplink;
 mod vxlan;
-mod wanted;
 mod watch;
 pub mod wireguard;
 
 pub use alloc::Alloc;
-pub use apply::{apply, Firewall};
-pub use blocks::{vtep_mac, Around, Blocks, Stretch};
-pub use cluster::{Cluster, Own, OwnSide, Peer, PeerSide, PublicKey};
+pub use apply::apply;
+pub use backend::Backend;
+pub use blocks::{vtep_mac, BlockBackend, BlockRoute, RouteEncapsulation};
+pub use cluster::{Cluster, LocalNode, LocalSubnet, Peer, PeerSubnet, WireguardEndpoint};
+pub use desired::{DesiredRoute, DesiredState, Device, Egress};
 pub use error::{Error, Result};
-pub use ground::Ground;
+pub use firewall::FirewallOptions;
 pub use hand_over::hand_over;
 pub use host_gw::HostGw;
 pub use ipip::Ipip;
-pub use report::{Objects, Refusal, Report, Road};
-pub use uplink::{Preference, Uplink};
+pub use ownership::PROTOCOL;
+pub use report::{ObjectCounts, Report, TunnelDevice, UnreachablePeer};
+pub use route_lookup::RouteLookup;
+pub use uplink::{Uplink, UplinkPreference};
 pub use vxlan::{VtepMac, Vxlan};
-pub use wanted::{Device, Over, Wanted, Way};
-pub use watch::{News, Watch};
+pub use watch::{Event, Watch};
 pub use wireguard::Wireguard;
-
-use podwire_kernel::firewall::cluster::Rules;
-
-/// The number by which our routes are known (`ip route show proto 112`). No routing daemon has it in iproute2's list.
-pub const PROTOCOL: u8 = 112;
-/// What is noted on our devices.
-pub(crate) const ALIAS: &str = "podwire fabric";
-
-/// A way to build roads.
-pub trait Fabric {
-    /// Its name, as in flannel's config: `vxlan`, `host-gw`…
-    fn name(&self) -> &'static str;
-
-    /// The largest packet that a pod of this node may send, so that it fits the roads.
-    fn mtu(&self, own: &Own) -> u32;
-
-    /// What the kernel should have. Pure: the same for the same cluster on the same ground.
-    fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted;
-
-    /// The firewall's rules.
-    fn rules(&self, cluster: &Cluster, firewall: &Firewall) -> Rules {
-        apply::rules_for(cluster, firewall)
-    }
-
-    /// The protocol number of routes that another program may have left in the cluster's networks: ours take their place.
-    fn predecessor(&self) -> Option<u8> {
-        None
-    }
-}

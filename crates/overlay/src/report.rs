@@ -1,43 +1,43 @@
-//! What [`apply`](crate::apply) did, and what it could not do.
+//! The result of [`apply`](crate::apply).
 
 use std::fmt;
 
 use podwire_kernel::Mac;
 use podwire_netlink::wireguard::Key;
 
-/// What was changed. Nothing, if all was as wanted.
+/// The changes that were made and the problems that were found.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Each change, in words: `add route to 10.244.2.0/24 via 10.244.2.0`.
+    /// Each change, such as `add route to 10.244.2.0/24 via 10.244.2.0`. Empty if the kernel state was as desired.
     pub changed: Vec<String>,
-    /// What the kernel refused. The rest was done; it is tried again with the next call.
+    /// Changes that the kernel refused. All other changes were made; the next call retries these.
     pub failed: Vec<podwire_kernel::Error>,
-    /// Peers (or parts of them) that have no road, and why.
-    pub refused: Vec<Refusal>,
-    /// The devices that peers must know of.
-    pub roads: Vec<Road>,
-    /// How much of ours is in the kernel, if nothing failed.
-    pub objects: Objects,
+    /// Peers, or pod CIDRs of peers, without a route.
+    pub unreachable: Vec<UnreachablePeer>,
+    /// The devices whose data this node publishes to its peers.
+    pub tunnels: Vec<TunnelDevice>,
+    /// The owned objects in the kernel, if nothing failed.
+    pub objects: ObjectCounts,
 }
 
-/// How many things of ours the kernel holds.
+/// The number of owned objects in the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Objects {
+pub struct ObjectCounts {
     /// Devices.
     pub devices: usize,
     /// Routes.
     pub routes: usize,
-    /// Neighbours: who has which hardware address.
+    /// Neighbour entries: the hardware address of an IP address.
     pub neighbours: usize,
-    /// Forwarding entries: behind which node a hardware address is.
+    /// Forwarding entries: the node behind a hardware address.
     pub forwarding: usize,
 }
 
-/// A device of ours, as it is now: what this node tells its peers of itself.
+/// An owned device as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Road {
+pub struct TunnelDevice {
     /// Its name.
-    pub device: String,
+    pub name: String,
     /// Its index.
     pub index: u32,
     /// Its MTU.
@@ -48,30 +48,30 @@ pub struct Road {
     pub public_key: Option<Key>,
 }
 
-/// A peer, or one family of it, that cannot have a road as things are.
+/// A peer, or a pod CIDR of a peer, that cannot get a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct UnreachablePeer {
     /// The peer's name.
     pub peer: String,
-    /// Why, and what to do.
-    pub why: String,
+    /// The reason, and what to do.
+    pub reason: String,
 }
 
-impl Refusal {
-    /// Why this peer has no road.
-    pub fn new(peer: impl Into<String>, why: impl Into<String>) -> Refusal {
-        Refusal { peer: peer.into(), why: why.into() }
+impl UnreachablePeer {
+    /// A peer and the reason why it has no route.
+    pub fn new(peer: impl Into<String>, reason: impl Into<String>) -> UnreachablePeer {
+        UnreachablePeer { peer: peer.into(), reason: reason.into() }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for UnreachablePeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no road to {}: {}", self.peer, self.why)
+        write!(f, "no route to {}: {}", self.peer, self.reason)
     }
 }
 
 impl Report {
-    /// Whether all is as wanted and nothing had to be done for it.
+    /// Whether nothing had to be changed and nothing failed.
     pub fn is_quiet(&self) -> bool {
         self.changed.is_empty() && self.failed.is_empty()
     }

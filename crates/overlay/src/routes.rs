@@ -1,9 +1,9 @@
-//! The routes that are wanted, compared with those that are there.
+//! Comparison of the desired routes with the routes in the kernel.
 //!
-//! A route is ours if it has our protocol number; or if it lies on a device of ours and is one that flanneld wrote there
-//! (it has no number of its own: `boot` or `static`). One that nobody signed (`boot`) and that leads exactly where ours would
-//! is what flanneld leaves on the wire with host-gw: it becomes ours, so that it goes when its node does. All others belong to
-//! somebody, and stay as they are even if they are in the way: then that is told.
+//! A route is owned if it has our protocol number, if the predecessor's number marks it (see [`Ownership`]), or if flanneld
+//! left it on one of our devices. flanneld uses no protocol number of its own: its routes are `boot` or `static`. A `boot`
+//! route on another link that leads exactly where ours would is what flanneld's host-gw leaves; it becomes owned, so that it
+//! goes when its node goes. All other routes are foreign. They stay even if they block a desired route, which is reported.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,38 +12,38 @@ use ipnet::IpNet;
 use podwire_netlink::rt::route::{self, Route};
 use podwire_netlink::Message;
 
-use crate::PROTOCOL;
+use crate::ownership::PROTOCOL;
 
-/// The metric that the kernel gives an IPv6 route that has none.
+/// The metric that the kernel gives to an IPv6 route without one.
 const IPV6_METRIC: u32 = 1024;
 
-/// What is known of our own.
-pub(crate) struct Claim<'a> {
-    /// The indices of our devices.
+/// What identifies owned routes.
+pub(crate) struct Ownership<'a> {
+    /// The indices of owned devices.
     pub devices: &'a [u32],
     /// The cluster's networks.
     pub networks: &'a [IpNet],
-    /// The number of a program whose routes in these networks become ours.
+    /// The protocol number of a program whose routes in these networks become owned.
     pub predecessor: Option<u8>,
 }
 
-/// What is to be done.
+/// The changes that make the routes as desired.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// Routes of ours that nobody wants. They go before neighbours do.
+    /// Deletions of owned routes. Sent before neighbours change.
     pub obsolete: Vec<Message>,
-    /// Routes that are missing or lead elsewhere. They come when neighbours are there.
+    /// Missing or wrong routes. Sent after neighbours were added.
     pub needed: Vec<Message>,
-    /// Destinations that somebody else's route has: what it says of itself.
+    /// Destinations that a foreign route occupies, with its description.
     pub occupied: Vec<(IpNet, String)>,
 }
 
-impl Claim<'_> {
+impl Ownership<'_> {
     fn owns(&self, route: &Route) -> bool {
-        route.protocol == PROTOCOL || self.is_inherited(route) || self.is_leftover(route)
+        route.protocol == PROTOCOL || self.is_predecessors(route) || self.is_flannels(route)
     }
 
-    fn is_inherited(&self, route: &Route) -> bool {
+    fn is_predecessors(&self, route: &Route) -> bool {
         self.predecessor == Some(route.protocol) && self.is_in_cluster(route)
     }
 
@@ -52,13 +52,13 @@ impl Claim<'_> {
         to.is_ok_and(|to| self.networks.iter().any(|net| net.contains(&to)))
     }
 
-    /// Whether flanneld left it. Its routes lead through the first address of where they lead to, or into the cluster; an
-    /// administrator's route over the device to somewhere else is none of them.
-    fn is_leftover(&self, route: &Route) -> bool {
-        let by_nobody = matches!(route.protocol, route::BY_TOOL | route::BY_ADMINISTRATOR);
-        let on_ours = route.link.is_some_and(|link| self.devices.contains(&link));
-        by_nobody
-            && on_ours
+    /// Whether flanneld left the route on an owned device. Its routes go via the first address of their destination, or
+    /// into the cluster. Any other route on the device belongs to the administrator.
+    fn is_flannels(&self, route: &Route) -> bool {
+        let is_unmarked = matches!(route.protocol, route::BY_TOOL | route::BY_ADMINISTRATOR);
+        let is_on_device = route.link.is_some_and(|link| self.devices.contains(&link));
+        is_unmarked
+            && is_on_device
             && ((route.onlink && route.gateway == Some(route.dst)) || self.is_in_cluster(route))
     }
 }
@@ -73,79 +73,81 @@ fn key(route: &Route) -> Key {
     (route.dst, route.prefix, metric)
 }
 
-/// Whether packets take the same way by both.
-fn leads_alike(one: &Route, other: &Route) -> bool {
+/// Whether packets take the same path on both routes.
+fn has_same_path(one: &Route, other: &Route) -> bool {
     (one.gateway, one.link, one.kind) == (other.gateway, other.link, other.kind)
 }
 
-/// Whether nobody signed a route that takes packets where the wanted one will.
-fn is_unsigned_twin(found: &Route, wanted: &Route) -> bool {
-    found.protocol == route::BY_TOOL && leads_alike(found, wanted)
+/// Whether an unmarked route (protocol `boot`) has the same path as the desired one.
+fn is_unmarked_equal(found: &Route, desired: &Route) -> bool {
+    found.protocol == route::BY_TOOL && has_same_path(found, desired)
 }
 
-/// Whether there is nothing to be done about a route of ours.
-fn is_as_wanted(found: &Route, wanted: &Route) -> bool {
-    // IPv6 has no scopes.
-    let scopes = wanted.dst.is_ipv6() || found.scope == wanted.scope;
-    let plain = found.source.is_none() && found.mtu.is_none() && found.advmss.is_none();
-    leads_alike(found, wanted)
-        && found.protocol == wanted.protocol
-        && found.onlink == wanted.onlink
-        && scopes
-        && plain
+/// Whether an owned route needs no change.
+fn is_as_desired(found: &Route, desired: &Route) -> bool {
+    // IPv6 routes have no scope.
+    let has_scope = desired.dst.is_ipv6() || found.scope == desired.scope;
+    let has_no_options = found.source.is_none() && found.mtu.is_none() && found.advmss.is_none();
+    has_same_path(found, desired)
+        && found.protocol == desired.protocol
+        && found.onlink == desired.onlink
+        && has_scope
+        && has_no_options
 }
 
-/// What makes the routes that are `found` (of the main table) those that are `wanted`.
-pub(crate) fn difference(wanted: &[Route], found: &[Route], claim: &Claim<'_>) -> Difference {
-    let mut there: HashMap<Key, Vec<&Route>> = HashMap::with_capacity(found.len());
+/// The changes from the routes that were `found` in the main table to the `desired` ones.
+pub(crate) fn difference(desired: &[Route], found: &[Route], ownership: &Ownership<'_>) -> Difference {
+    let mut present: HashMap<Key, Vec<&Route>> = HashMap::with_capacity(found.len());
     for route in found {
-        there.entry(key(route)).or_default().push(route);
+        present.entry(key(route)).or_default().push(route);
     }
     let mut difference = Difference::default();
-    for route in wanted {
-        let rivals = there.remove(&key(route)).unwrap_or_default();
-        difference.settle(route, &rivals, claim);
+    for route in desired {
+        let same_key = present.remove(&key(route)).unwrap_or_default();
+        difference.compare(route, &same_key, ownership);
     }
-    // What is left at destinations that nobody wants.
-    let mut left: Vec<&Route> = there.into_values().flatten().filter(|route| claim.owns(route)).collect();
+    // Routes to destinations that are not desired.
+    let mut left: Vec<&Route> =
+        present.into_values().flatten().filter(|route| ownership.owns(route)).collect();
     left.sort_by_key(|route| (route.dst, route.prefix));
     difference.obsolete.extend(left.into_iter().map(Route::delete));
     difference
 }
 
 impl Difference {
-    /// Decides about one destination, at which `rivals` are.
-    fn settle(&mut self, wanted: &Route, rivals: &[&Route], claim: &Claim<'_>) {
-        let (ours, foreign): (Vec<&Route>, Vec<&Route>) = rivals.iter().partition(|route| claim.owns(route));
-        if let Some(good) = ours.iter().position(|route| is_as_wanted(route, wanted)) {
-            let others = ours.iter().enumerate().filter(|(n, _)| *n != good);
+    /// Compares one desired route with the existing routes of the same destination and metric.
+    fn compare(&mut self, desired: &Route, found: &[&Route], ownership: &Ownership<'_>) {
+        let (owned, foreign): (Vec<&Route>, Vec<&Route>) =
+            found.iter().partition(|route| ownership.owns(route));
+        if let Some(good) = owned.iter().position(|route| is_as_desired(route, desired)) {
+            let others = owned.iter().enumerate().filter(|(n, _)| *n != good);
             self.obsolete.extend(others.map(|(_, route)| route.delete()));
             return;
         }
-        if let ([], [twin]) = (ours.as_slice(), foreign.as_slice()) {
-            if is_unsigned_twin(twin, wanted) {
-                self.needed.push(wanted.replace());
+        if let ([], [other]) = (owned.as_slice(), foreign.as_slice()) {
+            if is_unmarked_equal(other, desired) {
+                self.needed.push(desired.replace());
                 return;
             }
         }
         if let Some(occupant) = foreign.first() {
-            self.obsolete.extend(ours.iter().map(|route| route.delete()));
-            // Somebody else's route that leads where ours would is as good.
-            if !foreign.iter().any(|route| leads_alike(route, wanted)) {
-                if let Ok(to) = IpNet::new(wanted.dst, wanted.prefix) {
+            self.obsolete.extend(owned.iter().map(|route| route.delete()));
+            // A foreign route with the same path serves as well.
+            if !foreign.iter().any(|route| has_same_path(route, desired)) {
+                if let Ok(to) = IpNet::new(desired.dst, desired.prefix) {
                     self.occupied.push((to, describe(occupant)));
                 }
             }
             return;
         }
-        match ours.as_slice() {
-            [] => self.needed.push(wanted.create()),
-            // One message, and no packet is lost in between. (In IPv6 the gateway must not be found behind another
-            // device, not even by the route that is being replaced.)
-            [one] if wanted.dst.is_ipv4() || one.link == wanted.link => self.needed.push(wanted.replace()),
+        match owned.as_slice() {
+            [] => self.needed.push(desired.create()),
+            // One message loses no packet. IPv6 cannot replace a route by one on another device: the kernel refuses a
+            // gateway that it finds behind another device, even by the route that is being replaced.
+            [one] if desired.dst.is_ipv4() || one.link == desired.link => self.needed.push(desired.replace()),
             many => {
                 self.needed.extend(many.iter().map(|route| route.delete()));
-                self.needed.push(wanted.create());
+                self.needed.push(desired.create());
             }
         }
     }

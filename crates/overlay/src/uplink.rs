@@ -1,29 +1,32 @@
-//! Which interface, and which of its addresses, a node meets the others at.
+//! The choice of the uplink: the interface, and its address, that connects a node with the others.
 //!
-//! What is said decides: a name or an address, a pattern, an address to be reached, the address by which the cluster knows the
-//! node. Only if nothing is said it is the interface of the default route. It is never guessed between two: a wrong
-//! interface gives a cluster that half works.
+//! Settings decide, in this order: an interface name or address, a pattern, an address to reach, the addresses by which the
+//! cluster knows the node. Without settings it is the interface of the default route. Ambiguity is an error: the wrong
+//! interface gives a cluster in which only some nodes reach each other.
 //!
-//! It is chosen for each family by itself: the default routes of IPv4 and IPv6 may lead through different interfaces.
+//! Each family is decided separately, because the default routes of IPv4 and IPv6 may use different interfaces.
 
 use std::net::IpAddr;
 
+use podwire_ip::IpFamily;
 use podwire_kernel::{Host, Link};
 use podwire_netlink::rt::address::{self, Address};
 use podwire_netlink::rt::link;
 use podwire_netlink::rt::route::{self, Route};
 use regex_lite::Regex;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
+use crate::ownership::ALIAS;
 
 const SCOPE_UNIVERSE: u8 = libc::RT_SCOPE_UNIVERSE;
 const SCOPE_LINK: u8 = libc::RT_SCOPE_LINK;
-/// Of linux/if_addr.h: made for a while by privacy extensions (IPv6), or a second one of its network (IPv4).
+/// Flags of linux/if_addr.h. IFA_F_SECONDARY: a temporary address of privacy extensions (IPv6), or a second address of the
+/// same network (IPv4).
 const IFA_F_SECONDARY: u32 = 0x01;
 const IFA_F_DEPRECATED: u32 = 0x20;
 const IFA_F_PERMANENT: u32 = 0x80;
 
-/// The interface at which a node meets the others, for one family.
+/// The interface to the other nodes, for one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uplink {
     /// Its index.
@@ -32,92 +35,83 @@ pub struct Uplink {
     pub name: String,
     /// Its MTU.
     pub mtu: u32,
-    /// The address on it.
+    /// The address that other nodes use to reach this node.
     pub address: IpAddr,
 }
 
-/// What was said about the interface, in the order in which it counts.
+/// The settings that select the interface, in order of precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preference {
-    /// Names or addresses; the first that is there is taken (`--iface`).
+pub struct UplinkPreference {
+    /// Names or addresses; the first that exists is used (`--iface`).
     pub interfaces: Vec<String>,
-    /// Patterns for an address or a name; the first that fits something (`--iface-regex`).
+    /// Regular expressions for an address or a name; the first that matches is used (`--iface-regex`).
     pub patterns: Vec<String>,
-    /// An address that is to be reached through it (`--iface-can-reach`).
+    /// Addresses that are reached through the interface (`--iface-can-reach`).
     pub can_reach: Vec<IpAddr>,
-    /// Addresses of this node by which the cluster knows it (InternalIP, `--public-ip`).
-    pub known_as: Vec<IpAddr>,
+    /// The addresses by which the cluster knows this node (InternalIP, `--public-ip`).
+    pub node_addresses: Vec<IpAddr>,
 }
 
-/// What the node has.
-struct Survey {
+/// The links, addresses and routes of the node.
+struct Interfaces {
     links: Vec<Link>,
     addresses: Vec<Address>,
     routes: Vec<Route>,
-    v4: bool,
+    family: IpFamily,
 }
 
-impl Preference {
-    /// The uplink for IPv4 or IPv6.
-    pub fn choose(&self, host: &mut Host, v4: bool) -> Result<Uplink> {
+impl UplinkPreference {
+    /// The uplink for one family.
+    pub fn choose(&self, host: &mut Host, family: IpFamily) -> Result<Uplink> {
         let links = link::list(&mut host.route)?;
         let addresses = address::list(&mut host.route, 0)?;
-        let like = if v4 { IpAddr::from([0u8; 4]) } else { IpAddr::from([0u8; 16]) };
-        let routes = route::list_table(&mut host.route, like, route::MAIN).unwrap_or_default();
-        let survey = Survey { links, addresses, routes, v4 };
-        if let Some(found) = self.said(&survey)? {
+        let routes = route::list_table(&mut host.route, family, route::MAIN).unwrap_or_default();
+        let interfaces = Interfaces { links, addresses, routes, family };
+        if let Some(found) = self.find_selected(&interfaces)? {
             return Ok(found);
         }
-        if let Some(target) = self.can_reach.iter().find(|ip| ip.is_ipv4() == v4) {
-            let way = route::towards(&mut host.route, *target)
+        if let Some(target) = self.can_reach.iter().find(|ip| IpFamily::of(**ip) == family) {
+            let route = route::get(&mut host.route, *target)
                 .map_err(|source| Error::Unreachable { address: *target, source })?;
-            return survey.reached_by(&way);
+            return interfaces.used_by(&route);
         }
-        if let Some(found) = self.known_as.iter().find_map(|ip| survey.holder(*ip)) {
+        if let Some(found) = self.node_addresses.iter().find_map(|ip| interfaces.holder(*ip)) {
             return Ok(found);
         }
-        survey.default_route()
+        interfaces.default_route()
     }
 
-    /// By names and patterns; an error if some were given and none fits.
-    fn said(&self, survey: &Survey) -> Result<Option<Uplink>> {
-        for wish in &self.interfaces {
-            let by_address = wish.parse().ok().and_then(|ip| survey.holder(ip));
+    /// The interface that names or patterns select; an error if there are some and none matches.
+    fn find_selected(&self, interfaces: &Interfaces) -> Result<Option<Uplink>> {
+        for selector in &self.interfaces {
+            let by_address = selector.parse().ok().and_then(|ip| interfaces.holder(ip));
             if let Some(found) = by_address {
                 return Ok(Some(found));
             }
-            if let Some(link) = survey.links.iter().find(|link| link.name == *wish) {
-                return survey.with_address(link).map(Some);
+            if let Some(link) = interfaces.links.iter().find(|link| link.name == *selector) {
+                return interfaces.with_address(link).map(Some);
             }
-            // Of the other family: it names the interface all the same.
-            if let Some(link) = wish.parse().ok().and_then(|ip| survey.link_with(ip)) {
-                return survey.with_address(link).map(Some);
+            // An address of the other family also selects the interface.
+            if let Some(link) = selector.parse().ok().and_then(|ip| interfaces.link_with(ip)) {
+                return interfaces.with_address(link).map(Some);
             }
         }
         for pattern in &self.patterns {
             let regex = Regex::new(pattern)
                 .map_err(|error| Error::BadPattern { pattern: pattern.clone(), reason: error.to_string() })?;
-            if let Some(found) = survey.matching(&regex)? {
+            if let Some(found) = interfaces.matching(&regex)? {
                 return Ok(Some(found));
             }
         }
         if self.interfaces.is_empty() && self.patterns.is_empty() {
             return Ok(None);
         }
-        let wishes = self.interfaces.iter().chain(&self.patterns).cloned().collect::<Vec<_>>().join(", ");
-        Err(survey.nothing(format!("is or fits {wishes}")))
+        let selectors = self.interfaces.iter().chain(&self.patterns).cloned().collect::<Vec<_>>().join(", ");
+        Err(interfaces.none(format!("matches {selectors}")))
     }
 }
 
-impl Survey {
-    fn family(&self) -> &'static str {
-        if self.v4 {
-            "IPv4"
-        } else {
-            "IPv6"
-        }
-    }
-
+impl Interfaces {
     fn link_with(&self, ip: IpAddr) -> Option<&Link> {
         let index = self.addresses.iter().find(|one| one.ip == ip)?.link;
         self.links.iter().find(|link| link.index == index)
@@ -125,24 +119,24 @@ impl Survey {
 
     /// The interface with exactly this address.
     fn holder(&self, ip: IpAddr) -> Option<Uplink> {
-        let link = self.link_with(ip).filter(|_| ip.is_ipv4() == self.v4)?;
+        let link = self.link_with(ip).filter(|_| IpFamily::of(ip) == self.family)?;
         Some(Uplink { index: link.index, name: link.name.clone(), mtu: link.mtu, address: ip })
     }
 
-    /// The addresses of a link that others can reach, the best first.
+    /// The addresses of a link that other nodes can reach, the best first.
     fn usable(&self, link: &Link) -> Vec<&Address> {
         let mut all: Vec<&Address> = self
             .addresses
             .iter()
-            .filter(|one| one.link == link.index && one.ip.is_ipv4() == self.v4)
+            .filter(|one| one.link == link.index && IpFamily::of(one.ip) == self.family)
             .filter(|one| matches!(one.scope, SCOPE_UNIVERSE | SCOPE_LINK) && !one.ip.is_loopback())
             .filter(|one| !one.is_duplicate())
             .collect();
-        // A stable sort: among equals the kernel's order holds.
+        // A stable sort: equal addresses stay in the kernel's order.
         all.sort_by_key(|one| {
             let has = |flag: u32| one.flags & flag != 0;
-            let fleeting = !self.v4 && !has(IFA_F_PERMANENT);
-            (one.scope != SCOPE_UNIVERSE, has(IFA_F_DEPRECATED), has(IFA_F_SECONDARY), fleeting)
+            let is_temporary = self.family.is_v6() && !has(IFA_F_PERMANENT);
+            (one.scope != SCOPE_UNIVERSE, has(IFA_F_DEPRECATED), has(IFA_F_SECONDARY), is_temporary)
         });
         all
     }
@@ -154,73 +148,76 @@ impl Survey {
             }
             None => Err(Error::NoAddress {
                 name: link.name.clone(),
-                family: self.family(),
+                family: self.family,
                 addresses: self.addresses_of(link),
             }),
         }
     }
 
-    /// The one interface of which an address or the name fits. Addresses are looked at first, as by flannel.
+    /// The only interface with a matching address, or else with a matching name, as in flannel.
     fn matching(&self, regex: &Regex) -> Result<Option<Uplink>> {
         let by_address = |link: &&Link| {
             self.addresses.iter().any(|one| one.link == link.index && regex.is_match(&one.ip.to_string()))
         };
-        let mut fitting: Vec<&Link> = self.candidates().filter(by_address).collect();
-        if fitting.is_empty() {
-            fitting = self.candidates().filter(|link| regex.is_match(&link.name)).collect();
+        let mut matches: Vec<&Link> = self.candidates().filter(by_address).collect();
+        if matches.is_empty() {
+            matches = self.candidates().filter(|link| regex.is_match(&link.name)).collect();
         }
-        match fitting.as_slice() {
+        match matches.as_slice() {
             [] => Ok(None),
             [one] => {
-                // The address that fits, if one of this family does.
-                let fits = |one: &&&Address| regex.is_match(&one.ip.to_string());
-                let address = self.usable(one).iter().find(fits).map(|found| found.ip);
+                // The matching address, if one of this family matches.
+                let is_match = |one: &&&Address| regex.is_match(&one.ip.to_string());
+                let address = self.usable(one).iter().find(is_match).map(|found| found.ip);
                 let uplink = self.with_address(one)?;
                 Ok(Some(Uplink { address: address.unwrap_or(uplink.address), ..uplink }))
             }
-            several => Err(self.several(format!("fit the pattern {:?}", regex.as_str()), several)),
+            several => Err(self.several(format!("match the pattern {:?}", regex.as_str()), several)),
         }
     }
 
-    /// Links that can be uplinks at all: up, not a loopback, none of ours, and with an address.
+    /// Links that can be uplinks: up, not a loopback, not owned, and with a usable address.
     fn candidates(&self) -> impl Iterator<Item = &Link> {
-        let ours = |link: &Link| link.name.starts_with("flannel") || link.alias == crate::ALIAS;
+        let is_owned = |link: &Link| link.name.starts_with("flannel") || link.alias == ALIAS;
         self.links.iter().filter(move |link| {
-            link.is_up() && link.flags & link::LOOPBACK == 0 && !ours(link) && !self.usable(link).is_empty()
+            link.is_up()
+                && link.flags & link::LOOPBACK == 0
+                && !is_owned(link)
+                && !self.usable(link).is_empty()
         })
     }
 
-    fn reached_by(&self, way: &Route) -> Result<Uplink> {
-        let link = way.link.and_then(|index| self.links.iter().find(|link| link.index == index));
-        let Some(link) = link else { return Err(self.nothing(format!("leads to {}", way.dst))) };
+    fn used_by(&self, route: &Route) -> Result<Uplink> {
+        let link = route.link.and_then(|index| self.links.iter().find(|link| link.index == index));
+        let Some(link) = link else { return Err(self.none(format!("leads to {}", route.dst))) };
         let uplink = self.with_address(link)?;
-        Ok(Uplink { address: way.source.unwrap_or(uplink.address), ..uplink })
+        Ok(Uplink { address: route.source.unwrap_or(uplink.address), ..uplink })
     }
 
     /// The interface of the default route with the smallest metric.
     fn default_route(&self) -> Result<Uplink> {
-        let defaults = || self.routes.iter().filter(|way| way.is_default() && way.link.is_some());
-        let metric = |way: &Route| way.priority.unwrap_or(0);
+        let defaults = || self.routes.iter().filter(|route| route.is_default() && route.link.is_some());
+        let metric = |route: &Route| route.priority.unwrap_or(0);
         let Some(best) = defaults().map(metric).min() else {
-            return Err(self.nothing(format!("has the {} default route", self.family())));
+            return Err(self.none(format!("has the {} default route", self.family)));
         };
         let mut found: Vec<&Link> = defaults()
-            .filter(|way| metric(way) == best)
-            .filter_map(|way| self.links.iter().find(|link| Some(link.index) == way.link))
+            .filter(|route| metric(route) == best)
+            .filter_map(|route| self.links.iter().find(|link| Some(link.index) == route.link))
             .collect();
         found.sort_by_key(|link| link.index);
         found.dedup_by_key(|link| link.index);
         match found.as_slice() {
-            [] => Err(self.nothing(format!("has the {} default route", self.family()))),
+            [] => Err(self.none(format!("has the {} default route", self.family))),
             [one] => self.with_address(one),
             several => {
                 Err(self
-                    .several(format!("have an {} default route of metric {best}", self.family()), several))
+                    .several(format!("have an {} default route with metric {best}", self.family), several))
             }
         }
     }
 
-    fn nothing(&self, what: String) -> Error {
+    fn none(&self, what: String) -> Error {
         let all: Vec<&Link> = self.links.iter().filter(|link| link.flags & link::LOOPBACK == 0).collect();
         Error::NoInterface { what, candidates: self.list(&all) }
     }

@@ -1,58 +1,63 @@
 //! vxlan: packets between pods travel in UDP between their nodes, over any network that carries UDP.
 //!
-//! IPv4 pods have the device `flannel.<VNI>` over the nodes' IPv4 addresses, IPv6 pods `flannel-v6.<VNI>` over their IPv6
-//! addresses. A node has one route for each peer, through an address that stands for the peer (the first of its range); one
-//! neighbour entry, that the peer's device has that address; one forwarding entry, that this device is behind the peer.
-//! Nothing is asked and nothing is flooded.
+//! IPv4 pods use the device `flannel.<VNI>` over the nodes' IPv4 addresses, IPv6 pods `flannel-v6.<VNI>` over their IPv6
+//! addresses. For each peer a node has one route via the first address of the peer's pod CIDR, one neighbour entry that
+//! maps this address to the peer's device, and one forwarding entry that maps the device to the peer's address. The kernel
+//! never resolves or floods anything.
 //!
-//! With `direct`, a peer on the wire gets a plain route through itself instead, as with host-gw. That is decided anew each
-//! time: a peer that moved behind a router gets its tunnel.
+//! With `direct`, a peer on the same link gets a direct route instead, as with host-gw. Each reconcile decides again: a peer
+//! that moved behind a router gets its tunnel.
 
 use std::collections::HashMap;
 
+use podwire_ip::IpFamily;
 use podwire_kernel::tunnel::{Driver, Tunnel};
 use podwire_kernel::vxlan::{Df, Vxlan as Settings, DEFAULT_PORT};
 use podwire_kernel::Mac;
 
-use crate::wanted::Device;
-use crate::{host_gw, sieve, Cluster, Fabric, Ground, Over, Own, OwnSide, Peer, PeerSide};
-use crate::{Refusal, Wanted, Way, ALIAS};
+use crate::backend::Backend;
+use crate::cluster::{Cluster, LocalNode, LocalSubnet, Peer, PeerSubnet};
+use crate::desired::{DesiredRoute, DesiredState, Device, Egress};
+use crate::ownership::ALIAS;
+use crate::report::UnreachablePeer;
+use crate::route_lookup::RouteLookup;
+use crate::{host_gw, peers};
 
-/// Packets in UDP.
+/// Ethernet frames in UDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vxlan {
-    /// The network's number.
+    /// The VXLAN network identifier.
     pub vni: u32,
-    /// UDP port; 0 is the kernel's, 8472.
+    /// The UDP port; 0 is the kernel's default, 8472.
     pub port: u16,
-    /// The MTU of the network between the nodes, if it is not that of the uplink.
+    /// The MTU of the network between the nodes; `None` is the uplink's MTU.
     pub mtu: Option<u32>,
-    /// Whether a packet's mark travels with it.
+    /// Carry packet marks through the tunnel (Group Based Policy).
     pub gbp: bool,
-    /// Whether the device learns who is where. Nothing here needs it.
+    /// Let the device learn forwarding entries. This backend does not need it.
     pub learning: bool,
-    /// Whether peers on the wire get a plain route (flannel's `DirectRouting`).
+    /// Use a direct route for peers on the same link (flannel's `DirectRouting`).
     pub direct: bool,
-    /// Whether outer packets may be cut.
+    /// The Don't Fragment bit of outer packets.
     pub df: Df,
     /// The device's hardware address.
     pub mac: VtepMac,
 }
 
-/// Where the hardware address of a VXLAN device comes from. Peers know the device by it: it should not change.
+/// The source of a VXLAN device's hardware address. Peers identify the device by it, so it should not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VtepMac {
-    /// The one that the device has; a new device gets a random one.
+    /// The address that the device has; a new device gets a random one.
     #[default]
-    Kept,
-    /// The ones that this node has told its peers before, of each family's device; where it told none, as `Kept`.
-    Told {
-        /// That of the device for IPv4 pods.
+    Keep,
+    /// The addresses that this node has already published; as `Keep` for a family without one.
+    Registered {
+        /// The address of the device for IPv4 pods.
         v4: Option<Mac>,
-        /// That of the device for IPv6 pods.
+        /// The address of the device for IPv6 pods.
         v6: Option<Mac>,
     },
-    /// One that follows from the node's name: the same after a reboot, too.
+    /// Derived from the node's name: stays the same after a reboot.
     Derived,
 }
 
@@ -66,102 +71,109 @@ impl Default for Vxlan {
             learning: false,
             direct: false,
             df: Df::Unset,
-            mac: VtepMac::Kept,
+            mac: VtepMac::Keep,
         }
     }
 }
 
 impl Vxlan {
     /// The name of the device for one family.
-    pub fn device(&self, v4: bool) -> String {
-        match v4 {
-            true => format!("flannel.{}", self.vni),
-            false => format!("flannel-v6.{}", self.vni),
+    pub fn device(&self, family: IpFamily) -> String {
+        match family {
+            IpFamily::V4 => format!("flannel.{}", self.vni),
+            IpFamily::V6 => format!("flannel-v6.{}", self.vni),
         }
     }
 
-    fn settings(&self, own: &OwnSide) -> Settings {
+    fn settings(&self, local: &LocalSubnet) -> Settings {
         Settings {
             vni: self.vni,
             port: if self.port == 0 { DEFAULT_PORT } else { self.port },
-            // The address that the node has, not one that a router outside translates to it.
-            local: own.uplink.address,
-            link: own.uplink.index,
+            // The address on the interface, not a public address that a router translates.
+            local: local.uplink.address,
+            link: local.uplink.index,
             learning: self.learning,
             gbp: self.gbp,
             df: self.df,
         }
     }
 
-    fn tunnel(&self, name: &str, own: &OwnSide) -> Tunnel {
-        let v4 = own.pods.addr().is_ipv4();
-        let mac = match self.mac {
-            VtepMac::Kept => None,
-            VtepMac::Told { v4: mac, .. } if v4 => mac,
-            VtepMac::Told { v6: mac, .. } => mac,
-            VtepMac::Derived => Some(Mac::of(&format!("{} on {name}", self.device(v4)))),
+    fn tunnel(&self, node: &str, local: &LocalSubnet) -> Tunnel {
+        let family = IpFamily::of_net(local.pod_cidr);
+        let mac = match (self.mac, family) {
+            (VtepMac::Keep, _) => None,
+            (VtepMac::Registered { v4, .. }, IpFamily::V4) => v4,
+            (VtepMac::Registered { v6, .. }, IpFamily::V6) => v6,
+            (VtepMac::Derived, _) => Some(Mac::of(&format!("{} on {node}", self.device(family)))),
         };
-        let settings = self.settings(own);
-        let mtu = self.mtu.unwrap_or(own.uplink.mtu).saturating_sub(settings.overhead());
-        Tunnel { name: self.device(v4), driver: Driver::Vxlan(settings), mtu, mac, alias: ALIAS }
+        let settings = self.settings(local);
+        let mtu = self.mtu.unwrap_or(local.uplink.mtu).saturating_sub(settings.overhead());
+        Tunnel { name: self.device(family), driver: Driver::Vxlan(settings), mtu, mac, alias: ALIAS }
     }
 }
 
-impl Fabric for Vxlan {
+impl Backend for Vxlan {
     fn name(&self) -> &'static str {
         "vxlan"
     }
 
-    fn mtu(&self, own: &Own) -> u32 {
-        own.sides.iter().map(|side| self.tunnel(&own.name, side).mtu).min().unwrap_or(0)
+    fn mtu(&self, local: &LocalNode) -> u32 {
+        local.subnets.iter().map(|subnet| self.tunnel(&local.name, subnet).mtu).min().unwrap_or(0)
     }
 
-    fn wanted(&self, cluster: &Cluster, ground: &Ground) -> Wanted {
-        let (mut wanted, mtu) = (Wanted::default(), self.mtu(&cluster.own));
-        for own in &cluster.own.sides {
-            // Pods have one MTU for both families. A wider device would promise the node itself what pods cannot receive.
-            let tunnel = Tunnel { mtu, ..self.tunnel(&cluster.own.name, own) };
-            let mut lane = Lane {
-                number: wanted.devices.len(),
-                device: Device::new(tunnel, vec![own.pods.network()]),
+    fn desired(&self, cluster: &Cluster, lookup: &RouteLookup) -> DesiredState {
+        let (mut desired, mtu) = (DesiredState::default(), self.mtu(&cluster.local));
+        for local in &cluster.local.subnets {
+            // Pods have one MTU for both families. A larger device MTU would let the node send packets that pods cannot
+            // receive.
+            let tunnel = Tunnel { mtu, ..self.tunnel(&cluster.local.name, local) };
+            let mut entries = TunnelEntries {
+                position: desired.devices.len(),
+                device: Device::new(tunnel, vec![local.pod_cidr.network()]),
                 macs: HashMap::new(),
             };
-            for (peer, side) in sieve::accepted(cluster, own, &mut wanted.refused) {
-                let direct = self.direct.then(|| host_gw::direct(own, side, ground).ok()).flatten();
-                match direct.map_or_else(|| lane.tunnelled(peer, side), Ok) {
-                    Ok(way) => wanted.ways.push(way),
-                    Err(why) => wanted.refused.push(Refusal::new(&peer.name, why)),
+            for (peer, subnet) in peers::without_conflicts(cluster, local, &mut desired.unreachable) {
+                let direct = self.direct.then(|| host_gw::direct_route(local, subnet, lookup).ok()).flatten();
+                match direct.map_or_else(|| entries.add(peer, subnet), Ok) {
+                    Ok(route) => desired.routes.push(route),
+                    Err(reason) => desired.unreachable.push(UnreachablePeer::new(&peer.name, reason)),
                 }
             }
-            wanted.devices.push(lane.device);
+            desired.devices.push(entries.device);
         }
-        wanted
+        desired
     }
 }
 
-/// One device and who is behind it.
-struct Lane<'a> {
-    number: usize,
+/// One device and the peers behind it.
+struct TunnelEntries<'a> {
+    position: usize,
     device: Device,
+    /// The nodes by the hardware addresses of their devices.
     macs: HashMap<Mac, &'a str>,
 }
 
-impl<'a> Lane<'a> {
-    /// The road to a peer through the device.
-    fn tunnelled(&mut self, peer: &'a Peer, side: &PeerSide) -> Result<Way, String> {
-        let Some(mac) = side.vtep else {
-            return Err("it has not told the hardware address of its VXLAN device".into());
+impl<'a> TunnelEntries<'a> {
+    /// Adds the entries for a peer; returns the route through the device.
+    fn add(&mut self, peer: &'a Peer, subnet: &PeerSubnet) -> Result<DesiredRoute, String> {
+        let Some(mac) = subnet.vtep_mac else {
+            return Err("it has not published the hardware address of its VXLAN device".into());
         };
         if !mac.is_usable() {
-            return Err(format!("{mac} can be no device's hardware address"));
+            return Err(format!("{mac} is not a valid hardware address of a device"));
         }
         if let Some(holder) = self.macs.insert(mac, &peer.name) {
             self.macs.insert(mac, holder);
-            return Err(format!("its VXLAN device has the hardware address of {holder}'s, {mac}"));
+            return Err(format!("its VXLAN device has the same hardware address as that of {holder}, {mac}"));
         }
-        let stand_in = side.pods.network();
-        self.device.neighbours.push((stand_in, mac));
-        self.device.forwarding.push((mac, side.address));
-        Ok(Way { to: side.pods.trunc(), via: Some(stand_in), over: Over::Device(self.number), onlink: true })
+        let gateway = subnet.pod_cidr.network();
+        self.device.neighbours.push((gateway, mac));
+        self.device.forwarding.push((mac, subnet.address));
+        Ok(DesiredRoute {
+            to: subnet.pod_cidr.trunc(),
+            via: Some(gateway),
+            egress: Egress::Tunnel(self.position),
+            onlink: true,
+        })
     }
 }

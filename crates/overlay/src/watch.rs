@@ -1,11 +1,11 @@
-//! Waiting until something of ours was touched.
+//! A watch for changes of owned objects.
 //!
-//! The kernel tells of every change of links, addresses, neighbours, routes and firewall rules. Here those are picked out that
-//! concern us: our devices and what hangs on them, the uplinks, routes of ours, the firewall's table. They say only that it
-//! is time to look: what is to be done is found out by comparing ([`apply`](crate::apply)). That sends notices too, so one
-//! more comparison follows each change, and finds nothing.
+//! The kernel sends notices of all changes of links, addresses, neighbours, routes and firewall rules. The watch selects
+//! those about owned devices and their entries, the uplinks, owned routes and the firewall table. A notice only means
+//! "reconcile now": [`apply`](crate::apply) finds the difference itself. `apply` causes notices too, so each change is
+//! followed by one more reconcile, which finds nothing to do.
 //!
-//! Open it before the first `apply`, and nothing is missed in between.
+//! Open the watch before the first `apply`, so that no change is missed.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,20 +18,21 @@ use podwire_netlink::rt::route::{self, Route};
 use podwire_netlink::rt::{link, neighbour, GROUPS_ADDRESS, GROUPS_ROUTE, GROUP_LINK, GROUP_NEIGHBOUR};
 use podwire_netlink::{nft, sys, Frame, Socket};
 
-use crate::{Result, PROTOCOL};
+use crate::error::Result;
+use crate::ownership::PROTOCOL;
 
-/// What was heard.
+/// The result of [`Watch::wait`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// Something of ours was touched: what, in words, each once.
-    Touched(Vec<String>),
-    /// The descriptor that was waited for besides can be read.
-    Called,
-    /// Nothing, in the time that was given.
-    Quiet,
+pub enum Event {
+    /// Owned objects changed: a description of each, without duplicates.
+    Changed(Vec<String>),
+    /// The wake descriptor is readable.
+    Woken,
+    /// Nothing happened before the timeout.
+    Timeout,
 }
 
-/// Ears for what happens to our things in one namespace.
+/// A subscription to the kernel's notices in one namespace.
 #[derive(Debug)]
 pub struct Watch {
     route: Socket,
@@ -39,21 +40,21 @@ pub struct Watch {
     scope: Scope,
 }
 
-/// What is ours.
+/// The objects to watch.
 #[derive(Debug, Default)]
 struct Scope {
-    /// Names of our devices.
+    /// The names of owned devices.
     devices: Vec<String>,
-    /// Names of the uplinks.
+    /// The names of the uplinks.
     uplinks: Vec<String>,
-    /// The indices of both, as long as they are there.
+    /// The names of both by index, for those that exist.
     links: HashMap<u32, String>,
-    /// Every link could become an uplink.
+    /// Whether every link counts, because it could become an uplink.
     any_uplink: bool,
 }
 
 impl Watch {
-    /// Listens to what happens to our devices, to the uplinks, to our routes and to our rules.
+    /// Watches these owned devices, these uplinks, owned routes and the firewall table.
     pub fn open(host: &mut Host, devices: &[&str], uplinks: &[&str]) -> Result<Watch> {
         let (mut route, mut netfilter) =
             host.run(|| -> Result<_> { Ok((Socket::route()?, Socket::netfilter()?)) })??;
@@ -61,109 +62,114 @@ impl Watch {
             route.subscribe(group)?;
         }
         netfilter.subscribe(nft::GROUP)?;
-        // Listening began: a link that comes or goes now is heard of.
-        let there = link::list(&mut host.route)?;
+        // Listed after the subscription: later changes arrive as notices.
+        let present = link::list(&mut host.route)?;
         let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
         let mut scope = Scope { devices: owned(devices), uplinks: owned(uplinks), ..Scope::default() };
-        scope.links = there
+        scope.links = present
             .into_iter()
-            .filter(|link| scope.knows(&link.name))
+            .filter(|link| scope.watches(&link.name))
             .map(|link| (link.index, link.name))
             .collect();
         Ok(Watch { route, netfilter, scope })
     }
 
-    /// Listens to all that could make an interface the uplink, or another one: for a node that has found none.
+    /// Watches everything that could change the choice of the uplink: for a node without one.
     pub fn for_uplinks(host: &mut Host) -> Result<Watch> {
         let mut watch = Watch::open(host, &[], &[])?;
         watch.scope.any_uplink = true;
         Ok(watch)
     }
 
-    /// Waits until something of ours is touched, until `caller` (a pipe, a socket) can be read, or until the time is over.
-    pub fn wait(&mut self, patience: Duration, caller: Option<BorrowedFd<'_>>) -> Result<News> {
-        let end = Instant::now() + patience;
+    /// Waits until an owned object changes, `wake` (a pipe or socket) becomes readable, or the timeout expires.
+    pub fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) -> Result<Event> {
+        let end = Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let mut fds = vec![self.route.as_fd(), self.netfilter.as_fd()];
-            fds.extend(caller);
+            fds.extend(wake);
             let ready = sys::readable(&fds, left).map_err(|source| podwire_netlink::Error::Io {
-                doing: "wait for the kernel's notices".into(),
+                doing: "wait for kernel notices".into(),
                 source,
             })?;
             if ready.get(2) == Some(&true) {
-                return Ok(News::Called);
+                return Ok(Event::Woken);
             }
             if !ready[0] && !ready[1] {
-                return Ok(News::Quiet);
+                return Ok(Event::Timeout);
             }
-            let touched = self.listen()?;
-            if !touched.is_empty() {
-                return Ok(News::Touched(touched));
+            let changed = self.read_events()?;
+            if !changed.is_empty() {
+                return Ok(Event::Changed(changed));
             }
         }
     }
 
-    /// What has been heard of our things, and was not told yet.
-    fn listen(&mut self) -> Result<Vec<String>> {
-        let mut touched: Vec<String> = Vec::new();
-        let mut tell = |what: Option<String>| touched.extend(what);
+    /// The sockets on which notices arrive, for `poll`.
+    pub fn event_sources(&self) -> [BorrowedFd<'_>; 2] {
+        [self.route.as_fd(), self.netfilter.as_fd()]
+    }
+
+    /// Reads all pending notices; without waiting; returns the owned objects that they are about.
+    pub fn read_events(&mut self) -> Result<Vec<String>> {
+        let mut changed: Vec<String> = Vec::new();
+        let mut add = |what: Option<String>| changed.extend(what);
         let scope = &mut self.scope;
-        let complete = self.route.drain(|frame| tell(scope.concerns(frame)))?;
-        let whole = self.netfilter.drain(|frame| tell(of_our_rules(frame)))?;
+        let complete = self.route.drain(|frame| add(scope.object(frame)))?;
+        let whole = self.netfilter.drain(|frame| add(owned_table(frame)))?;
         if !complete || !whole {
-            tell(Some("more happened than could be listened to".into()));
+            add(Some("unknown: notices were lost".into()));
         }
-        touched.sort();
-        touched.dedup();
-        Ok(touched)
+        changed.sort();
+        changed.dedup();
+        Ok(changed)
     }
 }
 
 impl Scope {
-    /// What of ours a notice of rtnetlink is about.
-    fn concerns(&mut self, frame: Frame<'_>) -> Option<String> {
+    /// The watched object that a notice of rtnetlink is about.
+    fn object(&mut self, frame: Frame<'_>) -> Option<String> {
         if let Some(link) = Link::read(frame) {
-            // A bridge tells of a port that left it as if the port were gone.
-            let of_bridge = frame.body.first() == Some(&(libc::AF_BRIDGE as u8));
-            let touched = self.link(&link, frame.kind == libc::RTM_DELLINK && !of_bridge);
-            return touched.or_else(|| self.any_uplink.then(|| format!("device {}", link.name)));
+            // A bridge sends RTM_DELLINK (AF_BRIDGE) for a port that leaves it.
+            let is_bridges = frame.body.first() == Some(&(libc::AF_BRIDGE as u8));
+            let changed = self.link(&link, frame.kind == libc::RTM_DELLINK && !is_bridges);
+            return changed.or_else(|| self.any_uplink.then(|| format!("device {}", link.name)));
         }
         if let Some(index) = neighbour::link_of(frame) {
-            // Neighbours of an uplink come and go all the time.
-            let ours = self.links.get(&index).filter(|name| self.devices.contains(name));
-            return ours.map(|name| format!("neighbours of {name}"));
+            // Neighbours of an uplink change all the time.
+            let owned = self.links.get(&index).filter(|name| self.devices.contains(name));
+            return owned.map(|name| format!("neighbours of {name}"));
         }
         if let Some(index) = address_of(frame) {
-            let touched = self.links.get(&index).map(|name| format!("addresses of {name}"));
-            return touched.or_else(|| self.any_uplink.then(|| format!("addresses of link number {index}")));
+            let changed = self.links.get(&index).map(|name| format!("addresses of {name}"));
+            return changed.or_else(|| self.any_uplink.then(|| format!("addresses of link number {index}")));
         }
-        let mut ways = Vec::new();
-        Route::read_into(frame, &mut ways)?;
-        ways.iter().filter(|way| way.table == route::MAIN).find_map(|way| self.way(way))
+        let mut routes = Vec::new();
+        Route::read_into(frame, &mut routes)?;
+        routes.iter().filter(|route| route.table == route::MAIN).find_map(|route| self.route(route))
     }
 
-    /// Links come and go under the same name with other indices.
+    /// A link. Keeps the indices up to date: a recreated link has the same name and another index.
     fn link(&mut self, link: &Link, is_gone: bool) -> Option<String> {
         let known = self.links.get(&link.index).cloned();
         if is_gone {
             self.links.remove(&link.index);
-        } else if self.knows(&link.name) {
+        } else if self.watches(&link.name) {
             self.links.insert(link.index, link.name.clone());
         }
         known
-            .or_else(|| self.knows(&link.name).then(|| link.name.clone()))
+            .or_else(|| self.watches(&link.name).then(|| link.name.clone()))
             .map(|name| format!("device {name}"))
     }
 
-    fn way(&self, way: &Route) -> Option<String> {
-        let ours = self.any_uplink
-            || way.protocol == PROTOCOL
-            || way.link.is_some_and(|link| self.links.contains_key(&link));
-        ours.then(|| format!("route to {}/{}", way.dst, way.prefix))
+    fn route(&self, route: &Route) -> Option<String> {
+        let is_watched = self.any_uplink
+            || route.protocol == PROTOCOL
+            || route.link.is_some_and(|link| self.links.contains_key(&link));
+        is_watched.then(|| format!("route to {}/{}", route.dst, route.prefix))
     }
 
-    fn knows(&self, name: &String) -> bool {
+    fn watches(&self, name: &String) -> bool {
         self.devices.contains(name) || self.uplinks.contains(name)
     }
 }
@@ -176,9 +182,9 @@ fn address_of(frame: Frame<'_>) -> Option<u32> {
     }
 }
 
-/// Our table; and iptables' FORWARD, in which one rule of ours stands.
-fn of_our_rules(frame: Frame<'_>) -> Option<String> {
+/// The firewall table, or iptables' FORWARD chain, which has one owned rule.
+fn owned_table(frame: Frame<'_>) -> Option<String> {
     let (table, chain) = nft::subject(frame)?;
-    let passes = table.name == "filter" && chain.as_deref() == Some("FORWARD");
-    (table == TABLE || passes).then(|| format!("table {table}"))
+    let is_forward = table.name == "filter" && chain.as_deref() == Some("FORWARD");
+    (table == TABLE || is_forward).then(|| format!("table {table}"))
 }

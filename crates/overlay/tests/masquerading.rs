@@ -5,11 +5,13 @@
 mod lab;
 
 use lab::{Lab, LabNode};
-use podwire_overlay::{Firewall, Vxlan};
+use podwire_ip::IpFamily;
+use podwire_overlay::{FirewallOptions, Vxlan};
 use podwire_tests::Pod;
 
 const MTU: u32 = 1430;
-const MASQUERADE: Firewall = Firewall { masquerade: true, random: true, forward: true, blackhole: false };
+const MASQUERADE: FirewallOptions =
+    FirewallOptions { masquerade: true, random_ports: true, forward: true, blackhole: false };
 
 /// A machine outside of the cluster, on the wire of n1 and n2; it knows no way to pods.
 fn outside(lab: &Lab) -> Pod {
@@ -20,7 +22,7 @@ fn outside(lab: &Lab) -> Pod {
     machine
 }
 
-fn rebuild(lab: &Lab, number: u8, firewall: Firewall) -> Vec<String> {
+fn rebuild(lab: &Lab, number: u8, firewall: FirewallOptions) -> Vec<String> {
     let node: &LabNode = lab.node(number);
     let cluster = lab.cluster(number);
     let report =
@@ -64,14 +66,17 @@ fn without_masquerading_the_world_sees_pods_and_the_rules_follow_the_flags() {
     let _world = lab.router.listen(Some(&world), "tcp/80");
     let seen = || n1.node.ask(Some(&n1.pod), "192.168.10.99", "tcp/80");
     assert_eq!(seen(), "world 192.168.10.11");
-    assert!(!rebuild(&lab, 1, Firewall { masquerade: false, ..MASQUERADE }).is_empty());
+    assert!(!rebuild(&lab, 1, FirewallOptions { masquerade: false, ..MASQUERADE }).is_empty());
     assert_eq!(seen(), "world 10.244.1.10");
-    rebuild(&lab, 1, Firewall { random: false, ..MASQUERADE });
+    rebuild(&lab, 1, FirewallOptions { random_ports: false, ..MASQUERADE });
     assert_eq!(seen(), "world 192.168.10.11");
-    let rules = n1.node.sh("nft list chain inet podwire_fabric postrouting");
+    let rules = n1.node.sh("nft list chain inet podwire_overlay postrouting");
     assert!(rules.contains("masquerade") && !rules.contains("random"), "{rules}");
     assert!(!rebuild(&lab, 1, MASQUERADE).is_empty(), "a flag of the last word is a difference");
-    assert!(n1.node.sh("nft list chain inet podwire_fabric postrouting").contains("masquerade fully-random"));
+    assert!(n1
+        .node
+        .sh("nft list chain inet podwire_overlay postrouting")
+        .contains("masquerade fully-random"));
     assert!(rebuild(&lab, 1, MASQUERADE).is_empty());
 }
 
@@ -79,7 +84,7 @@ fn without_masquerading_the_world_sees_pods_and_the_rules_follow_the_flags() {
 fn the_rules_are_flannels_in_its_order() {
     let lab = Lab::new(MTU);
     lab.build(&Vxlan::default());
-    let chain = lab.node(1).node.sh("nft list chain inet podwire_fabric postrouting").replace('\t', "");
+    let chain = lab.node(1).node.sh("nft list chain inet podwire_overlay postrouting").replace('\t', "");
     let rules: Vec<&str> =
         chain.lines().filter(|line| line.contains("mark") || line.contains("saddr")).collect();
     assert_eq!(
@@ -101,24 +106,24 @@ fn a_peer_outside_of_the_clusters_networks_adds_elements_and_never_rules() {
     let lab = Lab::new(MTU);
     lab.build(&Vxlan::default());
     let n1 = lab.node(1);
-    let rules = |n: &LabNode| n.node.sh("nft -a -t list table inet podwire_fabric");
+    let rules = |n: &LabNode| n.node.sh("nft -a -t list table inet podwire_overlay");
     let before = rules(n1);
     let mut cluster = lab.cluster(1);
     for number in 0..50 {
-        let mut side = cluster.peers[0].sides[0].clone();
-        side.pods = lab::net(&format!("10.99.{}.0/24", 2 * number));
+        let mut side = cluster.peers[0].subnets[0].clone();
+        side.pod_cidr = lab::net(&format!("10.99.{}.0/24", 2 * number));
         side.address = format!("192.168.10.{}", 100 + number).parse().unwrap();
-        side.vtep = Some(podwire_kernel::Mac([2, 0, 0, 0, 1, number]));
-        cluster.peers.push(podwire_overlay::Peer { name: format!("far{number}"), sides: vec![side] });
+        side.vtep_mac = Some(podwire_kernel::Mac([2, 0, 0, 0, 1, number]));
+        cluster.peers.push(podwire_overlay::Peer { name: format!("far{number}"), subnets: vec![side] });
     }
     n1.apply(&Vxlan::default(), &cluster);
     assert_eq!(rules(n1), before);
-    let elements = n1.node.sh("nft -j list set inet podwire_fabric cluster4");
+    let elements = n1.node.sh("nft -j list set inet podwire_overlay cluster4");
     assert_eq!(elements.matches("\"prefix\"").count(), 51, "{elements}");
     assert!(n1.apply(&Vxlan::default(), &cluster).is_quiet());
     n1.apply(&Vxlan::default(), &lab.cluster(1));
     assert_eq!(rules(n1), before);
-    assert_eq!(n1.node.sh("nft -j list set inet podwire_fabric cluster4").matches("\"prefix\"").count(), 1);
+    assert_eq!(n1.node.sh("nft -j list set inet podwire_overlay cluster4").matches("\"prefix\"").count(), 1);
 }
 
 #[test]
@@ -128,14 +133,14 @@ fn pods_pass_a_forward_chain_that_drops() {
         node.node.sh("iptables -P FORWARD DROP && ip6tables -P FORWARD DROP");
     }
     lab.build(&Vxlan::default());
-    lab.assert_pairs_talk(MTU, &[(1, 2), (3, 1)], &[true, false]);
+    lab.assert_pairs_talk(MTU, &[(1, 2), (3, 1)], &IpFamily::ALL);
     let n1 = lab.node(1);
     // Somebody's firewall is started anew.
     n1.node.sh("iptables -F FORWARD && ip6tables -F FORWARD");
-    assert!(!lab.pings(1, 2, true));
+    assert!(!lab.pings(1, 2, IpFamily::V4));
     let changed = rebuild(&lab, 1, MASQUERADE);
     assert_eq!(changed.len(), 2, "{changed:?}");
-    assert!(lab.pings(1, 2, true) && lab.pings(1, 2, false));
+    assert!(lab.pings(1, 2, IpFamily::V4) && lab.pings(1, 2, IpFamily::V6));
     assert!(rebuild(&lab, 1, MASQUERADE).is_empty());
     // What is none of the pods' does not pass.
     let world = outside(&lab);
@@ -153,7 +158,7 @@ fn the_table_can_be_taken_away_with_all_that_relies_on_it() {
     assert!(n1.node.sh("iptables-save; nft list ruleset").contains("pods may pass"));
     assert!(podwire_kernel::firewall::cluster::remove(host.nft().unwrap()).unwrap());
     let left = n1.node.sh("nft list ruleset");
-    assert!(!left.contains("podwire_fabric") && !left.contains("pods may pass"), "{left}");
+    assert!(!left.contains("podwire_overlay") && !left.contains("pods may pass"), "{left}");
     assert!(!podwire_kernel::firewall::cluster::remove(host.nft().unwrap()).unwrap());
 }
 
@@ -164,7 +169,7 @@ fn a_network_that_grows_or_shrinks_is_the_same_set_with_another_range() {
     for network in ["10.244.0.0/16", "10.244.0.0/17", "10.0.0.0/8", "10.244.0.0/16"] {
         let cluster = podwire_overlay::Cluster { networks: vec![lab::net(network)], ..lab.cluster(1) };
         n1.apply(&Vxlan::default(), &cluster);
-        let set = n1.node.sh("nft list set inet podwire_fabric cluster4");
+        let set = n1.node.sh("nft list set inet podwire_overlay cluster4");
         assert!(set.contains(&format!("elements = {{ {network} }}")), "{network}: {set}");
         assert!(n1.apply(&Vxlan::default(), &cluster).is_quiet());
     }
@@ -198,6 +203,6 @@ fn the_rules_that_flanneld_left_go_and_all_others_stay() {
     let left = n1.node.sh("nft list ruleset; iptables-save; ip6tables-save");
     assert!(!left.to_lowercase().contains("flannel"), "{left}");
     assert_eq!(left.matches("--comment theirs").count(), 4, "{left}");
-    assert!(left.contains("podwire_fabric"));
+    assert!(left.contains("podwire_overlay"));
     assert_eq!(flannel::retire(host.nft().unwrap()).unwrap(), 0);
 }

@@ -1,63 +1,67 @@
-//! A large cluster: how much is said to the kernel, counted in system calls and not in time.
+//! A large cluster: the cost in system calls.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
 mod lab;
 
+use podwire_ip::IpFamily;
 use podwire_kernel::{Host, Mac};
-use podwire_overlay::{Cluster, Firewall, Own, OwnSide, Peer, PeerSide, Preference, Vxlan};
+use podwire_overlay::{
+    Cluster, FirewallOptions, LocalNode, LocalSubnet, Peer, PeerSubnet, UplinkPreference, Vxlan,
+};
 use podwire_tests::Node;
 
 const PEERS: u16 = 5000;
 
 fn peer(number: u16) -> Peer {
     let [high, low] = number.to_be_bytes();
-    let side = |pods: String, address: String, family: u8| PeerSide {
-        vtep: Some(Mac([2, 0, 0, family, high, low])),
-        ..PeerSide::new(lab::net(&pods), address.parse().unwrap())
+    let side = |pods: String, address: String, family: u8| PeerSubnet {
+        vtep_mac: Some(Mac([2, 0, 0, family, high, low])),
+        ..PeerSubnet::new(lab::net(&pods), address.parse().unwrap())
     };
     let sides = vec![
         side(format!("10.{}.{low}.0/24", high + 1), format!("172.17.{high}.{low}"), 4),
         side(format!("fd00:244:0:{:x}::/64", number + 100), format!("fd17::{number:x}"), 6),
     ];
-    Peer { name: format!("node{number:05}"), sides }
+    Peer { name: format!("node{number:05}"), subnets: sides }
 }
 
-/// Changes and system calls of one comparison.
+/// The changes and system calls of one reconcile.
 fn apply(host: &mut Host, cluster: &Cluster) -> (usize, u64) {
     let before = host.route.calls();
-    let report = podwire_overlay::apply(host, &Vxlan::default(), cluster, &Firewall::default()).unwrap();
+    let report =
+        podwire_overlay::apply(host, &Vxlan::default(), cluster, &FirewallOptions::default()).unwrap();
     assert!(
-        report.failed.is_empty() && report.refused.is_empty(),
+        report.failed.is_empty() && report.unreachable.is_empty(),
         "{:?} {:?}",
         report.failed,
-        report.refused
+        report.unreachable
     );
     (report.changed.len(), host.route.calls() - before)
 }
 
 #[test]
-fn five_thousand_peers_of_both_families_are_a_few_hundred_system_calls() {
+fn five_thousand_dual_stack_peers_cost_a_few_hundred_system_calls() {
     let node = Node::new();
     node.sh("ip link add eth0 type veth peer name far && ip link set eth0 up && ip link set far up \
          && ip address add 172.17.255.1/16 dev eth0 && ip address add fd17::ffff/64 dev eth0 nodad \
          && ip route add default via 172.17.255.254 && ip -6 route add default via fd17::fffe dev eth0");
     let mut host = lab::host_of(&node);
-    let side = |pods: &str, host: &mut Host| OwnSide {
-        pods: lab::net(pods),
-        uplink: Preference::default().choose(host, lab::net(pods).addr().is_ipv4()).unwrap(),
+    let side = |pods: &str, host: &mut Host| LocalSubnet {
+        pod_cidr: lab::net(pods),
+        uplink: UplinkPreference::default().choose(host, IpFamily::of_net(lab::net(pods))).unwrap(),
     };
     let sides = vec![side("10.0.0.0/24", &mut host), side("fd00:244:0:1::/64", &mut host)];
-    let own = Own { name: "here".into(), sides };
+    let local = LocalNode { name: "here".into(), subnets: sides };
     let networks = vec![lab::net("10.0.0.0/8"), lab::net("fd00:244::/48")];
-    let mut cluster = Cluster { networks, own, peers: (0..PEERS).map(peer).collect() };
+    let mut cluster = Cluster { networks, local, peers: (0..PEERS).map(peer).collect() };
 
     let (changes, calls) = apply(&mut host, &cluster);
     assert!(changes >= 6 * usize::from(PEERS), "{changes}");
     assert!(calls < 1000, "{calls} system calls for {changes} changes");
     let (changes, calls) = apply(&mut host, &cluster);
     assert_eq!(changes, 0);
-    assert!(calls < 400, "{calls} system calls to see that nothing is to be done");
+    assert!(calls < 400, "{calls} system calls to find nothing to do");
     cluster.peers.pop();
     assert_eq!(apply(&mut host, &cluster).0, 6);
     cluster.peers.push(peer(PEERS - 1));

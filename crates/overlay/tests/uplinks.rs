@@ -1,4 +1,4 @@
-//! Which interface a node chooses, on nodes with several.
+//! The choice of the uplink on nodes with several interfaces.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
@@ -6,11 +6,12 @@ mod lab;
 
 use std::net::IpAddr;
 
-use podwire_overlay::{Error, Preference, Uplink};
+use podwire_ip::IpFamily;
+use podwire_overlay::{Error, Uplink, UplinkPreference};
 use podwire_tests::Node;
 
-/// A node with two interfaces, as a virtual machine at home has them: one to the world that all machines share the
-/// address of, one between the machines.
+/// A node with two interfaces, like a virtual machine with NAT: all machines share the address of the first, and the second
+/// connects the machines.
 fn node() -> Node {
     let node = Node::new();
     node.sh(
@@ -35,101 +36,124 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|word| word.to_string()).collect()
 }
 
-fn choose(node: &Node, preference: Preference, v4: bool) -> Result<Uplink, Error> {
-    preference.choose(&mut lab::host_of(node), v4)
+fn choose(node: &Node, preference: UplinkPreference, family: IpFamily) -> Result<Uplink, Error> {
+    preference.choose(&mut lab::host_of(node), family)
 }
 
 #[track_caller]
-fn assert_chosen(node: &Node, preference: Preference, (name, address): (&str, &str)) {
-    let v4 = ip(address).is_ipv4();
+fn assert_chosen(node: &Node, preference: UplinkPreference, (name, address): (&str, &str)) {
+    let family = IpFamily::of(ip(address));
     let uplink =
-        choose(node, preference.clone(), v4).unwrap_or_else(|error| panic!("{preference:?}: {error}"));
+        choose(node, preference.clone(), family).unwrap_or_else(|error| panic!("{preference:?}: {error}"));
     assert_eq!((uplink.name.as_str(), uplink.address), (name, ip(address)), "{preference:?}");
     assert_eq!(uplink.mtu, if name == "lan" { 9000 } else { 1500 });
 }
 
 #[test]
-fn what_is_said_decides_in_its_order() {
+fn settings_decide_in_order_of_precedence() {
     let node = node();
-    let nothing = Preference::default;
+    let nothing = UplinkPreference::default;
     assert_chosen(&node, nothing(), ("nat", "10.0.2.15"));
-    let said = |list: &[&str]| Preference { interfaces: words(list), ..nothing() };
-    assert_chosen(&node, said(&["lan"]), ("lan", "192.168.56.11"));
-    assert_chosen(&node, said(&["wlan0", "192.168.56.12"]), ("lan", "192.168.56.12"));
-    // An address of one family names the interface for the other too.
-    assert_chosen(&node, said(&["192.168.56.12"]), ("lan", "fd56::11"));
-    let pattern = |list: &[&str]| Preference { patterns: words(list), ..nothing() };
+    let named = |list: &[&str]| UplinkPreference { interfaces: words(list), ..nothing() };
+    assert_chosen(&node, named(&["lan"]), ("lan", "192.168.56.11"));
+    assert_chosen(&node, named(&["wlan0", "192.168.56.12"]), ("lan", "192.168.56.12"));
+    // An address of one family also selects the interface for the other.
+    assert_chosen(&node, named(&["192.168.56.12"]), ("lan", "fd56::11"));
+    let pattern = |list: &[&str]| UplinkPreference { patterns: words(list), ..nothing() };
     assert_chosen(&node, pattern(&["^wlan", "^la"]), ("lan", "192.168.56.11"));
     assert_chosen(&node, pattern(&[r"^192\.168\..*\.12$"]), ("lan", "192.168.56.12"));
     assert_chosen(&node, pattern(&[r"^192\.168\..*\.12$"]), ("lan", "fd56::11"));
-    let reach = |target: &str| Preference { can_reach: vec![ip(target)], ..nothing() };
+    let reach = |target: &str| UplinkPreference { can_reach: vec![ip(target)], ..nothing() };
     assert_chosen(&node, reach("172.20.0.1"), ("lan", "192.168.56.11"));
     assert_chosen(&node, reach("8.8.8.8"), ("nat", "10.0.2.15"));
-    let known = Preference { known_as: vec![ip("203.0.113.5"), ip("192.168.56.12")], ..nothing() };
+    let known =
+        UplinkPreference { node_addresses: vec![ip("203.0.113.5"), ip("192.168.56.12")], ..nothing() };
     assert_chosen(&node, known.clone(), ("lan", "192.168.56.12"));
-    // Of several that were said, the more explicit one counts.
-    assert_chosen(&node, Preference { interfaces: words(&["nat"]), ..known.clone() }, ("nat", "10.0.2.15"));
-    assert_chosen(&node, Preference { can_reach: vec![ip("8.8.8.8")], ..known }, ("nat", "10.0.2.15"));
+    // The more explicit setting takes precedence.
+    assert_chosen(
+        &node,
+        UplinkPreference { interfaces: words(&["nat"]), ..known.clone() },
+        ("nat", "10.0.2.15"),
+    );
+    assert_chosen(&node, UplinkPreference { can_reach: vec![ip("8.8.8.8")], ..known }, ("nat", "10.0.2.15"));
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_what_there_is() {
+fn errors_list_the_existing_interfaces() {
     let node = node();
-    let error = choose(&node, Preference { interfaces: words(&["wlan0"]), ..Preference::default() }, true)
-        .unwrap_err();
+    let error = choose(
+        &node,
+        UplinkPreference { interfaces: words(&["wlan0"]), ..UplinkPreference::default() },
+        IpFamily::V4,
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::NoInterface { .. }));
-    let told = error.to_string();
-    assert!(told.starts_with("no interface is or fits wlan0; there are: "), "{told}");
+    let text = error.to_string();
+    assert!(text.starts_with("no interface matches wlan0; interfaces: "), "{text}");
     assert!(
-        told.contains("nat (10.0.2.15/24") && told.contains("lan (192.168.56.11/24, 192.168.56.12/24"),
-        "{told}"
+        text.contains("nat (10.0.2.15/24") && text.contains("lan (192.168.56.11/24, 192.168.56.12/24"),
+        "{text}"
     );
 
-    let error = choose(&node, Preference::default(), false).unwrap_err().to_string();
+    let error = choose(&node, UplinkPreference::default(), IpFamily::V6).unwrap_err().to_string();
     assert!(error.starts_with("no interface has the IPv6 default route"), "{error}");
 
     node.sh("ip address flush dev lan");
-    let error =
-        choose(&node, Preference { interfaces: words(&["lan"]), ..Preference::default() }, true).unwrap_err();
-    assert!(error.to_string().starts_with("interface lan has no usable IPv4 address; it has: "), "{error}");
+    let error = choose(
+        &node,
+        UplinkPreference { interfaces: words(&["lan"]), ..UplinkPreference::default() },
+        IpFamily::V4,
+    )
+    .unwrap_err();
+    assert!(
+        error.to_string().starts_with("interface lan has no usable IPv4 address; addresses: "),
+        "{error}"
+    );
 
-    let error =
-        choose(&node, Preference { patterns: words(&["("]), ..Preference::default() }, true).unwrap_err();
-    assert!(error.to_string().starts_with("pattern \"(\" for interfaces"), "{error}");
+    let error = choose(
+        &node,
+        UplinkPreference { patterns: words(&["("]), ..UplinkPreference::default() },
+        IpFamily::V4,
+    )
+    .unwrap_err();
+    assert!(error.to_string().starts_with("interface pattern \"(\""), "{error}");
 
     node.sh("ip route del default");
-    let far = Preference { can_reach: vec![ip("8.8.8.8")], ..Preference::default() };
-    let error = choose(&node, far, true).unwrap_err();
-    assert!(error.to_string().starts_with("no way to 8.8.8.8, by which"), "{error}");
+    let far = UplinkPreference { can_reach: vec![ip("8.8.8.8")], ..UplinkPreference::default() };
+    let error = choose(&node, far, IpFamily::V4).unwrap_err();
+    assert!(error.to_string().starts_with("no route to 8.8.8.8, which selects"), "{error}");
 }
 
 #[test]
-fn it_is_never_guessed_between_two() {
+fn ambiguity_is_an_error() {
     let node = node();
-    let error =
-        choose(&node, Preference { patterns: words(&["^(nat|lan)$"]), ..Preference::default() }, true)
-            .unwrap_err();
+    let error = choose(
+        &node,
+        UplinkPreference { patterns: words(&["^(nat|lan)$"]), ..UplinkPreference::default() },
+        IpFamily::V4,
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::AmbiguousInterface { .. }), "{error}");
-    let told = error.to_string();
-    assert!(told.contains("nat (10.0.2.15/24") && told.contains("lan (192.168.56.11/24"), "{told}");
-    assert!(told.ends_with("say which one by its name or its address"), "{told}");
+    let text = error.to_string();
+    assert!(text.contains("nat (10.0.2.15/24") && text.contains("lan (192.168.56.11/24"), "{text}");
+    assert!(text.ends_with("select one by name or address"), "{text}");
 
     node.sh("ip route add default via 192.168.56.1 dev lan metric 200");
-    assert_chosen(&node, Preference::default(), ("nat", "10.0.2.15"));
+    assert_chosen(&node, UplinkPreference::default(), ("nat", "10.0.2.15"));
     node.sh("ip route del default via 192.168.56.1; ip route add default metric 100 nexthop via 10.0.2.2 nexthop via 192.168.56.1 2>/dev/null; ip route replace default metric 100 nexthop via 10.0.2.2 nexthop via 192.168.56.1");
-    let error = choose(&node, Preference::default(), true).unwrap_err().to_string();
-    assert!(error.starts_with("several interfaces have an IPv4 default route of metric 100: "), "{error}");
+    let error = choose(&node, UplinkPreference::default(), IpFamily::V4).unwrap_err().to_string();
+    assert!(error.starts_with("several interfaces have an IPv4 default route with metric 100: "), "{error}");
 }
 
 #[test]
-fn lasting_addresses_come_before_fleeting_ones() {
+fn permanent_addresses_come_before_temporary_ones() {
     let node = node();
     node.sh("ip address flush dev lan scope global
          ip address add fd56::77/64 dev lan nodad valid_lft 900 preferred_lft 900
          ip address add fd56::88/64 dev lan nodad preferred_lft 0
          ip address add fd56::99/64 dev lan nodad
          ip -6 route add default via fd56::1 dev lan");
-    assert_chosen(&node, Preference::default(), ("lan", "fd56::99"));
+    assert_chosen(&node, UplinkPreference::default(), ("lan", "fd56::99"));
     node.sh("ip address del fd56::99/64 dev lan");
-    assert_chosen(&node, Preference::default(), ("lan", "fd56::77"));
+    assert_chosen(&node, UplinkPreference::default(), ("lan", "fd56::77"));
 }

@@ -1,4 +1,4 @@
-//! What a watch tells, and what it does not tell.
+//! The events of a watch.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
@@ -10,7 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use lab::{Lab, LabNode};
-use podwire_overlay::{News, Vxlan, Watch};
+use podwire_ip::IpFamily;
+use podwire_overlay::{Event, Vxlan, Watch};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -23,16 +24,16 @@ fn watch(node: &LabNode) -> Watch {
 
 fn drain(node: &LabNode, watch: &mut Watch) {
     node.settle();
-    while watch.wait(Duration::from_millis(300), None).unwrap() != News::Quiet {}
+    while watch.wait(Duration::from_millis(300), None).unwrap() != Event::Timeout {}
 }
 
 #[test]
-fn what_happens_to_our_things_is_told_and_what_happens_to_others_is_not() {
+fn changes_of_owned_objects_are_reported_and_others_are_not() {
     let lab = Lab::new(1430);
     lab.build(&Vxlan::default());
     let node = lab.node(1);
     let mut watch = watch(node);
-    for (act, told) in [
+    for (act, expected) in [
         ("ip link set flannel.1 mtu 1400", "device flannel.1"),
         ("ip link set flannel-v6.1 down", "device flannel-v6.1"),
         ("ip route del 10.244.2.0/24", "route to 10.244.2.0/24"),
@@ -42,17 +43,17 @@ fn what_happens_to_our_things_is_told_and_what_happens_to_others_is_not() {
         ("ip address add 192.168.10.77/24 dev eth0", "addresses of eth0"),
         ("ip link set eth0 mtu 1400", "device eth0"),
         ("ip route add 192.168.77.0/24 dev eth0", "route to 192.168.77.0/24"),
-        ("nft add element inet podwire_fabric cluster4 { 172.16.0.0/12 }", "table inet podwire_fabric"),
-        ("nft delete table inet podwire_fabric", "table inet podwire_fabric"),
+        ("nft add element inet podwire_overlay cluster4 { 172.16.0.0/12 }", "table inet podwire_overlay"),
+        ("nft delete table inet podwire_overlay", "table inet podwire_overlay"),
         ("iptables -A FORWARD -j ACCEPT", "table ip filter"),
         ("ip link del flannel.1", "device flannel.1"),
-        // It has another index, and is known by its name.
+        // It has another index and is found by name.
         ("ip link add flannel.1 type vxlan id 1 dstport 8472", "device flannel.1"),
         ("ip link set flannel.1 up", "device flannel.1"),
     ] {
         node.node.sh(act);
         match watch.wait(SOON, None).unwrap() {
-            News::Touched(what) => assert!(what.iter().any(|one| one == told), "{act}: {what:?}"),
+            Event::Changed(what) => assert!(what.iter().any(|one| one == expected), "{act}: {what:?}"),
             other => panic!("{act}: {other:?}"),
         }
         drain(node, &mut watch);
@@ -67,48 +68,48 @@ fn what_happens_to_our_things_is_told_and_what_happens_to_others_is_not() {
         "iptables -t nat -A PREROUTING -j ACCEPT",
     ] {
         node.node.sh(act);
-        assert_eq!(watch.wait(Duration::from_millis(100), None).unwrap(), News::Quiet, "{act}");
+        assert_eq!(watch.wait(Duration::from_millis(100), None).unwrap(), Event::Timeout, "{act}");
     }
 }
 
 #[test]
-fn a_caller_is_heard_at_once() {
+fn the_wake_descriptor_ends_the_wait() {
     let lab = Lab::new(1430);
     let mut watch = watch(lab.node(1));
     let (mut here, there) = UnixStream::pair().unwrap();
     here.write_all(b"x").unwrap();
-    assert_eq!(watch.wait(Duration::from_secs(60), Some(there.as_fd())).unwrap(), News::Called);
-    assert_eq!(watch.wait(Duration::ZERO, None).unwrap(), News::Quiet);
+    assert_eq!(watch.wait(Duration::from_secs(60), Some(there.as_fd())).unwrap(), Event::Woken);
+    assert_eq!(watch.wait(Duration::ZERO, None).unwrap(), Event::Timeout);
 }
 
 #[test]
-fn a_loop_of_waiting_and_comparing_heals_by_itself_and_comes_to_rest() {
+fn a_watch_and_apply_loop_repairs_and_settles() {
     let lab = Lab::new(1430);
     lab.build(&Vxlan::default());
     let node = lab.node(1);
-    let whole = node.routes();
+    let before = node.routes();
     let mut watch = watch(node);
     for damage in
         ["ip link del flannel.1; ip link del flannel-v6.1", "ip route flush proto 112", "nft flush ruleset"]
     {
         node.node.sh(damage);
         let mut rounds = 0;
-        while watch.wait(Duration::from_millis(200), None).unwrap() != News::Quiet {
+        while watch.wait(Duration::from_millis(200), None).unwrap() != Event::Timeout {
             lab.apply(1, &Vxlan::default());
             rounds += 1;
-            assert!(rounds < 10, "{damage}: it does not come to rest");
+            assert!(rounds < 10, "{damage}: it does not settle");
         }
         assert!(rounds > 0, "{damage}");
-        assert_eq!(node.routes(), whole, "{damage}");
-        // The peers learn of a new hardware address.
+        assert_eq!(node.routes(), before, "{damage}");
+        // The peers get the new hardware address.
         lab.build(&Vxlan::default());
         drain(node, &mut watch);
-        lab.assert_pairs_talk(1430, &[(1, 2), (1, 3)], &[true, false]);
+        lab.assert_pairs_talk(1430, &[(1, 2), (1, 3)], &IpFamily::ALL);
     }
 }
 
 #[test]
-fn a_node_without_an_uplink_hears_of_whatever_could_become_one() {
+fn a_node_without_an_uplink_watches_every_link() {
     let lab = Lab::new(1430);
     let node = lab.node(1);
     let mut watch = Watch::for_uplinks(&mut node.host.borrow_mut()).unwrap();
@@ -120,7 +121,7 @@ fn a_node_without_an_uplink_hears_of_whatever_could_become_one() {
         "ip route add 198.51.100.0/24 via 192.0.2.1",
     ] {
         node.node.sh(act);
-        assert!(matches!(watch.wait(SOON, None).unwrap(), News::Touched(_)), "{act}");
+        assert!(matches!(watch.wait(SOON, None).unwrap(), Event::Changed(_)), "{act}");
         drain(node, &mut watch);
     }
 }

@@ -9,14 +9,15 @@ mod gateway;
 mod identity;
 mod port;
 
-use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface};
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::link;
 use podwire_kernel::veth::{self, Pair, Veth};
 use podwire_kernel::{detached, sysctl, Host, Link, Undo};
 
 use crate::plumbing::{self, Options};
+use crate::policy::{self, Policy};
 use crate::{cable, lease, masquerade};
 use config::Conf;
 
@@ -62,7 +63,7 @@ impl Plugin for Bridge {
         if conf.macspoofchk {
             port::guard(req, &mut node, &pair, &mut undo)?;
         }
-        policy::stand(policy, req, &result, &mut undo)?;
+        policy::await_enforcement(policy, req, &result, &mut undo)?;
         let inside = pod.glance_at_link(&req.ifname)?;
         if conf.has_ipam() {
             let options = Options { detect_duplicates: conf.enabledad, mac: identity.mac, announce: false };
@@ -94,7 +95,7 @@ impl Plugin for Bridge {
         let mut links = Host::here()?;
         errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
         errors.extend(lease::release(req).err());
-        policy::farewell(req);
+        policy::detach(req);
         Error::all(errors)
     }
 
@@ -183,7 +184,6 @@ fn route<'a>(
     undo: &mut Undo<'a>,
 ) -> Result<()> {
     let nets: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
-    let (v4, v6) = (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
     if conf.is_gateway {
         let leg = gateway::leg(conf, node, bridge)?;
         gateway::assign(conf, node, &leg, result)?;
@@ -191,7 +191,7 @@ fn route<'a>(
             let mac = leg.mac_text();
             result.interfaces.push(Interface { name: leg.name, mac, ..Interface::default() });
         }
-        sysctl::forward(v4, v6).doing(|| "failed to enable forwarding".into())?;
+        sysctl::enable_forwarding(&IpFamily::among(&nets)).doing(|| "failed to enable forwarding".into())?;
     }
     if conf.ip_masq {
         masquerade::add(req, node, &nets)?;

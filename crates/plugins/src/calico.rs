@@ -18,9 +18,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use config::Conf;
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Ip};
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::neighbour::{Neighbour, Table};
 use podwire_kernel::rt::{address, link, route, route::Route};
 use podwire_kernel::veth::{self, End, Pair, Veth};
@@ -30,6 +30,7 @@ use wishes::Wishes;
 
 use crate::calico_ipam::Given;
 use crate::lease::{self, Lease};
+use crate::policy::{self, Policy};
 use crate::{bandwidth, cable, plumbing};
 
 /// The plugin.
@@ -54,7 +55,7 @@ impl Plugin for Calico {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(req)?.filter(Policy::is_somebody_there);
+        let policy = Policy::read(req)?.filter(Policy::has_agent);
         conf.gates.iter().try_for_each(gate::Gate::pass)?;
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
@@ -81,7 +82,9 @@ impl Plugin for Calico {
         let (pair, Given { lease: mut result, line }) = (connected?, leased?);
         shorten(&mut result);
         let (v4, v6) = families(&result);
-        sysctl::forward(v4, v6).doing(|| "could not enable IP forwarding".into())?;
+        let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
+        sysctl::enable_forwarding(&IpFamily::among(&nets))
+            .doing(|| "could not enable IP forwarding".into())?;
         for (knob, value) in knobs(&pair.host, v4, v6) {
             sysctl::set_if_there(&knob, value)?;
         }
@@ -90,7 +93,7 @@ impl Plugin for Calico {
         result.ips.iter_mut().for_each(|ip| (ip.interface, ip.gateway) = (Some(1), None));
 
         let asked = cluster::publish(req, line, &result, (known, &wishes))?;
-        let connected = policy::stand(policy, req, &result, &mut undo)
+        let connected = policy::await_enforcement(policy, req, &result, &mut undo)
             .and_then(|()| wire_pod(req, &conf, &mut pod, &result))
             .and_then(|()| wire_node(&mut node, &pair, &result));
         cluster::published(req, asked, connected)?;
@@ -107,7 +110,7 @@ impl Plugin for Calico {
         errors.extend(disconnect(req, &mut node).err());
         errors.extend(bandwidth::remove(req).err());
         errors.extend(pod_cidr::substituted(req).and_then(|req| lease::release(&req)).err());
-        policy::farewell(req);
+        policy::detach(req);
         Error::all(errors)
     }
 

@@ -9,8 +9,8 @@ pub(crate) mod config;
 use std::path::Path;
 use std::time::Duration;
 
-use podwire_agent_ipc::blocks::{self, Answer, Question, Wish};
-use podwire_agent_ipc::line::Line;
+use podwire_agent_ipc::addresses::{self, AddressRequest, Response};
+use podwire_agent_ipc::client::Connection;
 use podwire_agent_ipc::Owner;
 use podwire_cni_plugin::{Finding, Plugin, Request, Result};
 use podwire_cni_spec::{code, Attachment, Ip, Route};
@@ -42,11 +42,13 @@ impl Plugin for CalicoIpam {
     /// It succeeds whatever the datastore does: what cannot be released now is noted.
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let owner = owner(req);
-        let question = Question::Release { owner: owner.clone(), legacy: config::legacy_handle(req) };
+        let question =
+            addresses::Request::Release { owner: owner.clone(), legacy_handle: config::legacy_handle(req) };
         match asking::ask(req, question) {
             Ok(_) => Ok(()),
-            Err(_) => blocks::leave(Path::new(blocks::STATE), &owner).map_err(|error| {
-                let text = format!("note in {} that addresses are to be given back: {error}", blocks::STATE);
+            Err(_) => addresses::release(Path::new(addresses::STATE_DIR), &owner).map_err(|error| {
+                let text =
+                    format!("note in {} that addresses are to be given back: {error}", addresses::STATE_DIR);
                 podwire_cni_spec::Error::new(code::IO, text).into()
             }),
         }
@@ -55,8 +57,8 @@ impl Plugin for CalicoIpam {
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         config::wish(req)?;
         let recorded = req.recorded()?;
-        match asking::ask(req, Question::Inspect { owner: owner(req) })? {
-            Answer::Given { addresses } => {
+        match asking::ask(req, addresses::Request::Inspect { owner: owner(req) })? {
+            Response::Assigned { addresses } => {
                 let lacks = |ip: &&Ip| !addresses.iter().any(|held| held.addr() == ip.address.addr());
                 let text =
                     |ip: &Ip| format!("{} is not {}'s in the datastore", ip.address.addr(), req.container);
@@ -74,7 +76,7 @@ impl Plugin for CalicoIpam {
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         config::wish(req)?;
-        asking::ask(req, Question::Ping).map(drop).map_err(|error| {
+        asking::ask(req, addresses::Request::Ping).map(drop).map_err(|error| {
             let error = error.to_cni();
             podwire_cni_spec::Error::new(code::NOT_AVAILABLE, error.msg).with_details(error.details).into()
         })
@@ -90,7 +92,7 @@ pub(crate) struct Awaited {
 /// What was given, and the line to who gave it, if he is still there.
 pub(crate) struct Given {
     pub(crate) lease: Attachment,
-    pub(crate) line: Option<Line>,
+    pub(crate) line: Option<Connection>,
 }
 
 /// Asks for a pod's addresses, and goes on with something else until they are needed.
@@ -98,7 +100,10 @@ pub(crate) fn begin(req: &Request<'_>) -> Result<Awaited> {
     let wish = config::wish(req)?;
     let is_explicit = !wish.ips.is_empty();
     let patience = u64::try_from(ADDING.as_millis()).unwrap_or(u64::MAX);
-    let asked = asking::begin(req, Question::Assign { owner: owner(req), wish, patience })?;
+    let asked = asking::begin(
+        req,
+        addresses::Request::Assign { owner: owner(req), addresses: wish, timeout_ms: patience },
+    )?;
     Ok(Awaited { asked, is_explicit })
 }
 
@@ -106,7 +111,7 @@ impl Awaited {
     /// Waits for them.
     pub(crate) fn answer(self, req: &Request<'_>) -> Result<Given> {
         match self.asked.answer_and_stay(req)? {
-            (Answer::Given { addresses }, line) => {
+            (Response::Assigned { addresses }, line) => {
                 Ok(Given { lease: result(&addresses, self.is_explicit), line })
             }
             (other, _) => Err(unexpected(&other)),
@@ -117,8 +122,8 @@ impl Awaited {
 /// Lets go of what attachments have that are not valid.
 pub(crate) fn collect(req: &Request<'_>) -> Result<()> {
     let valid = req.valid()?;
-    let valid = valid.iter().map(|(container, ifname)| (container.into(), ifname.into())).collect();
-    asking::ask(req, Question::Collect { network: req.network.to_string(), valid }).map(drop)
+    let valid = valid.iter().cloned().collect();
+    asking::ask(req, addresses::Request::Collect { network: req.network.to_string(), valid }).map(drop)
 }
 
 pub(crate) fn owner(req: &Request<'_>) -> Owner {
@@ -139,7 +144,7 @@ fn result(addresses: &[ipnet::IpNet], explicit: bool) -> Attachment {
     }
 }
 
-pub(crate) fn unexpected(answer: &Answer) -> podwire_cni_plugin::Error {
+pub(crate) fn unexpected(answer: &Response) -> podwire_cni_plugin::Error {
     let text = format!("the owner of this node's blocks answered something else: {answer:?}");
     podwire_cni_spec::Error::internal(text).with_details("are plugin and agent of one version?").into()
 }

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use podwire_agent_ipc::dhcp::{Answer, Family, Question, Wish, SOCKET, STATE};
-use podwire_agent_ipc::{line, notes, Owner};
+use podwire_agent_ipc::dhcp::{self, Families, LeaseOptions, Response, SOCKET, STATE_DIR};
+use podwire_agent_ipc::{client, pending, Owner};
 use podwire_cni_plugin::{Finding, Plugin, Request, Result};
 use podwire_cni_spec::{code, json, Attachment, Version};
 use serde::Deserialize;
@@ -46,18 +46,18 @@ impl Plugin for Dhcp {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let owner = owner(req);
         // A daemon that cannot be reached must not keep a dead pod's network alive: it finds the note.
-        match line::ask(&socket(req), &Question::Release { owner: owner.clone() }, ASKING) {
+        match client::request(&socket(req), &dhcp::Request::Release { owner: owner.clone() }, ASKING) {
             Ok(_) => Ok(()),
-            Err(_) => noted(notes::leave(Path::new(STATE), &owner)),
+            Err(_) => noted(pending::release(Path::new(STATE_DIR), &owner)),
         }
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         let conf = read(req)?;
         let recorded = req.recorded()?;
-        match ask(req, &Question::Inspect { owner: owner(req) }, ASKING)? {
-            Answer::Lease { result } => compare(&req.ifname, recorded, &result),
-            Answer::None { why } => {
+        match ask(req, &dhcp::Request::Inspect { owner: owner(req) }, ASKING)? {
+            Response::Lease { result } => compare(&req.ifname, recorded, &result),
+            Response::NoLease { reason: why } => {
                 let text = format!("the DHCP lease of {} does not hold: {why}", req.ifname);
                 let req = req.clone();
                 Ok(vec![Finding::new(text).mended_by(move || reacquire(&req, conf))])
@@ -68,20 +68,19 @@ impl Plugin for Dhcp {
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let valid = req.valid()?;
-        let valid: Vec<_> =
-            valid.iter().map(|(container, ifname)| (container.into(), ifname.into())).collect();
+        let valid: Vec<_> = valid.iter().cloned().collect();
         let network = req.network.to_string();
-        let question = Question::Collect { network: network.clone(), valid: valid.clone() };
-        match line::ask(&socket(req), &question, ASKING) {
+        let question = dhcp::Request::Collect { network: network.clone(), valid: valid.clone() };
+        match client::request(&socket(req), &question, ASKING) {
             Ok(_) => Ok(()),
-            Err(_) => noted(notes::leave_all_but(Path::new(STATE), &network, &valid)),
+            Err(_) => noted(pending::release_all_except(Path::new(STATE_DIR), &network, &valid)),
         }
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         read(req)?;
-        match line::ask(&socket(req), &Question::Ping, ASKING) {
-            Ok(Answer::Done) => Ok(()),
+        match client::request(&socket(req), &dhcp::Request::Ping, ASKING) {
+            Ok(Response::Done) => Ok(()),
             Ok(other) => Err(unexpected(other)),
             Err(error) => Err(unreachable(req, code::NOT_AVAILABLE, &error)),
         }
@@ -107,25 +106,25 @@ struct Section {
 }
 
 /// What the config asks for.
-fn read(req: &Request<'_>) -> Result<Wish> {
+fn read(req: &Request<'_>) -> Result<LeaseOptions> {
     let document: Document = req.config()?;
     let missing = || podwire_cni_spec::Error::invalid_config("IPAM config missing 'ipam' key");
     let section = document.ipam.ok_or_else(missing)?;
     let family = match section.family.as_str() {
-        "" | "ipv4" => Family::Ipv4,
-        "ipv6" => Family::Ipv6,
-        "dual" => Family::Dual,
+        "" | "ipv4" => Families::Ipv4,
+        "ipv6" => Families::Ipv6,
+        "dual" => Families::Dual,
         other => {
             let text = format!("ipam.family: {other:?} is none: ipv4, ipv6 or dual");
             return Err(podwire_cni_spec::Error::invalid_config(text).into());
         }
     };
-    Ok(Wish {
-        family,
+    Ok(LeaseOptions {
+        families: family,
         requested: options::requested(&section.request)?,
         provided: options::provided(&section.provide, &req.args)?,
-        priority: Some(section.priority).filter(|priority| *priority > 0),
-        before: Vec::new(),
+        route_priority: Some(section.priority).filter(|priority| *priority > 0),
+        previous_addresses: Vec::new(),
     })
 }
 
@@ -141,19 +140,19 @@ fn owner(req: &Request<'_>) -> Owner {
     Owner { network: req.network.to_string(), container, ifname }
 }
 
-fn acquire(req: &Request<'_>, wish: Wish) -> Result<Attachment> {
+fn acquire(req: &Request<'_>, wish: LeaseOptions) -> Result<Attachment> {
     // Looked at here, where the runtime's path means what the runtime means.
     let netns = std::path::absolute(req.netns()?.path()).unwrap_or_default();
-    match ask(req, &Question::Acquire { owner: owner(req), netns, wish }, ACQUIRING)? {
-        Answer::Lease { result } => Ok(Attachment::from_json(&result, Version::V1_1_0)?),
+    match ask(req, &dhcp::Request::Acquire { owner: owner(req), netns, options: wish }, ACQUIRING)? {
+        Response::Lease { result } => Ok(Attachment::from_json(&result, Version::V1_1_0)?),
         other => Err(unexpected(other)),
     }
 }
 
 /// Asks for the addresses that were recorded: a pod does not change its address while it runs.
-fn reacquire(req: &Request<'_>, wish: Wish) -> Result<()> {
+fn reacquire(req: &Request<'_>, wish: LeaseOptions) -> Result<()> {
     let before: Vec<IpAddr> = req.recorded()?.ips.iter().map(|ip| ip.address.addr()).collect();
-    let leased = acquire(req, Wish { before: before.clone(), ..wish })?;
+    let leased = acquire(req, LeaseOptions { previous_addresses: before.clone(), ..wish })?;
     match leased.ips.iter().find(|ip| !before.contains(&ip.address.addr())) {
         None => Ok(()),
         Some(other) => {
@@ -172,10 +171,10 @@ fn compare<'p>(ifname: &str, recorded: &Attachment, result: &Value) -> Result<Ve
         .collect())
 }
 
-fn ask(req: &Request<'_>, question: &Question, patience: Duration) -> Result<Answer> {
-    match line::ask(&socket(req), question, patience) {
+fn ask(req: &Request<'_>, question: &dhcp::Request, patience: Duration) -> Result<Response> {
+    match client::request(&socket(req), question, patience) {
         Err(error) => Err(unreachable(req, code::TRY_AGAIN, &error)),
-        Ok(Answer::Failed { code, msg, hint }) => {
+        Ok(Response::Failed { code, msg, hint }) => {
             let text = format!("error calling DHCP.Allocate: {msg}");
             Err(podwire_cni_spec::Error::new(code, text).with_details(hint).into())
         }
@@ -190,14 +189,14 @@ fn unreachable(req: &Request<'_>, code: u32, error: &std::io::Error) -> podwire_
     podwire_cni_spec::Error::new(code, text).with_details(hint).into()
 }
 
-fn unexpected(answer: Answer) -> podwire_cni_plugin::Error {
+fn unexpected(answer: Response) -> podwire_cni_plugin::Error {
     let text = format!("the DHCP daemon answered something else: {answer:?}");
     podwire_cni_spec::Error::internal(text).with_details("are plugin and daemon of one version?").into()
 }
 
 fn noted(outcome: std::io::Result<()>) -> Result<()> {
     let failed = |error| {
-        let text = format!("note in {} that the lease is to be given back: {error}", STATE);
+        let text = format!("note in {} that the lease is to be given back: {error}", STATE_DIR);
         podwire_cni_spec::Error::new(code::IO, text).into()
     };
     outcome.map_err(failed)

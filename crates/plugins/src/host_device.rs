@@ -13,7 +13,7 @@ use std::path::Path;
 
 use podwire_cni_plugin::{delegate, ledger, Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface, Version};
-use podwire_kernel::{Belongings, Host, Link, Undo};
+use podwire_kernel::{Host, Link, LinkConfig, Undo};
 
 use crate::{lease, plumbing};
 use loan::Loan;
@@ -33,7 +33,7 @@ impl Plugin for HostDevice {
         "host-device: gives a device of the node to a pod"
     }
 
-    fn bypasses_policies(&self) -> bool {
+    fn bypasses_host_firewall(&self) -> bool {
         true
     }
 
@@ -57,7 +57,7 @@ impl Plugin for HostDevice {
         let mut result = obtain(req, &mut undo)?;
         let inherited = match conf.use_interface_network {
             true => inherited::from(loan.belongings()),
-            false => Belongings::default(),
+            false => LinkConfig::default(),
         };
         wire(&mut pod, &inside, &mut result, &inherited)?;
         result.interfaces = vec![interface(req, &wanted, &pod.get_link(&req.ifname)?)];
@@ -132,7 +132,7 @@ fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
 }
 
 /// Addresses and routes of the lease first, then those that came with the device.
-fn wire(pod: &mut Host, inside: &Link, result: &mut Attachment, inherited: &Belongings) -> Result<()> {
+fn wire(pod: &mut Host, inside: &Link, result: &mut Attachment, inherited: &LinkConfig) -> Result<()> {
     // It has neighbours who may remember another owner of an address.
     let options = plumbing::Options { announce: true, ..plumbing::Options::default() };
     if inherited.addresses.iter().any(|one| one.ip.is_ipv6()) {

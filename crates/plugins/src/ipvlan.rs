@@ -6,7 +6,7 @@
 use podwire_cni_plugin::{Command, Request, Result};
 use podwire_cni_spec::{Attachment, Dns};
 use podwire_kernel::child::Driver;
-use podwire_kernel::ipvlan::{self, Mode, Sight};
+use podwire_kernel::ipvlan::{self, Isolation, Mode};
 use serde::Deserialize;
 
 use crate::cable;
@@ -41,7 +41,7 @@ fn read(req: &Request<'_>) -> Result<Subinterface> {
         (told, _) => told,
     };
     Ok(Subinterface {
-        driver: Driver::Ipvlan(ipvlan::Ipvlan { mode: mode(&conf.mode)?, sight: sight(&conf.flag)? }),
+        driver: Driver::Ipvlan(ipvlan::Ipvlan { mode: mode(&conf.mode)?, isolation: isolation(&conf.flag)? }),
         master,
         mtu: conf.mtu,
         mac: None,
@@ -88,15 +88,15 @@ fn mode(name: &str) -> Result<Mode> {
     Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(unknown)
 }
 
-fn sight(name: &str) -> Result<Sight> {
+fn isolation(name: &str) -> Result<Isolation> {
     if name.is_empty() {
-        return Ok(Sight::default());
+        return Ok(Isolation::default());
     }
     let unknown = || {
         let text = format!("flag: unknown ipvlan flag: {name:?}");
         podwire_cni_spec::Error::invalid_config(text).with_details("choose bridge, private or vepa").into()
     };
-    Sight::ALL.into_iter().find(|sight| sight.name() == name).ok_or_else(unknown)
+    Isolation::ALL.into_iter().find(|isolation| isolation.name() == name).ok_or_else(unknown)
 }
 
 #[cfg(test)]
@@ -105,10 +105,10 @@ mod tests {
 
     #[test]
     fn modes_and_flags_are_those_of_the_kernel() {
-        assert_eq!((mode("").unwrap(), sight("").unwrap()), (Mode::L2, Sight::Bridge));
+        assert_eq!((mode("").unwrap(), isolation("").unwrap()), (Mode::L2, Isolation::Bridge));
         assert!(Mode::ALL.iter().all(|one| mode(one.name()).unwrap() == *one));
-        assert!(Sight::ALL.iter().all(|one| sight(one.name()).unwrap() == *one));
+        assert!(Isolation::ALL.iter().all(|one| isolation(one.name()).unwrap() == *one));
         assert_eq!(mode("L3").unwrap_err().to_cni().code, 7);
-        assert_eq!(sight("open").unwrap_err().to_cni().msg, "flag: unknown ipvlan flag: \"open\"");
+        assert_eq!(isolation("open").unwrap_err().to_cni().msg, "flag: unknown ipvlan flag: \"open\"");
     }
 }

@@ -5,6 +5,7 @@
 //! interface, [`inspection`] compares them again and mends them; [`cable`] is what bridge and ptp connect a pod with,
 //! [`subinterface`] what macvlan, ipvlan, vlan and dummy give to it.
 
+mod agent_hooks;
 pub mod bandwidth;
 pub mod bridge;
 pub mod cable;
@@ -25,6 +26,7 @@ pub mod macvlan;
 pub mod masquerade;
 pub mod noop;
 pub mod plumbing;
+pub mod policy;
 pub mod portmap;
 pub mod ptp;
 pub mod sbr;
@@ -35,7 +37,8 @@ pub mod tuning;
 pub mod vlan;
 pub mod vrf;
 
-use podwire_cni_plugin::Plugin;
+pub use agent_hooks::AgentHooks;
+use podwire_cni_plugin::{Plugin, Registry};
 
 /// Every plugin. The file name under which the program is called picks one.
 pub const PLUGINS: &[&dyn Plugin] = &[
@@ -67,34 +70,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
 /// Which plugins these are: the build id of the program that holds them.
 pub const FINGERPRINT: &str = env!("PODWIRE_FINGERPRINT");
 
-#[cfg(test)]
-mod tests {
-    use podwire_cni_plugin::{dispatch, Command, Registry, Request, Source};
-    use serde_json::json;
-
-    use super::PLUGINS;
-
-    #[test]
-    fn who_cannot_keep_pods_apart_says_so_and_does_nothing() {
-        let config = json!({
-            "cniVersion": "1.1.0", "name": "net", "policy": {"type": "k8s"}, "master": "nowhere", "vlanId": 5,
-            "ipam": {"type": "static"},
-        });
-        let source = Source {
-            container: "c".into(),
-            ifname: "eth0".into(),
-            netns: "/nowhere".into(),
-            ..Source::default()
-        };
-        let bypassing: Vec<_> = PLUGINS.iter().filter(|plugin| plugin.bypasses_policies()).collect();
-        let names: Vec<_> = bypassing.iter().map(|plugin| plugin.name()).collect();
-        assert_eq!(names, ["dummy", "host-device", "ipvlan", "macvlan", "tap", "vlan"]);
-        for (plugin, command) in
-            bypassing.iter().flat_map(|one| [(one, Command::Add), (one, Command::Status)])
-        {
-            let req = Request::new(command, &source, config.clone(), Registry::none()).unwrap();
-            let error = dispatch::call(**plugin, &req, true).unwrap_err().to_string();
-            assert!(error.contains("policies cannot be enforced"), "{}: {error}", plugin.name());
-        }
-    }
+/// The plugins of this program, with the hooks that connect them to the node's agent.
+pub fn registry() -> Registry<'static> {
+    Registry::new(PLUGINS, FINGERPRINT).with_hooks(&AgentHooks)
 }

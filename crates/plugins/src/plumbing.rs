@@ -1,6 +1,5 @@
 //! Addresses and routes on a pod's interface: putting them there.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use podwire_cni_plugin::{Context, Result};
@@ -71,7 +70,7 @@ fn announcing(link: &Link) -> Message {
 }
 
 fn libc_inet() -> u16 {
-    u16::from(rt::family(&IpAddr::from([0u8; 4])))
+    u16::from(rt::address_family(podwire_ip::IpFamily::V4))
 }
 
 /// IPv6 may be off for new interfaces; and addresses should survive the link going down.

@@ -7,15 +7,16 @@
 mod check;
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{self, Policy};
 use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Dns, Ip};
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::{address, route, route::Route};
 use podwire_kernel::veth::{self, Pair, Veth};
 use podwire_kernel::{detached, sysctl, Host, Link, Undo};
 use podwire_netlink::Batch;
 use serde::Deserialize;
 
+use crate::policy::{self, Policy};
 use crate::{cable, lease, masquerade, plumbing};
 
 /// The plugin.
@@ -52,9 +53,9 @@ impl Plugin for Ptp {
         let mut result = lease::obtain(req, &mut undo)?;
         check_lease(&result)?;
         let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
-        let (v4, v6) =
-            (nets.iter().any(|net| net.addr().is_ipv4()), nets.iter().any(|net| net.addr().is_ipv6()));
-        sysctl::forward(v4, v6).doing(|| "could not enable IP forwarding".into())?;
+        let v6 = nets.iter().any(|net| net.addr().is_ipv6());
+        sysctl::enable_forwarding(&IpFamily::among(&nets))
+            .doing(|| "could not enable IP forwarding".into())?;
 
         let pair = connect(req, &conf, &mut node, &mut pod)?;
         let end = pair.host.clone();
@@ -64,7 +65,7 @@ impl Plugin for Ptp {
         result.interfaces = cable::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
 
-        policy::stand(policy, req, &result, &mut undo)?;
+        policy::await_enforcement(policy, req, &result, &mut undo)?;
         wire_pod(req, &mut pod, &result)?;
         wire_node(&mut node, &pair, &result)?;
         if conf.ip_masq {
@@ -85,7 +86,7 @@ impl Plugin for Ptp {
         let mut links = Host::here()?;
         errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
         errors.extend(lease::release(req).err());
-        policy::farewell(req);
+        policy::detach(req);
         Error::all(errors)
     }
 

@@ -44,7 +44,7 @@ impl Plugin for Kind {
         self.about
     }
 
-    fn bypasses_policies(&self) -> bool {
+    fn bypasses_host_firewall(&self) -> bool {
         true
     }
 

@@ -38,7 +38,7 @@ impl Plugin for Tap {
         "tap: makes a TAP device in a pod, for a virtual machine"
     }
 
-    fn bypasses_policies(&self) -> bool {
+    fn bypasses_host_firewall(&self) -> bool {
         true
     }
 

@@ -9,7 +9,7 @@ mod table;
 use podwire_cni_plugin::{Context, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, IfName, Version};
 use podwire_kernel::rt::{link, route};
-use podwire_kernel::{vrf, Belongings, Host, Link, Undo};
+use podwire_kernel::{vrf, Host, Link, LinkConfig, Undo};
 use serde::Deserialize;
 
 use crate::inspection;
@@ -169,7 +169,7 @@ fn join(pod: &mut Host, interface: &Link, vrf: &Link) -> Result<()> {
         return Err(podwire_cni_spec::Error::internal(text).into());
     }
     let table = vrf::table(vrf).unwrap_or_default();
-    let belongings = Belongings::of(pod, interface.index)?.with_table(route::MAIN, table);
+    let belongings = LinkConfig::read(pod, interface.index)?.with_table(route::MAIN, table);
     let changed = vrf::assign(pod, interface, Some(vrf));
     changed.doing(|| format!("could not set vrf {} as master of {}", vrf.name, interface.name))?;
     let restored = belongings.restore(pod, interface.index);
@@ -188,7 +188,7 @@ fn leave(req: &Request<'_>, conf: &Conf, stays: bool) -> Result<()> {
     let own = members.iter().find(|link| link.name == req.ifname);
     let table = vrf::table(&vrf).unwrap_or_default();
     let stays = stays || (own.is_none() && conf.table != 0 && conf.table != table);
-    let belongings = own.map(|link| Belongings::of(&mut pod, link.index)).transpose()?;
+    let belongings = own.map(|link| LinkConfig::read(&mut pod, link.index)).transpose()?;
     match own {
         Some(own) if stays || members.len() > 1 => vrf::assign(&mut pod, own, None)?,
         // Its end lets the last one go.

@@ -75,7 +75,7 @@ fn a_lent_device_is_mended() {
         // Somebody took it back to the node.
         let mut inside = Host::within(Netns::open(&pod.netns).unwrap()).unwrap();
         let device = inside.get_link("eth0").unwrap();
-        podwire_kernel::custody::hand_over(&mut inside, &device, &home, ("lent0", "")).unwrap();
+        inside.move_link(&device, &home, "lent0", "").unwrap();
         let found = findings(pod, &HostDevice, &config);
         assert!(found[0].to_string().contains("the device lent0 is on the node"), "{found:?}");
         found.into_iter().for_each(|finding| finding.mend().unwrap());

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use podwire_kernel::rt::link;
 use podwire_kernel::Host;
-use podwire_netlink::sys::{self, Birth};
+use podwire_netlink::sys::{self, IsolatedProcess};
 
 use crate::{Error, PodName, Process, Result};
 
@@ -41,9 +41,9 @@ impl Newborn {
             let ((stdin, orders), (report, stdout)) = (sys::pipe()?, sys::pipe()?);
             let called = name.to_string();
             let args = ["podwire", "pause", &called];
-            let pid = sys::spawn_apart(&Birth {
+            let pid = sys::spawn_in_new_namespaces(&IsolatedProcess {
                 args: &args,
-                own_network,
+                new_network: own_network,
                 stdin: stdin.as_fd(),
                 stdout: stdout.as_fd(),
             })?;
@@ -162,7 +162,7 @@ pub fn main() -> ExitCode {
     let _ = io::stdout().flush();
     let mut word = String::new();
     let may_live = done.is_ok() && told.is_ok() && orders.read_line(&mut word).is_ok() && word.trim() == LIVE;
-    match may_live && sys::rest().is_ok() {
+    match may_live && sys::wait_for_termination().is_ok() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
@@ -170,7 +170,7 @@ pub fn main() -> ExitCode {
 
 fn obey(orders: &mut impl BufRead) -> Result<(), String> {
     let _ = std::fs::write("/proc/self/comm", "podwire-pause");
-    sys::follow_mounts().map_err(|error| format!("part from the node's mounts: {error}"))?;
+    sys::make_mounts_slave().map_err(|error| format!("part from the node's mounts: {error}"))?;
     for line in orders.lines().map_while(io::Result::ok) {
         if line == END {
             return Ok(());
@@ -207,7 +207,7 @@ fn carry_out(line: &str) -> Result<(), String> {
         "hostname" => sys::set_host_name(first).map_err(|error| format!("set host name {first:?}: {error}")),
         "knob" => podwire_kernel::sysctl::write(first, second).map_err(|error| error.to_string()),
         "folder" => std::fs::create_dir_all(first).map_err(|error| format!("make folder {first}: {error}")),
-        "memory" => sys::mount_memory(Path::new(first)).map_err(|error| format!("mount {first}: {error}")),
+        "memory" => sys::mount_tmpfs(Path::new(first)).map_err(|error| format!("mount {first}: {error}")),
         "mirror" => mirror(Path::new(first), second).map_err(|error| format!("mirror {first}: {error}")),
         "loopback" => raise_loopback().map_err(|error| error.to_string()),
         other => Err(format!("unknown order {other:?}")),
@@ -221,7 +221,7 @@ fn mirror(folder: &Path, but: &str) -> io::Result<()> {
     let behind = Path::new(BEHIND).join(folder.strip_prefix("/").unwrap_or(folder));
     std::fs::create_dir_all(&behind)?;
     sys::bind_mount(folder, &behind)?;
-    sys::mount_memory(folder)?;
+    sys::mount_tmpfs(folder)?;
     for entry in std::fs::read_dir(&behind)?.flatten().filter(|entry| entry.file_name() != but) {
         // A link leads from where it stands: it is copied, not followed.
         let there = behind.join(entry.file_name());

@@ -1,24 +1,33 @@
 //! The suite that every store has to pass, on a real etcd that is started for it and stopped after it.
 
-mod server;
-
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Store, StoreError};
-use podwire_block_ipam::{Allocator, Handle, Owner, Pool, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Allocator, Handle, Pool, Request, Rules};
 use podwire_store_etcd::{EtcdStore, TlsFiles};
-use server::{Certificates, Server};
+use podwire_test_servers::{Certificates, EtcdServer};
+
+fn connect(server: &EtcdServer) -> EtcdStore {
+    EtcdStore::connect(&[server.url()], None).unwrap()
+}
+
+fn client_files(certificates: &Certificates) -> TlsFiles {
+    TlsFiles {
+        authority: Some(certificates.path("ca.pem")),
+        identity: Some((certificates.path("client.pem"), certificates.path("client.key"))),
+    }
+}
 
 #[test]
 fn etcd_does_what_every_store_must() {
-    let server = Server::start();
-    podwire_block_ipam::conformance::run(&|| Box::new(server.store()));
+    let server = EtcdServer::start();
+    podwire_block_ipam::conformance::run(&|| Box::new(connect(&server)));
 }
 
 /// What Calico wrote, as it stands in etcd: ours goes on with it, and leaves alone what it does not know.
 #[test]
 fn a_cluster_that_calico_has_filled_is_gone_on_with() {
-    let server = Server::start();
-    let store = server.store();
+    let server = EtcdServer::start();
+    let store = connect(&server);
     let put = |key: &str, value: &str| store.create(key, value.as_bytes()).unwrap();
     put(
         "/calico/resources/v3/projectcalico.org/ippools/default-ipv4-ippool",
@@ -40,9 +49,9 @@ fn a_cluster_that_calico_has_filled_is_gone_on_with() {
     put("/calico/ipam/v2/handle/k8s-pod-network.old", r#"{"block":{"10.244.1.0/30":1},"deleted":false}"#);
 
     let rules = Rules::load(&store).unwrap();
-    let allocator = Allocator::new(&store, || Moment::from_unix_nanos(1_787_405_600_000_000_000));
+    let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1_787_405_600_000_000_000));
     assert_eq!(allocator.check(&rules).unwrap().problems, []);
-    let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "new"));
+    let mut request = Request::new(AffinityOwner::host("node1"), Handle::id("k8s-pod-network", "new"));
     request.node_labels = Rules::node_labels(&store, "node1").unwrap();
     request.attributes.insert("pod".into(), "n".into());
     let given = allocator.assign(&rules, &request).unwrap();
@@ -54,21 +63,22 @@ fn a_cluster_that_calico_has_filled_is_gone_on_with() {
     );
     assert_eq!(allocator.release_handle(&rules, "k8s-pod-network.old").unwrap().len(), 1);
     assert_eq!(store.get("/calico/ipam/v2/handle/k8s-pod-network.old").unwrap(), None);
-    let elsewhere = allocator.assign(&rules, &Request::new(Owner::host("node2"), "k8s-pod-network.x"));
+    let elsewhere =
+        allocator.assign(&rules, &Request::new(AffinityOwner::host("node2"), "k8s-pod-network.x"));
     assert!(elsewhere.unwrap_err().to_string().starts_with("no configured Calico pools for node node2"));
 }
 
 #[test]
 fn an_etcd_that_is_gone_is_told_and_found_again_when_it_is_back() {
-    let mut server = Server::start();
-    let store = server.store();
+    let mut server = EtcdServer::start();
+    let store = connect(&server);
     let pool = Pool::new("pods", "10.0.0.0/26".parse().unwrap());
-    Allocator::new(&store, || Moment::from_unix_nanos(1)).add_pool(&pool).unwrap();
+    Allocator::new(&store, || Timestamp::from_unix_nanos(1)).add_pool(&pool).unwrap();
     server.stop();
     let error = store.get("/a").unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable { verb: "get", .. }), "{error}");
     assert!(error.to_string().contains("127.0.0.1"), "{error}");
-    server.start_again();
+    server.restart();
     assert_eq!(store.list("/calico/resources/").unwrap().len(), 1);
 }
 
@@ -81,20 +91,22 @@ fn a_certificate_that_is_not_there_is_told_with_its_path() {
 
 #[test]
 fn an_etcd_with_certificates_is_talked_to_by_those_who_have_one() {
-    let certificates = Certificates::make();
-    let server = Server::start_with(&certificates);
-    let revision = server.store().create("/a", b"1").unwrap();
-    assert_eq!(server.store().get("/a").unwrap().unwrap().revision, revision);
+    let certificates = Certificates::create();
+    let server = EtcdServer::start_with_tls(&certificates);
+    let files = client_files(&certificates);
+    let open = || EtcdStore::connect(&[server.url()], Some(&files)).unwrap();
+    let revision = open().create("/a", b"1").unwrap();
+    assert_eq!(open().get("/a").unwrap().unwrap().revision, revision);
 
     let refused = |files: TlsFiles| {
         // The handshake may be the connection's or the first request's.
         let store = EtcdStore::connect(&[server.url()], Some(&files));
         store.and_then(|store| store.get("/a")).unwrap_err().to_string()
     };
-    let stranger = TlsFiles { authority: Some(certificates.path("stranger.pem")), ..certificates.files() };
+    let stranger = TlsFiles { authority: Some(certificates.path("stranger.pem")), ..files.clone() };
     let error = refused(stranger);
     assert!(error.contains(&server.url()) && error.contains("invalid peer certificate"), "{error}");
-    let nobody = TlsFiles { identity: None, ..certificates.files() };
+    let nobody = TlsFiles { identity: None, ..files.clone() };
     let error = refused(nobody);
     assert!(error.starts_with(&format!("the store {} cannot ", server.url())), "{error}");
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use data_encoding::BASE32_NOPAD;
 use ipnet::IpNet;
-use podwire_block_ipam::{IpFamily, Owner};
+use podwire_block_ipam::{AffinityOwner, IpFamily};
 use serde_json::{Map, Value};
 use sha2::Sha256;
 use sha3::{Digest, Sha3_256};
@@ -33,7 +33,7 @@ pub(crate) fn to_block(name: &str) -> Option<IpNet> {
 }
 
 /// `node1-10-244-1-0-26`. A name that would be too long ends with a part of a hash instead of with the owner's whole name.
-pub(crate) fn of_affinity(owner: &Owner, cidr: IpNet) -> String {
+pub(crate) fn of_affinity(owner: &AffinityOwner, cidr: IpNet) -> String {
     let (owner, block) = (owner.name(), of_block(cidr));
     let whole = format!("{owner}-{block}");
     if whole.len() <= LONGEST {
@@ -53,15 +53,15 @@ pub(crate) fn hash_of(owner: &str) -> String {
 }
 
 /// `host` or `virtual`.
-pub(crate) fn type_of(owner: &Owner) -> &'static str {
+pub(crate) fn type_of(owner: &AffinityOwner) -> &'static str {
     match owner {
-        Owner::Host(_) => "host",
-        Owner::Virtual(_) => "virtual",
+        AffinityOwner::Host(_) => "host",
+        AffinityOwner::Virtual(_) => "virtual",
     }
 }
 
 /// The labels of an affinity.
-pub(crate) fn labels(owner: &Owner, cidr: IpNet) -> Map<String, Value> {
+pub(crate) fn labels(owner: &AffinityOwner, cidr: IpNet) -> Map<String, Value> {
     let version = match IpFamily::of(cidr.addr()) {
         IpFamily::V4 => "4",
         IpFamily::V6 => "6",
@@ -94,16 +94,16 @@ mod tests {
             assert_eq!(to_block(&of_block(cidr)), Some(cidr));
         }
         assert_eq!(to_block("kept"), None);
-        assert_eq!(of_affinity(&Owner::host("node1"), v4), "node1-10-244-1-0-26");
+        assert_eq!(of_affinity(&AffinityOwner::host("node1"), v4), "node1-10-244-1-0-26");
         assert_eq!(hash_of("node1"), "7DS2CCNJGGLTHBDQLLFO6SX24SY2YDDEG3W2VN556FA2W4DLLV5A");
-        let balancer = labels(&Owner::Virtual("load-balancer".into()), v6);
+        let balancer = labels(&AffinityOwner::Virtual("load-balancer".into()), v6);
         assert_eq!((&balancer[AFFINITY_TYPE], &balancer[IP_VERSION]), (&"virtual".into(), &"6".into()));
     }
 
     #[test]
     fn a_long_name_is_cut_and_stays_unique() {
         let cidr: IpNet = "10.244.1.0/26".parse().unwrap();
-        let name = |owner: &str| of_affinity(&Owner::host(owner), cidr);
+        let name = |owner: &str| of_affinity(&AffinityOwner::host(owner), cidr);
         assert_eq!(name(&"n".repeat(238)).len(), 252, "as long as a name may be");
         let (one, other) = (name(&"n".repeat(239)), name(&"n".repeat(240)));
         assert_eq!(one.len(), 252);

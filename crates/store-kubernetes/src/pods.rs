@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
-use podwire_agent_ipc::pods::{is_for_networks, Cluster, Pod, Port, Texts};
+use podwire_agent_ipc::pods::{is_network_annotation, Cluster, PodMetadata, PodPort, StringMap};
 use serde_json::Value;
 
 use crate::name;
@@ -30,7 +30,7 @@ pub struct Pods {
 #[derive(Default)]
 struct Seen {
     /// By namespace and name, with the uid that the node may know it by.
-    pods: BTreeMap<(String, String), (Pod, String)>,
+    pods: BTreeMap<(String, String), (PodMetadata, String)>,
     namespaces: BTreeMap<String, Namespace>,
     ranges: BTreeMap<String, Vec<IpNet>>,
 }
@@ -38,8 +38,8 @@ struct Seen {
 /// What is kept of a namespace.
 #[derive(Clone, Default)]
 struct Namespace {
-    annotations: Texts,
-    labels: Texts,
+    annotations: StringMap,
+    labels: StringMap,
 }
 
 impl Namespace {
@@ -84,11 +84,12 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 }
 
 impl Cluster for Pods {
-    fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Pod, String> {
+    fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<PodMetadata, String> {
         if !name::is_possible(namespace) {
             return Err(format!("{namespace:?} cannot be the name of a namespace"));
         }
-        let is_meant = |(pod, mirrored): &(Pod, String)| uid.is_empty() || uid == pod.uid || uid == mirrored;
+        let is_meant =
+            |(pod, mirrored): &(PodMetadata, String)| uid.is_empty() || uid == pod.uid || uid == mirrored;
         let known = self.seen().pods.get(&(namespace.into(), name.into())).cloned();
         let (pod, _) = match known.filter(is_meant) {
             Some(known) => known,
@@ -100,10 +101,10 @@ impl Cluster for Pods {
                 found
             }
         };
-        Ok(Pod { namespace_annotations: self.namespace(namespace)?.annotations, ..pod })
+        Ok(PodMetadata { namespace_annotations: self.namespace(namespace)?.annotations, ..pod })
     }
 
-    fn namespace_labels(&self, namespace: &str) -> Result<Texts, String> {
+    fn namespace_labels(&self, namespace: &str) -> Result<StringMap, String> {
         self.namespace(namespace).map(|known| known.labels)
     }
 
@@ -111,7 +112,7 @@ impl Cluster for Pods {
         self.seen().ranges.contains_key(node)
     }
 
-    fn ranges(&self, node: &str) -> Result<Vec<IpNet>, String> {
+    fn pod_cidrs(&self, node: &str) -> Result<Vec<IpNet>, String> {
         if let Some(known) = self.seen().ranges.get(node).filter(|known| !known.is_empty()) {
             return Ok(known.clone());
         }
@@ -123,26 +124,26 @@ impl Cluster for Pods {
 }
 
 /// What is kept of a pod.
-fn of(object: &Value) -> (Pod, String) {
+fn of(object: &Value) -> (PodMetadata, String) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &object["metadata"];
     let containers = ["containers", "initContainers"].map(|kind| object["spec"][kind].as_array());
     let containers = containers.into_iter().flatten().flatten();
     let ports = containers.filter_map(|container| container["ports"].as_array()).flatten();
-    let pod = Pod {
+    let pod = PodMetadata {
         uid: text(&metadata["uid"]),
         generate_name: text(&metadata["generateName"]),
         labels: texts(&metadata["labels"]).collect(),
         annotations: annotations(object),
         service_account: text(&object["spec"]["serviceAccountName"]),
         ports: ports.filter_map(port).collect(),
-        ..Pod::default()
+        ..PodMetadata::default()
     };
     (pod, text(&metadata["annotations"][MIRRORED]))
 }
 
 /// A port that has a name or leads in from the node.
-fn port(port: &Value) -> Option<Port> {
+fn port(port: &Value) -> Option<PodPort> {
     let number =
         |field: &str| port[field].as_u64().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
     let text = |field: &str| port[field].as_str().unwrap_or_default().to_owned();
@@ -151,7 +152,7 @@ fn port(port: &Value) -> Option<Port> {
         known @ ("TCP" | "UDP" | "SCTP") => known.to_owned(),
         _ => return None,
     };
-    let found = Port {
+    let found = PodPort {
         name: text("name"),
         protocol,
         port: number("containerPort"),
@@ -161,8 +162,8 @@ fn port(port: &Value) -> Option<Port> {
     (found.port != 0 && (found.host_port != 0 || !found.name.is_empty())).then_some(found)
 }
 
-fn annotations(object: &Value) -> Texts {
-    texts(&object["metadata"]["annotations"]).filter(|(key, _)| is_for_networks(key)).collect()
+fn annotations(object: &Value) -> StringMap {
+    texts(&object["metadata"]["annotations"]).filter(|(key, _)| is_network_annotation(key)).collect()
 }
 
 fn texts(map: &Value) -> impl Iterator<Item = (String, String)> + '_ {

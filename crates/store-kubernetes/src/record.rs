@@ -4,7 +4,7 @@
 //! directions, so that what a newer Calico has written is there after our write too.
 
 use ipnet::IpNet;
-use podwire_block_ipam::{key, Key, Owner};
+use podwire_block_ipam::{key, AffinityOwner, Key};
 use serde_json::{json, Map, Value};
 
 use crate::kind::{Kind, SETTINGS};
@@ -64,8 +64,8 @@ pub(crate) fn key_of(kind: Kind, object: &Value) -> Option<String> {
         Kind::Block => cidr().map(Key::Block),
         Kind::Affinity => {
             let owner = spec["node"].as_str().map(|name| match spec["type"].as_str() {
-                Some("virtual") => Owner::Virtual(name.into()),
-                _ => Owner::host(name),
+                Some("virtual") => AffinityOwner::Virtual(name.into()),
+                _ => AffinityOwner::host(name),
             });
             owner.zip(cidr()).map(|(owner, cidr)| Key::Affinity(owner, cidr))
         }

@@ -11,17 +11,23 @@
 use std::error::Error;
 
 use podwire_subnets::{
-    Backend, Embedded, Etcd, EtcdOptions, Generation, Registration, Source, StaticList, SubnetEnv, Underlay,
+    Backend, Embedded, Etcd, EtcdOptions, Registration, Snapshot, Source, StaticList, SubnetEnv, Underlay,
 };
 
-fn show(generation: &Generation) {
-    println!("generation {}: {}", generation.number, generation.health);
-    for node in generation.nodes.iter().flat_map(|nodes| nodes.iter()) {
-        let ranges: Vec<String> = node.ranges.iter().map(|range| range.to_string()).collect();
-        println!("  {:24} {:40} {:?} {}", node.name, ranges.join(" "), node.underlay.v4, node.backend.kind);
+fn show(snapshot: &Snapshot) {
+    println!("snapshot {}: {}", snapshot.number, snapshot.health);
+    for node in snapshot.nodes.iter().flat_map(|nodes| nodes.iter()) {
+        let pod_cidrs: Vec<String> = node.pod_cidrs.iter().map(|range| range.to_string()).collect();
+        println!(
+            "  {:24} {:40} {:?} {}",
+            node.name,
+            pod_cidrs.join(" "),
+            node.underlay.v4,
+            node.backend.kind
+        );
     }
-    for refusal in generation.refused.iter() {
-        println!("  left out: {}: {}", refusal.name, refusal.why);
+    for node in snapshot.skipped.iter() {
+        println!("  left out: {}: {}", node.name, node.reason);
     }
 }
 
@@ -45,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let registration =
             Registration { name: address.clone(), underlay, backend, ..Registration::default() };
         let node = source.acquire(&registration).await?;
-        print!("{}", SubnetEnv::new(&source.network().await?, node.ranges, 1500, false).text());
+        print!("{}", SubnetEnv::new(&source.network().await?, node.pod_cidrs, 1500, false).text());
         let keeper = source.clone();
         tokio::spawn(async move { println!("{}", keeper.keep(&node).await) });
     }

@@ -4,47 +4,47 @@ use std::fmt;
 
 use ipnet::IpNet;
 
-use crate::{Pool, Pools, Ranges};
+use crate::{PodCidrs, Pool, Pools};
 use podwire_kubernetes::random_u32;
 
-/// flannel looks at so many free ranges and takes one of them at random: two nodes that choose at the same time seldom
+/// flannel looks at so many free pod_cidrs and takes one of them at random: two nodes that choose at the same time seldom
 /// choose the same.
 const CHOICE: usize = 100;
 
 /// No range is free.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct NoneFree {
+pub struct OutOfSubnets {
     pool: Pool,
     taken: usize,
 }
 
-impl fmt::Display for NoneFree {
+impl fmt::Display for OutOfSubnets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NoneFree { pool, taken } = self;
+        let OutOfSubnets { pool, taken } = self;
         write!(f, "out of subnets: all of {pool} are in use ({taken} leases); remove leases of nodes that are gone, or enlarge the network")
     }
 }
 
 /// A range of each family, none of which shares an address with one of `taken`.
-pub(crate) fn choose(pools: &Pools, taken: &[Ranges]) -> Result<Ranges, NoneFree> {
-    let taken: Vec<IpNet> = taken.iter().flat_map(Ranges::iter).collect();
+pub(crate) fn choose(pools: &Pools, taken: &[PodCidrs]) -> Result<PodCidrs, OutOfSubnets> {
+    let taken: Vec<IpNet> = taken.iter().flat_map(PodCidrs::iter).collect();
     let pick = |pool: Pool| {
         let free: Vec<IpNet> = pool.free(&taken).take(CHOICE).collect();
         let of_pool = taken.iter().filter(|range| range.network().is_ipv4() == pool.is_ipv4()).count();
         match free.len() {
-            0 => Err(NoneFree { pool, taken: of_pool }),
+            0 => Err(OutOfSubnets { pool, taken: of_pool }),
             some => Ok(free[random_u32() as usize % some]),
         }
     };
     let (v4, v6) = (pools.v4.map(pick).transpose()?, pools.v6.map(pick).transpose()?);
-    Ok(Ranges {
+    Ok(PodCidrs {
         v4: v4.and_then(|range| if let IpNet::V4(range) = range { Some(range) } else { None }),
         v6: v6.and_then(|range| if let IpNet::V6(range) = range { Some(range) } else { None }),
     })
 }
 
 /// Whether a node may have again what it had before: it fits the config, and nobody has any of it.
-pub(crate) fn may_keep(pools: &Pools, previous: Ranges, taken: &[Ranges]) -> bool {
+pub(crate) fn may_keep(pools: &Pools, previous: PodCidrs, taken: &[PodCidrs]) -> bool {
     !previous.is_empty() && pools.fit(previous) && !taken.iter().any(|other| other.overlap(&previous))
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{overlaps, Backend, NetConf, Node, Tenure, Underlay};
+    use crate::{find_overlaps, Backend, LeaseTerm, NetConf, Node, Underlay};
 
     fn pools(text: &str) -> Pools {
         NetConf::parse("x", text).unwrap().pools().unwrap()
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn one_of_the_first_hundred_is_taken() {
         let pools = pools(r#"{"Network": "10.0.0.0/8"}"#);
-        let last: Ranges = Ranges { v4: "10.0.100.0/24".parse().ok(), v6: None };
+        let last: PodCidrs = PodCidrs { v4: "10.0.100.0/24".parse().ok(), v6: None };
         for _ in 0..300 {
             assert!(choose(&pools, &[]).unwrap().v4 <= last.v4);
         }
@@ -85,33 +85,33 @@ mod tests {
     #[test]
     fn what_was_had_before_is_kept_if_it_fits_and_is_free() {
         let pools = pools(r#"{"Network": "10.0.0.0/16"}"#);
-        let range = |text: &str| Ranges { v4: text.parse().ok(), v6: None };
+        let range = |text: &str| PodCidrs { v4: text.parse().ok(), v6: None };
         assert!(may_keep(&pools, range("10.0.7.0/24"), &[range("10.0.8.0/24")]));
         assert!(!may_keep(&pools, range("10.0.7.0/24"), &[range("10.0.7.128/25")]));
         assert!(!may_keep(&pools, range("10.0.7.0/25"), &[]));
         assert!(!may_keep(&pools, range("10.0.0.0/24"), &[]), "the first is not given out");
-        assert!(!may_keep(&pools, Ranges::default(), &[]));
+        assert!(!may_keep(&pools, PodCidrs::default(), &[]));
     }
 
     proptest! {
         #[test]
         fn no_two_nodes_share_an_address(odd in proptest::collection::vec((0u32..65536, 20u8..30), 0..10)) {
             let pools = pools(r#"{"Network": "10.0.0.0/16", "SubnetLen": 20, "EnableIPv6": true, "IPv6Network": "fd00::/112", "IPv6SubnetLen": 116}"#);
-            let strange = |(at, len): (u32, u8)| Ranges {
+            let strange = |(at, len): (u32, u8)| PodCidrs {
                 v4: ipnet::Ipv4Net::new((0x0a00_0000 + at).into(), len).ok().map(|net| net.trunc()),
                 v6: None,
             };
-            let odd: Vec<Ranges> = odd.into_iter().map(strange).collect();
-            let mut given: Vec<Ranges> = Vec::new();
-            while let Ok(ranges) = choose(&pools, &[&odd[..], &given[..]].concat()) {
-                prop_assert!(!odd.iter().any(|other| other.overlap(&ranges)));
-                given.push(ranges);
+            let odd: Vec<PodCidrs> = odd.into_iter().map(strange).collect();
+            let mut given: Vec<PodCidrs> = Vec::new();
+            while let Ok(pod_cidrs) = choose(&pools, &[&odd[..], &given[..]].concat()) {
+                prop_assert!(!odd.iter().any(|other| other.overlap(&pod_cidrs)));
+                given.push(pod_cidrs);
             }
-            let node = |(at, ranges): (usize, &Ranges)| Node {
-                name: at.to_string(), ranges: *ranges, underlay: Underlay::default(), backend: Backend::default(), tenure: Tenure::Lasting,
+            let node = |(at, pod_cidrs): (usize, &PodCidrs)| Node {
+                name: at.to_string(), pod_cidrs: *pod_cidrs, underlay: Underlay::default(), backend: Backend::default(), lease_term: LeaseTerm::Permanent,
             };
             let nodes: Vec<Node> = given.iter().enumerate().map(node).collect();
-            prop_assert!(overlaps(&nodes).is_empty());
+            prop_assert!(find_overlaps(&nodes).is_empty());
             prop_assert!(nodes.len() <= 15);
         }
     }

@@ -1,7 +1,7 @@
 //! The embedded store: an SQLite file on one machine.
 //!
 //! Several processes share it: the agents of a lab's nodes, or one agent and the tools beside it. A range is given out in
-//! one transaction that holds the write lock from its first read, so no two processes choose from the same free ranges;
+//! one transaction that holds the write lock from its first read, so no two processes choose from the same free pod_cidrs;
 //! a process that dies in the middle leaves what was before, since SQLite's log has no commit of it. Two unique columns
 //! would refuse a second owner even then.
 //!
@@ -19,8 +19,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use crate::choice;
-use crate::generation::{Feed, Watch};
-use crate::{Error, NetConf, Node, Ranges, Registration, Result, Tenure};
+use crate::snapshot::{SnapshotSender, Watch};
+use crate::{Error, LeaseTerm, NetConf, Node, PodCidrs, Registration, Result};
 
 /// How long a process waits for another's transaction. Each takes a few milliseconds, and ends with its process.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ impl Embedded {
     }
 
     /// What the file says of this node from before.
-    pub async fn remembered(&self, registration: &Registration) -> Result<Option<Node>> {
+    pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         let (nodes, _) = self.with("read nodes", row::all).await?;
         Ok(nodes.into_iter().find(|node| node.name == registration.name))
     }
@@ -111,20 +111,20 @@ impl Embedded {
                 .map_err(failed("read the config"))?;
             let pools = store.config(text)?.pools()?;
             let (nodes, _) = row::all(&transaction).map_err(failed("read nodes"))?;
-            let own = nodes.iter().find(|node| node.name == registration.name).map(|node| node.ranges);
-            let taken = row::ranges(&transaction).map_err(failed("read ranges"))?;
-            let others: Vec<Ranges> = taken
+            let own = nodes.iter().find(|node| node.name == registration.name).map(|node| node.pod_cidrs);
+            let taken = row::pod_cidrs(&transaction).map_err(failed("read pod_cidrs"))?;
+            let others: Vec<PodCidrs> = taken
                 .into_iter()
                 .filter(|(name, _)| *name != registration.name)
-                .map(|(_, ranges)| ranges)
+                .map(|(_, pod_cidrs)| pod_cidrs)
                 .collect();
-            let ranges = match own.filter(|own| pools.fit(*own)) {
+            let pod_cidrs = match own.filter(|own| pools.fit(*own)) {
                 Some(own) => own,
                 None if choice::may_keep(&pools, registration.previous, &others) => registration.previous,
                 None => choice::choose(&pools, &others)?,
             };
             let Registration { name, underlay, backend, .. } = registration;
-            let node = Node { name, ranges, underlay, backend, tenure: Tenure::Lasting };
+            let node = Node { name, pod_cidrs, underlay, backend, lease_term: LeaseTerm::Permanent };
             if !nodes.contains(&node) {
                 row::put(&transaction, &node).map_err(failed("write a node"))?;
                 transaction.commit().map_err(failed("commit"))?;
@@ -146,7 +146,7 @@ impl Embedded {
     /// All nodes, and all changes of them.
     pub fn watch(&self) -> Watch {
         let store = self.clone();
-        Feed::start(|feed| changes::follow(store, feed))
+        SnapshotSender::start(|sender| changes::follow(store, sender))
     }
 
     async fn with<T: Send + 'static>(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use crate::choice::NoneFree;
+use crate::choice::OutOfSubnets;
 
 /// The result of asking a source.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -31,7 +31,7 @@ pub enum Error {
     },
     /// The pool is used up.
     #[error("{0}")]
-    NoneFree(#[from] NoneFree),
+    OutOfSubnets(#[from] OutOfSubnets),
     /// Somebody else was faster, again and again.
     #[error("max retries reached trying to acquire a subnet in {place}: {tries} tries, each time another node took a range meanwhile; try again")]
     Raced {
@@ -52,7 +52,7 @@ pub enum Error {
     },
     /// Kubernetes has not given the node a range yet.
     #[error("node {name:?} pod cidr not assigned: kube-controller-manager needs --allocate-node-cidrs and --cluster-cidr, or podwire controller must run (docs/controller.md)")]
-    NoRangeYet {
+    PodCidrNotAssigned {
         /// The node.
         name: String,
     },

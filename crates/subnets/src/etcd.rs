@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `<prefix>/config` | net-conf.json |
 //! | `<prefix>/subnets/10.5.34.0-24` | the node that has this range; kept alive by a lease of 24 hours, or a reservation without one |
-//! | `<prefix>/subnets/10.5.34.0-24&fd00:0:0:7::-64` | the same with ranges of both families |
+//! | `<prefix>/subnets/10.5.34.0-24&fd00:0:0:7::-64` | the same with pod_cidrs of both families |
 //!
 //! A node is its public address: who finds a range under its own address has found its own. There are no names.
 //!
@@ -24,10 +24,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::generation::{Feed, Watch};
+use crate::snapshot::{SnapshotSender, Watch};
 use crate::{Error, NetConf, Node, Registration, Result};
 
-pub use keep::Lost;
+pub use keep::LeaseLost;
 use keys::Keys;
 
 /// How to reach etcd, and flannel's settings for it. The defaults are flannel's.
@@ -98,7 +98,7 @@ impl Etcd {
 
     /// What stands under this node's address from before. (flannel does not look: after a restart without its device, its
     /// VXLAN hardware address is a new one, which all others have to learn.)
-    pub async fn remembered(&self, registration: &Registration) -> Result<Option<Node>> {
+    pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         let Some(address) = registration.underlay.v4 else { return Ok(None) };
         let (records, _) = self.connect().await?.list().await?;
         Ok(records.into_iter().find(|record| record.is_of(address)).and_then(|record| record.node.ok()))
@@ -112,14 +112,14 @@ impl Etcd {
 
     /// Renews the node's lease in time, for as long as the range is its own; returns when it is not any more. While etcd does
     /// not answer, it goes on trying.
-    pub async fn keep(&self, node: &Node) -> Lost {
+    pub async fn keep(&self, node: &Node) -> LeaseLost {
         keep::keep(self, node).await
     }
 
     /// Gives the range back, if it is this node's still.
     pub async fn release(&self, node: &Node) -> Result<()> {
         let mut session = self.connect().await?;
-        let Some(found) = session.get(&self.keys.subnet(node.ranges)?).await? else { return Ok(()) };
+        let Some(found) = session.get(&self.keys.subnet(node.pod_cidrs)?).await? else { return Ok(()) };
         let record = lease::Record::read(&self.keys, &found);
         match node.underlay.v4.is_some_and(|address| record.is_of(address)) {
             true => session.delete(&record).await,
@@ -130,6 +130,6 @@ impl Etcd {
     /// All nodes, and all changes of them.
     pub fn watch(&self) -> Watch {
         let etcd = self.clone();
-        Feed::start(|feed| watch::follow(etcd, feed))
+        SnapshotSender::start(|sender| watch::follow(etcd, sender))
     }
 }

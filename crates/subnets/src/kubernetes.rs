@@ -1,10 +1,10 @@
-//! Nodes as Kubernetes knows them: ranges in `spec.podCIDRs`, given out by the controller manager, and everything else in
+//! Nodes as Kubernetes knows them: pod_cidrs in `spec.podCIDRs`, given out by the controller manager, and everything else in
 //! flannel's annotations.
 //!
 //! flannel's agents each follow every Node object whole, with its images, conditions and heartbeats. Here only metadata are
 //! followed (`PartialObjectMetadata`), which is where the annotations are. They do not have `spec.podCIDRs`; but the
 //! API server never lets a node's range change once it is set, so each node is read whole once in its life, and of that
-//! only the ranges are kept.
+//! only the pod_cidrs are kept.
 
 mod acquire;
 mod annotations;
@@ -21,7 +21,7 @@ use podwire_kubernetes::{request, ClientOptions};
 pub use annotations::Annotations;
 use object::LeanNode;
 
-use crate::generation::{Feed, Watch};
+use crate::snapshot::{SnapshotSender, Watch};
 use crate::{Error, NetConf, Node, Registration, Result};
 
 /// How to reach the API server, and flannel's settings for it.
@@ -96,10 +96,10 @@ impl Kubernetes {
 
     /// What this node's object says of it from before: the range, and the hardware address that the VXLAN device must get
     /// again.
-    pub async fn remembered(&self) -> Result<Option<Node>> {
+    pub async fn find_previous(&self) -> Result<Option<Node>> {
         let (conf, own) = (self.network().await?, self.own().await?);
-        let ranges = own.ranges(&conf).unwrap_or_default();
-        Ok(self.annotations.read(&self.name, own.annotations(), ranges, &conf).ok())
+        let pod_cidrs = own.pod_cidrs(&conf).unwrap_or_default();
+        Ok(self.annotations.read(&self.name, own.annotations(), pod_cidrs, &conf).ok())
     }
 
     /// The addresses that the administrator asks this node to use, `node-public-ip` and `node-public-ipv6`; and those by
@@ -109,20 +109,20 @@ impl Kubernetes {
         Ok((self.annotations.wished(own.annotations()), own.internal_ips()))
     }
 
-    /// Tells the others about this node, whose range the controller has set. [`Error::NoRangeYet`] if it has not:
-    /// [`range_is_set`](Kubernetes::range_is_set) waits for that.
+    /// Tells the others about this node, whose range the controller has set. [`Error::PodCidrNotAssigned`] if it has not:
+    /// [`wait_for_pod_cidr`](Kubernetes::wait_for_pod_cidr) waits for that.
     pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
         acquire::acquire(self, registration).await
     }
 
     /// Waits until the controller has given this node a range.
-    pub async fn range_is_set(&self) -> Result<()> {
-        watch::range_is_set(self).await
+    pub async fn wait_for_pod_cidr(&self) -> Result<()> {
+        watch::wait_for_pod_cidr(self).await
     }
 
     /// Says that the node's network works: the scheduler keeps pods away until then (condition `NetworkUnavailable`).
-    pub async fn set_available(&self) -> Result<()> {
-        acquire::set_available(self).await
+    pub async fn set_network_available(&self) -> Result<()> {
+        acquire::set_network_available(self).await
     }
 
     /// Tells the administrator something, as an event of the Node object. The same again counts up.
@@ -141,7 +141,7 @@ impl Kubernetes {
     /// All nodes that have a network, and all changes of them.
     pub fn watch(&self) -> Watch {
         let kubernetes = self.clone();
-        Feed::start(|feed| watch::follow(kubernetes, feed))
+        SnapshotSender::start(|sender| watch::follow(kubernetes, sender))
     }
 
     async fn own(&self) -> Result<LeanNode> {

@@ -9,7 +9,7 @@
 //! - [`Etcd`]: flannel's keys and values, byte for byte, so that both may share a cluster;
 //! - [`Kubernetes`]: the Node objects, with flannel's annotations.
 //!
-//! What comes out is the same for all of them: [`Generation`]s. Each is the whole state, never a difference: who is late may
+//! What comes out is the same for all of them: [`Snapshot`]s. Each is the whole state, never a difference: who is late may
 //! skip all but the latest. A source that cannot be reached is a state too ([`Health::Stale`]): what was known stays
 //! known, because packets flow whether or not a server answers. A [`Watch`] never ends by itself.
 //!
@@ -22,25 +22,27 @@ mod embedded;
 mod error;
 mod etcd;
 mod folder;
-mod generation;
 mod go_json;
 mod kubernetes;
 mod netconf;
 mod node;
 mod pool;
+mod snapshot;
 mod source;
 mod static_list;
 mod subnet_env;
 
-pub use choice::NoneFree;
+pub use choice::OutOfSubnets;
 pub use embedded::Embedded;
 pub use error::{Error, Result};
-pub use etcd::{Etcd, EtcdOptions, Lost};
-pub use generation::{Generation, Health, Refusal, Watch};
+pub use etcd::{Etcd, EtcdOptions, LeaseLost};
 pub use kubernetes::{Annotations, Kubernetes, KubernetesOptions, Severity};
 pub use netconf::NetConf;
-pub use node::{overlaps, Backend, Node, Ranges, Registration, Tenure, Underlay, Vtep, WireguardPeer};
+pub use node::{
+    find_overlaps, Backend, LeaseTerm, Node, PodCidrs, Registration, Underlay, Vtep, WireguardPeer,
+};
 pub use pool::{Pool, Pools};
+pub use snapshot::{Health, SkippedNode, Snapshot, Watch};
 pub use source::Source;
 pub use static_list::StaticList;
 pub use subnet_env::SubnetEnv;

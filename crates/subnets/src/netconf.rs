@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::pool::{self, Pool, Pools};
-use crate::{Error, Ranges, Result};
+use crate::{Error, PodCidrs, Result};
 
 /// The network's config, as it was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,7 +157,7 @@ impl NetConf {
 
     /// Checks a range that somebody else gave to a node: it must be of the network, or no other node would send
     /// its packets here.
-    pub fn check_range(&self, name: &str, ranges: Ranges) -> Result<()> {
+    pub fn check_pod_cidrs(&self, name: &str, ranges: PodCidrs) -> Result<()> {
         let outside = |range: IpNet, network: Option<IpNet>| Error::OutsideOfNetwork {
             name: name.into(),
             range,

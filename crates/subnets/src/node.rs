@@ -13,25 +13,25 @@ pub struct Node {
     /// What the source calls it: the Node object's name, the key in etcd (which has no names), the row's name.
     pub name: String,
     /// The addresses of its pods.
-    pub ranges: Ranges,
+    pub pod_cidrs: PodCidrs,
     /// Where it is reached.
     pub underlay: Underlay,
     /// What its end of the tunnel needs.
     pub backend: Backend,
     /// How long all of this is true.
-    pub tenure: Tenure,
+    pub lease_term: LeaseTerm,
 }
 
 /// A range of pods' addresses, of one family or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Ranges {
+pub struct PodCidrs {
     /// The IPv4 range.
     pub v4: Option<Ipv4Net>,
     /// The IPv6 range.
     pub v6: Option<Ipv6Net>,
 }
 
-impl Ranges {
+impl PodCidrs {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.v4.is_none() && self.v6.is_none()
@@ -43,7 +43,7 @@ impl Ranges {
     }
 
     /// Whether any address is in both.
-    pub fn overlap(&self, other: &Ranges) -> bool {
+    pub fn overlap(&self, other: &PodCidrs) -> bool {
         self.iter().any(|own| other.iter().any(|theirs| overlap(own, theirs)))
     }
 }
@@ -148,9 +148,9 @@ fn read<T: serde::de::DeserializeOwned>(data: Option<&Value>) -> Option<T> {
 
 /// How long a node's range is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tenure {
+pub enum LeaseTerm {
     /// Until somebody takes it away: a reservation, a row, a Node object.
-    Lasting,
+    Permanent,
     /// Until it is not renewed; the store ends it then. When that is was not asked, for it would cost a question a node.
     Leased,
     /// Until then, unless renewed.
@@ -167,19 +167,21 @@ pub struct Registration {
     /// What its end of the tunnel needs.
     pub backend: Backend,
     /// What it had before, from [`SubnetEnv`](crate::SubnetEnv): running pods have addresses of it.
-    pub previous: Ranges,
+    pub previous: PodCidrs,
 }
 
-/// The pairs of nodes whose ranges share addresses, by name. No allocator makes such pairs, but people do, and so do two
+/// The pairs of nodes whose pod_cidrs share addresses, by name. No allocator makes such pairs, but people do, and so do two
 /// controllers; packets for those addresses go to one of the two at random, which somebody should be told.
-pub fn overlaps(nodes: &[Node]) -> Vec<(String, String)> {
+pub fn find_overlaps(nodes: &[Node]) -> Vec<(String, String)> {
     // Networks either contain one another or are apart, so sorted by address, a network's rivals follow it directly.
-    let mut ranges: Vec<(IpNet, &str)> =
-        nodes.iter().flat_map(|node| node.ranges.iter().map(|range| (range, node.name.as_str()))).collect();
-    ranges.sort_by_key(|(range, name)| (range.network(), range.prefix_len(), *name));
+    let mut pod_cidrs: Vec<(IpNet, &str)> = nodes
+        .iter()
+        .flat_map(|node| node.pod_cidrs.iter().map(|range| (range, node.name.as_str())))
+        .collect();
+    pod_cidrs.sort_by_key(|(range, name)| (range.network(), range.prefix_len(), *name));
     let mut pairs = Vec::new();
-    for (at, (range, name)) in ranges.iter().enumerate() {
-        let rivals = ranges[at + 1..].iter().take_while(|(other, _)| range.contains(&other.network()));
+    for (at, (range, name)) in pod_cidrs.iter().enumerate() {
+        let rivals = pod_cidrs[at + 1..].iter().take_while(|(other, _)| range.contains(&other.network()));
         for (_, rival) in rivals.filter(|(_, rival)| rival != name) {
             let (a, b) = if name < rival { (name, rival) } else { (rival, name) };
             pairs.push((a.to_string(), b.to_string()));
@@ -195,9 +197,9 @@ mod tests {
     use super::*;
 
     fn node(name: &str, v4: &str, v6: &str) -> Node {
-        let ranges = Ranges { v4: v4.parse().ok(), v6: v6.parse().ok() };
+        let pod_cidrs = PodCidrs { v4: v4.parse().ok(), v6: v6.parse().ok() };
         let (underlay, backend) = (Underlay::default(), Backend::named("host-gw"));
-        Node { name: name.into(), ranges, underlay, backend, tenure: Tenure::Lasting }
+        Node { name: name.into(), pod_cidrs, underlay, backend, lease_term: LeaseTerm::Permanent }
     }
 
     #[test]
@@ -223,7 +225,7 @@ mod tests {
         ];
         let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
         let expected = [pair("a", "c"), pair("a", "d"), pair("a", "e"), pair("b", "c"), pair("d", "e")];
-        assert_eq!(overlaps(&nodes), expected);
-        assert!(overlaps(&nodes[..2]).is_empty());
+        assert_eq!(find_overlaps(&nodes), expected);
+        assert!(find_overlaps(&nodes[..2]).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Which ranges a store may give out: the subnets of one size between a first and a last.
+//! Which pod_cidrs a store may give out: the subnets of one size between a first and a last.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use crate::node::overlap;
-use crate::Ranges;
+use crate::PodCidrs;
 
 /// What the config says of one family.
 pub(crate) struct Asked {
@@ -37,25 +37,25 @@ pub(crate) const V6: Family =
 /// The pools of both families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pools {
-    /// The IPv4 pool, if nodes get IPv4 ranges.
+    /// The IPv4 pool, if nodes get IPv4 pod_cidrs.
     pub v4: Option<Pool>,
-    /// The IPv6 pool, if nodes get IPv6 ranges.
+    /// The IPv6 pool, if nodes get IPv6 pod_cidrs.
     pub v6: Option<Pool>,
 }
 
 impl Pools {
     /// Whether a node may keep these: of the right families, sizes and bounds.
-    pub fn fit(&self, ranges: Ranges) -> bool {
+    pub fn fit(&self, pod_cidrs: PodCidrs) -> bool {
         let fits = |pool: Option<Pool>, range: Option<IpNet>| match (pool, range) {
             (Some(pool), Some(range)) => pool.fits(range),
             (None, None) => true,
             _ => false,
         };
-        fits(self.v4, ranges.v4.map(IpNet::V4)) && fits(self.v6, ranges.v6.map(IpNet::V6))
+        fits(self.v4, pod_cidrs.v4.map(IpNet::V4)) && fits(self.v6, pod_cidrs.v6.map(IpNet::V6))
     }
 }
 
-/// The ranges of one family that may be given out.
+/// The pod_cidrs of one family that may be given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     min: IpAddr,
@@ -128,7 +128,7 @@ impl Pool {
             && at <= number(self.max)
     }
 
-    /// The ranges that share no address with any of `taken`, from the first.
+    /// The pod_cidrs that share no address with any of `taken`, from the first.
     pub fn free<'t>(&self, taken: &'t [IpNet]) -> impl Iterator<Item = IpNet> + use<'t> {
         let (mut next, last, size) = (Some(number(self.min)), number(self.max), size(self.min, self.len));
         let (like, len) = (self.min, self.len);

@@ -1,12 +1,12 @@
 //! Whichever place the nodes are in.
 
-use crate::etcd::Lost;
-use crate::generation::Watch;
+use crate::etcd::LeaseLost;
+use crate::snapshot::Watch;
 use crate::{Embedded, Etcd, Kubernetes, NetConf, Node, Registration, Result, StaticList};
 
 /// Where the nodes are known, and where this one makes itself known.
 ///
-/// An agent's life with a source: [`network`](Source::network), [`remembered`](Source::remembered) (a VXLAN device gets its old
+/// An agent's life with a source: [`network`](Source::network), [`find_previous`](Source::find_previous) (a VXLAN device gets its old
 /// hardware address), [`acquire`](Source::acquire), then [`watch`](Source::watch) for ever, with [`keep`](Source::keep)
 /// beside it. If the watch shows another range under the own name, or `keep` returns, it acquires again.
 #[derive(Clone, Debug)]
@@ -33,12 +33,12 @@ impl Source {
     }
 
     /// What the source still knows of this node from before it was restarted.
-    pub async fn remembered(&self, registration: &Registration) -> Result<Option<Node>> {
+    pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         match self {
-            Source::Embedded(source) => source.remembered(registration).await,
-            Source::Static(source) => source.remembered(registration).await,
-            Source::Etcd(source) => source.remembered(registration).await,
-            Source::Kubernetes(source) => source.remembered().await,
+            Source::Embedded(source) => source.find_previous(registration).await,
+            Source::Static(source) => source.find_previous(registration).await,
+            Source::Etcd(source) => source.find_previous(registration).await,
+            Source::Kubernetes(source) => source.find_previous().await,
         }
     }
 
@@ -55,7 +55,7 @@ impl Source {
 
     /// Does what is needed for the range to stay this node's, and returns when it is not any more. Only etcd needs
     /// anything; with the others this never returns.
-    pub async fn keep(&self, node: &Node) -> Lost {
+    pub async fn keep(&self, node: &Node) -> LeaseLost {
         match self {
             Source::Etcd(source) => source.keep(node).await,
             Source::Embedded(_) | Source::Static(_) | Source::Kubernetes(_) => std::future::pending().await,

@@ -24,9 +24,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::folder::Folder;
-use crate::generation::{Feed, Watch};
-use crate::node::overlaps;
-use crate::{go_json, Backend, Error, NetConf, Node, Ranges, Registration, Result, Tenure, Underlay};
+use crate::node::find_overlaps;
+use crate::snapshot::{SnapshotSender, Watch};
+use crate::{go_json, Backend, Error, LeaseTerm, NetConf, Node, PodCidrs, Registration, Result, Underlay};
 use podwire_kubernetes::Backoff;
 
 /// A file that lists all nodes.
@@ -69,7 +69,7 @@ impl StaticList {
     }
 
     /// The node's own entry, if there is one.
-    pub async fn remembered(&self, registration: &Registration) -> Result<Option<Node>> {
+    pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         let (_, nodes) = self.read().await?;
         Ok(nodes.into_iter().find(|node| node.name == registration.name))
     }
@@ -77,7 +77,7 @@ impl StaticList {
     /// The node's own entry. Nothing is given out and nothing written: what the file says is so, also of this node's own
     /// tunnel.
     pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
-        self.remembered(registration).await?.ok_or_else(|| Error::UnknownNode {
+        self.find_previous(registration).await?.ok_or_else(|| Error::UnknownNode {
             name: registration.name.clone(),
             place: self.path.display().to_string(),
             hint: "add it to the file's nodes".into(),
@@ -87,11 +87,11 @@ impl StaticList {
     /// All nodes, and again when the file changes.
     pub fn watch(&self) -> Watch {
         let list = self.clone();
-        Feed::start(|feed| async move {
+        SnapshotSender::start(|sender| async move {
             let mut backoff = Backoff::new();
             loop {
-                if let Err(error) = list.listen(&feed, &mut backoff).await {
-                    feed.stale(error);
+                if let Err(error) = list.listen(&sender, &mut backoff).await {
+                    sender.mark_stale(error);
                 }
                 backoff.wait().await;
             }
@@ -99,15 +99,15 @@ impl StaticList {
     }
 
     /// Feeds a watch, until the folder is gone.
-    async fn listen(&self, feed: &Feed, backoff: &mut Backoff) -> Result<()> {
+    async fn listen(&self, sender: &SnapshotSender, backoff: &mut Backoff) -> Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         // A ConfigMap in a pod changes by a link beside the file being renamed, so anything in the folder counts.
         let kinds = WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO | WatchMask::CREATE | WatchMask::DELETE;
         let mut changes = Folder::watch(folder, kinds | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
         loop {
             match self.read().await {
-                Ok((_, nodes)) => feed.all(nodes, Vec::new()),
-                Err(error) => feed.stale(error),
+                Ok((_, nodes)) => sender.publish(nodes, Vec::new()),
+                Err(error) => sender.mark_stale(error),
             }
             backoff.reset();
             if !changes.change(|_| true).await {
@@ -131,13 +131,13 @@ fn parse(origin: &str, bytes: &[u8]) -> Result<(NetConf, Vec<Node>)> {
     for entry in document.nodes {
         let (name, kind) = (entry.name.clone(), conf.backend_type.clone());
         let node = node(entry, kind).map_err(|why| wrong(format!("node {name:?}: {why}")))?;
-        conf.check_range(&node.name, node.ranges)?;
+        conf.check_pod_cidrs(&node.name, node.pod_cidrs)?;
         if nodes.iter().any(|other: &Node| other.name == node.name) {
             return Err(wrong(format!("node {name:?} is listed twice")));
         }
         nodes.push(node);
     }
-    if let Some((a, b)) = overlaps(&nodes).first() {
+    if let Some((a, b)) = find_overlaps(&nodes).first() {
         return Err(wrong(format!("the ranges of nodes {a:?} and {b:?} share addresses")));
     }
     Ok((conf, nodes))
@@ -145,7 +145,7 @@ fn parse(origin: &str, bytes: &[u8]) -> Result<(NetConf, Vec<Node>)> {
 
 fn node(entry: Entry, kind: String) -> std::result::Result<Node, String> {
     let Entry { name, ranges, underlay, backend } = entry;
-    let (mut own, mut reached) = (Ranges::default(), Underlay::default());
+    let (mut own, mut reached) = (PodCidrs::default(), Underlay::default());
     if name.is_empty() {
         return Err("it has no name".into());
     }
@@ -178,7 +178,7 @@ fn node(entry: Entry, kind: String) -> std::result::Result<Node, String> {
         Some(BackendEntry { r#type, data, data_v6 }) => Backend { kind: r#type, data, data_v6 },
         None => Backend::named(&kind),
     };
-    Ok(Node { name, ranges: own, underlay: reached, backend, tenure: Tenure::Lasting })
+    Ok(Node { name, pod_cidrs: own, underlay: reached, backend, lease_term: LeaseTerm::Permanent })
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
             r#"{{{NETWORK}, "nodes": [
                 {{"name": "a", "ranges": ["10.244.1.0/24"], "underlay": ["192.0.2.1", "2001:db8::1"],
                   "backend": {{"type": "vxlan", "data": {{"VNI": 1, "VtepMAC": "02:00:00:00:00:01"}}}}}},
-                {{"Name": "b", "Ranges": ["10.244.2.0/24"], "Underlay": ["192.0.2.2"]}}]}}"#
+                {{"Name": "b", "PodCidrs": ["10.244.2.0/24"], "Underlay": ["192.0.2.2"]}}]}}"#
         );
         let (conf, nodes) = parse("nodes.json", text.as_bytes()).unwrap();
         assert_eq!(conf.network.unwrap().to_string(), "10.244.0.0/16");

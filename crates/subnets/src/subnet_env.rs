@@ -11,7 +11,7 @@ use std::path::Path;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use crate::{Error, NetConf, Ranges, Result};
+use crate::{Error, NetConf, PodCidrs, Result};
 
 /// The file's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,10 +27,10 @@ pub struct SubnetEnv {
 }
 
 impl SubnetEnv {
-    /// What a node with these ranges writes.
-    pub fn new(conf: &NetConf, ranges: Ranges, mtu: u32, masquerades: bool) -> SubnetEnv {
-        let v4 = conf.network.zip(ranges.v4).filter(|_| conf.enable_ipv4);
-        let v6 = conf.ipv6_network.zip(ranges.v6).filter(|_| conf.enable_ipv6);
+    /// What a node with these pod_cidrs writes.
+    pub fn new(conf: &NetConf, pod_cidrs: PodCidrs, mtu: u32, masquerades: bool) -> SubnetEnv {
+        let v4 = conf.network.zip(pod_cidrs.v4).filter(|_| conf.enable_ipv4);
+        let v6 = conf.ipv6_network.zip(pod_cidrs.v6).filter(|_| conf.enable_ipv6);
         SubnetEnv { v4, v6, mtu, masquerades }
     }
 
@@ -86,9 +86,9 @@ impl SubnetEnv {
         }
     }
 
-    /// The ranges that this node had, if the file remembers any.
-    pub fn ranges(&self) -> Ranges {
-        Ranges { v4: self.v4.map(|(_, subnet)| subnet), v6: self.v6.map(|(_, subnet)| subnet) }
+    /// The pod_cidrs that this node had, if the file remembers any.
+    pub fn pod_cidrs(&self) -> PodCidrs {
+        PodCidrs { v4: self.v4.map(|(_, subnet)| subnet), v6: self.v6.map(|(_, subnet)| subnet) }
     }
 
     fn parse(text: &str) -> SubnetEnv {
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn a_file_edited_by_hand_is_understood_and_nonsense_forgotten() {
         let text = "# mine\nexport FLANNEL_NETWORK=\"10.42.0.0/16\"\r\n FLANNEL_SUBNET = '10.42.7.1/24'\nFLANNEL_IPV6_SUBNET=x\n";
-        assert_eq!(SubnetEnv::parse(text).ranges().v4.unwrap().to_string(), "10.42.7.0/24");
-        assert_eq!(SubnetEnv::parse(text).ranges().v6, None);
+        assert_eq!(SubnetEnv::parse(text).pod_cidrs().v4.unwrap().to_string(), "10.42.7.0/24");
+        assert_eq!(SubnetEnv::parse(text).pod_cidrs().v6, None);
         assert_eq!(SubnetEnv::parse("\0=\nFLANNEL_MTU=-3"), SubnetEnv::default());
         let several = BOTH.replace("10.42.0.0/16", "10.42.0.0/16,10.43.0.0/16");
-        assert_eq!(SubnetEnv::parse(&several).ranges().v4, None);
+        assert_eq!(SubnetEnv::parse(&several).pod_cidrs().v4, None);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use podwire_subnets::{
-    Backend, Embedded, Generation, Health, Ranges, Registration, Source, StaticList, Underlay, Vtep, Watch,
+    Backend, Embedded, Health, PodCidrs, Registration, Snapshot, Source, StaticList, Underlay, Vtep, Watch,
 };
 
 struct Scratch(PathBuf);
@@ -25,19 +25,19 @@ impl Drop for Scratch {
     }
 }
 
-async fn until(watch: &mut Watch, wanted: impl Fn(&Generation) -> bool) -> Generation {
-    let mut generation = watch.latest();
+async fn until(watch: &mut Watch, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let mut snapshot = watch.latest();
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !wanted(&generation) {
-        generation = tokio::time::timeout_at(end, watch.changed())
+    while !wanted(&snapshot) {
+        snapshot = tokio::time::timeout_at(end, watch.changed())
             .await
-            .unwrap_or_else(|_| panic!("not within 60 s; the last was {generation:?}"));
+            .unwrap_or_else(|_| panic!("not within 60 s; the last was {snapshot:?}"));
     }
-    generation
+    snapshot
 }
 
-fn count(generation: &Generation) -> usize {
-    generation.nodes.as_ref().map_or(0, |nodes| nodes.len())
+fn count(snapshot: &Snapshot) -> usize {
+    snapshot.nodes.as_ref().map_or(0, |nodes| nodes.len())
 }
 
 fn registration(name: &str) -> Registration {
@@ -58,7 +58,7 @@ async fn a_range_is_given_once_kept_over_a_restart_and_given_back() {
     assert!(store.set_network(r#"{"Network": "10.8.0.0/29"}"#).await.is_err(), "nonsense is not written");
     store.set_network(SMALL).await.unwrap();
     let source = Source::Embedded(store);
-    assert_eq!(source.remembered(&registration("a")).await.unwrap(), None);
+    assert_eq!(source.find_previous(&registration("a")).await.unwrap(), None);
     let a = source.acquire(&registration("a")).await.unwrap();
     let b = source.acquire(&registration("b")).await.unwrap();
     let c = source.acquire(&registration("c")).await.unwrap();
@@ -69,14 +69,14 @@ async fn a_range_is_given_once_kept_over_a_restart_and_given_back() {
     );
     source.release(&b).await.unwrap();
     let d = source.acquire(&registration("d")).await.unwrap();
-    assert_eq!(d.ranges, b.ranges);
+    assert_eq!(d.pod_cidrs, b.pod_cidrs);
 
     let again = Source::Embedded(Embedded::open(&path).await.unwrap());
-    assert_eq!(again.remembered(&registration("a")).await.unwrap(), Some(a.clone()));
+    assert_eq!(again.find_previous(&registration("a")).await.unwrap(), Some(a.clone()));
     assert_eq!(again.acquire(&registration("a")).await.unwrap(), a);
     again.release(&c).await.unwrap();
-    let as_before = Registration { previous: c.ranges, ..registration("e") };
-    assert_eq!(again.acquire(&as_before).await.unwrap().ranges, c.ranges);
+    let as_before = Registration { previous: c.pod_cidrs, ..registration("e") };
+    assert_eq!(again.acquire(&as_before).await.unwrap().pod_cidrs, c.pod_cidrs);
     let held = tokio::time::timeout(Duration::from_millis(50), again.keep(&a)).await;
     assert!(held.is_err(), "nothing ends it");
 }
@@ -88,12 +88,12 @@ async fn a_watch_hears_of_what_others_write() {
     let store = Embedded::open(&path).await.unwrap();
     store.set_network(r#"{"Network": "10.8.0.0/16"}"#).await.unwrap();
     let mut watch = store.watch();
-    let first = until(&mut watch, |generation| generation.nodes.is_some()).await;
+    let first = until(&mut watch, |snapshot| snapshot.nodes.is_some()).await;
     assert_eq!((count(&first), first.health), (0, Health::Current));
     // Each commit is heard of by itself: none hides behind the next.
     for number in 1..=50 {
         store.acquire(&registration(&format!("n{number}"))).await.unwrap();
-        until(&mut watch, |generation| count(generation) == number).await;
+        until(&mut watch, |snapshot| count(snapshot) == number).await;
     }
     let output = std::process::Command::new("python3")
         .arg("-c")
@@ -102,7 +102,7 @@ async fn a_watch_hears_of_what_others_write() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    until(&mut watch, |generation| count(generation) == 49).await;
+    until(&mut watch, |snapshot| count(snapshot) == 49).await;
 }
 
 #[tokio::test]
@@ -111,9 +111,9 @@ async fn a_watch_at_rest_touches_nothing() {
     let store = Embedded::open(scratch.0.join("cluster.db")).await.unwrap();
     store.set_network(SMALL).await.unwrap();
     let mut watch = store.watch();
-    until(&mut watch, |generation| generation.nodes.is_some()).await;
+    until(&mut watch, |snapshot| snapshot.nodes.is_some()).await;
     store.acquire(&registration("a")).await.unwrap();
-    until(&mut watch, |generation| count(generation) == 1).await;
+    until(&mut watch, |snapshot| count(snapshot) == 1).await;
     let mut inotify = inotify::Inotify::init().unwrap();
     inotify.watches().add(&scratch.0, inotify::WatchMask::ALL_EVENTS).unwrap();
     let mut buffer = [0; 4096];
@@ -139,23 +139,23 @@ async fn a_row_that_makes_no_sense_is_left_out_and_a_lost_file_said() {
     let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600, "only its owner reads it");
     let mut watch = store.watch();
-    until(&mut watch, |generation| count(generation) == 1).await;
+    until(&mut watch, |snapshot| count(snapshot) == 1).await;
     let insert = "INSERT INTO node (name, v4, backend) VALUES ('x', 'nonsense', 'vxlan')";
     rusqlite::Connection::open(&path).unwrap().execute(insert, []).unwrap();
-    let seen = until(&mut watch, |generation| !generation.refused.is_empty()).await;
-    assert_eq!((count(&seen), seen.refused[0].name.as_str()), (1, "x"));
-    assert!(seen.refused[0].why.starts_with("column v4: "), "{:?}", seen.refused);
+    let seen = until(&mut watch, |snapshot| !snapshot.skipped.is_empty()).await;
+    assert_eq!((count(&seen), seen.skipped[0].name.as_str()), (1, "x"));
+    assert!(seen.skipped[0].reason.starts_with("column v4: "), "{:?}", seen.skipped);
     std::fs::rename(&path, scratch.0.join("elsewhere")).unwrap();
     std::fs::remove_file(scratch.0.join("cluster.db-wal")).unwrap();
-    let lost = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    let lost = until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     assert_eq!(count(&lost), 1, "what is known stays known");
     assert!(lost.health.to_string().contains("cluster.db"), "{}", lost.health);
     // Another file under the name is the file.
     let store = Embedded::open(&path).await.unwrap();
-    until(&mut watch, |generation| generation.health == Health::Current && count(generation) == 0).await;
+    until(&mut watch, |snapshot| snapshot.health == Health::Current && count(snapshot) == 0).await;
     store.set_network(SMALL).await.unwrap();
     store.acquire(&registration("b")).await.unwrap();
-    until(&mut watch, |generation| count(generation) == 1).await;
+    until(&mut watch, |snapshot| count(snapshot) == 1).await;
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn the_range_of_a_row_that_makes_no_sense_is_taken_nevertheless() {
                   ('y', '10.8.0.8/31', 'vxlan', NULL)";
     rusqlite::Connection::open(&path).unwrap().execute(insert, []).unwrap();
     let node = store.acquire(&registration("a")).await.unwrap();
-    assert_eq!(node.ranges.v4.unwrap().to_string(), "10.8.0.12/30");
+    assert_eq!(node.pod_cidrs.v4.unwrap().to_string(), "10.8.0.12/30");
     assert!(store.acquire(&registration("b")).await.is_err());
     store.acquire(&registration("x")).await.unwrap();
 }
@@ -187,8 +187,9 @@ async fn a_file_of_somebody_else_is_refused() {
 }
 
 fn list(nodes: &[u8]) -> String {
-    let entry =
-        |n: &u8| format!(r#"{{"name": "n{n}", "ranges": ["10.244.{n}.0/24"], "underlay": ["192.0.2.{n}"]}}"#);
+    let entry = |n: &u8| {
+        format!(r#"{{"name": "n{n}", "pod_cidrs": ["10.244.{n}.0/24"], "underlay": ["192.0.2.{n}"]}}"#)
+    };
     let nodes: Vec<String> = nodes.iter().map(entry).collect();
     format!(
         r#"{{"network": {{"Network": "10.244.0.0/16", "Backend": {{"Type": "host-gw"}}}}, "nodes": [{}]}}"#,
@@ -202,16 +203,16 @@ async fn a_list_is_read_again_when_it_changes_and_mistakes_change_nothing() {
     let path = scratch.0.join("nodes.json");
     let source = Source::Static(StaticList::new(&path));
     let mut watch = source.watch();
-    let missing = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    let missing = until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     assert!(
         missing.nodes.is_none() && missing.health.to_string().contains("No such file"),
         "{}",
         missing.health
     );
     std::fs::write(&path, list(&[1, 2])).unwrap();
-    until(&mut watch, |generation| count(generation) == 2 && generation.health == Health::Current).await;
+    until(&mut watch, |snapshot| count(snapshot) == 2 && snapshot.health == Health::Current).await;
     let own = source.acquire(&registration("n2")).await.unwrap();
-    assert_eq!(own.ranges, Ranges { v4: "10.244.2.0/24".parse().ok(), v6: None });
+    assert_eq!(own.pod_cidrs, PodCidrs { v4: "10.244.2.0/24".parse().ok(), v6: None });
     let error = source.acquire(&registration("n9")).await.unwrap_err().to_string();
     assert!(
         error.contains("node \"n9\" is not in") && error.contains("add it to the file's nodes"),
@@ -224,9 +225,9 @@ async fn a_list_is_read_again_when_it_changes_and_mistakes_change_nothing() {
         std::fs::rename(scratch.0.join("new"), &path).unwrap();
     };
     replace(&[1, 2, 2]);
-    let wrong = until(&mut watch, |generation| generation.health != Health::Current).await;
+    let wrong = until(&mut watch, |snapshot| snapshot.health != Health::Current).await;
     assert_eq!(count(&wrong), 2);
     assert!(wrong.health.to_string().contains("node \"n2\" is listed twice"), "{}", wrong.health);
     replace(&[1, 2, 3]);
-    until(&mut watch, |generation| count(generation) == 3 && generation.health == Health::Current).await;
+    until(&mut watch, |snapshot| count(snapshot) == 3 && snapshot.health == Health::Current).await;
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use podwire_subnets::{overlaps, Backend, Embedded, Error, Registration, Underlay};
+use podwire_subnets::{find_overlaps, Backend, Embedded, Error, Registration, Underlay};
 
 const NETWORK: &str =
     r#"{"Network": "10.7.0.0/16", "SubnetLen": 26, "EnableIPv6": true, "IPv6Network": "fd00:7::/48"}"#;
@@ -26,7 +26,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A process of the crowd: takes ranges, gives every third back, and says on stdout what it knows to be done. The line before a
+/// A process of the crowd: takes pod_cidrs, gives every third back, and says on stdout what it knows to be done. The line before a
 /// release says that it is about to happen: a process killed in between may or may not have done it.
 fn member(path: &Path, member: &str) {
     runtime().block_on(async {
@@ -36,14 +36,14 @@ fn member(path: &Path, member: &str) {
             let name = format!("{member}-{number}");
             match store.acquire(&registration(name.clone())).await {
                 Ok(node) => {
-                    let range = node.ranges.v4.unwrap();
+                    let range = node.pod_cidrs.v4.unwrap();
                     writeln!(stdout, "has {name} {range}").unwrap();
                     if number % 3 == 2 {
                         writeln!(stdout, "gives {name} {range}").unwrap();
                         store.release(&name).await.unwrap();
                     }
                 }
-                Err(Error::NoneFree(_)) => {
+                Err(Error::OutOfSubnets(_)) => {
                     writeln!(stdout, "full {name} -").unwrap();
                     return;
                 }
@@ -127,22 +127,22 @@ fn no_two_processes_get_the_same_range_though_they_are_killed(folder: &Path) {
     }
 
     let (nodes, _) = runtime().block_on(async { Embedded::open(&path).await.unwrap().watch().known().await });
-    assert_eq!(overlaps(&nodes), Vec::new());
+    assert_eq!(find_overlaps(&nodes), Vec::new());
     let there: BTreeMap<String, String> =
-        nodes.iter().map(|node| (node.name.clone(), node.ranges.v4.unwrap().to_string())).collect();
+        nodes.iter().map(|node| (node.name.clone(), node.pod_cidrs.v4.unwrap().to_string())).collect();
     for (name, range) in &has {
         assert_eq!(there.get(name), Some(range), "{name} was told {range}");
     }
     // What nobody was told of was committed by a process that died before it could speak, or given back likewise.
     let unspoken =
         there.keys().filter(|name| !has.contains_key(*name) && !doubtful.contains_key(*name)).count();
-    assert!(unspoken <= KILLS as usize + CROWD, "{unspoken} ranges of nobody after {KILLS} kills");
+    assert!(unspoken <= KILLS as usize + CROWD, "{unspoken} pod_cidrs of nobody after {KILLS} kills");
     let check: String = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
         .unwrap();
     assert_eq!(check, "ok");
-    println!("{said} lines, {KILLS} kills, {} ranges, {unspoken} of them unspoken", there.len());
+    println!("{said} lines, {KILLS} kills, {} pod_cidrs, {unspoken} of them unspoken", there.len());
 }
 
 fn take(line: &str, has: &mut BTreeMap<String, String>, doubtful: &mut BTreeMap<String, String>) {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use podwire_ip::IpFamily;
 use podwire_netlink::sys;
 
 use crate::echo::Door;
@@ -140,17 +141,17 @@ fn exchange(socket: &UdpSocket, size: usize, patience: Duration) -> io::Result<T
 /// that is a fault of the network, and told with both numbers.
 fn large(place: &Place, door: &Door, patience: Duration) -> io::Result<Told> {
     let socket = connected(door)?;
-    let v6 = door.address.is_ipv6();
-    sys::never_fragment(socket.as_fd(), v6)?;
+    let family = IpFamily::of(door.address);
+    sys::disable_fragmentation(socket.as_fd(), family)?;
     let by_link = place.promise(socket.local_addr()?.ip());
-    let own = by_link.map_or_else(|| sys::path_mtu(socket.as_fd(), v6), Ok)?;
+    let own = by_link.map_or_else(|| sys::path_mtu(socket.as_fd(), family), Ok)?;
     // A node's links are wider than its pods': a tunnel takes its share of what pods may send.
     let promised = if place.kind == Kind::Node { own.min(door.mtu) } else { own };
     // The headers of IP and UDP; and no datagram of UDP is larger than 65,507 bytes, whatever lo promises.
-    let headers = if v6 { 48 } else { 28 };
+    let headers = if family.is_v6() { 48 } else { 28 };
     let size = (promised as usize).saturating_sub(headers).min(65_000);
     exchange(&socket, size, patience).map_err(|error| {
-        let carried = sys::path_mtu(socket.as_fd(), v6).unwrap_or(promised);
+        let carried = sys::path_mtu(socket.as_fd(), family).unwrap_or(promised);
         let text = match error.kind() {
             _ if carried < promised => {
                 format!("the interface promises packets of {promised} bytes, the way carries {carried}")
@@ -166,7 +167,7 @@ fn large(place: &Place, door: &Door, patience: Duration) -> io::Result<Told> {
 
 /// Sends echo requests from the namespace of the calling thread until one is answered; returns how long that one took.
 pub fn ping(to: IpAddr, patience: Duration) -> io::Result<Duration> {
-    let socket = UdpSocket::from(sys::icmp_socket(to.is_ipv6())?);
+    let socket = UdpSocket::from(sys::icmp_socket(IpFamily::of(to))?);
     // Everybody in this namespace hears all echoes: ours are known by what they carry.
     let token: [u8; 8] = sys::random()?;
     let mut echo = *b"\x08\0\0\0\0\x2a\0\x01........";

@@ -5,16 +5,12 @@ use std::sync::mpsc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-#[path = "../../../crates/subnets/tests/kubernetes/api_server.rs"]
-#[allow(dead_code, clippy::unwrap_used)]
-mod api_server;
-
-use api_server::ApiServer;
+use podwire_test_servers::StandInApiServer;
 use tokio::sync::oneshot;
 
 /// The server, in a thread of its own in the machine's network.
 pub struct Api {
-    server: Arc<ApiServer>,
+    server: Arc<StandInApiServer>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -27,7 +23,7 @@ impl Api {
         let serve = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
-                tell.send(Arc::new(ApiServer::start_at(address).await)).expect("the stage");
+                tell.send(Arc::new(StandInApiServer::start_at(address).await)).expect("the stage");
                 let _ = ended.await;
             });
         };
@@ -48,9 +44,9 @@ impl Api {
 }
 
 impl Deref for Api {
-    type Target = ApiServer;
+    type Target = StandInApiServer;
 
-    fn deref(&self) -> &ApiServer {
+    fn deref(&self) -> &StandInApiServer {
         &self.server
     }
 }

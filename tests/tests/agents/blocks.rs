@@ -173,11 +173,11 @@ fn what_is_deleted_by_hand_comes_back_and_a_killed_agent_loses_no_packet() {
     let mut stage = ready(Store::Embedded, WIRES, &DUAL, &[]);
     let before = stage
         .node(1)
-        .sh("ip route show proto 112; ip -6 route show proto 112; nft list table inet podwire_fabric");
+        .sh("ip route show proto 112; ip -6 route show proto 112; nft list table inet podwire_overlay");
     for damage in ["ip link delete vxlan.calico", "ip route flush proto 112", "nft flush ruleset"] {
         stage.node(1).sh(damage);
         stage.wait_until(damage, |stage| {
-            stage.node(1).sh("ip route show proto 112; ip -6 route show proto 112; nft list table inet podwire_fabric 2>/dev/null || true") == before
+            stage.node(1).sh("ip route show proto 112; ip -6 route show proto 112; nft list table inet podwire_overlay 2>/dev/null || true") == before
         });
     }
     stage.assert_model_holds();

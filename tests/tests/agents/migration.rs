@@ -122,7 +122,7 @@ impl Migration {
         self.stop(number);
         self.start_agent(number);
         let rules = self.rules(number);
-        assert!(rules.contains("table inet podwire_fabric") && !rules.contains("FLANNEL"), "{rules}");
+        assert!(rules.contains("table inet podwire_overlay") && !rules.contains("FLANNEL"), "{rules}");
     }
 
     /// Our node becomes flanneld's.

@@ -249,7 +249,7 @@ impl<'a> Member<'a> {
     /// Whether the owner of the node's blocks knows of the pod, and need not ask the API server.
     pub fn is_known(&self) -> bool {
         let before = self.cluster.reads_of_pods();
-        let question = json!({"ask": "pod", "namespace": "default", "name": self.name, "uid": self.uid});
+        let question = json!({"request": "pod", "namespace": "default", "name": self.name, "uid": self.uid});
         let said = self.cluster.node.output(&["python3", "/run/kube/knock.py", &question.to_string()], &[]);
         assert!(said.stdout.contains(&self.uid), "{}{}", said.stdout, said.stderr);
         self.cluster.reads_of_pods() == before

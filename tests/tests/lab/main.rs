@@ -73,7 +73,7 @@ fn the_kernels_objects_are_those_of_the_specification() {
         }
         let links = lab.sh(node, "ls /sys/class/net | sort | tr '\\n' ' '");
         assert_eq!(links.trim(), "eth0 flannel-v6.1 flannel.1 lo", "{node}");
-        assert_eq!(lab.sh(node, "nft list tables").trim(), "table inet podwire_fabric", "{node}");
+        assert_eq!(lab.sh(node, "nft list tables").trim(), "table inet podwire_overlay", "{node}");
     }
 }
 

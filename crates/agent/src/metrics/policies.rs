@@ -1,9 +1,9 @@
-//! Numbers of policies: how they are enforced, and what they dropped. They are read when somebody asks.
+//! Metrics of the policy agent: how it enforces policies and what they drop. They are read when the metrics are read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use podwire_warden::{Drops, Size, State, Warden};
+use podwire_policy_agent::{DropCounts, PolicyAgent, PolicyStatus, TableSize};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -12,86 +12,106 @@ use tracing::warn;
 
 use super::Labels;
 
-#[derive(Default)]
-pub(super) struct Policies {
+pub(super) struct PolicyMetrics {
+    agent: PolicyAgent,
     enforced: Gauge,
     policies: Gauge,
     interfaces: Gauge,
     unmatched: Gauge,
     objects: Family<Labels, Gauge>,
     changes: Counter,
-    mends: Counter,
+    repairs: Counter,
     failures: Counter,
-    cuts: Counter,
+    closed: Counter,
     last_change: Gauge<f64, AtomicU64>,
     drops: Family<Labels, Counter>,
     pod_drops: Family<Labels, Counter>,
 }
 
-impl Policies {
-    pub fn register(&self, all: &mut Registry) {
+impl PolicyMetrics {
+    pub(super) fn register(all: &mut Registry, agent: PolicyAgent) -> PolicyMetrics {
+        let metrics = PolicyMetrics {
+            agent,
+            enforced: Gauge::default(),
+            policies: Gauge::default(),
+            interfaces: Gauge::default(),
+            unmatched: Gauge::default(),
+            objects: Family::default(),
+            changes: Counter::default(),
+            repairs: Counter::default(),
+            failures: Counter::default(),
+            closed: Counter::default(),
+            last_change: Gauge::default(),
+            drops: Family::default(),
+            pod_drops: Family::default(),
+        };
         let all = all.sub_registry_with_prefix("policy");
-        all.register("enforced", "1 if what the source told is in the kernel", self.enforced.clone());
-        all.register("policies", "Policies that are known", self.policies.clone());
-        all.register("interfaces", "Interfaces of pods that are guarded", self.interfaces.clone());
-        let text = "Selectors of policies to which nobody fits";
-        all.register("unmatched_selectors", text, self.unmatched.clone());
-        let text = "Objects in the kernel that enforce policies, by kind";
-        all.register("kernel_objects", text, self.objects.clone());
-        all.register("changes", "Changes of the kernel's rules", self.changes.clone());
-        let text = "Changes that were made because others had touched the rules";
-        all.register("mends", text, self.mends.clone());
-        all.register("failures", "Attempts to enforce that failed", self.failures.clone());
-        let text = "Connections that were cut because policies no longer allow them";
-        all.register("cut_connections", text, self.cuts.clone());
-        let text = "Time of the last change, from the news to the kernel";
-        all.register_with_unit("last_change", text, Unit::Seconds, self.last_change.clone());
-        let text = "Packets that were dropped, by direction and by what decided";
-        all.register("dropped_packets", text, self.drops.clone());
-        let text = "Packets that were dropped, by direction and by the pod whose policies were asked";
-        all.register("pod_dropped_packets", text, self.pod_drops.clone());
+        all.register("enforced", "1 if the kernel enforces the policies", metrics.enforced.clone());
+        all.register("policies", "Policies", metrics.policies.clone());
+        all.register(
+            "interfaces",
+            "Pod interfaces that policies are enforced for",
+            metrics.interfaces.clone(),
+        );
+        let text = "Selectors of policies that match nothing";
+        all.register("unmatched_selectors", text, metrics.unmatched.clone());
+        let text = "Kernel objects that enforce policies, by kind";
+        all.register("kernel_objects", text, metrics.objects.clone());
+        all.register("changes", "Changes of the kernel's rules", metrics.changes.clone());
+        let text = "Changes that repaired rules which another program had changed";
+        all.register("repairs", text, metrics.repairs.clone());
+        all.register("failures", "Attempts to enforce policies that failed", metrics.failures.clone());
+        let text = "Connections that were closed because policies no longer allow them";
+        all.register("closed_connections", text, metrics.closed.clone());
+        let text = "Time of the last change, from the source to the kernel";
+        all.register_with_unit("last_change", text, Unit::Seconds, metrics.last_change.clone());
+        let text = "Packets that were dropped, by direction and reason";
+        all.register("dropped_packets", text, metrics.drops.clone());
+        let text = "Packets that were dropped, by direction and the pod whose policies dropped them";
+        all.register("pod_dropped_packets", text, metrics.pod_drops.clone());
+        metrics
     }
 
-    pub fn read(&self, warden: &Warden) {
-        self.stands(&warden.state());
-        match warden.drops() {
-            Ok(drops) => self.dropped(drops),
-            Err(error) => warn!("the counts of dropped packets are not known: {error}"),
+    pub(super) fn update(&self) {
+        self.update_state(&self.agent.status());
+        match self.agent.drop_counts() {
+            Ok(drops) => self.update_drops(drops),
+            Err(error) => warn!(%error, "counters of dropped packets cannot be read"),
         }
     }
 
-    fn stands(&self, state: &State) {
+    fn update_state(&self, state: &PolicyStatus) {
         self.enforced.set(state.enforced.into());
         self.policies.set(state.policies as i64);
         self.interfaces.set(state.interfaces as i64);
-        self.unmatched.set(state.unmatched.len() as i64);
-        let Size { chains, rules, sets, elements } = state.size;
+        self.unmatched.set(state.unmatched_selectors.len() as i64);
+        let TableSize { chains, rules, sets, elements } = state.size;
         for (kind, count) in [("chain", chains), ("rule", rules), ("set", sets), ("element", elements)] {
             self.objects.get_or_create(&vec![("kind", kind.to_owned())]).set(count as i64);
         }
         for (counter, count) in [
             (&self.changes, state.changes),
-            (&self.mends, state.mends),
+            (&self.repairs, state.repairs),
             (&self.failures, state.failures),
-            (&self.cuts, state.cuts),
+            (&self.closed, state.closed_connections),
         ] {
             counter.inner().store(count, Ordering::Relaxed);
         }
-        self.last_change.set(state.took.as_secs_f64());
+        self.last_change.set(state.last_change.as_secs_f64());
     }
 
-    /// What is gone from the kernel, a pod or a policy, is gone here.
-    fn dropped(&self, drops: Drops) {
+    /// Replaces all counters, so that those of deleted pods and policies disappear.
+    fn update_drops(&self, drops: DropCounts) {
         for (family, name, counts) in
             [(&self.drops, "reason", drops.reasons), (&self.pod_drops, "pod", drops.pods)]
         {
             family.clear();
-            show(family, name, counts);
+            set_counters(family, name, counts);
         }
     }
 }
 
-fn show<D: ToString>(
+fn set_counters<D: ToString>(
     family: &Family<Labels, Counter>,
     name: &'static str,
     counts: BTreeMap<(D, String), u64>,

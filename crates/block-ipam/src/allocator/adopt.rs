@@ -8,38 +8,38 @@ use crate::{Request, Rules};
 
 /// What became of an address that was to be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adopted {
+pub enum AdoptOutcome {
     /// It is written down now.
-    Now,
+    Recorded,
     /// It was written down already, for the same handle.
-    Before,
+    AlreadyRecorded,
 }
 
 impl Allocator<'_> {
     /// Writes down that the request's handle has an address. It may be told twice. [`Error::Taken`] if somebody else has it.
-    pub fn adopt(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<Adopted, Error> {
-        match self.would_adopt(rules, request, ip)? {
-            Adopted::Now => self.assign_address(rules, request, ip).map(|_| Adopted::Now),
-            Adopted::Before => Ok(Adopted::Before),
+    pub fn adopt(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<AdoptOutcome, Error> {
+        match self.check_adopt(rules, request, ip)? {
+            AdoptOutcome::Recorded => self.assign_address(rules, request, ip).map(|_| AdoptOutcome::Recorded),
+            AdoptOutcome::AlreadyRecorded => Ok(AdoptOutcome::AlreadyRecorded),
         }
     }
 
     /// What [`Allocator::adopt`] would do at this moment. Nothing is written.
-    pub fn would_adopt(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<Adopted, Error> {
-        let outside = Error::OutsideOfPools { ip, allowed: request.wanted_for.name() };
-        let cidr = rules.pool_of(ip, request.wanted_for)?.block_of(ip).ok_or(outside)?;
+    pub fn check_adopt(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<AdoptOutcome, Error> {
+        let outside = Error::OutsideOfPools { ip, allowed: request.intended_use.name() };
+        let cidr = rules.pool_of(ip, request.intended_use)?.block_of(ip).ok_or(outside)?;
         let Some(block) = self.block(cidr)?.map(|record| record.value) else {
-            return self.refuse_overlap(cidr).map(|()| Adopted::Now);
+            return self.refuse_overlap(cidr).map(|()| AdoptOutcome::Recorded);
         };
         match block.allocation(ip).map(|allocation| allocation.attribute.handle()) {
-            Some(Some(holder)) if holder == request.handle => Ok(Adopted::Before),
+            Some(Some(holder)) if holder == request.handle => Ok(AdoptOutcome::AlreadyRecorded),
             Some(holder) => {
                 Err(Error::Taken { ip, holder: holder.unwrap_or("nobody: it cools down").into() })
             }
             None if rules.config.strict_affinity && block.owner().as_ref() != Some(&request.owner) => {
                 Err(not_owner(&block))
             }
-            None => Ok(Adopted::Now),
+            None => Ok(AdoptOutcome::Recorded),
         }
     }
 }

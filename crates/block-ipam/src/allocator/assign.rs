@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use ipnet::IpNet;
 
 use super::claim::not_owner;
-use super::{Allocator, Block, Error, Owner, Record, PATIENCE};
+use super::{AffinityOwner, Allocator, Block, Error, Record, MAX_RETRIES};
 use crate::{Assigned, Attribute, IpFamily, Pool, Request, Rules, Use};
 
 impl Allocator<'_> {
@@ -46,14 +46,14 @@ impl Allocator<'_> {
                 count += 1;
                 // A block that others have filled or taken away before we could use it.
                 idle = if given.missing() < before { 0 } else { idle + 1 };
-                if idle > PATIENCE {
+                if idle > MAX_RETRIES {
                     return Err(Error::Busy { what: "claiming blocks".into() });
                 }
             }
         }
         // A tunnel's end at a borrowed address would be routed to the block's owner.
-        let borrows = request.borrows && request.wanted_for != Use::Tunnel;
-        if given.missing() > 0 && !rules.config.strict_affinity && borrows {
+        let may_borrow = request.may_borrow && request.intended_use != Use::Tunnel;
+        if given.missing() > 0 && !rules.config.strict_affinity && may_borrow {
             self.borrow(&mut given, &pools)?;
         } else if rules.config.strict_affinity && matches!(shortage, Some(Error::Full { .. })) {
             shortage = Some(Error::StrictAffinity);
@@ -63,7 +63,7 @@ impl Allocator<'_> {
     }
 
     /// The same, one after the other within a program: of two who find no block of their node at the same time, each would claim one.
-    pub fn assign_in_turn(&self, rules: &Rules, request: &Request) -> Result<Assigned, Error> {
+    pub fn assign_serialized(&self, rules: &Rules, request: &Request) -> Result<Assigned, Error> {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         self.assign(rules, request)
@@ -71,9 +71,9 @@ impl Allocator<'_> {
 
     /// This very address, reserved or not.
     pub fn assign_address(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<IpNet, Error> {
-        let pool = rules.pool_of(ip, request.wanted_for)?;
+        let pool = rules.pool_of(ip, request.intended_use)?;
         let cidr =
-            pool.block_of(ip).ok_or(Error::OutsideOfPools { ip, allowed: request.wanted_for.name() })?;
+            pool.block_of(ip).ok_or(Error::OutsideOfPools { ip, allowed: request.intended_use.name() })?;
         let who = request.attribute();
         self.retry("assigning an address", || {
             let Some(mut block) = self.block(cidr)? else {
@@ -86,7 +86,7 @@ impl Allocator<'_> {
             if rules.config.strict_affinity && block.value.owner().as_ref() != Some(&request.owner) {
                 return Err(not_owner(&block.value));
             }
-            block.value.thaw(self.now(), rules.config.ip_cooldown_seconds);
+            block.value.free_cooled_down(self.now(), rules.config.ip_cooldown_seconds);
             if !block.value.take_address(ip, &who) {
                 let holder = block.value.allocation(ip).and_then(|allocation| allocation.attribute.handle());
                 return Err(Error::Taken { ip, holder: holder.unwrap_or("nobody: it cools down").into() });
@@ -116,8 +116,8 @@ impl Allocator<'_> {
         Ok(own)
     }
 
-    fn release_unwanted(&self, owner: &Owner, cidr: IpNet) -> Result<bool, Error> {
-        match self.give_up_if_empty(owner, cidr) {
+    fn release_unwanted(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<bool, Error> {
+        match self.release_affinity_if_empty(owner, cidr) {
             Ok(()) => Ok(true),
             Err(Error::NotEmpty { .. } | Error::Busy { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -142,7 +142,7 @@ impl Allocator<'_> {
         let mut lenders: Vec<(usize, IpNet)> = blocks
             .filter(|block| pools.iter().any(|pool| pool.cidr().contains(&block.cidr())))
             .map(|mut block| {
-                block.thaw(self.now(), given.rules.config.ip_cooldown_seconds);
+                block.free_cooled_down(self.now(), given.rules.config.ip_cooldown_seconds);
                 (free(&block), block.cidr())
             })
             .filter(|(free, _)| *free > 0)
@@ -164,7 +164,7 @@ impl Allocator<'_> {
     /// Takes what is missing from a block as it was read. `None` if somebody else wrote the block meanwhile.
     fn give_from(&self, mut block: Record<Block>, given: &Giving<'_>) -> Result<Option<Vec<IpNet>>, Error> {
         let cidr = block.value.cidr();
-        block.value.thaw(self.now(), given.rules.config.ip_cooldown_seconds);
+        block.value.free_cooled_down(self.now(), given.rules.config.ip_cooldown_seconds);
         let ips = block.value.take(given.missing(), &given.who, &given.rules.reservations);
         if ips.is_empty() {
             return Ok(Some(Vec::new()));

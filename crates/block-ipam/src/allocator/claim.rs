@@ -15,17 +15,17 @@
 
 use ipnet::IpNet;
 
-use super::{key, Affinity, Allocator, Block, Error, Owner, Record};
+use super::{key, Affinity, AffinityOwner, Allocator, Block, Error, Record};
 use crate::store::StoreError;
 use crate::State;
 
 impl Allocator<'_> {
     /// Makes a block the owner's. [`Error::NotOwner`] if somebody else has it.
-    pub fn claim(&self, owner: &Owner, cidr: IpNet) -> Result<(), Error> {
+    pub fn claim(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<(), Error> {
         self.retry("claiming a block", || self.try_to_claim(owner, cidr))
     }
 
-    fn try_to_claim(&self, owner: &Owner, cidr: IpNet) -> Result<Option<()>, Error> {
+    fn try_to_claim(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<Option<()>, Error> {
         let Some(mut affinity) = self.pending_affinity(owner, cidr)? else {
             return Ok(None);
         };
@@ -50,7 +50,11 @@ impl Allocator<'_> {
     }
 
     /// Our affinity with a block: a new one that is pending, or the one that is there.
-    fn pending_affinity(&self, owner: &Owner, cidr: IpNet) -> Result<Option<Record<Affinity>>, Error> {
+    fn pending_affinity(
+        &self,
+        owner: &AffinityOwner,
+        cidr: IpNet,
+    ) -> Result<Option<Record<Affinity>>, Error> {
         match Record::create(self.store, key::affinity(owner, cidr), Affinity::pending()) {
             Err(Error::Store(StoreError::Exists { .. })) => {}
             made => return made.map(Some),
@@ -68,27 +72,27 @@ impl Allocator<'_> {
     }
 
     /// Gives a block up: an empty one is deleted, one with pods in it is nobody's from then on.
-    pub fn give_up(&self, owner: &Owner, cidr: IpNet) -> Result<(), Error> {
-        self.retry("giving a block up", || self.try_to_give_up(owner, cidr, |_| Ok(())))
+    pub fn release_affinity(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<(), Error> {
+        self.retry("giving a block up", || self.try_to_release_affinity(owner, cidr, |_| Ok(())))
     }
 
     /// Gives a block up if it is empty, else [`Error::NotEmpty`].
-    pub fn give_up_if_empty(&self, owner: &Owner, cidr: IpNet) -> Result<(), Error> {
-        self.retry("giving a block up", || self.try_to_give_up(owner, cidr, must_be_empty))
+    pub fn release_affinity_if_empty(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<(), Error> {
+        self.retry("giving a block up", || self.try_to_release_affinity(owner, cidr, must_be_empty))
     }
 
     /// Gives up whatever a node has, when the node is gone. With `if_empty`, blocks with addresses in use stay.
-    pub fn give_up_all(&self, owner: &Owner, if_empty: bool) -> Result<(), Error> {
+    pub fn release_all_affinities(&self, owner: &AffinityOwner, if_empty: bool) -> Result<(), Error> {
         let blocks = self.blocks()?.into_iter().flatten();
         let named = blocks.filter(|block| block.owner().as_ref() == Some(owner)).map(|block| block.cidr());
         let claimed = self.affinities(Some(owner))?.into_iter().map(|(_, cidr, _)| cidr);
         for cidr in claimed.chain(named).collect::<std::collections::BTreeSet<_>>() {
             match if_empty {
-                true => match self.give_up_if_empty(owner, cidr) {
+                true => match self.release_affinity_if_empty(owner, cidr) {
                     Err(Error::NotEmpty { .. }) => {}
                     done => done?,
                 },
-                false => self.give_up(owner, cidr)?,
+                false => self.release_affinity(owner, cidr)?,
             }
         }
         Ok(())
@@ -109,12 +113,12 @@ impl Allocator<'_> {
                 _ => Ok(()),
             };
         };
-        self.retry("taking a block away", || self.try_to_give_up(&owner, seen.cidr(), untouched))
+        self.retry("taking a block away", || self.try_to_release_affinity(&owner, seen.cidr(), untouched))
     }
 
-    fn try_to_give_up(
+    fn try_to_release_affinity(
         &self,
-        owner: &Owner,
+        owner: &AffinityOwner,
         cidr: IpNet,
         may_go: impl Fn(&Block) -> Result<(), Error>,
     ) -> Result<Option<()>, Error> {
@@ -155,7 +159,7 @@ impl Allocator<'_> {
     }
 
     /// Removes a claim whose block is not there, or not the owner's. Whether that was so.
-    pub(crate) fn forget_stale_affinity(&self, owner: &Owner, cidr: IpNet) -> Result<bool, Error> {
+    pub(crate) fn forget_stale_affinity(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<bool, Error> {
         self.retry("forgetting a claim", || {
             let block = self.block(cidr)?;
             let affinity = self.affinity(owner, cidr)?;
@@ -167,7 +171,11 @@ impl Allocator<'_> {
     }
 
     /// Our own block, if it is really ours. What a death has left half done is finished first.
-    pub(super) fn own_block(&self, owner: &Owner, cidr: IpNet) -> Result<Option<Record<Block>>, Error> {
+    pub(super) fn own_block(
+        &self,
+        owner: &AffinityOwner,
+        cidr: IpNet,
+    ) -> Result<Option<Record<Block>>, Error> {
         self.retry("using an own block", || {
             let block = self.block(cidr)?;
             let Some(affinity) = self.affinity(owner, cidr)? else {

@@ -2,37 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use super::{Allocator, Error, Owner, Release};
-use crate::{Block, Leak, Node, Problem, Rules, Verdict};
+use super::{AffinityOwner, Allocator, Error, Release};
+use crate::{Block, Garbage, Leak, Node, Problem, Rules};
 
 /// What was given back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectReport {
     /// Addresses.
     pub leaks: Vec<Leak>,
     /// Nodes that are gone and have no block any more.
     pub nodes: Vec<String>,
     /// Nodes that are gone and have no object in the store any more.
     pub orphans: Vec<String>,
-    /// Records that were mended.
-    pub mended: Vec<Problem>,
+    /// Records that were repaired.
+    pub repaired: Vec<Problem>,
     /// What could not be done, and why.
     pub errors: Vec<Error>,
 }
 
 impl Allocator<'_> {
-    /// Carries a verdict out. Before a handle's addresses go, `is_gone` is asked about each: the answer may be another by now. It goes on
+    /// Carries a garbage out. Before a handle's addresses go, `is_gone` is asked about each: the answer may be another by now. It goes on
     /// past errors, but for a store that does not answer.
     pub fn collect(
         &self,
         rules: &Rules,
-        verdict: &Verdict,
+        garbage: &Garbage,
         is_gone: impl Fn(&Leak) -> bool,
         may_go_on: impl Fn() -> bool,
-    ) -> Result<Collected, Error> {
-        let mut collected = Collected::default();
+    ) -> Result<CollectReport, Error> {
+        let mut collected = CollectReport::default();
         let mut by_handle: BTreeMap<&str, Vec<&Leak>> = BTreeMap::new();
-        for leak in &verdict.leaks {
+        for leak in &garbage.leaks {
             by_handle.entry(&leak.handle).or_default().push(leak);
         }
         for leaks in by_handle.into_values() {
@@ -46,7 +46,7 @@ impl Allocator<'_> {
                 }
             }
         }
-        for node in &verdict.nodes {
+        for node in &garbage.nodes {
             if !may_go_on() {
                 return Ok(collected);
             }
@@ -54,13 +54,13 @@ impl Allocator<'_> {
                 collected.nodes.push(node.clone());
             }
         }
-        for problem in verdict.problems.iter().filter(|problem| !matches!(problem, Problem::Malformed { .. }))
+        for problem in garbage.problems.iter().filter(|problem| !matches!(problem, Problem::Malformed { .. }))
         {
             if !may_go_on() {
                 return Ok(collected);
             }
-            if let Some(true) = collected.pass_over(self.mend(problem))? {
-                collected.mended.push(problem.clone());
+            if let Some(true) = collected.pass_over(self.repair(problem))? {
+                collected.repaired.push(problem.clone());
             }
         }
         Ok(collected)
@@ -68,24 +68,24 @@ impl Allocator<'_> {
 
     /// Deletes the object of a node that is gone from Kubernetes, if nobody there has an address any more: of containers that are no pods
     /// nobody can tell whether they live. Else it says no longer where its tunnels end, since those addresses were released. Whether it was deleted.
-    pub fn forget_node(&self, name: &str, in_kubernetes: &str) -> Result<bool, Error> {
+    pub fn delete_node_object(&self, name: &str, kubernetes_name: &str) -> Result<bool, Error> {
         let is_there = |block: Block| {
             let mut nodes = block.allocations().filter_map(|one| one.attribute.secondary.get("node"));
             nodes.any(|node| node == name)
         };
-        let has_something = !self.affinities(Some(&Owner::host(name)))?.is_empty()
+        let has_something = !self.affinities(Some(&AffinityOwner::host(name)))?.is_empty()
             || self.blocks()?.into_iter().flatten().any(is_there);
         match has_something {
-            false => Node::delete(self.store, name, in_kubernetes),
+            false => Node::delete(self.store, name, kubernetes_name),
             true => Node::forget_tunnels(self.store, name).map(|()| false),
         }
     }
 
     /// Gives back all that a node had, which is gone for ever: its pods' addresses, its own, and its blocks.
-    pub fn release_node(&self, rules: &Rules, node: &str) -> Result<Collected, Error> {
-        let leaks = Leak::of_node(&self.survey()?, node);
-        let verdict = Verdict { leaks, nodes: vec![node.to_owned()], ..Verdict::default() };
-        let mut collected = self.collect(rules, &verdict, |_| true, || true)?;
+    pub fn release_node(&self, rules: &Rules, node: &str) -> Result<CollectReport, Error> {
+        let leaks = Leak::of_node(&self.snapshot()?, node);
+        let garbage = Garbage { leaks, nodes: vec![node.to_owned()], ..Garbage::default() };
+        let mut collected = self.collect(rules, &garbage, |_| true, || true)?;
         // If it comes back it must not believe that the ends of its tunnels are still its own: a pod may have them.
         collected.pass_over(Node::forget_tunnels(self.store, node))?;
         Ok(collected)
@@ -93,13 +93,13 @@ impl Allocator<'_> {
 
     /// Gives up a node's empty blocks and its claims. Whether it has none left.
     fn leave_to_others(&self, node: &str) -> Result<bool, Error> {
-        let owner = Owner::host(node);
-        self.give_up_all(&owner, true)?;
+        let owner = AffinityOwner::host(node);
+        self.release_all_affinities(&owner, true)?;
         Ok(self.affinities(Some(&owner))?.is_empty())
     }
 }
 
-impl Collected {
+impl CollectReport {
     /// Notes what concerns one record alone; a store that does not answer ends it all.
     fn pass_over<T>(&mut self, done: Result<T, Error>) -> Result<Option<T>, Error> {
         match done {

@@ -127,7 +127,7 @@ impl Allocator<'_> {
     fn free(&self, block: &mut Record<Block>, ips: &[IpAddr], rules: &Rules) -> Result<(), Error> {
         let cooldown = rules.config.ip_cooldown_seconds;
         block.value.release(ips, self.now(), cooldown);
-        block.value.thaw(self.now(), cooldown);
+        block.value.free_cooled_down(self.now(), cooldown);
         self.save_block(block)
     }
 

@@ -96,7 +96,7 @@ impl Allocator<'_> {
                     Some(None) => {}
                     Some(Some(block)) => {
                         let mut block = block.clone();
-                        block.thaw(now, rules.config.ip_cooldown_seconds);
+                        block.free_cooled_down(now, rules.config.ip_cooldown_seconds);
                         let is_ours = block.owner().as_ref() == Some(&request.owner);
                         if is_ours && block.free(&rules.reservations) > 0 {
                             return Ok(Found::Free(cidr));

@@ -8,7 +8,7 @@ use crate::Rules;
 
 /// What was swept up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepReport {
     /// Addresses, and the handles that had them.
     pub addresses: Vec<(IpAddr, String)>,
     /// Handles that had nothing.
@@ -19,16 +19,17 @@ pub struct Swept {
 
 impl Allocator<'_> {
     /// Frees addresses that have cooled down in blocks where nothing else happens. How many blocks were written.
-    pub fn thaw(&self, rules: &Rules) -> Result<usize, Error> {
+    pub fn free_cooled_down(&self, rules: &Rules) -> Result<usize, Error> {
         let cooldown = rules.config.ip_cooldown_seconds;
         let mut written = 0;
         for block in self.blocks()?.into_iter().flatten() {
-            let is_cold =
-                |block: &Block| block.allocations().any(|one| one.attribute.is_cold(self.now(), cooldown));
-            if is_cold(&block) {
+            let is_cooled_down = |block: &Block| {
+                block.allocations().any(|one| one.attribute.is_cooled_down(self.now(), cooldown))
+            };
+            if is_cooled_down(&block) {
                 written += self.retry("freeing cold addresses", || match self.block(block.cidr())? {
-                    Some(mut found) if is_cold(&found.value) => {
-                        found.value.thaw(self.now(), cooldown);
+                    Some(mut found) if is_cooled_down(&found.value) => {
+                        found.value.free_cooled_down(self.now(), cooldown);
                         self.save_block(&mut found).map(|()| Some(1))
                     }
                     _ => Ok(Some(0)),
@@ -42,8 +43,8 @@ impl Allocator<'_> {
     /// themselves, and are given back only if they are still what they were when they were looked at. It goes on past errors.
     ///
     /// Whoever is being started right now must count as alive.
-    pub fn sweep(&self, rules: &Rules, is_alive: impl Fn(&str) -> bool) -> Result<Swept, Error> {
-        let mut swept = Swept::default();
+    pub fn sweep(&self, rules: &Rules, is_alive: impl Fn(&str) -> bool) -> Result<SweepReport, Error> {
+        let mut swept = SweepReport::default();
         for block in self.blocks()? {
             let block = match block {
                 Ok(block) => block,

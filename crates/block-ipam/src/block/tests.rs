@@ -2,14 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-const NOW: Moment = Moment::from_unix_nanos(1_787_405_600_100_000_000);
+const NOW: Timestamp = Timestamp::from_unix_nanos(1_787_405_600_100_000_000);
 
-fn later(seconds: u64) -> Moment {
-    Moment::from_unix_nanos(NOW.unix_nanos() + seconds * 1_000_000_000)
+fn later(seconds: u64) -> Timestamp {
+    Timestamp::from_unix_nanos(NOW.unix_nanos() + seconds * 1_000_000_000)
 }
 
 fn block(cidr: &str) -> Block {
-    Block::new(cidr.parse().unwrap(), &Owner::host("node1"), NOW)
+    Block::new(cidr.parse().unwrap(), &AffinityOwner::host("node1"), NOW)
 }
 
 fn who(handle: &str) -> Attribute {
@@ -60,7 +60,7 @@ fn what_calico_wrote_comes_back_byte_by_byte() {
     let fresh = r#"{"cidr":"10.0.0.0/32","affinity":"host:n","allocations":[null],"unallocated":[0],"attributes":null,"sequenceNumber":1,"sequenceNumberForAllocation":null,"deleted":false}"#;
     assert!(Block::decode(fresh.as_bytes()).unwrap().is_empty());
     let legacy = r#"{"cidr":"10.0.0.0/32","affinity":null,"hostAffinity":"n","allocations":[null],"unallocated":[0],"attributes":[]}"#;
-    assert_eq!(Block::decode(legacy.as_bytes()).unwrap().owner(), Some(Owner::host("n")));
+    assert_eq!(Block::decode(legacy.as_bytes()).unwrap().owner(), Some(AffinityOwner::host("n")));
 }
 
 #[test]
@@ -129,11 +129,11 @@ fn an_address_that_cools_down_is_nobodys_and_not_free() {
     assert!(block.of_handle("a") == taken[1..] && block.free(&none()) == 0 && !block.is_empty());
     block.release(&taken[1..], later(10), 30);
     assert_eq!(block.attributes.len(), 2, "each cools down from its own time");
-    block.thaw(later(29), 30);
+    block.free_cooled_down(later(29), 30);
     assert_eq!(block.free(&none()), 0);
-    block.thaw(later(30), 30);
+    block.free_cooled_down(later(30), 30);
     assert_eq!(block.free(&none()), 1);
-    block.thaw(later(40), 30);
+    block.free_cooled_down(later(40), 30);
     assert!(block.is_empty() && block.attributes.is_empty());
 }
 
@@ -163,7 +163,7 @@ proptest! {
             let used: std::collections::BTreeSet<_> = block.allocations.iter().flatten().collect();
             prop_assert_eq!(used.len(), block.attributes.len(), "no attribute without an address");
         }
-        block.thaw(later(5), 5);
+        block.free_cooled_down(later(5), 5);
         let all: Vec<IpAddr> = block.allocations().map(|allocation| allocation.ip).collect();
         block.release(&all, NOW, 0);
         prop_assert!(block.is_empty() && block.free(&none()) == 8);
@@ -172,6 +172,6 @@ proptest! {
     #[test]
     fn no_bytes_make_the_reader_panic(allocations in prop::collection::vec(prop::option::of(0..3i32), 0..5), free in prop::collection::vec(-1..6i32, 0..5)) {
         let json = serde_json::json!({"cidr": "10.0.0.0/30", "affinity": null, "allocations": allocations, "unallocated": free, "attributes": [{}, {}]});
-        let _ = Block::decode(json.to_string().as_bytes()).map(|mut block| block.thaw(NOW, 0));
+        let _ = Block::decode(json.to_string().as_bytes()).map(|mut block| block.free_cooled_down(NOW, 0));
     }
 }

@@ -8,7 +8,7 @@ use super::Open;
 use crate::store::{Change, Entry, Follow};
 
 /// The longest that news may take. Far longer than they do: a busy machine is no broken store.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_RETRIES: Duration = Duration::from_secs(30);
 /// How long it is listened when nothing is to be heard.
 const A_MOMENT: Duration = Duration::from_millis(100);
 
@@ -28,7 +28,7 @@ impl Belief {
 
     /// Listens until it believes in exactly these.
     fn settle(&mut self, follow: &mut dyn Follow, truth: &[Entry]) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + MAX_RETRIES;
         let believed = |belief: &Belief| belief.0.values().cloned().collect::<Vec<_>>();
         while believed(self) != truth {
             assert!(Instant::now() < until, "it believes in {:?}, there is {truth:?}", believed(self));
@@ -46,7 +46,7 @@ pub(super) fn what_others_write_is_heard(open: Open<'_>, followed: &Sample, othe
     writer.create(&key(1), &(followed.write)(1, 1)).expect("a key");
     let mut follow = reader.follow(&[&prefix]).expect("to follow");
     let mut belief = Belief::default();
-    let first = follow.wait(PATIENCE).expect("the first news").expect("all that is there");
+    let first = follow.wait(MAX_RETRIES).expect("the first news").expect("all that is there");
     belief.learn(first);
     belief.settle(&mut *follow, &truth());
 

@@ -1,16 +1,16 @@
 use ipnet::IpNet;
 
 use super::*;
-use crate::moment::Moment;
 use crate::store::{Memory, Store};
-use crate::{Allocator, Error, IpFamily, Node, Owner, Pool, Request, Tunnel, Use};
+use crate::timestamp::Timestamp;
+use crate::{AffinityOwner, Allocator, Error, IpFamily, Node, Pool, Request, Tunnel, Use};
 
 const GRACE: Duration = Duration::from_secs(900);
 
 /// A cluster, and a clock.
 struct Cluster {
     store: Memory,
-    census: Census,
+    inventory: Inventory,
     collector: Collector,
     now: Duration,
 }
@@ -21,13 +21,13 @@ impl Cluster {
         let pool = Pool::new("pods", "10.0.0.0/24".parse().unwrap()).with_block_size(28);
         allocator(&store).add_pool(&pool).unwrap();
         let nodes = nodes.iter().map(ToString::to_string).collect();
-        let census = Census { nodes, ..Census::default() };
-        Cluster { store, census, collector: Collector::new(GRACE), now: Duration::ZERO }
+        let inventory = Inventory { nodes, ..Inventory::default() };
+        Cluster { store, inventory, collector: Collector::new(GRACE), now: Duration::ZERO }
     }
 
     /// An address for a pod that is, or for one that never was.
     fn give(&self, node: &str, handle: &str, pod: &str) -> IpAddr {
-        let mut request = Request::new(Owner::host(node), handle);
+        let mut request = Request::new(AffinityOwner::host(node), handle);
         if !pod.is_empty() {
             request.attributes.insert("namespace".into(), "shop".into());
             request.attributes.insert("pod".into(), pod.into());
@@ -36,51 +36,51 @@ impl Cluster {
     }
 
     fn run(&mut self, node: &str, pod: &str, ips: &[IpAddr]) {
-        let is = Pod { node: node.into(), ips: ips.to_vec(), is_over: false };
-        self.census.pods.insert(("shop".into(), pod.into()), is);
+        let is = Pod { node: node.into(), ips: ips.to_vec(), is_finished: false };
+        self.inventory.pods.insert(("shop".into(), pod.into()), is);
     }
 
     fn rules(&self) -> Rules {
         Rules::load(&self.store).unwrap()
     }
 
-    fn judge(&mut self) -> Verdict {
-        let survey = allocator(&self.store).survey().unwrap();
-        self.collector.judge(self.now, &survey, &Rules::load(&self.store).unwrap(), &self.census)
+    fn find_garbage(&mut self) -> Garbage {
+        let snapshot = allocator(&self.store).snapshot().unwrap();
+        self.collector.find_garbage(self.now, &snapshot, &Rules::load(&self.store).unwrap(), &self.inventory)
     }
 
     /// Looks twice, with the grace period between, and does what follows. What was released.
     fn collect(&mut self) -> Vec<String> {
-        assert_eq!(self.judge().leaks, [], "one look is not enough");
+        assert_eq!(self.find_garbage().leaks, [], "one look is not enough");
         self.now += GRACE;
-        let verdict = self.judge();
+        let garbage = self.find_garbage();
         let allocator = allocator(&self.store);
-        let collected = allocator.collect(&self.rules(), &verdict, |_| true, || true).unwrap();
+        let collected = allocator.collect(&self.rules(), &garbage, |_| true, || true).unwrap();
         assert_eq!(collected.errors, []);
         collected.leaks.into_iter().map(|leak| leak.handle).collect()
     }
 }
 
 fn allocator(store: &Memory) -> Allocator<'_> {
-    Allocator::new(store, || Moment::from_unix_nanos(1_787_405_600_000_000_000))
+    Allocator::new(store, || Timestamp::from_unix_nanos(1_787_405_600_000_000_000))
 }
 
 #[test]
 fn only_what_every_look_finds_for_the_grace_period_is_a_leak() {
     let mut cluster = Cluster::new(&["n1"]);
     let ip = cluster.give("n1", "net.a", "web");
-    assert_eq!(cluster.judge().leaks, []);
+    assert_eq!(cluster.find_garbage().leaks, []);
     cluster.now += GRACE / 2;
-    let verdict = cluster.judge();
-    assert_eq!((verdict.leaks.len(), verdict.suspects), (0, 1));
+    let garbage = cluster.find_garbage();
+    assert_eq!((garbage.leaks.len(), garbage.suspects), (0, 1));
     cluster.run("n1", "web", &[ip]);
     cluster.now += GRACE / 2;
-    assert_eq!(cluster.judge().suspects, 0, "it is there after all");
-    cluster.census.pods.clear();
+    assert_eq!(cluster.find_garbage().suspects, 0, "it is there after all");
+    cluster.inventory.pods.clear();
     cluster.now += GRACE;
-    assert_eq!(cluster.judge().leaks, [], "the time begins anew");
+    assert_eq!(cluster.find_garbage().leaks, [], "the time begins anew");
     cluster.now += GRACE;
-    assert_eq!(cluster.judge().leaks.len(), 1);
+    assert_eq!(cluster.find_garbage().leaks.len(), 1);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_pod_that_is_gone_over_elsewhere_or_has_another_address_has_left_its_address
     cluster.give("n1", "net.gone", "gone");
     cluster.give("n1", "net.over", "over");
     cluster.run("n1", "over", &[]);
-    cluster.census.pods.get_mut(&("shop".into(), "over".into())).unwrap().is_over = true;
+    cluster.inventory.pods.get_mut(&("shop".into(), "over".into())).unwrap().is_finished = true;
     let moved = cluster.give("n1", "net.moved", "moved");
     cluster.run("n2", "moved", &[moved]);
     cluster.give("n1", "net.before", "again");
@@ -111,7 +111,7 @@ fn a_pod_whose_first_network_is_anothers_tells_nothing_about_ours() {
     cluster.give("n1", "storage.c1", "web");
     cluster.run("n1", "web", &["192.0.2.7".parse().unwrap()]);
     let rules = Rules::load(&cluster.store).unwrap();
-    cluster.census.pods.values_mut().for_each(|pod| pod.forget_foreign(&rules));
+    cluster.inventory.pods.values_mut().for_each(|pod| pod.retain_pool_addresses(&rules));
     assert!(cluster.collect().is_empty());
 }
 
@@ -128,7 +128,7 @@ fn a_second_interface_of_a_living_container_is_no_leak() {
 fn what_does_not_say_whose_it_is_stays() {
     let mut cluster = Cluster::new(&["n1"]);
     cluster.give("n1", "openstack.7", "");
-    let mut request = Request::new(Owner::host("n1"), "net.vm");
+    let mut request = Request::new(AffinityOwner::host("n1"), "net.vm");
     for (key, value) in [("namespace", "shop"), ("pod", "launcher"), ("vmi-name", "database")] {
         request.attributes.insert(key.into(), value.into());
     }
@@ -140,14 +140,14 @@ fn what_does_not_say_whose_it_is_stays() {
 fn a_living_nodes_stock_and_tunnels_stay_and_a_dead_ones_go_with_its_blocks() {
     let mut cluster = Cluster::new(&["n1", "n2"]);
     for node in ["n1", "n2"] {
-        cluster.give(node, &Handle::of_stock(node), "");
-        let mut tunnel = Request::new(Owner::host(node), format!("vxlan-tunnel-addr-{node}"));
-        tunnel.wanted_for = Use::Tunnel;
+        cluster.give(node, &Handle::for_warm_pool(node), "");
+        let mut tunnel = Request::new(AffinityOwner::host(node), format!("vxlan-tunnel-addr-{node}"));
+        tunnel.intended_use = Use::Tunnel;
         tunnel.attributes.insert("type".into(), "vxlanTunnelAddress".into());
         allocator(&cluster.store).assign(&cluster.rules(), &tunnel).unwrap();
     }
     assert_eq!(cluster.collect(), Vec::<String>::new());
-    cluster.census.nodes.remove("n2");
+    cluster.inventory.nodes.remove("n2");
     assert_eq!(cluster.collect(), ["podwire-stock-n2", "vxlan-tunnel-addr-n2"]);
     let claims = allocator(&cluster.store).affinities(None).unwrap();
     assert!(claims.iter().all(|(owner, ..)| owner.name() == "n1"), "{claims:?}");
@@ -158,18 +158,18 @@ fn a_living_nodes_stock_and_tunnels_stay_and_a_dead_ones_go_with_its_blocks() {
 fn pods_of_a_node_that_is_gone_are_given_up_at_the_second_look_and_its_blocks_later() {
     let mut cluster = Cluster::new(&["n1"]);
     cluster.give("n2", "net.a", "web");
-    assert_eq!(cluster.judge().leaks, []);
+    assert_eq!(cluster.find_garbage().leaks, []);
     cluster.now += Duration::from_secs(1);
-    let verdict = cluster.judge();
-    assert_eq!((verdict.leaks.len(), verdict.nodes.len()), (1, 0));
+    let garbage = cluster.find_garbage();
+    assert_eq!((garbage.leaks.len(), garbage.nodes.len()), (1, 0));
     // The pod's object outlives the node's for a while.
-    cluster.run("n2", "web", &[verdict.leaks[0].ip]);
+    cluster.run("n2", "web", &[garbage.leaks[0].ip]);
     cluster.now += GRACE;
-    let verdict = cluster.judge();
-    assert_eq!((verdict.leaks.len(), verdict.nodes), (0, vec!["n2".to_owned()]));
+    let garbage = cluster.find_garbage();
+    assert_eq!((garbage.leaks.len(), garbage.nodes), (0, vec!["n2".to_owned()]));
     let collected = allocator(&cluster.store).collect(
         &cluster.rules(),
-        &Verdict { nodes: vec!["n2".into()], ..Verdict::default() },
+        &Garbage { nodes: vec!["n2".into()], ..Garbage::default() },
         |_| true,
         || true,
     );
@@ -215,18 +215,20 @@ fn handles_without_addresses_and_claims_without_blocks_are_removed() {
 fn who_comes_back_at_the_last_moment_keeps_its_address() {
     let mut cluster = Cluster::new(&["n1"]);
     let ip = cluster.give("n1", "net.a", "web");
-    cluster.judge();
+    cluster.find_garbage();
     cluster.now += GRACE;
-    let verdict = cluster.judge();
+    let garbage = cluster.find_garbage();
     let allocator = allocator(&cluster.store);
-    let kept = allocator.collect(&cluster.rules(), &verdict, |_| false, || true).unwrap();
+    let kept = allocator.collect(&cluster.rules(), &garbage, |_| false, || true).unwrap();
     assert_eq!(kept.leaks, []);
-    let stopped = allocator.collect(&cluster.rules(), &verdict, |_| true, || false).unwrap();
+    let stopped = allocator.collect(&cluster.rules(), &garbage, |_| true, || false).unwrap();
     assert_eq!(stopped.leaks, []);
     // The same container gets the same address again: the number tells.
     allocator.release_handle(&cluster.rules(), "net.a").unwrap();
-    allocator.assign_address(&cluster.rules(), &Request::new(Owner::host("n1"), "net.a"), ip).unwrap();
-    let stale = allocator.collect(&cluster.rules(), &verdict, |_| true, || true).unwrap();
+    allocator
+        .assign_address(&cluster.rules(), &Request::new(AffinityOwner::host("n1"), "net.a"), ip)
+        .unwrap();
+    let stale = allocator.collect(&cluster.rules(), &garbage, |_| true, || true).unwrap();
     assert!(matches!(&stale.errors[..], [Error::Stale { .. }]), "{stale:?}");
     assert_eq!(allocator.addresses_of("net.a").unwrap(), [ip]);
 }
@@ -236,10 +238,10 @@ fn a_node_can_be_released_by_hand() {
     let cluster = Cluster::new(&["n1"]);
     cluster.give("n1", "net.a", "web");
     cluster.give("n2", "net.b", "web");
-    cluster.give("n2", &Handle::of_stock("n2"), "");
+    cluster.give("n2", &Handle::for_warm_pool("n2"), "");
     let container = Request {
         attributes: [("node".to_owned(), "n2".to_owned())].into(),
-        ..Request::new(Owner::host("n2"), "net.container")
+        ..Request::new(AffinityOwner::host("n2"), "net.container")
     };
     allocator(&cluster.store).assign(&cluster.rules(), &container).unwrap();
     let tunnel = Tunnel::Vxlan(IpFamily::V4);
@@ -248,7 +250,7 @@ fn a_node_can_be_released_by_hand() {
         node.set_address(met);
         node.set_tunnel(tunnel, "10.0.0.9".parse().ok());
     };
-    Node::change(&cluster.store, "n2", told).unwrap();
+    Node::update(&cluster.store, "n2", told).unwrap();
     let allocator = allocator(&cluster.store);
     let collected = allocator.release_node(&cluster.rules(), "n2").unwrap();
     let record = cluster.store.get(&Node::key("n2")).unwrap().unwrap();
@@ -269,14 +271,14 @@ fn a_node_can_be_released_by_hand() {
 #[test]
 fn the_object_of_a_node_that_kubernetes_has_no_longer_is_no_node() {
     let mut cluster = Cluster::new(&["n1"]);
-    for (name, in_kubernetes) in [("n1", true), ("n2", true), ("plain", false)] {
+    for (name, kubernetes_name) in [("n1", true), ("n2", true), ("plain", false)] {
         let join = |node: &mut Node| {
-            if in_kubernetes {
-                node.join_kubernetes()
+            if kubernetes_name {
+                node.set_kubernetes_name()
             }
         };
-        assert!(Node::change(&cluster.store, name, join).unwrap());
-        cluster.give(name, &Handle::of_stock(name), "");
+        assert!(Node::update(&cluster.store, name, join).unwrap());
+        cluster.give(name, &Handle::for_warm_pool(name), "");
     }
     cluster.store.create(&Node::key("odd"), b"nonsense").unwrap();
     // A node of Kubernetes that Calico calls by another name.
@@ -284,23 +286,23 @@ fn the_object_of_a_node_that_kubernetes_has_no_longer_is_no_node() {
     let ip = cluster.give("short", "net.short", "web");
     cluster.run("n1", "web", &[ip]);
     // A Kubernetes that has no nodes is none that could be believed.
-    let mut blank = Census::default();
-    blank.enroll(Node::all(&cluster.store).unwrap());
+    let mut blank = Inventory::default();
+    blank.add_node_objects(Node::list(&cluster.store).unwrap());
     assert_eq!((blank.nodes.len(), blank.orphans.len()), (0, 0));
-    cluster.census.enroll(Node::all(&cluster.store).unwrap());
+    cluster.inventory.add_node_objects(Node::list(&cluster.store).unwrap());
     let there = ["n1", "odd", "plain", "short"].map(String::from).into();
-    assert_eq!(cluster.census.nodes, there, "who cannot be judged is there");
+    assert_eq!(cluster.inventory.nodes, there, "who cannot be judged is there");
     let n2 = ("n2".to_owned(), "n2".to_owned());
-    assert_eq!(cluster.census.orphans, [n2.clone()].into());
-    assert_eq!(cluster.judge().orphans, [], "one look is not enough");
-    let forget = |cluster: &Cluster, node| allocator(&cluster.store).forget_node("n2", node).unwrap();
+    assert_eq!(cluster.inventory.orphans, [n2.clone()].into());
+    assert_eq!(cluster.find_garbage().orphans, [], "one look is not enough");
+    let forget = |cluster: &Cluster, node| allocator(&cluster.store).delete_node_object("n2", node).unwrap();
     assert!(!forget(&cluster, "n2"), "it has a block");
-    assert_eq!(cluster.collect(), [Handle::of_stock("n2")]);
+    assert_eq!(cluster.collect(), [Handle::for_warm_pool("n2")]);
     cluster.now += GRACE;
-    assert_eq!(cluster.judge().orphans, [n2]);
+    assert_eq!(cluster.find_garbage().orphans, [n2]);
     assert!(!forget(&cluster, "another"), "that is said of another");
     assert!(forget(&cluster, "n2") && !forget(&cluster, "n2"));
-    let left: Vec<String> = Node::all(&cluster.store).unwrap().into_iter().map(|(name, _)| name).collect();
+    let left: Vec<String> = Node::list(&cluster.store).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(left, ["n1", "odd", "plain", "short"]);
 }
 

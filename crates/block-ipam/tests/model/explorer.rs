@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
+use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Error, Rules};
 
 use crate::invariants;
@@ -108,14 +108,14 @@ struct Explorer<'a> {
 }
 
 /// The time at which everything is prepared.
-pub const BEGINNING: Moment = Moment::from_unix_nanos(1_787_405_599_000_000_000);
+pub const BEGINNING: Timestamp = Timestamp::from_unix_nanos(1_787_405_599_000_000_000);
 
 /// Clocks of nodes differ, and stand still between two operations.
-fn clock(node: u64, steps: u64) -> Moment {
-    Moment::from_unix_nanos(1_787_405_600_000_000_000 + (node << 20) + steps)
+fn clock(node: u64, steps: u64) -> Timestamp {
+    Timestamp::from_unix_nanos(1_787_405_600_000_000_000 + (node << 20) + steps)
 }
 
-pub fn allocator<'a>(store: &'a dyn Store, clock: impl Fn() -> Moment + 'a) -> Allocator<'a> {
+pub fn allocator<'a>(store: &'a dyn Store, clock: impl Fn() -> Timestamp + 'a) -> Allocator<'a> {
     Allocator::new(store, clock).with_reclaim_age(0)
 }
 

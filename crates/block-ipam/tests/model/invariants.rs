@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use podwire_block_ipam::moment::Moment;
-use podwire_block_ipam::{Block, Owner, State};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Block, State};
 
 use crate::explorer::{allocator, Scenario};
 use crate::stepwise::{Shelves, Whole};
@@ -12,7 +12,7 @@ use crate::stepwise::{Shelves, Whole};
 /// `holds` are the addresses that pods use.
 pub fn hold(scenario: &Scenario, shelves: &Shelves, holds: &[(IpAddr, &str)]) {
     let whole = Whole(shelves.clone().into());
-    let now = || Moment::from_unix_nanos(1_787_405_700_000_000_000);
+    let now = || Timestamp::from_unix_nanos(1_787_405_700_000_000_000);
     let allocator = allocator(&whole, now);
     let name = scenario.name;
     // A block that cannot be read has an address that is free and somebody's, or neither.
@@ -53,13 +53,13 @@ pub fn hold(scenario: &Scenario, shelves: &Shelves, holds: &[(IpAddr, &str)]) {
 pub fn nothing_is_lost(scenario: &Scenario, shelves: &Shelves) {
     let (name, rules) = (scenario.name, &scenario.rules);
     let whole = &Whole(shelves.clone().into());
-    let later = || Moment::from_unix_nanos(1_787_409_200_000_000_000);
-    let much_later = || Moment::from_unix_nanos(1_787_412_800_000_000_000);
+    let later = || Timestamp::from_unix_nanos(1_787_409_200_000_000_000);
+    let much_later = || Timestamp::from_unix_nanos(1_787_412_800_000_000_000);
     let clean = |how: &str| {
         let allocator = allocator(whole, much_later);
-        allocator.thaw(rules).expect(name);
-        for owner in ["node1", "node2", "node3"].map(Owner::host) {
-            allocator.give_up_all(&owner, true).expect(name);
+        allocator.free_cooled_down(rules).expect(name);
+        for owner in ["node1", "node2", "node3"].map(AffinityOwner::host) {
+            allocator.release_all_affinities(&owner, true).expect(name);
         }
         let left: Vec<_> = whole.0.borrow().entries("").into_iter().map(|entry| entry.key).collect();
         assert!(left.is_empty(), "{name}: {how} leaves {left:?}");

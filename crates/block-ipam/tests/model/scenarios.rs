@@ -1,6 +1,6 @@
 //! Who does what.
 
-use podwire_block_ipam::{Allocator, Config, Error, HandOver, Owner, Pool, Release, Request, Rules};
+use podwire_block_ipam::{AffinityOwner, Allocator, Config, Error, Pool, Release, Request, Rules, Transfer};
 
 use crate::explorer::{Diary, Scenario, BEGINNING};
 use crate::stepwise::Counted;
@@ -31,7 +31,7 @@ fn add(
     node: &str,
     handle: &'static str,
 ) -> Result<(), Error> {
-    let assigned = allocator.assign(rules, &Request::new(Owner::host(node), handle))?;
+    let assigned = allocator.assign(rules, &Request::new(AffinityOwner::host(node), handle))?;
     diary.holds.extend(assigned.ips().map(|ip| (ip, handle)));
     Ok(())
 }
@@ -121,7 +121,7 @@ fn two_processes_of_one_node() {
 }
 
 fn one_block_of_node1(allocator: &Allocator<'_>, _: &Rules, _: &mut Diary) -> Result<(), Error> {
-    allocator.claim(&Owner::host("node1"), "10.0.0.0/31".parse().unwrap())
+    allocator.claim(&AffinityOwner::host("node1"), "10.0.0.0/31".parse().unwrap())
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_block_whose_owner_has_no_claim_is_claimed_again_and_stolen() {
         before: nothing,
         nodes: vec![
             |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
-            |allocator, _, _| allocator.give_up_all(&Owner::host("node1"), false),
+            |allocator, _, _| allocator.release_all_affinities(&AffinityOwner::host("node1"), false),
         ],
         deaths: 1,
         lost_answers: 0,
@@ -192,7 +192,7 @@ fn a_node_that_is_drained_while_it_claims_and_another_steals() {
         before: nothing,
         nodes: vec![
             |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
-            |allocator, _, _| allocator.give_up_all(&Owner::host("node1"), false),
+            |allocator, _, _| allocator.release_all_affinities(&AffinityOwner::host("node1"), false),
             |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
         ],
         deaths: 1,
@@ -208,7 +208,9 @@ fn an_add_and_dels_of_the_same_container() {
         name: "add beside del",
         rules: rules("10.0.0.0/31", 31, borrowing()),
         left_behind: &[],
-        before: |allocator, _, _| allocator.claim(&Owner::host("node1"), "10.0.0.0/31".parse().unwrap()),
+        before: |allocator, _, _| {
+            allocator.claim(&AffinityOwner::host("node1"), "10.0.0.0/31".parse().unwrap())
+        },
         nodes: vec![
             // The runtime has lost patience with this one: nobody uses what it gets.
             |allocator, rules, _| add(allocator, rules, &mut Diary::default(), "node1", "net.a"),
@@ -285,12 +287,12 @@ fn stock_up(allocator: &Allocator<'_>, rules: &Rules, diary: &mut Diary) -> Resu
 }
 
 /// A pod has got the first address of the stock, and the store is told.
-fn hand_over(allocator: &Allocator<'_>, diary: &mut Diary, handle: &'static str) -> Result<(), Error> {
+fn transfer(allocator: &Allocator<'_>, diary: &mut Diary, handle: &'static str) -> Result<(), Error> {
     let address = "10.0.0.0/31".parse().unwrap();
-    let gift = HandOver { address, handle: handle.into(), attributes: Default::default() };
+    let transfer = Transfer { address, handle: handle.into(), attributes: Default::default() };
     // While it is told, the store may say the one or the other.
     diary.holds.retain(|(_, holder)| *holder != STOCK);
-    if allocator.hand_over(STOCK, &[gift])?.lost.is_empty() {
+    if allocator.transfer(STOCK, &[transfer])?.lost.is_empty() {
         diary.holds.push((address.addr(), handle));
     }
     Ok(())
@@ -307,7 +309,7 @@ fn a_stock_that_is_handed_over_while_another_borrows_and_the_pod_goes() {
             |allocator, rules, diary| {
                 stock_up(allocator, rules, diary)?;
                 if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
-                    hand_over(allocator, diary, "net.a")?;
+                    transfer(allocator, diary, "net.a")?;
                     del(allocator, rules, diary, "net.a")?;
                 }
                 Ok(())
@@ -332,8 +334,8 @@ fn a_stock_that_is_handed_over_twice() {
         before: |allocator, rules, _| stock_up(allocator, rules, &mut Diary::default()),
         nodes: vec![
             // Nobody uses what the late ones give: the pod is gone when they are heard.
-            |allocator, _, _| hand_over(allocator, &mut Diary::default(), "net.a"),
-            |allocator, _, _| hand_over(allocator, &mut Diary::default(), "net.a"),
+            |allocator, _, _| transfer(allocator, &mut Diary::default(), "net.a"),
+            |allocator, _, _| transfer(allocator, &mut Diary::default(), "net.a"),
             |allocator, rules, diary| del(allocator, rules, diary, "net.a"),
         ],
         deaths: 1,

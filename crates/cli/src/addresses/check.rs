@@ -36,7 +36,7 @@ impl Check {
         let lasting = report.problems.iter().filter(|problem| first.problems.contains(problem));
         let (mut mended, mut left): (Vec<&Problem>, Vec<&Problem>) = (Vec::new(), Vec::new());
         for problem in lasting {
-            let done = self.mend && allocator.mend(problem).map_err(super::to(WHAT))?;
+            let done = self.mend && allocator.repair(problem).map_err(super::to(WHAT))?;
             if done { &mut mended } else { &mut left }.push(problem);
         }
         let mut text = format!(

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use podwire_block_ipam::moment::Moment;
-use podwire_block_ipam::{Adopted, Error, Handle, IpFamily, Owner, Request};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AdoptOutcome, AffinityOwner, Error, Handle, IpFamily, Request};
 use podwire_cni_runtime::Cache;
 use podwire_cni_spec::NetworkName;
 use podwire_plugins::host_local::{self, Reservation};
@@ -57,7 +57,7 @@ pub(super) struct Source {
 /// An address, and what became of it.
 pub(super) struct Moved {
     pub(super) reservation: Reservation,
-    pub(super) became: Result<Adopted, Error>,
+    pub(super) became: Result<AdoptOutcome, Error>,
 }
 
 impl Migrate {
@@ -98,7 +98,7 @@ impl Source {
         for reservation in reservations {
             let request = request(&node, &reservation, &pods);
             let became = match only_look {
-                true => allocator.would_adopt(&rules, &request, reservation.ip),
+                true => allocator.check_adopt(&rules, &request, reservation.ip),
                 false => allocator.adopt(&rules, &request, reservation.ip),
             };
             match became {
@@ -126,10 +126,10 @@ impl Source {
 
 fn request(node: &str, reservation: &Reservation, pods: &BTreeMap<String, Vec<(String, String)>>) -> Request {
     let handle = Handle::id(&reservation.network, &reservation.container);
-    let mut request = Request::new(Owner::host(node), handle);
+    let mut request = Request::new(AffinityOwner::host(node), handle);
     request.family = IpFamily::of(reservation.ip);
     request.attributes.extend(pods.get(&reservation.container).into_iter().flatten().cloned());
-    request.attributes.insert("timestamp".into(), Moment::now().timestamp());
+    request.attributes.insert("timestamp".into(), Timestamp::now().go_string());
     request
 }
 
@@ -138,9 +138,9 @@ impl Moved {
         let Reservation { ip, network, container, .. } = &self.reservation;
         let handle = Handle::id(network, container);
         match &self.became {
-            Ok(Adopted::Now) if only_look => format!("would enter {ip} of {handle}\n"),
-            Ok(Adopted::Now) => format!("entered {ip} of {handle}\n"),
-            Ok(Adopted::Before) => format!("{ip} of {handle} was entered before\n"),
+            Ok(AdoptOutcome::Recorded) if only_look => format!("would enter {ip} of {handle}\n"),
+            Ok(AdoptOutcome::Recorded) => format!("entered {ip} of {handle}\n"),
+            Ok(AdoptOutcome::AlreadyRecorded) => format!("{ip} of {handle} was entered before\n"),
             Err(error) => format!("problem: {ip} of {handle}: {error} ({})\n", error.hint()),
         }
     }
@@ -148,8 +148,8 @@ impl Moved {
     fn json(&self) -> Value {
         let Reservation { ip, network, container, .. } = &self.reservation;
         let became = match &self.became {
-            Ok(Adopted::Now) => "entered",
-            Ok(Adopted::Before) => "before",
+            Ok(AdoptOutcome::Recorded) => "entered",
+            Ok(AdoptOutcome::AlreadyRecorded) => "before",
             Err(_) => "problem",
         };
         let error = self.became.as_ref().err().map(ToString::to_string);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use podwire_agent_ipc::{blocks, pods};
+use podwire_agent_ipc::{addresses, pods};
 use podwire_block_ipam::store::{Store, StoreError};
 use podwire_cni_spec::json;
 use serde_json::Value;
@@ -26,10 +26,10 @@ pub(crate) struct Owner {
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     stock: usize,
     /// Where leases are kept.
-    #[arg(long, value_name = "DIR", default_value = blocks::STATE)]
+    #[arg(long, value_name = "DIR", default_value = addresses::STATE_DIR)]
     pub(crate) state: PathBuf,
     /// Where plugins ask for addresses.
-    #[arg(long, value_name = "SOCKET", default_value = blocks::DOOR)]
+    #[arg(long, value_name = "SOCKET", default_value = addresses::SOCKET)]
     pub(crate) socket: PathBuf,
 }
 

@@ -4,8 +4,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Rules};
 use podwire_cni_spec::json;
 use podwire_store_etcd::{EtcdStore, TlsFiles};
@@ -168,5 +168,5 @@ pub(super) fn rules(store: &dyn Store, what: &str) -> Result<Rules, Failure> {
 
 /// An allocator by this machine's clock.
 pub(super) fn allocator(store: &dyn Store) -> Allocator<'_> {
-    Allocator::new(store, Moment::now)
+    Allocator::new(store, Timestamp::now)
 }

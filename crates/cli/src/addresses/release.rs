@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::Args;
-use podwire_block_ipam::{Collected, Release as Wish};
+use podwire_block_ipam::{CollectReport, Release as Wish};
 use serde_json::json;
 
 use super::place::{allocator, rules, Place};
@@ -64,8 +64,8 @@ impl Release {
     }
 }
 
-fn of_node(collected: Collected, node: &str) -> Result<Answer, Failure> {
-    let Collected { leaks, nodes, errors, .. } = collected;
+fn of_node(collected: CollectReport, node: &str) -> Result<Answer, Failure> {
+    let CollectReport { leaks, nodes, errors, .. } = collected;
     let mut text: String =
         leaks.iter().map(|leak| format!("released {} of {}\n", leak.ip, leak.handle)).collect();
     errors.iter().for_each(|error| text += &format!("left alone: {error}\n"));

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use podwire_agent_ipc::blocks::{self, Question};
+use podwire_agent::calico::allocator::{self, BlockAllocator, Settings};
+use podwire_agent_ipc::addresses::{self, Request};
 use podwire_agent_ipc::pods::Cluster;
 use podwire_netlink::sys;
-use podwire_steward::{Settings, Steward};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -42,27 +42,27 @@ pub(crate) struct Serve {
 impl Serve {
     pub(super) fn run(&self) -> Result<Answer, Failure> {
         let what = "own this node's blocks";
-        let failed = |error: podwire_steward::Error| {
+        let failed = |error: allocator::Error| {
             Failure::new(
                 what,
                 podwire_cni_spec::Error::new(error.code(), error.to_string()).with_details(error.hint()),
             )
         };
         // Before any thread is started: all of them leave the signals to this one.
-        let signals = sys::signal_descriptor(&[INTERRUPT, TERMINATE]).map_err(|error| {
+        let signals = sys::open_signalfd(&[INTERRUPT, TERMINATE]).map_err(|error| {
             Failure::new(what, podwire_cni_spec::Error::internal(format!("wait for signals: {error}")))
         })?;
         Format::Text.start();
         let owner = &self.owner;
         let node = owner.name(what)?;
         let pods = owner.pods(&node, what)?;
-        let settings = Settings { node, stock: owner.stock() };
+        let settings = Settings { node, warm_addresses: owner.stock() };
         let opener = Box::new(owner.opener());
-        let mut steward = Steward::start(settings, &owner.state, opener).map_err(failed)?;
+        let mut block_allocator = BlockAllocator::start(settings, &owner.state, opener).map_err(failed)?;
         if let Some(pods) = pods {
-            steward = steward.knowing(pods);
+            block_allocator = block_allocator.with_cluster(pods);
         }
-        podwire_steward::open_door(&owner.socket, steward).map_err(failed)?;
+        allocator::serve(&owner.socket, block_allocator).map_err(failed)?;
         while !sys::readable(&[signals.as_fd()], LONG).is_ok_and(|ready| ready.iter().any(|is| *is)) {}
         let _ = std::fs::remove_file(&owner.socket);
         Ok(Answer::new("", Value::Null))
@@ -78,7 +78,7 @@ pub(crate) struct AnswerOne {}
 /// What the plugin says.
 #[derive(Deserialize)]
 struct Asked {
-    question: Question,
+    request: Request,
     config: Value,
 }
 
@@ -88,7 +88,7 @@ impl AnswerOne {
         let bad = |why: String| Failure::new(what, podwire_cni_spec::Error::decode(why));
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
-        let Asked { question, config } =
+        let Asked { request: question, config } =
             serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         let answered = answer(what, &question, &config);
         let json = serde_json::to_value(&answered).map_err(|error| bad(error.to_string()))?;
@@ -96,13 +96,13 @@ impl AnswerOne {
     }
 }
 
-fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
+fn answer(what: &str, question: &Request, config: &Value) -> addresses::Response {
     let place = Place::of_config(config);
     let Some(node) = node_name(config) else {
         return unavailable("this node has no name: write it to /var/lib/calico/nodename".into());
     };
-    let is_about_pods = matches!(question, Question::Pod { .. } | Question::Ranges { .. });
-    let pods = match place.pods().filter(|_| is_about_pods || matches!(question, Question::Assign { .. })) {
+    let is_about_pods = matches!(question, Request::Pod { .. } | Request::PodCidrs { .. });
+    let pods = match place.pods().filter(|_| is_about_pods || matches!(question, Request::Assign { .. })) {
         Some(Err(why)) => return unavailable(why),
         Some(Ok(pods)) => Some(pods),
         None => None,
@@ -110,18 +110,18 @@ fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
     let cluster = pods.as_ref().map(|pods| pods as &dyn Cluster);
     // Who asks about pods need not have a store.
     if is_about_pods {
-        return podwire_steward::pods::answer(cluster, &node, question);
+        return allocator::pods::respond(cluster, &node, question);
     }
     match place.open(what, false) {
         Ok(store) => {
-            podwire_steward::direct::answer(&*store, cluster, &node, Path::new(blocks::STATE), question)
+            allocator::direct::respond(&*store, cluster, &node, Path::new(addresses::STATE_DIR), question)
         }
         Err(failure) => unavailable(failure.error.msg),
     }
 }
 
-fn unavailable(msg: String) -> blocks::Answer {
+fn unavailable(msg: String) -> addresses::Response {
     let hint =
         "see that the network's config names the datastore, and that it can be reached from this node".into();
-    blocks::Answer::Failed { code: podwire_cni_spec::code::TRY_AGAIN, msg, hint }
+    addresses::Response::Failed { code: podwire_cni_spec::code::TRY_AGAIN, msg, hint }
 }

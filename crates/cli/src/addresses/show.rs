@@ -46,10 +46,10 @@ impl Show {
             return holder(&allocator, ip);
         }
         let use_of = allocator.utilization(&rules(&*store, WHAT)?).map_err(super::to(WHAT))?;
-        let all = || use_of.pools.iter().flat_map(|pool| &pool.blocks).chain(&use_of.homeless);
+        let all = || use_of.pools.iter().flat_map(|pool| &pool.blocks).chain(&use_of.outside_pools);
         let json = json!({
             "pools": use_of.pools.iter().map(pool_json).collect::<Vec<_>>(),
-            "homeless": use_of.homeless.iter().map(block_json).collect::<Vec<_>>(),
+            "homeless": use_of.outside_pools.iter().map(block_json).collect::<Vec<_>>(),
         });
         if self.borrowed {
             let rows: Vec<_> = all()
@@ -78,7 +78,7 @@ impl Show {
             }
         }
         if self.blocks {
-            rows.extend(use_of.homeless.iter().map(block_row));
+            rows.extend(use_of.outside_pools.iter().map(block_row));
         }
         let head = ["", "ADDRESSES", "TOTAL", "IN USE", "RESERVED", "FREE"];
         Ok(Answer::new(table(&head, &rows, Paint::stdout()), json))

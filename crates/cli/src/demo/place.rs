@@ -17,8 +17,8 @@ pub(super) struct Place {
 
 /// Mounts of our own, and an empty /run in them: namespaces and files that vanish with this process.
 pub(super) fn private_machine() -> Result<()> {
-    sys::private_mounts()?;
-    Ok(sys::mount_memory(Path::new("/run"))?)
+    sys::unshare_mounts()?;
+    Ok(sys::mount_tmpfs(Path::new("/run"))?)
 }
 
 impl Place {

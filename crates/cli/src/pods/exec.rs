@@ -64,9 +64,9 @@ fn failure(pod: &PodName, program: &str, error: &io::Error) -> Failure {
 
 /// Runs a program to its end. Signals that would end us go to it.
 pub(crate) fn converse(words: &[String]) -> io::Result<ExitStatus> {
-    let signals = sys::signal_descriptor(&SIGNALS)?;
+    let signals = sys::open_signalfd(&SIGNALS)?;
     let mut child = sys::spawn_unblocked(Command::new(&words[0]).args(&words[1..]))?;
-    let process = sys::process_descriptor(child.id())?;
+    let process = sys::open_pidfd(child.id())?;
     let mut signals = std::fs::File::from(signals);
     loop {
         let ready = sys::readable(&[process.as_fd(), signals.as_fd()], Duration::from_secs(3600))?;

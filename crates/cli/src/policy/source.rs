@@ -21,7 +21,7 @@ pub(super) fn documents(path: &Path) -> Result<Vec<Value>, podwire_cni_spec::Err
 
 /// The documents of a text.
 pub(super) fn parse(text: &str) -> Result<Vec<Value>, String> {
-    podwire_warden::documents(text)
+    podwire_policy_agent::yaml_documents(text)
 }
 
 /// Reads what the paths hold into a snapshot. Folders are read with all that is in them.

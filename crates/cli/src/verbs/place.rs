@@ -62,7 +62,7 @@ impl Place {
 
 /// The plugins of this program.
 pub(crate) fn registry() -> Registry<'static> {
-    Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT)
+    podwire_plugins::registry()
 }
 
 /// The folders of `CNI_PATH`.

@@ -1,6 +1,6 @@
 //! The attachments that a GC request declares valid.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{json, Map, Value};
 
 use crate::{json, Error};
@@ -9,7 +9,7 @@ use crate::{json, Error};
 const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// A container's interface whose resources must survive GC.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ValidAttachment {
     /// The container.
     #[serde(rename = "containerID")]
@@ -30,13 +30,12 @@ pub fn valid_attachments(config: &Value) -> Result<Option<Vec<ValidAttachment>>,
     json::decode_under(&[key], list).map(Some)
 }
 
-/// Writes the attachments (container, interface) that must survive into a GC request, under both keys.
+/// Writes the attachments that must survive into a GC request, under both keys.
 pub fn set_valid_attachments<'a>(
     config: &mut Map<String, Value>,
-    valid: impl IntoIterator<Item = (&'a str, &'a str)>,
+    valid: impl IntoIterator<Item = &'a ValidAttachment>,
 ) {
-    let each = |(id, ifname): (&str, &str)| json!({ "containerID": id, "ifname": ifname });
-    let valid: Value = valid.into_iter().map(each).collect();
+    let valid: Value = valid.into_iter().map(|one| json!(one)).collect();
     for key in KEYS {
         json::set(config, key, valid.clone());
     }

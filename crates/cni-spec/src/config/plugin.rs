@@ -96,8 +96,12 @@ impl PluginConfig {
     /// The list stands under two keys, because the specification renamed it after the release of 1.1.0.
     pub fn gc_request(&self, list: &NetworkList, valid: &[(ContainerId, IfName)]) -> Value {
         let mut config = self.addressed(list);
-        let valid = valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str()));
-        gc::set_valid_attachments(&mut config, valid);
+        let attachment = |(id, ifname): &(ContainerId, IfName)| gc::ValidAttachment {
+            container_id: id.as_str().into(),
+            ifname: ifname.as_str().into(),
+        };
+        let valid: Vec<_> = valid.iter().map(attachment).collect();
+        gc::set_valid_attachments(&mut config, &valid);
         Value::Object(config)
     }
 

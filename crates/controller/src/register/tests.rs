@@ -1,9 +1,9 @@
 use super::*;
-use crate::networks::{Masks, Networks};
+use crate::networks::{ClusterCidrs, NodeCidrMasks};
 
 fn register(cluster: &str) -> Register {
-    let masks = Masks { v4: Some(24), ..Masks::default() };
-    Register::new(Networks::new(cluster, masks, "10.96.0.0/12").unwrap().ranges().unwrap())
+    let masks = NodeCidrMasks { v4: Some(24), ..NodeCidrMasks::default() };
+    Register::new(ClusterCidrs::new(cluster, masks, "10.96.0.0/12").unwrap().ranges().unwrap())
 }
 
 fn seen(name: &str, cidrs: &[&str]) -> Sighting {

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Node, Owner, Pool, Request, Rules};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{AffinityOwner, Allocator, Node, Pool, Request, Rules};
 use podwire_store_etcd::EtcdStore;
 
-use crate::server::Server;
+use crate::cluster::Cluster;
 
 pub struct Blocks(String);
 
 impl Blocks {
-    pub fn new(server: &Server) -> Blocks {
-        Blocks(server.etcd_url())
+    pub fn new(cluster: &Cluster) -> Blocks {
+        Blocks(cluster.server.etcd().url())
     }
 
     /// A store waits for its answers: not on a thread that runs tasks.
@@ -25,7 +25,7 @@ impl Blocks {
 
     /// An address of a node's block, for a pod if it has a name.
     pub async fn give(&self, node: &str, handle: &str, pod: &str) -> String {
-        let mut request = Request::new(Owner::host(node), handle);
+        let mut request = Request::new(AffinityOwner::host(node), handle);
         if !pod.is_empty() {
             request.attributes.insert("namespace".into(), "default".into());
             request.attributes.insert("pod".into(), pod.into());
@@ -51,7 +51,7 @@ impl Blocks {
     pub async fn owners(&self) -> Vec<String> {
         self.with(|store| {
             let allocator = Allocator::new(store, now);
-            let mut owners: BTreeSet<Owner> =
+            let mut owners: BTreeSet<AffinityOwner> =
                 allocator.blocks().unwrap().into_iter().filter_map(|block| block.unwrap().owner()).collect();
             owners.extend(allocator.affinities(None).unwrap().into_iter().map(|(owner, ..)| owner));
             owners.into_iter().map(|owner| owner.name().to_owned()).collect()
@@ -62,12 +62,12 @@ impl Blocks {
     /// A node tells the store that it is a node of Kubernetes.
     pub async fn register(&self, node: &str) {
         let name = node.to_owned();
-        self.with(move |store| Node::change(store, &name, Node::join_kubernetes).unwrap()).await;
+        self.with(move |store| Node::update(store, &name, Node::set_kubernetes_name).unwrap()).await;
     }
 
     /// The nodes that have objects.
     pub async fn nodes(&self) -> Vec<String> {
-        let nodes = self.with(|store| Node::all(store).unwrap()).await;
+        let nodes = self.with(|store| Node::list(store).unwrap()).await;
         nodes.into_iter().map(|(name, _)| name).collect()
     }
 
@@ -81,7 +81,7 @@ impl Blocks {
     }
 }
 
-fn now() -> Moment {
+fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    Moment::from_unix_nanos(since.as_nanos() as u64)
+    Timestamp::from_unix_nanos(since.as_nanos() as u64)
 }

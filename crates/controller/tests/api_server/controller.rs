@@ -6,10 +6,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwire_controller::{Addresses, Leadership, Masks, Networks, Settings};
+use podwire_controller::{ClusterCidrs, LeaderElection, LeakCollection, NodeCidrMasks, Settings};
+use podwire_test_servers::{free_port, spawn_logged, ChildGuard};
 use serde_json::Value;
 
-use crate::server::{eventually, free_port, spawn, Killed, Server};
+use crate::cluster::{eventually, Cluster};
 
 /// What makes this program a controller.
 pub const WORD: &str = "be-a-controller";
@@ -21,30 +22,30 @@ pub const LEASE: Duration = Duration::from_secs(15);
 /// After what time a leaked address is released.
 pub const GRACE: Duration = Duration::from_secs(3);
 
-fn addresses(url: String) -> Addresses {
+fn addresses(url: String) -> LeakCollection {
     let open = move || {
         let store = podwire_store_etcd::EtcdStore::connect(std::slice::from_ref(&url), None)?;
         Ok(Box::new(store) as Box<dyn podwire_block_ipam::store::Store>)
     };
-    Addresses { open: Arc::new(open), grace: GRACE }
+    LeakCollection { open: Arc::new(open), grace: GRACE }
 }
 
 /// The controller: its name, kubeconfig, cluster's networks, services, port, and the store of blocks if there is one.
 pub fn main(args: &[String]) {
     let [name, kubeconfig, cluster, services, port, store] = args else { panic!("{args:?}") };
     tracing_subscriber::fmt().with_ansi(false).init();
-    let leadership = Leadership {
+    let leadership = LeaderElection {
         identity: name.clone(),
         lease: LEASE,
         renew_deadline: Duration::from_secs(10),
         retry: Duration::from_millis(300),
-        ..Leadership::default()
+        ..LeaderElection::default()
     };
     let settings = Settings {
-        networks: Some(Networks::new(cluster, Masks::default(), services).unwrap()),
-        addresses: (!store.is_empty()).then(|| addresses(store.clone())),
-        leadership: (name != ALONE).then(|| leadership.checked().unwrap()),
-        health: Some(format!("127.0.0.1:{port}").parse().unwrap()),
+        cluster_cidrs: Some(ClusterCidrs::new(cluster, NodeCidrMasks::default(), services).unwrap()),
+        leak_collection: (!store.is_empty()).then(|| addresses(store.clone())),
+        leader_election: (name != ALONE).then(|| leadership.checked().unwrap()),
+        health_address: Some(format!("127.0.0.1:{port}").parse().unwrap()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -58,30 +59,29 @@ pub fn main(args: &[String]) {
 
 /// A running one.
 pub struct Controller {
-    process: Killed,
+    process: ChildGuard,
     port: u16,
 }
 
 impl Controller {
-    pub fn start(server: &Server, name: &str, cluster: &str, services: &str) -> Controller {
-        Controller::start_with(server, name, (cluster, services), "")
+    pub fn start(cluster: &Cluster, name: &str, cluster_cidr: &str, services: &str) -> Controller {
+        Controller::start_with(cluster, name, [cluster_cidr, services, ""])
     }
 
     pub fn start_with(
-        server: &Server,
+        cluster: &Cluster,
         name: &str,
-        (cluster, services): (&str, &str),
-        store: &str,
+        [cluster_cidr, services, store]: [&str; 3],
     ) -> Controller {
         let port = free_port();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([WORD, name]).arg(server.kubeconfig()).args([
-            cluster,
+        command.args([WORD, name]).arg(cluster.kubeconfig()).args([
+            cluster_cidr,
             services,
             &port.to_string(),
             store,
         ]);
-        let process = Killed(spawn(&mut command, &server.folder().join(format!("{name}.log"))));
+        let process = spawn_logged(&mut command, &cluster.server.dir().join(format!("{name}.log")));
         Controller { process, port }
     }
 

@@ -6,31 +6,32 @@
 
 mod blocks;
 mod cases;
+mod cluster;
 mod controller;
 mod node;
-mod server;
 
 use std::time::Instant;
 
-use server::Server;
+use cluster::Cluster;
+use podwire_test_servers::kubernetes_programs;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.first().is_some_and(|word| word == controller::WORD) {
         return controller::main(&args[1..]);
     }
-    let programs = match server::programs() {
+    let programs = match kubernetes_programs(&["kube-controller-manager"]) {
         Ok(programs) => programs,
         Err(why) => return eprintln!("left out: controllers against a real API server: {why}"),
     };
     let wanted: Vec<&String> = args.iter().filter(|word| !word.starts_with('-')).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
     runtime.block_on(async {
-        let mut server = Server::start(programs).await;
+        let mut cluster = Cluster::start(&programs).await;
         for case in cases::CASES.iter().filter(|case| chosen(case.name, &wanted)) {
             let start = Instant::now();
-            server.clear().await;
-            (case.run)(&mut server).await;
+            cluster.clear().await;
+            (case.run)(&mut cluster).await;
             eprintln!("ok {} ({:.1} s)", case.name, start.elapsed().as_secs_f32());
         }
     });

@@ -9,9 +9,9 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::ResourceExt;
 use serde_json::{json, Value};
 
-use crate::server::{eventually, Server};
+use crate::cluster::{eventually, Cluster};
 
-impl Server {
+impl Cluster {
     pub fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }

@@ -6,7 +6,13 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 pub(crate) fn client() -> Client {
     let id = [&[0][..], b"c1/lan/eth0"].concat();
-    Client { mac: MAC, id, requested: vec![121, 1, 3], provided: vec![(12, b"web".to_vec())], before: None }
+    Client {
+        mac: MAC,
+        id,
+        requested: vec![121, 1, 3],
+        provided: vec![ProvidedOption { code: 12, value: b"web".to_vec() }],
+        before: None,
+    }
 }
 
 /// A server's message: `options` on top of the kind and the server's name.

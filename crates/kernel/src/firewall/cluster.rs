@@ -20,7 +20,7 @@ use super::forward::{self, MAY_PASS};
 use crate::Result;
 
 /// Where it all is.
-pub const TABLE: Table = Table::named(Family::Inet, "podwire_fabric");
+pub const TABLE: Table = Table::named(Family::Inet, "podwire_overlay");
 /// kube-proxy marks what it will masquerade itself: that is not ours to decide.
 const KUBE_PROXY: u32 = 0x4000;
 const POSTROUTING: Base = Base::new(ChainKind::Nat, Hook::Postrouting, 100); // srcnat
@@ -37,24 +37,24 @@ const AT_ONCE: usize = 500;
 pub struct Rules {
     /// The networks that the cluster's pods are in.
     pub cluster: Vec<IpNet>,
-    /// This node's pods; with [`Manner::Pools`], those of the networks that are hidden from the world.
-    pub own: Vec<IpNet>,
+    /// This node's pod CIDRs; with [`MasqueradeScope::Pools`], the pools that are masqueraded.
+    pub local: Vec<IpNet>,
     /// Whether pods reach the world with the node's address.
     pub masquerade: bool,
     /// Whether a masqueraded connection gets a random port.
-    pub random: bool,
+    pub random_ports: bool,
     /// Whether pods' packets pass FORWARD.
     pub forward: bool,
     /// What is hidden from whom.
-    pub manner: Manner,
+    pub scope: MasqueradeScope,
 }
 
 /// What is hidden from whom, if anything is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Manner {
+pub enum MasqueradeScope {
     /// flannel's: each node has a range.
     #[default]
-    Ranges,
+    PodCidrs,
     /// Calico's: some pools are hidden (nat-outgoing), and what leaves by a tunnel without an address of a pool gets one.
     Pools {
         /// The devices of tunnels.
@@ -107,7 +107,7 @@ pub fn apply(nft: &mut Socket, rules: &Rules) -> Result<Vec<String>> {
     }
     let mut steps = Vec::new();
     for half in halves() {
-        for (set, nets) in [(half.cluster, &rules.cluster), (half.own, &rules.own)] {
+        for (set, nets) in [(half.cluster, &rules.cluster), (half.own, &rules.local)] {
             let of_half = |net: &&IpNet| net.addr().is_ipv4() == (half.family == Family::Ip);
             steps.extend(difference(nft, set, &ranges(nets.iter().filter(of_half)))?);
         }
@@ -229,9 +229,9 @@ fn skeleton(change: &mut Transaction, rules: &Rules) {
     if rules.masquerade {
         change.add_rule(&TABLE, "postrouting", &Rule::new().all_bits(Field::Mark, KUBE_PROXY).leave());
         for half in halves() {
-            match &rules.manner {
-                Manner::Ranges => half.masquerade(change, rules.random),
-                Manner::Pools { tunnels } => half.hide_pools(change, rules.random, tunnels),
+            match &rules.scope {
+                MasqueradeScope::PodCidrs => half.masquerade(change, rules.random_ports),
+                MasqueradeScope::Pools { tunnels } => half.hide_pools(change, rules.random_ports, tunnels),
             }
         }
     }

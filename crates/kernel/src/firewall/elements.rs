@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use podwire_netlink::nft::{self, Element, Table, Transaction, Value};
 use podwire_netlink::Socket;
 
-use super::owner::Owner;
 use super::NO_NF_TABLES;
+use crate::owner::Owner;
 use crate::{Error, Result};
 
 /// How often a change is tried again because somebody else changed the same thing at the same time.

@@ -15,7 +15,7 @@ use podwire_netlink::nft::{self, Element, Family, Table, Transaction, Value};
 use podwire_netlink::Socket;
 
 use super::elements::{self, is_of, Entry, Plan};
-use super::owner::Owner;
+use crate::owner::Owner;
 use crate::Result;
 
 pub(super) use iptables::{absent as lacks_pass, ensure_pass, withdraw};

@@ -17,8 +17,8 @@ use podwire_netlink::nft::{self, Data, Element, Family, Table, Transaction, Valu
 use podwire_netlink::{attr, ct, Socket};
 
 use super::elements::{self, is_of, Entry, Found, Plan};
-use super::owner::Owner;
 use super::{is_alone, named_for};
+use crate::owner::Owner;
 use crate::{Error, Result};
 
 pub use condition::{Condition, Part};

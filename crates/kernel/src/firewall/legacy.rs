@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use podwire_netlink::nft::{self, Family, RuleInfo, Table, Transaction, Verdict};
 use podwire_netlink::Socket;
 
-use super::owner::{hash, Owner};
+use crate::owner::{hash, Owner};
 use crate::Result;
 
 const NATS: [Table; 2] = [Table::named(Family::Ip, "nat"), Table::named(Family::Ip6, "nat")];

@@ -12,8 +12,8 @@ use podwire_netlink::nft::{
 use podwire_netlink::Socket;
 
 use super::elements::{self, is_of, Entry, Plan};
-use super::owner::Owner;
 use super::{family, is_alone, named_for};
+use crate::owner::Owner;
 use crate::Result;
 
 pub(super) const TABLE: Table = Table::named(Family::Inet, "podwire_masq");

@@ -8,7 +8,7 @@ use podwire_netlink::nft::{
 use podwire_netlink::Socket;
 
 use super::elements::{self, is_of, Entry, Plan};
-use super::owner::Owner;
+use crate::owner::Owner;
 use crate::{Mac, Result};
 
 pub(super) const TABLE: Table = Table::named(Family::Bridge, "podwire_spoof");

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::family;
+use podwire_ip::IpFamily;
+
+use super::address_family;
 use crate::error::Result;
 use crate::message::{Frame, Message};
 use crate::Socket;
@@ -84,7 +86,7 @@ impl Address {
 fn header(ip: &IpAddr, prefix: u8, link: u32) -> [u8; 8] {
     // What is the host's own means nothing to others.
     let scope = if ip.is_loopback() { libc::RT_SCOPE_HOST } else { libc::RT_SCOPE_UNIVERSE };
-    let mut head = [family(ip), prefix, 0, scope, 0, 0, 0, 0];
+    let mut head = [address_family(IpFamily::of(*ip)), prefix, 0, scope, 0, 0, 0, 0];
     head[4..].copy_from_slice(&link.to_ne_bytes());
     head
 }

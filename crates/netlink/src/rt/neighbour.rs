@@ -4,7 +4,9 @@
 
 use std::net::IpAddr;
 
-use super::family;
+use podwire_ip::IpFamily;
+
+use super::address_family;
 use super::link::mac_text;
 use crate::error::{found, Result};
 use crate::message::{Frame, Message};
@@ -100,21 +102,21 @@ pub enum Table {
 impl Table {
     fn family(self, ip: &IpAddr) -> u8 {
         match self {
-            Table::Addresses => family(ip),
+            Table::Addresses => address_family(IpFamily::of(*ip)),
             Table::Forwarding => libc::AF_BRIDGE as u8,
         }
     }
 }
 
-/// The neighbours of a link, of one family (that of `like`).
-pub fn list(route: &mut Socket, link: u32, like: IpAddr) -> Result<Vec<Neighbour>> {
-    dump(route, link, family(&like), "list neighbours of")
+/// The neighbours of a link, of one family.
+pub fn list(route: &mut Socket, link: u32, family: IpFamily) -> Result<Vec<Neighbour>> {
+    dump(route, link, address_family(family), "list neighbours of")
 }
 
 /// Who has an address on a link, as far as the kernel remembers.
 pub fn find(route: &mut Socket, link: u32, ip: IpAddr) -> Result<Option<Neighbour>> {
     let mut head = [0; HEADER];
-    head[0] = family(&ip);
+    head[0] = address_family(IpFamily::of(ip));
     head[4..8].copy_from_slice(&link.to_ne_bytes());
     let doing = format!("look up neighbour {ip} on link number {link}");
     let message = Message::new(libc::RTM_GETNEIGH, 0, doing).raw(&head).ip(NDA_DST, ip);

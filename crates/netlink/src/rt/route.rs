@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::family;
+use podwire_ip::IpFamily;
+
+use super::address_family;
 use crate::attr::Attr;
 use crate::error::Result;
 use crate::message::{Frame, Message};
@@ -20,34 +22,34 @@ const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 const RTNH_F_ONLINK: u32 = 4;
 
-/// The table that is used when no rule says otherwise.
+/// The main table, which is used unless a rule selects another.
 pub const MAIN: u32 = libc::RT_TABLE_MAIN as u32;
-/// `RT_SCOPE_UNIVERSE`: beyond a gateway.
+/// `RT_SCOPE_UNIVERSE`: behind a gateway.
 pub const UNIVERSE: u8 = libc::RT_SCOPE_UNIVERSE;
-/// `RT_SCOPE_LINK`: on the wire.
+/// `RT_SCOPE_LINK`: on the link.
 pub const LINK: u8 = libc::RT_SCOPE_LINK;
 /// `RT_SCOPE_NOWHERE`: in a deletion, "any scope".
 pub const NOWHERE: u8 = libc::RT_SCOPE_NOWHERE;
-/// `RTPROT_KERNEL`: made by the kernel for an address.
+/// `RTPROT_KERNEL`: created by the kernel for an address.
 pub const BY_KERNEL: u8 = libc::RTPROT_KERNEL;
-/// `RTPROT_BOOT`: made by a tool.
+/// `RTPROT_BOOT`: created by a tool without a protocol number.
 pub const BY_TOOL: u8 = libc::RTPROT_BOOT;
-/// `RTPROT_STATIC`: made by an administrator.
+/// `RTPROT_STATIC`: created by an administrator.
 pub const BY_ADMINISTRATOR: u8 = libc::RTPROT_STATIC;
 const UNICAST: u8 = libc::RTN_UNICAST;
 
-/// A route of one path.
+/// A route with one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Destination address; all zero for the default route.
     pub dst: IpAddr,
     /// Length of the destination's prefix.
     pub prefix: u8,
-    /// The next hop, if it is not on the wire.
+    /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
     /// The link's index.
     pub link: Option<u32>,
-    /// The source address to prefer.
+    /// The preferred source address.
     pub source: Option<IpAddr>,
     /// Table number.
     pub table: u32,
@@ -55,11 +57,11 @@ pub struct Route {
     pub priority: Option<u32>,
     /// `RT_SCOPE_…`.
     pub scope: u8,
-    /// `RTPROT_…`: who made it.
+    /// `RTPROT_…`: the program that created it.
     pub protocol: u8,
     /// `RTN_…`: unicast, local, blackhole…
     pub kind: u8,
-    /// The gateway is on the wire even if no route says so.
+    /// Treat the gateway as on the link even if no route says so.
     pub onlink: bool,
     /// Path MTU.
     pub mtu: Option<u32>,
@@ -87,15 +89,16 @@ impl Route {
         }
     }
 
-    /// Whether it leads everywhere.
+    /// Whether it is a default route.
     pub fn is_default(&self) -> bool {
         self.prefix == 0
     }
 
     fn describe(&self, verb: &str) -> String {
-        let mut text = match self.is_default() {
-            true => format!("{verb} default route"),
-            false => format!("{verb} route to {}/{}", self.dst, self.prefix),
+        let mut text = if self.is_default() {
+            format!("{verb} default route")
+        } else {
+            format!("{verb} route to {}/{}", self.dst, self.prefix)
         };
         if let Some(gateway) = self.gateway {
             text += &format!(" via {gateway}");
@@ -108,7 +111,16 @@ impl Route {
 
     fn encode(&self, kind: u16, flags: u16, doing: String) -> Message {
         let small = if self.table < 256 { self.table as u8 } else { libc::RT_TABLE_COMPAT };
-        let head = [family(&self.dst), self.prefix, 0, 0, small, self.protocol, self.scope, self.kind];
+        let head = [
+            address_family(IpFamily::of(self.dst)),
+            self.prefix,
+            0,
+            0,
+            small,
+            self.protocol,
+            self.scope,
+            self.kind,
+        ];
         let nexthop = if self.onlink { RTNH_F_ONLINK } else { 0 };
         Message::new(kind, flags, doing)
             .raw(&[&head[..], &nexthop.to_ne_bytes()].concat())
@@ -126,22 +138,22 @@ impl Route {
             })
     }
 
-    /// A message that adds the route, of IPv4 behind others to the same destination; of IPv6 they become several paths.
+    /// A message that adds the route after others to the same destination (IPv4), or as another path (IPv6).
     pub fn add(&self) -> Message {
         self.encode(libc::RTM_NEWROUTE, super::APPEND, self.describe("add"))
     }
 
-    /// The same, but of IPv4 before the others: packets take this one.
+    /// As [`add`](Self::add), but before the others in IPv4, so that packets take this one.
     pub fn prepend(&self) -> Message {
         self.encode(libc::RTM_NEWROUTE, super::PREPEND, self.describe("add"))
     }
 
-    /// A message that adds the route or takes the place of the one to the same destination.
+    /// A message that adds the route or replaces the one to the same destination.
     pub fn replace(&self) -> Message {
         self.encode(libc::RTM_NEWROUTE, super::REPLACE, self.describe("add"))
     }
 
-    /// A message that adds the route; fails if there is one to the same destination with the same metric, whoever made it.
+    /// A message that adds the route; fails if there is one with the same destination and metric.
     pub fn create(&self) -> Message {
         self.encode(libc::RTM_NEWROUTE, super::CREATE, self.describe("add"))
     }
@@ -219,9 +231,9 @@ fn read_paths(mut bytes: &[u8], route: &Route, all: &mut Vec<Route>) {
     }
 }
 
-/// The index of the link by which a packet to `ip` would leave.
+/// The index of the link by which a packet to `ip` leaves.
 pub fn lookup(route: &mut Socket, ip: IpAddr) -> Result<u32> {
-    let full = if ip.is_ipv4() { 32 } else { 128 };
+    let full = IpFamily::of(ip).bits();
     let message = Route { table: 0, protocol: 0, kind: 0, ..Route::to(ip, full) }.encode(
         libc::RTM_GETROUTE,
         0,
@@ -231,32 +243,31 @@ pub fn lookup(route: &mut Socket, ip: IpAddr) -> Result<u32> {
         .query(message, |frame| frame.attrs(12).find(|attr| attr.kind == RTA_OIF).and_then(|attr| attr.u32()))
 }
 
-/// The same, or `None` where there is no route, or one that leads nowhere.
+/// As [`lookup`]; `None` if there is no route, or an unreachable, prohibit or blackhole route.
 pub fn find(route: &mut Socket, ip: IpAddr) -> Result<Option<u32>> {
-    let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
+    let no_route = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
     match lookup(route, ip) {
-        Err(error) if error.errno().is_some_and(|errno| nowhere.contains(&errno)) => Ok(None),
+        Err(error) if error.errno().is_some_and(|errno| no_route.contains(&errno)) => Ok(None),
         found => found.map(Some),
     }
 }
 
-/// The way that a packet to `ip` would take: link, gateway, preferred source.
-pub fn towards(route: &mut Socket, ip: IpAddr) -> Result<Route> {
-    let full = if ip.is_ipv4() { 32 } else { 128 };
-    let question = Route { table: 0, protocol: 0, kind: 0, ..Route::to(ip, full) };
-    let message = question.encode(libc::RTM_GETROUTE, 0, format!("look up the route to {ip}"));
+/// The route that a packet to `ip` takes: link, gateway, preferred source.
+pub fn get(route: &mut Socket, ip: IpAddr) -> Result<Route> {
+    let full = IpFamily::of(ip).bits();
+    let request = Route { table: 0, protocol: 0, kind: 0, ..Route::to(ip, full) };
+    let message = request.encode(libc::RTM_GETROUTE, 0, format!("look up the route to {ip}"));
     route.query(message, |frame| {
-        let mut ways = Vec::new();
-        Route::read_into(frame, &mut ways);
-        ways.pop()
+        let mut routes = Vec::new();
+        Route::read_into(frame, &mut routes);
+        routes.pop()
     })
 }
 
-/// The routes of one family (that of `like`) in one table, of any kind, a row for each path. The kernel does the
-/// choosing, where it can (since 4.20).
-pub fn list_table(route: &mut Socket, like: IpAddr, table: u32) -> Result<Vec<Route>> {
+/// The routes of one family in one table, of any kind, a row for each path. Kernels from 4.20 on filter by table.
+pub fn list_table(route: &mut Socket, family: IpFamily, table: u32) -> Result<Vec<Route>> {
     let mut head = [0; 12];
-    head[0] = family(&like);
+    head[0] = address_family(family);
     let message = Message::new(libc::RTM_GETROUTE, 0, format!("list routes of table {table}"))
         .raw(&head)
         .u32(RTA_TABLE, table);

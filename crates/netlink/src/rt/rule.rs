@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::family;
+use podwire_ip::IpFamily;
+
+use super::address_family;
 use crate::error::Result;
 use crate::message::{Frame, Message};
 use crate::Socket;
@@ -27,7 +29,7 @@ impl Rule {
     fn encode(&self, kind: u16, flags: u16, verb: &str) -> Message {
         let (ip, prefix) = self.source;
         let small = if self.table < 256 { self.table as u8 } else { libc::RT_TABLE_COMPAT };
-        let head = [family(&ip), 0, prefix, 0, small, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
+        let head = [address_family(IpFamily::of(ip)), 0, prefix, 0, small, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
         Message::new(kind, flags, format!("{verb} rule from {ip}/{prefix} to table {}", self.table))
             .raw(&head)
             .ip(FRA_SRC, ip)

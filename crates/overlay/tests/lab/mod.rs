@@ -1,4 +1,4 @@
-//! Three nodes in namespaces: two on one wire, the third behind a router. Each has one pod, and both families.
+//! Three nodes in namespaces: two on one L2 segment, the third behind a router. Each has one pod with both families.
 //!
 //! ```text
 //!  n1 192.168.10.11 ─┐
@@ -6,25 +6,27 @@
 //!  n2 192.168.10.12 ─┘
 //! ```
 
-#![allow(dead_code, clippy::unwrap_used)] // Each test takes what it needs; one that cannot go on says so.
+#![allow(dead_code, clippy::unwrap_used)] // Not every test uses everything; a test that cannot continue panics.
 
 use std::cell::RefCell;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::{Host, Mac, Netns};
 use podwire_overlay::{
-    Cluster, Fabric, Firewall, Own, OwnSide, Peer, PeerSide, Preference, PublicKey, Report,
+    Backend, Cluster, FirewallOptions, LocalNode, LocalSubnet, Peer, PeerSubnet, Report, UplinkPreference,
+    WireguardEndpoint,
 };
 use podwire_tests::{Node, Pod};
 use serde_json::Value;
 
-/// The router, or a switch: what is between the nodes.
+/// The router with its bridges, and the nodes.
 pub struct Lab {
     pub router: Node,
     pub nodes: Vec<LabNode>,
 }
 
-/// A node, its pod, and what it has told the others.
+/// A node, its pod, and what it has published.
 pub struct LabNode {
     pub number: u8,
     pub node: Node,
@@ -33,7 +35,7 @@ pub struct LabNode {
     /// Of `flannel.1` and `flannel-v6.1`.
     pub macs: RefCell<[Option<Mac>; 2]>,
     /// Of `flannel-wg` and `flannel-wg-v6`.
-    pub keys: RefCell<[Option<PublicKey>; 2]>,
+    pub keys: RefCell<[Option<WireguardEndpoint>; 2]>,
 }
 
 pub fn net(text: &str) -> IpNet {
@@ -44,7 +46,7 @@ pub fn networks() -> Vec<IpNet> {
     vec![net("10.244.0.0/16"), net("fd00:244::/48")]
 }
 
-/// The namespace of a node, to work in.
+/// The host sockets in a node's namespace.
 pub fn host_of(node: &Node) -> Host {
     Host::within(Netns::open(format!("/proc/{}/ns/net", node.pid())).unwrap()).unwrap()
 }
@@ -75,50 +77,52 @@ impl Lab {
         &self.nodes[usize::from(number) - 1]
     }
 
-    /// What node `number` knows of the cluster.
+    /// The cluster as node `number` knows it.
     pub fn cluster(&self, number: u8) -> Cluster {
         let peers = self.nodes.iter().filter(|node| node.number != number).map(LabNode::as_peer).collect();
-        Cluster { networks: networks(), own: self.node(number).own(), peers }
+        Cluster { networks: networks(), local: self.node(number).local_node(), peers }
     }
 
-    /// Builds the roads of one node.
-    pub fn apply(&self, number: u8, fabric: &dyn Fabric) -> Report {
+    /// Applies the backend on one node.
+    pub fn apply(&self, number: u8, backend: &dyn Backend) -> Report {
         let node = self.node(number);
-        let report = node.apply(fabric, &self.cluster(number));
-        for road in &report.roads {
-            let place = usize::from(road.device.contains("-v6"));
-            node.macs.borrow_mut()[place] = road.mac;
-            let key = road.public_key.map(|key| PublicKey { key, port: 51820 + place as u16 });
+        let report = node.apply(backend, &self.cluster(number));
+        for tunnel in &report.tunnels {
+            let place = usize::from(tunnel.name.contains("-v6"));
+            node.macs.borrow_mut()[place] = tunnel.mac;
+            let key = tunnel
+                .public_key
+                .map(|public_key| WireguardEndpoint { public_key, port: 51820 + place as u16 });
             node.keys.borrow_mut()[place] = key;
         }
         assert!(report.failed.is_empty(), "n{number}: {:#?}", report.failed);
         report
     }
 
-    /// Builds all roads: once so that each node can tell of itself, once when all have.
-    pub fn build(&self, fabric: &dyn Fabric) {
+    /// Applies the backend on all nodes: once so that each publishes its data, and again when all have.
+    pub fn build(&self, backend: &dyn Backend) {
         for _ in 0..2 {
-            self.nodes.iter().for_each(|node| drop(self.apply(node.number, fabric)));
+            self.nodes.iter().for_each(|node| drop(self.apply(node.number, backend)));
         }
     }
 
-    /// Pods of all pairs talk, see each other's own addresses, and large packets pass uncut.
+    /// Checks that all pods reach each other without NAT and that packets of the full MTU pass.
     #[track_caller]
     pub fn assert_all_talk(&self, mtu: u32) {
-        self.assert_pairs_talk(mtu, &[(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)], &[true, false]);
+        self.assert_pairs_talk(mtu, &[(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)], &IpFamily::ALL);
     }
 
     #[track_caller]
-    pub fn assert_pairs_talk(&self, mtu: u32, pairs: &[(u8, u8)], families: &[bool]) {
+    pub fn assert_pairs_talk(&self, mtu: u32, pairs: &[(u8, u8)], families: &[IpFamily]) {
         for (from, to) in pairs {
             let (from, to) = (self.node(*from), self.node(*to));
             let _listener = to.node.listen(Some(&to.pod), "tcp/80");
-            for v4 in families {
-                let (source, target) = (from.pod_address(*v4), to.pod_address(*v4));
+            for family in families {
+                let (source, target) = (from.pod_address(*family), to.pod_address(*family));
                 let answer = from.node.ask(Some(&from.pod), &target, "tcp/80");
                 assert_eq!(answer, format!("{} {source}", to.pod.name), "{source} to {target}");
                 // The headers of IP and ICMP.
-                let size = mtu - if *v4 { 28 } else { 48 };
+                let size = mtu - if family.is_v4() { 28 } else { 48 };
                 assert!(
                     from.node.pings_with(Some(&from.pod), &target, size),
                     "{size} bytes from {source} to {target}"
@@ -128,15 +132,15 @@ impl Lab {
     }
 
     /// Whether the pod of one node reaches the pod of another.
-    pub fn pings(&self, from: u8, to: u8, v4: bool) -> bool {
+    pub fn pings(&self, from: u8, to: u8, family: IpFamily) -> bool {
         let (from, to) = (self.node(from), self.node(to));
-        let program = format!("ip netns exec {} ping -q -c 1 -W 5 {}", from.pod.name, to.pod_address(v4));
+        let program = format!("ip netns exec {} ping -q -c 1 -W 5 {}", from.pod.name, to.pod_address(family));
         from.node.can(&program)
     }
 }
 
 impl LabNode {
-    /// Waits until the kernel has given every device that is up an address of its own: it does so a moment later.
+    /// Waits until every device that is up has a link-local address, which the kernel adds with a delay.
     #[allow(dead_code)] // Not every suite watches.
     pub fn settle(&self) {
         let own = "ip -6 -o address show dev $device scope link | grep fe80 | grep -qv tentative";
@@ -175,46 +179,53 @@ impl LabNode {
         LabNode { number, node, pod, host, macs: RefCell::default(), keys: RefCell::default() }
     }
 
-    pub fn pods(&self, v4: bool) -> IpNet {
+    pub fn pod_cidr(&self, family: IpFamily) -> IpNet {
         let number = self.number;
-        net(&if v4 { format!("10.244.{number}.0/24") } else { format!("fd00:244:0:{number}::/64") })
+        net(&if family.is_v4() {
+            format!("10.244.{number}.0/24")
+        } else {
+            format!("fd00:244:0:{number}::/64")
+        })
     }
 
-    pub fn pod_address(&self, v4: bool) -> String {
+    pub fn pod_address(&self, family: IpFamily) -> String {
         let number = self.number;
-        if v4 {
+        if family.is_v4() {
             format!("10.244.{number}.10")
         } else {
             format!("fd00:244:0:{number}::10")
         }
     }
 
-    /// This node as it finds itself: the uplink is that of the default route.
-    pub fn own(&self) -> Own {
+    /// This node with the uplink of the default route.
+    pub fn local_node(&self) -> LocalNode {
         let mut host = self.host.borrow_mut();
-        let mut side = |v4| OwnSide {
-            pods: self.pods(v4),
-            uplink: Preference::default().choose(&mut host, v4).expect("an uplink"),
+        let mut subnet = |family| LocalSubnet {
+            pod_cidr: self.pod_cidr(family),
+            uplink: UplinkPreference::default().choose(&mut host, family).expect("an uplink"),
         };
-        Own { name: format!("n{}", self.number), sides: vec![side(true), side(false)] }
+        LocalNode {
+            name: format!("n{}", self.number),
+            subnets: vec![subnet(IpFamily::V4), subnet(IpFamily::V6)],
+        }
     }
 
     pub fn as_peer(&self) -> Peer {
-        let own = self.own();
-        let side = |(place, side): (usize, &OwnSide)| PeerSide {
-            vtep: self.macs.borrow()[place],
-            key: self.keys.borrow()[place],
-            ..PeerSide::new(side.pods, side.uplink.address)
+        let local = self.local_node();
+        let subnet = |(place, subnet): (usize, &LocalSubnet)| PeerSubnet {
+            vtep_mac: self.macs.borrow()[place],
+            wireguard: self.keys.borrow()[place],
+            ..PeerSubnet::new(subnet.pod_cidr, subnet.uplink.address)
         };
-        Peer { name: own.name.clone(), sides: own.sides.iter().enumerate().map(side).collect() }
+        Peer { name: local.name.clone(), subnets: local.subnets.iter().enumerate().map(subnet).collect() }
     }
 
-    pub fn apply(&self, fabric: &dyn Fabric, cluster: &Cluster) -> Report {
-        let firewall = Firewall { masquerade: true, ..Firewall::default() };
-        podwire_overlay::apply(&mut self.host.borrow_mut(), fabric, cluster, &firewall).expect("apply")
+    pub fn apply(&self, backend: &dyn Backend, cluster: &Cluster) -> Report {
+        let firewall = FirewallOptions { masquerade: true, ..FirewallOptions::default() };
+        podwire_overlay::apply(&mut self.host.borrow_mut(), backend, cluster, &firewall).expect("apply")
     }
 
-    /// Our routes, `10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink`, sorted.
+    /// The owned routes, `10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink`, sorted.
     pub fn routes(&self) -> Vec<String> {
         let mut all = Vec::new();
         for family in ["-4", "-6"] {
@@ -249,25 +260,25 @@ impl LabNode {
         all
     }
 
-    /// All that roads are made of, in words: what a second build must not change.
+    /// A description of all owned objects: a second apply must not change it.
     pub fn picture(&self) -> String {
         let mut picture = self.routes().join("\n");
         for device in ["flannel.1", "flannel-v6.1"] {
-            // Without the number: a device that is made anew has another.
+            // Without the index: a recreated device has another.
             let link = self.node.sh(&format!(
                 "ip -d link show {device} | sed 's/^[0-9]*: //'; ip -o address show {device} | sed 's/^[0-9]*: //'"
             ));
             picture += &format!("\n{link}{:?}\n{:?}\n", self.neighbours(device), self.forwarding(device));
         }
-        // Link-local addresses come a moment later.
+        // The kernel adds link-local addresses with a delay.
         let kept: Vec<_> = picture.lines().filter(|line| !line.contains("fe80:")).collect();
-        kept.join("\n") + &self.node.sh("nft list table inet podwire_fabric")
+        kept.join("\n") + &self.node.sh("nft list table inet podwire_overlay")
     }
 
-    /// The same, or nothing if something is missing as a whole.
+    /// The same, or an empty text if a device or the table is missing.
     pub fn picture_or_none(&self) -> String {
         let there =
-            "ip link show flannel.1 && ip link show flannel-v6.1 && nft list table inet podwire_fabric";
+            "ip link show flannel.1 && ip link show flannel-v6.1 && nft list table inet podwire_overlay";
         if self.node.can(there) {
             self.picture()
         } else {

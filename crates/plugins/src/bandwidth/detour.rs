@@ -5,6 +5,7 @@
 //! in it. Whose a device is stands in its alias. A device with Go's name and no alias was made by Go.
 
 use podwire_cni_plugin::{Request, Result};
+use podwire_cni_spec::ValidAttachment;
 use podwire_kernel::rt::link;
 use podwire_kernel::{ifb, Host, Link, Owner};
 use sha2::{Digest, Sha512};
@@ -66,8 +67,8 @@ pub fn all_of(node: &mut Host, req: &Request<'_>) -> Result<Vec<Link>> {
 /// The network's devices that belong to no valid attachment.
 pub fn stale(node: &mut Host, req: &Request<'_>) -> Result<Vec<Link>> {
     let valid = req.valid()?;
-    let signature = |(container, ifname): (&str, &str)| {
-        Owner { container: container.into(), ifname: ifname.into(), ..req.owner() }.comment()
+    let signature = |one: &ValidAttachment| {
+        Owner { container: one.container_id.clone(), ifname: one.ifname.clone(), ..req.owner() }.comment()
     };
     let kept: Vec<String> = valid.iter().map(signature).collect();
     let mut all = link::list(&mut node.route)?;

@@ -106,7 +106,7 @@ fn ways_out<'p>(req: &Request<'p>, conf: &Conf, pod: &mut Host, inside: &Link) -
     }
     let (v4, v6) = families(recorded);
     for gateway in [v4.then_some(GATEWAY), v6.then_some(GATEWAY_V6)].into_iter().flatten() {
-        let known = neighbour::list(&mut pod.route, inside.index, gateway)?;
+        let known = neighbour::list(&mut pod.route, inside.index, podwire_ip::IpFamily::of(gateway))?;
         // Calico's own leaves it to the kernel to ask.
         if known.iter().any(|one| one.ip == gateway && one.mac.is_some_and(|mac| mac != END.0)) {
             let text = format!("{} in the pod takes another than the node for {gateway}", inside.name);

@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use podwire_agent_ipc::blocks::{self, Answer, Question};
-use podwire_agent_ipc::line::Line;
-use podwire_agent_ipc::pods::{self, Endpoint, Pod};
+use podwire_agent_ipc::addresses::{self, Response};
+use podwire_agent_ipc::client::Connection;
+use podwire_agent_ipc::pods::{self, Endpoint, PodMetadata};
 use podwire_cni_plugin::{delegate, Request, Result};
 use podwire_cni_spec::{code, json, Attachment};
 use serde_json::Value;
@@ -31,7 +31,7 @@ fn has_kubernetes_policies(req: &Request<'_>) -> bool {
 }
 
 /// What Kubernetes knows of the pod, if the config says that it is to be asked.
-pub(super) fn known(req: &Request<'_>) -> Result<Option<Pod>> {
+pub(super) fn known(req: &Request<'_>) -> Result<Option<PodMetadata>> {
     let is_kubernetes = has_kubernetes_policies(req)
         || json::get(&req.config, "kubernetes")
             .and_then(Value::as_object)
@@ -40,8 +40,8 @@ pub(super) fn known(req: &Request<'_>) -> Result<Option<Pod>> {
         return Ok(None);
     };
     let uid = req.args.get("K8S_POD_UID").unwrap_or_default().to_owned();
-    match ask(req, Question::Pod { namespace, name, uid })? {
-        Answer::Pod { known } => Ok(known.map(|pod| *pod)),
+    match ask(req, addresses::Request::Pod { namespace, name, uid })? {
+        Response::Pod { metadata: known } => Ok(known.map(|pod| *pod)),
         other => Err(unexpected(&other)),
     }
 }
@@ -58,9 +58,9 @@ fn profiles(req: &Request<'_>, namespace: &str, account: &str) -> Vec<String> {
 /// Lets others know of the pod, while it is still being connected: somebody else writes it down meanwhile. [`published`] waits for that.
 pub(super) fn publish(
     req: &Request<'_>,
-    line: Option<Line>,
+    line: Option<Connection>,
     made: &Attachment,
-    (known, wishes): (Option<Pod>, &Wishes),
+    (known, wishes): (Option<PodMetadata>, &Wishes),
 ) -> Result<Option<Asked>> {
     if !is_concerned(req) {
         return Ok(None);
@@ -72,17 +72,21 @@ pub(super) fn publish(
     let endpoint = Endpoint {
         profiles: profiles(req, &this.namespace, &known.service_account),
         // What it has asked for is in the other fields.
-        known: Pod { annotations: Default::default(), namespace_annotations: Default::default(), ..known },
-        floating: wishes.floating(&addresses)?,
+        metadata: PodMetadata {
+            annotations: Default::default(),
+            namespace_annotations: Default::default(),
+            ..known
+        },
+        ip_nats: wishes.floating(&addresses)?,
         addresses,
         interface: name(0).name,
         mac: name(1).mac,
-        prefixes: wishes.prefixes.clone(),
+        allowed_source_prefixes: wishes.prefixes.clone(),
         limits: wishes.limits.clone(),
-        namespace_of_cable: pods::network_namespace(),
+        host_netns: pods::current_netns_inode(),
         ..this
     };
-    begin_on(req, line, Question::Publish { endpoint: Box::new(endpoint) }).map(Some)
+    begin_on(req, line, addresses::Request::Publish { endpoint: Box::new(endpoint) }).map(Some)
 }
 
 /// Waits until it is noted on this node; the cluster is told afterwards. Where nobody does that, it is told now. If the pod could not be connected after
@@ -102,8 +106,8 @@ pub(super) fn published(req: &Request<'_>, asked: Option<Asked>, connected: Resu
 
 /// Asks to join the endpoint that the container has by another network.
 pub(super) fn join(req: &Request<'_>) -> Result<Option<Endpoint>> {
-    match ask(req, Question::Join { endpoint: Box::new(whose(req)) })? {
-        Answer::Joined { endpoint } => Ok(endpoint.map(|endpoint| *endpoint)),
+    match ask(req, addresses::Request::Join { endpoint: Box::new(whose(req)) })? {
+        Response::Joined { endpoint } => Ok(endpoint.map(|endpoint| *endpoint)),
         other => Err(unexpected(&other)),
     }
 }
@@ -114,10 +118,10 @@ pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
         return Ok(());
     }
     let gone = whose(req);
-    match ask(req, Question::Withdraw { endpoint: Box::new(gone.clone()) }) {
+    match ask(req, addresses::Request::Withdraw { endpoint: Box::new(gone.clone()) }) {
         Ok(_) => Ok(()),
-        Err(_) => pods::withdraw(Path::new(blocks::STATE), &gone).map_err(|error| {
-            let text = format!("note in {} that the pod is gone: {error}", blocks::STATE);
+        Err(_) => pods::withdraw(Path::new(addresses::STATE_DIR), &gone).map_err(|error| {
+            let text = format!("note in {} that the pod is gone: {error}", addresses::STATE_DIR);
             podwire_cni_spec::Error::new(code::IO, text).into()
         }),
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use ipnet::IpNet;
-use podwire_agent_ipc::blocks::{Answer, Question};
+use podwire_agent_ipc::addresses::{self, Response};
 use podwire_cni_plugin::{delegate, Command, Request, Result};
 use podwire_cni_spec::json;
 use serde_json::Value;
@@ -52,8 +52,8 @@ fn ranges(req: &Request<'_>) -> Result<Vec<IpNet>> {
     let kubernetes = json::get(&req.config, "kubernetes");
     let node = kubernetes.and_then(|section| json::get(section, "node_name")).and_then(Value::as_str);
     let node = node.filter(|node| !node.is_empty()).map(str::to_owned);
-    match ask(req, Question::Ranges { node })? {
-        Answer::Ranges { ranges } => Ok(ranges),
+    match ask(req, addresses::Request::PodCidrs { node })? {
+        Response::PodCidrs { cidrs: ranges } => Ok(ranges),
         other => Err(unexpected(&other)),
     }
 }

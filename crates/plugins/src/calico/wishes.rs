@@ -1,11 +1,11 @@
-//! What a pod asks for by its annotations, and what its namespace asks for on its behalf. Texts are read and checked before anything is changed.
+//! What a pod asks for by its annotations, and what its namespace asks for on its behalf. StringMap are read and checked before anything is changed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use podwire_agent_ipc::pods::{Pod, Texts};
+use podwire_agent_ipc::pods::{IpNat, PodMetadata, StringMap};
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::{json, Args, Error};
 use podwire_kernel::Mac;
@@ -55,7 +55,7 @@ pub(super) struct Wishes {
 
 impl Wishes {
     /// Reads what is known of a pod.
-    pub(super) fn read(pod: &Pod, rights: &Rights) -> Result<Wishes, Error> {
+    pub(super) fn read(pod: &PodMetadata, rights: &Rights) -> Result<Wishes, Error> {
         let own = |name: &str| said(&pod.annotations, &format!("{GROUP}{name}"));
         let shared =
             |name: &str| own(name).or_else(|| said(&pod.namespace_annotations, &format!("{GROUP}{name}")));
@@ -127,12 +127,12 @@ impl Wishes {
     }
 
     /// Which address inside each address outside leads to.
-    pub(super) fn floating(&self, inside: &[IpAddr]) -> Result<Vec<(IpAddr, IpAddr)>, Error> {
+    pub(super) fn floating(&self, inside: &[IpAddr]) -> Result<Vec<IpNat>, Error> {
         let target = |outside: &IpAddr| {
             let same = |ip: &&IpAddr| ip.is_ipv4() == outside.is_ipv4();
-            inside.iter().find(same).map(|inside| (*inside, *outside)).ok_or_else(|| {
-                refused("floatingIPs", &format!("the pod has no address of the family of {outside}"))
-            })
+            inside.iter().find(same).map(|inside| IpNat { internal: *inside, external: *outside }).ok_or_else(
+                || refused("floatingIPs", &format!("the pod has no address of the family of {outside}")),
+            )
         };
         self.floating.iter().map(target).collect()
     }
@@ -158,7 +158,7 @@ fn section(config: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
 }
 
 /// An annotation that says something.
-fn said<'a>(annotations: &'a Texts, name: &str) -> Option<&'a str> {
+fn said<'a>(annotations: &'a StringMap, name: &str) -> Option<&'a str> {
     annotations.get(name).map(String::as_str).filter(|text| !text.is_empty())
 }
 
@@ -259,7 +259,7 @@ const LIMITS: [(&str, u64, u64, Option<&str>); 7] = [
 const DEFAULTS: [(&str, &str, u64); 2] =
     [("Bandwidth", "Burst", 4_294_967_296), ("PacketRate", "PacketBurst", 5)];
 
-fn limits(annotations: &Texts) -> Result<BTreeMap<String, u64>, Error> {
+fn limits(annotations: &StringMap) -> Result<BTreeMap<String, u64>, Error> {
     let mut limits = BTreeMap::new();
     for way in ["ingress", "egress"] {
         for (limit, least, most, needs) in LIMITS {
@@ -296,7 +296,7 @@ fn limits(annotations: &Texts) -> Result<BTreeMap<String, u64>, Error> {
 mod tests {
     use super::*;
 
-    fn texts(pairs: &[(&str, &str)]) -> Texts {
+    fn texts(pairs: &[(&str, &str)]) -> StringMap {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn read(pairs: &[(&str, &str)]) -> Result<Wishes, Error> {
-        Wishes::read(&Pod { annotations: texts(pairs), ..Pod::default() }, &everything())
+        Wishes::read(&PodMetadata { annotations: texts(pairs), ..PodMetadata::default() }, &everything())
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -331,7 +331,10 @@ mod tests {
         .unwrap();
         assert_eq!(wishes.addresses, [ip("10.0.0.1"), ip("2001:db8::1")]);
         assert_eq!(wishes.mac.unwrap().to_string(), "1c:0c:0a:c0:ff:ee");
-        assert_eq!(wishes.floating(&[ip("10.0.0.1")]).unwrap(), [(ip("10.0.0.1"), ip("192.0.2.7"))]);
+        assert_eq!(
+            wishes.floating(&[ip("10.0.0.1")]).unwrap(),
+            [IpNat { internal: ip("10.0.0.1"), external: ip("192.0.2.7") }]
+        );
         assert_eq!(wishes.prefixes, ["10.8.1.0/24".parse().unwrap()]);
         let limits: Vec<_> = wishes.limits.iter().map(|(name, amount)| (name.as_str(), *amount)).collect();
         assert_eq!(
@@ -358,7 +361,8 @@ mod tests {
             ("cni.projectcalico.org/hwAddr", "not for all pods"),
         ]);
         let own = texts(&[("cni.projectcalico.org/ipv4pools", r#"["own", "10.0.0.0/24"]"#)]);
-        let pod = Pod { annotations: own, namespace_annotations: namespace, ..Pod::default() };
+        let pod =
+            PodMetadata { annotations: own, namespace_annotations: namespace, ..PodMetadata::default() };
         let wishes = Wishes::read(&pod, &everything()).unwrap();
         let expected = [
             ("ipv4_pools", serde_json::json!(["own", "10.0.0.0/24"])),
@@ -411,7 +415,7 @@ mod tests {
     fn what_the_config_does_not_allow_is_refused() {
         let ask = |name: &str, rights: Rights| {
             let annotations = texts(&[(&format!("cni.projectcalico.org/{name}"), r#"["10.0.0.1"]"#)]);
-            Wishes::read(&Pod { annotations, ..Pod::default() }, &rights).unwrap_err().msg
+            Wishes::read(&PodMetadata { annotations, ..PodMetadata::default() }, &rights).unwrap_err().msg
         };
         let calicos = Rights { ipam: "calico-ipam".into(), ..Rights::default() };
         let others = Rights { ipam: "host-local".into(), ..everything() };

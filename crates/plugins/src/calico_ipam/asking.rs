@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use podwire_agent_ipc::blocks::{Answer, Question, DOOR};
-use podwire_agent_ipc::line::{self, Line};
+use podwire_agent_ipc::addresses::{self, Response, SOCKET};
+use podwire_agent_ipc::client::{self, Connection};
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::{code, json};
 use serde_json::Value;
@@ -19,14 +19,14 @@ const ASKING: Duration = Duration::from_secs(25);
 const TOOL: &str = "podwire";
 
 /// Asks, and makes a CNI error of a no.
-pub(crate) fn ask(req: &Request<'_>, question: Question) -> Result<Answer> {
+pub(crate) fn ask(req: &Request<'_>, question: addresses::Request) -> Result<Response> {
     begin(req, question)?.answer(req)
 }
 
 /// Asks, and goes on with something else until the answer is needed. Where there is no agent, the tool is asked only then.
-pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Asked> {
+pub(crate) fn begin(req: &Request<'_>, question: addresses::Request) -> Result<Asked> {
     let door = door(req);
-    match line::begin(&door, &question, ASKING) {
+    match client::send(&door, &question, ASKING) {
         // Nobody ever opened that door since the machine was started: there is no agent here.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Asked::ByTool(Box::new(question))),
         Err(error) => Err(silent(&door, &error)),
@@ -35,8 +35,12 @@ pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Asked> {
 }
 
 /// The same of somebody who has just answered, if he stayed on the line. An agent of an earlier version does not: he is called anew.
-pub(crate) fn begin_on(req: &Request<'_>, line: Option<Line>, question: Question) -> Result<Asked> {
-    match line.map(|line| line.begin(&question)) {
+pub(crate) fn begin_on(
+    req: &Request<'_>,
+    line: Option<Connection>,
+    question: addresses::Request,
+) -> Result<Asked> {
+    match line.map(|line| line.send(&question)) {
         Some(Ok(asked)) => Ok(Asked::OnTheLine(asked, Box::new(question))),
         _ => begin(req, question),
     }
@@ -44,34 +48,34 @@ pub(crate) fn begin_on(req: &Request<'_>, line: Option<Line>, question: Question
 
 /// A question whose answer was not heard yet.
 pub(crate) enum Asked {
-    AtTheDoor(line::Asked<Answer>),
-    OnTheLine(line::Asked<Answer>, Box<Question>),
-    ByTool(Box<Question>),
+    AtTheDoor(client::Sent<Response>),
+    OnTheLine(client::Sent<Response>, Box<addresses::Request>),
+    ByTool(Box<addresses::Request>),
 }
 
 impl Asked {
     /// The answer, or a CNI error of a no.
-    pub(crate) fn answer(self, req: &Request<'_>) -> Result<Answer> {
+    pub(crate) fn answer(self, req: &Request<'_>) -> Result<Response> {
         self.answer_and_stay(req).map(|(answer, _)| answer)
     }
 
     /// The same, and the line on which more can be asked, if there is one.
-    pub(crate) fn answer_and_stay(self, req: &Request<'_>) -> Result<(Answer, Option<Line>)> {
-        let heard = |answer: std::io::Result<(Answer, Line)>| match answer {
+    pub(crate) fn answer_and_stay(self, req: &Request<'_>) -> Result<(Response, Option<Connection>)> {
+        let heard = |answer: std::io::Result<(Response, Connection)>| match answer {
             Ok((answer, line)) => Ok((answer, Some(line))),
             Err(error) => Err(silent(&door(req), &error)),
         };
         let (answer, line) = match self {
             Asked::ByTool(question) => (by_tool(req, &question)?, None),
-            Asked::AtTheDoor(asked) => heard(asked.answer_and_stay())?,
-            Asked::OnTheLine(asked, question) => match asked.answer_and_stay() {
+            Asked::AtTheDoor(asked) => heard(asked.response_and_connection())?,
+            Asked::OnTheLine(asked, question) => match asked.response_and_connection() {
                 // He has hung up before he heard it.
                 Err(error) if has_hung_up(&error) => return begin(req, *question)?.answer_and_stay(req),
                 answer => heard(answer)?,
             },
         };
         match answer {
-            Answer::Failed { code, msg, hint } => {
+            Response::Failed { code, msg, hint } => {
                 Err(podwire_cni_spec::Error::new(code, msg).with_details(hint).into())
             }
             answer => Ok((answer, line)),
@@ -82,7 +86,7 @@ impl Asked {
     pub(crate) fn settle(self) -> bool {
         match self {
             Asked::AtTheDoor(asked) | Asked::OnTheLine(asked, _) => {
-                let _ = asked.answer();
+                let _ = asked.response();
                 true
             }
             Asked::ByTool(_) => false,
@@ -97,7 +101,7 @@ fn has_hung_up(error: &std::io::Error) -> bool {
 fn door(req: &Request<'_>) -> PathBuf {
     let ipam = json::get(&req.config, "ipam");
     let path = ipam.and_then(|ipam| json::get(ipam, "agent_socket")).and_then(Value::as_str);
-    PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(DOOR))
+    PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(SOCKET))
 }
 
 fn silent(door: &Path, error: &std::io::Error) -> podwire_cni_plugin::Error {
@@ -109,10 +113,10 @@ fn silent(door: &Path, error: &std::io::Error) -> podwire_cni_plugin::Error {
 }
 
 /// Lets `podwire ipam answer` ask the datastore of the config.
-fn by_tool(req: &Request<'_>, question: &Question) -> Result<Answer> {
+fn by_tool(req: &Request<'_>, question: &addresses::Request) -> Result<Response> {
     let tool = find_tool(&req.path).ok_or_else(|| {
         let text = format!(
-            "no agent owns this node's blocks ({DOOR} is not there), and the program {TOOL} is not found"
+            "no agent owns this node's blocks ({SOCKET} is not there), and the program {TOOL} is not found"
         );
         let hint =
             "start `podwire node` or `podwire ipam serve`; or put `podwire` beside the plugins or into PATH";
@@ -124,7 +128,7 @@ fn by_tool(req: &Request<'_>, question: &Question) -> Result<Answer> {
         let text = format!("ask the datastore by {}: {what}", tool.display());
         podwire_cni_plugin::Error::from(podwire_cni_spec::Error::new(code::TRY_AGAIN, text))
     };
-    let said = serde_json::json!({ "question": question, "config": *req.config });
+    let said = serde_json::json!({ "request": question, "config": *req.config });
     let run = || -> std::io::Result<std::process::Output> {
         let mut child = Command::new(&tool)
             .args(["ipam", "answer"])
@@ -172,7 +176,7 @@ mod tests {
                 let (stream, _) = listener.accept().unwrap();
                 let mut question = String::new();
                 BufReader::new(&stream).read_line(&mut question).unwrap();
-                (&stream).write_all(b"{\"answer\":\"done\"}\n").unwrap();
+                (&stream).write_all(b"{\"response\":\"done\"}\n").unwrap();
                 question
             };
             (0..calls).map(answer).collect()
@@ -187,13 +191,13 @@ mod tests {
             "cniVersion": "1.0.0", "name": "net", "ipam": { "type": "calico-ipam", "agent_socket": door }
         });
         let req = Request::new(Command::Gc, &Default::default(), config, Registry::none()).unwrap();
-        let (answer, line) = begin(&req, Question::Ping).unwrap().answer_and_stay(&req).unwrap();
-        assert_eq!(answer, Answer::Done);
+        let (answer, line) = begin(&req, addresses::Request::Ping).unwrap().answer_and_stay(&req).unwrap();
+        assert_eq!(answer, Response::Done);
         assert!(line.is_some());
-        let again = begin_on(&req, line, Question::Ranges { node: None }).unwrap();
-        assert_eq!(again.answer(&req).unwrap(), Answer::Done);
+        let again = begin_on(&req, line, addresses::Request::PodCidrs { node: None }).unwrap();
+        assert_eq!(again.answer(&req).unwrap(), Response::Done);
         let questions = agent.join().unwrap();
-        assert!(questions[0].contains("ping") && questions[1].contains("ranges"), "{questions:?}");
+        assert!(questions[0].contains("ping") && questions[1].contains("podCidrs"), "{questions:?}");
         std::fs::remove_file(&door).unwrap();
     }
 }

@@ -6,10 +6,10 @@ use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::json;
 use serde_json::Value;
 
-use super::Wish;
+use super::AddressRequest;
 
 /// Which addresses the pod wants.
-pub(super) fn wish(req: &Request<'_>) -> Result<Wish> {
+pub(super) fn wish(req: &Request<'_>) -> Result<AddressRequest> {
     let empty = Value::Null;
     let ipam = json::get(&req.config, "ipam").unwrap_or(&empty);
     let ips = addresses(req.args.get("IP").unwrap_or_default())?;
@@ -20,7 +20,7 @@ pub(super) fn wish(req: &Request<'_>) -> Result<Wish> {
         return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
     let (namespace, pod) = pod(req).unwrap_or_default();
-    Ok(Wish { namespace, pod, v4, v6, ips })
+    Ok(AddressRequest { namespace, pod, ipv4_pools: v4, ipv6_pools: v6, ips })
 }
 
 /// The pod's namespace and name, if the runtime is of Kubernetes.

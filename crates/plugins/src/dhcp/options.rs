@@ -1,5 +1,6 @@
 //! DHCPv4 options in the config: by name or number, to be sent or to be asked for.
 
+use podwire_agent_ipc::dhcp::ProvidedOption;
 use podwire_cni_plugin::Result;
 use podwire_cni_spec::{Args, Error};
 use serde::Deserialize;
@@ -68,8 +69,8 @@ pub(super) fn requested(wanted: &[Request]) -> Result<Vec<u8>> {
 }
 
 /// The options to send. A value from `CNI_ARGS` is stronger than one of the config; without either nothing is sent.
-pub(super) fn provided(given: &[Provide], args: &Args) -> Result<Vec<(u8, Vec<u8>)>> {
-    let mut all: Vec<(u8, Vec<u8>)> = Vec::new();
+pub(super) fn provided(given: &[Provide], args: &Args) -> Result<Vec<ProvidedOption>> {
+    let mut all: Vec<ProvidedOption> = Vec::new();
     for (i, one) in given.iter().enumerate() {
         let number = number(&one.option, &format!("ipam.provide[{i}].option"))?;
         let from_args = Some(&one.from_arg).filter(|key| !key.is_empty()).and_then(|key| args.get(key));
@@ -79,8 +80,8 @@ pub(super) fn provided(given: &[Provide], args: &Args) -> Result<Vec<(u8, Vec<u8
             return Err(Error::invalid_config(text).with_details("255 bytes at most").into());
         }
         if !value.is_empty() {
-            all.retain(|(other, _)| *other != number);
-            all.push((number, value.as_bytes().to_vec()));
+            all.retain(|other| other.code != number);
+            all.push(ProvidedOption { code: number, value: value.as_bytes().to_vec() });
         }
     }
     Ok(all)
@@ -92,6 +93,10 @@ mod tests {
 
     fn provide(option: &str, value: &str, from_arg: &str) -> Provide {
         Provide { option: option.into(), value: value.into(), from_arg: from_arg.into() }
+    }
+
+    fn option(code: u8, value: &str) -> ProvidedOption {
+        ProvidedOption { code, value: value.as_bytes().to_vec() }
     }
 
     fn request(option: &str, skip_default: bool) -> Request {
@@ -111,12 +116,12 @@ mod tests {
     fn values_come_from_the_config_or_from_the_arguments() {
         let args = Args::parse("K8S_POD_NAME=web-0;EMPTY=").unwrap();
         let sent = |given: &[Provide]| provided(given, &args).unwrap();
-        assert_eq!(sent(&[provide("host-name", "", "K8S_POD_NAME")]), [(12, b"web-0".to_vec())]);
-        assert_eq!(sent(&[provide("host-name", "fixed", "K8S_POD_NAME")]), [(12, b"web-0".to_vec())]);
-        assert_eq!(sent(&[provide("12", "fixed", "NOT_THERE")]), [(12, b"fixed".to_vec())]);
+        assert_eq!(sent(&[provide("host-name", "", "K8S_POD_NAME")]), [option(12, "web-0")]);
+        assert_eq!(sent(&[provide("host-name", "fixed", "K8S_POD_NAME")]), [option(12, "web-0")]);
+        assert_eq!(sent(&[provide("12", "fixed", "NOT_THERE")]), [option(12, "fixed")]);
         assert_eq!(sent(&[provide("12", "", "NOT_THERE"), provide("12", "", "EMPTY")]), []);
         let twice = [provide("60", "a", ""), provide("vendor-class-identifier", "b", "")];
-        assert_eq!(sent(&twice), [(60, b"b".to_vec())]);
+        assert_eq!(sent(&twice), [option(60, "b")]);
     }
 
     #[test]

@@ -189,7 +189,7 @@ pub(super) fn stale(req: &Request<'_>, valid: &Valid) -> Result<Vec<Stale>> {
         let ifname = text(IFNAME).or(further);
         let is_valid = match &ifname {
             Some(ifname) => valid.contains(container, ifname),
-            None => valid.iter().any(|(other, _)| other == container),
+            None => valid.iter().any(|other| other.container_id == container),
         };
         if !is_valid {
             stale.push(Stale { container: container.to_owned(), path, ifname, config });
@@ -240,5 +240,5 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
-    podwire_kernel::Error::File { doing, path: path.to_owned(), source }.into()
+    podwire_kernel::Error::from(podwire_fs::FileError { doing, path: path.to_owned(), source }).into()
 }

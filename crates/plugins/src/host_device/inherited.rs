@@ -6,22 +6,22 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use podwire_cni_spec::{Attachment, Ip, Route};
 use podwire_kernel::rt::{address::Address, route};
-use podwire_kernel::Belongings;
+use podwire_kernel::LinkConfig;
 
 const UNIVERSE: u8 = 0; // RT_SCOPE_UNIVERSE, linux/rtnetlink.h
 const TEMPORARY: u32 = 0x01; // IFA_F_TEMPORARY, linux/if_addr.h; of IPv4 it means a second address of a subnet
 
 /// The addresses that are valid everywhere, and the routes of the main table.
-pub fn from(belongings: &Belongings) -> Belongings {
+pub fn from(belongings: &LinkConfig) -> LinkConfig {
     let lasting = |one: &&Address| one.scope == UNIVERSE && (one.ip.is_ipv4() || one.flags & TEMPORARY == 0);
-    Belongings {
+    LinkConfig {
         addresses: belongings.addresses.iter().filter(lasting).cloned().collect(),
         routes: belongings.routes.iter().filter(|one| one.table == route::MAIN).cloned().collect(),
     }
 }
 
 /// Adds them to what the IPAM plugin gave, if it did not give the same.
-pub fn add(result: &mut Attachment, inherited: &Belongings) {
+pub fn add(result: &mut Attachment, inherited: &LinkConfig) {
     for one in &inherited.addresses {
         let Ok(address) = IpNet::new(one.ip, one.prefix) else { continue };
         if !result.ips.iter().any(|ip| ip.address == address) {
@@ -48,7 +48,7 @@ pub fn add(result: &mut Attachment, inherited: &Belongings) {
 }
 
 /// The next hop of the default route, if it is in the address's subnet.
-fn gateway(inherited: &Belongings, address: &IpNet) -> Option<IpAddr> {
+fn gateway(inherited: &LinkConfig, address: &IpNet) -> Option<IpAddr> {
     let defaults = inherited.routes.iter().filter(|one| one.is_default());
     defaults.filter_map(|one| one.gateway).find(|gateway| address.contains(gateway))
 }

@@ -96,7 +96,7 @@ fn away<'p>(req: &Request<'p>, wanted: &Wanted) -> Result<Finding<'p>> {
         let (mut node, mut pod) = (Host::here()?, req.pod()?);
         let inside = Loan::of(&mut node, &device)?.hand_to(&req, &mut node, &mut pod)?;
         let mut recorded = req.recorded()?.clone();
-        wire(&mut pod, &inside, &mut recorded, &podwire_kernel::Belongings::default())
+        wire(&mut pod, &inside, &mut recorded, &podwire_kernel::LinkConfig::default())
             .doing(|| format!("lend {} to the pod again", device.name))
     }))
 }

@@ -97,7 +97,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
-    podwire_kernel::Error::File { doing, path: path.to_owned(), source }.into()
+    podwire_kernel::Error::from(podwire_fs::FileError { doing, path: path.to_owned(), source }).into()
 }
 
 #[cfg(test)]

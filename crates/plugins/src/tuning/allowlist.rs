@@ -22,11 +22,11 @@ impl Allowlist {
         match std::fs::read_to_string(FILE) {
             Ok(text) => Allowlist::parse(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Allowlist(None)),
-            Err(source) => Err(podwire_kernel::Error::File {
+            Err(source) => Err(podwire_kernel::Error::from(podwire_fs::FileError {
                 doing: "read allowlist",
                 path: PathBuf::from(FILE),
                 source,
-            }
+            })
             .into()),
         }
     }

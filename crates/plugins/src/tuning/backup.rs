@@ -151,7 +151,7 @@ fn file(req: &Request<'_>, suffix: &str) -> PathBuf {
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
-    podwire_kernel::Error::File { doing, path: path.to_owned(), source }.into()
+    podwire_kernel::Error::from(podwire_fs::FileError { doing, path: path.to_owned(), source }).into()
 }
 
 /// A file that cannot be understood reads as an empty one: it is there, and there is nothing to put back.

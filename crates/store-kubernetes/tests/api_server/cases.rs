@@ -4,15 +4,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use podwire_agent_ipc::pods::Cluster;
-use podwire_block_ipam::moment::Moment;
 use podwire_block_ipam::store::{Change, Store, StoreError};
-use podwire_block_ipam::{key, Allocator, Handle, IpFamily, Node, Owner, Pool, Request, Rules, Tunnel};
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{
+    key, AffinityOwner, Allocator, Handle, IpFamily, Node, Pool, Request, Rules, Tunnel,
+};
 use podwire_store_kubernetes::{ApiGroup, KubernetesStore, Pods};
+use podwire_test_servers::KubeApiServer;
 use serde_json::{json, Value};
 
-use crate::server::Server;
-
-type Case = (&'static str, fn(&mut Server));
+type Case = (&'static str, fn(&mut KubeApiServer));
 
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
@@ -36,7 +37,6 @@ cases![
     where_a_node_is_met_stands_in_its_annotations_and_is_heard_of,
     what_is_refused_is_told_in_the_servers_words,
     a_setting_that_the_server_drops_is_told,
-    a_token_that_is_no_longer_good_stops_no_pod_for_good,
     an_endpoint_is_what_its_pod_says_of_itself,
     a_nodes_pods_are_known_without_asking,
     a_pod_that_is_not_known_is_read,
@@ -47,7 +47,7 @@ const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-30";
 const AFFINITY: &str = "/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-30";
 const HANDLE: &str = "/calico/ipam/v2/handle/k8s-pod-network.old";
 
-fn open(server: &Server, group: ApiGroup) -> KubernetesStore {
+fn open(server: &KubeApiServer, group: ApiGroup) -> KubernetesStore {
     KubernetesStore::connect(Some(&server.kubeconfig("podwire")), Some(group)).unwrap()
 }
 
@@ -55,8 +55,8 @@ fn path(group: ApiGroup, object: &str) -> String {
     format!("/apis/{group}/{object}")
 }
 
-fn now() -> Moment {
-    Moment::from_unix_nanos(1_787_405_600_000_000_000)
+fn now() -> Timestamp {
+    Timestamp::from_unix_nanos(1_787_405_600_000_000_000)
 }
 
 fn empty(store: &dyn Store) {
@@ -74,35 +74,35 @@ fn plain(mut object: Value) -> Value {
     object
 }
 
-pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut Server) {
-    let found = |server: &Server| {
+pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut KubeApiServer) {
+    let found = |server: &KubeApiServer| {
         let user: &Path = &server.kubeconfig("podwire");
         KubernetesStore::connect(Some(user), None).map(|store| store.group())
     };
     let error = found(server).unwrap_err().to_string();
     assert!(error.contains("neither in crd.projectcalico.org/v1 nor in projectcalico.org/v3"), "{error}");
-    server.define(ApiGroup::V3);
+    server.define_calico_resources(ApiGroup::V3.name());
     server.until("the newer group is told of", || found(server) == Ok(ApiGroup::V3));
-    server.define(ApiGroup::V1);
+    server.define_calico_resources(ApiGroup::V1.name());
     server.until("the older group is told of", || found(server) == Ok(ApiGroup::V1));
 }
 
-fn the_older_group_does_what_every_store_must(server: &mut Server) {
+fn the_older_group_does_what_every_store_must(server: &mut KubeApiServer) {
     podwire_block_ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V1)));
 }
 
-fn the_newer_group_does_what_every_store_must(server: &mut Server) {
+fn the_newer_group_does_what_every_store_must(server: &mut KubeApiServer) {
     podwire_block_ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V3)));
 }
 
-fn what_is_written_is_what_calico_writes(server: &mut Server) {
+fn what_is_written_is_what_calico_writes(server: &mut KubeApiServer) {
     for group in [ApiGroup::V1, ApiGroup::V3] {
         let store = open(server, group);
         let allocator = Allocator::new(&store, now);
         let pool = Pool::new("pods", "10.244.1.0/30".parse().unwrap()).with_block_size(30);
         allocator.add_pool(&pool).unwrap();
         allocator.configure(|config| config.strict_affinity = true).unwrap();
-        let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "4711AB"));
+        let mut request = Request::new(AffinityOwner::host("node1"), Handle::id("k8s-pod-network", "4711AB"));
         for (key, value) in [
             ("namespace", "d"),
             ("node", "node1"),
@@ -112,7 +112,7 @@ fn what_is_written_is_what_calico_writes(server: &mut Server) {
             request.attributes.insert(key.into(), value.into());
         }
         allocator.assign(&Rules::load(&store).unwrap(), &request).unwrap();
-        let written = |object: &str| plain(server.ask("GET", &path(group, object), None).unwrap());
+        let written = |object: &str| plain(server.request("GET", &path(group, object), None).unwrap());
         let block = json!({
             "apiVersion": group.name(), "kind": "IPAMBlock", "metadata": {"name": "10-244-1-0-30"},
             "spec": {
@@ -164,10 +164,10 @@ fn what_is_written_is_what_calico_writes(server: &mut Server) {
 }
 
 /// Objects as Calico's Go code leaves them in the API server, the annotation with the original metadata and all.
-fn calicos_objects(server: &Server, group: ApiGroup, deleted: &Value) {
+fn calicos_objects(server: &KubeApiServer, group: ApiGroup, deleted: &Value) {
     let make = |plural: &str, kind: &str, metadata: Value, spec: Value| {
         let object = json!({"apiVersion": group.name(), "kind": kind, "metadata": metadata, "spec": spec});
-        server.ask("POST", &path(group, plural), Some(&object)).unwrap();
+        server.request("POST", &path(group, plural), Some(&object)).unwrap();
     };
     let annotated = |name: &str| json!({"name": name, "annotations": {"projectcalico.org/metadata": r#"{"creationTimestamp":null}"#}});
     make(
@@ -209,18 +209,18 @@ fn calicos_objects(server: &Server, group: ApiGroup, deleted: &Value) {
     make("ipamhandles", "IPAMHandle", annotated("k8s-pod-network.old"), spec);
 }
 
-fn objects_that_calico_has_made_are_gone_on_with(server: &mut Server) {
+fn objects_that_calico_has_made_are_gone_on_with(server: &mut KubeApiServer) {
     for (group, deleted) in [(ApiGroup::V1, json!("false")), (ApiGroup::V3, json!(false))] {
         calicos_objects(server, group, &deleted);
         let store = open(server, group);
         let rules = Rules::load(&store).unwrap();
         let allocator = Allocator::new(&store, now);
         assert_eq!(allocator.check(&rules).unwrap().problems, []);
-        let mut request = Request::new(Owner::host("node1"), Handle::id("k8s-pod-network", "new"));
+        let mut request = Request::new(AffinityOwner::host("node1"), Handle::id("k8s-pod-network", "new"));
         request.node_labels.insert("zone".into(), "west".into());
         let given = allocator.assign(&rules, &request).unwrap();
         assert_eq!(given.addresses[0].to_string(), "10.244.1.3/30", "2 is reserved, 3 was free before 0");
-        let block = server.ask("GET", &path(group, "ipamblocks/10-244-1-0-30"), None).unwrap();
+        let block = server.request("GET", &path(group, "ipamblocks/10-244-1-0-30"), None).unwrap();
         assert_eq!(
             block["metadata"]["annotations"]["projectcalico.org/metadata"],
             r#"{"creationTimestamp":null}"#
@@ -244,15 +244,16 @@ fn objects_that_calico_has_made_are_gone_on_with(server: &mut Server) {
             })
         );
         assert_eq!(allocator.release_handle(&rules, "k8s-pod-network.old").unwrap().len(), 1);
-        assert!(server.ask("GET", &path(group, "ipamhandles/k8s-pod-network.old"), None).is_err());
-        let elsewhere = allocator.assign(&rules, &Request::new(Owner::host("node2"), "k8s-pod-network.x"));
+        assert!(server.request("GET", &path(group, "ipamhandles/k8s-pod-network.old"), None).is_err());
+        let elsewhere =
+            allocator.assign(&rules, &Request::new(AffinityOwner::host("node2"), "k8s-pod-network.x"));
         assert!(elsewhere.unwrap_err().to_string().starts_with("no configured Calico pools for node node2"));
         empty(&store);
     }
 }
 
 /// A writer has died between the mark and the removal.
-fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut Server) {
+fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut KubeApiServer) {
     let marks = [(ApiGroup::V1, json!("false"), json!("true")), (ApiGroup::V3, json!(false), json!(true))];
     for (group, unmarked, marked) in marks {
         for (key, object) in [
@@ -262,11 +263,11 @@ fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut Server) {
         ] {
             let leave = || {
                 calicos_objects(server, group, &unmarked);
-                let mut there = server.ask("GET", &path(group, object), None).unwrap();
+                let mut there = server.request("GET", &path(group, object), None).unwrap();
                 there["spec"]["deleted"] = if key == AFFINITY { marked.clone() } else { json!(true) };
-                server.ask("PUT", &path(group, object), Some(&there)).unwrap();
+                server.request("PUT", &path(group, object), Some(&there)).unwrap();
             };
-            let is_there = || server.ask("GET", &path(group, object), None).is_ok();
+            let is_there = || server.request("GET", &path(group, object), None).is_ok();
             let store = open(server, group);
 
             leave();
@@ -278,7 +279,7 @@ fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut Server) {
             empty(&store);
 
             leave();
-            let version = server.ask("GET", &path(group, object), None).unwrap();
+            let version = server.request("GET", &path(group, object), None).unwrap();
             let version = version["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             let missing = StoreError::Missing { key: key.into() };
             assert_eq!(store.update(key, value, podwire_block_ipam::store::Revision(version)), Err(missing));
@@ -292,34 +293,35 @@ fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut Server) {
     }
 }
 
-fn claims_without_labels_are_found_and_get_some(server: &mut Server) {
+fn claims_without_labels_are_found_and_get_some(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let old = json!({
         "apiVersion": "crd.projectcalico.org/v1", "kind": "BlockAffinity", "metadata": {"name": "node1-10-244-1-0-30"},
         "spec": {"cidr": "10.244.1.0/30", "deleted": "false", "node": "node1", "state": "confirmed"},
     });
-    server.ask("POST", &path(ApiGroup::V1, "blockaffinities"), Some(&old)).unwrap();
+    server.request("POST", &path(ApiGroup::V1, "blockaffinities"), Some(&old)).unwrap();
     store.create(&AFFINITY.replace("node1", "node2"), br#"{"state":"pending","deleted":false}"#).unwrap();
     let listed = store.list("/calico/ipam/v2/host/node1/").unwrap();
     assert_eq!(listed.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>(), [AFFINITY]);
     assert_eq!(store.list("/calico/ipam/v2/host/").unwrap().len(), 2);
     store.update(AFFINITY, br#"{"state":"pendingDeletion","deleted":false}"#, listed[0].revision).unwrap();
-    let object = server.ask("GET", &path(ApiGroup::V1, "blockaffinities/node1-10-244-1-0-30"), None).unwrap();
+    let object =
+        server.request("GET", &path(ApiGroup::V1, "blockaffinities/node1-10-244-1-0-30"), None).unwrap();
     assert_eq!(object["metadata"]["labels"]["projectcalico.org/affinity-type"], "host");
     assert_eq!(store.list("/calico/ipam/v2/host/node1/").unwrap().len(), 1);
     empty(&store);
 }
 
-fn what_others_put_on_an_object_stays(server: &mut Server) {
+fn what_others_put_on_an_object_stays(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let value = |count: usize| format!(r#"{{"block":{{"10.244.1.0/30":{count}}},"deleted":false}}"#);
     store.create(HANDLE, value(1).as_bytes()).unwrap();
     let object = path(ApiGroup::V1, "ipamhandles/k8s-pod-network.old");
-    let mut there = server.ask("GET", &object, None).unwrap();
+    let mut there = server.request("GET", &object, None).unwrap();
     there["metadata"]["labels"] = json!({"team": "blue"});
     there["metadata"]["annotations"] = json!({"note": "kept"});
     there["status"] = json!({"new": 1});
-    server.ask("PUT", &object, Some(&there)).unwrap();
+    server.request("PUT", &object, Some(&there)).unwrap();
     // Once after a look at it, once after a list, once after a write of its own.
     let entry = store.get(HANDLE).unwrap().unwrap();
     store.update(HANDLE, value(2).as_bytes(), entry.revision).unwrap();
@@ -329,14 +331,14 @@ fn what_others_put_on_an_object_stays(server: &mut Server) {
     let entry = store.get(HANDLE).unwrap().unwrap();
     assert_eq!(entry.revision, revision);
     store.update(HANDLE, value(4).as_bytes(), revision).unwrap();
-    let there = server.ask("GET", &object, None).unwrap();
+    let there = server.request("GET", &object, None).unwrap();
     assert_eq!(there["metadata"]["labels"], json!({"team": "blue"}));
     assert_eq!(there["metadata"]["annotations"], json!({"note": "kept"}));
     assert_eq!((&there["status"], &there["spec"]["block"]["10.244.1.0/30"]), (&json!({"new": 1}), &json!(4)));
     empty(&store);
 }
 
-fn a_long_list_comes_in_pages(server: &mut Server) {
+fn a_long_list_comes_in_pages(server: &mut KubeApiServer) {
     const COUNT: usize = 505;
     let store = open(server, ApiGroup::V1);
     let key = |number: usize| format!("/calico/ipam/v2/handle/net.{number:04}");
@@ -346,23 +348,23 @@ fn a_long_list_comes_in_pages(server: &mut Server) {
     let listed = store.list("/calico/ipam/v2/handle/").unwrap();
     assert_eq!(listed.len(), COUNT);
     assert!(listed.iter().enumerate().all(|(number, entry)| entry.key == key(number)));
-    server.ask("DELETE", &path(ApiGroup::V1, "ipamhandles"), None).unwrap();
+    server.request("DELETE", &path(ApiGroup::V1, "ipamhandles"), None).unwrap();
 }
 
 /// On a block that the node has: what is read for a write is not read again, and nobody else's claims are listed.
-fn a_pod_costs_few_requests(server: &mut Server) {
+fn a_pod_costs_few_requests(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let allocator = Allocator::new(&store, now);
     allocator.add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
     let rules = Rules::load(&store).unwrap();
     let add = |handle: &str| {
-        allocator.assign(&rules, &Request::new(Owner::host("node1"), handle)).unwrap();
+        allocator.assign(&rules, &Request::new(AffinityOwner::host("node1"), handle)).unwrap();
     };
     add("net.first");
     let counted = |act: &dyn Fn()| -> Vec<String> {
-        let before = server.requests();
+        let before = server.calico_requests();
         act();
-        let news = server.requests().into_iter().filter_map(|(name, count)| {
+        let news = server.calico_requests().into_iter().filter_map(|(name, count)| {
             let new = count - before.get(&name).copied().unwrap_or(0);
             (new > 0).then(|| format!("{new} {name}"))
         });
@@ -386,14 +388,15 @@ fn a_pod_costs_few_requests(server: &mut Server) {
 }
 
 /// Of all blocks only metadata are listed, and a marked one does no harm.
-fn a_claim_reads_no_block_of_others(server: &mut Server) {
+fn a_claim_reads_no_block_of_others(server: &mut KubeApiServer) {
     for group in [ApiGroup::V1, ApiGroup::V3] {
         let store = open(server, group);
         let allocator = Allocator::new(&store, now);
         allocator.add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap()).with_block_size(28)).unwrap();
         let rules = Rules::load(&store).unwrap();
         let claim = |node: &str| {
-            let given = allocator.assign(&rules, &Request::new(Owner::host(node), format!("net.{node}")));
+            let given =
+                allocator.assign(&rules, &Request::new(AffinityOwner::host(node), format!("net.{node}")));
             given.unwrap().addresses[0].trunc()
         };
         let blocks: std::collections::BTreeSet<_> =
@@ -409,67 +412,19 @@ fn a_claim_reads_no_block_of_others(server: &mut Server) {
     }
 }
 
-/// A steward whose kubeconfig holds a token that the server does not know any more: pods are told to come again, and go; with a new token in
-/// the same file all is made up for.
-fn a_token_that_is_no_longer_good_stops_no_pod_for_good(server: &mut Server) {
-    let store = open(server, ApiGroup::V1);
-    Allocator::new(&store, now).add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
-    let good = std::fs::read_to_string(server.kubeconfig("podwire")).unwrap();
-    let folder = std::env::temp_dir().join(format!("podwire-token-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let kubeconfig = folder.join("kubeconfig");
-    std::fs::write(&kubeconfig, good.replace(r#""token":"podwire""#, r#""token":"expired""#)).unwrap();
-    let file = kubeconfig.clone();
-    let opener = move || {
-        let store = KubernetesStore::connect(Some(&file), Some(ApiGroup::V1))?;
-        Ok(Box::new(store) as Box<dyn Store>)
-    };
-    let settings = podwire_steward::Settings { node: "node1".into(), stock: 2 };
-    let steward = podwire_steward::Steward::start(settings, &folder.join("state"), Box::new(opener)).unwrap();
-    let wish = podwire_agent_ipc::blocks::Wish {
-        v4: Some(Vec::new()),
-        ..podwire_agent_ipc::blocks::Wish::default()
-    };
-    let pod = |container: &str| podwire_agent_ipc::Owner {
-        network: "net".into(),
-        container: container.into(),
-        ifname: "eth0".into(),
-    };
-    server.until("the reason is told", || {
-        let error = steward.assign(&pod("a"), &wish, std::time::Duration::from_millis(300)).unwrap_err();
-        assert_eq!(error.code(), 11, "{error}");
-        error.to_string().contains("Unauthorized")
-    });
-    steward.release(&pod("a"), None).unwrap();
-    std::fs::write(&kubeconfig, &good).unwrap();
-    let given = steward.assign(&pod("b"), &wish, std::time::Duration::from_secs(60)).unwrap();
-    let holds = || Allocator::new(&store, now).addresses_of("net.b");
-    server.until("the server knows", || holds() == Ok(vec![given[0].addr()]));
-    steward.release(&pod("b"), None).unwrap();
-    server.until("and that it is gone", || holds() == Ok(vec![]) && steward.state().stock > 0);
-    let _ = std::fs::remove_dir_all(&folder);
-    // The steward lives on until the test ends, and may be at work. Without a pool it has nothing to do.
-    server.until("nothing is left", || {
-        for entry in store.list("").unwrap() {
-            let _ = store.delete(&entry.key, entry.revision);
-        }
-        store.list("").unwrap().is_empty()
-    });
-}
-
-fn a_node_has_the_labels_that_kubernetes_gave_it(server: &mut Server) {
+fn a_node_has_the_labels_that_kubernetes_gave_it(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     assert!(Rules::node_labels(&store, "node1").unwrap().is_empty());
     let node = json!({"metadata": {
         "name": "node1", "labels": {"zone": "west"}, "annotations": {"projectcalico.org/labels": r#"{"rack":"7"}"#},
     }});
-    server.ask("POST", "/api/v1/nodes", Some(&node)).unwrap();
+    server.request("POST", "/api/v1/nodes", Some(&node)).unwrap();
     let labels = Rules::node_labels(&store, "node1").unwrap();
     assert_eq!((labels["zone"].as_str(), labels["rack"].as_str()), ("west", "7"));
-    server.ask("DELETE", "/api/v1/nodes/node1", None).unwrap();
+    server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
 }
 
-fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Server) {
+fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let patience = Duration::from_secs(30);
     let roots = [key::NODES, key::BGP[1]];
@@ -477,17 +432,17 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Se
     // Of peers there is no definition on this server: there are none.
     assert_eq!(follow.wait(patience).unwrap(), Some(Vec::new()));
     let node = json!({"metadata": {"name": "node1", "annotations": {"theirs": "stays"}}});
-    server.ask("POST", "/api/v1/nodes", Some(&node)).unwrap();
+    server.request("POST", "/api/v1/nodes", Some(&node)).unwrap();
     let (address, end) = ("192.168.0.7/24".parse().unwrap(), "10.244.1.1".parse().ok());
     let vxlan = Tunnel::Vxlan(IpFamily::V4);
     let told = |node: &mut Node| {
         node.set_address(address);
         node.set_tunnel(vxlan, end);
     };
-    assert!(Node::change(&store, "node1", told).unwrap());
-    assert!(!Node::change(&store, "node1", told).unwrap(), "nothing is written for nothing");
+    assert!(Node::update(&store, "node1", told).unwrap());
+    assert!(!Node::update(&store, "node1", told).unwrap(), "nothing is written for nothing");
     let annotations =
-        server.ask("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
+        server.request("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
     let wanted = json!({
         "theirs": "stays", "projectcalico.org/IPv4Address": "192.168.0.7/24",
         "projectcalico.org/IPv4VXLANTunnelAddr": "10.244.1.1",
@@ -503,11 +458,11 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Se
         }
     }
     assert_eq!(store.list(key::NODES).unwrap().len(), 1);
-    assert!(Node::change(&store, "node1", |node| node.set_tunnel(vxlan, None)).unwrap());
+    assert!(Node::update(&store, "node1", |node| node.set_tunnel(vxlan, None)).unwrap());
     let annotations =
-        server.ask("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
+        server.request("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
     assert_eq!(annotations.get("projectcalico.org/IPv4VXLANTunnelAddr"), None);
-    server.ask("DELETE", "/api/v1/nodes/node1", None).unwrap();
+    server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
     let until = Instant::now() + patience;
     let gone = Change::Gone(Node::key("node1"));
     while !follow.wait(patience).unwrap().unwrap_or_default().contains(&gone) {
@@ -515,14 +470,14 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Se
     }
 }
 
-fn an_object_that_makes_no_sense_stops_nobody(server: &mut Server) {
+fn an_object_that_makes_no_sense_stops_nobody(server: &mut KubeApiServer) {
     calicos_objects(server, ApiGroup::V1, &json!("false"));
     let make = |name: &str, spec: Option<Value>| {
         let mut object = json!({
             "apiVersion": "crd.projectcalico.org/v1", "kind": "IPAMBlock", "metadata": {"name": name},
         });
         object.as_object_mut().unwrap().extend(spec.map(|spec| ("spec".to_owned(), spec)));
-        server.ask("POST", &path(ApiGroup::V1, "ipamblocks"), Some(&object)).unwrap();
+        server.request("POST", &path(ApiGroup::V1, "ipamblocks"), Some(&object)).unwrap();
     };
     let spec = |cidr: &str| {
         json!({
@@ -543,16 +498,16 @@ fn an_object_that_makes_no_sense_stops_nobody(server: &mut Server) {
             "{problems:?}"
         );
     }
-    let mut request = Request::new(Owner::host("node1"), "k8s-pod-network.new");
+    let mut request = Request::new(AffinityOwner::host("node1"), "k8s-pod-network.new");
     request.node_labels.insert("zone".into(), "west".into());
     assert_eq!(allocator.assign(&rules, &request).unwrap().addresses.len(), 1);
     for name in ["empty", "nowhere"] {
-        server.ask("DELETE", &path(ApiGroup::V1, &format!("ipamblocks/{name}")), None).unwrap();
+        server.request("DELETE", &path(ApiGroup::V1, &format!("ipamblocks/{name}")), None).unwrap();
     }
     empty(&store);
 }
 
-fn what_is_refused_is_told_in_the_servers_words(server: &mut Server) {
+fn what_is_refused_is_told_in_the_servers_words(server: &mut KubeApiServer) {
     let stranger =
         KubernetesStore::connect(Some(&server.kubeconfig("stranger")), Some(ApiGroup::V1)).unwrap();
     let error = stranger.create(HANDLE, br#"{"block":{},"deleted":false}"#).unwrap_err();
@@ -576,7 +531,7 @@ fn what_is_refused_is_told_in_the_servers_words(server: &mut Server) {
     assert!(error.contains("no custom resource holds such a key"), "{error}");
 }
 
-fn a_setting_that_the_server_drops_is_told(server: &mut Server) {
+fn a_setting_that_the_server_drops_is_told(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let allocator = Allocator::new(&store, now);
     for verb in ["create", "update"] {
@@ -591,10 +546,10 @@ fn a_setting_that_the_server_drops_is_told(server: &mut Server) {
     empty(&store);
 }
 
-fn a_server_that_is_gone_is_told_and_found_again(server: &mut Server) {
+fn a_server_that_is_gone_is_told_and_found_again(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     store.create(HANDLE, br#"{"block":{},"deleted":false}"#).unwrap();
-    server.kill();
+    server.stop();
     let error = store.get(HANDLE).unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable { verb: "get", .. }), "{error}");
     assert!(error.to_string().contains("get ipamhandles/k8s-pod-network.old: "), "{error}");
@@ -603,12 +558,12 @@ fn a_server_that_is_gone_is_told_and_found_again(server: &mut Server) {
     empty(&store);
 }
 
-fn an_endpoint_is_what_its_pod_says_of_itself(server: &mut Server) {
+fn an_endpoint_is_what_its_pod_says_of_itself(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
-    let pod = server.run_pod("shop", "web-1", "node-1", json!({"theirs": "stays"}));
+    let pod = server.create_pod("shop", "web-1", "node-1", json!({"theirs": "stays"}));
     let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node--1-k8s-web--1-eth0";
     let annotations = || {
-        let pod = server.ask("GET", "/api/v1/namespaces/shop/pods/web-1", None).unwrap();
+        let pod = server.request("GET", "/api/v1/namespaces/shop/pods/web-1", None).unwrap();
         pod["metadata"]["annotations"].clone()
     };
     let empty = store.get(key).unwrap().unwrap();
@@ -638,7 +593,7 @@ fn an_endpoint_is_what_its_pod_says_of_itself(server: &mut Server) {
     assert_eq!(annotations()["cni.projectcalico.org/podIP"], "");
     assert_eq!(annotations()["cni.projectcalico.org/podIPs"], "");
     assert_eq!(annotations()["cni.projectcalico.org/containerID"], "4711");
-    server.remove_pod("shop", "web-1");
+    server.delete_pod("shop", "web-1");
     assert_eq!(store.get(key).unwrap(), None);
     let gone = StoreError::Missing { key: key.into() };
     assert_eq!(store.create(key, &value("4713", uid)), Err(gone.clone()));
@@ -646,28 +601,35 @@ fn an_endpoint_is_what_its_pod_says_of_itself(server: &mut Server) {
     assert!(store.list("/calico/resources/v3/projectcalico.org/workloadendpoints/").unwrap().is_empty());
 }
 
-fn pods(server: &Server) -> Pods {
+fn pods(server: &KubeApiServer) -> Pods {
     Pods::connect(Some(&server.kubeconfig("podwire"))).unwrap()
 }
 
-fn a_nodes_pods_are_known_without_asking(server: &mut Server) {
+fn a_nodes_pods_are_known_without_asking(server: &mut KubeApiServer) {
     let wish = json!({"cni.projectcalico.org/hwAddr": "1c:0c:0a:c0:ff:ee", "else": "not ours"});
-    let made = server.run_pod("shop", "known", "node1", wish);
+    let made = server.create_pod("shop", "known", "node1", wish);
     let node = json!({"metadata": {"name": "node1"}, "spec": {"podCIDRs": ["10.244.7.0/24"], "podCIDR": "10.244.7.0/24"}});
-    server.ask("POST", "/api/v1/nodes", Some(&node)).unwrap();
+    server.request("POST", "/api/v1/nodes", Some(&node)).unwrap();
     let pods = pods(server);
     pods.follow("node1").unwrap();
     let uid = made["metadata"]["uid"].as_str().unwrap();
     // It is followed when nothing is asked for any more.
     server.until("the pod is known", || {
-        let before =
-            (server.count("GET", "pods"), server.count("GET", "namespaces"), server.count("GET", "nodes"));
+        let before = (
+            server.core_requests("GET", "pods"),
+            server.core_requests("GET", "namespaces"),
+            server.core_requests("GET", "nodes"),
+        );
         let pod = pods.pod("shop", "known", uid).unwrap();
         assert_eq!(pod.annotations.keys().collect::<Vec<_>>(), ["cni.projectcalico.org/hwAddr"]);
         assert_eq!((pod.uid.as_str(), pod.service_account.as_str(), pod.ports.len()), (uid, "default", 1));
-        assert_eq!(pods.ranges("node1").unwrap(), ["10.244.7.0/24".parse().unwrap()]);
+        assert_eq!(pods.pod_cidrs("node1").unwrap(), ["10.244.7.0/24".parse().unwrap()]);
         before
-            == (server.count("GET", "pods"), server.count("GET", "namespaces"), server.count("GET", "nodes"))
+            == (
+                server.core_requests("GET", "pods"),
+                server.core_requests("GET", "namespaces"),
+                server.core_requests("GET", "nodes"),
+            )
     });
     let pools = json!({"metadata": {
         "annotations": {"cni.projectcalico.org/ipv4pools": "[\"a\"]"}, "labels": {"team": "red"},
@@ -679,26 +641,26 @@ fn a_nodes_pods_are_known_without_asking(server: &mut Server) {
             && pods.namespace_labels("shop").unwrap().get("team").map(String::as_str) == Some("red")
     });
     // Another pod with the same name, on the same node.
-    server.remove_pod("shop", "known");
-    let made = server.run_pod("shop", "known", "node1", json!({}));
+    server.delete_pod("shop", "known");
+    let made = server.create_pod("shop", "known", "node1", json!({}));
     let later = made["metadata"]["uid"].as_str().unwrap();
     assert_eq!(pods.pod("shop", "known", later).unwrap().annotations.len(), 0, "the new one, at once");
     let error = pods.pod("shop", "known", uid).unwrap_err();
     assert!(error.contains(later), "{error}");
-    server.remove_pod("shop", "known");
-    server.ask("DELETE", "/api/v1/nodes/node1", None).unwrap();
+    server.delete_pod("shop", "known");
+    server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
 }
 
-fn a_pod_that_is_not_known_is_read(server: &mut Server) {
-    server.run_pod("shop", "stray", "node2", json!({"cni.projectcalico.org/ipAddrs": "[]"}));
+fn a_pod_that_is_not_known_is_read(server: &mut KubeApiServer) {
+    server.create_pod("shop", "stray", "node2", json!({"cni.projectcalico.org/ipAddrs": "[]"}));
     let known = pods(server);
     assert_eq!(known.pod("shop", "stray", "").unwrap().annotations.len(), 1);
     let error = known.pod("shop", "nobody", "").unwrap_err();
     assert!(error.contains("not found"), "{error}");
-    let error = known.ranges("nowhere").unwrap_err();
+    let error = known.pod_cidrs("nowhere").unwrap_err();
     assert!(error.contains("not found"), "{error}");
     let stranger = Pods::connect(Some(&server.kubeconfig("stranger"))).unwrap();
     let error = stranger.pod("shop", "stray", "").unwrap_err();
     assert!(error.contains("forbidden"), "{error}");
-    server.remove_pod("shop", "stray");
+    server.delete_pod("shop", "stray");
 }

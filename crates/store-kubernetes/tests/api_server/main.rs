@@ -4,20 +4,19 @@
 //! Words on the command line choose cases by their names. The test is left out where Kubernetes' programs cannot be had.
 
 mod cases;
-#[path = "../server/mod.rs"]
-mod server;
 
 use std::time::Instant;
 
-use server::Server;
+use podwire_test_servers::{kubernetes_programs, KubeApiServer};
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let programs = match server::programs() {
+    let programs = match kubernetes_programs(&[]) {
         Ok(programs) => programs,
         Err(why) => return eprintln!("left out: the store on a real API server: {why}"),
     };
-    let mut server = Server::start(programs);
+    let mut server = KubeApiServer::start(&programs);
+    server.grant_ipam_rights();
     // It defines the custom resources that all others need.
     cases::the_newer_group_is_taken_only_if_the_older_is_not_there(&mut server);
     for (name, case) in cases::CASES {

@@ -16,25 +16,25 @@ use rusqlite::Connection;
 
 use super::{blocking, connect, row, Embedded};
 use crate::folder::Folder;
-use crate::generation::{Feed, Refusal};
+use crate::snapshot::{SkippedNode, SnapshotSender};
 use crate::{Error, Node, Result};
 use podwire_kubernetes::Backoff;
 
 /// Feeds a watch, for ever.
-pub(super) async fn follow(store: Embedded, feed: Feed) {
+pub(super) async fn follow(store: Embedded, sender: SnapshotSender) {
     let mut backoff = Backoff::new();
     loop {
-        let error = match listen(&store, &feed, &mut backoff).await {
+        let error = match listen(&store, &sender, &mut backoff).await {
             Ok(()) => format!("{}: the folder is gone", store.path.display()),
             Err(error) => error.to_string(),
         };
-        feed.stale(error);
+        sender.mark_stale(error);
         backoff.wait().await;
     }
 }
 
 /// Feeds a watch, until the folder is gone or something fails.
-async fn listen(store: &Embedded, feed: &Feed, backoff: &mut Backoff) -> Result<()> {
+async fn listen(store: &Embedded, sender: &SnapshotSender, backoff: &mut Backoff) -> Result<()> {
     let folder = store.path.parent().unwrap_or(Path::new("/"));
     // First the ear, then the eye: what is written between the two is heard.
     let kinds = WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE;
@@ -47,7 +47,7 @@ async fn listen(store: &Embedded, feed: &Feed, backoff: &mut Backoff) -> Result<
     loop {
         let (nodes, refused);
         (open, nodes, refused) = read(store, open).await?;
-        feed.all(nodes, refused);
+        sender.publish(nodes, refused);
         backoff.reset();
         if !changes.change(concerns).await {
             return Ok(());
@@ -59,7 +59,7 @@ async fn listen(store: &Embedded, feed: &Feed, backoff: &mut Backoff) -> Result<
 async fn read(
     store: &Embedded,
     open: Option<(Connection, u64)>,
-) -> Result<(Option<(Connection, u64)>, Vec<Node>, Vec<Refusal>)> {
+) -> Result<(Option<(Connection, u64)>, Vec<Node>, Vec<SkippedNode>)> {
     let store = store.clone();
     blocking(move || {
         let inode = fs::metadata(&store.path).map_err(Error::file("look at", &store.path))?.ino();

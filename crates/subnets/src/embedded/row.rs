@@ -3,11 +3,11 @@
 use rusqlite::{params, Connection, Row};
 use serde_json::Value;
 
-use crate::generation::Refusal;
-use crate::{go_json, Backend, Node, Ranges, Tenure, Underlay};
+use crate::snapshot::SkippedNode;
+use crate::{go_json, Backend, LeaseTerm, Node, PodCidrs, Underlay};
 
 /// Every node, and the rows that are none.
-pub(super) fn all(connection: &Connection) -> rusqlite::Result<(Vec<Node>, Vec<Refusal>)> {
+pub(super) fn all(connection: &Connection) -> rusqlite::Result<(Vec<Node>, Vec<SkippedNode>)> {
     let columns =
         "SELECT name, v4, v6, underlay_v4, underlay_v6, backend, data, data_v6 FROM node ORDER BY name";
     let mut statement = connection.prepare(columns)?;
@@ -17,19 +17,19 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<(Vec<Node>, Vec<R
         let name: String = row.get(0)?;
         match node(name.clone(), row)? {
             Ok(node) => nodes.push(node),
-            Err(why) => refused.push(Refusal { name, why }),
+            Err(why) => refused.push(SkippedNode { name, reason: why }),
         }
     }
     Ok((nodes, refused))
 }
 
 /// What is taken, by whom: also by rows that otherwise make no sense.
-pub(super) fn ranges(connection: &Connection) -> rusqlite::Result<Vec<(String, Ranges)>> {
+pub(super) fn pod_cidrs(connection: &Connection) -> rusqlite::Result<Vec<(String, PodCidrs)>> {
     let mut statement = connection.prepare("SELECT name, v4, v6 FROM node")?;
     let read = |row: &Row<'_>| {
         let (v4, v6): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
         let (v4, v6) = (v4.and_then(|text| text.parse().ok()), v6.and_then(|text| text.parse().ok()));
-        Ok((row.get(0)?, Ranges { v4, v6 }))
+        Ok((row.get(0)?, PodCidrs { v4, v6 }))
     };
     let rows = statement.query_map([], read)?;
     rows.collect()
@@ -42,13 +42,13 @@ fn node(name: String, row: &Row<'_>) -> rusqlite::Result<Result<Node, String>> {
         let [v4, v6, underlay_v4, underlay_v6] = &texts;
         Ok(Node {
             name,
-            ranges: Ranges { v4: parse("v4", v4)?, v6: parse("v6", v6)? },
+            pod_cidrs: PodCidrs { v4: parse("v4", v4)?, v6: parse("v6", v6)? },
             underlay: Underlay {
                 v4: parse("underlay_v4", underlay_v4)?,
                 v6: parse("underlay_v6", underlay_v6)?,
             },
             backend: Backend { kind, data: parse("data", &data[0])?, data_v6: parse("data_v6", &data[1])? },
-            tenure: Tenure::Lasting,
+            lease_term: LeaseTerm::Permanent,
         })
     };
     Ok(read())
@@ -70,8 +70,8 @@ pub(super) fn put(connection: &Connection, node: &Node) -> rusqlite::Result<()> 
         "INSERT INTO node (name, v4, v6, underlay_v4, underlay_v6, backend, data, data_v6) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         params![
             node.name,
-            node.ranges.v4.map(|net| net.to_string()),
-            node.ranges.v6.map(|net| net.to_string()),
+            node.pod_cidrs.v4.map(|net| net.to_string()),
+            node.pod_cidrs.v6.map(|net| net.to_string()),
             node.underlay.v4.map(|ip| ip.to_string()),
             node.underlay.v6.map(|ip| ip.to_string()),
             node.backend.kind,

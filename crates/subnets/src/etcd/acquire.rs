@@ -8,7 +8,7 @@ use etcd_client::{Compare, CompareOp};
 use super::lease::Record;
 use super::session::Session;
 use super::{value, Etcd};
-use crate::{choice, Error, Node, Pools, Ranges, Registration, Result, Tenure};
+use crate::{choice, Error, LeaseTerm, Node, PodCidrs, Pools, Registration, Result};
 use podwire_kubernetes::random_u32;
 
 /// How often another node may be faster. Each time at least one node got its range, so this is also about how many
@@ -49,7 +49,7 @@ impl Attempt<'_> {
         let (own, others): (Vec<Record>, Vec<Record>) =
             records.into_iter().partition(|record| record.is_of(self.address));
         for record in &own {
-            if record.ranges.is_some_and(|ranges| self.pools.fit(ranges)) {
+            if record.pod_cidrs.is_some_and(|pod_cidrs| self.pools.fit(pod_cidrs)) {
                 return self.reuse(session, record).await;
             }
         }
@@ -57,48 +57,59 @@ impl Attempt<'_> {
             // Of another config than today's: of no use to anybody, and in somebody's way.
             session.delete(record).await?;
         }
-        let taken: Vec<Ranges> = others.iter().filter_map(|record| record.ranges).collect();
+        let taken: Vec<PodCidrs> = others.iter().filter_map(|record| record.pod_cidrs).collect();
         let previous = self.registration.previous;
-        let ranges = match choice::may_keep(&self.pools, previous, &taken) {
+        let pod_cidrs = match choice::may_keep(&self.pools, previous, &taken) {
             true => previous,
             false => choice::choose(&self.pools, &taken)?,
         };
-        self.create(session, ranges, revision).await
+        self.create(session, pod_cidrs, revision).await
     }
 
     /// Our own, from before: what we say of ourselves is renewed, and the lease with it. A reservation stays one.
     async fn reuse(&self, session: &mut Session, record: &Record) -> Result<Option<Node>> {
         let unchanged = Compare::mod_revision(record.key.as_str(), CompareOp::Equal, record.changed);
         let put = session.put((&record.key, &self.value()), record.lease != 0, vec![unchanged]).await?;
-        Ok(put.map(|end| self.node(record.ranges.unwrap_or_default(), end)))
+        Ok(put.map(|end| self.node(record.pod_cidrs.unwrap_or_default(), end)))
     }
 
-    /// A range that nobody has. The key must not be there; the config must be what we chose by, since ranges of two sizes
+    /// A range that nobody has. The key must not be there; the config must be what we chose by, since pod_cidrs of two sizes
     /// have different keys and may share addresses; and with two families nobody may have come in between at all, since
     /// the same IPv4 range beside another IPv6 range is another key.
-    async fn create(&self, session: &mut Session, ranges: Ranges, revision: i64) -> Result<Option<Node>> {
+    async fn create(
+        &self,
+        session: &mut Session,
+        pod_cidrs: PodCidrs,
+        revision: i64,
+    ) -> Result<Option<Node>> {
         let keys = &self.etcd.keys;
-        let key = keys.subnet(ranges)?;
+        let key = keys.subnet(pod_cidrs)?;
         let mut only_if = vec![
             Compare::version(key.as_str(), CompareOp::Equal, 0),
             Compare::mod_revision(keys.config(), CompareOp::Equal, self.config_changed),
         ];
-        if ranges.v6.is_some() {
+        if pod_cidrs.v6.is_some() {
             let none_since = Compare::create_revision(keys.subnets(), CompareOp::Less, revision + 1);
             only_if.push(none_since.with_prefix());
         }
         let put = session.put((&key, &self.value()), true, only_if).await?;
-        Ok(put.map(|end| self.node(ranges, end)))
+        Ok(put.map(|end| self.node(pod_cidrs, end)))
     }
 
     fn value(&self) -> String {
         value::write(self.registration.underlay, &self.registration.backend)
     }
 
-    fn node(&self, ranges: Ranges, end: Option<std::time::SystemTime>) -> Node {
+    fn node(&self, pod_cidrs: PodCidrs, end: Option<std::time::SystemTime>) -> Node {
         let Registration { underlay, backend, .. } = self.registration.clone();
-        let key = self.etcd.keys.subnet(ranges).unwrap_or_default();
+        let key = self.etcd.keys.subnet(pod_cidrs).unwrap_or_default();
         let name = key.rsplit('/').next().unwrap_or_default().to_string();
-        Node { name, ranges, underlay, backend, tenure: end.map_or(Tenure::Lasting, Tenure::Until) }
+        Node {
+            name,
+            pod_cidrs,
+            underlay,
+            backend,
+            lease_term: end.map_or(LeaseTerm::Permanent, LeaseTerm::Until),
+        }
     }
 }

@@ -15,28 +15,28 @@ use podwire_kubernetes::Backoff;
 
 /// The range is not ours any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct LeaseLost {
     /// The key.
     pub key: String,
     /// How that came.
-    pub why: String,
+    pub reason: String,
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for LeaseLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the lease of {} has been lost: {}; asking for a range again", self.key, self.why)
+        write!(f, "the lease of {} has been lost: {}; asking for a range again", self.key, self.reason)
     }
 }
 
-pub(super) async fn keep(etcd: &Etcd, node: &Node) -> Lost {
-    let key = match etcd.keys.subnet(node.ranges) {
+pub(super) async fn keep(etcd: &Etcd, node: &Node) -> LeaseLost {
+    let key = match etcd.keys.subnet(node.pod_cidrs) {
         Ok(key) => key,
-        Err(error) => return Lost { key: String::new(), why: error.to_string() },
+        Err(error) => return LeaseLost { key: String::new(), reason: error.to_string() },
     };
     let mut backoff = Backoff::new();
     loop {
         match hold(etcd, node, &key, &mut backoff).await {
-            Ok(why) => return Lost { key, why },
+            Ok(why) => return LeaseLost { key, reason: why },
             // The lease lives on in etcd for the rest of its day; there is time.
             Err(_) => backoff.wait().await,
         }

@@ -2,7 +2,7 @@
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use crate::{Error, Ranges, Result};
+use crate::{Error, PodCidrs, Result};
 
 /// The keys under a prefix.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ impl Keys {
     }
 
     /// The key of a range. flannel's begin with the IPv4 range: there is none for IPv6 alone.
-    pub(super) fn subnet(&self, ranges: Ranges) -> Result<String> {
-        let Ranges { v4: Some(v4), v6 } = ranges else {
+    pub(super) fn subnet(&self, pod_cidrs: PodCidrs) -> Result<String> {
+        let PodCidrs { v4: Some(v4), v6 } = pod_cidrs else {
             let why = "a range in etcd needs IPv4: flannel has no key for IPv6 alone; set EnableIPv4, or keep the nodes in Kubernetes";
             return Err(Error::Unreadable { object: self.subnets(), why: why.into() });
         };
@@ -47,7 +47,7 @@ impl Keys {
     }
 
     /// The range of a key, and the key's last part, by which the node is called.
-    pub(super) fn parse<'k>(&self, key: &'k [u8]) -> Option<(Ranges, &'k str)> {
+    pub(super) fn parse<'k>(&self, key: &'k [u8]) -> Option<(PodCidrs, &'k str)> {
         let name = std::str::from_utf8(key).ok()?.strip_prefix(&self.subnets())?;
         let (v4, v6) = match name.split_once('&') {
             Some((v4, v6)) => (v4, Some(v6)),
@@ -64,7 +64,7 @@ impl Keys {
             }
             None => None,
         };
-        Some((Ranges { v4: Some(v4), v6 }, name))
+        Some((PodCidrs { v4: Some(v4), v6 }, name))
     }
 }
 
@@ -76,13 +76,13 @@ mod tests {
     fn keys_are_flannels() {
         let keys = Keys::new("/coreos.com/network");
         assert_eq!(keys.config(), "/coreos.com/network/config");
-        let v4 = Ranges { v4: "10.5.34.0/24".parse().ok(), v6: None };
+        let v4 = PodCidrs { v4: "10.5.34.0/24".parse().ok(), v6: None };
         assert_eq!(keys.subnet(v4).unwrap(), "/coreos.com/network/subnets/10.5.34.0-24");
-        let both = Ranges { v6: "fd00:0:0:7::/64".parse().ok(), ..v4 };
+        let both = PodCidrs { v6: "fd00:0:0:7::/64".parse().ok(), ..v4 };
         let key = keys.subnet(both).unwrap();
         assert_eq!(key, "/coreos.com/network/subnets/10.5.34.0-24&fd00:0:0:7::-64");
         assert_eq!(keys.parse(key.as_bytes()), Some((both, "10.5.34.0-24&fd00:0:0:7::-64")));
-        let error = keys.subnet(Ranges { v4: None, ..both }).unwrap_err().to_string();
+        let error = keys.subnet(PodCidrs { v4: None, ..both }).unwrap_err().to_string();
         assert!(error.contains("needs IPv4"), "{error}");
     }
 

@@ -6,8 +6,8 @@ use etcd_client::KeyValue;
 
 use super::keys::Keys;
 use super::value;
-use crate::generation::Refusal;
-use crate::{Node, Ranges, Tenure};
+use crate::snapshot::SkippedNode;
+use crate::{LeaseTerm, Node, PodCidrs};
 
 /// A key under `subnets/`, and what it says.
 #[derive(Clone, Debug)]
@@ -18,29 +18,29 @@ pub(super) struct Record {
     /// The lease that keeps it alive; zero for a reservation.
     pub(super) lease: i64,
     /// The range, if the key names one: taken, whatever the value says.
-    pub(super) ranges: Option<Ranges>,
-    pub(super) node: Result<Node, Refusal>,
+    pub(super) pod_cidrs: Option<PodCidrs>,
+    pub(super) node: Result<Node, SkippedNode>,
 }
 
 impl Record {
     pub(super) fn read(keys: &Keys, kv: &KeyValue) -> Record {
         let key = String::from_utf8_lossy(kv.key()).into_owned();
-        let refused = |why: String| Refusal { name: key.clone(), why };
-        let (ranges, node) = match keys.parse(kv.key()) {
+        let refused = |why: String| SkippedNode { name: key.clone(), reason: why };
+        let (pod_cidrs, node) = match keys.parse(kv.key()) {
             None => (None, Err(refused("the key is no range".into()))),
-            Some((ranges, name)) => {
-                let tenure = if kv.lease() == 0 { Tenure::Lasting } else { Tenure::Leased };
+            Some((pod_cidrs, name)) => {
+                let lease_term = if kv.lease() == 0 { LeaseTerm::Permanent } else { LeaseTerm::Leased };
                 let node = value::read(kv.value()).map_err(refused).map(|(underlay, backend)| Node {
                     name: name.into(),
-                    ranges,
+                    pod_cidrs,
                     underlay,
                     backend,
-                    tenure,
+                    lease_term,
                 });
-                (Some(ranges), node)
+                (Some(pod_cidrs), node)
             }
         };
-        Record { changed: kv.mod_revision(), lease: kv.lease(), ranges, node, key }
+        Record { changed: kv.mod_revision(), lease: kv.lease(), pod_cidrs, node, key }
     }
 
     /// Whether the range is that of the node at this address.

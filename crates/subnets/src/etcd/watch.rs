@@ -12,7 +12,7 @@ use etcd_client::{EventType, WatchOptions, WatchResponse};
 use super::lease::Record;
 use super::session::patiently;
 use super::Etcd;
-use crate::generation::Feed;
+use crate::snapshot::SnapshotSender;
 use crate::Result;
 use podwire_kubernetes::Backoff;
 
@@ -25,15 +25,15 @@ struct Known {
 }
 
 /// Feeds a watch, for ever.
-pub(super) async fn follow(etcd: Etcd, feed: Feed) {
+pub(super) async fn follow(etcd: Etcd, sender: SnapshotSender) {
     let mut backoff = Backoff::new();
     let mut known = Known::default();
     loop {
         let begun = Instant::now();
-        let ended = listen(&etcd, &feed, &mut known, &mut backoff).await;
+        let ended = listen(&etcd, &sender, &mut known, &mut backoff).await;
         let was_short = begun.elapsed() < Duration::from_secs(1);
         if let Err(error) = &ended {
-            feed.stale(error);
+            sender.mark_stale(error);
         }
         // One that ends at once is not asked for again at once.
         if ended.is_err() || was_short {
@@ -43,14 +43,19 @@ pub(super) async fn follow(etcd: Etcd, feed: Feed) {
 }
 
 /// Feeds a watch until it breaks. `Ok` if a new list is needed.
-async fn listen(etcd: &Etcd, feed: &Feed, known: &mut Known, backoff: &mut Backoff) -> Result<()> {
+async fn listen(
+    etcd: &Etcd,
+    sender: &SnapshotSender,
+    known: &mut Known,
+    backoff: &mut Backoff,
+) -> Result<()> {
     let mut session = etcd.connect().await?;
     if known.from.is_none() {
         let (records, revision) = session.list().await?;
         known.records = records.into_iter().map(|record| (record.key.clone(), record)).collect();
         // The cluster is not known from the list; the watch's first answer tells it.
         known.from = Some((0, revision + 1));
-        known.tell(feed);
+        known.tell(sender);
     }
     let from = known.from.map_or(0, |(_, from)| from);
     let options = WatchOptions::new().with_prefix().with_start_revision(from).with_progress_notify();
@@ -71,8 +76,8 @@ async fn listen(etcd: &Etcd, feed: &Feed, known: &mut Known, backoff: &mut Backo
         }
         backoff.reset();
         match message.events().is_empty() {
-            true => feed.current(),
-            false => known.tell(feed),
+            true => sender.mark_current(),
+            false => known.tell(sender),
         }
     }
 }
@@ -101,10 +106,10 @@ impl Known {
         true
     }
 
-    fn tell(&self, feed: &Feed) {
+    fn tell(&self, sender: &SnapshotSender) {
         let (nodes, refused): (Vec<_>, Vec<_>) =
             self.records.values().partition(|record| record.node.is_ok());
-        feed.all(
+        sender.publish(
             nodes.into_iter().filter_map(|record| record.node.clone().ok()).collect(),
             refused.into_iter().filter_map(|record| record.node.clone().err()).collect(),
         );

@@ -7,27 +7,27 @@ use serde_json::{json, Value};
 use podwire_kubernetes::request;
 
 use super::Kubernetes;
-use crate::{Error, Node, Registration, Result, Tenure};
+use crate::{Error, LeaseTerm, Node, Registration, Result};
 
 pub(super) async fn acquire(kubernetes: &Kubernetes, registration: &Registration) -> Result<Node> {
     let (conf, own) = (kubernetes.network().await?, kubernetes.own().await?);
-    if own.pod_cidrs().is_empty() {
-        return Err(Error::NoRangeYet { name: kubernetes.name.clone() });
+    if own.pod_cidr_texts().is_empty() {
+        return Err(Error::PodCidrNotAssigned { name: kubernetes.name.clone() });
     }
     let unreadable = |why: String| Error::Unreadable { object: format!("node {:?}", kubernetes.name), why };
-    let ranges = own.ranges(&conf).map_err(unreadable)?;
-    conf.check_range(&kubernetes.name, ranges)?;
+    let pod_cidrs = own.pod_cidrs(&conf).map_err(unreadable)?;
+    conf.check_pod_cidrs(&kubernetes.name, pod_cidrs)?;
     let wanted = kubernetes.annotations.write(registration, own.annotations());
     let there = own.annotations();
     if wanted.iter().any(|(name, text)| there.get(name) != Some(text)) {
         patch(kubernetes, json!({"metadata": {"annotations": wanted}})).await?;
     }
     let Registration { underlay, backend, .. } = registration.clone();
-    Ok(Node { name: kubernetes.name.clone(), ranges, underlay, backend, tenure: Tenure::Lasting })
+    Ok(Node { name: kubernetes.name.clone(), pod_cidrs, underlay, backend, lease_term: LeaseTerm::Permanent })
 }
 
 /// The condition is written when it is not so yet: one that was true all the time keeps its time.
-pub(super) async fn set_available(kubernetes: &Kubernetes) -> Result<()> {
+pub(super) async fn set_network_available(kubernetes: &Kubernetes) -> Result<()> {
     if kubernetes.own().await?.is_available() {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
-use crate::{go_json, Backend, NetConf, Node, Ranges, Registration, Tenure, Underlay};
+use crate::{go_json, Backend, LeaseTerm, NetConf, Node, PodCidrs, Registration, Underlay};
 
 /// The annotations' names, under a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,13 @@ impl Annotations {
     }
 
     /// The node that the annotations tell of.
-    pub(super) fn read(&self, name: &str, map: &Map, ranges: Ranges, conf: &NetConf) -> Result<Node, String> {
+    pub(super) fn read(
+        &self,
+        name: &str,
+        map: &Map,
+        pod_cidrs: PodCidrs,
+        conf: &NetConf,
+    ) -> Result<Node, String> {
         if !self.is_managed(map) {
             return Err(format!("it has no annotation {}", self.name("kube-subnet-manager")));
         }
@@ -77,7 +83,7 @@ impl Annotations {
         let kind = self.get(map, "backend-type").unwrap_or_default().to_string();
         let backend =
             Backend { kind, data: data("backend-data", v4)?, data_v6: data("backend-v6-data", v6)? };
-        Ok(Node { name: name.into(), ranges, underlay, backend, tenure: Tenure::Lasting })
+        Ok(Node { name: name.into(), pod_cidrs, underlay, backend, lease_term: LeaseTerm::Permanent })
     }
 
     fn address<T: std::str::FromStr>(&self, map: &Map, of: &str) -> Result<T, String>
@@ -209,10 +215,10 @@ mod tests {
         let registration = Registration { underlay, backend: backend.clone(), ..Registration::default() };
         let written = flannels().write(&registration, &Map::new());
         let both = conf(r#"{"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00::/48"}"#);
-        let node = flannels().read("a", &written, Ranges::default(), &both).unwrap();
+        let node = flannels().read("a", &written, PodCidrs::default(), &both).unwrap();
         assert_eq!((node.underlay, node.backend), (underlay, backend));
         let v4 = conf(r#"{"Network": "10.244.0.0/16"}"#);
-        let node = flannels().read("a", &written, Ranges::default(), &v4).unwrap();
+        let node = flannels().read("a", &written, PodCidrs::default(), &v4).unwrap();
         assert_eq!(
             (node.underlay.v6, node.backend.data_v6),
             (None, None),
@@ -224,7 +230,7 @@ mod tests {
     fn what_cannot_be_read_is_named() {
         let v4 = conf(r#"{"Network": "10.244.0.0/16"}"#);
         let why = |entries: &[(&str, &str)]| {
-            flannels().read("a", &map(entries), Ranges::default(), &v4).unwrap_err()
+            flannels().read("a", &map(entries), PodCidrs::default(), &v4).unwrap_err()
         };
         assert_eq!(why(&[]), "it has no annotation flannel.alpha.coreos.com/kube-subnet-manager");
         let managed = ("kube-subnet-manager", "true");

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::ClusterResourceScope;
 use serde::Deserialize;
 
-use crate::{NetConf, Ranges};
+use crate::{NetConf, PodCidrs};
 
 /// A Node object. A real one has ten to fifty kilobytes of images, conditions and capacities; they are skipped while reading.
 #[derive(Clone, Debug, Deserialize)]
@@ -74,49 +74,43 @@ impl LeanNode {
         all.filter_map(|one| one.address.parse().ok()).collect()
     }
 
-    /// The ranges as they were set, as texts. Before Kubernetes 1.16 there was only one.
-    pub(super) fn pod_cidrs(&self) -> Vec<String> {
+    /// `spec.podCIDRs` as text. Before Kubernetes 1.16 a node had only `spec.podCIDR`.
+    pub(super) fn pod_cidr_texts(&self) -> Vec<String> {
         match &self.spec.pod_cidrs {
             Some(several) if !several.is_empty() => several.clone(),
             _ => self.spec.pod_cidr.iter().filter(|one| !one.is_empty()).cloned().collect(),
         }
     }
 
-    /// The ranges of the families that the network has.
-    pub(super) fn ranges(&self, conf: &NetConf) -> Result<Ranges, String> {
-        ranges(&self.pod_cidrs(), conf)
+    /// The pod CIDRs of the families that the network enables.
+    pub(super) fn pod_cidrs(&self, conf: &NetConf) -> Result<PodCidrs, String> {
+        parse_pod_cidrs(&self.pod_cidr_texts(), conf)
     }
 }
 
-/// What a node's podCIDRs mean for a network: of each enabled family there must be one.
-pub(super) fn ranges(pod_cidrs: &[String], conf: &NetConf) -> Result<Ranges, String> {
-    let mut ranges = Ranges::default();
-    if pod_cidrs.len() > 2 {
-        return Err(format!(
-            "pod cidrs should be IPv4/IPv6 only or dualstack, and are {}",
-            pod_cidrs.join(", ")
-        ));
+/// Parses a node's `spec.podCIDRs`. Each family that the network enables must have one.
+pub(super) fn parse_pod_cidrs(texts: &[String], conf: &NetConf) -> Result<PodCidrs, String> {
+    let mut pod_cidrs = PodCidrs::default();
+    if texts.len() > 2 {
+        return Err(format!("pod cidrs should be IPv4/IPv6 only or dualstack, and are {}", texts.join(", ")));
     }
-    for text in pod_cidrs {
-        let range: IpNet = text.parse().map_err(|error| format!("podCIDR {text:?}: {error}"))?;
-        match range.trunc() {
-            IpNet::V4(range) => ranges.v4 = ranges.v4.or(Some(range)).filter(|_| conf.enable_ipv4),
-            IpNet::V6(range) => ranges.v6 = ranges.v6.or(Some(range)).filter(|_| conf.enable_ipv6),
+    for text in texts {
+        let cidr: IpNet = text.parse().map_err(|error| format!("podCIDR {text:?}: {error}"))?;
+        match cidr.trunc() {
+            IpNet::V4(cidr) => pod_cidrs.v4 = pod_cidrs.v4.or(Some(cidr)).filter(|_| conf.enable_ipv4),
+            IpNet::V6(cidr) => pod_cidrs.v6 = pod_cidrs.v6.or(Some(cidr)).filter(|_| conf.enable_ipv6),
         }
     }
     let missing = |family: &str| {
-        format!(
-            "missing {family} address on podCIDRs ({}), which net-conf.json enables",
-            pod_cidrs.join(", ")
-        )
+        format!("missing {family} address on podCIDRs ({}), which net-conf.json enables", texts.join(", "))
     };
-    if conf.enable_ipv4 && ranges.v4.is_none() {
+    if conf.enable_ipv4 && pod_cidrs.v4.is_none() {
         return Err(missing("IPv4"));
     }
-    if conf.enable_ipv6 && ranges.v6.is_none() {
+    if conf.enable_ipv6 && pod_cidrs.v6.is_none() {
         return Err(missing("IPv6"));
     }
-    Ok(ranges)
+    Ok(pod_cidrs)
 }
 
 impl kube::Resource for LeanNode {

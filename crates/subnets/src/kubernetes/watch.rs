@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 
 use super::object::LeanNode;
 use super::{object, Kubernetes};
-use crate::generation::{Feed, Refusal};
+use crate::snapshot::{SkippedNode, SnapshotSender};
 use crate::{Error, NetConf, Node, Result};
 use podwire_kubernetes::{request, Backoff, REQUEST_TIMEOUT};
 
@@ -41,26 +41,26 @@ struct Kept {
 struct Known {
     /// As of when. `None`: a list is needed.
     revision: Option<String>,
-    /// Whether the ranges of some nodes may still have to be read.
+    /// Whether the pod_cidrs of some nodes may still have to be read.
     is_unread: bool,
     /// By name.
     nodes: BTreeMap<String, Kept>,
     /// By uid: what `spec.podCIDRs` was, once it was anything.
-    ranges: HashMap<String, Vec<String>>,
+    pod_cidrs: HashMap<String, Vec<String>>,
 }
 
 type Meta = PartialObjectMeta<NodeObject>;
 
 /// Feeds a watch, for ever.
-pub(super) async fn follow(kubernetes: Kubernetes, feed: Feed) {
+pub(super) async fn follow(kubernetes: Kubernetes, sender: SnapshotSender) {
     let mut backoff = Backoff::new();
     let mut known = Known::default();
     loop {
         let begun = Instant::now();
-        let ended = listen(&kubernetes, &feed, &mut known, &mut backoff).await;
+        let ended = listen(&kubernetes, &sender, &mut known, &mut backoff).await;
         let was_short = begun.elapsed() < Duration::from_secs(1);
         if let Err(error) = &ended {
-            feed.stale(error);
+            sender.mark_stale(error);
         }
         // One that ends at once is not asked for again at once.
         if ended.is_err() || was_short {
@@ -75,7 +75,7 @@ pub(super) async fn follow(kubernetes: Kubernetes, feed: Feed) {
 /// count as stale until the next change, which may be minutes away.
 async fn listen(
     kubernetes: &Kubernetes,
-    feed: &Feed,
+    sender: &SnapshotSender,
     known: &mut Known,
     backoff: &mut Backoff,
 ) -> Result<()> {
@@ -87,7 +87,7 @@ async fn listen(
     // After trouble, too: what could not be read then is read now.
     if known.is_unread {
         known.read_ranges(kubernetes).await?;
-        known.tell(kubernetes, &conf, feed);
+        known.tell(kubernetes, &conf, sender);
     }
     let revision = known.revision.clone().unwrap_or_default();
     let params = WatchParams::default().timeout(WATCH_SECONDS);
@@ -98,7 +98,7 @@ async fn listen(
         Err(kube::Error::Api(status)) if status.code == GONE => return known.forget(),
         Err(error) => return Err(watch_failed(error)),
     };
-    feed.current();
+    sender.mark_current();
     let silence = Duration::from_secs(u64::from(WATCH_SECONDS) + 10);
     while let Some(event) = tokio::time::timeout(silence, events.next()).await.map_err(|_| mute())? {
         let changed = match event.map_err(watch_failed)? {
@@ -112,7 +112,7 @@ async fn listen(
                 known.revision = node.resource_version();
                 // Most changes are heartbeats, which change nothing that is kept. But while a range is missing, any may set it.
                 let (name, node) = (node.name_any(), kept(kubernetes, node));
-                let missing = !known.ranges.contains_key(&node.uid);
+                let missing = !known.pod_cidrs.contains_key(&node.uid);
                 known.nodes.insert(name, node.clone()) != Some(node) || missing
             }
             WatchEvent::Deleted(node) => {
@@ -124,7 +124,7 @@ async fn listen(
         if changed {
             known.is_unread = true;
             known.read_ranges(kubernetes).await?;
-            known.tell(kubernetes, &conf, feed);
+            known.tell(kubernetes, &conf, sender);
         }
     }
     // The server ends a watch after its time.
@@ -141,7 +141,7 @@ fn kept(kubernetes: &Kubernetes, node: Meta) -> Kept {
 }
 
 impl Known {
-    /// The history since our revision is gone: all is listed anew. Ranges stay, since they never change.
+    /// The history since our revision is gone: all is listed anew. PodCidrs stay, since they never change.
     fn forget(&mut self) -> Result<()> {
         self.revision = None;
         Ok(())
@@ -164,12 +164,12 @@ impl Known {
         }
     }
 
-    /// Reads the ranges of nodes that have a network and whose range is not known.
+    /// Reads the pod_cidrs of nodes that have a network and whose range is not known.
     async fn read_ranges(&mut self, kubernetes: &Kubernetes) -> Result<()> {
         let uids: HashSet<&str> = self.nodes.values().map(|node| node.uid.as_str()).collect();
-        self.ranges.retain(|uid, _| uids.contains(uid.as_str()));
+        self.pod_cidrs.retain(|uid, _| uids.contains(uid.as_str()));
         let wanted = self.nodes.iter().filter(|(_, node)| {
-            kubernetes.annotations.is_managed(&node.annotations) && !self.ranges.contains_key(&node.uid)
+            kubernetes.annotations.is_managed(&node.annotations) && !self.pod_cidrs.contains_key(&node.uid)
         });
         let wanted: Vec<String> = wanted.map(|(name, _)| name.clone()).collect();
         let found = match wanted.len() {
@@ -208,35 +208,35 @@ impl Known {
 
     fn keep_ranges(&mut self, found: Vec<LeanNode>) {
         for node in found {
-            let ranges = node.pod_cidrs();
-            if !ranges.is_empty() {
-                self.ranges.insert(node.uid().into(), ranges);
+            let pod_cidrs = node.pod_cidr_texts();
+            if !pod_cidrs.is_empty() {
+                self.pod_cidrs.insert(node.uid().into(), pod_cidrs);
             }
         }
     }
 
-    fn tell(&self, kubernetes: &Kubernetes, conf: &NetConf, feed: &Feed) {
+    fn tell(&self, kubernetes: &Kubernetes, conf: &NetConf, sender: &SnapshotSender) {
         let (mut nodes, mut refused) = (Vec::new(), Vec::new());
         for (name, node) in
             self.nodes.iter().filter(|(_, node)| kubernetes.annotations.is_managed(&node.annotations))
         {
             match self.node(kubernetes, conf, name, node) {
                 Ok(node) => nodes.push(node),
-                Err(why) => refused.push(Refusal { name: name.clone(), why }),
+                Err(why) => refused.push(SkippedNode { name: name.clone(), reason: why }),
             }
         }
-        feed.all(nodes, refused);
+        sender.publish(nodes, refused);
     }
 
     fn node(&self, kubernetes: &Kubernetes, conf: &NetConf, name: &str, node: &Kept) -> Result<Node, String> {
-        let ranges = self.ranges.get(&node.uid).ok_or("pod cidr not assigned")?;
-        let ranges = object::ranges(ranges, conf)?;
-        kubernetes.annotations.read(name, &node.annotations, ranges, conf)
+        let pod_cidrs = self.pod_cidrs.get(&node.uid).ok_or("pod cidr not assigned")?;
+        let pod_cidrs = object::parse_pod_cidrs(pod_cidrs, conf)?;
+        kubernetes.annotations.read(name, &node.annotations, pod_cidrs, conf)
     }
 }
 
 /// Waits until this node's object has a range. Its metadata change when it gets one, and then it is read.
-pub(super) async fn range_is_set(kubernetes: &Kubernetes) -> Result<()> {
+pub(super) async fn wait_for_pod_cidr(kubernetes: &Kubernetes) -> Result<()> {
     let api: Api<Meta> = Api::all(kubernetes.client.clone());
     let own = format!("metadata.name={}", kubernetes.name);
     let config = watcher::Config::default().timeout(WATCH_SECONDS).fields(&own);
@@ -246,7 +246,7 @@ pub(super) async fn range_is_set(kubernetes: &Kubernetes) -> Result<()> {
         match event {
             Err(_) => backoff.wait().await,
             Ok(Event::Apply(_) | Event::InitDone) => match kubernetes.own().await {
-                Ok(node) if !node.pod_cidrs().is_empty() => return Ok(()),
+                Ok(node) if !node.pod_cidr_texts().is_empty() => return Ok(()),
                 // Not registered yet: kubelet will, and the watch tells.
                 Ok(_) | Err(Error::UnknownNode { .. }) => {}
                 Err(error) => return Err(error),

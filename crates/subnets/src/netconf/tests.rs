@@ -134,14 +134,14 @@ fn refusals_have_flannels_meaning() {
 #[test]
 fn a_range_of_another_network_is_refused() {
     let conf = parse(r#"{"Network": "10.244.0.0/16"}"#);
-    let range = |text: &str| Ranges { v4: text.parse().ok(), v6: None };
-    assert!(conf.check_range("a", range("10.244.3.0/24")).is_ok());
-    let error = conf.check_range("a", range("10.245.3.0/24")).unwrap_err().to_string();
+    let range = |text: &str| PodCidrs { v4: text.parse().ok(), v6: None };
+    assert!(conf.check_pod_cidrs("a", range("10.244.3.0/24")).is_ok());
+    let error = conf.check_pod_cidrs("a", range("10.245.3.0/24")).unwrap_err().to_string();
     let words = "subnet 10.244.0.0/16 specified in the flannel net config doesn't contain 10.245.3.0/24 PodCIDR of the \"a\" node";
     assert!(error.starts_with(words), "{error}");
-    assert!(conf.check_range("a", range("10.0.0.0/8")).is_err());
-    let v6 = Ranges { v4: None, v6: "fd00::/64".parse().ok() };
-    assert!(conf.check_range("a", v6).unwrap_err().to_string().starts_with("subnet (none) specified"));
+    assert!(conf.check_pod_cidrs("a", range("10.0.0.0/8")).is_err());
+    let v6 = PodCidrs { v4: None, v6: "fd00::/64".parse().ok() };
+    assert!(conf.check_pod_cidrs("a", v6).unwrap_err().to_string().starts_with("subnet (none) specified"));
 }
 
 proptest! {

@@ -1,16 +1,14 @@
 //! The etcd source against a real etcd: flannel's bytes, races, watches that break, leases that end, TLS and passwords.
 
-mod proxy;
 mod secured;
-mod server;
 mod watching;
 
 use std::collections::BTreeSet;
 
 use podwire_subnets::{
-    overlaps, Backend, Error, Etcd, EtcdOptions, Node, Ranges, Registration, Tenure, Underlay, Vtep,
+    find_overlaps, Backend, Error, Etcd, EtcdOptions, LeaseTerm, Node, PodCidrs, Registration, Underlay, Vtep,
 };
-use server::Server;
+use podwire_test_servers::EtcdServer;
 
 /// Node number N of a cluster, as it registers.
 fn registration(number: u8) -> Registration {
@@ -19,15 +17,28 @@ fn registration(number: u8) -> Registration {
         name: format!("node-{number}"),
         underlay: Underlay { v4: Some([192, 168, 64, number].into()), v6: None },
         backend: Backend::vxlan(Some(vtep), None),
-        previous: Ranges::default(),
+        previous: PodCidrs::default(),
     }
 }
 
 const NETWORK: &str = r#"{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}"#;
 const SUBNETS: &str = "/coreos.com/network/subnets/";
 
-fn range(text: &str) -> Ranges {
-    Ranges { v4: text.parse().ok(), v6: None }
+fn options(server: &EtcdServer) -> EtcdOptions {
+    EtcdOptions { endpoints: vec![server.url()], ..EtcdOptions::default() }
+}
+
+fn source(server: &EtcdServer) -> Etcd {
+    Etcd::new(options(server)).unwrap()
+}
+
+/// Writes flannel's network config.
+async fn configure(server: &EtcdServer, config: &str) {
+    server.put("/coreos.com/network/config", config).await;
+}
+
+fn range(text: &str) -> PodCidrs {
+    PodCidrs { v4: text.parse().ok(), v6: None }
 }
 
 fn previously(number: u8, text: &str) -> Registration {
@@ -36,12 +47,12 @@ fn previously(number: u8, text: &str) -> Registration {
 
 #[tokio::test]
 async fn a_node_writes_the_key_and_the_bytes_that_flannel_writes() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
-    let node = server.source().acquire(&previously(3, "10.5.34.0/24")).await.unwrap();
-    assert_eq!((node.ranges, node.name.as_str()), (range("10.5.34.0/24"), "10.5.34.0-24"));
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
+    let node = source(&server).acquire(&previously(3, "10.5.34.0/24")).await.unwrap();
+    assert_eq!((node.pod_cidrs, node.name.as_str()), (range("10.5.34.0/24"), "10.5.34.0-24"));
     let day = std::time::Duration::from_secs(24 * 60 * 60);
-    let Tenure::Until(end) = node.tenure else { panic!("{:?}", node.tenure) };
+    let LeaseTerm::Until(end) = node.lease_term else { panic!("{:?}", node.lease_term) };
     let left = end.duration_since(std::time::SystemTime::now()).unwrap();
     assert!(left <= day && left > day - std::time::Duration::from_secs(60), "{left:?}");
     let value = r#"{"PublicIP":"192.168.64.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:00:00:00:00:03"}}"#;
@@ -51,17 +62,17 @@ async fn a_node_writes_the_key_and_the_bytes_that_flannel_writes() {
 
 #[tokio::test]
 async fn what_is_missing_or_wrong_in_the_config_is_said() {
-    let server = Server::start().await;
-    let source = server.source();
+    let server = EtcdServer::start();
+    let source = source(&server);
     let error = source.network().await.unwrap_err().to_string();
     assert!(
         error.starts_with("flannel config not found in etcd store, key /coreos.com/network/config"),
         "{error}"
     );
-    server.config(r#"{"Network": "10.5.0.0/30"}"#).await;
+    configure(&server, r#"{"Network": "10.5.0.0/30"}"#).await;
     let error = source.acquire(&registration(1)).await.unwrap_err().to_string();
     assert!(error.starts_with("etcd key /coreos.com/network/config: network is too small."), "{error}");
-    server.config(r#"{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00::/48"}"#).await;
+    configure(&server, r#"{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00::/48"}"#).await;
     let error = source.acquire(&registration(1)).await.unwrap_err().to_string();
     assert!(error.contains("a range in etcd needs IPv4"), "{error}");
     let none = Etcd::new(EtcdOptions { endpoints: vec![String::new()], ..EtcdOptions::default() });
@@ -70,64 +81,67 @@ async fn what_is_missing_or_wrong_in_the_config_is_said() {
 
 #[tokio::test]
 async fn a_node_that_comes_back_keeps_its_range_and_is_remembered() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
-    let source = server.source();
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
+    let source = source(&server);
     let first = source.acquire(&registration(1)).await.unwrap();
-    let remembered = source.remembered(&registration(1)).await.unwrap().unwrap();
-    assert_eq!(remembered.backend.vtep().unwrap().mac, "c6:00:00:00:00:01");
+    let previous = source.find_previous(&registration(1)).await.unwrap().unwrap();
+    assert_eq!(previous.backend.vtep().unwrap().mac, "c6:00:00:00:00:01");
     let changed = Registration { backend: Backend::named("host-gw"), ..previously(1, "10.5.99.0/24") };
     let again = source.acquire(&changed).await.unwrap();
-    assert_eq!(again.ranges, first.ranges, "what is under the own address is before what the file remembers");
+    assert_eq!(
+        again.pod_cidrs, first.pod_cidrs,
+        "what is under the own address is before what the file remembers"
+    );
     let dump = server.dump(SUBNETS).await;
     assert_eq!(dump.len(), 1);
     assert!(dump[0].1.contains(r#""BackendType":"host-gw"}"#), "{dump:?}");
-    assert_eq!(source.remembered(&registration(2)).await.unwrap(), None);
+    assert_eq!(source.find_previous(&registration(2)).await.unwrap(), None);
     source.release(&again).await.unwrap();
     assert!(server.dump(SUBNETS).await.is_empty());
 }
 
 #[tokio::test]
 async fn the_range_before_is_taken_again_unless_somebody_has_it() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
-    let source = server.source();
-    assert_eq!(source.acquire(&previously(1, "10.5.7.0/24")).await.unwrap().ranges, range("10.5.7.0/24"));
-    assert_ne!(source.acquire(&previously(2, "10.5.7.0/24")).await.unwrap().ranges, range("10.5.7.0/24"));
-    assert_ne!(source.acquire(&previously(3, "10.6.7.0/24")).await.unwrap().ranges, range("10.6.7.0/24"));
-    assert_ne!(source.acquire(&previously(4, "10.5.8.0/25")).await.unwrap().ranges, range("10.5.8.0/25"));
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
+    let source = source(&server);
+    assert_eq!(source.acquire(&previously(1, "10.5.7.0/24")).await.unwrap().pod_cidrs, range("10.5.7.0/24"));
+    assert_ne!(source.acquire(&previously(2, "10.5.7.0/24")).await.unwrap().pod_cidrs, range("10.5.7.0/24"));
+    assert_ne!(source.acquire(&previously(3, "10.6.7.0/24")).await.unwrap().pod_cidrs, range("10.6.7.0/24"));
+    assert_ne!(source.acquire(&previously(4, "10.5.8.0/25")).await.unwrap().pod_cidrs, range("10.5.8.0/25"));
 }
 
 #[tokio::test]
 async fn a_range_of_another_config_is_given_up() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
-    let source = server.source();
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
+    let source = source(&server);
     source.acquire(&registration(1)).await.unwrap();
-    server.config(r#"{"Network": "10.9.0.0/16"}"#).await;
+    configure(&server, r#"{"Network": "10.9.0.0/16"}"#).await;
     let node = source.acquire(&registration(1)).await.unwrap();
-    assert_eq!(node.ranges.v4.unwrap().network().octets()[..2], [10, 9]);
+    assert_eq!(node.pod_cidrs.v4.unwrap().network().octets()[..2], [10, 9]);
     assert_eq!(server.dump(SUBNETS).await.len(), 1, "the old key is gone");
 }
 
 #[tokio::test]
 async fn a_reservation_stays_without_a_lease() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
     server.put(&format!("{SUBNETS}10.5.200.0-24"), r#"{"PublicIP":"192.168.64.1"}"#).await;
-    let node = server.source().acquire(&registration(1)).await.unwrap();
-    assert_eq!((node.ranges, node.tenure), (range("10.5.200.0/24"), Tenure::Lasting));
+    let node = source(&server).acquire(&registration(1)).await.unwrap();
+    assert_eq!((node.pod_cidrs, node.lease_term), (range("10.5.200.0/24"), LeaseTerm::Permanent));
     let dump = server.dump(SUBNETS).await;
     assert!(dump[0].1.contains("VtepMAC") && !dump[0].2, "{dump:?}");
 }
 
-/// All at once, more nodes than ranges: as many win as there are ranges, and no two share an address.
-async fn race(config: &str, nodes: u8, ranges: usize) {
-    let server = Server::start().await;
-    server.config(config).await;
+/// All at once, more nodes than pod_cidrs: as many win as there are pod_cidrs, and no two share an address.
+async fn race(config: &str, nodes: u8, pod_cidrs: usize) {
+    let server = EtcdServer::start();
+    configure(&server, config).await;
     let racers: Vec<_> = (1..=nodes)
         .map(|number| {
-            let source = server.source();
+            let source = source(&server);
             tokio::spawn(async move { source.acquire(&registration(number)).await })
         })
         .collect();
@@ -138,9 +152,9 @@ async fn race(config: &str, nodes: u8, ranges: usize) {
             Err(error) => lost.push(error),
         }
     }
-    assert_eq!((won.len(), overlaps(&won)), (ranges, Vec::new()));
+    assert_eq!((won.len(), find_overlaps(&won)), (pod_cidrs, Vec::new()));
     for error in lost {
-        assert!(matches!(error, Error::NoneFree(_)), "{error}");
+        assert!(matches!(error, Error::OutOfSubnets(_)), "{error}");
         assert!(error.to_string().starts_with("out of subnets: all of "), "{error}");
     }
     let keys: BTreeSet<String> = server.dump(SUBNETS).await.into_iter().map(|(key, ..)| key).collect();
@@ -160,9 +174,9 @@ async fn nodes_that_race_for_ranges_of_both_families_never_share_one_of_either()
 
 #[tokio::test]
 async fn a_dead_endpoint_is_passed_over() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
-    let endpoints = vec!["http://127.0.0.1:1".into(), server.url.clone()];
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
+    let endpoints = vec!["http://127.0.0.1:1".into(), server.url()];
     let source = Etcd::new(EtcdOptions { endpoints, ..EtcdOptions::default() }).unwrap();
     for _ in 0..5 {
         source.network().await.unwrap();

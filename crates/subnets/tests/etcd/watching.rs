@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use etcd_client::CompactionOptions;
-use podwire_subnets::{Etcd, EtcdOptions, Generation, Health, Registration, Tenure, Watch};
+use podwire_subnets::{Etcd, EtcdOptions, Health, LeaseTerm, Registration, Snapshot, Watch};
 
-use crate::proxy::Wire;
-use crate::server::Server;
-use crate::{registration, NETWORK, SUBNETS};
+use podwire_test_servers::{EtcdServer, TcpProxy};
 
-/// The first generation that is as wanted; the last one that was not, if it takes too long.
-pub async fn until(watch: &mut Watch, wanted: impl Fn(&Generation) -> bool) -> Generation {
-    let mut generation = watch.latest();
+use crate::{configure, options, registration, source, NETWORK, SUBNETS};
+
+/// The first snapshot that is as wanted; the last one that was not, if it takes too long.
+pub async fn until(watch: &mut Watch, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let mut snapshot = watch.latest();
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !wanted(&generation) {
-        generation = tokio::time::timeout_at(end, watch.changed())
+    while !wanted(&snapshot) {
+        snapshot = tokio::time::timeout_at(end, watch.changed())
             .await
-            .unwrap_or_else(|_| panic!("not within 60 s; the last was {generation:?}"));
+            .unwrap_or_else(|_| panic!("not within 60 s; the last was {snapshot:?}"));
     }
-    generation
+    snapshot
 }
 
-pub fn names(generation: &Generation) -> Vec<&str> {
-    generation.nodes.iter().flat_map(|nodes| nodes.iter().map(|node| node.name.as_str())).collect()
+pub fn names(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.nodes.iter().flat_map(|nodes| nodes.iter().map(|node| node.name.as_str())).collect()
 }
 
 fn peer(last: u8) -> String {
@@ -35,29 +35,29 @@ fn key(range: &str) -> String {
 
 #[tokio::test]
 async fn a_watch_shows_all_then_every_change() {
-    let server = Server::start().await;
+    let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
     server.put(&key("10.5.2.0-24&fd00:0:0:2::-64"), r#"{"PublicIP":"192.168.64.2","PublicIPv6":"fd00::2","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:00:00:00:00:02"},"BackendV6Data":{"VNI":1,"VtepMAC":"c6:00:00:00:01:02"}}"#).await;
     server.put(&key("nonsense"), "{}").await;
     server.put(&key("10.5.3.0-24"), "nonsense").await;
-    let mut watch = server.source().watch();
+    let mut watch = source(&server).watch();
     assert_eq!(watch.latest().health, Health::Waiting);
     assert!(watch.latest().nodes.is_none(), "nothing known is not no nodes");
     let (nodes, first) = watch.known().await;
     assert_eq!(names(&first), ["10.5.1.0-24", "10.5.2.0-24&fd00:0:0:2::-64"]);
     assert_eq!(nodes[1].backend.vtep_v6().unwrap().mac, "c6:00:00:00:01:02");
-    assert_eq!(nodes[1].ranges.v6.unwrap().to_string(), "fd00:0:0:2::/64");
-    assert_eq!(nodes[1].tenure, Tenure::Lasting, "no lease: a reservation");
-    let refused: Vec<&str> = first.refused.iter().map(|refusal| refusal.name.as_str()).collect();
+    assert_eq!(nodes[1].pod_cidrs.v6.unwrap().to_string(), "fd00:0:0:2::/64");
+    assert_eq!(nodes[1].lease_term, LeaseTerm::Permanent, "no lease: a reservation");
+    let refused: Vec<&str> = first.skipped.iter().map(|refusal| refusal.name.as_str()).collect();
     assert_eq!(refused, [key("10.5.3.0-24"), key("nonsense")]);
     server.put(&key("10.5.3.0-24"), &peer(3)).await;
-    let second = until(&mut watch, |generation| names(generation).len() == 3).await;
-    assert_eq!(second.refused.len(), 1);
+    let second = until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
+    assert_eq!(second.skipped.len(), 1);
     server.client().await.delete(key("10.5.1.0-24"), None).await.unwrap();
-    until(&mut watch, |generation| names(generation).len() == 2).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
     server.put(&key("10.5.3.0-24"), &peer(33)).await;
-    let moved = |generation: &Generation| {
-        let nodes = generation.nodes.iter().flat_map(|nodes| nodes.iter());
+    let moved = |snapshot: &Snapshot| {
+        let nodes = snapshot.nodes.iter().flat_map(|nodes| nodes.iter());
         nodes.into_iter().any(|node| node.underlay.v4 == Some([192, 168, 64, 33].into()))
     };
     until(&mut watch, moved).await;
@@ -65,92 +65,92 @@ async fn a_watch_shows_all_then_every_change() {
 
 #[tokio::test]
 async fn what_was_compacted_away_while_the_wire_was_cut_is_seen_by_listing_anew() {
-    let server = Server::start().await;
+    let server = EtcdServer::start();
     for last in 1..=3 {
         server.put(&key(&format!("10.5.{last}.0-24")), &peer(last)).await;
     }
-    let wire = Wire::to(&server.url).await;
+    let proxy = TcpProxy::start(&server.url());
     let source =
-        Etcd::new(EtcdOptions { endpoints: vec![wire.url.clone()], ..EtcdOptions::default() }).unwrap();
+        Etcd::new(EtcdOptions { endpoints: vec![proxy.url.clone()], ..EtcdOptions::default() }).unwrap();
     let mut watch = source.watch();
-    until(&mut watch, |generation| names(generation).len() == 3).await;
-    wire.cut();
-    let stale = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
+    proxy.cut();
+    let stale = until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     assert_eq!(names(&stale).len(), 3, "what is known stays known");
     let mut client = server.client().await;
     client.delete(key("10.5.2.0-24"), None).await.unwrap();
     server.put(&key("10.5.9.0-24"), &peer(9)).await;
     let revision = client.get("x", None).await.unwrap().header().unwrap().revision();
     client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
-    wire.mend();
-    let back = until(&mut watch, |generation| generation.health == Health::Current).await;
+    proxy.restore();
+    let back = until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     let back = match names(&back).contains(&"10.5.9.0-24") {
         true => back,
-        false => until(&mut watch, |generation| names(generation).contains(&"10.5.9.0-24")).await,
+        false => until(&mut watch, |snapshot| names(snapshot).contains(&"10.5.9.0-24")).await,
     };
     assert_eq!(names(&back), ["10.5.1.0-24", "10.5.3.0-24", "10.5.9.0-24"]);
 }
 
 #[tokio::test]
 async fn what_happened_while_the_wire_was_cut_is_seen_from_the_last_revision_on() {
-    let server = Server::start().await;
+    let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
-    let wire = Wire::to(&server.url).await;
+    let proxy = TcpProxy::start(&server.url());
     let source =
-        Etcd::new(EtcdOptions { endpoints: vec![wire.url.clone()], ..EtcdOptions::default() }).unwrap();
+        Etcd::new(EtcdOptions { endpoints: vec![proxy.url.clone()], ..EtcdOptions::default() }).unwrap();
     let mut watch = source.watch();
     watch.known().await;
     for round in 2..5 {
-        wire.cut();
-        until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+        proxy.cut();
+        until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
         server.put(&key(&format!("10.5.{round}.0-24")), &peer(round)).await;
         server.client().await.delete(key(&format!("10.5.{}.0-24", round - 1)), None).await.unwrap();
-        wire.mend();
-        until(&mut watch, |generation| names(generation) == [format!("10.5.{round}.0-24")]).await;
+        proxy.restore();
+        until(&mut watch, |snapshot| names(snapshot) == [format!("10.5.{round}.0-24")]).await;
     }
 }
 
 #[tokio::test]
 async fn a_server_that_dies_is_said_and_what_is_known_kept_until_it_is_back() {
-    let mut server = Server::start().await;
+    let mut server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
-    let mut watch = server.source().watch();
+    let mut watch = source(&server).watch();
     watch.known().await;
-    server.kill();
-    let refused = |generation: &Generation| generation.health.to_string().contains("Connection refused");
+    server.stop();
+    let refused = |snapshot: &Snapshot| snapshot.health.to_string().contains("Connection refused");
     let stale = until(&mut watch, refused).await;
     let text = stale.health.to_string();
-    assert!(text.starts_with(&format!("etcd {}: connect: ", server.url)), "{text}");
+    assert!(text.starts_with(&format!("etcd {}: connect: ", server.url())), "{text}");
     assert!(text.ends_with("Z; keeping what is known") && text.contains(" since 20"), "{text}");
     assert_eq!(names(&stale), ["10.5.1.0-24"]);
-    assert!(server.run().await);
-    until(&mut watch, |generation| generation.health == Health::Current).await;
+    server.restart();
+    until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     server.put(&key("10.5.2.0-24"), &peer(2)).await;
-    until(&mut watch, |generation| names(generation).len() == 2).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
 }
 
 #[tokio::test]
 async fn a_server_that_was_restored_from_an_older_state_is_listed_anew() {
-    let mut server = Server::start().await;
+    let mut server = EtcdServer::start();
     for last in 1..=9 {
         server.put(&key(&format!("10.5.{last}.0-24")), &peer(last)).await;
     }
-    let mut watch = server.source().watch();
-    until(&mut watch, |generation| names(generation).len() == 9).await;
-    server.kill();
-    std::fs::remove_dir_all(server.data()).unwrap();
-    assert!(server.run().await);
+    let mut watch = source(&server).watch();
+    until(&mut watch, |snapshot| names(snapshot).len() == 9).await;
+    server.stop();
+    server.delete_data();
+    server.restart();
     server.put(&key("10.5.77.0-24"), &peer(77)).await;
-    until(&mut watch, |generation| names(generation) == ["10.5.77.0-24"]).await;
+    until(&mut watch, |snapshot| names(snapshot) == ["10.5.77.0-24"]).await;
 }
 
 #[tokio::test]
 async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
     // Renewed every three seconds; twelve more may pass before it is too late.
     let (ttl, renew_margin) = (Duration::from_secs(15), Duration::from_secs(12));
-    let source = Etcd::new(EtcdOptions { ttl, renew_margin, ..server.options() }).unwrap();
+    let source = Etcd::new(EtcdOptions { ttl, renew_margin, ..options(&server) }).unwrap();
     let kept = source.acquire(&registration(1)).await.unwrap();
     let keeping = {
         let (source, kept) = (source.clone(), kept.clone());
@@ -159,9 +159,9 @@ async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
     let dropped = source.acquire(&registration(2)).await.unwrap();
     assert_ne!(kept.name, dropped.name);
     let mut watch = source.watch();
-    let both = until(&mut watch, |generation| names(generation).len() == 2).await;
-    assert!(both.nodes.unwrap().iter().all(|node| node.tenure == Tenure::Leased));
-    let one = until(&mut watch, |generation| names(generation).len() == 1).await;
+    let both = until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
+    assert!(both.nodes.unwrap().iter().all(|node| node.lease_term == LeaseTerm::Leased));
+    let one = until(&mut watch, |snapshot| names(snapshot).len() == 1).await;
     assert_eq!(names(&one), [kept.name.as_str()]);
     assert!(!keeping.is_finished());
     let mut client = server.client().await;
@@ -169,16 +169,16 @@ async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
     assert!(found.version() > 2, "written anew {} times", found.version());
     client.delete(key(&kept.name), None).await.unwrap();
     let lost = keeping.await.unwrap();
-    assert!(lost.why.starts_with("the key is gone"), "{lost}");
-    let again = Registration { previous: kept.ranges, ..registration(1) };
-    assert_eq!(source.acquire(&again).await.unwrap().ranges, kept.ranges, "and is had again");
+    assert!(lost.reason.starts_with("the key is gone"), "{lost}");
+    let again = Registration { previous: kept.pod_cidrs, ..registration(1) };
+    assert_eq!(source.acquire(&again).await.unwrap().pod_cidrs, kept.pod_cidrs, "and is had again");
 }
 
 #[tokio::test]
 async fn a_range_that_another_node_took_over_is_lost() {
-    let server = Server::start().await;
-    server.config(NETWORK).await;
-    let source = server.source();
+    let server = EtcdServer::start();
+    configure(&server, NETWORK).await;
+    let source = source(&server);
     let node = source.acquire(&registration(1)).await.unwrap();
     let keeping = {
         let (source, node) = (source.clone(), node.clone());
@@ -186,22 +186,22 @@ async fn a_range_that_another_node_took_over_is_lost() {
     };
     server.put(&key(&node.name), &peer(9)).await;
     let lost = keeping.await.unwrap();
-    assert!(lost.why.contains("another node's now") && lost.why.contains("192.168.64.9"), "{lost}");
+    assert!(lost.reason.contains("another node's now") && lost.reason.contains("192.168.64.9"), "{lost}");
     source.release(&node).await.unwrap();
     assert_eq!(server.dump(SUBNETS).await.len(), 1, "and is not given back by who lost it");
 }
 
 #[tokio::test]
 async fn a_server_that_falls_silent_is_noticed() {
-    let server = Server::start().await;
+    let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
-    let mut watch = server.source().watch();
+    let mut watch = source(&server).watch();
     watch.known().await;
-    until(&mut watch, |generation| generation.health == Health::Current).await;
+    until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     server.signal("STOP");
     let stale = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
     server.signal("CONT");
     let stale = stale.expect("noticed within 60 s");
     assert!(matches!(stale.health, Health::Stale { .. }), "{}", stale.health);
-    until(&mut watch, |generation| generation.health == Health::Current).await;
+    until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
 }

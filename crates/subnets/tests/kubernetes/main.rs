@@ -1,17 +1,14 @@
-//! The Kubernetes source against a small stand-in for the API server (`api_server.rs` says what it is and what it is not; the
-//! real one is not run here).
-
-mod api_server;
+//! The Kubernetes source against the stand-in API server of podwire-test-servers.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api_server::ApiServer;
 use podwire_kubernetes::ClientOptions;
 use podwire_subnets::{
-    Backend, Error, Generation, Health, Kubernetes, KubernetesOptions, Registration, Severity, Source,
+    Backend, Error, Health, Kubernetes, KubernetesOptions, Registration, Severity, Snapshot, Source,
     Underlay, Vtep, Watch,
 };
+use podwire_test_servers::StandInApiServer;
 use serde_json::{json, Value};
 
 const PREFIX: &str = "flannel.alpha.coreos.com";
@@ -24,7 +21,7 @@ struct Agent {
 }
 
 impl Agent {
-    async fn of(server: &ApiServer, name: &str, conf: &str) -> Agent {
+    async fn of(server: &StandInApiServer, name: &str, conf: &str) -> Agent {
         let folder = std::env::temp_dir().join(format!("podwire-kubernetes-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("net-conf.json"), conf).unwrap();
@@ -55,23 +52,23 @@ fn flannels(number: u8) -> Value {
     })
 }
 
-fn add(server: &ApiServer, number: u8) {
+fn add(server: &StandInApiServer, number: u8) {
     server.put(&format!("n{number}"), flannels(number), &[&format!("10.244.{number}.0/24")]);
 }
 
-async fn until(watch: &mut Watch, wanted: impl Fn(&Generation) -> bool) -> Generation {
-    let mut generation = watch.latest();
+async fn until(watch: &mut Watch, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let mut snapshot = watch.latest();
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !wanted(&generation) {
-        generation = tokio::time::timeout_at(end, watch.changed())
+    while !wanted(&snapshot) {
+        snapshot = tokio::time::timeout_at(end, watch.changed())
             .await
-            .unwrap_or_else(|_| panic!("not within 60 s; the last was {generation:?}"));
+            .unwrap_or_else(|_| panic!("not within 60 s; the last was {snapshot:?}"));
     }
-    generation
+    snapshot
 }
 
-fn names(generation: &Generation) -> Vec<&str> {
-    generation.nodes.iter().flat_map(|nodes| nodes.iter().map(|node| node.name.as_str())).collect()
+fn names(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.nodes.iter().flat_map(|nodes| nodes.iter().map(|node| node.name.as_str())).collect()
 }
 
 fn registration() -> Registration {
@@ -82,7 +79,7 @@ fn registration() -> Registration {
 
 #[tokio::test]
 async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     add(&server, 1);
     server.put("plain", json!({}), &["10.244.9.0/24"]);
     server.put("odd", flannels(8), &["10.244.8.0/24"]);
@@ -91,39 +88,39 @@ async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
     let mut watch = Source::Kubernetes(Box::new(agent.source.clone())).watch();
     let (nodes, first) = watch.known().await;
     assert_eq!((names(&first), &first.health), (vec!["n1"], &Health::Current));
-    assert_eq!(nodes[0].ranges.v4.unwrap().to_string(), "10.244.1.0/24");
+    assert_eq!(nodes[0].pod_cidrs.v4.unwrap().to_string(), "10.244.1.0/24");
     assert_eq!(nodes[0].underlay.v4.unwrap().to_string(), "192.0.2.1");
     assert_eq!(nodes[0].backend.vtep().unwrap().mac, "c6:00:00:00:00:01");
-    assert_eq!(first.refused[0].name, "odd");
-    assert!(first.refused[0].why.contains("public-ip: invalid IPv4 address"), "{:?}", first.refused);
+    assert_eq!(first.skipped[0].name, "odd");
+    assert!(first.skipped[0].reason.contains("public-ip: invalid IPv4 address"), "{:?}", first.skipped);
 
     add(&server, 2);
-    until(&mut watch, |generation| names(generation) == ["n1", "n2"]).await;
+    until(&mut watch, |snapshot| names(snapshot) == ["n1", "n2"]).await;
     server.put("plain", flannels(9), &[]);
-    until(&mut watch, |generation| names(generation) == ["n1", "n2", "plain"]).await;
+    until(&mut watch, |snapshot| names(snapshot) == ["n1", "n2", "plain"]).await;
     server.delete("n1");
-    until(&mut watch, |generation| names(generation) == ["n2", "plain"]).await;
+    until(&mut watch, |snapshot| names(snapshot) == ["n2", "plain"]).await;
     // The same name, another machine, another range.
     server.delete("n2");
     server.put("n2", flannels(3), &["10.244.3.0/24"]);
-    let again = |generation: &Generation| {
-        let nodes = generation.nodes.iter().flat_map(|nodes| nodes.iter());
+    let again = |snapshot: &Snapshot| {
+        let nodes = snapshot.nodes.iter().flat_map(|nodes| nodes.iter());
         nodes
             .into_iter()
-            .any(|node| node.name == "n2" && node.ranges.v4.unwrap().to_string() == "10.244.3.0/24")
+            .any(|node| node.name == "n2" && node.pod_cidrs.v4.unwrap().to_string() == "10.244.3.0/24")
     };
     until(&mut watch, again).await;
 }
 
 #[tokio::test]
 async fn only_metadata_are_followed_and_each_node_is_read_whole_once() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     for number in 1..=3 {
         add(&server, number);
     }
     let agent = Agent::of(&server, "lean", V4).await;
     let mut watch = agent.source.watch();
-    until(&mut watch, |generation| names(generation).len() == 3).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
     let before = watch.latest().number;
     for _ in 0..5 {
         for number in 1..=3 {
@@ -131,7 +128,7 @@ async fn only_metadata_are_followed_and_each_node_is_read_whole_once() {
         }
     }
     add(&server, 4);
-    let seen = until(&mut watch, |generation| names(generation).len() == 4).await;
+    let seen = until(&mut watch, |snapshot| names(snapshot).len() == 4).await;
     assert_eq!(seen.number, before + 1, "a heartbeat is no news");
     assert_eq!(server.count(&["WATCH", "whole"]), 0);
     assert_eq!(server.count(&["GET /api/v1/nodes whole"]), 0);
@@ -141,41 +138,41 @@ async fn only_metadata_are_followed_and_each_node_is_read_whole_once() {
 
 #[tokio::test]
 async fn many_nodes_are_read_whole_by_one_list() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     for number in 1..=30 {
         add(&server, number);
     }
     let agent = Agent::of(&server, "many", V4).await;
     let mut watch = agent.source.watch();
-    until(&mut watch, |generation| names(generation).len() == 30).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 30).await;
     assert_eq!(server.count(&["GET /api/v1/nodes whole"]), 1);
     assert_eq!(server.count(&["GET /api/v1/nodes/"]), 0);
 }
 
 #[tokio::test]
 async fn a_node_whose_range_comes_after_its_annotations_is_seen_then() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     server.put("late", flannels(5), &[]);
     let agent = Agent::of(&server, "late", V4).await;
     let mut watch = agent.source.watch();
-    let first = until(&mut watch, |generation| generation.nodes.is_some()).await;
-    assert_eq!(first.refused[0].why, "pod cidr not assigned");
+    let first = until(&mut watch, |snapshot| snapshot.nodes.is_some()).await;
+    assert_eq!(first.skipped[0].reason, "pod cidr not assigned");
     server.put("late", json!({}), &["10.244.5.0/24"]);
-    let seen = until(&mut watch, |generation| names(generation) == ["late"]).await;
-    assert!(seen.refused.is_empty());
+    let seen = until(&mut watch, |snapshot| names(snapshot) == ["late"]).await;
+    assert!(seen.skipped.is_empty());
 }
 
 #[tokio::test]
 async fn a_watch_from_too_long_ago_is_answered_410_and_all_is_listed_anew() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     for number in 1..=3 {
         add(&server, number);
     }
     let agent = Agent::of(&server, "gone", V4).await;
     let mut watch = agent.source.watch();
-    until(&mut watch, |generation| names(generation).len() == 3).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
     server.cut();
-    let stale = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    let stale = until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     assert_eq!(names(&stale).len(), 3, "what is known stays known");
     while let Ok(later) = tokio::time::timeout(Duration::from_millis(700), watch.changed()).await {
         assert!(matches!(later.health, Health::Stale { .. }), "{}", later.health);
@@ -183,42 +180,46 @@ async fn a_watch_from_too_long_ago_is_answered_410_and_all_is_listed_anew() {
     server.delete("n2");
     add(&server, 9);
     server.compact();
-    server.mend();
-    let back = until(&mut watch, |generation| names(generation).contains(&"n9")).await;
+    server.restore();
+    let back = until(&mut watch, |snapshot| names(snapshot).contains(&"n9")).await;
     assert_eq!((names(&back), &back.health), (vec!["n1", "n3", "n9"], &Health::Current));
     assert_eq!(server.count(&["GET /api/v1/nodes meta"]), 2);
-    assert_eq!(server.count(&["GET /api/v1/nodes/", "whole"]), 4, "ranges that are known are not read again");
+    assert_eq!(
+        server.count(&["GET /api/v1/nodes/", "whole"]),
+        4,
+        "pod_cidrs that are known are not read again"
+    );
 }
 
 #[tokio::test]
 async fn a_bookmark_spares_the_list() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     add(&server, 1);
     let agent = Agent::of(&server, "bookmark", V4).await;
     let mut watch = agent.source.watch();
-    until(&mut watch, |generation| names(generation).len() == 1).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 1).await;
     server.bookmark();
     // What comes behind the bookmark shows that it has come, too.
     add(&server, 2);
-    until(&mut watch, |generation| names(generation).len() == 2).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
     server.cut();
-    until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     server.compact();
-    server.mend();
-    let back = until(&mut watch, |generation| generation.health == Health::Current).await;
+    server.restore();
+    let back = until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     assert_eq!(names(&back).len(), 2, "whole again, though nothing has changed");
     add(&server, 3);
-    until(&mut watch, |generation| names(generation).len() == 3).await;
+    until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
     assert_eq!(server.count(&["GET /api/v1/nodes meta"]), 1);
 }
 
 #[tokio::test]
 async fn a_refusal_is_told_in_the_servers_error_chain() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     server.state().refuse = Some(403);
     let agent = Agent::of(&server, "refusal", V4).await;
     let mut watch = agent.source.watch();
-    let stale = until(&mut watch, |generation| matches!(generation.health, Health::Stale { .. })).await;
+    let stale = until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     assert!(stale.nodes.is_none());
     let text = stale.health.to_string();
     assert!(
@@ -226,14 +227,14 @@ async fn a_refusal_is_told_in_the_servers_error_chain() {
         "{text}"
     );
     server.state().refuse = None;
-    until(&mut watch, |generation| generation.health == Health::Current).await;
+    until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
     let error = agent.source.acquire(&registration()).await.unwrap_err();
     assert!(matches!(error, Error::UnknownNode { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "acquire", V4).await;
     server.put("own", json!({"kept": "yes"}), &[]);
     let error = agent.source.acquire(&registration()).await.unwrap_err().to_string();
@@ -245,7 +246,7 @@ async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
     );
     let waiting = {
         let source = agent.source.clone();
-        tokio::spawn(async move { source.range_is_set().await })
+        tokio::spawn(async move { source.wait_for_pod_cidr().await })
     };
     server.heartbeat("own");
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -253,9 +254,9 @@ async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
     server.put("own", json!({}), &["10.244.77.0/24"]);
     tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap().unwrap().unwrap();
 
-    assert_eq!(agent.source.remembered().await.unwrap(), None);
+    assert_eq!(agent.source.find_previous().await.unwrap(), None);
     let node = agent.source.acquire(&registration()).await.unwrap();
-    assert_eq!(node.ranges.v4.unwrap().to_string(), "10.244.77.0/24");
+    assert_eq!(node.pod_cidrs.v4.unwrap().to_string(), "10.244.77.0/24");
     let expected = json!({"metadata": {"annotations": {
         "flannel.alpha.coreos.com/backend-data": r#"{"VNI":1,"VtepMAC":"c6:00:00:00:00:77"}"#,
         "flannel.alpha.coreos.com/backend-type": "vxlan",
@@ -271,8 +272,8 @@ async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
     agent.source.acquire(&registration()).await.unwrap();
     assert_eq!(server.state().patches.len(), 1, "the same again is not written");
 
-    let remembered = agent.source.remembered().await.unwrap().unwrap();
-    assert_eq!(remembered, node, "after a restart the device gets its hardware address again");
+    let find_previous = agent.source.find_previous().await.unwrap().unwrap();
+    assert_eq!(find_previous, node, "after a restart the device gets its hardware address again");
     server.put("own", json!({format!("{PREFIX}/public-ip-overwrite"): "203.0.113.5", format!("{PREFIX}/node-public-ip"): "198.51.100.1"}), &[]);
     agent.source.acquire(&registration()).await.unwrap();
     assert_eq!(server.annotation("own", &format!("{PREFIX}/public-ip")).as_deref(), Some("203.0.113.5"));
@@ -284,7 +285,7 @@ async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
 
 #[tokio::test]
 async fn both_families_are_asked_for_when_both_are_enabled() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "both", BOTH).await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
     let error = agent.source.acquire(&registration()).await.unwrap_err().to_string();
@@ -299,7 +300,7 @@ async fn both_families_are_asked_for_when_both_are_enabled() {
     let vtep = |last: &str| Some(Vtep { vni: 1, mac: format!("c6:00:00:00:00:{last}") });
     let backend = Backend::vxlan(vtep("01"), vtep("02"));
     let node = agent.source.acquire(&Registration { underlay, backend, ..registration() }).await.unwrap();
-    assert_eq!(node.ranges.v6.unwrap().to_string(), "fd00:244:0:1::/64");
+    assert_eq!(node.pod_cidrs.v6.unwrap().to_string(), "fd00:244:0:1::/64");
     assert_eq!(server.annotation("own", &format!("{PREFIX}/public-ipv6")).as_deref(), Some("2001:db8::77"));
     assert_eq!(
         server.annotation("own", &format!("{PREFIX}/backend-v6-data")).as_deref(),
@@ -309,11 +310,11 @@ async fn both_families_are_asked_for_when_both_are_enabled() {
 
 #[tokio::test]
 async fn the_condition_is_set_once_and_events_are_written() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "condition", V4).await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
-    agent.source.set_available().await.unwrap();
-    agent.source.set_available().await.unwrap();
+    agent.source.set_network_available().await.unwrap();
+    agent.source.set_network_available().await.unwrap();
     let patches = server.state().patches.clone();
     assert_eq!(patches.len(), 1);
     let condition = &patches[0]["status"]["conditions"][0];
@@ -329,7 +330,7 @@ async fn the_condition_is_set_once_and_events_are_written() {
 
 #[tokio::test]
 async fn a_pod_finds_its_node() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "pod", V4).await;
     let pod = |node: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [], "nodeName": node}});
     server.state().pods.insert("p".into(), pod(json!("n7")));
@@ -346,7 +347,7 @@ async fn a_pod_finds_its_node() {
 
 #[tokio::test]
 async fn a_kubeconfig_tells_the_server_and_who_we_are() {
-    let server = ApiServer::start().await;
+    let server = StandInApiServer::start().await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
     let agent = Agent::of(&server, "kubeconfig", V4).await;
     let path = agent.folder.join("kubeconfig");

@@ -8,8 +8,8 @@ use std::fmt;
 use ipnet::IpNet;
 use podwire_netlink::nft::{Family, Field, Rule, Table};
 
-use super::super::owner::hash;
 use super::Options;
+use crate::owner::hash;
 use crate::{Error, Result};
 
 const PREFIX: &str = "podwire_ports";

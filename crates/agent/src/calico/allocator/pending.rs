@@ -1,0 +1,73 @@
+//! Changes that the store does not have yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use podwire_agent_ipc::addresses::Lease;
+use podwire_agent_ipc::{Owner, ValidAttachment};
+
+/// The networks whose blocks are searched for addresses without a lease, each with the attachments to keep.
+pub(super) type Sweeps = BTreeMap<String, Vec<ValidAttachment>>;
+
+#[derive(Default)]
+pub(super) struct Pending {
+    /// Owners whose leases are not in the store.
+    pub(super) unsynced: BTreeSet<Owner>,
+    /// Owners whose blocks cannot be read. They are retried when the sync is idle.
+    postponed: BTreeSet<Owner>,
+    /// Handles of old Calico releases, which may have addresses of attachments that are gone.
+    pub(super) legacy_handles: BTreeSet<String>,
+    /// Whether there may be pending releases in the lease directory.
+    pub(super) has_releases: bool,
+    pub(super) sweeps: Sweeps,
+}
+
+impl Pending {
+    /// After a start: what the store has is unknown, so all leases are synced.
+    pub(super) fn after_start(owners: BTreeSet<Owner>) -> Pending {
+        Pending { unsynced: owners, has_releases: true, ..Pending::default() }
+    }
+
+    /// Whether the store has everything, as far as it can be written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.unsynced.is_empty() && !self.has_releases && self.sweeps.is_empty()
+    }
+
+    /// The number of leases that are not in the store.
+    pub(super) fn leases(&self) -> usize {
+        self.unsynced.len() + self.postponed.len()
+    }
+
+    pub(super) fn forget(&mut self, owner: &Owner) {
+        self.unsynced.remove(owner);
+        self.postponed.remove(owner);
+    }
+
+    /// The store has these leases.
+    pub(super) fn mark_synced(&mut self, leases: &[Lease]) {
+        for lease in leases {
+            self.unsynced.remove(&lease.owner);
+        }
+    }
+
+    /// The store cannot get these leases before their blocks are repaired.
+    pub(super) fn postpone(&mut self, leases: &[Lease]) {
+        for lease in leases {
+            if self.unsynced.remove(&lease.owner) {
+                self.postponed.insert(lease.owner.clone());
+            }
+        }
+    }
+
+    /// Retries what was postponed, and looks for releases of plugins that found no agent.
+    pub(super) fn retry(&mut self) {
+        self.unsynced.append(&mut self.postponed);
+        self.has_releases = true;
+    }
+
+    /// A sweep is done, unless another one with other attachments was requested meanwhile.
+    pub(super) fn finish_sweep(&mut self, network: &str, valid: &[ValidAttachment]) {
+        if self.sweeps.get(network).is_some_and(|requested| requested == valid) {
+            self.sweeps.remove(network);
+        }
+    }
+}

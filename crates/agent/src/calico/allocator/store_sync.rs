@@ -1,0 +1,240 @@
+//! The thread that talks to the store: it serves waiting requests, writes leases and releases, publishes endpoints, and keeps the
+//! warm pool filled.
+
+mod refill;
+mod release;
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use podwire_block_ipam::selector::Labels;
+use podwire_block_ipam::store::Store;
+use podwire_block_ipam::timestamp::Timestamp;
+use podwire_block_ipam::{Allocator, Error as IpamError, Handle, Rules};
+use podwire_reconcile::Backoff;
+use tracing::{error, info, warn};
+
+use super::error::Error;
+use super::requests::{PoolChoice, WaitingRequest, Wanted};
+use super::state::{State, Work};
+use super::{Opener, Settings};
+
+/// How long pools, settings and labels that were read are used.
+const RULES_AGE: Duration = Duration::from_secs(5);
+/// The interval at which leases and warm pool are compared with the store.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
+/// How long changes are gathered into one write, unless a pod waits. Meanwhile the plugin's process has the CPU.
+const GATHER: Duration = Duration::from_millis(10);
+/// The first wait after the start is shorter: plugins may have found no agent and recorded releases in the meantime.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+
+/// Starts the thread. It runs until the program ends.
+pub(super) fn start(state: Arc<State>, settings: Settings, opener: Opener) -> Result<(), Error> {
+    // The thread creates the sync, because a store is not `Send`.
+    let run = move || {
+        let mut sync = StoreSync {
+            warm_handle: Handle::for_warm_pool(&settings.node),
+            state,
+            settings,
+            opener,
+            store: None,
+            rules: None,
+            audited: None,
+            has_settled: false,
+            exhausted: BTreeMap::new(),
+            requested: BTreeMap::new(),
+        };
+        sync.run();
+    };
+    let thread = std::thread::Builder::new().name("store-sync".into());
+    thread.spawn(run).map(drop).map_err(Error::file("start", "thread store-sync"))
+}
+
+struct StoreSync {
+    state: Arc<State>,
+    settings: Settings,
+    /// The handle of the warm pool.
+    warm_handle: String,
+    opener: Opener,
+    store: Option<Box<dyn Store>>,
+    rules: Option<CachedRules>,
+    /// The time of the last comparison with the store.
+    audited: Option<Instant>,
+    /// Whether the thread has looked for pending releases once more since the start.
+    has_settled: bool,
+    /// Until when the warm pool is not refilled from networks without free addresses. Waiting requests ignore it.
+    exhausted: BTreeMap<Vec<IpNet>, Instant>,
+    /// Pools that pods requested beside the default ones, by their networks. The warm pool has addresses of them too.
+    requested: BTreeMap<Vec<IpNet>, PoolChoice>,
+}
+
+/// Pools, settings and the node's labels.
+struct CachedRules {
+    rules: Rules,
+    labels: Labels,
+    read: Instant,
+}
+
+/// The store, and what was read from it.
+struct Session<'a> {
+    allocator: Allocator<'a>,
+    rules: Rules,
+    labels: Labels,
+}
+
+impl StoreSync {
+    fn run(&mut self) {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.sync() {
+                Ok(()) => {
+                    backoff.reset();
+                    if self.state.lock().problems.store.take().is_some() {
+                        info!("store answers");
+                    }
+                    let timeout = if self.has_settled { AUDIT_INTERVAL } else { FIRST_WAIT };
+                    self.has_settled |= self.state.wait_for_work(timeout);
+                    self.state.gather(GATHER);
+                }
+                Err(error) => {
+                    // A write without an answer may have changed the warm pool in the store.
+                    self.audited = None;
+                    let text = error.to_string();
+                    let before = self.state.lock().problems.store.replace(text.clone());
+                    if before.as_ref() != Some(&text) {
+                        warn!(error = text, "store does not answer; retrying");
+                    }
+                    self.state.wait_for_request(backoff.next_pause());
+                }
+            }
+        }
+    }
+
+    /// Does all pending work once. After an error the store has to be asked again.
+    fn sync(&mut self) -> Result<(), IpamError> {
+        let store = match self.store.take() {
+            Some(store) => store,
+            None => (self.opener)()?,
+        };
+        let outcome = self.sync_with(&*store);
+        // After a failure the store is opened again: it may need a new token or certificate.
+        self.store = Some(store).filter(|_| outcome.is_ok());
+        outcome
+    }
+
+    fn sync_with(&mut self, store: &dyn Store) -> Result<(), IpamError> {
+        let (rules, labels) = self.read_rules(store)?;
+        let session = Session { allocator: Allocator::new(store, Timestamp::now), rules, labels };
+        // An administrator may have released addresses of this node, and a store from a backup lacks the newest ones.
+        let is_audit = self.audited.is_none_or(|when| when.elapsed() >= AUDIT_INTERVAL);
+        if is_audit {
+            if let Err(error) = self.state.endpoints.withdraw_without_veth() {
+                warn!(%error, "endpoints of deleted pods cannot be recorded");
+            }
+            self.recount_warm(&session.allocator)?;
+        }
+        // 1. Before addresses are added: a pod takes the address that it waits for at once.
+        self.release_disallowed(&session)?;
+        let Work { requests, leases, legacy_handles, sweeps } = self.state.take_work(is_audit);
+        // 2. A request for a particular address may need the one that the previous sandbox released.
+        let requests = self.after_releases(&session, requests)?;
+        self.serve(&session, requests)?;
+        self.write_leases(&session, &leases, is_audit)?;
+        if is_audit {
+            self.audited = Some(Instant::now());
+        }
+        // 3. Endpoints are withdrawn before their addresses are released, so that no endpoint has another pod's address. But a
+        //    store that rejects the withdrawal does not keep the address.
+        let endpoints = &self.state.endpoints;
+        let withdrawn = endpoints.sync_withdrawn(store, &self.settings.node);
+        let withdrawn = withdrawn.inspect_err(|_| endpoints.retry());
+        let released = self.release_pending(&session, &legacy_handles);
+        released.inspect_err(|_| self.state.lock().pending.has_releases = true)?;
+        self.refill(&session)?;
+        // 4. Endpoints are published although others could not be withdrawn. Waiting pods come first; the next round does the rest.
+        let has_requests = || !self.state.lock().requests.is_empty();
+        let published = self.state.endpoints.sync_published(store, &self.settings.node, has_requests);
+        // 5. Last, because a sweep reads all blocks. The next round releases what it finds.
+        let swept = sweeps.iter().try_for_each(|(network, valid)| self.sweep(&session, network, valid));
+        published.and(withdrawn).and(swept)
+    }
+
+    /// Releases what is pending if a request needs a particular address. If the store fails, the requests wait on.
+    fn after_releases(
+        &self,
+        session: &Session<'_>,
+        requests: Vec<WaitingRequest>,
+    ) -> Result<Vec<WaitingRequest>, IpamError> {
+        if !requests.iter().any(|request| matches!(request.wanted, Wanted::Address(_))) {
+            return Ok(requests);
+        }
+        if let Err(error) = self.release_pending(session, &[]) {
+            let mut inner = self.state.lock();
+            inner.requests.put_back(requests);
+            inner.pending.has_releases = true;
+            return Err(error);
+        }
+        Ok(requests)
+    }
+
+    /// Reads the warm pool of a previous agent, or of a write whose answer was lost.
+    fn recount_warm(&self, allocator: &Allocator<'_>) -> Result<(), IpamError> {
+        match allocator.warm_addresses(&self.warm_handle) {
+            Err(error @ IpamError::Store(_)) => return Err(error),
+            Err(error) => self.report([&error]),
+            Ok(addresses) => self.state.recount_warm(addresses),
+        }
+        Ok(())
+    }
+
+    /// Pools, settings and labels, at most [`RULES_AGE`] old.
+    fn read_rules(&mut self, store: &dyn Store) -> Result<(Rules, Labels), IpamError> {
+        if let Some(cached) = self.rules.as_ref().filter(|cached| cached.read.elapsed() < RULES_AGE) {
+            return Ok((cached.rules.clone(), cached.labels.clone()));
+        }
+        let read = Rules::load_readable(store).and_then(|(rules, unreadable)| {
+            Ok((rules, unreadable, Rules::node_labels(store, &self.settings.node)?))
+        });
+        let last = self.rules.as_ref().map(|cached| (cached.rules.clone(), cached.labels.clone()));
+        let (rules, labels) = match (read, last) {
+            (Err(error @ IpamError::Store(_)), _) => return Err(error),
+            // The last readable state stays in use, as for routes.
+            (Err(error), Some(last)) => {
+                self.report([&error]);
+                last
+            }
+            (read, last) => {
+                let (rules, unreadable, labels) = read?;
+                self.report(&unreadable);
+                last.filter(|_| !unreadable.is_empty()).unwrap_or((rules, labels))
+            }
+        };
+        self.state.lock().rules = Some((rules.clone(), labels.clone()));
+        self.rules = Some(CachedRules { rules: rules.clone(), labels: labels.clone(), read: Instant::now() });
+        Ok((rules, labels))
+    }
+
+    /// Logs blocks and handles that cannot be read, each once.
+    fn report<'a>(&self, unreadable: impl IntoIterator<Item = &'a IpamError>) {
+        for error in unreadable {
+            if self.state.lock().problems.add_unreadable(error.to_string()) {
+                error!(%error, hint = error.hint(), "record is ignored");
+            }
+        }
+    }
+
+    /// Whether a change was made. An error about one record is reported; only a store that fails ends the round.
+    fn is_done<T>(&self, outcome: Result<T, IpamError>) -> Result<bool, IpamError> {
+        match outcome {
+            Ok(_) => Ok(true),
+            Err(error @ IpamError::Store(_)) => Err(error),
+            Err(error) => {
+                self.report([&error]);
+                Ok(false)
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The interface that every backend implements.
+
+use podwire_kernel::firewall::cluster::Rules;
+
+use crate::cluster::{Cluster, LocalNode};
+use crate::desired::DesiredState;
+use crate::firewall::{self, FirewallOptions};
+use crate::route_lookup::RouteLookup;
+
+/// A way to connect nodes.
+pub trait Backend {
+    /// Its name in flannel's configuration: `vxlan`, `host-gw`…
+    fn name(&self) -> &'static str;
+
+    /// The MTU of pods on this node.
+    fn mtu(&self, local: &LocalNode) -> u32;
+
+    /// The desired kernel state. Pure: the same input gives the same result.
+    fn desired(&self, cluster: &Cluster, lookup: &RouteLookup) -> DesiredState;
+
+    /// The firewall rules.
+    fn rules(&self, cluster: &Cluster, options: &FirewallOptions) -> Rules {
+        firewall::rules(cluster, options)
+    }
+
+    /// The protocol number of another program whose routes in the cluster's networks become owned routes.
+    fn predecessor_protocol(&self) -> Option<u8> {
+        None
+    }
+}
