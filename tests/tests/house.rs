@@ -22,7 +22,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("store-etcd", &["ip", "ipam", "block-ipam"]),
     ("agent-ipc", &["fs", "netlink", "kernel", "cni-spec"]),
     ("dhcp", &["netlink", "kernel", "cni-spec", "agent-ipc"]),
-    ("verify", &["netlink", "kernel"]),
+    ("verify", &["ip", "netlink", "kernel"]),
     ("policy", &[]),
     ("dataplane", &["netlink", "policy"]),
     ("plugins", &["netlink", "kernel", "cni-spec", "cni-plugin", "ip", "ipam", "block-ipam", "agent-ipc"]),
