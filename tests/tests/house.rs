@@ -21,7 +21,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("store-sqlite", &["netlink", "ip", "ipam", "block-ipam"]),
     ("store-etcd", &["ip", "ipam", "block-ipam"]),
     ("agent-ipc", &["fs", "netlink", "kernel", "cni-spec"]),
-    ("dhcp", &["netlink", "kernel", "cni-spec", "agent-ipc"]),
+    ("dhcp", &["fs", "ip", "netlink", "kernel", "cni-spec", "agent-ipc"]),
     ("verify", &["ip", "netlink", "kernel"]),
     ("policy", &[]),
     ("dataplane", &["netlink", "policy"]),

@@ -285,7 +285,7 @@ impl Stage {
             said.extend(report.disturbance.clone());
         }
         assert!(said.is_empty(), "{} of {} failed:\n{}", said.len(), report.outcomes.len(), said.join("\n"));
-        let pods = report.endpoints.iter().filter(|(_, kind)| *kind == Kind::Pod).count();
+        let pods = report.endpoints.iter().filter(|one| one.kind == Kind::Pod).count();
         let least = pods * (pods - 1) * 4 * families;
         assert!(pods >= 3 && report.outcomes.len() >= least, "{}", report.outcomes.len());
     }
