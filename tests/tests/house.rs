@@ -41,7 +41,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "plugins",
         ],
     ),
-    ("install", &["cni-spec"]),
+    ("install", &["fs", "ip", "cni-spec"]),
     ("sandbox", &["netlink", "kernel", "cni-spec", "cni-plugin", "cni-runtime"]),
     ("kubernetes", &[]),
     ("subnets", &["cni-spec", "kubernetes"]),
