@@ -32,45 +32,45 @@ in_pod() { ip netns exec victim "$@"; }
 
 const ROWS: &[Row] = &[
     // The dead.
-    row("ip netns delete victim", &["its pod is gone", "what bridge made", "the record"]),
-    row("ip netns delete victim; rm /var/lib/cni/results/pods-victim-eth0", &["its pod is gone", "what portmap made"]),
-    row("ip netns delete victim; rm -r $ledger/victim:*", &["its pod is gone", "the record"]),
+    row("ip netns delete victim", &["the pod is gone", "the objects of bridge", "the record"]),
+    row("ip netns delete victim; rm /var/lib/cni/results/pods-victim-eth0", &["the pod is gone", "the objects of portmap"]),
+    row("ip netns delete victim; rm -r $ledger/victim:*", &["the pod is gone", "the record"]),
     // The path leads to the node itself, as that of a process may whose number is used again.
     row("ip netns delete victim; : > /run/netns/victim; mount --bind /proc/self/ns/net /run/netns/victim",
-        &["its pod is gone", "what bridge made", "the record"]),
+        &["the pod is gone", "the objects of bridge", "the record"]),
     row("ip netns delete victim; : > /run/netns/victim; mount --bind /proc/self/ns/net /run/netns/victim
-         rm -r $ledger/victim:*", &["its pod is gone", "the record"]),
-    row("for file in $ledger/victim:eth0:bridge; do sed -i '$d' $file; done", &["an ADD that never came to its end"]),
-    row(": > $ledger/ghost:eth0:bridge", &["torn by a crash"]),
+         rm -r $ledger/victim:*", &["the pod is gone", "the record"]),
+    row("for file in $ledger/victim:eth0:bridge; do sed -i '$d' $file; done", &["an ADD did not finish"]),
+    row(": > $ledger/ghost:eth0:bridge", &["is empty: an ADD was killed"]),
     row("echo '{\"kind' > /var/lib/cni/results/pods-ghost-eth0; long_ago /var/lib/cni/results/pods-ghost-eth0",
         &["pods-ghost-eth0"]),
     // Nobody's.
     row("cd /var/lib/cni/networks/pods; printf 'ghost\\r\\neth0' > 10.7.0.200; long_ago 10.7.0.200",
-        &["address 10.7.0.200 is reserved for nobody"]),
+        &["address 10.7.0.200 is reserved for an unknown container"]),
     row("cd /var/lib/cni/networks/pods; printf ghost > 10.7.0.201; long_ago 10.7.0.201",
-        &["address 10.7.0.201 is reserved for nobody"]),
+        &["address 10.7.0.201 is reserved for an unknown container"]),
     row("mkdir -p /var/lib/cni/networks/former; cd /var/lib/cni/networks/former; printf 'ghost\\r\\neth0' > 10.9.0.2
-         long_ago 10.9.0.2", &["former/ghost/eth0", "10.9.0.2 is reserved for nobody"]),
+         long_ago 10.9.0.2", &["former/ghost/eth0", "10.9.0.2 is reserved for an unknown container"]),
     row("nft add element inet podwire_masq net4_10.7.0.0_24 '{ 10.7.0.200 comment \"pods/ghost/eth0\" }'",
-        &["masquerading of nobody's"]),
+        &["masquerading without a known owner"]),
     row("nft add element inet podwire_firewall pods4 '{ 10.7.0.200 comment \"pods/ghost/eth0\" }'",
-        &["forwarding of nobody's"]),
+        &["forwarding without a known owner"]),
     row("nft add element inet podwire_ports ports4 '{ tcp . 7777 comment \"pods/ghost/eth0\" : 10.7.0.200 . 80 }'",
-        &["host ports of nobody's"]),
+        &["host ports without a known owner"]),
     row("nft add element bridge podwire_spoof guarded '{ \"ghost0\" comment \"pods/ghost/eth0\" }'",
-        &["spoof guard of nobody's"]),
+        &["spoof guard without a known owner"]),
     row("ip link add bwpghost type ifb; ip link set bwpghost alias pods/ghost/eth0",
-        &["ifb bwpghost is in nobody's account"]),
+        &["ifb bwpghost has no known owner"]),
     row("chain=CNI-$(printf podsghost | sha512sum | cut -c1-24)
          iptables -t nat -N $chain; iptables -t nat -A $chain -d 10.7.0.0/24 -j ACCEPT
          iptables -t nat -A POSTROUTING -s 10.7.0.200 -m comment --comment 'name: \"pods\" id: \"ghost\"' -j $chain",
         &["pods/ghost", "iptables rules of the Go plugins"]),
     row("mkdir -p /run/cni/tuning; echo '{\"mtu\": 1500}' > /run/cni/tuning/ghost_eth0.json
-         long_ago /run/cni/tuning/ghost_eth0.json", &["tuning's back-up of nobody's"]),
+         long_ago /run/cni/tuning/ghost_eth0.json", &["backup of tuning for an unknown container"]),
     row("mkdir -p /var/lib/cni/flannel; echo '{}' > /var/lib/cni/flannel/ghost; long_ago /var/lib/cni/flannel/ghost",
-        &["flannel's config for nobody"]),
+        &["delegate config of flannel for an unknown container"]),
     beyond_repair("ip link add vethghost type veth peer name other; ip link set vethghost alias pods/ghost/eth0",
-        &["veth vethghost is in nobody's account"]),
+        &["veth vethghost has no known owner"]),
     // What the living lack.
     row("nft delete element inet podwire_masq net4_10.7.0.0_24 \"{ $ip }\"", &["is not masqueraded any more"]),
     row("nft flush map inet podwire_ports ports4", &["host port"]),

@@ -235,7 +235,7 @@ fn the_network_that_would_win_or_lose_is_told() {
         "{told}"
     );
     let told = image.install(&["--dry-run", "--network", "bridge", "--conf-name", "00-podwire.conflist"]);
-    assert!(warnings(&told).contains("no longer by 05-other.conflist"), "{told}");
+    assert!(warnings(&told).contains("instead of 05-other.conflist"), "{told}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn a_translated_address_is_told() {
     assert!(!found.is_empty());
     for probe in found {
         let why = probe["failure"].as_str().unwrap();
-        assert!(why.contains("it was translated") && probe["protocol"] != "icmp", "{probe}");
+        assert!(why.contains("NAT changed it") && probe["protocol"] != "icmp", "{probe}");
         assert!(probe["address"].as_str().unwrap().starts_with("10.7."), "{probe}");
     }
 }
@@ -105,7 +105,7 @@ fn a_way_that_is_narrower_than_promised_is_told_with_both_numbers() {
     assert!(!told.is_empty(), "{found:?}");
     for probe in told {
         let why = probe["failure"].as_str().unwrap();
-        assert!(why.contains("promises packets of 1500 bytes") && why.contains("1400"), "{probe}");
+        assert!(why.contains("has MTU 1500") && why.contains("1400"), "{probe}");
     }
 }
 

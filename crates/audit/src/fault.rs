@@ -1,74 +1,74 @@
-//! What is wrong on a node, and how to mend it.
+//! An inconsistency of a node, with its repair.
 
 use podwire_cni_plugin::{Finding, Result};
 
-/// Which side tells of something that another does not know.
+/// Where a fault was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
-    /// The plugins' own account of what they did.
+pub enum Location {
+    /// The plugins' ledger.
     Ledger,
-    /// What a runtime remembers.
+    /// A runtime's record.
     Record,
     /// An address pool.
     Pool,
     /// A file of a plugin.
     File,
-    /// Links, rules and elements on the node.
+    /// A link, rule or set element of the node.
     Kernel,
-    /// The network of a living pod.
+    /// The network of a running pod.
     Pod,
 }
 
-impl Side {
-    /// One word.
+impl Location {
+    /// Its name in the output.
     pub fn name(self) -> &'static str {
         match self {
-            Side::Ledger => "ledger",
-            Side::Record => "record",
-            Side::Pool => "pool",
-            Side::File => "file",
-            Side::Kernel => "kernel",
-            Side::Pod => "pod",
+            Location::Ledger => "ledger",
+            Location::Record => "record",
+            Location::Pool => "pool",
+            Location::File => "file",
+            Location::Kernel => "kernel",
+            Location::Pod => "pod",
         }
     }
 }
 
-/// One thing that is wrong.
+/// One inconsistency.
 #[derive(Debug)]
 pub struct Fault<'p> {
-    /// Where it shows.
-    pub side: Side,
-    /// Whose it is or was: `network/container/interface`, as far as that is known.
+    /// Where it was found.
+    pub location: Location,
+    /// The owner, as far as it is known: `network/container/interface`.
     pub owner: String,
     finding: Finding<'p>,
 }
 
 impl<'p> Fault<'p> {
-    /// `what` is wrong with something of `owner`, and cannot be mended without more knowledge.
-    pub(crate) fn new(side: Side, owner: impl Into<String>, what: impl Into<String>) -> Fault<'p> {
-        Fault::found(side, owner, Finding::new(what))
+    /// A fault without a repair.
+    pub(crate) fn new(location: Location, owner: impl Into<String>, what: impl Into<String>) -> Fault<'p> {
+        Fault::found(location, owner, Finding::new(what))
     }
 
-    pub(crate) fn found(side: Side, owner: impl Into<String>, finding: Finding<'p>) -> Fault<'p> {
-        Fault { side, owner: owner.into(), finding }
+    pub(crate) fn found(location: Location, owner: impl Into<String>, finding: Finding<'p>) -> Fault<'p> {
+        Fault { location, owner: owner.into(), finding }
     }
 
-    pub(crate) fn mended_by(self, mend: impl FnOnce() -> Result<()> + 'p) -> Fault<'p> {
-        Fault { finding: self.finding.mended_by(mend), ..self }
+    pub(crate) fn repaired_by(self, repair: impl FnOnce() -> Result<()> + 'p) -> Fault<'p> {
+        Fault { finding: self.finding.repaired_by(repair), ..self }
     }
 
-    /// Whether [`mend`](Fault::mend) can do anything about it.
-    pub fn can_be_mended(&self) -> bool {
-        self.finding.can_be_mended()
+    /// Whether it has a repair.
+    pub fn is_repairable(&self) -> bool {
+        self.finding.is_repairable()
     }
 
-    /// What is wrong.
+    /// A description.
     pub fn what(&self) -> String {
         self.finding.to_string()
     }
 
-    /// Mends it.
-    pub fn mend(self) -> Result<()> {
-        self.finding.mend()
+    /// Repairs it.
+    pub fn repair(self) -> Result<()> {
+        self.finding.repair()
     }
 }

@@ -1,55 +1,55 @@
-//! A look at the whole node: is everything that is there somebody's, and has everybody what is theirs?
+//! Checks that the records and the kernel state of a node agree.
 //!
-//! Four sides tell of attachments: the ledger of the plugins (`/run/podwire/ledger`), the records of the runtimes
-//! (`/var/lib/cni/results`), the address pools of host-local, and the kernel with its links and firewall elements. Each
-//! thing on each side belongs to an owner: network, container, interface. The [`census`](Census) gathers all owners that
-//! the ledger or a record knows, and tells who of them lives, by the namespace of the pod. Then
+//! Four sources know attachments: the plugins' ledger (`/run/podwire/ledger`), the runtimes' records
+//! (`/var/lib/cni/results`), the address pools of host-local, and the kernel with its links and firewall elements. Every
+//! object has an owner: network, container, interface. The [`Inventory`] collects the owners of the ledger and the records
+//! and checks for each whether the pod's namespace exists. The faults are:
 //!
-//! - what belongs to a pod that is gone is a fault, and mended by DEL with the config that it was added with;
-//! - what belongs to nobody that is known is a fault, and mended by removing it;
-//! - what a living pod lacks is a fault, and mended by putting it back, in place, with no packet lost.
+//! - objects of a pod that is gone; the repair is DEL with the config of the ADD;
+//! - objects without a known owner; the repair removes them;
+//! - objects that a running pod lacks; the repair restores them in place, without packet loss.
 //!
-//! Nothing is removed of which it cannot be told that nobody uses it: an ADD at work holds a lock on its ledger, and
-//! what other programs are about to write down has a minute of grace.
+//! No object is removed that may be in use: an ADD in progress holds a lock on its ledger account, and objects that other
+//! programs have yet to record have a grace period of one minute.
 
 #![forbid(unsafe_code)]
 
-mod census;
-mod dead;
+mod attached;
+mod detached;
 mod fault;
-mod living;
-mod strays;
+mod inventory;
+mod orphans;
 
 use podwire_cni_plugin::Registry;
 use podwire_cni_runtime::{Cache, ConfigFolder, Runtime};
 
-pub use census::{Census, Known, Life};
-pub use fault::{Fault, Side};
+pub use fault::{Fault, Location};
+pub use inventory::{Inventory, KnownAttachment, PodState};
 
-/// A node to look at.
+/// The node to check.
 #[derive(Debug)]
 pub struct Node<'p> {
-    /// Where the networks are configured.
+    /// The network configs.
     pub folder: ConfigFolder,
-    /// Where runtimes remember attachments.
+    /// The runtimes' records.
     pub cache: Cache,
-    /// For DEL and CHECK of what was attached by other plugins than ours.
+    /// Runs DEL and CHECK of attachments that other plugins made.
     pub runtime: Runtime<'p>,
-    /// Our plugins.
+    /// The plugins of this program.
     pub registry: Registry<'p>,
 }
 
 impl<'p> Node<'p> {
-    /// Everything that is wrong, in the order in which it is best mended: what the dead hold (a port, an address) may be
-    /// what the living lack.
+    /// All faults, in the order in which to repair them: a port or address of a pod that is gone may be what a running pod
+    /// lacks.
     pub fn audit(&'p self) -> Vec<Fault<'p>> {
-        // An ADD is known before it makes anything, and a DEL until it has removed everything: what is nobody's was there before it was asked
-        // who is known, and is there afterwards.
-        let before = strays::There::look();
-        let census = Census::take(self);
-        let mut faults = dead::faults(self, &census);
-        faults.extend(strays::faults(self, strays::There::look().and_before(&before), &census));
-        faults.extend(living::faults(self, &census));
+        // ADD is recorded before it creates anything, and DEL is recorded until it has removed everything. So an orphan
+        // exists before and after the inventory.
+        let before = orphans::KernelState::read();
+        let inventory = Inventory::collect(self);
+        let mut faults = detached::faults(self, &inventory);
+        faults.extend(orphans::faults(self, orphans::KernelState::read().also_in(&before), &inventory));
+        faults.extend(attached::faults(self, &inventory));
         faults
     }
 }

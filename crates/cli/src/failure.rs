@@ -82,7 +82,7 @@ impl From<podwire_cni_spec::Error> for Cause {
 impl From<podwire_install::Error> for Cause {
     fn from(error: podwire_install::Error) -> Self {
         let code = match error {
-            podwire_install::Error::File { .. } => podwire_cni_spec::code::IO,
+            podwire_install::Error::File(_) => podwire_cni_spec::code::IO,
             _ => podwire_cni_spec::code::INVALID_CONFIG,
         };
         Cause(

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use podwire_install::network::Shape;
-use podwire_install::{apply, Plan, Root, Runtime, Survey, Turn};
+use podwire_install::network::NetworkKind;
+use podwire_install::{apply, InstallLock, InstallPlan, NodeState, Root, Runtime};
 
 use crate::{Answer, Failure};
 use report::Report;
@@ -128,13 +128,13 @@ impl From<RuntimeName> for Runtime {
     }
 }
 
-impl From<ShapeName> for Shape {
-    fn from(name: ShapeName) -> Shape {
+impl From<ShapeName> for NetworkKind {
+    fn from(name: ShapeName) -> NetworkKind {
         match name {
-            ShapeName::Bridge => Shape::Bridge,
-            ShapeName::Ptp => Shape::Ptp,
-            ShapeName::Macvlan => Shape::Macvlan,
-            ShapeName::Flannel => Shape::Flannel,
+            ShapeName::Bridge => NetworkKind::Bridge,
+            ShapeName::Ptp => NetworkKind::Ptp,
+            ShapeName::Macvlan => NetworkKind::Macvlan,
+            ShapeName::Flannel => NetworkKind::Flannel,
         }
     }
 }
@@ -153,8 +153,8 @@ impl Install {
         let turn = self.turn(root).map_err(Failure::to(what))?;
         let wish = Wish::new(self, root)?;
         let paths = wish.targets.iter().map(|target| target.path.as_path());
-        let survey = Survey::new(root, paths).map_err(Failure::to(what))?;
-        let plan = Plan::install(&wish.targets, self.replace, &survey);
+        let survey = NodeState::new(root, paths).map_err(Failure::to(what))?;
+        let plan = InstallPlan::install(&wish.targets, self.replace, &survey);
         if let Some(turn) = turn {
             apply(root, &plan, &wish.program, &turn).map_err(Failure::to(what))?;
         }
@@ -164,7 +164,7 @@ impl Install {
 
     fn take_back(&self, root: &Root) -> podwire_install::Result<Answer> {
         let turn = self.turn(root)?;
-        let plan = Plan::uninstall(&Survey::new(root, [])?);
+        let plan = InstallPlan::uninstall(&NodeState::new(root, [])?);
         if let Some(turn) = turn {
             apply(root, &plan, "".as_ref(), &turn)?;
         }
@@ -172,10 +172,10 @@ impl Install {
     }
 
     /// Looking needs no turn, and leaves nothing.
-    fn turn(&self, root: &Root) -> podwire_install::Result<Option<Turn>> {
+    fn turn(&self, root: &Root) -> podwire_install::Result<Option<InstallLock>> {
         match self.dry_run {
             true => Ok(None),
-            false => Turn::take(root).map(Some),
+            false => InstallLock::acquire(root).map(Some),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use podwire_cni_runtime::{Cache, Record};
 use podwire_kernel::Netns;
-use podwire_verify::{Elsewhere, Kind, Options, Outcome, Place, Report};
+use podwire_verify::{Endpoint, Kind, Options, Outcome, RemoteEndpoint, Report};
 
 use crate::paint::Paint;
 use crate::table::table;
@@ -71,20 +71,20 @@ impl Verify {
             return Err(Failure::new("cannot prove anything", error));
         }
         let here = Netns::current().map_err(podwire_verify::Error::from).map_err(failed)?;
-        places.push(Place::node(&self.name, here, Vec::new()).map_err(failed)?);
+        places.push(Endpoint::node(&self.name, here, Vec::new()).map_err(failed)?);
         if let Some(time) = self.answer {
             return self.answer(&places, time).map_err(failed);
         }
         let elsewhere = self.elsewhere()?;
         let peers = self.peers.unwrap_or(usize::MAX);
-        let options = Options { patience: self.patience, peers, ..Options::default() };
+        let options = Options { timeout: self.patience, peers, ..Options::default() };
         let report = podwire_verify::verify_with(&places, &elsewhere, options).map_err(failed)?;
         let answer = Answer::new(text(&report, Paint::stdout()), report.to_json());
         Ok(Answer { success: report.holds(), ..answer })
     }
 
     /// Answers others for a while.
-    fn answer(&self, places: &[Place], time: Duration) -> Result<Answer, podwire_verify::Error> {
+    fn answer(&self, places: &[Endpoint], time: Duration) -> Result<Answer, podwire_verify::Error> {
         let (answering, mut told) = podwire_verify::answer(places)?;
         // Pods of two nodes may be called alike.
         for pod in told.iter_mut().filter(|place| place.kind == Kind::Pod) {
@@ -100,7 +100,7 @@ impl Verify {
     }
 
     /// Those who answer on other nodes.
-    fn elsewhere(&self) -> Result<Vec<Elsewhere>, Failure> {
+    fn elsewhere(&self) -> Result<Vec<RemoteEndpoint>, Failure> {
         let mut all = Vec::new();
         for path in &self.with {
             let unreadable = |why: String| {
@@ -112,7 +112,7 @@ impl Verify {
                 Failure::new("cannot ask other nodes", error)
             };
             let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-            let told: Vec<Elsewhere> =
+            let told: Vec<RemoteEndpoint> =
                 serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
             all.extend(told);
         }
@@ -120,7 +120,7 @@ impl Verify {
     }
 
     /// The pods that live, each once, however many networks it is in.
-    fn pods(&self) -> Result<Vec<Place>, Failure> {
+    fn pods(&self) -> Result<Vec<Endpoint>, Failure> {
         let mut found = BTreeMap::new();
         for record in Cache::new(&self.cache_dir).list().records {
             let is_asked_for = self.network.is_empty() || self.network.contains(&record.network);
@@ -132,7 +132,7 @@ impl Verify {
             found.entry(format!("{identity:?}")).or_insert((name, path));
         }
         let place = |(name, path): (String, PathBuf)| {
-            Place::pod(&name, path).map_err(|error| {
+            Endpoint::pod(&name, path).map_err(|error| {
                 Failure::new(
                     format!("cannot look into pod {name}"),
                     podwire_cni_spec::Error::internal(error.to_string()),
@@ -159,7 +159,7 @@ fn name(record: &Record) -> String {
 /// The matrix, what failed, and the verdict.
 pub(crate) fn text(report: &Report, paint: Paint) -> String {
     let (asked, failures) = (report.outcomes.len(), report.failures().count());
-    let pods = report.places.iter().filter(|(_, kind)| *kind == Kind::Pod).count();
+    let pods = report.endpoints.iter().filter(|one| one.kind == Kind::Pod).count();
     let mut text = matrix(report, paint);
     let told: Vec<&Outcome> = report.failures().collect();
     for outcome in told.iter().take(SENTENCES) {
@@ -182,7 +182,7 @@ pub(crate) fn text(report: &Report, paint: Paint) -> String {
             paint.bad("the model does not hold")
         ),
     };
-    let others = if report.places.len() - pods == 1 { "the node" } else { "the nodes" };
+    let others = if report.endpoints.len() - pods == 1 { "the node" } else { "the nodes" };
     text + &format!(
         "{verdict}\n{pods} pods and {others}, {asked} questions by TCP, UDP, ICMP and in large packets\n"
     )
@@ -193,7 +193,7 @@ fn matrix(report: &Report, paint: Paint) -> String {
     let cells = report.matrix();
     let is_wrong =
         |place: &usize| report.failures().any(|outcome| outcome.from == *place || outcome.to == *place);
-    let mut shown: Vec<usize> = (0..report.places.len()).collect();
+    let mut shown: Vec<usize> = (0..report.endpoints.len()).collect();
     if shown.len() > MATRIX {
         shown.retain(is_wrong);
         shown.truncate(MATRIX);
@@ -206,7 +206,7 @@ fn matrix(report: &Report, paint: Paint) -> String {
         Some((good, all)) if good == all => paint.good("ok"),
         Some((good, all)) => paint.bad(&format!("{good}/{all}")),
     };
-    let name = |place: usize| report.places[place].0.clone();
+    let name = |place: usize| report.endpoints[place].name.clone();
     let head: Vec<String> =
         std::iter::once("FROM \\ TO".to_owned()).chain(shown.iter().map(|to| name(*to))).collect();
     let row = |from: &usize| {

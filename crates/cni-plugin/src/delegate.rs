@@ -1,7 +1,7 @@
-//! Calling another plugin from a plugin, mostly an IPAM plugin for an address.
+//! Calls another plugin from a plugin, usually an IPAM plugin for an address.
 //!
-//! The other plugin gets the caller's whole request. If the file that would be executed is this program, it
-//! is called right here: a process less.
+//! The other plugin gets the caller's whole request. If the file to be executed is this program, the call happens in this
+//! process, which saves an exec.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::dispatch::call;
 use crate::exec::{self, Execution};
 use crate::{Command, Context, Finding, Plugin, Request, Result};
 
-/// How long a plugin may take to give back what it gave, when the caller's own time may be up.
-const UNDO_PATIENCE: Duration = Duration::from_secs(10);
+/// The least time for the DEL that undoes a failed ADD, even if the caller's deadline is near.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The IPAM plugin that the config names, if it names one.
+/// The IPAM plugin of the config, if it has one.
 pub fn ipam<'v>(req: &'v Request<'_>) -> Option<&'v str> {
     let kind = json::get(json::get(&req.config, "ipam")?, "type")?.as_str()?;
     Some(kind).filter(|kind| !kind.is_empty())
 }
 
-/// The caller's request with another config, for a plugin that writes its delegate's config itself. What a runtime adds
-/// to a config on the way, the recorded result and the list of valid attachments, goes along.
+/// The caller's request with another config, for a plugin that writes its delegate's config itself. Keeps what a runtime adds
+/// to a config: the recorded result and the list of valid attachments.
 pub fn with<'p>(req: &Request<'p>, config: Value) -> Request<'p> {
     let mut config = config;
     if let (Some(own), Some(other)) = (req.config.as_object(), config.as_object_mut()) {
@@ -31,7 +31,7 @@ pub fn with<'p>(req: &Request<'p>, config: Value) -> Request<'p> {
             let sent = own.iter().filter(|(sent, _)| sent.eq_ignore_ascii_case(key));
             sent.for_each(|(_, value)| json::set(other, key, value.clone()));
         }
-        // A result that the runtime lost may be known here all the same.
+        // A result that the runtime lost may still be in the ledger.
         let known = req.prev.as_ref().filter(|_| !other.contains_key("prevResult"));
         if let Some(known) = known.and_then(|prev| prev.to_json(req.version).ok()) {
             json::set(other, "prevResult", known);
@@ -40,13 +40,14 @@ pub fn with<'p>(req: &Request<'p>, config: Value) -> Request<'p> {
     Request { config: config.into(), ..req.clone() }
 }
 
-/// Whether the plugin `kind` is of this program: then it is called right here.
+/// Whether the plugin `kind` is part of this program and called in-process.
 pub fn is_own(req: &Request<'_>, kind: &str) -> bool {
     exec::find(kind, &req.path).is_ok_and(|file| req.registry.in_file(kind, &file).is_some())
 }
 
-/// ADD by the plugin `kind`. If a foreign one fails, or says what makes no sense, its DEL is run: it may have got half way. Ours leaves
-/// nothing when it fails, and a DEL after "this container has an address already" would take that address.
+/// ADD by the plugin `kind`. If an executed plugin fails or prints an invalid result, its DEL runs, because it may have
+/// changed something. An in-process plugin leaves nothing behind when it fails, and a DEL after "this container already has an
+/// address" would release that address.
 pub fn add(req: &Request<'_>, kind: &str) -> Result<Attachment> {
     let undo = |_: &crate::Error| {
         if !is_own(req, kind) {
@@ -70,7 +71,7 @@ pub fn check(req: &Request<'_>, kind: &str) -> Result<()> {
     send(req, kind, Command::Check).map(drop)
 }
 
-/// What the plugin `kind` finds changed. A foreign one can only say so.
+/// The differences that the plugin `kind` finds. Those of an executed plugin have no repair.
 pub fn inspect<'p>(req: &Request<'p>, kind: &str) -> Result<Vec<Finding<'p>>> {
     match exec::find(kind, &req.path).ok().and_then(|file| req.registry.in_file(kind, &file)) {
         Some(plugin) if !req.callers.contains(&plugin.name()) => {
@@ -90,26 +91,26 @@ pub fn status(req: &Request<'_>, kind: &str) -> Result<()> {
     send(req, kind, Command::Status).map(drop)
 }
 
-/// The caller's request, on its way to another plugin of this program.
+/// The caller's request for another plugin of this program.
 fn passed_on<'p>(req: &Request<'p>, to: &dyn Plugin, command: Command) -> Request<'p> {
     let mut passed_on = Request { command, ..req.clone() };
     passed_on.callers.push(to.name());
     passed_on
 }
 
-/// A plugin that gets its caller's config finds the same other plugin in it, and if it calls that in turn there is
-/// no end: `bridge` with `ptp` as its IPAM.
+/// Refuses a delegation that would never end: a delegate gets its caller's config and finds the same delegate in it, as
+/// `bridge` with `ptp` as its IPAM plugin does.
 pub fn refuse_circle(req: &Request<'_>, kind: &str) -> Result<()> {
     if !req.callers.contains(&kind) {
         return Ok(());
     }
-    let text = format!("ipam.type: {kind} is no IPAM plugin, it needs one itself");
+    let text = format!("ipam.type: {kind} is not an IPAM plugin, it needs one itself");
     Err(podwire_cni_spec::Error::invalid_config(text)
-        .with_details("choose host-local or static, for example")
+        .with_details("use an IPAM plugin such as host-local or static")
         .into())
 }
 
-/// The config of a GC for a plugin of another program, which cannot know who is being attached right now.
+/// The config of a GC for an executed plugin, which does not know the attachments that are in progress.
 fn with_all_valid(req: &Request<'_>) -> Result<Value> {
     let mut config = Value::clone(&req.config);
     if let Some(object) = config.as_object_mut() {
@@ -126,11 +127,11 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
     };
     if let Some(plugin) = here {
         match refuse_circle(req, plugin.name()) {
-            // Nothing was made, so there is nothing to take back.
+            // The ADD was refused too, so there is nothing to remove.
             Err(_) if matches!(command, Command::Del | Command::Gc) => return Ok(None),
             other => other?,
         }
-        // The own-namespace check was made for the caller.
+        // The caller has passed the own-namespace check.
         return call(plugin, &passed_on(req, plugin, command), true);
     }
     let file = found?;
@@ -150,7 +151,7 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
     let trace = req.trace.iter().map(|(name, value)| (*name, value.into()));
     let env = cni.into_iter().chain(trace).collect();
     let deadline = match (req.command, command) {
-        (Command::Add, Command::Del) => req.deadline.map(|end| end.max(Instant::now() + UNDO_PATIENCE)),
+        (Command::Add, Command::Del) => req.deadline.map(|end| end.max(Instant::now() + UNDO_TIMEOUT)),
         _ => req.deadline,
     };
     let output = Execution { file: &file, env, stdin: stdin.as_bytes(), deadline }.run()?;

@@ -1,4 +1,5 @@
-//! From an executed process to a call of the plugin, and back.
+//! From an executed process to the call of a plugin, and back: reads and checks the environment and the config, calls the
+//! plugin, prints its result or error.
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
@@ -11,10 +12,10 @@ use serde_json::Value;
 use crate::request::{Command, Request, Source};
 use crate::{recorded, Error, Finding, Plugin, Registry, Result};
 
-/// More than any config: a runtime that sends more is broken or hostile.
+/// The longest config that is read. A runtime that sends more is broken or hostile.
 const STDIN_LIMIT: u64 = 64 << 20;
 
-/// Which variables a verb needs.
+/// The variables that each verb requires.
 const REQUIRED: &[(&str, &[Command])] = &[
     ("CNI_CONTAINERID", &[Command::Add, Command::Check, Command::Del]),
     ("CNI_NETNS", &[Command::Add, Command::Check]),
@@ -22,9 +23,9 @@ const REQUIRED: &[(&str, &[Command])] = &[
     ("CNI_PATH", &[Command::Add, Command::Check, Command::Del, Command::Gc, Command::Status]),
 ];
 
-/// The outside: what a process gets from the one who starts it.
+/// The inputs and outputs of a plugin process.
 #[allow(missing_debug_implementations)]
-pub struct World<'w> {
+pub struct Process<'w> {
     /// Reads an environment variable.
     pub env: &'w dyn Fn(&str) -> Option<String>,
     /// Standard input.
@@ -35,78 +36,83 @@ pub struct World<'w> {
     pub stderr: &'w mut dyn Write,
 }
 
-/// An answer in a plugin's own words.
+/// The exact output of a test double.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verbatim {
+pub struct RawOutput {
     /// All of standard output.
     pub stdout: String,
-    /// What goes to standard error.
+    /// All of standard error.
     pub stderr: String,
     /// The exit status.
     pub exit: u8,
 }
 
-/// What a served request comes to.
-enum Answer {
+/// The output for a request.
+enum Output {
     Nothing,
     Result(Value),
-    Words(Verbatim),
+    Raw(RawOutput),
 }
 
-/// Runs `plugin` as the program that it is: the whole `main` of a plugin.
+/// The whole `main` of a plugin's program.
 pub fn main(plugin: &dyn Plugin, registry: &Registry<'_>) -> ExitCode {
     ExitCode::from(run(plugin, registry))
 }
 
-/// As [`main`]; returns the exit status as a number.
+/// The same; returns the exit status as a number.
 pub fn run(plugin: &dyn Plugin, registry: &Registry<'_>) -> u8 {
-    let mut world = World {
+    let mut process = Process {
         env: &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()),
         stdin: &mut std::io::stdin().lock(),
         stdout: &mut std::io::stdout().lock(),
         stderr: &mut std::io::stderr().lock(),
     };
-    dispatch(plugin, registry, &mut world)
+    dispatch(plugin, registry, &mut process)
 }
 
-/// Serves one request from `world`; returns the exit status.
-pub fn dispatch(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>) -> u8 {
-    let verb = (world.env)("CNI_COMMAND").unwrap_or_default();
+/// Serves the request of `process`; returns the exit status.
+pub fn dispatch(plugin: &dyn Plugin, registry: &Registry<'_>, process: &mut Process<'_>) -> u8 {
+    let verb = (process.env)("CNI_COMMAND").unwrap_or_default();
     if verb.is_empty() {
         let versions: Vec<_> = plugin.versions().iter().map(|version| version.as_str()).collect();
         let about = plugin.about();
-        let _ = writeln!(world.stderr, "{about}\nCNI protocol versions supported: {}", versions.join(", "));
+        let _ = writeln!(process.stderr, "{about}\nCNI protocol versions supported: {}", versions.join(", "));
         return 0;
     }
-    match serve(plugin, registry, world, &verb) {
-        Ok(Answer::Nothing) => 0,
-        Ok(Answer::Result(answer)) => match write(world.stdout, &answer) {
+    match serve(plugin, registry, process, &verb) {
+        Ok(Output::Nothing) => 0,
+        Ok(Output::Result(answer)) => match write(process.stdout, &answer) {
             Ok(()) => 0,
             Err(error) => {
-                let _ = writeln!(world.stderr, "write the answer: {error}");
+                let _ = writeln!(process.stderr, "write the result: {error}");
                 1
             }
         },
-        Ok(Answer::Words(words)) => {
-            let _ = world.stderr.write_all(words.stderr.as_bytes());
-            let _ = world.stdout.write_all(words.stdout.as_bytes()).and_then(|()| world.stdout.flush());
-            words.exit
+        Ok(Output::Raw(raw)) => {
+            let _ = process.stderr.write_all(raw.stderr.as_bytes());
+            let _ = process.stdout.write_all(raw.stdout.as_bytes()).and_then(|()| process.stdout.flush());
+            raw.exit
         }
         Err(error) => {
-            let _ = write(world.stdout, &error.to_cni().to_json());
+            let _ = write(process.stdout, &error.to_cni().to_json());
             1
         }
     }
 }
 
-fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, verb: &str) -> Result<Answer> {
+fn serve(
+    plugin: &dyn Plugin,
+    registry: &Registry<'_>,
+    process: &mut Process<'_>,
+    verb: &str,
+) -> Result<Output> {
     let command = Command::parse(verb)
         .ok_or_else(|| podwire_cni_spec::Error::env(format!("unknown CNI_COMMAND: {verb}")))?;
     if command == Command::Version {
-        let args = (world.env)("CNI_ARGS").unwrap_or_default();
-        return Ok(Answer::Result(plugin.version_info(&args)));
+        let args = (process.env)("CNI_ARGS").unwrap_or_default();
+        return Ok(Output::Result(plugin.version_info(&args)));
     }
-    let env = |name: &str| (world.env)(name).unwrap_or_default();
+    let env = |name: &str| (process.env)(name).unwrap_or_default();
     let absent: Vec<_> = REQUIRED
         .iter()
         .filter(|(name, verbs)| verbs.contains(&command) && env(name).is_empty())
@@ -125,20 +131,20 @@ fn serve(plugin: &dyn Plugin, registry: &Registry<'_>, world: &mut World<'_>, ve
     };
     let own_allowed = matches!(env("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
     let mut stdin = Vec::new();
-    world.stdin.take(STDIN_LIMIT).read_to_end(&mut stdin).map_err(|error| {
+    process.stdin.take(STDIN_LIMIT).read_to_end(&mut stdin).map_err(|error| {
         podwire_cni_spec::Error::new(code::IO, format!("error reading from stdin: {error}"))
     })?;
     let config = json::parse(&stdin)?;
     let req = Request::new(command, &source, config, *registry)?;
     admit(plugin, &req, own_allowed)?;
-    if let Some(words) = plugin.verbatim(&req)? {
-        return Ok(Answer::Words(words));
+    if let Some(raw) = plugin.raw_output(&req)? {
+        return Ok(Output::Raw(raw));
     }
-    Ok(perform(plugin, &req)?.map_or(Answer::Nothing, Answer::Result))
+    Ok(perform(plugin, &req)?.map_or(Output::Nothing, Output::Result))
 }
 
-/// Calls `plugin` with a request that was parsed: the part that a runtime in the same process shares.
-/// Returns the result in the config's version, for ADD.
+/// Calls `plugin` with a parsed request, for an in-process runtime too. Returns the result of ADD, in the config's
+/// version.
 pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) -> Result<Option<Value>> {
     admit(plugin, req, own_namespace_allowed)?;
     perform(plugin, req)
@@ -168,7 +174,7 @@ fn timed<T>(plugin: &dyn Plugin, req: &Request<'_>, verb: Verb<T>) -> Result<T> 
     result
 }
 
-/// What `plugin` finds changed: CHECK for a runtime in the same process, which may want to mend it.
+/// The differences that `plugin` finds: CHECK for an in-process runtime, which may repair them.
 pub fn inspect<'p>(
     plugin: &dyn Plugin,
     req: &Request<'p>,
@@ -178,7 +184,7 @@ pub fn inspect<'p>(
     plugin.inspect(req)
 }
 
-/// What is asked of every request before the plugin is called.
+/// The checks of every request before the plugin is called.
 fn admit(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) -> Result<()> {
     if !plugin.versions().contains(&req.version) {
         return Err(Version::incompatible(req.version.as_str(), plugin.versions()).into());
@@ -191,7 +197,7 @@ fn admit(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool) ->
     refuse_own_namespace(req)
 }
 
-/// A runtime in the same process has no variables that could be missing.
+/// An in-process runtime passes no environment variables that could be missing.
 fn require_netns(req: &Request<'_>) -> Result<()> {
     match (req.command, &req.netns) {
         (Command::Add | Command::Check, None) => Err(missing(&["CNI_NETNS"])),
@@ -203,7 +209,7 @@ fn missing(names: &[&str]) -> Error {
     podwire_cni_spec::Error::env(format!("required env variables [{}] missing", names.join(","))).into()
 }
 
-/// Verbs that came with later versions of the spec.
+/// Refuses verbs that the config's version does not have.
 fn allow(req: &Request<'_>) -> Result<()> {
     let allowed = match req.command {
         Command::Check => req.version.has_check(),
@@ -219,10 +225,10 @@ fn allow(req: &Request<'_>) -> Result<()> {
     Err(podwire_cni_spec::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(details).into())
 }
 
-/// A pod whose namespace is the node's own would have the node's network rewired: refuse before a hand is laid on.
+/// A plugin that ran in the host's own namespace would change the host's network: refused before anything is changed.
 fn refuse_own_namespace(req: &Request<'_>) -> Result<()> {
     let Some(path) = req.netns.as_ref().filter(|_| req.command != Command::Gc) else { return Ok(()) };
-    // A missing namespace is the verb's business: DEL is fine with it.
+    // A missing namespace is not an error here: DEL accepts it.
     if !Netns::open(path).and_then(|pod| pod.is_current()).unwrap_or(false) {
         return Ok(());
     }
@@ -233,7 +239,7 @@ fn refuse_own_namespace(req: &Request<'_>) -> Result<()> {
     ))
 }
 
-/// Pretty-printed with four spaces, as every CNI tool prints.
+/// Writes JSON indented by four spaces, as all CNI tools do.
 pub fn write(to: &mut dyn Write, value: &Value) -> std::io::Result<()> {
     let mut bytes = Vec::with_capacity(1024);
     let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");

@@ -1,28 +1,28 @@
-//! Errors of plugins, and the one place where they become the spec's error object.
+//! Errors of plugins, and their conversion to the spec's error object.
 
 use podwire_cni_spec::code;
 
-/// The result of a plugin's step.
+/// The result of a step of a plugin.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kernel refused something (plugin specific codes begin at 100).
+/// The kernel refused an operation (plugin-specific codes begin at 100).
 pub const KERNEL: u32 = 100;
 /// A host port belongs to another pod.
 pub const PORT_TAKEN: u32 = 101;
 
-/// Why a plugin could not do what it was asked for.
+/// Why a plugin call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An error that has its code already.
+    /// An error that already has a CNI code.
     #[error(transparent)]
     Cni(#[from] podwire_cni_spec::Error),
-    /// The host said no.
+    /// An operation on the host failed.
     #[error(transparent)]
     Kernel(#[from] podwire_kernel::Error),
-    /// The kernel said no.
+    /// The kernel refused a netlink request.
     #[error(transparent)]
     Netlink(#[from] podwire_netlink::Error),
-    /// A step of something larger failed.
+    /// A step failed.
     #[error("{doing}: {source}")]
     Step {
         /// What was being done, to which object.
@@ -30,7 +30,7 @@ pub enum Error {
         /// Why it failed.
         source: Box<Error>,
     },
-    /// Several things failed, and each is worth knowing.
+    /// Several steps failed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Several(Vec<Error>),
 }
@@ -59,16 +59,16 @@ impl Error {
             Error::Cni(error) => (error.code, error.details.clone()),
             Error::Step { source, .. } => source.code_and_hint(),
             Error::Several(all) => all.first().map_or((code::INTERNAL, String::new()), Error::code_and_hint),
-            Error::Kernel(error) => of_host(error),
-            Error::Netlink(error) => (KERNEL, of_kernel(error)),
+            Error::Kernel(error) => kernel_code_and_hint(error),
+            Error::Netlink(error) => (KERNEL, netlink_hint(error)),
         }
     }
 }
 
-fn of_host(error: &podwire_kernel::Error) -> (u32, String) {
+fn kernel_code_and_hint(error: &podwire_kernel::Error) -> (u32, String) {
     use podwire_kernel::Error::*;
     match error {
-        Netlink(error) => (KERNEL, of_kernel(error)),
+        Netlink(error) => (KERNEL, netlink_hint(error)),
         Netns { .. } => {
             (code::INVALID_NETNS, "check that the container is running and the path is its namespace".into())
         }
@@ -78,30 +78,30 @@ fn of_host(error: &podwire_kernel::Error) -> (u32, String) {
         }
         PortTaken { .. } => (
             PORT_TAKEN,
-            "stop that container or choose another host port; if it is long gone, `podwire cni gc` frees it"
+            "stop that container or choose another host port; if it no longer exists, `podwire cni gc` frees the port"
                 .into(),
         ),
-        Tap { .. } => (KERNEL, "is there a /dev/net/tun, and may this process use it?".into()),
+        Tap { .. } => (KERNEL, "check that /dev/net/tun exists and that this process may open it".into()),
         Other(_) => (code::INTERNAL, String::new()),
     }
 }
 
-fn of_kernel(error: &podwire_netlink::Error) -> String {
+fn netlink_hint(error: &podwire_netlink::Error) -> String {
     const EPERM: i32 = 1;
     const EEXIST: i32 = 17;
     const EXFULL: i32 = 54;
     const ENETDOWN: i32 = 100;
     match error.errno() {
         Some(EPERM) => "root (CAP_NET_ADMIN) is needed".into(),
-        Some(EEXIST) => "the container may be attached already: DEL it first".into(),
-        Some(ENETDOWN) => "the interface that it hangs on is down: bring that up".into(),
-        Some(EXFULL) => "a bridge takes 1024 ports at most".into(),
+        Some(EEXIST) => "the container may already be attached: run DEL first".into(),
+        Some(ENETDOWN) => "the parent interface is down: set it up".into(),
+        Some(EXFULL) => "a bridge has at most 1024 ports".into(),
         _ if error.is_unsupported() => "the running kernel lacks this feature".into(),
         _ => String::new(),
     }
 }
 
-/// Says what was being done when something failed.
+/// Adds what was being done to an error.
 pub trait Context<T> {
     /// Puts `doing` before the error.
     fn doing(self, doing: impl FnOnce() -> String) -> Result<T>;

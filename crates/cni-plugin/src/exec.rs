@@ -1,5 +1,5 @@
-//! Executing a plugin: standard input in, standard output out, its errors understood, and a deadline that
-//! lets it clean up before it is killed.
+//! Executes a plugin: writes its standard input, reads its result or error, and stops it at the deadline with time to clean
+//! up.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use podwire_cni_spec::{code, json};
 
 use crate::stop::Stop;
-use crate::{conversation, Result};
+use crate::{pipes, Result};
 
-/// A program that is being written cannot be executed (ETXTBSY). It is tried again after these pauses.
+/// The pauses, in milliseconds, before a program that is being written (ETXTBSY) is executed again.
 const BUSY_PAUSES: [u64; 6] = [10, 20, 50, 100, 300, 1000];
 const ETXTBSY: i32 = 26;
 
@@ -21,15 +21,15 @@ const ETXTBSY: i32 = 26;
 pub struct Execution<'a> {
     /// The plugin's file.
     pub file: &'a Path,
-    /// Variables on top of this process's own; later ones win.
+    /// Variables in addition to this process's own; later ones win.
     pub env: Vec<(&'static str, OsString)>,
-    /// What it reads.
+    /// Its standard input.
     pub stdin: &'a [u8],
-    /// When its patience ends; `None` waits for ever.
+    /// When it is stopped; `None` waits for ever.
     pub deadline: Option<Instant>,
 }
 
-/// The file of plugin type `kind`: the first in `path`, as runtimes look for it.
+/// The file of plugin type `kind`: the first one in `path`.
 pub fn find(kind: &str, path: &[PathBuf]) -> Result<PathBuf> {
     podwire_cni_spec::name::plugin_type(kind)?;
     let found = path.iter().map(|folder| folder.join(kind)).find(|file| file.is_file());
@@ -43,37 +43,37 @@ pub fn find(kind: &str, path: &[PathBuf]) -> Result<PathBuf> {
 }
 
 impl Execution<'_> {
-    /// Runs the plugin to its end and returns what it printed. A failure is the error that it printed.
+    /// Runs the plugin and returns its standard output, or the error that it printed.
     pub fn run(&self) -> Result<Vec<u8>> {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return Err(self.late("was not started: the time was up before"));
+            return Err(self.late("was not started: the deadline had passed"));
         }
         let mut child = self.spawn()?;
-        let heard = match conversation::hold(&mut child, self.stdin, self.deadline) {
-            Ok(heard) => heard,
+        let output = match pipes::communicate(&mut child, self.stdin, self.deadline) {
+            Ok(output) => output,
             Err(error) => {
-                let _ = Stop::ask(child.id()).map(|stop| stop.kill().finish());
+                let _ = Stop::terminate(child.id()).map(|stop| stop.kill().finish());
                 let _ = child.kill();
                 await_end(child);
                 return Err(self.failed(&error));
             }
         };
-        if !heard.has_ended {
+        if !output.has_ended {
             await_end(child);
-            return Err(
-                self.late("did not end before its deadline, and the kernel holds it though it was killed")
-            );
+            return Err(self.late(
+                "did not end before its deadline; it was killed, but the kernel has not ended it yet",
+            ));
         }
         let status = child.wait().map_err(|error| self.failed(&error))?;
-        if let Some(how) = heard.stopped {
+        if let Some(how) = output.stopped {
             return Err(self.late(how));
         }
         if status.success() {
-            // Only now: a failing plugin's words are in its error.
-            let _ = io::stderr().write_all(&heard.stderr);
-            return Ok(heard.stdout);
+            // Only on success: the error of a failed plugin contains its standard error.
+            let _ = io::stderr().write_all(&output.stderr);
+            return Ok(output.stdout);
         }
-        Err(explain(&heard.stdout, &heard.stderr, &status.to_string()).into())
+        Err(explain(&output.stdout, &output.stderr, &status.to_string()).into())
     }
 
     fn late(&self, how: &str) -> crate::Error {
@@ -104,13 +104,13 @@ impl Execution<'_> {
     }
 }
 
-/// Somebody has to take note of its end, whenever that comes: the kernel may keep one that was killed.
+/// Reaps the child on a thread: the kernel may keep a killed process for long, and it must not stay a zombie.
 fn await_end(mut child: Child) {
-    // Where no thread is to be had, whoever takes over orphans does it.
+    // If no thread can be spawned, init reaps it after this process ends.
     let _ = std::thread::Builder::new().spawn(move || child.wait());
 }
 
-/// The error that a failed plugin printed, or the best that can be said.
+/// The error that a failed plugin printed, or what is known without one.
 fn explain(stdout: &[u8], stderr: &[u8], status: &str) -> podwire_cni_spec::Error {
     let stderr = String::from_utf8_lossy(stderr).trim().to_string();
     if let Some(error) = json::parse(stdout).ok().as_ref().and_then(podwire_cni_spec::Error::from_json) {

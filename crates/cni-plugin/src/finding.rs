@@ -1,57 +1,56 @@
-//! What is not as ADD left it, and how to put it back.
+//! Differences between what ADD created and the current state, with their repairs.
 
 use crate::{Error, Result};
 
-/// One difference between what an attachment should be and what is there. CHECK reports it; a repair puts it right.
+/// One difference between the expected and the current state of an attachment. CHECK reports it.
 pub struct Finding<'p> {
-    what: Error,
-    mend: Option<Box<dyn FnOnce() -> Result<()> + 'p>>,
+    difference: Error,
+    repair: Option<Box<dyn FnOnce() -> Result<()> + 'p>>,
 }
 
 impl<'p> Finding<'p> {
-    /// A difference that only a new attachment mends.
-    pub fn new(what: impl Into<String>) -> Finding<'p> {
-        Finding { what: podwire_cni_spec::Error::internal(what).into(), mend: None }
+    /// A difference that only a new ADD repairs.
+    pub fn new(text: impl Into<String>) -> Finding<'p> {
+        Finding { difference: podwire_cni_spec::Error::internal(text).into(), repair: None }
     }
 
-    /// How to put it back. The steps own what they need: they may be taken much later, or never.
-    pub fn mended_by(self, mend: impl FnOnce() -> Result<()> + 'p) -> Finding<'p> {
-        Finding { mend: Some(Box::new(mend)), ..self }
+    /// Adds the repair. The closure owns its data: it runs much later, or never.
+    pub fn repaired_by(self, repair: impl FnOnce() -> Result<()> + 'p) -> Finding<'p> {
+        Finding { repair: Some(Box::new(repair)), ..self }
     }
 
-    /// Whether it can be put back without a new attachment.
-    pub fn can_be_mended(&self) -> bool {
-        self.mend.is_some()
+    /// Whether it can be repaired without a new ADD.
+    pub fn is_repairable(&self) -> bool {
+        self.repair.is_some()
     }
 
-    /// Puts it back. What cannot be mended is an error, in the words of the finding.
-    pub fn mend(self) -> Result<()> {
-        match self.mend {
-            Some(mend) => mend(),
-            None => Err(self.what),
+    /// Repairs it. A difference without a repair is returned as the error.
+    pub fn repair(self) -> Result<()> {
+        match self.repair {
+            Some(repair) => repair(),
+            None => Err(self.difference),
         }
     }
 
-    /// Mends all of them, in order, past those that fail; says how many there were.
-    pub fn mend_all(findings: Vec<Finding<'_>>) -> Result<usize> {
+    /// Repairs all of them in order and goes on past failures; returns their number.
+    pub fn repair_all(findings: Vec<Finding<'_>>) -> Result<usize> {
         let count = findings.len();
-        Error::all(findings.into_iter().filter_map(|finding| finding.mend().err()).collect())?;
+        Error::all(findings.into_iter().filter_map(|finding| finding.repair().err()).collect())?;
         Ok(count)
     }
 
-    /// What CHECK answers: nothing, or an error that names every difference.
+    /// The answer of CHECK: nothing, or an error that names every difference.
     pub fn report(findings: Vec<Finding<'_>>) -> Result<()> {
         let Some(first) = findings.first() else { return Ok(()) };
-        let hint = match findings.iter().all(Finding::can_be_mended) {
-            true => {
-                "something changed the pod's network since ADD; `podwire cni check --repair` puts it back"
-            }
-            false => "something changed the pod's network since ADD; attach it anew to repair it",
+        let hint = if findings.iter().all(Finding::is_repairable) {
+            "the pod's network was changed after ADD; `podwire cni check --repair` repairs it"
+        } else {
+            "the pod's network was changed after ADD; recreate the pod to repair it"
         };
-        let code = first.what.to_cni().code;
+        let code = first.difference.to_cni().code;
         let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        // What a finding has to say itself is nearer to the cause.
-        let mut hints: Vec<String> = findings.iter().map(|one| one.what.to_cni().details).collect();
+        // The hint of a finding is closer to the cause, so it comes first.
+        let mut hints: Vec<String> = findings.iter().map(|one| one.difference.to_cni().details).collect();
         hints.push(hint.into());
         hints.retain(|hint| !hint.is_empty());
         hints.dedup();
@@ -61,20 +60,20 @@ impl<'p> Finding<'p> {
 
 impl std::fmt::Display for Finding<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.what.to_cni().msg)
+        f.write_str(&self.difference.to_cni().msg)
     }
 }
 
 impl std::fmt::Debug for Finding<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Finding({self}, {})", if self.can_be_mended() { "can be mended" } else { "attach anew" })
+        write!(f, "Finding({self}, {})", if self.is_repairable() { "repairable" } else { "not repairable" })
     }
 }
 
-/// An error that ended the comparison is a finding too: nothing more can be told.
+/// An error that ended the comparison is a finding too.
 impl From<Error> for Finding<'_> {
-    fn from(what: Error) -> Self {
-        Finding { what, mend: None }
+    fn from(difference: Error) -> Self {
+        Finding { difference, repair: None }
     }
 }
 
@@ -84,25 +83,26 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn every_difference_is_named_and_the_hint_says_whether_it_can_be_mended() {
+    fn the_report_names_every_difference_and_whether_it_is_repairable() {
         assert!(Finding::report(Vec::new()).is_ok());
-        let mendable = || Finding::new("eth0 is down").mended_by(|| Ok(()));
-        let error = Finding::report(vec![mendable()]).unwrap_err().to_cni();
+        let repairable = || Finding::new("eth0 is down").repaired_by(|| Ok(()));
+        let error = Finding::report(vec![repairable()]).unwrap_err().to_cni();
         assert!(error.details.contains("--repair"), "{error:?}");
-        let error = Finding::report(vec![mendable(), Finding::new("eth0 is another")]).unwrap_err().to_cni();
+        let error =
+            Finding::report(vec![repairable(), Finding::new("eth0 is another")]).unwrap_err().to_cni();
         assert_eq!(error.msg, "eth0 is down; eth0 is another");
         assert!(!error.details.contains("--repair"), "{error:?}");
     }
 
     #[test]
-    fn mending_takes_the_steps_or_tells_why_not() {
+    fn repair_runs_the_closure_or_returns_the_difference() {
         let taken = Cell::new(false);
         let step = || {
             taken.set(true);
             Ok(())
         };
-        Finding::new("eth0 is down").mended_by(step).mend().unwrap();
+        Finding::new("eth0 is down").repaired_by(step).repair().unwrap();
         assert!(taken.get());
-        assert_eq!(Finding::new("eth0 is gone").mend().unwrap_err().to_string(), "eth0 is gone");
+        assert_eq!(Finding::new("eth0 is gone").repair().unwrap_err().to_string(), "eth0 is gone");
     }
 }

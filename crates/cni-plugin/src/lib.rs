@@ -1,8 +1,8 @@
-//! The SDK with which CNI plugins are written: every plugin of this project, and yours.
+//! The SDK for CNI plugins: every plugin of this project uses it, and yours can.
 //!
 //! A container runtime executes a plugin with a verb and the pod's identity in environment variables and a
 //! JSON config on standard input; the plugin answers with a JSON result, or an error object, on standard
-//! output. This crate does all of that, so that a plugin is one `impl Plugin` that tells its network's story:
+//! output. This crate does all of that; a plugin is one `impl Plugin`:
 //!
 //! ```no_run
 //! use podwire_cni_spec::Attachment;
@@ -28,14 +28,14 @@
 //! }
 //! ```
 //!
-//! - [`dispatch`](dispatch::dispatch) checks the variables that a verb needs, the config's version and that
-//!   the pod's namespace is not the caller's own, all before the plugin is called;
-//! - [`delegate`] calls another plugin (an IPAM plugin, mostly): in this process when the file that would be
-//!   executed is this very program, else by executing it;
-//! - [`ledger`] has every request written down before the plugin is called: DEL and GC work from it;
-//! - [`exec`] is that execution, with a deadline that lets a plugin clean up.
+//! - [`dispatch`](dispatch::dispatch) checks the variables that a verb requires, the config's version and that
+//!   the pod's namespace is not the caller's own, before it calls the plugin;
+//! - [`delegate`] calls another plugin (usually an IPAM plugin): in this process if the file to be executed is
+//!   this program, otherwise by executing it;
+//! - [`ledger`] records every request before the plugin is called; DEL and GC use the records;
+//! - [`exec`] executes a plugin, with a deadline that lets it clean up;
+//! - [`Hooks`] run code of the program around every call.
 
-mod conversation;
 pub mod delegate;
 pub mod dispatch;
 mod error;
@@ -43,16 +43,17 @@ pub mod exec;
 mod finding;
 mod hooks;
 pub mod ledger;
+mod pipes;
 mod recorded;
 mod registry;
 mod request;
 mod stop;
 
-pub use dispatch::{main, run, Verbatim};
+pub use dispatch::{main, run, RawOutput};
 pub use error::{Context, Error, Result};
 pub use finding::Finding;
 pub use hooks::{Hooks, NoHooks};
-pub use recorded::{withdraw, withdraw_unless_changed};
+pub use recorded::{delete_recorded, delete_recorded_unless_changed};
 pub use registry::Registry;
 pub use request::{Command, Request, Source, Valid};
 
@@ -60,19 +61,19 @@ use podwire_cni_spec::{Attachment, Version};
 
 /// A CNI plugin.
 pub trait Plugin: Sync {
-    /// Its type: the name in configs and of its file.
+    /// The plugin's type: its name in configs and the name of its file.
     fn name(&self) -> &'static str;
 
-    /// One line for people who run it by hand.
+    /// One line of help, printed when a user runs the plugin without `CNI_COMMAND`.
     fn about(&self) -> &'static str;
 
-    /// The versions of the spec that it takes.
+    /// The versions of the spec that it supports.
     fn versions(&self) -> &'static [Version] {
         Version::ALL
     }
 
-    /// Whether its attachments are written into the [`ledger`]. Not needed for one that leaves nothing in the kernel
-    /// (an IPAM plugin with a store of its own).
+    /// Whether its attachments are recorded in the [`ledger`]. A plugin that leaves nothing in the kernel (an IPAM
+    /// plugin with its own store) does not need it.
     fn is_recorded(&self) -> bool {
         true
     }
@@ -83,37 +84,37 @@ pub trait Plugin: Sync {
         false
     }
 
-    /// What VERSION answers, in view of `CNI_ARGS`. A test double may claim what it likes.
+    /// The answer to VERSION. A test double may choose it by `CNI_ARGS`.
     fn version_info(&self, _args: &str) -> serde_json::Value {
         podwire_cni_spec::version::VersionInfo::new(self.versions()).to_json()
     }
 
-    /// What to print and how to exit, word by word, when the plugin is executed; `None` prints the result of the verb.
-    /// Only a test double has words of its own: they may be none that the spec knows.
-    fn verbatim(&self, _: &Request<'_>) -> Result<Option<Verbatim>> {
+    /// The exact output and exit status when the plugin is executed; `None` prints the result of the verb. For test
+    /// doubles, whose output may violate the spec.
+    fn raw_output(&self, _: &Request<'_>) -> Result<Option<RawOutput>> {
         Ok(None)
     }
 
-    /// Attaches a container, or passes on and changes what plugins before it did (`req.prev`).
-    /// If it fails it must leave nothing behind.
+    /// Attaches a container, or changes the result of the previous plugin (`req.prev`).
+    /// If it fails, it must leave nothing behind.
     fn add(&self, req: &Request<'_>) -> Result<Attachment>;
 
-    /// Detaches. It may come twice, without a namespace, without a previous result, after an ADD that failed
-    /// or never was: it removes what is there and succeeds.
+    /// Detaches a container. Runtimes call it twice, without a namespace, without a previous result, and after an ADD
+    /// that failed or never ran: it removes what exists and succeeds.
     fn del(&self, req: &Request<'_>) -> Result<()>;
 
-    /// Compares all that ADD made with what is there now, and says for each difference how to put it back. CHECK
-    /// reports what is found here, a repair mends it.
+    /// Compares what ADD created with the current state; each difference comes with its repair. CHECK reports the
+    /// differences, `podwire cni check --repair` repairs them.
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>>;
 
-    /// Removes whatever belongs to attachments of this network that are not in [`Request::valid`].
+    /// Removes what belongs to attachments of this network that are not in [`Request::valid`].
     fn gc(&self, req: &Request<'_>) -> Result<()>;
 
-    /// The part of [`inspect`](Plugin::inspect) that is about firewall rules, for when somebody flushed them.
+    /// The firewall part of [`inspect`](Plugin::inspect), for a ruleset that was flushed.
     fn inspect_rules<'p>(&self, _req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         Ok(Vec::new())
     }
 
-    /// Fails if an ADD could not succeed now.
+    /// Fails if an ADD could not succeed at this time.
     fn status(&self, req: &Request<'_>) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! ADD, DEL and GC with the ledger's help: what every plugin gets from it without a line of its own.
+//! ADD, DEL and GC with the ledger: recorded for every plugin, without code in the plugin.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -8,16 +8,13 @@ use serde_json::Value;
 
 use crate::{ledger, Command, Error, Plugin, Registry, Request, Result};
 
-/// The request is in the ledger before the plugin lays a hand on anything.
+/// Records the request before the plugin changes anything.
 pub(crate) fn add(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Value> {
-    let open = match plugin.is_recorded() {
-        true => Some(ledger::Open::begin(plugin.name(), req)?),
-        false => None,
-    };
+    let open = plugin.is_recorded().then(|| ledger::OpenAccount::begin(plugin.name(), req)).transpose()?;
     let added = plugin.add(req).and_then(|attachment| {
-        // What cannot be told in the config's version is not to stand.
-        let told = attachment.to_json(req.version);
-        Ok(told.inspect_err(|_| drop(plugin.del(req)))?)
+        // An attachment whose result cannot be encoded in the config's version is removed again.
+        let json = attachment.to_json(req.version);
+        Ok(json.inspect_err(|_| drop(plugin.del(req)))?)
     });
     match (&added, open) {
         (Ok(result), Some(open)) => open.complete(result),
@@ -27,56 +24,61 @@ pub(crate) fn add(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Value> {
     added
 }
 
-/// A runtime that lost the result, or never kept one, is helped out by the ledger.
+/// If the runtime passes no result, because it lost it or never kept one, the result comes from the ledger.
 pub(crate) fn del(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     if !plugin.is_recorded() {
         return plugin.del(req);
     }
     match req.prev {
         Some(_) => plugin.del(req)?,
-        None => plugin.del(&Request { prev: remembered(plugin, req), ..req.clone() })?,
+        None => plugin.del(&Request { prev: recorded_result(plugin, req), ..req.clone() })?,
     }
     ledger::close(&req.owner(), plugin.name())
 }
 
-fn remembered(plugin: &dyn Plugin, req: &Request<'_>) -> Option<podwire_cni_spec::Attachment> {
+fn recorded_result(plugin: &dyn Plugin, req: &Request<'_>) -> Option<podwire_cni_spec::Attachment> {
     let account = ledger::find(&req.owner(), plugin.name())?;
     account.entries.last()?.request(Command::Del, req.registry).ok()?.prev
 }
 
-/// Everything in the ledger that is not valid any more is deleted as its owner would delete it, with the config that
-/// it was added with; then the plugin looks for what has no account.
+/// Deletes every attachment in the ledger that is no longer valid, with the config of its ADD. Then the plugin looks for objects
+/// without an account.
 pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     let valid = req.valid()?;
     let mut errors = Vec::new();
-    // Whoever calls this plugin knows of ADDs that its own ledger does not have.
+    // The caller knows ADDs that are not in this plugin's ledger.
     let mut busy = req.busy.clone();
-    // What is left of the accounts when those that are nobody's are gone.
+    // The accounts that remain.
     let mut left = Vec::new();
     for account in ledger::of_network(&req.network, plugin.name()) {
         let Some(entry) = account.entries.first() else {
-            // Killed before it could write a word, and so before it did anything; or about to write.
-            errors.extend(account.hold().and_then(|held| held.map_or(Ok(()), ledger::Held::close)).err());
+            // The ADD was killed before it wrote its request, and so before it changed anything; or it is about to write.
+            errors.extend(
+                account
+                    .lock_unchanged()
+                    .and_then(|held| held.map_or(Ok(()), ledger::LockedAccount::close))
+                    .err(),
+            );
             continue;
         };
         let is_valid = valid.contains(&entry.container, &entry.ifname);
-        match account.busy {
-            _ if is_valid => {}
-            true => busy.push(attachment(entry)),
-            false => match withdraw_unless_changed(plugin, &account, req.registry, req.deadline) {
+        if !is_valid && account.busy {
+            busy.push(attachment(entry));
+        } else if !is_valid {
+            match delete_recorded_unless_changed(plugin, &account, req.registry, req.deadline) {
                 Ok(()) => continue,
                 Err(error) => errors.push(error),
-            },
+            }
         }
         left.push(account);
     }
-    busy.extend(came_since(&left, ledger::of_network(&req.network, plugin.name())));
+    busy.extend(added_since(&left, ledger::of_network(&req.network, plugin.name())));
     errors.extend(plugin.gc(&Request { busy, ..req.clone() }).err());
     Error::all(errors)
 }
 
-/// Whom the accounts tell of now that are not among those that were left, or not as they were then: all that may have taken a while.
-fn came_since(
+/// The attachments whose accounts are new or changed since `left` was read: the deletions above may have taken long.
+fn added_since(
     left: &[ledger::Account],
     now: Vec<ledger::Account>,
 ) -> impl Iterator<Item = ValidAttachment> + '_ {
@@ -91,21 +93,21 @@ fn attachment(entry: &ledger::Entry) -> ValidAttachment {
     ValidAttachment { container_id: entry.container.clone(), ifname: entry.ifname.clone() }
 }
 
-/// DEL of everything in an account that was judged to be nobody's, unless somebody is at work on it by now, or was.
-pub fn withdraw_unless_changed(
+/// Deletes everything in an account, unless the account was changed since it was read.
+pub fn delete_recorded_unless_changed(
     plugin: &dyn Plugin,
     account: &ledger::Account,
     registry: Registry<'_>,
     deadline: Option<Instant>,
 ) -> Result<()> {
-    account.hold()?.map_or(Ok(()), |held| withdraw(plugin, held, registry, deadline))
+    account.lock_unchanged()?.map_or(Ok(()), |locked| delete_recorded(plugin, locked, registry, deadline))
 }
 
-/// DEL of everything in an account, the last first; then the account itself goes. It may be an old one: a Go plugin that
-/// detached the pod has not closed it. Programs of others that are executed for it are stopped at the deadline.
-pub fn withdraw(
+/// Deletes everything in an account, the last entry first, then the account. The account may be stale: a Go plugin that detached
+/// the pod did not close it. Plugins that are executed for it are stopped at the deadline.
+pub fn delete_recorded(
     plugin: &dyn Plugin,
-    account: ledger::Held<'_>,
+    account: ledger::LockedAccount<'_>,
     registry: Registry<'_>,
     deadline: Option<Instant>,
 ) -> Result<()> {
@@ -130,7 +132,7 @@ mod tests {
         static KEPT: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Gives an interface without addresses, of which old versions cannot tell.
+    /// Its result has no address, which old versions cannot encode.
     struct Bare;
 
     impl Plugin for Bare {
@@ -162,9 +164,9 @@ mod tests {
         }
     }
 
-    /// An IPAM plugin has no ledger of its own: its caller knows whose address is being given.
+    /// An IPAM plugin has no ledger: its caller knows which attachments are in progress.
     #[test]
-    fn a_plugin_that_is_called_by_another_leaves_alone_what_that_one_is_at_work_on() {
+    fn gc_keeps_the_attachments_that_the_caller_is_adding() {
         let config =
             json!({"cniVersion": "1.1.0", "name": "net", "type": "bare", "cni.dev/valid-attachments": []});
         let req = Request::new(Command::Gc, &Source::default(), config, Registry::none()).unwrap();
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_the_version_cannot_tell_is_taken_back() {
+    fn a_result_that_the_version_cannot_encode_is_removed() {
         let source = Source { container: "c".into(), ifname: "eth0".into(), ..Source::default() };
         let add = |version: Version| {
             let config = json!({"cniVersion": version, "name": "net", "type": "bare"});

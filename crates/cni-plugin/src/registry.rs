@@ -1,4 +1,4 @@
-//! Which plugins live in this program, and how to recognise the program's file on disk.
+//! The plugins of this program, and how to recognise the program's file on disk.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,8 +8,8 @@ use crate::{Command, Hooks, NoHooks, Plugin};
 
 /// The plugins that can be called in this process.
 ///
-/// A plugin is called in-process only when the file that a runtime would execute for it is this program (or
-/// a copy of it): the linker wrote a fingerprint of the plugins' sources into the file as its build id.
+/// A plugin is called in-process only if the file that a runtime would execute for it is this program or a copy of
+/// it. The linker writes a fingerprint of the plugins' sources into the file, as its build id.
 #[derive(Clone, Copy)]
 pub struct Registry<'p> {
     plugins: &'p [&'p dyn Plugin],
@@ -18,12 +18,12 @@ pub struct Registry<'p> {
 }
 
 impl<'p> Registry<'p> {
-    /// These plugins, found in files whose build id is `fingerprint` (hexadecimal).
+    /// A registry of these plugins. Files with the build id `fingerprint` (hexadecimal) contain them.
     pub fn new(plugins: &'p [&'p dyn Plugin], fingerprint: &'p str) -> Registry<'p> {
         Registry { plugins, fingerprint, hooks: &NoHooks }
     }
 
-    /// No plugin: everything is executed.
+    /// An empty registry: every plugin is executed.
     pub fn none() -> Registry<'static> {
         Registry { plugins: &[], fingerprint: "", hooks: &NoHooks }
     }
@@ -47,14 +47,14 @@ impl<'p> Registry<'p> {
         self.plugins.iter().copied().find(|plugin| plugin.name() == kind)
     }
 
-    /// The plugin that executing `file` as `kind` would run, if it is one of ours.
+    /// The plugin that executing `file` as `kind` would run, if this program contains it.
     pub fn in_file(&self, kind: &str, file: &Path) -> Option<&'p dyn Plugin> {
         let plugin = self.find(kind)?;
         (!self.fingerprint.is_empty() && has_build_id(file, self.fingerprint)?).then_some(plugin)
     }
 
-    /// The plugin that can take back what a plugin of this type did whose file is gone: ours does not need its file, and
-    /// knows what its counterparts make. Nothing new is attached in another's place.
+    /// The plugin that undoes what a plugin of this type did whose file is gone. Ours needs no file and recognises what its
+    /// Go counterparts create. It never attaches in place of a missing plugin.
     pub fn in_place_of_missing(&self, kind: &str, command: Command) -> Option<&'p dyn Plugin> {
         matches!(command, Command::Del | Command::Gc).then(|| self.find(kind)).flatten()
     }
@@ -66,9 +66,9 @@ impl std::fmt::Debug for Registry<'_> {
     }
 }
 
-/// Whether an ELF program has this build id (hexadecimal). It stands in a note in the file's first page.
+/// Whether an ELF file has this build id (hexadecimal). The build id is in a note in the first page.
 fn has_build_id(file: &Path, wanted: &str) -> Option<bool> {
-    // Not on the heap: this is asked for every plugin of every chain, and some allocators fetch a page and give it back.
+    // On the stack: this runs for every plugin of every chain, and some allocators map and unmap a page for it.
     let mut page = [0; 4096];
     let length = read_page(file, &mut page).ok()?;
     let page = &page[..length];

@@ -1,4 +1,4 @@
-//! What a plugin is asked to do, parsed and checked once.
+//! A request to a plugin, parsed and checked once.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl Command {
     }
 }
 
-/// A request to a plugin. For GC and STATUS, which concern no attachment, `container` and `ifname` are empty.
+/// A request to a plugin. For GC and STATUS `container` and `ifname` are empty.
 #[derive(Clone, Debug)]
 pub struct Request<'p> {
     /// The verb.
@@ -56,32 +56,32 @@ pub struct Request<'p> {
     pub container: String,
     /// The interface's name in the pod.
     pub ifname: String,
-    /// The pod's namespace; `None` when the runtime says that it is gone.
+    /// The path of the pod's network namespace; `None` if the runtime passes none because it is gone.
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS`.
     pub args: Args,
-    /// `CNI_PATH`: where plugins are.
+    /// `CNI_PATH`: the directories of the plugins.
     pub path: Vec<PathBuf>,
     /// The network's name.
     pub network: NetworkName,
     /// The config's version.
     pub version: Version,
-    /// The whole config, as it came. Requests are passed on and kept for later: all of them share it.
+    /// The whole config, unchanged. Clones of a request share it.
     pub config: Arc<Value>,
-    /// What plugins before this one made (ADD), or the whole chain (CHECK, DEL).
+    /// The result of the previous plugins (ADD), or of the whole chain (CHECK, DEL).
     pub prev: Option<Attachment>,
     /// The plugins of this program.
     pub registry: Registry<'p>,
-    /// For GC: attachments that are being made right now.
+    /// For GC: attachments whose ADD is in progress.
     pub busy: Vec<ValidAttachment>,
-    /// For DEL: this plugin made it and signed everything. What is there without a signature is another's by now: of a
-    /// pod that a Go plugin attached since, with the same interface, address or device name.
+    /// For DEL: remove only objects that carry this owner's comment. An object without it belongs to another pod by now, one
+    /// that a Go plugin attached with the same interface, address or device name.
     pub signed_only: bool,
-    /// The plugins of this program that called one another until this request came: each gets its caller's.
+    /// The in-process plugins that delegated this request, outermost first.
     pub callers: Vec<&'static str>,
-    /// When the patience of a runtime in the same process ends: programs that are executed for it are stopped then.
+    /// The deadline of an in-process runtime: plugins that are executed for it are stopped then.
     pub deadline: Option<Instant>,
-    /// What such a runtime tells them by variables of their environment: the trace that they are part of.
+    /// Environment variables that such a runtime passes to them: its trace context.
     pub trace: Vec<(&'static str, String)>,
 }
 
@@ -90,7 +90,7 @@ pub struct Request<'p> {
 pub struct Valid(HashSet<ValidAttachment>);
 
 impl Valid {
-    /// Whether the attachment of `container` as `ifname` is to be kept.
+    /// Whether the attachment of `container` as `ifname` must be kept.
     pub fn contains(&self, container: &str, ifname: &str) -> bool {
         self.0.contains(&ValidAttachment { container_id: container.into(), ifname: ifname.into() })
     }
@@ -101,7 +101,7 @@ impl Valid {
     }
 }
 
-/// Where a request comes from: the environment of a process, or a runtime in the same process.
+/// The parameters of a request, from the environment or from an in-process runtime.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     /// `CNI_CONTAINERID`.
@@ -154,7 +154,7 @@ impl<'p> Request<'p> {
         let prev = match json::get(&config, "prevResult").map(|prev| Attachment::from_json(prev, version)) {
             None => None,
             Some(Ok(prev)) => Some(prev),
-            // A broken record must not keep a dead pod's network alive.
+            // An invalid record must not prevent the cleanup of a dead pod.
             Some(Err(_)) if command == Command::Del => None,
             Some(Err(error)) => {
                 let text = format!("could not parse prevResult: {}", error.msg);
@@ -169,7 +169,7 @@ impl<'p> Request<'p> {
             args: match command {
                 Command::Add | Command::Check => Args::parse(&source.args)?,
                 Command::Del | Command::Gc => Args::parse_readable(&source.args),
-                // They concern no container.
+                // STATUS and VERSION concern no container.
                 _ => Args::default(),
             },
             path: std::env::split_paths(&source.path).filter(|path| !path.as_os_str().is_empty()).collect(),
@@ -186,12 +186,12 @@ impl<'p> Request<'p> {
         })
     }
 
-    /// The config as the plugin's own type. Keys are matched as Go matches them.
+    /// The config as the plugin's own type. Keys are matched without case, as Go does.
     pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
         Ok(json::decode(&self.config)?)
     }
 
-    /// Whose the things are that this request makes or removes.
+    /// The owner of the objects that this request creates or removes.
     pub fn owner(&self) -> Owner {
         Owner {
             network: self.network.to_string(),
@@ -200,27 +200,27 @@ impl<'p> Request<'p> {
         }
     }
 
-    /// The pod's namespace, which must be there.
+    /// The pod's network namespace; an error if it does not exist.
     pub fn netns(&self) -> Result<Netns> {
         let path = self.netns.clone().unwrap_or_default();
         Ok(Netns::open(path)?)
     }
 
-    /// The pod, which must be there.
+    /// The pod's host handle; an error if its namespace does not exist.
     pub fn pod(&self) -> Result<Host> {
         Ok(Host::within(self.netns()?)?)
     }
 
-    /// The pod, if it is still there.
+    /// The pod's host handle, if its namespace still exists.
     pub fn find_pod(&self) -> Result<Option<Host>> {
         let Some(path) = &self.netns else { return Ok(None) };
-        match Netns::find(path).doing(|| "look for the pod's namespace".into())? {
+        match Netns::find(path).doing(|| "open the pod's namespace".into())? {
             None => Ok(None),
             Some(netns) => Ok(Some(Host::within(netns)?)),
         }
     }
 
-    /// What plugins before this one made; an error if this one was not chained behind another.
+    /// The result of the previous plugins; an error if this plugin is the first of its chain.
     pub fn chained(&self) -> Result<&Attachment> {
         self.prev.as_ref().ok_or_else(|| {
             podwire_cni_spec::Error::invalid_config("must be called as chained plugin: prevResult is missing")
@@ -228,27 +228,27 @@ impl<'p> Request<'p> {
         })
     }
 
-    /// The recorded result, which CHECK needs.
+    /// The recorded result; an error if it is missing.
     pub fn recorded(&self) -> Result<&Attachment> {
         let missing = || podwire_cni_spec::Error::invalid_config("Required prevResult missing").into();
         self.prev.as_ref().ok_or_else(missing)
     }
 
-    /// What a GC must leave alone. A Go runtime without pods sends `null`: nothing is valid. A request without
-    /// the key does not say what may be removed: an error.
+    /// The attachments that a GC must keep. A Go runtime without pods sends `null`: nothing is valid. A request without
+    /// the key is an error, because it does not say what may be removed.
     pub fn valid(&self) -> Result<Valid> {
         let all = match podwire_cni_spec::config::valid_attachments(&self.config)? {
             Some(all) => all,
             None if self.has_null_attachments() => Vec::new(),
             None => {
-                let text = "cni.dev/valid-attachments is missing: what may be removed is not known";
+                let text = "cni.dev/valid-attachments is missing: the request does not say which attachments to keep";
                 return Err(podwire_cni_spec::Error::invalid_config(text).into());
             }
         };
         Ok(Valid(all.into_iter().chain(self.busy.iter().cloned()).collect()))
     }
 
-    /// The owners of what a GC must leave alone.
+    /// The owners of the attachments that a GC must keep.
     pub fn kept_owners(&self) -> Result<Vec<Owner>> {
         let valid = self.valid()?;
         Ok(valid

@@ -1,5 +1,5 @@
-//! Stopping a plugin whose time is up, and with it whomever it has called: an IPAM plugin that went on alone could take an
-//! address when nobody is left to give it back.
+//! Stops a plugin at its deadline, together with the processes that it started: an IPAM plugin that continued alone could
+//! allocate an address that no process releases.
 
 use std::fs::read_to_string;
 use std::io;
@@ -8,63 +8,64 @@ use std::time::{Duration, Instant};
 
 use podwire_netlink::sys;
 
-/// How long a plugin that was told to stop may clean up.
+/// How long a plugin may clean up after SIGTERM, and how long the kernel may take after SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// A plugin that was told to stop.
+/// A plugin that is being stopped.
 #[derive(Debug)]
 pub(crate) struct Stop {
     plugin: u32,
-    /// It, and its descendants of then.
-    family: Vec<OwnedFd>,
-    /// Until when it may take.
-    pub(crate) until: Instant,
-    /// Whether it was not only asked.
+    /// The plugin and its descendants.
+    processes: Vec<OwnedFd>,
+    /// When the next, harder step is due.
+    pub(crate) deadline: Instant,
+    /// Whether SIGKILL was sent.
     pub(crate) was_killed: bool,
-    how: &'static str,
+    /// What was done, for the error text.
+    outcome: &'static str,
 }
 
 impl Stop {
-    /// Asks the plugin of this number to end, and its descendants.
-    pub(crate) fn ask(plugin: u32) -> io::Result<Stop> {
-        let mut family = vec![sys::open_pidfd(plugin)?];
-        family.extend(descendants(plugin));
-        let how = "did not end before its deadline and was stopped";
-        let stop = Stop { plugin, family, until: Instant::now() + GRACE, was_killed: false, how };
+    /// Sends SIGTERM to the plugin with this PID and to its descendants.
+    pub(crate) fn terminate(plugin: u32) -> io::Result<Stop> {
+        let mut processes = vec![sys::process_descriptor(plugin)?];
+        processes.extend(descendants(plugin));
+        let outcome = "did not end before its deadline and was stopped";
+        let stop = Stop { plugin, processes, deadline: Instant::now() + GRACE, was_killed: false, outcome };
         stop.signal(SIGTERM);
         Ok(stop)
     }
 
-    /// They were asked for long enough.
+    /// Sends SIGKILL after the grace period.
     pub(crate) fn kill(mut self) -> Stop {
-        // It may have called others since.
-        self.family.extend(descendants(self.plugin));
+        // The plugin may have started more processes since.
+        self.processes.extend(descendants(self.plugin));
         self.signal(SIGKILL);
-        let how = "did not end before its deadline, nor when asked to, and was killed";
-        Stop { until: Instant::now() + GRACE, was_killed: true, how, ..self }
+        let outcome = "did not end before its deadline, ignored SIGTERM and was killed";
+        Stop { deadline: Instant::now() + GRACE, was_killed: true, outcome, ..self }
     }
 
-    /// The plugin has ended. Nobody whom it called acts any more from now on. Says in words what was done.
+    /// The plugin has ended: kills its remaining descendants and waits for them. Returns what was done.
     pub(crate) fn finish(self) -> &'static str {
         self.signal(SIGKILL);
         let end = Instant::now() + GRACE;
-        for process in &self.family {
+        for process in &self.processes {
             let _ = sys::readable(&[process.as_fd()], end.saturating_duration_since(Instant::now()));
         }
-        self.how
+        self.outcome
     }
 
-    /// Who has ended cannot be signalled, and need not be.
+    /// A process that has ended cannot be signalled; that is fine.
     fn signal(&self, signal: i32) {
-        for process in &self.family {
+        for process in &self.processes {
             let _ = sys::signal_process(process.as_fd(), signal);
         }
     }
 }
 
-/// The processes that this one has started, those that they have, and so on.
+/// The children of a process, their children, and so on.
 fn descendants(ancestor: u32) -> Vec<OwnedFd> {
     let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let all: Vec<(u32, u32)> = numbers
@@ -78,7 +79,7 @@ fn descendants(ancestor: u32) -> Vec<OwnedFd> {
         let Some((next, _)) = found.get(asked) else { break };
         (of, asked) = (*next, asked + 1);
     }
-    // It may have ended since, and its number be another's.
+    // The process may have ended since, and its PID may have been reused.
     let open = |(process, of): (u32, u32)| {
         let descriptor = sys::open_pidfd(process).ok()?;
         (parent(process) == Some(of)).then_some(descriptor)
@@ -86,7 +87,7 @@ fn descendants(ancestor: u32) -> Vec<OwnedFd> {
     found.into_iter().filter_map(open).collect()
 }
 
-/// The second field behind its name, which may have blanks and brackets in it.
+/// The parent PID: the second field after the process name, which may contain spaces and parentheses.
 fn parent(process: u32) -> Option<u32> {
     let stat = read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

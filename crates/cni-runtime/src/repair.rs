@@ -126,9 +126,9 @@ impl Round {
             Ok(Some(findings)) => {
                 for finding in findings {
                     let what = finding.to_string();
-                    let outcome = match finding.can_be_mended() && mend {
+                    let outcome = match finding.is_repairable() && mend {
                         false => Outcome::CannotBe,
-                        true => match guarded(|| finding.mend()) {
+                        true => match guarded(|| finding.repair()) {
                             Ok(()) => Outcome::Mended,
                             Err(error) => Outcome::Failed(error.to_string()),
                         },

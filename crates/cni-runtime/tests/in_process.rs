@@ -35,7 +35,7 @@ fn finding<'p>(name: &'static str) -> Finding<'p> {
     };
     match name {
         "lost" => Finding::new(name),
-        _ => Finding::new(name).mended_by(mend),
+        _ => Finding::new(name).repaired_by(mend),
     }
 }
 

@@ -1,5 +1,4 @@
-//! The daemon: one thread that waits in one place for plugins, packets, notes, signals and the next moment at which
-//! something is due.
+//! The daemon: one thread that polls for requests of plugins, packets, pending releases, signals and timers.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,74 +8,66 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use podwire_agent_ipc::dhcp::{LeaseOptions, Request, Response, STATE_DIR};
-use podwire_agent_ipc::{Owner, ValidAttachment};
+use podwire_agent_ipc::{pending, Owner, ValidAttachment};
+use podwire_fs::FileError;
 use podwire_netlink::sys;
 
-use crate::door::{self, Door, Said, Visitor};
-use crate::grant::Moment;
-use crate::record::Shelf;
-use crate::tenant::{Manner, Tenant};
-use crate::{journal, Error, Result};
+use crate::client::{Client, Context};
+use crate::grant::BootTime;
+use crate::record::LeaseDir;
+use crate::server::{self, Connection, Progress, Server};
+use crate::{log, Error, Result};
 
 const TRY_AGAIN: u32 = podwire_cni_spec::code::TRY_AGAIN;
-/// If nothing is due.
-const LONG: Duration = Duration::from_secs(24 * 3600);
-/// More are left in the queue until others have been served.
-const MOST_VISITORS: usize = 256;
+/// The poll timeout if nothing is due.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// The largest number of open connections; more wait in the listen queue.
+const MAX_CONNECTIONS: usize = 256;
 
-/// How the daemon works.
+/// The daemon's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where plugins connect.
+    /// The socket.
     pub socket: PathBuf,
-    /// Where the node's root is, if that is not this process's own.
+    /// The host's root directory, if it is not this process's own.
     pub host_prefix: PathBuf,
-    /// A file for the number of the process.
+    /// The PID file.
     pub pid_file: Option<PathBuf>,
     /// How long an ADD waits for a server.
     pub timeout: Duration,
-    /// The longest wait between two tries.
+    /// The longest wait between two transmissions.
     pub resend_max: Duration,
 }
 
-impl Settings {
-    fn on_node(&self, path: &Path) -> PathBuf {
-        match self.host_prefix.as_os_str().is_empty() {
-            true => path.to_owned(),
-            false => self.host_prefix.join(path.strip_prefix("/").unwrap_or(path)),
-        }
-    }
-}
-
-/// Runs the daemon until somebody ends it with SIGTERM or SIGINT. Leases are kept for the next time.
+/// Runs the daemon until SIGTERM or SIGINT. Leases are kept for the next start.
 pub fn run(settings: &Settings) -> Result<()> {
-    // First of all: what the service manager passed on has its number until somebody else takes it.
-    let passed = door::passed()?;
+    // First: the passed socket has a fixed descriptor number, which no other file may take.
+    let passed = server::passed()?;
     let signal =
-        sys::open_signalfd(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
-    let shelf = Shelf::open(&settings.on_node(Path::new(STATE_DIR)))?;
-    let watched = shelf.notes();
-    let watch = sys::watch_written_files(&watched).map_err(Error::file("watch folder", &watched))?;
-    let door = Door::open(passed, &settings.on_node(&settings.socket))?;
+        sys::signal_descriptor(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
+    let boot_id = pending::boot_id().map_err(FileError::at("read", "/proc/sys/kernel/random/boot_id"))?;
+    let context =
+        Context { host_prefix: settings.host_prefix.clone(), max_wait: settings.resend_max, boot_id };
+    let lease_dir = LeaseDir::open(&context.host_path(Path::new(STATE_DIR)), &context.boot_id)?;
+    let watched = lease_dir.released_dir();
+    let watch = sys::watch_folder(&watched).map_err(FileError::at("watch", &watched))?;
+    let server = Server::open(passed, &context.host_path(&settings.socket))?;
     if let Some(path) = &settings.pid_file {
-        fs::write(path, format!("{}\n", std::process::id())).map_err(Error::file("write", path))?;
+        fs::write(path, format!("{}\n", std::process::id())).map_err(FileError::at("write", path))?;
     }
-    let (prefix, boot) = (settings.host_prefix.clone(), shelf.boot().to_owned());
-    let manner = Manner { prefix, longest: settings.resend_max, boot };
-    let (visitors, tenants) = (Vec::new(), BTreeMap::new());
     let mut daemon = Daemon {
         timeout: settings.timeout,
-        manner,
-        shelf,
-        door,
-        watch: watch.into(),
+        context,
+        lease_dir,
+        server,
+        released: watch.into(),
         signal,
-        visitors,
-        tenants,
+        connections: Vec::new(),
+        attachments: BTreeMap::new(),
     };
     daemon.resume();
-    daemon.read_notes();
-    journal::say("ready", format_args!("socket={:?} leases={}", settings.socket, daemon.tenants.len()));
+    daemon.process_released();
+    log::daemon("ready", format_args!("socket={:?} leases={}", settings.socket, daemon.attachments.len()));
     let outcome = daemon.serve();
     daemon.stop();
     if let Some(path) = &settings.pid_file {
@@ -87,125 +78,133 @@ pub fn run(settings: &Settings) -> Result<()> {
 
 struct Daemon {
     timeout: Duration,
-    manner: Manner,
-    shelf: Shelf,
-    door: Door,
-    /// The folder of notes.
-    watch: File,
+    context: Context,
+    lease_dir: LeaseDir,
+    server: Server,
+    /// Watches the directory of pending releases.
+    released: File,
     signal: OwnedFd,
-    /// Those who have not said what they want.
-    visitors: Vec<Option<Visitor>>,
-    tenants: BTreeMap<Owner, Guest>,
+    /// Connections whose request is not complete.
+    connections: Vec<Option<Connection>>,
+    attachments: BTreeMap<Owner, Attachment>,
 }
 
-/// An attachment, and who waits for it.
-struct Guest {
-    tenant: Tenant,
-    /// The plugin that asked for it, and until when it waits.
-    waiting: Option<(Visitor, Moment)>,
+/// An attachment and the ADD that waits for it.
+struct Attachment {
+    client: Client,
+    waiting: Option<PendingAdd>,
 }
 
-/// Who has something to tell.
+/// An ADD that waits for its lease.
+struct PendingAdd {
+    connection: Connection,
+    deadline: BootTime,
+}
+
+/// A polled descriptor.
 #[derive(Clone, Debug)]
 enum Source {
     Signal,
-    Door,
-    Notes,
-    Visitor(usize),
-    Waiting(Owner),
-    Notices(Owner),
-    Wire(Owner, usize),
+    Server,
+    Released,
+    Connection(usize),
+    PendingAdd(Owner),
+    LinkEvents(Owner),
+    DhcpSocket(Owner, usize),
 }
 
 impl Daemon {
-    /// Goes on with the leases of the daemon's earlier life.
+    /// Continues the leases of an earlier daemon process.
     fn resume(&mut self) {
-        for record in self.shelf.leases() {
+        for record in self.lease_dir.leases() {
             let owner = record.owner.clone();
-            match Tenant::resume(record, self.manner.clone()) {
-                Ok(tenant) => {
-                    journal::note("resumed", &owner, "");
-                    self.tenants.insert(owner.clone(), Guest { tenant, waiting: None });
-                    self.keep(&owner);
+            match Client::resume(record, self.context.clone()) {
+                Ok(client) => {
+                    log::attachment("resumed", &owner, "");
+                    self.attachments.insert(owner.clone(), Attachment { client, waiting: None });
+                    self.store(&owner);
                 }
                 Err(error) => self.forget(&owner, &error),
             }
         }
     }
 
-    /// Waits and works until a signal comes.
+    /// Polls and works until a signal arrives.
     fn serve(&mut self) -> Result<()> {
         loop {
             let (sources, fds) = self.sources();
-            let patience = self.due().map_or(LONG, |due| due.saturating_sub(sys::since_boot()));
-            // The system counts in whole milliseconds: not one too few.
-            let ready = sys::readable(&fds, patience + Duration::from_micros(999))
-                .map_err(Error::io("wait for something to do"))?;
+            let timeout = self.due().map_or(IDLE_TIMEOUT, |due| due.saturating_sub(sys::since_boot()));
+            // poll(2) counts whole milliseconds: round up.
+            let ready =
+                sys::readable(&fds, timeout + Duration::from_micros(999)).map_err(Error::io("poll"))?;
             let ready: Vec<_> = ready.into_iter().zip(sources).filter(|(ready, _)| *ready).collect();
             for (_, source) in ready {
                 match source {
                     Source::Signal => return Ok(()),
-                    Source::Door => self.open_door(),
-                    Source::Notes => self.read_notes(),
-                    Source::Visitor(at) => self.listen(at),
-                    Source::Waiting(owner) => self.check_waiting(&owner),
-                    Source::Notices(owner) => self.attend(&owner, Tenant::noticed),
-                    Source::Wire(owner, line) => self.attend(&owner, |tenant| tenant.hear(line)),
+                    Source::Server => self.accept(),
+                    Source::Released => self.process_released(),
+                    Source::Connection(at) => self.read_request(at),
+                    Source::PendingAdd(owner) => self.check_pending_add(&owner),
+                    Source::LinkEvents(owner) => self.run_client(&owner, Client::handle_link_event),
+                    Source::DhcpSocket(owner, at) => self.run_client(&owner, |client| client.receive(at)),
                 }
             }
-            self.visitors.retain(Option::is_some);
+            self.connections.retain(Option::is_some);
             self.tick();
         }
     }
 
     fn sources(&self) -> (Vec<Source>, Vec<BorrowedFd<'_>>) {
-        let mut all = vec![(Source::Signal, self.signal.as_fd()), (Source::Notes, self.watch.as_fd())];
-        if self.visitors.len() < MOST_VISITORS {
-            all.push((Source::Door, self.door.as_fd()));
+        let mut all = vec![(Source::Signal, self.signal.as_fd()), (Source::Released, self.released.as_fd())];
+        if self.connections.len() < MAX_CONNECTIONS {
+            all.push((Source::Server, self.server.as_fd()));
         }
-        let visitors = self.visitors.iter().enumerate();
-        all.extend(visitors.filter_map(|(at, one)| Some((Source::Visitor(at), one.as_ref()?.as_fd()))));
-        for (owner, guest) in &self.tenants {
+        let connections = self.connections.iter().enumerate();
+        all.extend(connections.filter_map(|(at, one)| Some((Source::Connection(at), one.as_ref()?.as_fd()))));
+        for (owner, attachment) in &self.attachments {
             let own = || owner.clone();
-            all.extend(guest.waiting.iter().map(|(visitor, _)| (Source::Waiting(own()), visitor.as_fd())));
-            all.extend(guest.tenant.notices().map(|notices| (Source::Notices(own()), notices.as_fd())));
-            for (line, wire) in guest.tenant.wires() {
-                all.extend(wire.fds().map(|fd| (Source::Wire(own(), line), fd)));
+            let waiting = attachment.waiting.iter();
+            all.extend(waiting.map(|add| (Source::PendingAdd(own()), add.connection.as_fd())));
+            let events = attachment.client.link_events();
+            all.extend(events.map(|events| (Source::LinkEvents(own()), events.as_fd())));
+            for (at, socket) in attachment.client.sockets() {
+                all.extend(socket.fds().map(|fd| (Source::DhcpSocket(own(), at), fd)));
             }
         }
         all.into_iter().unzip()
     }
 
-    fn due(&self) -> Option<Moment> {
-        let guests = self.tenants.values();
-        let tenants = guests.clone().filter_map(|guest| guest.tenant.due());
-        let waiting = guests.filter_map(|guest| guest.waiting.as_ref().map(|(_, until)| *until));
-        tenants.chain(waiting).chain(self.visitors.iter().flatten().map(|visitor| visitor.until)).min()
+    fn due(&self) -> Option<BootTime> {
+        let attachments = self.attachments.values();
+        let clients = attachments.clone().filter_map(|one| one.client.due());
+        let waiting = attachments.filter_map(|one| one.waiting.as_ref().map(|add| add.deadline));
+        let connections = self.connections.iter().flatten().map(|connection| connection.deadline);
+        clients.chain(waiting).chain(connections).min()
     }
 
-    fn open_door(&mut self) {
-        while let Some(visitor) = self.door.visitor(sys::since_boot()) {
-            self.visitors.push(Some(visitor));
-            if self.visitors.len() >= MOST_VISITORS {
+    fn accept(&mut self) {
+        while let Some(connection) = self.server.accept(sys::since_boot()) {
+            self.connections.push(Some(connection));
+            if self.connections.len() >= MAX_CONNECTIONS {
                 return;
             }
         }
     }
 
-    /// The place of a visitor who has said what it wants, or has gone, stays empty until all who were ready were heard.
-    fn listen(&mut self, at: usize) {
-        let Some(mut visitor) = self.visitors.get_mut(at).and_then(Option::take) else { return };
-        match visitor.listen() {
-            Said::Part => self.visitors[at] = Some(visitor),
-            Said::Nothing => {}
-            Said::Request(question) => self.answer(visitor, question),
+    /// The slot of a connection that is done stays empty until all ready sources were handled, so that indexes stay valid.
+    fn read_request(&mut self, at: usize) {
+        let Some(mut connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
+        match connection.read() {
+            Progress::Incomplete => self.connections[at] = Some(connection),
+            Progress::Failed => {}
+            Progress::Complete(request) => self.handle(connection, request),
         }
     }
 
-    fn answer(&mut self, visitor: Visitor, question: Request) {
-        let answer = match question {
-            Request::Acquire { owner, netns, options: wish } => {
-                return self.acquire(visitor, owner, &netns, wish)
+    fn handle(&mut self, connection: Connection, request: Request) {
+        let response = match request {
+            Request::Acquire { owner, netns, options } => {
+                return self.acquire(connection, owner, &netns, options)
             }
             Request::Release { owner } => {
                 self.release(&owner);
@@ -218,183 +217,185 @@ impl Daemon {
             }
             Request::Ping => Response::Done,
         };
-        // Nobody need hear that it was done.
-        let _ = visitor.answer(&answer);
+        // The request was carried out even if the client does not wait for the response.
+        let _ = connection.respond(&response);
     }
 
-    fn acquire(&mut self, visitor: Visitor, owner: Owner, netns: &Path, wish: LeaseOptions) {
-        // Whoever asks again under the same name is the same to the server: what was held goes on.
-        if let Some(Guest { waiting: Some((earlier, _)), .. }) = self.tenants.remove(&owner) {
-            let _ = earlier.answer(&failed("another ADD came for the same interface"));
+    fn acquire(&mut self, connection: Connection, owner: Owner, netns: &Path, options: LeaseOptions) {
+        // For the server the same owner is the same client, so an earlier lease continues.
+        if let Some(Attachment { waiting: Some(earlier), .. }) = self.attachments.remove(&owner) {
+            let _ =
+                earlier.connection.respond(&failed("another ADD for the same interface replaced this one"));
         }
-        match Tenant::begin(owner.clone(), netns, wish, self.manner.clone()) {
-            Ok(tenant) => {
-                let until = sys::since_boot() + self.timeout;
-                self.tenants.insert(owner, Guest { tenant, waiting: Some((visitor, until)) });
+        match Client::begin(owner.clone(), netns, options, self.context.clone()) {
+            Ok(client) => {
+                let deadline = sys::since_boot() + self.timeout;
+                let waiting = Some(PendingAdd { connection, deadline });
+                self.attachments.insert(owner, Attachment { client, waiting });
             }
-            Err(error) => drop(visitor.answer(&failed(&error.to_string()))),
+            Err(error) => drop(connection.respond(&failed(&error.to_string()))),
         }
     }
 
     fn release(&mut self, owner: &Owner) {
-        self.shelf.remove(owner);
-        if let Some(Guest { tenant, waiting }) = self.tenants.remove(owner) {
-            tenant.release();
-            if let Some((visitor, _)) = waiting {
-                let _ = visitor.answer(&failed("a DEL came meanwhile"));
+        self.lease_dir.remove(owner);
+        if let Some(Attachment { client, waiting }) = self.attachments.remove(owner) {
+            client.release();
+            if let Some(add) = waiting {
+                let _ = add.connection.respond(&failed("a DEL for the same interface arrived"));
             }
         }
     }
 
     fn inspect(&self, owner: &Owner) -> Response {
-        let none = |why: &str| Response::NoLease { reason: why.into() };
-        match self.tenants.get(owner) {
-            None => none("the daemon holds no lease for it"),
-            Some(guest) => match guest.tenant.result() {
-                Some(result) => Response::Lease { result },
-                None => none(
-                    &guest.tenant.trouble().unwrap_or("its lease ended and no server gives another".into()),
-                ),
-            },
+        let Some(attachment) = self.attachments.get(owner) else {
+            return Response::NoLease { reason: "the daemon has no lease for it".into() };
+        };
+        if let Some(result) = attachment.client.result() {
+            return Response::Lease { result };
         }
+        let problem = attachment.client.problem();
+        let reason = problem.unwrap_or_else(|| "the lease ended and no server grants another".into());
+        Response::NoLease { reason }
     }
 
     fn collect(&mut self, network: &str, valid: &[ValidAttachment]) {
         let is_valid = |owner: &Owner| {
             valid.iter().any(|one| one.container_id == owner.container && one.ifname == owner.ifname)
         };
-        // One that is being attached right now may not be known to whoever made the list.
-        let others = self
-            .tenants
+        // The list may lack an attachment whose ADD is in progress.
+        let stale = self
+            .attachments
             .iter()
-            .filter(|(owner, guest)| owner.network == network && guest.waiting.is_none() && !is_valid(owner));
-        let others: Vec<_> = others.map(|(owner, _)| owner.clone()).collect();
-        others.iter().for_each(|owner| self.release(owner));
+            .filter(|(owner, one)| owner.network == network && one.waiting.is_none() && !is_valid(owner));
+        let stale: Vec<_> = stale.map(|(owner, _)| owner.clone()).collect();
+        stale.iter().for_each(|owner| self.release(owner));
     }
 
-    /// Leases that plugins noted to be given back.
-    fn read_notes(&mut self) {
-        // What changed is of no interest: the whole folder is read.
+    /// Releases the leases whose release plugins recorded.
+    fn process_released(&mut self) {
+        // The events do not matter: the whole directory is read.
         let mut buffer = [0; 4096];
-        while self.watch.read(&mut buffer).is_ok_and(|length| length > 0) {}
-        for record in self.shelf.take_notes() {
+        while self.released.read(&mut buffer).is_ok_and(|length| length > 0) {}
+        for record in self.lease_dir.take_released() {
             let owner = record.owner.clone();
-            match self.tenants.contains_key(&owner) {
-                true => self.release(&owner),
-                false => match Tenant::remember(record, self.manner.clone()) {
-                    Ok(tenant) => tenant.release(),
-                    Err(error) => self.forget(&owner, &error),
-                },
+            if self.attachments.contains_key(&owner) {
+                self.release(&owner);
+                continue;
+            }
+            match Client::for_release(record, self.context.clone()) {
+                Ok(client) => client.release(),
+                Err(error) => self.forget(&owner, &error),
             }
         }
     }
 
-    /// A plugin that waits for its lease has something to tell: that it went away.
-    fn check_waiting(&mut self, owner: &Owner) {
-        let Some(Guest { waiting: Some((visitor, _)), .. }) = self.tenants.get_mut(owner) else { return };
-        if visitor.has_left() {
-            journal::note("abandoned", owner, "reason=\"the plugin is gone\"");
-            if let Some(Guest { tenant, .. }) = self.tenants.remove(owner) {
-                tenant.release();
+    /// A plugin that waits for its lease sends nothing more: its connection is readable only if it closed it.
+    fn check_pending_add(&mut self, owner: &Owner) {
+        let Some(Attachment { waiting: Some(add), .. }) = self.attachments.get_mut(owner) else { return };
+        if add.connection.is_closed() {
+            log::attachment("abandoned", owner, "reason=\"the plugin is gone\"");
+            if let Some(Attachment { client, .. }) = self.attachments.remove(owner) {
+                client.release();
             }
         }
     }
 
-    /// Lets a tenant work, then keeps what became of it.
-    fn attend(&mut self, owner: &Owner, work: impl FnOnce(&mut Tenant) -> Result<()>) {
-        let Some(guest) = self.tenants.get_mut(owner) else { return };
-        match work(&mut guest.tenant) {
-            Ok(()) => self.keep(owner),
-            Err(error) if error.is_gone() || guest.waiting.is_some() => self.forget(owner, &error),
-            // It may be better next time.
+    /// Runs a step of a client, then stores the outcome.
+    fn run_client(&mut self, owner: &Owner, step: impl FnOnce(&mut Client) -> Result<()>) {
+        let Some(attachment) = self.attachments.get_mut(owner) else { return };
+        match step(&mut attachment.client) {
+            Ok(()) => self.store(owner),
+            Err(error) if error.is_gone() || attachment.waiting.is_some() => self.forget(owner, &error),
+            // The next step may succeed.
             Err(error) => {
-                journal::note("troubled", owner, format_args!("error=\"{error}\""));
-                self.keep(owner);
+                log::attachment("failed", owner, format_args!("error=\"{error}\""));
+                self.store(owner);
             }
         }
     }
 
     fn tick(&mut self) {
         let now = sys::since_boot();
-        self.visitors.retain(|visitor| visitor.as_ref().is_some_and(|visitor| visitor.until > now));
-        let due = self.tenants.iter().filter(|(_, guest)| {
-            let waits = guest.waiting.as_ref().is_some_and(|(_, until)| *until <= now);
-            waits || guest.tenant.due().is_some_and(|due| due <= now)
+        self.connections.retain(|one| one.as_ref().is_some_and(|connection| connection.deadline > now));
+        let due = self.attachments.iter().filter(|(_, one)| {
+            let is_late = one.waiting.as_ref().is_some_and(|add| add.deadline <= now);
+            is_late || one.client.due().is_some_and(|due| due <= now)
         });
         let due: Vec<_> = due.map(|(owner, _)| owner.clone()).collect();
         for owner in due {
-            self.attend(&owner, |tenant| tenant.tick(now));
+            self.run_client(&owner, |client| client.tick(now));
             self.give_up(&owner, now);
         }
     }
 
-    /// Writes down what changed, and answers whoever waits for it.
-    fn keep(&mut self, owner: &Owner) {
-        let Some(guest) = self.tenants.get_mut(owner) else { return };
-        let result = guest.tenant.result();
-        if !guest.tenant.is_changed || (guest.waiting.is_some() && result.is_none()) {
+    /// Stores a changed lease and answers the ADD that waits for it.
+    fn store(&mut self, owner: &Owner) {
+        let Some(attachment) = self.attachments.get_mut(owner) else { return };
+        let result = attachment.client.result();
+        if !attachment.client.is_changed || (attachment.waiting.is_some() && result.is_none()) {
             return;
         }
-        guest.tenant.is_changed = false;
-        let written = self.shelf.write(&guest.tenant.record());
-        let Some((visitor, _)) = guest.waiting.take() else {
+        attachment.client.is_changed = false;
+        let written = self.lease_dir.write(&attachment.client.record());
+        let Some(add) = attachment.waiting.take() else {
             if let Err(error) = written {
-                journal::note("unwritten", owner, format_args!("error=\"{error}\""));
+                log::attachment("write-failed", owner, format_args!("error=\"{error}\""));
             }
             return;
         };
-        guest.tenant.is_new = false;
-        let answer = match written {
+        attachment.client.is_new = false;
+        let response = match written {
             Ok(()) => Response::Lease { result: result.unwrap_or_default() },
             Err(error) => failed(&error.to_string()),
         };
-        let heard = visitor.answer(&answer).is_ok();
-        if !heard || !matches!(answer, Response::Lease { .. }) {
+        let is_received = add.connection.respond(&response).is_ok();
+        if !is_received || !matches!(response, Response::Lease { .. }) {
             self.release(owner);
         }
     }
 
-    /// Tells a plugin that has waited long enough.
-    fn give_up(&mut self, owner: &Owner, now: Moment) {
-        let Some(guest) = self.tenants.get(owner) else { return };
-        if guest.waiting.as_ref().is_none_or(|(_, until)| *until > now) {
+    /// Answers an ADD whose deadline has passed.
+    fn give_up(&mut self, owner: &Owner, now: BootTime) {
+        let Some(attachment) = self.attachments.get(owner) else { return };
+        if attachment.waiting.as_ref().is_none_or(|add| add.deadline > now) {
             return;
         }
-        let Some(Guest { tenant, waiting: Some((visitor, _)) }) = self.tenants.remove(owner) else { return };
+        let Some(Attachment { client, waiting: Some(add) }) = self.attachments.remove(owner) else { return };
         let seconds = self.timeout.as_secs_f64();
-        let text = match tenant.trouble() {
+        let text = match client.problem() {
             None => format!("no DHCP server answered within {seconds} s"),
-            Some(trouble) => format!("no DHCP server gave an address within {seconds} s: {trouble}"),
+            Some(problem) => format!("no DHCP server granted an address within {seconds} s: {problem}"),
         };
-        tenant.release();
-        let _ = visitor.answer(&failed(&text));
+        client.release();
+        let _ = add.connection.respond(&failed(&text));
     }
 
-    /// The pod, or its interface, is gone: nobody is left to keep a lease for. If it only cannot be worked with, the file
-    /// stays for the daemon's next life.
+    /// Drops an attachment. If the pod or its interface is gone, the stored lease is removed; after another error it stays for
+    /// the next start of the daemon.
     fn forget(&mut self, owner: &Owner, error: &Error) {
         if error.is_gone() {
-            self.shelf.remove(owner);
+            self.lease_dir.remove(owner);
         }
-        journal::note("forgotten", owner, format_args!("reason=\"{error}\""));
-        if let Some(Guest { waiting: Some((visitor, _)), .. }) = self.tenants.remove(owner) {
-            let _ = visitor.answer(&failed(&error.to_string()));
+        log::attachment("forgotten", owner, format_args!("reason=\"{error}\""));
+        if let Some(Attachment { waiting: Some(add), .. }) = self.attachments.remove(owner) {
+            let _ = add.connection.respond(&failed(&error.to_string()));
         }
     }
 
-    /// Plugins that wait are told; leases stay as they are.
+    /// Answers the ADDs that wait. Leases are kept.
     fn stop(&mut self) {
-        for (_, guest) in std::mem::take(&mut self.tenants) {
-            if let Some((visitor, _)) = guest.waiting {
-                guest.tenant.release();
-                let _ = visitor.answer(&failed("the DHCP daemon is stopping"));
+        for (_, attachment) in std::mem::take(&mut self.attachments) {
+            if let Some(add) = attachment.waiting {
+                attachment.client.release();
+                let _ = add.connection.respond(&failed("the DHCP daemon is stopping"));
             }
         }
-        journal::say("stopped", "");
+        log::daemon("stopped", "");
     }
 }
 
 fn failed(msg: &str) -> Response {
-    let hint = "is a DHCP server on the network that the interface is connected to? `event=` lines of the daemon tell more";
+    let hint = "check that a DHCP server is on the network of the interface; the `event=` lines of the daemon's log have details";
     Response::Failed { code: TRY_AGAIN, msg: msg.into(), hint: hint.into() }
 }

@@ -1,39 +1,31 @@
-//! What can go wrong for the daemon.
+//! Errors of the daemon.
 
 use std::io;
-use std::path::PathBuf;
 
-/// The result of the daemon's work.
+/// The result of a daemon operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Something that the daemon could not do.
+/// Why a daemon operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel, or a namespace.
+    /// The kernel refused an operation, or a namespace cannot be entered.
     #[error(transparent)]
     Kernel(#[from] podwire_kernel::Error),
-    /// A file or a socket.
-    #[error("{doing} {path:?}: {source}")]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    /// A file or a socket file.
+    #[error(transparent)]
+    File(#[from] podwire_fs::FileError),
     /// A socket in a pod.
     #[error("{doing}: {source}")]
     Io {
         /// What was being done.
         doing: &'static str,
-        /// The system's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The pod or its interface is not there.
+    /// The pod or its interface does not exist.
     #[error("{0}")]
     Gone(String),
-    /// Something else, in words.
+    /// Another error.
     #[error("{0}")]
     Other(String),
 }
@@ -45,18 +37,12 @@ impl From<podwire_netlink::Error> for Error {
 }
 
 impl Error {
-    /// For `map_err`: what was being done with a file.
-    pub(crate) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
-        let path = path.into();
-        move |source| Error::File { doing, path, source }
-    }
-
     /// For `map_err`: what was being done.
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Io { doing, source }
     }
 
-    /// Whether the pod or its interface is not there any more.
+    /// Whether the pod or its interface no longer exists.
     pub fn is_gone(&self) -> bool {
         match self {
             Error::Gone(_) => true,

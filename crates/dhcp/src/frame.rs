@@ -1,4 +1,4 @@
-//! IPv4 and UDP around a DHCP message, for the time before there is an address and the kernel could do it.
+//! IPv4 and UDP headers of a DHCP message, for a packet socket: before the interface has an address, the kernel cannot add them.
 
 use std::net::Ipv4Addr;
 
@@ -7,13 +7,13 @@ const SERVER_PORT: u16 = 67;
 const HEADERS: usize = 28;
 const UDP: u8 = 17;
 
-/// A packet from a client's port to a server's.
+/// Adds the headers of a packet from the client port to the server port.
 pub fn wrap(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let length = |headers: usize| (payload.len() + headers) as u16;
     let mut packet = Vec::with_capacity(payload.len() + HEADERS);
-    packet.extend([0x45, 0x10]); // version 4, five words of header; low delay, as DHCP clients have it
+    packet.extend([0x45, 0x10]); // version 4, header of five words; TOS low delay, as other DHCP clients set
     packet.extend(length(HEADERS).to_be_bytes());
-    packet.extend([0, 0, 0x40, 0, 64, UDP, 0, 0]); // not to be fragmented, 64 hops
+    packet.extend([0, 0, 0x40, 0, 64, UDP, 0, 0]); // don't fragment, TTL 64
     packet.extend(from.octets());
     packet.extend(to.octets());
     let sum = checksum(&packet);
@@ -23,7 +23,7 @@ pub fn wrap(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     packet.extend(length(8).to_be_bytes());
     packet.extend([0, 0]);
     packet.extend(payload);
-    // The sum of a datagram covers the addresses too.
+    // The UDP checksum covers a pseudo header with the addresses.
     let pseudo = [&packet[12..20], &[0, UDP], &length(8).to_be_bytes()[..], &packet[20..]].concat();
     let sum = match checksum(&pseudo) {
         0 => 0xffff,
@@ -33,26 +33,26 @@ pub fn wrap(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The message in a packet to a client's port. The sum of the datagram is not looked at: a server on the same machine
-/// leaves it to a network card through which the packet never goes.
+/// The message in a packet to the client port. The UDP checksum is not checked: a server on the same machine leaves it to
+/// checksum offloading of a network card that the packet never passes.
 pub fn unwrap(packet: &[u8]) -> Option<&[u8]> {
     let head = usize::from(packet.first()? & 0x0f) * 4;
     if packet[0] >> 4 != 4 || head < 20 || *packet.get(9)? != UDP || checksum(packet.get(..head)?) != 0 {
         return None;
     }
-    let half = |at: usize| Some(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]));
-    // Neither a fragment nor the first of several.
-    if half(6)? & 0x3fff != 0 || half(head)? != SERVER_PORT || half(head + 2)? != CLIENT_PORT {
+    let u16_at = |at: usize| Some(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]));
+    // Not a fragment.
+    if u16_at(6)? & 0x3fff != 0 || u16_at(head)? != SERVER_PORT || u16_at(head + 2)? != CLIENT_PORT {
         return None;
     }
-    let (whole, datagram) = (usize::from(half(2)?), usize::from(half(head + 4)?));
+    let (whole, datagram) = (usize::from(u16_at(2)?), usize::from(u16_at(head + 4)?));
     if datagram < 8 || whole > packet.len() || head + datagram > whole {
         return None;
     }
     packet.get(head + 8..head + datagram)
 }
 
-/// The Internet's checksum (RFC 1071).
+/// The Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -66,7 +66,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 pub(crate) mod tests {
     use super::*;
 
-    /// The packet with which a server answers.
+    /// A packet from a server.
     pub(crate) fn from_server(payload: &[u8]) -> Vec<u8> {
         let mut packet = wrap(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::BROADCAST, payload);
         packet.swap(20, 22);
@@ -78,13 +78,13 @@ pub(crate) mod tests {
     fn a_message_is_wrapped_and_unwrapped() {
         assert_eq!(unwrap(&from_server(b"hello")), Some(&b"hello"[..]));
         assert_eq!(unwrap(&from_server(b"")), Some(&b""[..]));
-        let asked = wrap(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, b"odd");
-        assert_eq!(checksum(&asked[..20]), 0);
-        assert_eq!(unwrap(&asked), None, "not to a client");
+        let request = wrap(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, b"odd");
+        assert_eq!(checksum(&request[..20]), 0);
+        assert_eq!(unwrap(&request), None, "not to a client");
     }
 
     #[test]
-    fn whatever_is_wrong_with_a_packet_it_is_no_message() {
+    fn an_invalid_packet_has_no_message() {
         let good = from_server(b"hello");
         for end in 0..good.len() {
             assert_eq!(unwrap(&good[..end]), None, "cut to {end}");

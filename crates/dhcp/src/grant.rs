@@ -1,4 +1,4 @@
-//! What a server gave: an address for a time, and how to use it.
+//! A grant of a server: an address, its configuration and its times.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Time since the boot. Unlike the clock on the wall nobody turns it, and it counts on while the machine sleeps.
-pub type Moment = Duration;
+/// Time since boot. Unlike the wall clock it is never set, and it continues during suspend.
+pub type BootTime = Duration;
 
-/// For ever, in a lease.
+/// The time of an infinite lease.
 pub const FOREVER: u32 = u32::MAX;
-/// `RT_SCOPE_LINK`: a destination on the wire itself.
-const ON_THE_WIRE: u32 = 253;
+/// `RT_SCOPE_LINK`: a destination on the link.
+const SCOPE_LINK: u32 = 253;
 
-/// An address and all that came with it.
+/// An address and the configuration that came with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The address, with the length of its subnet's prefix.
+    /// The address, with its prefix length.
     pub address: IpNet,
     /// The router of the subnet.
     pub gateway: Option<IpAddr>,
@@ -32,44 +32,44 @@ pub struct Grant {
     pub search: Vec<String>,
     /// The interface's MTU.
     pub mtu: Option<u32>,
-    /// Who gave it.
+    /// The server.
     pub server: Server,
-    /// For how long.
+    /// The times.
     pub times: Times,
 }
 
 /// A route of a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Where it leads.
+    /// The destination.
     pub dst: IpNet,
-    /// The router; without one the destination is on the wire.
+    /// The router; without one the destination is on the link.
     pub gateway: Option<IpAddr>,
 }
 
 /// A DHCP server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// By what it calls itself: an IPv4 address, or a DUID.
+    /// Its identifier: an IPv4 address or a DUID.
     pub id: Vec<u8>,
-    /// The hardware address from which its last answer came: its own, or that of the router before it.
+    /// The MAC address from which its last answer came: its own, or that of a relay.
     pub mac: Option<[u8; 6]>,
 }
 
-/// The times of a lease, in seconds from its beginning; [`FOREVER`] never comes.
+/// The times of a lease, in seconds from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// When to ask the server that gave it for more time.
+    /// T1: renew with the same server.
     pub renew: u32,
-    /// When to ask any server.
+    /// T2: rebind with any server.
     pub rebind: u32,
     /// When it ends.
     pub end: u32,
 }
 
 impl Times {
-    /// Times that make sense: what the server left out or mixed up is the RFCs' share of the whole.
-    pub fn sensible(renew: Option<u32>, rebind: Option<u32>, end: u32) -> Times {
+    /// Uses the RFCs' defaults for T1 and T2 where the server sent none or an invalid one.
+    pub fn with_defaults(renew: Option<u32>, rebind: Option<u32>, end: u32) -> Times {
         if end == FOREVER {
             return Times { renew: FOREVER, rebind: FOREVER, end };
         }
@@ -80,37 +80,37 @@ impl Times {
     }
 }
 
-/// A grant, and since when it is ours.
+/// A grant and its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// What was given.
+pub struct Lease {
+    /// The grant.
     pub grant: Grant,
-    /// When the server was asked for it.
-    pub since: Moment,
+    /// When the request was sent.
+    pub since: BootTime,
 }
 
-impl Held {
-    /// When to ask the same server.
-    pub fn renew(&self) -> Option<Moment> {
+impl Lease {
+    /// When to renew (T1).
+    pub fn renew(&self) -> Option<BootTime> {
         self.at(self.grant.times.renew)
     }
 
-    /// When to ask any server.
-    pub fn rebind(&self) -> Option<Moment> {
+    /// When to rebind (T2).
+    pub fn rebind(&self) -> Option<BootTime> {
         self.at(self.grant.times.rebind)
     }
 
     /// When it ends.
-    pub fn end(&self) -> Option<Moment> {
+    pub fn end(&self) -> Option<BootTime> {
         self.at(self.grant.times.end)
     }
 
-    fn at(&self, seconds: u32) -> Option<Moment> {
+    fn at(&self, seconds: u32) -> Option<BootTime> {
         (seconds != FOREVER).then(|| self.since + Duration::from_secs(seconds.into()))
     }
 }
 
-/// Grants of an attachment as a CNI result of version 1.1.0. `priority` is the metric of all routes.
+/// The CNI result (version 1.1.0) of an attachment's grants. `priority` is the metric of all routes.
 pub fn result(grants: &[&Grant], priority: Option<u32>) -> Result<Value, podwire_cni_spec::Error> {
     let mut all = podwire_cni_spec::Attachment::default();
     for grant in grants {
@@ -120,7 +120,7 @@ pub fn result(grants: &[&Grant], priority: Option<u32>) -> Result<Value, podwire
         });
         all.routes.extend(grant.routes.iter().map(|route| podwire_cni_spec::Route {
             priority,
-            scope: route.gateway.is_none().then_some(ON_THE_WIRE),
+            scope: route.gateway.is_none().then_some(SCOPE_LINK),
             ..podwire_cni_spec::Route::new(route.dst, route.gateway)
         }));
         all.dns.nameservers.extend(grant.nameservers.iter().map(ToString::to_string));
@@ -139,14 +139,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_make_no_sense_are_replaced() {
+    fn invalid_times_are_replaced() {
         let times = |renew, rebind, end| Times { renew, rebind, end };
-        assert_eq!(Times::sensible(None, None, 80), times(40, 70, 80));
-        assert_eq!(Times::sensible(Some(10), Some(20), 80), times(10, 20, 80));
-        assert_eq!(Times::sensible(Some(0), Some(0), 80), times(40, 70, 80));
-        assert_eq!(Times::sensible(Some(90), Some(100), 80), times(40, 70, 80));
-        assert_eq!(Times::sensible(Some(30), Some(20), 80), times(20, 20, 80));
-        assert_eq!(Times::sensible(Some(1), None, FOREVER), times(FOREVER, FOREVER, FOREVER));
-        assert_eq!(Times::sensible(None, None, FOREVER - 1).renew, FOREVER / 2);
+        assert_eq!(Times::with_defaults(None, None, 80), times(40, 70, 80));
+        assert_eq!(Times::with_defaults(Some(10), Some(20), 80), times(10, 20, 80));
+        assert_eq!(Times::with_defaults(Some(0), Some(0), 80), times(40, 70, 80));
+        assert_eq!(Times::with_defaults(Some(90), Some(100), 80), times(40, 70, 80));
+        assert_eq!(Times::with_defaults(Some(30), Some(20), 80), times(20, 20, 80));
+        assert_eq!(Times::with_defaults(Some(1), None, FOREVER), times(FOREVER, FOREVER, FOREVER));
+        assert_eq!(Times::with_defaults(None, None, FOREVER - 1).renew, FOREVER / 2);
     }
 }

@@ -1,5 +1,5 @@
-//! The life of a lease: what to say when, and what an answer means. No sockets and no clock: time and packets come in,
-//! packets and changes go out.
+//! The state machine of a lease: which message to send when, and what an answer means. It has no sockets and no clock: time and
+//! packets go in, packets and changes come out.
 //!
 //! ```text
 //!             ┌──────────── refused, or nothing for long ───────────┐
@@ -12,308 +12,315 @@
 
 use std::time::Duration;
 
-use crate::dialect::{Dialect, Heard, Saying, Word};
-use crate::grant::{Grant, Held, Moment};
-use crate::pace::Dice;
+use crate::grant::{BootTime, Grant, Lease};
+use crate::message::{MessageKind, Outgoing, Received};
+use crate::protocol::Protocol;
+use crate::retransmit::Rng;
 
-/// Where in its life a lease is.
+/// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Looking for a server.
+    /// Looks for a server.
     Discovering,
-    /// Took an offer, and waits for it.
+    /// Has requested an offer.
     Requesting,
-    /// Has an address, and nothing to do.
+    /// Has a lease, and waits for T1.
     Bound,
-    /// Asks its server for more time.
+    /// Asks its server for more time (after T1).
     Renewing,
-    /// Asks any server for more time.
+    /// Asks any server for more time (after T2).
     Rebinding,
 }
 
-/// What is to be done.
+/// What the caller must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send this to everyone on the wire.
-    Shout(Vec<u8>),
-    /// Send this from the address that is held to the server that gave it.
-    Tell(Vec<u8>, Box<Grant>),
-    /// The lease holds from now on, or goes on, perhaps with changes.
+    /// Send this to all servers.
+    Broadcast(Vec<u8>),
+    /// Send this from the leased address to its server.
+    SendToServer(Vec<u8>, Box<Grant>),
+    /// Configure the interface for a new or renewed lease.
     Install {
-        /// What was held before.
+        /// The grant before.
         old: Option<Box<Grant>>,
-        /// What is held now.
+        /// The grant now.
         new: Box<Grant>,
     },
-    /// The lease does not hold any more.
-    Withdraw(Box<Grant>),
+    /// Remove the configuration of a lease that ended.
+    Remove(Box<Grant>),
 }
 
 /// One lease of one interface.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    dialect: Dialect,
-    dice: Dice,
-    /// The longest wait between two tries.
-    longest: Duration,
+    protocol: Protocol,
+    rng: Rng,
+    /// The longest wait between two transmissions.
+    max_wait: Duration,
     state: State,
     xid: u32,
-    /// When the conversation began.
-    began: Moment,
-    /// When the last word was said.
-    said_at: Moment,
-    /// How often it was said.
-    said: u32,
-    /// When something is to be done.
-    due: Option<Moment>,
-    /// How often it began anew without success.
-    rounds: u32,
+    /// When the transaction began.
+    began: BootTime,
+    /// When the last message was sent.
+    sent_at: BootTime,
+    /// How often it was sent.
+    sent: u32,
+    /// When to call [`tick`](Machine::tick).
+    due: Option<BootTime>,
+    /// How often a lease was lost or refused since the last success.
+    failures: u32,
     offer: Option<Grant>,
-    held: Option<Held>,
-    /// The last address, to ask for it again.
+    lease: Option<Lease>,
+    /// The last grant, to ask for the same address again.
     last: Option<Grant>,
-    trouble: Option<String>,
+    problem: Option<String>,
 }
 
 impl Machine {
-    /// A machine that has not begun.
-    pub fn new(dialect: Dialect, dice: Dice, longest: Duration) -> Machine {
+    /// A machine that has not started.
+    pub fn new(protocol: Protocol, rng: Rng, max_wait: Duration) -> Machine {
         Machine {
-            dialect,
-            dice,
-            longest,
+            protocol,
+            rng,
+            max_wait,
             state: State::Discovering,
             xid: 0,
-            began: Moment::ZERO,
-            said_at: Moment::ZERO,
-            said: 0,
+            began: BootTime::ZERO,
+            sent_at: BootTime::ZERO,
+            sent: 0,
             due: None,
-            rounds: 0,
+            failures: 0,
             offer: None,
-            held: None,
+            lease: None,
             last: None,
-            trouble: None,
+            problem: None,
         }
     }
 
-    /// Where in its life it is.
+    /// The state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// What it holds.
-    pub fn held(&self) -> Option<&Held> {
-        self.held.as_ref()
+    /// The lease, if there is one.
+    pub fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
     }
 
-    /// Which protocol it speaks.
-    pub fn dialect(&self) -> &Dialect {
-        &self.dialect
+    /// The protocol.
+    pub fn protocol(&self) -> &Protocol {
+        &self.protocol
     }
 
-    /// When [`tick`](Self::tick) wants to be called.
-    pub fn due(&self) -> Option<Moment> {
+    /// When to call [`tick`](Self::tick).
+    pub fn due(&self) -> Option<BootTime> {
         self.due
     }
 
-    /// Whether it waits for an answer.
-    pub fn listens(&self) -> bool {
+    /// Whether it expects an answer.
+    pub fn expects_answer(&self) -> bool {
         self.state != State::Bound
     }
 
-    /// What was wrong with the last answer that was of no use.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    /// What was wrong with the last answer that could not be used.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
-    /// Looks for a server.
-    pub fn begin(&mut self, now: Moment) -> Vec<Action> {
-        self.converse(State::Discovering, now);
+    /// Starts to look for a server.
+    pub fn begin(&mut self, now: BootTime) -> Vec<Action> {
+        self.start(State::Discovering, now);
         self.offer = None;
-        self.speak(now)
+        self.transmit(now)
     }
 
-    /// Goes on with a lease that was acquired by an earlier life of the daemon.
-    pub fn resume(&mut self, held: Held, now: Moment) -> Vec<Action> {
-        let has_come = |moment: Option<Moment>| moment.is_some_and(|moment| moment <= now);
-        let (renew, rebind, end) = (held.renew(), held.rebind(), held.end());
-        self.held = Some(held);
-        if has_come(end) {
+    /// Continues a lease that an earlier daemon process acquired.
+    pub fn resume(&mut self, lease: Lease, now: BootTime) -> Vec<Action> {
+        let is_past = |moment: Option<BootTime>| moment.is_some_and(|moment| moment <= now);
+        let (renew, rebind, end) = (lease.renew(), lease.rebind(), lease.end());
+        self.lease = Some(lease);
+        if is_past(end) {
             return self.lose(now);
         }
-        match (has_come(rebind), has_come(renew)) {
-            (true, _) => self.converse(State::Rebinding, now),
-            (_, true) => self.converse(State::Renewing, now),
-            _ => {
-                self.state = State::Bound;
-                self.due = renew;
-                return Vec::new();
-            }
+        if is_past(rebind) {
+            self.start(State::Rebinding, now);
+        } else if is_past(renew) {
+            self.start(State::Renewing, now);
+        } else {
+            self.state = State::Bound;
+            self.due = renew;
+            return Vec::new();
         }
-        self.speak(now)
+        self.transmit(now)
     }
 
-    /// Time has passed.
-    pub fn tick(&mut self, now: Moment) -> Vec<Action> {
+    /// Acts on everything that is due at `now`.
+    pub fn tick(&mut self, now: BootTime) -> Vec<Action> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        let has_come = |moment: Option<Moment>| moment.is_some_and(|moment| moment <= now);
-        let (rebind, end) = self.held.as_ref().map_or((None, None), |held| (held.rebind(), held.end()));
+        let is_past = |moment: Option<BootTime>| moment.is_some_and(|moment| moment <= now);
+        let (rebind, end) = self.lease.as_ref().map_or((None, None), |lease| (lease.rebind(), lease.end()));
         match self.state {
-            // Nobody does what was promised: whoever else is there may.
-            State::Requesting if self.said >= self.pace().times => return self.begin(now),
+            // The server does not confirm its offer: another server may.
+            State::Requesting if self.sent >= self.backoff().tries => return self.begin(now),
             State::Discovering | State::Requesting => {}
-            _ if has_come(end) => return self.lose(now),
-            State::Bound | State::Renewing if has_come(rebind) => self.converse(State::Rebinding, now),
-            State::Bound => self.converse(State::Renewing, now),
+            _ if is_past(end) => return self.lose(now),
+            State::Bound | State::Renewing if is_past(rebind) => self.start(State::Rebinding, now),
+            State::Bound => self.start(State::Renewing, now),
             State::Renewing | State::Rebinding => {}
         }
-        self.speak(now)
+        self.transmit(now)
     }
 
-    /// A message came, from the hardware address `from` if it is known.
-    pub fn hear(&mut self, message: &[u8], from: Option<[u8; 6]>, now: Moment) -> Vec<Action> {
-        if !self.listens() || self.said == 0 {
+    /// Handles a received packet; `from` is the sender's MAC address, if it is known.
+    pub fn receive(&mut self, message: &[u8], from: Option<[u8; 6]>, now: BootTime) -> Vec<Action> {
+        if !self.expects_answer() || self.sent == 0 {
             return Vec::new();
         }
-        match (self.state, self.dialect.understand(message, self.xid)) {
-            (State::Discovering, Some(Heard::Offer(mut offer))) => {
+        match (self.state, self.protocol.decode(message, self.xid)) {
+            (State::Discovering, Some(Received::Offer(mut offer))) => {
                 offer.server.mac = from;
                 self.offer = Some(offer);
                 let (xid, began) = (self.xid, self.began);
-                self.converse(State::Requesting, now);
-                // DHCPv4 goes on in the same conversation, DHCPv6 begins another.
-                if self.dialect.is_v4() {
+                self.start(State::Requesting, now);
+                // DHCPv4 continues the transaction, DHCPv6 starts another.
+                if self.is_v4() {
                     self.xid = xid;
                 }
                 self.began = began;
-                self.speak(now)
+                self.transmit(now)
             }
-            (State::Discovering, Some(Heard::Useless(why))) => self.note(why),
-            (State::Requesting | State::Renewing | State::Rebinding, Some(heard)) => {
-                self.judge(heard, from, now)
+            (State::Discovering, Some(Received::Invalid(problem))) => self.note(problem),
+            (State::Requesting | State::Renewing | State::Rebinding, Some(received)) => {
+                self.handle_answer(received, from, now)
             }
             _ => Vec::new(),
         }
     }
 
-    /// Gives back what is held: the message, for the server.
+    /// Ends the lease; returns the message for the server.
     pub fn release(&mut self) -> Option<Action> {
-        let held = self.held.take()?;
-        let xid = self.throw();
-        let word = Word::Release;
-        let saying = Saying { word, xid, elapsed: Duration::ZERO, grant: Some(&held.grant) };
-        let message = self.dialect.say(&saying);
+        let lease = self.lease.take()?;
+        let xid = self.next_xid();
+        let kind = MessageKind::Release;
+        let outgoing = Outgoing { kind, xid, elapsed: Duration::ZERO, grant: Some(&lease.grant) };
+        let message = self.protocol.encode(&outgoing);
         (self.state, self.due) = (State::Bound, None);
-        Some(match self.dialect.is_v4() {
-            true => Action::Tell(message, Box::new(held.grant)),
-            false => Action::Shout(message),
+        Some(if self.is_v4() {
+            Action::SendToServer(message, Box::new(lease.grant))
+        } else {
+            Action::Broadcast(message)
         })
     }
 
-    fn judge(&mut self, heard: Heard, from: Option<[u8; 6]>, now: Moment) -> Vec<Action> {
-        // Whoever asks one server listens to that one.
-        let asked = match self.state {
+    fn is_v4(&self) -> bool {
+        self.protocol.family().is_v4()
+    }
+
+    fn handle_answer(&mut self, received: Received, from: Option<[u8; 6]>, now: BootTime) -> Vec<Action> {
+        // A request to one server is answered by that server only.
+        let expected = match self.state {
             State::Requesting => self.offer.as_ref().map(|offer| &offer.server.id),
-            State::Renewing => self.held.as_ref().map(|held| &held.grant.server.id),
+            State::Renewing => self.lease.as_ref().map(|lease| &lease.grant.server.id),
             _ => None,
         };
-        let is_asked = |id: &Vec<u8>| asked.is_none_or(|asked| asked == id);
-        match heard {
-            Heard::Grant(mut grant) if is_asked(&grant.server.id) => {
-                let old = self.held.take().map(|held| Box::new(held.grant));
-                // Not every way tells where an answer came from; the same server is where it was.
+        let is_expected = |id: &Vec<u8>| expected.is_none_or(|expected| expected == id);
+        match received {
+            Received::Grant(mut grant) if is_expected(&grant.server.id) => {
+                let old = self.lease.take().map(|lease| Box::new(lease.grant));
+                // The MAC address is not always known; the same server keeps the one that it had.
                 let before = old.as_deref().or(self.offer.as_ref()).map(|grant| &grant.server);
                 let known =
                     before.filter(|server| server.id == grant.server.id).and_then(|server| server.mac);
                 grant.server.mac = from.or(known);
-                let held = Held { grant: grant.clone(), since: self.said_at };
-                (self.state, self.due, self.rounds) = (State::Bound, held.renew(), 0);
-                (self.offer, self.last, self.trouble) = (None, Some(grant.clone()), None);
-                self.held = Some(held);
+                let lease = Lease { grant: grant.clone(), since: self.sent_at };
+                (self.state, self.due, self.failures) = (State::Bound, lease.renew(), 0);
+                (self.offer, self.last, self.problem) = (None, Some(grant.clone()), None);
+                self.lease = Some(lease);
                 vec![Action::Install { old, new: Box::new(grant) }]
             }
-            Heard::Refusal { server, why } if is_asked(&server.id) => {
-                self.trouble = Some(format!("the DHCP server refused: {why}"));
+            Received::Refusal { server, reason } if is_expected(&server.id) => {
+                self.problem = Some(format!("the DHCP server refused: {reason}"));
                 self.last = None;
                 self.lose(now)
             }
-            Heard::Useless(why) => self.note(why),
+            Received::Invalid(problem) => self.note(problem),
             _ => Vec::new(),
         }
     }
 
-    fn note(&mut self, why: String) -> Vec<Action> {
-        self.trouble = Some(why);
+    fn note(&mut self, problem: String) -> Vec<Action> {
+        self.problem = Some(problem);
         Vec::new()
     }
 
-    /// What was held is not any more; look for another. Whoever is refused again and again waits between.
-    fn lose(&mut self, now: Moment) -> Vec<Action> {
+    /// Drops the lease and looks for another. After repeated failures it waits before the next attempt.
+    fn lose(&mut self, now: BootTime) -> Vec<Action> {
         let mut actions: Vec<_> =
-            self.held.take().map(|held| Action::Withdraw(Box::new(held.grant))).into_iter().collect();
-        self.rounds += 1;
-        if self.rounds == 1 {
+            self.lease.take().map(|lease| Action::Remove(Box::new(lease.grant))).into_iter().collect();
+        self.failures += 1;
+        if self.failures == 1 {
             actions.extend(self.begin(now));
         } else {
-            self.converse(State::Discovering, now);
+            self.start(State::Discovering, now);
             self.offer = None;
-            let wait = self.pace().wait(self.rounds - 1, &mut self.dice);
+            let wait = self.backoff().wait(self.failures - 1, &mut self.rng);
             self.due = Some(now + wait);
         }
         actions
     }
 
-    /// A new conversation, in which nothing was said.
-    fn converse(&mut self, state: State, now: Moment) {
+    /// Starts a new transaction.
+    fn start(&mut self, state: State, now: BootTime) {
         self.state = state;
-        self.xid = self.throw();
-        (self.began, self.said) = (now, 0);
+        self.xid = self.next_xid();
+        (self.began, self.sent) = (now, 0);
     }
 
-    fn throw(&mut self) -> u32 {
-        self.dice.throw() as u32
+    fn next_xid(&mut self) -> u32 {
+        self.rng.next() as u32
     }
 
-    fn word(&self) -> Word {
+    fn kind(&self) -> MessageKind {
         match self.state {
-            State::Discovering => Word::Discover,
-            State::Requesting => Word::Request,
-            State::Bound | State::Renewing => Word::Renew,
-            State::Rebinding => Word::Rebind,
+            State::Discovering => MessageKind::Discover,
+            State::Requesting => MessageKind::Request,
+            State::Bound | State::Renewing => MessageKind::Renew,
+            State::Rebinding => MessageKind::Rebind,
         }
     }
 
-    fn pace(&self) -> crate::pace::Pace {
-        self.dialect.pace(self.word(), self.longest)
+    fn backoff(&self) -> crate::retransmit::Backoff {
+        self.protocol.backoff(self.kind(), self.max_wait)
     }
 
-    /// Says the state's word (again), and plans when to say it next.
-    fn speak(&mut self, now: Moment) -> Vec<Action> {
+    /// Sends the message of the state and schedules its retransmission.
+    fn transmit(&mut self, now: BootTime) -> Vec<Action> {
         let grant = match self.state {
             State::Discovering => self.last.as_ref(),
             State::Requesting => self.offer.as_ref(),
-            _ => self.held.as_ref().map(|held| &held.grant),
+            _ => self.lease.as_ref().map(|lease| &lease.grant),
         };
         let elapsed = now.saturating_sub(self.began);
-        let message = self.dialect.say(&Saying { word: self.word(), xid: self.xid, elapsed, grant });
+        let message = self.protocol.encode(&Outgoing { kind: self.kind(), xid: self.xid, elapsed, grant });
         let action = match (self.state, grant) {
-            (State::Renewing, Some(grant)) if self.dialect.is_v4() => {
-                Action::Tell(message, Box::new(grant.clone()))
+            (State::Renewing, Some(grant)) if self.is_v4() => {
+                Action::SendToServer(message, Box::new(grant.clone()))
             }
-            _ => Action::Shout(message),
+            _ => Action::Broadcast(message),
         };
-        self.said += 1;
-        self.said_at = now;
-        let again = now + self.pace().wait(self.said, &mut self.dice);
-        // Half of the time that is left, but not more often than the pace; and never past the next turn.
-        let turn = match (self.state, &self.held) {
-            (State::Renewing, Some(held)) => held.rebind(),
-            (State::Rebinding, Some(held)) => held.end(),
+        self.sent += 1;
+        self.sent_at = now;
+        let again = now + self.backoff().wait(self.sent, &mut self.rng);
+        // Half of the remaining time, but not sooner than the backoff, and never after the next state change.
+        let change = match (self.state, &self.lease) {
+            (State::Renewing, Some(lease)) => lease.rebind(),
+            (State::Rebinding, Some(lease)) => lease.end(),
             _ => None,
         };
-        self.due = Some(turn.map_or(again, |turn| turn.min(again.max(now + turn.saturating_sub(now) / 2))));
+        self.due =
+            Some(change.map_or(again, |change| change.min(again.max(now + change.saturating_sub(now) / 2))));
         vec![action]
     }
 }

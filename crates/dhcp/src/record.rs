@@ -1,94 +1,89 @@
-//! Leases on the disk: whoever starts the daemon again finds them, and renews at the right time.
+//! Leases on disk, so that a restarted daemon renews them in time.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use podwire_agent_ipc::dhcp::LeaseOptions;
 use podwire_agent_ipc::{pending, Owner};
+use podwire_fs::FileError;
 use serde::{Deserialize, Serialize};
 
-use crate::grant::Held;
-use crate::{journal, Error, Result};
+use crate::grant::Lease;
+use crate::{log, Error, Result};
 
-/// What has to be known of an attachment to go on with it.
+/// The stored state of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Whose it is.
+    /// The attachment.
     pub owner: Owner,
-    /// Where the pod's namespace is.
+    /// The path of the pod's namespace.
     pub netns: PathBuf,
-    /// Which it is.
+    /// The identity of that namespace.
     pub namespace: [u64; 2],
-    /// The hardware address under which the server knows the interface.
+    /// The MAC address that the server knows.
     pub mac: [u8; 6],
-    /// What the config says.
-    pub wish: LeaseOptions,
-    /// In which life of the machine it was written: times are counted from its beginning.
-    pub boot: String,
+    /// The options of the config.
+    pub options: LeaseOptions,
+    /// The boot during which it was written: times count from the boot.
+    pub boot_id: String,
     /// The leases.
-    pub held: Vec<Held>,
+    pub leases: Vec<Lease>,
 }
 
-/// The folders of the leases, for one daemon at a time.
+/// The directory of the leases, locked by one daemon.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct LeaseDir {
     state: PathBuf,
-    boot: String,
-    /// Kept as long as the daemon lives.
+    boot_id: String,
+    /// Held while the daemon runs.
     _lock: File,
 }
 
-impl Shelf {
-    /// Opens the folders, and makes them if they are not there.
-    pub fn open(state: &Path) -> Result<Shelf> {
+impl LeaseDir {
+    /// Opens and locks the directory; creates it if it is missing.
+    pub fn open(state: &Path, boot_id: &str) -> Result<LeaseDir> {
         let lock = pending::lock(state)
-            .map_err(Error::file("open", state))?
-            .ok_or_else(|| Error::Other(format!("another DHCP daemon keeps the leases in {state:?}")))?;
-        let boot = pending::boot_id().map_err(Error::file("read", "the boot's id"))?;
-        Ok(Shelf { state: state.to_owned(), boot, _lock: lock })
+            .map_err(FileError::at("open", state))?
+            .ok_or_else(|| Error::Other(format!("another DHCP daemon uses the leases in {state:?}")))?;
+        Ok(LeaseDir { state: state.to_owned(), boot_id: boot_id.to_owned(), _lock: lock })
     }
 
-    /// The name of this life of the machine.
-    pub fn boot(&self) -> &str {
-        &self.boot
-    }
-
-    /// The folder in which plugins leave notes.
-    pub fn notes(&self) -> PathBuf {
+    /// The directory in which plugins record pending releases.
+    pub fn released_dir(&self) -> PathBuf {
         pending::released_dir(&self.state)
     }
 
-    /// Writes a lease, over an older one.
+    /// Writes a lease, replacing an older one.
     pub fn write(&self, record: &Record) -> Result<()> {
-        let (folder, name) = (pending::leases_dir(&self.state), pending::file_name(&record.owner));
-        pending::write(&folder, &name, record).map_err(Error::file("write lease", folder.join(name)))
+        let (dir, name) = (pending::leases_dir(&self.state), pending::file_name(&record.owner));
+        Ok(pending::write(&dir, &name, record).map_err(FileError::at("write", dir.join(name)))?)
     }
 
-    /// Forgets a lease.
+    /// Removes a lease.
     pub fn remove(&self, owner: &Owner) {
         let _ = fs::remove_file(pending::leases_dir(&self.state).join(pending::file_name(owner)));
     }
 
-    /// The leases of this boot. Others, and those of an owner of whom there is a note, are removed.
+    /// The leases of this boot. Removes those of another boot and those with a pending release.
     pub fn leases(&self) -> Vec<Record> {
-        let folder = pending::leases_dir(&self.state);
-        pending::read_all::<Record>(&folder)
+        pending::read_all::<Record>(&pending::leases_dir(&self.state))
             .into_iter()
             .filter_map(|(path, record)| {
-                let noted = path.file_name().is_some_and(|name| self.notes().join(name).exists());
+                let is_released =
+                    path.file_name().is_some_and(|name| self.released_dir().join(name).exists());
                 match record {
-                    Ok(record) if record.boot == self.boot && !noted => Some(record),
+                    Ok(record) if record.boot_id == self.boot_id && !is_released => Some(record),
                     Ok(record) => {
-                        journal::note(
+                        log::attachment(
                             "forgotten",
                             &record.owner,
-                            "reason=\"of an earlier boot, or released\"",
+                            "reason=\"of another boot, or released\"",
                         );
                         let _ = fs::remove_file(path);
                         None
                     }
                     Err(error) => {
-                        journal::say("unreadable", format!("file={path:?} error=\"{error}\""));
+                        log::daemon("unreadable", format!("file={path:?} error=\"{error}\""));
                         None
                     }
                 }
@@ -96,13 +91,13 @@ impl Shelf {
             .collect()
     }
 
-    /// The leases that plugins noted to be given back. Each is returned once.
-    pub fn take_notes(&self) -> Vec<Record> {
+    /// The pending releases. Each is returned once.
+    pub fn take_released(&self) -> Vec<Record> {
         let take = |(path, record): (PathBuf, serde_json::Result<Record>)| {
             let _ = fs::remove_file(path);
             record.ok()
         };
-        pending::read_all(&self.notes()).into_iter().filter_map(take).collect()
+        pending::read_all(&self.released_dir()).into_iter().filter_map(take).collect()
     }
 }
 
@@ -112,6 +107,8 @@ mod tests {
     use crate::grant::{Grant, Server, Times};
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
+
+    const BOOT: &str = "this boot";
 
     fn owner(container: &str) -> Owner {
         Owner { network: "lan".into(), container: container.into(), ifname: "eth0".into() }
@@ -134,62 +131,66 @@ mod tests {
             netns: "/run/netns/blue".into(),
             namespace: [4, 4026531840],
             mac: [2, 0, 0, 0, 0, 7],
-            wish: LeaseOptions { requested: vec![1, 3], route_priority: Some(50), ..LeaseOptions::default() },
-            boot: boot.into(),
-            held: vec![Held { grant, since: Duration::new(12, 345) }],
+            options: LeaseOptions {
+                requested: vec![1, 3],
+                route_priority: Some(50),
+                ..LeaseOptions::default()
+            },
+            boot_id: boot.into(),
+            leases: vec![Lease { grant, since: Duration::new(12, 345) }],
         }
     }
 
-    fn in_folder(name: &str, test: impl FnOnce(&Path, Shelf)) {
-        let state = std::env::temp_dir().join(format!("podwire-shelf-{name}-{}", std::process::id()));
+    fn in_dir(name: &str, test: impl FnOnce(&Path, LeaseDir)) {
+        let state = std::env::temp_dir().join(format!("podwire-leases-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&state);
-        test(&state, Shelf::open(&state).unwrap());
+        test(&state, LeaseDir::open(&state, BOOT).unwrap());
         fs::remove_dir_all(&state).unwrap();
     }
 
     #[test]
-    fn leases_are_read_as_they_were_written_and_by_root_only() {
-        in_folder("write", |state, shelf| {
-            let one = record("c1", shelf.boot());
-            shelf.write(&record("c1", "replaced")).unwrap();
-            shelf.write(&one).unwrap();
-            assert_eq!(shelf.leases(), std::slice::from_ref(&one));
+    fn leases_are_stored_for_root_only() {
+        in_dir("write", |state, lease_dir| {
+            let one = record("c1", BOOT);
+            lease_dir.write(&record("c1", "replaced")).unwrap();
+            lease_dir.write(&one).unwrap();
+            assert_eq!(lease_dir.leases(), std::slice::from_ref(&one));
             let file = pending::leases_dir(state).join(pending::file_name(&one.owner));
             assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
-            shelf.remove(&one.owner);
-            assert_eq!(shelf.leases(), []);
+            lease_dir.remove(&one.owner);
+            assert_eq!(lease_dir.leases(), []);
         });
     }
 
     #[test]
-    fn what_is_of_another_boot_or_broken_is_not_taken_up() {
-        in_folder("boot", |state, shelf| {
-            shelf.write(&record("old", "another boot")).unwrap();
+    fn leases_of_another_boot_and_unreadable_ones_are_skipped() {
+        in_dir("boot", |state, lease_dir| {
+            lease_dir.write(&record("old", "another boot")).unwrap();
             fs::write(pending::leases_dir(state).join("half.json"), "{\"owner\":").unwrap();
             fs::write(pending::leases_dir(state).join("torn.new"), "{").unwrap();
-            assert_eq!(shelf.leases(), []);
+            assert_eq!(lease_dir.leases(), []);
             assert!(!pending::leases_dir(state).join(pending::file_name(&owner("old"))).exists());
         });
     }
 
     #[test]
-    fn a_note_counts_once_and_more_than_a_lease() {
-        in_folder("notes", |state, shelf| {
-            let one = record("c1", shelf.boot());
-            shelf.write(&one).unwrap();
+    fn a_pending_release_is_returned_once_and_hides_the_lease() {
+        in_dir("notes", |state, lease_dir| {
+            let one = record("c1", BOOT);
+            lease_dir.write(&one).unwrap();
             pending::release(state, &one.owner).unwrap();
             // A daemon that was busy may have written it again.
-            shelf.write(&one).unwrap();
-            assert_eq!(shelf.leases(), []);
-            assert_eq!(shelf.take_notes(), [one]);
-            assert_eq!(shelf.take_notes(), []);
+            lease_dir.write(&one).unwrap();
+            assert_eq!(lease_dir.leases(), []);
+            assert_eq!(lease_dir.take_released(), [one]);
+            assert_eq!(lease_dir.take_released(), []);
         });
     }
 
     #[test]
     fn two_daemons_do_not_share_leases() {
-        in_folder("lock", |state, _shelf| {
-            assert!(Shelf::open(state).unwrap_err().to_string().contains("another DHCP daemon"));
+        in_dir("lock", |state, _shelf| {
+            assert!(LeaseDir::open(state, BOOT).unwrap_err().to_string().contains("another DHCP daemon"));
         });
     }
 }

@@ -1,4 +1,4 @@
-//! DHCPv6 (RFC 8415, 3646) as a pod speaks it: one address by an identity association (IA_NA), name servers and domains.
+//! Encodes and decodes DHCPv6 messages (RFC 8415, 3646): one address in an identity association (IA_NA), name servers, domains.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -7,73 +7,73 @@ use dhcproto::{Decodable, Decoder, Encodable};
 use ipnet::{IpNet, Ipv6Net};
 use sha2::{Digest, Sha512};
 
-use crate::dialect::{Heard, Saying, Word};
 use crate::grant::{Grant, Server, Times, FOREVER};
-use crate::sieve;
+use crate::message::{MessageKind, Outgoing, Received};
+use crate::sanitize;
 
-/// The number of a pod's one identity association: its DUID is its own already.
-const ASSOCIATION: u32 = 1;
+/// The id of the client's only identity association; each client has its own DUID.
+const IA_ID: u32 = 1;
 const DUID_UUID: [u8; 2] = [0, 4]; // RFC 6355
-const SHORTEST_LEASE: u32 = 4;
+const MIN_LEASE: u32 = 4;
 
-/// A pod's interface as a DHCPv6 client.
+/// The DHCPv6 messages of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// Its DUID.
+pub struct Codec {
+    /// The DUID.
     pub duid: Vec<u8>,
-    /// The address that it had before.
-    pub before: Option<Ipv6Addr>,
+    /// The address that the client had before.
+    pub previous: Option<Ipv6Addr>,
 }
 
-impl Client {
-    /// A client that always has the same DUID for the same `name`, whatever its hardware address.
-    pub fn named(name: &str) -> Client {
+impl Codec {
+    /// A client whose DUID depends only on `name`, not on its MAC address.
+    pub fn named(name: &str) -> Codec {
         let mut duid = DUID_UUID.to_vec();
         duid.extend(&Sha512::digest(name.as_bytes())[..16]);
-        Client { duid, before: None }
+        Codec { duid, previous: None }
     }
 
-    /// The message for a word.
-    pub fn say(&self, saying: &Saying<'_>) -> Vec<u8> {
-        let kind = match saying.word {
-            Word::Discover => MessageType::Solicit,
-            Word::Request => MessageType::Request,
-            Word::Renew => MessageType::Renew,
-            Word::Rebind => MessageType::Rebind,
-            Word::Release => MessageType::Release,
+    /// Encodes a message.
+    pub fn encode(&self, outgoing: &Outgoing<'_>) -> Vec<u8> {
+        let kind = match outgoing.kind {
+            MessageKind::Discover => MessageType::Solicit,
+            MessageKind::Request => MessageType::Request,
+            MessageKind::Renew => MessageType::Renew,
+            MessageKind::Rebind => MessageType::Rebind,
+            MessageKind::Release => MessageType::Release,
         };
-        let [_, xid @ ..] = saying.xid.to_be_bytes();
+        let [_, xid @ ..] = outgoing.xid.to_be_bytes();
         let mut message = Message::new_with_id(kind, xid);
         let options = message.opts_mut();
         options.insert(DhcpOption::ClientId(self.duid.clone()));
-        // In hundredths of a second; it may stop at the largest number.
-        let elapsed = (saying.elapsed.as_millis() / 10).min(u128::from(u16::MAX)) as u16;
+        // In hundredths of a second, at most the largest number.
+        let elapsed = (outgoing.elapsed.as_millis() / 10).min(u128::from(u16::MAX)) as u16;
         options.insert(DhcpOption::ElapsedTime(elapsed));
-        if matches!(saying.word, Word::Request | Word::Renew | Word::Release) {
+        if matches!(outgoing.kind, MessageKind::Request | MessageKind::Renew | MessageKind::Release) {
             options.insert(DhcpOption::ServerId(
-                saying.grant.map(|grant| grant.server.id.clone()).unwrap_or_default(),
+                outgoing.grant.map(|grant| grant.server.id.clone()).unwrap_or_default(),
             ));
         }
-        if saying.word != Word::Release {
+        if outgoing.kind != MessageKind::Release {
             let opts = vec![OptionCode::DomainNameServers, OptionCode::DomainSearchList];
             options.insert(DhcpOption::ORO(ORO { opts }));
         }
-        let held = match saying.grant.map(|grant| grant.address.addr()) {
+        let held = match outgoing.grant.map(|grant| grant.address.addr()) {
             Some(IpAddr::V6(address)) => Some(address),
-            _ => self.before.filter(|_| saying.word == Word::Discover),
+            _ => self.previous.filter(|_| outgoing.kind == MessageKind::Discover),
         };
         let mut inside = DhcpOptions::new();
         if let Some(addr) = held {
             let opts = DhcpOptions::new();
             inside.insert(DhcpOption::IAAddr(IAAddr { addr, preferred_life: 0, valid_life: 0, opts }));
         }
-        options.insert(DhcpOption::IANA(IANA { id: ASSOCIATION, t1: 0, t2: 0, opts: inside }));
+        options.insert(DhcpOption::IANA(IANA { id: IA_ID, t1: 0, t2: 0, opts: inside }));
         message.to_vec().unwrap_or_default()
     }
 
-    /// What a message says to this client, if it says anything.
-    pub fn understand(&self, packet: &[u8], xid: u32) -> Option<Heard> {
-        let message = Message::decode(&mut Decoder::new(&sieve::v6(packet)?)).ok()?;
+    /// Decodes a message; `None` if it is not for this client and transaction.
+    pub fn decode(&self, packet: &[u8], xid: u32) -> Option<Received> {
+        let message = Message::decode(&mut Decoder::new(&sanitize::v6(packet)?)).ok()?;
         let (options, [_, ours @ ..]) = (message.opts(), xid.to_be_bytes());
         let for_us =
             matches!(options.get(OptionCode::ClientId), Some(DhcpOption::ClientId(id)) if *id == self.duid);
@@ -86,46 +86,46 @@ impl Client {
         };
         let server = Server { id, mac: None };
         let wrap = match message.msg_type() {
-            MessageType::Advertise => Heard::Offer,
-            MessageType::Reply => Heard::Grant,
+            MessageType::Advertise => Received::Offer,
+            MessageType::Reply => Received::Grant,
             _ => return None,
         };
         let is_final = message.msg_type() == MessageType::Reply;
         Some(match read(options, server.clone()) {
             Ok(grant) => wrap(grant),
-            // What the holder asked for is not known there, or is not for this wire.
-            Err(Trouble::Status(Status::NoBinding | Status::NotOnLink)) if is_final => {
-                Heard::Refusal { server, why: "the server does not know the lease".into() }
+            // The server does not know the lease, or it is not for this link.
+            Err(Failure::Status(Status::NoBinding | Status::NotOnLink)) if is_final => {
+                Received::Refusal { server, reason: "the server does not know the lease".into() }
             }
-            Err(Trouble::Status(status)) => Heard::Useless(format!("the server said {status:?}")),
-            Err(Trouble::Words(text)) => Heard::Useless(text),
+            Err(Failure::Status(status)) => Received::Invalid(format!("the server answered {status:?}")),
+            Err(Failure::Text(text)) => Received::Invalid(text),
         })
     }
 }
 
-/// Why a message gives no address.
-enum Trouble {
+/// Why a message has no usable address.
+enum Failure {
     Status(Status),
-    Words(String),
+    Text(String),
 }
 
-fn status(options: &DhcpOptions) -> Result<(), Trouble> {
+fn status(options: &DhcpOptions) -> Result<(), Failure> {
     match options.get(OptionCode::StatusCode) {
         Some(DhcpOption::StatusCode(code)) if code.status != Status::Success => {
-            Err(Trouble::Status(code.status))
+            Err(Failure::Status(code.status))
         }
         _ => Ok(()),
     }
 }
 
-fn read(options: &DhcpOptions, server: Server) -> Result<Grant, Trouble> {
+fn read(options: &DhcpOptions, server: Server) -> Result<Grant, Failure> {
     status(options)?;
     let associations = options.get_all(OptionCode::IANA).unwrap_or_default().iter();
     let ours = associations.filter_map(|option| match option {
-        DhcpOption::IANA(one) if one.id == ASSOCIATION => Some(one),
+        DhcpOption::IANA(one) if one.id == IA_ID => Some(one),
         _ => None,
     });
-    let ours = ours.take(1).next().ok_or_else(|| Trouble::Words("the server gave no IA_NA".into()))?;
+    let ours = ours.take(1).next().ok_or_else(|| Failure::Text("the server gave no IA_NA".into()))?;
     status(&ours.opts)?;
     let addresses = ours.opts.get_all(OptionCode::IAAddr).unwrap_or_default().iter();
     let mut usable = addresses.filter_map(|option| match option {
@@ -133,8 +133,8 @@ fn read(options: &DhcpOptions, server: Server) -> Result<Grant, Trouble> {
         _ => None,
     });
     let address = usable
-        .find(|one| one.valid_life >= SHORTEST_LEASE)
-        .ok_or_else(|| Trouble::Words("the server gave no address that can be used".into()))?;
+        .find(|one| one.valid_life >= MIN_LEASE)
+        .ok_or_else(|| Failure::Text("the server gave no usable address".into()))?;
     let nameservers = match options.get(OptionCode::DomainNameServers) {
         Some(DhcpOption::DomainNameServers(all)) => all.as_slice(),
         _ => &[],
@@ -144,7 +144,7 @@ fn read(options: &DhcpOptions, server: Server) -> Result<Grant, Trouble> {
         _ => &[],
     };
     Ok(Grant {
-        // Which other addresses are on the wire is for routers to tell.
+        // Router advertisements tell which prefixes are on the link.
         address: IpNet::V6(Ipv6Net::from(address.addr)),
         gateway: None,
         routes: Vec::new(),
@@ -155,14 +155,14 @@ fn read(options: &DhcpOptions, server: Server) -> Result<Grant, Trouble> {
             .map(|ip| IpAddr::V6(*ip))
             .collect(),
         domain: String::new(),
-        search: search.iter().filter_map(|name| sieve::domain(&name.to_ascii())).take(32).collect(),
+        search: search.iter().filter_map(|name| sanitize::domain(&name.to_ascii())).take(32).collect(),
         mtu: None,
         server,
         times: times(ours, address),
     })
 }
 
-/// Zero leaves the times to the client: half and four fifths of the time in which the address is preferred.
+/// The times of a lease. Zero leaves T1 and T2 to the client: one half and four fifths of the preferred lifetime.
 fn times(association: &IANA, address: &IAAddr) -> Times {
     let preferred = match address.preferred_life {
         0 => address.valid_life,
@@ -174,7 +174,7 @@ fn times(association: &IANA, address: &IAAddr) -> Times {
     };
     let given = |time: u32| Some(time).filter(|time| *time != 0 && *time != FOREVER);
     let (renew, rebind) = (given(association.t1).or(share(5)), given(association.t2).or(share(8)));
-    Times::sensible(renew, rebind, address.valid_life)
+    Times::with_defaults(renew, rebind, address.valid_life)
 }
 
 fn is_host(ip: Ipv6Addr) -> bool {

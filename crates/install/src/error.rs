@@ -1,22 +1,17 @@
-//! What can go wrong, in words that say which file it is about.
+//! Errors of install and uninstall.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why something could not be installed or taken back.
+use podwire_fs::FileError;
+
+/// Why an install or uninstall failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or folder cannot be read or written.
-    #[error("{verb} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        verb: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// The kernel's words.
-        source: io::Error,
-    },
-    /// A runtime's config cannot be understood.
+    /// A file or directory cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A runtime's config is invalid.
     #[error("{}: {message}", path.display())]
     Config {
         /// The file.
@@ -24,7 +19,7 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
-    /// Our own record cannot be understood.
+    /// The install record is invalid.
     #[error("{}: {message}", path.display())]
     Record {
         /// The file.
@@ -32,26 +27,28 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
-    /// The network that was asked for makes no sense.
+    /// The requested network is invalid.
     #[error("{0}")]
     Network(String),
 }
 
 impl Error {
-    /// For `map_err`: `verb` failed for `path`.
-    pub(crate) fn file(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-        let path = path.to_owned();
-        move |source| Error::File { verb, path, source }
+    /// For `map_err`: names the action and the path.
+    pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let at = FileError::at(doing, path);
+        move |source| at(source).into()
     }
 
     /// What to do next.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Error::File { .. } => Some("run the same command again when that is mended: it goes on where this one stopped"),
+            Error::File(_) => {
+                Some("fix the cause and run the same command again: it continues where this one stopped")
+            },
             Error::Config { .. } => {
-                Some("the runtime cannot read this file either; mend it, or name the folders with --bin-dir and --conf-dir")
+                Some("the runtime cannot read this file either; fix it, or name the directories with --bin-dir and --conf-dir")
             }
-            Error::Record { .. } => Some("without it nobody knows what was installed; bring it back from a backup"),
+            Error::Record { .. } => Some("it is needed to know what was installed; restore it from a backup"),
             Error::Network(_) => None,
         }
     }

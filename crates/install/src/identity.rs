@@ -1,4 +1,4 @@
-//! What a file is, in a word that can be compared and written down.
+//! The identity of a file: a short text that can be compared and stored.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,19 +11,19 @@ use sha2::{Digest, Sha256};
 
 use crate::{Error, Result};
 
-/// `sha256:…` of a file's content, `link:…` with a symbolic link's target, or `folder`.
+/// `sha256:…` of a file's content, `link:…` with a symbolic link's target, or `directory`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Identity(String);
 
 impl Identity {
-    /// Of a file with this content.
+    /// The identity of a file with this content.
     pub fn of_bytes(content: &[u8]) -> Identity {
         Identity::finish(Sha256::new_with_prefix(content))
     }
 
-    /// Something that can be neither replaced nor kept as a file.
+    /// Whether it can be replaced and backed up as a file.
     pub fn is_file(&self) -> bool {
-        self.0 != "folder"
+        self.0 != "directory"
     }
 
     fn finish(hash: Sha256) -> Identity {
@@ -32,26 +32,26 @@ impl Identity {
     }
 }
 
-/// Finds identities. Plugins are links to one file: it is read once.
+/// Computes identities. Plugins are hard links to one file, which is read once.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     seen: HashMap<(u64, u64), Identity>,
 }
 
 impl Reader {
-    /// What is at `path`; `None` if nothing.
+    /// The identity of the file at `path`; `None` if it does not exist.
     pub(crate) fn identity(&mut self, path: &Path) -> Result<Option<Identity>> {
         let metadata = match fs::symlink_metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::file("look at", path)(error)),
+            Err(error) => return Err(Error::file("stat", path)(error)),
         };
         if metadata.is_symlink() {
             let target = fs::read_link(path).map_err(Error::file("read link", path))?;
             return Ok(Some(Identity(format!("link:{}", target.display()))));
         }
         if !metadata.is_file() {
-            return Ok(Some(Identity("folder".into())));
+            return Ok(Some(Identity("directory".into())));
         }
         let key = (metadata.dev(), metadata.ino());
         if let Some(known) = self.seen.get(&key) {

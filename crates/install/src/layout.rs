@@ -1,4 +1,4 @@
-//! Where a runtime looks for plugins and networks: what its own config says, or else what it assumes.
+//! The plugin and network directories of a runtime, from its config or its defaults.
 
 mod containerd;
 mod crio;
@@ -9,7 +9,7 @@ mod snap;
 
 use std::path::PathBuf;
 
-use crate::neighbours::{warnings, Neighbour};
+use crate::config_dir::{warnings, ConfigFile, Selection};
 use crate::{Result, Root};
 
 const PLUGINS: &str = "/opt/cni/bin";
@@ -27,32 +27,21 @@ pub enum Runtime {
     Microk8s,
 }
 
-/// Where a runtime looks.
+/// The directories of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Who.
+    /// The runtime.
     pub runtime: Runtime,
-    /// The file that says so; `None` if there is none.
+    /// The config file; `None` if there is none.
     pub config: Option<PathBuf>,
-    /// Folders of plugins; a plugin in an earlier one wins.
+    /// Plugin directories; a plugin in an earlier one wins.
     pub bin_dirs: Vec<PathBuf>,
-    /// The folder of networks.
+    /// The directory of network configs.
     pub conf_dir: PathBuf,
     /// Which of its networks pods are attached to.
-    pub reads: Reads,
-    /// What people should know.
+    pub selection: Selection,
+    /// Notes for the user.
     pub notes: Vec<String>,
-}
-
-/// Which networks of a folder pods are attached to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// The first files, by name; as many as this.
-    First(usize),
-    /// The network with this name.
-    Named(String),
-    /// Those that a container is started with.
-    ByName,
 }
 
 impl Runtime {
@@ -72,7 +61,7 @@ impl Runtime {
         }
     }
 
-    /// Whether something of it is on the node.
+    /// Whether it is installed on the node.
     pub fn is_on(self, root: &Root) -> bool {
         let program = |name: &str| {
             ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/bin"]
@@ -89,7 +78,7 @@ impl Runtime {
         }
     }
 
-    /// Where it looks. `None` if it uses no CNI plugins.
+    /// Its directories; `None` if it uses no CNI plugins.
     pub fn layout(self, root: &Root) -> Result<Option<Layout>> {
         match self {
             Runtime::Containerd => containerd::layout(root).map(Some),
@@ -100,8 +89,8 @@ impl Runtime {
         }
     }
 
-    /// The version that all its releases understand. containerd 1.6 and 1.7 say that they are ready with a network of
-    /// 1.1.0, and then attach no pod; podman's releases with CNI write 0.4.0 themselves.
+    /// The CNI version that all its releases support. containerd 1.6 and 1.7 report ready with a network of version 1.1.0 and
+    /// then fail to attach pods; podman's releases with CNI write 0.4.0 themselves.
     pub fn version(self) -> &'static str {
         match self {
             Runtime::Podman => "0.4.0",
@@ -111,22 +100,22 @@ impl Runtime {
 }
 
 impl Layout {
-    /// What a runtime assumes that has no config.
-    pub fn usual(runtime: Runtime) -> Layout {
+    /// The default directories.
+    pub fn default_of(runtime: Runtime) -> Layout {
         Layout {
             runtime,
             config: None,
             bin_dirs: vec![PLUGINS.into()],
             conf_dir: NETWORKS.into(),
-            reads: Reads::First(1),
+            selection: Selection::First(1),
             notes: Vec::new(),
         }
     }
 
-    /// What people should know when `file` with the network `name` is put among `others`.
-    pub fn warnings(&self, file: &str, name: &str, others: &[Neighbour]) -> Vec<String> {
+    /// Warnings about installing `file` with the network `name` among `others`.
+    pub fn warnings(&self, file: &str, name: &str, others: &[ConfigFile]) -> Vec<String> {
         let runtime = self.runtime.name();
-        warnings(&self.reads, file, name, others)
+        warnings(&self.selection, file, name, others)
             .into_iter()
             .map(|text| format!("{runtime}: {text}"))
             .collect()

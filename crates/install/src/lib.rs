@@ -1,43 +1,45 @@
-//! Puts plugins and a network where a node's container runtimes look for them, and takes them back.
+//! Installs plugins and a network config in the directories of a node's container runtimes, and uninstalls them.
 //!
-//! A runtime has a folder of plugins and a folder of networks; which ones, its own config says, and [`layout`] reads
-//! that. What is to be done is decided first, without touching anything: a [`Plan`] of [`Step`]s, made from what is
-//! wished for and from what was found on the node. Then it is applied.
+//! Each runtime has a directory of plugins and one of network configs; [`layout`] reads them from the runtime's config. First
+//! an [`InstallPlan`] of [`Step`]s is made from the requested files and the [`NodeState`], without changing anything. Then it
+//! is applied.
 //!
-//! Three promises hold wherever the process is killed:
-//! - A file of ours appears whole, under its final name, by a rename within its folder. A plugin that runs right now is
-//!   not disturbed, and a runtime that watches the folder of networks is told.
-//! - The network comes last, when its plugins are there; it goes first.
-//! - What is put is written down before it is put ([`Record`]), with what was there before. So the next install or
-//!   uninstall knows what belongs to whom, and a file that somebody changed meanwhile is left alone.
+//! Three invariants hold even if the process is killed:
+//! - A file appears complete, under its final name, by a rename within its directory. A running plugin is not disturbed, and
+//!   a runtime that watches the directory of network configs is notified.
+//! - The network config is installed last, after its plugins; it is removed first.
+//! - A file is recorded before it is installed ([`Record`]), with the file that it replaces. So the next install or uninstall
+//!   knows which files are Podwire's, and leaves a file alone that was changed since.
 
 #![forbid(unsafe_code)]
 
 mod apply;
+mod config_dir;
 mod error;
 mod identity;
 pub mod layout;
-mod neighbours;
+mod lock;
 pub mod network;
+mod node_state;
 mod plan;
 mod record;
 mod root;
-mod survey;
-mod turn;
+#[cfg(test)]
+mod scratch;
 
 pub use apply::apply;
+pub use config_dir::{config_files, ConfigFile, Selection};
 pub use error::Error;
 pub use identity::Identity;
-pub use layout::{Layout, Reads, Runtime};
-pub use neighbours::{neighbours, Neighbour};
-pub use plan::{Content, Plan, Remark, Step, Target, Why};
+pub use layout::{Layout, Runtime};
+pub use lock::InstallLock;
+pub use node_state::NodeState;
+pub use plan::{Content, InstallPlan, Reason, Remark, Step, Target};
 pub use record::{Entry, Kind, Record};
 pub use root::Root;
-pub use survey::Survey;
-pub use turn::Turn;
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Where the record is kept.
+/// The directory of the record.
 pub const STATE: &str = "/var/lib/podwire/install";

@@ -1,126 +1,129 @@
-//! What is to be done, decided from what is wished for and what was found. Nothing is touched here.
+//! The steps of an install or uninstall, from the requested files and the state of the node. Nothing is changed here.
 
 use std::path::{Path, PathBuf};
 
 use crate::record::aside_of;
-use crate::{Entry, Identity, Kind, Record, Survey};
+use crate::{Entry, Identity, Kind, NodeState, Record};
 
-/// A file that is wished for.
+/// A requested file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where, on the node.
+    /// Its path on the node.
     pub path: PathBuf,
-    /// What.
+    /// Its content.
     pub content: Content,
-    /// What it will be.
+    /// Its identity.
     pub identity: Identity,
 }
 
-/// What a file is made of.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// The plugins' program.
+    /// The program of the plugins.
     Program,
-    /// A network.
+    /// A network config.
     Network(Vec<u8>),
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Removes what an installer that was killed was about to make.
-    Sweep(PathBuf),
-    /// Makes a folder.
-    MakeFolder(PathBuf),
-    /// Puts a file.
+    /// Removes a temporary file of an installer that was killed.
+    RemoveDraft(PathBuf),
+    /// Creates a directory.
+    CreateDir(PathBuf),
+    /// Installs a file.
     Put {
-        /// Which.
+        /// The file.
         target: Target,
-        /// What is there is kept as a backup.
+        /// The existing file is kept as a backup.
         backup: bool,
-        /// One of ours is there already.
+        /// The existing file is an older version of ours.
         update: bool,
     },
-    /// Brings back what was there before.
+    /// Restores the backup.
     Restore(PathBuf),
-    /// Removes a file of ours.
+    /// Removes an installed file.
     Remove(PathBuf),
-    /// Removes a backup that nobody needs: what it keeps is in its place.
+    /// Removes a backup whose original is in place.
     DropBackup(PathBuf),
-    /// Gives a backup a name by which people find it.
+    /// Renames a backup that cannot be restored, for the user to find.
     SetAside(PathBuf),
-    /// Removes a folder that was made by us, if nothing is in it.
-    RemoveFolder(PathBuf),
+    /// Removes a directory that was created by an install, if it is empty.
+    RemoveDir(PathBuf),
 }
 
-/// Something that people should know.
+/// A file that is not changed, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// The file that it is about.
+    /// The file.
     pub path: PathBuf,
-    /// Why it is not as they may expect.
-    pub why: Why,
+    /// Why.
+    pub reason: Reason,
 }
 
-/// Why a file is left as it is.
+/// Why a file is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
-    /// It is what was wished for.
+pub enum Reason {
+    /// It is already installed.
     AlreadyThere,
-    /// It is not ours, and may be replaced only when that is asked for.
+    /// It is not ours; only `--replace` replaces it.
     Foreign,
-    /// It was ours, and somebody changed it.
+    /// It was changed after the install.
     Changed,
-    /// It is a folder.
-    Folder,
-    /// Somebody else has removed it.
+    /// It is a directory.
+    Directory,
+    /// It was removed after the install.
     Gone,
-    /// What was there before is lost.
+    /// The backup of the replaced file is missing.
     BackupLost,
 }
 
-/// Steps in their order, and the record before and after them.
+/// The steps in order, and the record before and after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// What is done.
+pub struct InstallPlan {
+    /// The steps.
     pub steps: Vec<Step>,
-    /// What is not done.
+    /// The files that are not changed.
     pub remarks: Vec<Remark>,
-    /// Written before the first step: true at any moment until the last.
+    /// Written before the first step; valid until the last.
     pub before: Record,
     /// Written after the last step.
     pub after: Record,
 }
 
-impl Plan {
-    /// To have `targets` on the node. With `replace`, files that are not ours give way, and are kept.
-    pub fn install(targets: &[Target], replace: bool, survey: &Survey) -> Plan {
-        let mut plan =
-            Plan { before: survey.record.clone(), after: survey.record.clone(), ..Plan::default() };
-        plan.steps.extend(survey.drafts.iter().cloned().map(Step::Sweep));
-        plan.steps.extend(survey.missing_folders.iter().cloned().map(Step::MakeFolder));
+impl InstallPlan {
+    /// Installs `targets`. With `replace`, files that are not ours are replaced and kept as backups.
+    pub fn install(targets: &[Target], replace: bool, state: &NodeState) -> InstallPlan {
+        let mut plan = InstallPlan {
+            before: state.record.clone(),
+            after: state.record.clone(),
+            ..InstallPlan::default()
+        };
+        plan.steps.extend(state.drafts.iter().cloned().map(Step::RemoveDraft));
+        plan.steps.extend(state.missing_dirs.iter().cloned().map(Step::CreateDir));
         for record in [&mut plan.before, &mut plan.after] {
-            record.folders.extend(survey.missing_folders.iter().cloned());
+            record.dirs.extend(state.missing_dirs.iter().cloned());
         }
-        // Plugins first: a runtime that sees the network may start a pod at once.
+        // Plugins first: a runtime that sees the network config may start a pod at once.
         for kind in [Kind::Plugin, Kind::Network] {
             for target in targets.iter().filter(|target| target.kind() == kind) {
-                plan.put(target, replace, survey);
+                plan.put(target, replace, state);
             }
         }
         plan
     }
 
-    fn put(&mut self, target: &Target, replace: bool, survey: &Survey) {
+    fn put(&mut self, target: &Target, replace: bool, state: &NodeState) {
         let path = &target.path;
-        let entry = survey.record.files.get(path).cloned();
+        let entry = state.record.files.get(path).cloned();
         let ours = |id: &Identity| entry.as_ref().is_some_and(|entry| entry.ours.contains(id));
         let was = |id: &Identity| entry.as_ref().is_some_and(|entry| entry.replaced.as_ref() == Some(id));
         let replaced = entry.as_ref().and_then(|entry| entry.replaced.clone());
-        match survey.identity(path) {
-            Some(here) if !here.is_file() => self.remark(path, Why::Folder),
+        match state.identity(path) {
+            Some(here) if !here.is_file() => self.remark(path, Reason::Directory),
             Some(here) if *here == target.identity => {
-                self.remark(path, Why::AlreadyThere);
+                self.remark(path, Reason::AlreadyThere);
                 if entry.is_some() {
                     self.own(target, None, replaced);
                 }
@@ -130,17 +133,17 @@ impl Plan {
                 self.steps.push(Step::Put { target: target.clone(), backup: false, update: true });
             }
             Some(here) if replace => {
-                self.keep_orphan(path, &entry, survey);
+                self.keep_orphan(path, &entry, state);
                 self.own(target, None, Some(here.clone()));
                 self.steps.push(Step::Put { target: target.clone(), backup: true, update: false });
             }
             Some(here) if was(here) => {
                 // An installer was killed before it replaced this file.
-                self.remark(path, Why::Foreign);
-                self.steps.extend(survey.has_backup(path).then(|| Step::DropBackup(path.clone())));
+                self.remark(path, Reason::Foreign);
+                self.steps.extend(state.has_backup(path).then(|| Step::DropBackup(path.clone())));
                 self.after.files.remove(path);
             }
-            Some(_) => self.remark(path, if entry.is_some() { Why::Changed } else { Why::Foreign }),
+            Some(_) => self.remark(path, if entry.is_some() { Reason::Changed } else { Reason::Foreign }),
             None => {
                 self.own(target, None, replaced);
                 self.steps.push(Step::Put { target: target.clone(), backup: false, update: false });
@@ -148,7 +151,7 @@ impl Plan {
         }
     }
 
-    /// The record says that `target` is ours, and so is `also` until it has been replaced.
+    /// Records `target` as ours, and `also` until it is replaced.
     fn own(&mut self, target: &Target, also: Option<&Identity>, replaced: Option<Identity>) {
         let entry = |ours| Entry { kind: target.kind(), ours, replaced: replaced.clone() };
         let both = std::iter::once(target.identity.clone()).chain(also.cloned()).collect();
@@ -156,54 +159,54 @@ impl Plan {
         self.after.files.insert(target.path.clone(), entry(vec![target.identity.clone()]));
     }
 
-    /// A backup that no record knows is somebody's only copy.
-    fn keep_orphan(&mut self, path: &Path, entry: &Option<Entry>, survey: &Survey) {
-        if entry.is_none() && survey.has_backup(path) {
+    /// Keeps a backup that is not in the record: it may be the only copy.
+    fn keep_orphan(&mut self, path: &Path, entry: &Option<Entry>, state: &NodeState) {
+        if entry.is_none() && state.has_backup(path) {
             self.steps.push(Step::SetAside(path.to_owned()));
         }
     }
 
-    /// To have nothing of ours on the node.
-    pub fn uninstall(survey: &Survey) -> Plan {
-        let mut plan = Plan { before: survey.record.clone(), ..Plan::default() };
-        plan.steps.extend(survey.drafts.iter().cloned().map(Step::Sweep));
-        // The network first: nobody should start a pod whose plugins are about to go.
+    /// Removes everything that was installed.
+    pub fn uninstall(state: &NodeState) -> InstallPlan {
+        let mut plan = InstallPlan { before: state.record.clone(), ..InstallPlan::default() };
+        plan.steps.extend(state.drafts.iter().cloned().map(Step::RemoveDraft));
+        // The network config first: no pod should start whose plugins are about to be removed.
         for kind in [Kind::Network, Kind::Plugin] {
-            for (path, entry) in survey.record.files.iter().filter(|(_, entry)| entry.kind == kind) {
-                plan.take_back(path, entry, survey);
+            for (path, entry) in state.record.files.iter().filter(|(_, entry)| entry.kind == kind) {
+                plan.remove(path, entry, state);
             }
         }
-        let mut folders = survey.record.folders.clone();
-        folders.sort_by_key(|folder| std::cmp::Reverse(folder.components().count()));
-        plan.steps.extend(folders.into_iter().map(Step::RemoveFolder));
+        let mut dirs = state.record.dirs.clone();
+        dirs.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));
+        plan.steps.extend(dirs.into_iter().map(Step::RemoveDir));
         plan
     }
 
-    fn take_back(&mut self, path: &Path, entry: &Entry, survey: &Survey) {
-        let has_backup = survey.has_backup(path);
+    fn remove(&mut self, path: &Path, entry: &Entry, state: &NodeState) {
+        let has_backup = state.has_backup(path);
         let own = path.to_owned();
-        match survey.identity(path) {
+        match state.identity(path) {
             None if has_backup => self.steps.push(Step::Restore(own)),
-            None => self.remark(path, Why::Gone),
+            None => self.remark(path, Reason::Gone),
             Some(here) if entry.ours.contains(here) => {
                 let lost = entry.replaced.is_some() && !has_backup;
                 self.steps.push(if has_backup { Step::Restore(own) } else { Step::Remove(own) });
                 if lost {
-                    self.remark(path, Why::BackupLost);
+                    self.remark(path, Reason::BackupLost);
                 }
             }
             Some(here) if entry.replaced.as_ref() == Some(here) => {
                 self.steps.extend(has_backup.then_some(Step::DropBackup(own)));
             }
             Some(_) => {
-                self.remark(path, Why::Changed);
+                self.remark(path, Reason::Changed);
                 self.steps.extend(has_backup.then_some(Step::SetAside(own)));
             }
         }
     }
 
-    fn remark(&mut self, path: &Path, why: Why) {
-        self.remarks.push(Remark { path: path.to_owned(), why });
+    fn remark(&mut self, path: &Path, reason: Reason) {
+        self.remarks.push(Remark { path: path.to_owned(), reason });
     }
 }
 
@@ -213,13 +216,13 @@ impl Target {
         Target { path, content: Content::Program, identity }
     }
 
-    /// A network at `path`.
+    /// A network config at `path`.
     pub fn network(path: PathBuf, text: Vec<u8>) -> Target {
         let identity = Identity::of_bytes(&text);
         Target { path, content: Content::Network(text), identity }
     }
 
-    /// What it is to the runtime.
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         match self.content {
             Content::Program => Kind::Plugin,
@@ -229,11 +232,11 @@ impl Target {
 }
 
 impl Step {
-    /// In a word, for programs.
+    /// Its name in JSON output.
     pub fn verb(&self) -> &'static str {
         match self {
-            Step::Sweep(_) => "sweep",
-            Step::MakeFolder(_) => "makeFolder",
+            Step::RemoveDraft(_) => "removeDraft",
+            Step::CreateDir(_) => "createDir",
             Step::Put { backup: true, .. } => "replace",
             Step::Put { update: true, .. } => "update",
             Step::Put { .. } => "put",
@@ -241,35 +244,35 @@ impl Step {
             Step::Remove(_) => "remove",
             Step::DropBackup(_) => "dropBackup",
             Step::SetAside(_) => "setAside",
-            Step::RemoveFolder(_) => "removeFolder",
+            Step::RemoveDir(_) => "removeDir",
         }
     }
 
-    /// The file or folder that it is about.
+    /// The file or directory.
     pub fn path(&self) -> PathBuf {
         match self {
             Step::Put { target, .. } => target.path.clone(),
             Step::SetAside(path) => aside_of(path),
-            Step::Sweep(path)
-            | Step::MakeFolder(path)
+            Step::RemoveDraft(path)
+            | Step::CreateDir(path)
             | Step::Restore(path)
             | Step::Remove(path)
             | Step::DropBackup(path)
-            | Step::RemoveFolder(path) => path.clone(),
+            | Step::RemoveDir(path) => path.clone(),
         }
     }
 }
 
-impl Why {
-    /// In a word, for programs.
-    pub fn word(self) -> &'static str {
+impl Reason {
+    /// Its name in JSON output.
+    pub fn name(self) -> &'static str {
         match self {
-            Why::AlreadyThere => "alreadyThere",
-            Why::Foreign => "foreign",
-            Why::Changed => "changed",
-            Why::Folder => "folder",
-            Why::Gone => "gone",
-            Why::BackupLost => "backupLost",
+            Reason::AlreadyThere => "alreadyThere",
+            Reason::Foreign => "foreign",
+            Reason::Changed => "changed",
+            Reason::Directory => "directory",
+            Reason::Gone => "gone",
+            Reason::BackupLost => "backupLost",
         }
     }
 }

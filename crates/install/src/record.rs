@@ -1,4 +1,4 @@
-//! What was put on the node, and what was there before.
+//! The record of what was installed and what it replaced.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,36 +11,36 @@ use crate::{Error, Identity, Result, Root, STATE};
 
 const FORMAT: u32 = 1;
 
-/// Everything that is on the node because of us. Paths are the node's.
+/// All files and directories that Podwire installed. Paths are those of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     #[serde(default)]
     format: u32,
-    /// Files by their path.
+    /// Files by path.
     pub files: BTreeMap<PathBuf, Entry>,
-    /// Folders that were made.
-    pub folders: Vec<PathBuf>,
+    /// Directories that were created.
+    pub dirs: Vec<PathBuf>,
 }
 
-/// A file of ours.
+/// An installed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What it is to the runtime.
+    /// Plugin or network config.
     pub kind: Kind,
-    /// What it is when nobody changed it. Two while one version takes the place of another.
+    /// Its identity when unchanged. Two while one version replaces another.
     pub ours: Vec<Identity>,
-    /// What was there before; it lies beside the file as its backup.
+    /// The file that it replaced; the backup is beside it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub replaced: Option<Identity>,
 }
 
-/// What a file is to the runtime.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A program.
     Plugin,
-    /// A config that names programs, and so comes after them.
+    /// A config that names programs, so it is installed after them.
     Network,
 }
 
@@ -49,30 +49,31 @@ impl Record {
         Path::new(STATE).join("record.json")
     }
 
-    /// Nothing is ours.
+    /// Whether nothing is installed.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.folders.is_empty()
+        self.files.is_empty() && self.dirs.is_empty()
     }
 
-    /// Reads it; empty if there is none.
+    /// Selection it; empty if there is none.
     pub fn read(root: &Root) -> Result<Record> {
-        let path = root.place(&Record::path());
+        let path = root.host_path(&Record::path());
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Record::default()),
             Err(error) => return Err(Error::file("read", &path)(error)),
         };
-        let broken = |message: String| Error::Record { path: path.clone(), message };
-        let record: Record = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        let invalid = |message: String| Error::Record { path: path.clone(), message };
+        let record: Record = serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
         match record.format {
             FORMAT => Ok(record),
-            other => Err(broken(format!("format {other} is not known to this version"))),
+            other => Err(invalid(format!("this version does not support format {other}"))),
         }
     }
 
-    /// Writes it so that it is there after a power cut; removes it if nothing is ours.
+    /// Writes the record and flushes it, so that it survives a power loss; removes it if nothing is installed. Not
+    /// `podwire_fs::replace`, because that does not flush.
     pub(crate) fn write(&self, root: &Root) -> Result<()> {
-        let (path, draft) = (root.place(&Record::path()), root.place(&draft_of(&Record::path())));
+        let (path, draft) = (root.host_path(&Record::path()), root.host_path(&draft_of(&Record::path())));
         if self.is_empty() {
             for file in [&draft, &path] {
                 match fs::remove_file(file) {
@@ -90,23 +91,22 @@ impl Record {
         let mut file = fs::File::create(&draft).map_err(Error::file("create", &draft))?;
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(Error::file("write", &draft))?;
         fs::rename(&draft, &path).map_err(Error::file("rename", &draft))?;
-        sync_folder(path.parent().unwrap_or(&path))
+        sync_dir(path.parent().unwrap_or(&path))
     }
 }
 
-/// The name under which a file is made before it appears. It ends in nothing that a runtime takes for a config, and it
-/// is in the same folder: containerd is told of a file that is renamed within the folder, and not of one that is
-/// created there or moved in from elsewhere.
+/// The temporary name of a file. Its ending is not one of a config, and it is in the same directory: containerd notices a file
+/// that is renamed within the directory, and not one that is created there or moved in from elsewhere.
 pub(crate) fn draft_of(path: &Path) -> PathBuf {
     beside(path, "podwire-new")
 }
 
-/// Where that which was there before is kept. In the same folder for the same reason.
+/// The backup of a replaced file, in the same directory for the same reason.
 pub(crate) fn backup_of(path: &Path) -> PathBuf {
     beside(path, "podwire-backup")
 }
 
-/// Where that which was there before goes when it cannot come back to its place.
+/// The name of a backup that cannot be restored, for the user to find.
 pub(crate) fn aside_of(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{name}.before-podwire"))
@@ -117,7 +117,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(format!(".{name}.{ending}"))
 }
 
-/// Makes renames in a folder outlive a power cut.
-pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
-    fs::File::open(folder).and_then(|file| file.sync_all()).map_err(Error::file("flush", folder))
+/// Flushes a directory, so that renames in it survive a power loss.
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+    fs::File::open(dir).and_then(|file| file.sync_all()).map_err(Error::file("flush", dir))
 }

@@ -1,13 +1,13 @@
-//! The node's file system as this process sees it: at `/`, or below a folder when an image is made.
+//! The node's file system as this process sees it: at `/`, or below a directory when an image is built.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 /// As many links as the kernel follows in one path (`MAXSYMLINKS`, linux/namei.h).
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
-/// Where the node's root is. Paths of the node begin with `/` and mean the same on the node itself.
+/// The node's root directory. Paths of the node begin with `/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root(PathBuf);
 
@@ -17,22 +17,22 @@ impl Root {
         Root(path.into())
     }
 
-    /// Where a file of the node is for this process. Symbolic links are followed as the node would follow them, so
-    /// that one to `/usr/lib/cni` within an image never leads out of the image. The last part of the path is left as
-    /// it is: a file that is a link is replaced as a link.
-    pub fn place(&self, path: &Path) -> PathBuf {
+    /// The path of a node's file for this process. Symbolic links are resolved as on the node, so that a link to
+    /// `/usr/lib/cni` in an image does not leave the image. The last component is not resolved: a file that is a link is
+    /// replaced as a link.
+    pub fn host_path(&self, path: &Path) -> PathBuf {
         match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) => self.outside(&self.canonical(parent)).join(name),
+            (Some(parent), Some(name)) => self.below_root(&self.canonical(parent)).join(name),
             _ => self.0.clone(),
         }
     }
 
-    /// Where a file or folder of the node is for this process, when links are followed to the end.
+    /// The path of a node's file or directory for this process, with all links resolved.
     pub fn target(&self, path: &Path) -> PathBuf {
-        self.outside(&self.canonical(path))
+        self.below_root(&self.canonical(path))
     }
 
-    /// The same file or folder under its one name without links. Parts that do not exist stay as they are.
+    /// The path without links. Components that do not exist stay as they are.
     pub fn canonical(&self, path: &Path) -> PathBuf {
         let mut left: VecDeque<OsString> = parts(path);
         let mut done = PathBuf::from("/");
@@ -43,9 +43,9 @@ impl Root {
                 continue;
             }
             done.push(&part);
-            let Ok(target) = std::fs::read_link(self.outside(&done)) else { continue };
+            let Ok(target) = std::fs::read_link(self.below_root(&done)) else { continue };
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_LINKS {
                 continue;
             }
             done.pop();
@@ -57,11 +57,11 @@ impl Root {
         done
     }
 
-    fn outside(&self, path: &Path) -> PathBuf {
+    fn below_root(&self, path: &Path) -> PathBuf {
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Whether there is something at this path of the node.
+    /// Whether this path of the node exists.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.target(path.as_ref()).exists()
     }
@@ -85,7 +85,7 @@ fn parts(path: &Path) -> VecDeque<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::scratch::Scratch;
+    use crate::scratch::Scratch;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -96,14 +96,14 @@ mod tests {
         symlink("/usr/lib/cni", scratch.path("/opt/cni/bin")).unwrap();
         symlink("../../../../../../../../usr/lib", scratch.path("/opt/up")).unwrap();
         let root = scratch.root();
-        assert_eq!(root.place(Path::new("/opt/cni/bin/bridge")), scratch.path("/usr/lib/cni/bridge"));
-        assert_eq!(root.place(Path::new("/opt/up/cni/ptp")), scratch.path("/usr/lib/cni/ptp"));
+        assert_eq!(root.host_path(Path::new("/opt/cni/bin/bridge")), scratch.path("/usr/lib/cni/bridge"));
+        assert_eq!(root.host_path(Path::new("/opt/up/cni/ptp")), scratch.path("/usr/lib/cni/ptp"));
         assert_eq!(root.canonical(Path::new("/opt/cni/bin/")), Path::new("/usr/lib/cni"));
-        assert_eq!(root.place(Path::new("/opt/cni/bin")), scratch.path("/opt/cni/bin"));
+        assert_eq!(root.host_path(Path::new("/opt/cni/bin")), scratch.path("/opt/cni/bin"));
     }
 
     #[test]
-    fn a_circle_of_links_ends() {
+    fn a_loop_of_links_ends() {
         let scratch = Scratch::new();
         symlink("/b", scratch.path("/a")).unwrap();
         symlink("/a", scratch.path("/b")).unwrap();

@@ -60,7 +60,7 @@ impl Plugin for Dhcp {
             Response::NoLease { reason: why } => {
                 let text = format!("the DHCP lease of {} does not hold: {why}", req.ifname);
                 let req = req.clone();
-                Ok(vec![Finding::new(text).mended_by(move || reacquire(&req, conf))])
+                Ok(vec![Finding::new(text).repaired_by(move || reacquire(&req, conf))])
             }
             other => Err(unexpected(other)),
         }

@@ -80,7 +80,7 @@ impl Plugin for Flannel {
         let config = render(req, Some(&read_subnet(req)?))?;
         let kind = kind(&config);
         let text = format!("the delegate's config of container {} is not recorded", req.container);
-        let lost = Finding::new(text).mended_by({
+        let lost = Finding::new(text).repaired_by({
             let config = config.clone();
             move || scratch.save(&config).map(drop)
         });

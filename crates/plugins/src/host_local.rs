@@ -202,7 +202,7 @@ fn inspect<'p>(req: &Request<'p>, place: &Surroundings) -> Result<Vec<Finding<'p
         let missing = lost(format!(": there is no folder {}", config.folder.display()));
         return Ok(match wanted.is_empty() {
             true => vec![missing],
-            false => vec![missing.mended_by(again(wanted))],
+            false => vec![missing.repaired_by(again(wanted))],
         });
     };
     let held = store.held(&owner)?;
@@ -217,7 +217,7 @@ fn inspect<'p>(req: &Request<'p>, place: &Surroundings) -> Result<Vec<Finding<'p
         let file = store.file(ip);
         findings.push(match store.holder(ip)?.filter(|holder| *holder != Holder::Nobody) {
             Some(holder) => lost(format!(": {ip} belongs to {holder} ({})", file.display())),
-            None => lost(format!(": {} is missing", file.display())).mended_by(again(vec![ip])),
+            None => lost(format!(": {} is missing", file.display())).repaired_by(again(vec![ip])),
         });
     }
     Ok(findings)

@@ -33,7 +33,8 @@ pub fn pod_interface<'p>(req: &Request<'p>, pod: &mut Host) -> Result<Vec<Findin
     findings.extend(hardware_address(req, recorded, &link));
     if !link.is_up() {
         findings.push(
-            Finding::new(format!("interface {} is down", link.name)).mended_by(change(req, link::up(&link))),
+            Finding::new(format!("interface {} is down", link.name))
+                .repaired_by(change(req, link::up(&link))),
         );
     }
     findings.extend(addresses(req, pod, recorded, &link)?);
@@ -50,7 +51,7 @@ fn hardware_address<'p>(req: &Request<'p>, recorded: &Attachment, link: &Link) -
     let text = format!("interface {name} has hardware address {is}, recorded was {expected}");
     let message = link::change(link.index, format!("set the hardware address of {name}"))
         .bytes(attribute::ADDRESS, &expected.0);
-    Some(Finding::new(text).mended_by(change(req, message)))
+    Some(Finding::new(text).repaired_by(change(req, message)))
 }
 
 fn addresses<'p>(
@@ -67,7 +68,7 @@ fn addresses<'p>(
         .map(|net| {
             let again = address::add(link.index, net.addr(), net.prefix_len(), false);
             let (req, name) = (req.clone(), link.name.clone());
-            Finding::new(format!("interface {name} lacks address {net}")).mended_by(move || {
+            Finding::new(format!("interface {name} lacks address {net}")).repaired_by(move || {
                 let mut pod = req.pod()?;
                 if net.addr().is_ipv6() {
                     pod.run(|| plumbing::allow_ipv6(&name, false))??;
@@ -102,7 +103,7 @@ fn routes<'p>(
             let others = found.iter().filter(|one| is_in_the_way(one, &again) && !is_known(one));
             let in_the_way = others.cloned().collect();
             Finding::new(format!("route to {}{via}{table} is missing", wanted.dst))
-                .mended_by(put_in_place(req, again, in_the_way))
+                .repaired_by(put_in_place(req, again, in_the_way))
         })
         .collect())
 }
@@ -175,7 +176,7 @@ pub fn node_routes<'p>(node: &mut Host, end: &Link, pods: &[IpAddr]) -> Result<V
             let again =
                 route::Route { link: Some(end.index), scope: route::LINK, ..route::Route::to(*pod, full) };
             Finding::new(format!("the node has no route to {pod} through {}", end.name))
-                .mended_by(change_node(again.add()))
+                .repaired_by(change_node(again.add()))
         })
         .collect())
 }

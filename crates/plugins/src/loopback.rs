@@ -58,14 +58,14 @@ impl Plugin for Loopback {
         if !lo.is_up() {
             // Its addresses come with it.
             let down = Finding::new("loopback interface is down");
-            return Ok(vec![down.mended_by(inspection::change(req, link::up(&lo)))]);
+            return Ok(vec![down.repaired_by(inspection::change(req, link::up(&lo)))]);
         }
         let found = address::list(&mut pod.route, lo.index)?;
         let lost = |net: &IpNet| found.iter().all(|one| one.ip != net.addr());
         let put_back = |net: IpNet| {
             let again = address::add(lo.index, net.addr(), net.prefix_len(), false);
             Finding::new(format!("loopback interface lacks address {net}"))
-                .mended_by(inspection::change(req, again))
+                .repaired_by(inspection::change(req, again))
         };
         Ok(expected(req).into_iter().filter(lost).map(put_back).collect())
     }

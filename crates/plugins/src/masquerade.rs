@@ -62,7 +62,7 @@ pub fn inspect<'p>(req: &Request<'p>, node: &mut Host) -> Result<Vec<Finding<'p>
         }
         let (req, text) = (req.clone(), format!("{} is not masqueraded any more (ipMasq)", net.addr()));
         let again = inspection::on_node(move |node| add(&req, node, &[net]));
-        findings.push(Finding::new(text).mended_by(again));
+        findings.push(Finding::new(text).repaired_by(again));
     }
     Ok(findings)
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
-use podwire_cni_plugin::{Command, Finding, Plugin, Request, Result, Verbatim};
+use podwire_cni_plugin::{Command, Finding, Plugin, RawOutput, Request, Result};
 use podwire_cni_spec::{code, json, Args, Attachment, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
@@ -60,7 +60,7 @@ impl Plugin for Noop {
         }
     }
 
-    fn verbatim(&self, req: &Request<'_>) -> Result<Option<Verbatim>> {
+    fn raw_output(&self, req: &Request<'_>) -> Result<Option<RawOutput>> {
         play(req).map(Some)
     }
 
@@ -91,7 +91,7 @@ impl Plugin for Noop {
 }
 
 /// The answer for a caller in the same process, which sees no exit status.
-fn spoken(req: &Request<'_>) -> Result<Verbatim> {
+fn spoken(req: &Request<'_>) -> Result<RawOutput> {
     let said = play(req)?;
     eprint!("{}", said.stderr);
     match said.exit {
@@ -104,12 +104,12 @@ fn spoken(req: &Request<'_>) -> Result<Verbatim> {
 }
 
 /// Writes the call down and finds the answer.
-fn play(req: &Request<'_>) -> Result<Verbatim> {
+fn play(req: &Request<'_>) -> Result<RawOutput> {
     let conf: Conf = req.config()?;
     let path = req.args.get("DEBUG").unwrap_or(&conf.debug_file);
     if path.is_empty() {
         let stderr = "CNI_ARGS or config empty, no debug behavior\n".into();
-        return Ok(Verbatim { stdout: "{}".into(), stderr, exit: 0 });
+        return Ok(RawOutput { stdout: "{}".into(), stderr, exit: 0 });
     }
     let mut script = Script::read(Path::new(path))?;
     script.command = req.command.as_str().into();
@@ -141,7 +141,7 @@ impl Script {
         })?)
     }
 
-    fn answer(self, req: &Request<'_>) -> Result<Verbatim> {
+    fn answer(self, req: &Request<'_>) -> Result<RawOutput> {
         if let Some(versions) = self.report_version_support.filter(|versions| !versions.is_empty()) {
             if !versions.iter().any(|version| version == req.version.as_str()) {
                 let details = format!("config is {:?}, plugin supports {versions:?}", req.version.as_str());
@@ -162,7 +162,7 @@ impl Script {
         };
         // What is no exit status is one that says "failed".
         let exit = if self.exit_with_code > 0 { u8::try_from(self.exit_with_code).unwrap_or(255) } else { 0 };
-        Ok(Verbatim { stdout, stderr: self.report_stderr, exit })
+        Ok(RawOutput { stdout, stderr: self.report_stderr, exit })
     }
 }
 

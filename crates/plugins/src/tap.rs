@@ -189,7 +189,7 @@ impl Conf {
         if let Some(mtu) = recorded_mtu(req).filter(|mtu| *mtu != link.mtu) {
             let message = link::change(link.index, format!("set the MTU of {name}")).u32(attribute::MTU, mtu);
             let finding = tell(format!("its MTU is {}, not {mtu}", link.mtu));
-            all.push(finding.mended_by(inspection::change(req, message)));
+            all.push(finding.repaired_by(inspection::change(req, message)));
         }
         match self.find_bridge(pod) {
             Err(error) => all.push(error.into()),
@@ -197,7 +197,7 @@ impl Conf {
                 let message = link::change(link.index, format!("put {name} on bridge {}", bridge.name))
                     .u32(attribute::MASTER, bridge.index);
                 let finding = tell(format!("it is no port of bridge {}", bridge.name));
-                all.push(finding.mended_by(inspection::change(req, message)));
+                all.push(finding.repaired_by(inspection::change(req, message)));
             }
             Ok(_) => {}
         }
@@ -221,7 +221,7 @@ fn interface(req: &Request<'_>, link: &Link) -> Interface {
 fn gone<'p>(req: &Request<'p>) -> Result<Finding<'p>> {
     let req = req.clone();
     let text = format!("the pod has no interface {}", req.ifname);
-    Ok(Finding::new(text).mended_by(move || {
+    Ok(Finding::new(text).repaired_by(move || {
         let (conf, recorded) = (Conf::read(&req)?, req.recorded()?);
         let mac = inspection::recorded_interface(recorded, &req.ifname).and_then(|one| one.mac.parse().ok());
         let mut pod = req.pod()?;

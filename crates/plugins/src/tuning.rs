@@ -81,7 +81,7 @@ impl Plugin for Tuning {
             for (text, wanted) in interface::differences(&settings.link, &found) {
                 findings.push(
                     differs(&text)
-                        .mended_by(again(req, move |pod, ifname| interface::change(pod, ifname, &wanted))),
+                        .repaired_by(again(req, move |pod, ifname| interface::change(pod, ifname, &wanted))),
                 );
             }
         }
@@ -138,7 +138,7 @@ fn compare_sysctl<'p>(
     }
     let text = format!("value of /proc/sys/{key} is {wanted}, current value is {found}");
     Ok(Some(
-        differs(&text).mended_by(again(req, move |pod, _| Ok(pod.run(|| sysctl::write(&key, &wanted))??))),
+        differs(&text).repaired_by(again(req, move |pod, _| Ok(pod.run(|| sysctl::write(&key, &wanted))??))),
     ))
 }
 

@@ -79,11 +79,11 @@ impl Plugin for Vrf {
             move || {
                 Vrf.add(&req)?;
                 // Routes went when it left the VRF, by whomever's hand.
-                Vrf.inspect(&req)?.into_iter().try_for_each(Finding::mend)
+                Vrf.inspect(&req)?.into_iter().try_for_each(Finding::repair)
             }
         };
         let Some(vrf) = vrf::find(&mut pod, name)? else {
-            return Ok(vec![Finding::new(format!("the pod has no VRF {name}")).mended_by(again())]);
+            return Ok(vec![Finding::new(format!("the pod has no VRF {name}")).repaired_by(again())]);
         };
         let mut findings = Vec::new();
         let table = vrf::table(&vrf).unwrap_or_default();
@@ -92,11 +92,11 @@ impl Plugin for Vrf {
         }
         if !vrf.is_up() {
             let up = inspection::change(req, link::up(&vrf));
-            findings.push(Finding::new(format!("VRF {name} is down")).mended_by(up));
+            findings.push(Finding::new(format!("VRF {name} is down")).repaired_by(up));
         }
         if interface.master != Some(vrf.index) {
             let text = format!("Failed to find {} associated to vrf {name}", req.ifname);
-            findings.push(Finding::new(text).mended_by(again()));
+            findings.push(Finding::new(text).repaired_by(again()));
         } else {
             findings.extend(routes(req, &mut pod, &interface, (recorded, table))?);
         }
@@ -227,7 +227,7 @@ fn routes<'p>(
         .map(|wanted| {
             let text =
                 format!("route to {}/{} is missing in table {table} of the VRF", wanted.dst, wanted.prefix);
-            Finding::new(text).mended_by(inspection::change(req, wanted.add()))
+            Finding::new(text).repaired_by(inspection::change(req, wanted.add()))
         })
         .collect())
 }

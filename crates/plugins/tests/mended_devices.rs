@@ -34,7 +34,7 @@ fn is_mended(pod: &Pod, plugin: &dyn Plugin, config: &Value, (damage, complaint)
     assert!(found.iter().any(|one| one.to_string().contains(complaint)), "{damage}: {found:?}");
     for finding in found {
         let text = finding.to_string();
-        finding.mend().unwrap_or_else(|error| panic!("{damage}: {text}: {error}"));
+        finding.repair().unwrap_or_else(|error| panic!("{damage}: {text}: {error}"));
     }
     let left = findings(pod, plugin, config);
     assert!(left.is_empty(), "{damage}: {left:?}");
@@ -51,7 +51,7 @@ fn attach(pod: &Pod, plugin: &dyn Plugin, mut config: Value) -> Value {
     config["prevResult"] = result;
     let found = findings(pod, plugin, &config);
     assert_eq!(found.len(), 4, "{found:?}");
-    found.into_iter().for_each(|finding| finding.mend().unwrap());
+    found.into_iter().for_each(|finding| finding.repair().unwrap());
     config
 }
 
@@ -78,13 +78,13 @@ fn a_lent_device_is_mended() {
         inside.move_link(&device, &home, "lent0", "").unwrap();
         let found = findings(pod, &HostDevice, &config);
         assert!(found[0].to_string().contains("the device lent0 is on the node"), "{found:?}");
-        found.into_iter().for_each(|finding| finding.mend().unwrap());
+        found.into_iter().for_each(|finding| finding.repair().unwrap());
         assert!(findings(pod, &HostDevice, &config).is_empty());
         pod.call(&HostDevice, Command::Del, "eth0", &config).unwrap();
         run("ip link show lent0");
         run("ip link delete lent0");
         let found = findings(pod, &HostDevice, &config);
-        assert!(!found[0].can_be_mended(), "{found:?}");
+        assert!(!found[0].is_repairable(), "{found:?}");
     });
 }
 
@@ -109,7 +109,7 @@ fn a_tap_device_is_mended() {
         pod.run("ip tuntap add mode tap name eth0");
         let found = findings(pod, &Tap, &config);
         let anew =
-            found.iter().filter(|one| !one.can_be_mended()).map(ToString::to_string).collect::<Vec<_>>();
+            found.iter().filter(|one| !one.is_repairable()).map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             anew,
             ["TAP device eth0: its owner is nobody, not 1234", "TAP device eth0: it has one queue"]

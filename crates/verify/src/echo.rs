@@ -1,5 +1,5 @@
-//! Answers: in each place, on each of its addresses, whoever comes by TCP or UDP is told as whom he was seen, and how many
-//! bytes arrived.
+//! The echo service of an endpoint: on each of its addresses, it answers TCP and UDP with the source address that it saw and the
+//! number of bytes that arrived.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,64 +10,66 @@ use std::time::Duration;
 use podwire_netlink::sys;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Place, Result};
+use crate::{Endpoint, Error, Result};
 
-/// A visitor who says nothing more is left alone after this.
-const SILENCE: Duration = Duration::from_secs(5);
+/// A TCP connection without data is closed after this.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The address of a place, and the ports at which it answers there.
+/// An address of an endpoint and its echo ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Door {
+pub struct EchoAddress {
     /// The address.
     pub address: IpAddr,
-    /// Where streams are answered.
+    /// The TCP port.
     pub tcp: u16,
-    /// Where datagrams are.
+    /// The UDP port.
     pub udp: u16,
-    /// The largest packet that the link with this address promises to carry.
+    /// The MTU of the link with this address.
     pub mtu: u32,
 }
 
-/// A place that answers until this is dropped.
+/// The echo service of one endpoint; it ends when this is dropped.
 pub(crate) struct Echo {
-    pub doors: Vec<Door>,
-    /// Its other end is closed: the place falls silent.
+    pub addresses: Vec<EchoAddress>,
+    /// Closing it stops the thread.
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-enum Ear {
+enum Listener {
     Tcp(TcpListener),
     Udp(UdpSocket),
 }
 
-impl AsFd for Ear {
+impl AsFd for Listener {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         match self {
-            Ear::Tcp(listener) => listener.as_fd(),
-            Ear::Udp(socket) => socket.as_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Udp(socket) => socket.as_fd(),
         }
     }
 }
 
 impl Echo {
-    /// Sockets belong to the namespace in which they were made; who reads them may be anywhere.
-    pub fn start(place: &Place) -> Result<Echo> {
-        let (mut doors, mut ears) = (Vec::new(), Vec::new());
-        for address in &place.addresses {
-            let open = place.netns.run(|| open(*address))?;
-            let (mut door, both) = open.map_err(|source| Error::Listen {
-                place: place.name.clone(),
+    /// Opens sockets in the endpoint's namespace. A socket stays in the namespace in which it was created, so the thread that
+    /// reads them need not enter it.
+    pub fn start(endpoint: &Endpoint) -> Result<Echo> {
+        let (mut addresses, mut listeners) = (Vec::new(), Vec::new());
+        for address in &endpoint.addresses {
+            let open = endpoint.netns.run(|| open(*address))?;
+            let (mut echo, both) = open.map_err(|source| Error::Listen {
+                endpoint: endpoint.name.clone(),
                 address: *address,
                 source,
             })?;
-            door.mtu = place.promise(*address).unwrap_or(u32::MAX);
-            doors.push(door);
-            ears.extend(both);
+            echo.mtu = endpoint.mtu_of(*address).unwrap_or(u32::MAX);
+            addresses.push(echo);
+            listeners.extend(both);
         }
-        let (stopped, stop) = sys::pipe().map_err(|source| Error::System { what: "make a pipe", source })?;
-        let thread = std::thread::spawn(move || listen(&ears, &stopped));
-        Ok(Echo { doors, stop: Some(stop), thread: Some(thread) })
+        let (stopped, stop) =
+            sys::pipe().map_err(|source| Error::System { what: "create a pipe", source })?;
+        let thread = std::thread::spawn(move || listen(&listeners, &stopped));
+        Ok(Echo { addresses, stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -80,31 +82,32 @@ impl Drop for Echo {
     }
 }
 
-fn open(address: IpAddr) -> io::Result<(Door, [Ear; 2])> {
+fn open(address: IpAddr) -> io::Result<(EchoAddress, [Listener; 2])> {
     let any = SocketAddr::new(address, 0);
     let (tcp, udp) = (TcpListener::bind(any)?, UdpSocket::bind(any)?);
     tcp.set_nonblocking(true)?;
     udp.set_nonblocking(true)?;
-    let door = Door { address, tcp: tcp.local_addr()?.port(), udp: udp.local_addr()?.port(), mtu: u32::MAX };
-    Ok((door, [Ear::Tcp(tcp), Ear::Udp(udp)]))
+    let echo =
+        EchoAddress { address, tcp: tcp.local_addr()?.port(), udp: udp.local_addr()?.port(), mtu: u32::MAX };
+    Ok((echo, [Listener::Tcp(tcp), Listener::Udp(udp)]))
 }
 
-fn listen(ears: &[Ear], stopped: &OwnedFd) {
-    let all: Vec<_> = ears.iter().map(AsFd::as_fd).chain([stopped.as_fd()]).collect();
+fn listen(listeners: &[Listener], stopped: &OwnedFd) {
+    let all: Vec<_> = listeners.iter().map(AsFd::as_fd).chain([stopped.as_fd()]).collect();
     loop {
         let Ok(ready) = sys::readable(&all, Duration::from_secs(3600)) else { return };
         if ready.last() == Some(&true) {
             return;
         }
-        for (ear, _) in ears.iter().zip(&ready).filter(|(_, ready)| **ready) {
-            match ear {
-                Ear::Tcp(listener) => {
+        for (one, _) in listeners.iter().zip(&ready).filter(|(_, ready)| **ready) {
+            match one {
+                Listener::Tcp(listener) => {
                     while let Ok((stream, from)) = listener.accept() {
-                        // One who dawdles keeps nobody waiting.
+                        // On its own thread: a slow peer must not delay the others.
                         std::thread::spawn(move || drop(answer_stream(stream, from.ip())));
                     }
                 }
-                Ear::Udp(socket) => answer_datagrams(socket),
+                Listener::Udp(socket) => answer_datagrams(socket),
             }
         }
     }
@@ -112,7 +115,7 @@ fn listen(ears: &[Ear], stopped: &OwnedFd) {
 
 fn answer_stream(mut stream: TcpStream, from: IpAddr) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut buffer = vec![0; 16 * 1024];
     let mut total = 0;
     loop {

@@ -1,33 +1,33 @@
-//! What keeps the proof from being made at all. That a packet does not arrive is no error: it is an outcome.
+//! Errors that prevent a verification. A packet that does not arrive is not an error but an outcome.
 
 use std::io;
 use std::net::IpAddr;
 
-/// Why nothing could be found out.
+/// Why the verification could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A namespace cannot be looked into.
+    /// A namespace cannot be entered.
     #[error(transparent)]
     Kernel(#[from] podwire_kernel::Error),
     /// The kernel did not list addresses.
     #[error(transparent)]
     Netlink(#[from] podwire_netlink::Error),
-    /// No socket for answers.
-    #[error("{place}: cannot listen on {address}: {source}")]
+    /// An echo socket cannot be opened.
+    #[error("{endpoint}: cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
-        place: String,
-        /// On which of its addresses.
+        /// The endpoint.
+        endpoint: String,
+        /// Its address.
         address: IpAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// No thread, no pipe.
+    /// A thread or a pipe cannot be created.
     #[error("{what}: {source}")]
     System {
         /// What was being done.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A bug.
@@ -35,5 +35,5 @@ pub enum Error {
     Panic,
 }
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,53 +1,53 @@
-//! The Kubernetes network model, proven with packets instead of believed: every pod reaches every pod without address
-//! translation, every node reaches every pod, and a pod sees the address that the others see.
+//! Verifies the Kubernetes network model with packets: every pod reaches every pod without NAT, every node reaches every pod,
+//! and a pod sees itself with the address that the others see.
 //!
-//! A [`Place`] is a network namespace with addresses: a pod, or a node. Each place answers for a while on every address of its
-//! own (`echo`): whoever asks is told as whom he was seen. Each place then asks all the others (`probe`), by every
-//! [`Protocol`]: a TCP stream, a UDP datagram, an ICMP echo, and a datagram as large as the way is said to carry, that nobody
-//! may cut into pieces. The [`Report`] is the matrix of all that.
+//! An [`Endpoint`] is a network namespace with addresses: a pod or a node. Each endpoint runs an echo service on every address,
+//! which answers with the source address that it saw. Each endpoint then probes all the others with every [`Protocol`]: a TCP
+//! stream, a UDP datagram, an ICMP echo, and a datagram of the link's MTU that must not be fragmented. The [`Report`] has all
+//! outcomes.
 //!
-//! Nothing is installed and no program is run: threads of this process visit the namespaces.
+//! Nothing is installed in the pods and no program is executed: threads of this process enter the namespaces.
 
 #![forbid(unsafe_code)]
 
 mod echo;
-mod elsewhere;
+mod endpoint;
 mod error;
-mod neighbours;
-mod place;
+mod neighbour_table;
 mod probe;
+mod remote;
 mod report;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use neighbours::Overflows;
+use neighbour_table::Overflows;
 
-pub use echo::Door;
-pub use elsewhere::{answer, Answering, Elsewhere};
+pub use echo::EchoAddress;
+pub use endpoint::{Endpoint, Kind, OwnAddress};
 pub use error::{Error, Result};
-pub use place::{Kind, Place};
 pub use probe::{ping, Protocol};
-pub use report::{Outcome, Report};
+pub use remote::{answer, Answering, RemoteEndpoint};
+pub use report::{Outcome, Report, ReportedEndpoint};
 
-/// How to go about it.
+/// What to probe, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long to wait for an answer.
-    pub patience: Duration,
-    /// How many others each place asks: the next ones in the list of places.
+    /// How long to wait for each answer.
+    pub timeout: Duration,
+    /// How many others each endpoint probes: the next ones in the list.
     pub peers: usize,
-    /// Whether pods ask nodes, too. A cluster that masquerades promises nothing there: a node is outside of the pods' network.
+    /// Whether pods probe nodes too. With masquerading the model promises nothing there: a node is outside the pod network.
     pub nodes_too: bool,
-    /// What is sent.
+    /// The kinds of packets.
     pub protocols: &'static [Protocol],
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
-            patience: Duration::from_secs(2),
+            timeout: Duration::from_secs(2),
             peers: usize::MAX,
             nodes_too: true,
             protocols: &Protocol::ALL,
@@ -55,84 +55,88 @@ impl Default for Options {
     }
 }
 
-/// So many questions are on their way at once: one that waits for an answer that never comes keeps few others waiting.
-const AT_ONCE: usize = 48;
+/// The number of concurrent probes. A probe that waits for its timeout delays only a few others.
+const CONCURRENCY: usize = 48;
 
-/// Everybody asks everybody: all pairs of places of which at least one is a pod.
-pub fn verify(places: &[Place], options: Options) -> Result<Report> {
-    verify_with(places, &[], options)
+/// Probes all pairs of endpoints of which at least one is a pod.
+pub fn verify(endpoints: &[Endpoint], options: Options) -> Result<Report> {
+    verify_with(endpoints, &[], options)
 }
 
-/// The same, and everybody here also asks who answers elsewhere.
-pub fn verify_with(places: &[Place], elsewhere: &[Elsewhere], options: Options) -> Result<Report> {
-    let before = Overflows::until_now();
-    let echoes = places.iter().map(echo::Echo::start).collect::<Result<Vec<_>>>()?;
-    let all: Vec<(String, Kind)> = (places.iter().map(|place| (place.name.clone(), place.kind)))
-        .chain(elsewhere.iter().map(|place| (place.name.clone(), place.kind)))
+/// The same, and every endpoint probes those of other machines too.
+pub fn verify_with(endpoints: &[Endpoint], remote: &[RemoteEndpoint], options: Options) -> Result<Report> {
+    let before = Overflows::read();
+    let echoes = endpoints.iter().map(echo::Echo::start).collect::<Result<Vec<_>>>()?;
+    let reported = |name: &String, kind: Kind| ReportedEndpoint { name: name.clone(), kind };
+    let all: Vec<ReportedEndpoint> = (endpoints.iter().map(|one| reported(&one.name, one.kind)))
+        .chain(remote.iter().map(|one| reported(&one.name, one.kind)))
         .collect();
-    let doors: Vec<&[Door]> = (echoes.iter().map(|echo| &echo.doors[..]))
-        .chain(elsewhere.iter().map(|place| &place.doors[..]))
+    let addresses: Vec<&[EchoAddress]> = (echoes.iter().map(|echo| &echo.addresses[..]))
+        .chain(remote.iter().map(|one| &one.addresses[..]))
         .collect();
-    let kinds: Vec<Kind> = all.iter().map(|(_, kind)| *kind).collect();
+    let kinds: Vec<Kind> = all.iter().map(|one| one.kind).collect();
     let pairs: Vec<_> =
-        (0..places.len()).flat_map(|from| partners(&kinds, places.len(), from, options)).collect();
+        (0..endpoints.len()).flat_map(|from| partners(&kinds, endpoints.len(), from, options)).collect();
     let next = AtomicUsize::new(0);
-    let ask = || {
-        let mut told = Vec::new();
+    let run = || {
+        let mut done = Vec::new();
         while let Some((at, (from, to))) = {
             let at = next.fetch_add(1, Ordering::Relaxed);
             pairs.get(at).map(|pair| (at, *pair))
         } {
-            told.push((at, questions(&places[from], doors[to], options)?));
+            done.push((at, probe_all(&endpoints[from], addresses[to], options)?));
         }
-        Ok(told)
+        Ok(done)
     };
-    let told = std::thread::scope(|scope| {
-        let askers: Vec<_> = (0..pairs.len().min(AT_ONCE)).map(|_| scope.spawn(ask)).collect();
-        let told = askers.into_iter().map(|asker| asker.join().unwrap_or(Err(Error::Panic)));
-        told.collect::<Result<Vec<_>>>()
+    let done = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..pairs.len().min(CONCURRENCY)).map(|_| scope.spawn(run)).collect();
+        let done = workers.into_iter().map(|worker| worker.join().unwrap_or(Err(Error::Panic)));
+        done.collect::<Result<Vec<_>>>()
     })?;
-    let mut told: Vec<_> = told.into_iter().flatten().collect();
-    told.sort_by_key(|(at, _)| *at);
-    let outcomes = told.into_iter().flat_map(|(at, answers)| {
+    let mut done: Vec<_> = done.into_iter().flatten().collect();
+    done.sort_by_key(|(at, _)| *at);
+    let outcomes = done.into_iter().flat_map(|(at, results)| {
         let (from, to) = pairs[at];
-        let outcome = move |(address, protocol, result)| Outcome { from, to, address, protocol, result };
-        answers.into_iter().map(outcome)
+        let outcome = move |one: ProbeResult| Outcome {
+            from,
+            to,
+            address: one.address,
+            protocol: one.protocol,
+            result: one.result,
+        };
+        results.into_iter().map(outcome)
     });
     let outcomes = outcomes.collect();
-    Ok(Report { places: all, outcomes, disturbance: Overflows::until_now().told_since(before) })
+    Ok(Report { endpoints: all, outcomes, disturbance: Overflows::read().warning_since(before) })
 }
 
-/// Whom one place asks: the others here, the next ones first, and those elsewhere.
+/// The pairs of one sender: the local endpoints, the next one first, then the remote ones.
 fn partners(kinds: &[Kind], here: usize, from: usize, options: Options) -> Vec<(usize, usize)> {
-    let is_pod = |place: usize| kinds[place] == Kind::Pod;
+    let is_pod = |at: usize| kinds[at] == Kind::Pod;
     let others = (1..here).map(|step| (from + step) % here).chain(here..kinds.len());
     let others = others.filter(|to| is_pod(*to) || (is_pod(from) && options.nodes_too));
     others.take(options.peers).map(|to| (from, to)).collect()
 }
 
-/// An address, how it was asked, and what came of it.
-type Answer = (IpAddr, Protocol, std::result::Result<Duration, String>);
+/// The result of one probe of a pair.
+struct ProbeResult {
+    address: IpAddr,
+    protocol: Protocol,
+    result: std::result::Result<Duration, String>,
+}
 
-/// What one place asks another, and is told.
-fn questions(own: &Place, doors: &[Door], options: Options) -> Result<Vec<Answer>> {
-    let mut answers = Vec::new();
-    let asking = || {
-        for door in doors.iter().filter(|door| own.speaks(door.address)) {
+/// All probes of one pair.
+fn probe_all(own: &Endpoint, addresses: &[EchoAddress], options: Options) -> Result<Vec<ProbeResult>> {
+    let mut results = Vec::new();
+    let probes = || {
+        for echo in addresses.iter().filter(|echo| own.has_family_of(echo.address)) {
             for protocol in options.protocols {
-                let answer = probe::ask(*protocol, own, door, options.patience);
-                answers.push((door.address, *protocol, answer.and_then(|answer| answer.judge(own))));
+                let answer = probe::send(*protocol, own, echo, options.timeout);
+                let result = answer.and_then(|answer| answer.check(own));
+                results.push(ProbeResult { address: echo.address, protocol: *protocol, result });
             }
         }
     };
-    own.netns.run(asking)?;
-    Ok(answers)
-}
-
-/// Whether an address is one that the network gives: not of this link or this host only.
-pub(crate) fn is_global(ip: &IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified(),
-        IpAddr::V6(ip) => !ip.is_loopback() && ip.segments()[0] & 0xffc0 != 0xfe80 && !ip.is_unspecified(),
-    }
+    own.netns.run(probes)?;
+    Ok(results)
 }

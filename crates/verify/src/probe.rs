@@ -1,4 +1,4 @@
-//! Questions: one kind of packet sent to an address, and what came back.
+//! One probe: sends one kind of packet to an address and evaluates the answer.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 use podwire_ip::IpFamily;
 use podwire_netlink::sys;
 
-use crate::echo::Door;
-use crate::{Kind, Place};
+use crate::echo::EchoAddress;
+use crate::{Endpoint, Kind};
 
-/// How a packet is sent.
+/// The kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// A stream of many full segments.
+    /// A TCP stream of many full segments.
     Tcp,
-    /// A small datagram.
+    /// A small UDP datagram.
     Udp,
-    /// An echo request.
+    /// An ICMP echo request.
     Icmp,
-    /// A datagram as large as the way is said to carry, which must not be cut.
+    /// A UDP datagram of the link's MTU that must not be fragmented.
     Large,
 }
 
-/// Enough for segments of full size in both directions of any overlay.
+/// The length of a stream: enough for segments of full size on any overlay.
 const STREAM: usize = 64 * 1024;
-/// A datagram may be lost while neighbours are being looked for.
+/// Datagrams can be lost during neighbour resolution.
 const TRIES: u32 = 3;
 
 impl Protocol {
@@ -46,65 +46,70 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What was learned from an answer.
-pub(crate) struct Answered {
+/// An answer, with the time it took.
+pub(crate) struct TimedAnswer {
     time: Duration,
-    /// As whom the other side saw us; echoes do not tell.
+    answer: Answer,
+}
+
+/// What the echo service answered.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    /// The source address that it saw; an ICMP echo reply does not contain it.
     seen: Option<IpAddr>,
     sent: usize,
     arrived: usize,
 }
 
-impl Answered {
-    /// Whether the packet came through as the model wants it.
-    pub fn judge(self, place: &Place) -> Result<Duration, String> {
-        if let Some(seen) = self.seen.filter(|seen| place.promise(*seen).is_none()) {
-            return Err(format!("arrived from {seen}, which is not its address: it was translated"));
+impl TimedAnswer {
+    /// Fails if the source address was translated or data was lost.
+    pub fn check(self, from: &Endpoint) -> Result<Duration, String> {
+        let Answer { seen, sent, arrived } = self.answer;
+        if let Some(seen) = seen.filter(|seen| from.mtu_of(*seen).is_none()) {
+            return Err(format!("arrived from {seen}, which is not the sender's address: NAT changed it"));
         }
-        if self.sent != self.arrived {
-            return Err(format!("{} of {} bytes arrived", self.arrived, self.sent));
+        if sent != arrived {
+            return Err(format!("{arrived} of {sent} bytes arrived"));
         }
         Ok(self.time)
     }
 }
 
-/// Asks at a door, from a place whose namespace the calling thread is in.
-pub(crate) fn ask(
+/// Probes `to` from an endpoint. The calling thread is in its namespace.
+pub(crate) fn send(
     protocol: Protocol,
-    place: &Place,
-    door: &Door,
-    patience: Duration,
-) -> Result<Answered, String> {
+    from: &Endpoint,
+    to: &EchoAddress,
+    timeout: Duration,
+) -> Result<TimedAnswer, String> {
     let start = Instant::now();
-    let told = match protocol {
-        Protocol::Tcp => stream(door, patience),
-        Protocol::Udp => datagram(door, 64, patience),
-        Protocol::Large => large(place, door, patience),
-        Protocol::Icmp => ping(door.address, patience).map(|_| (None, 0, 0)),
+    let answer = match protocol {
+        Protocol::Tcp => stream(to, timeout),
+        Protocol::Udp => datagram(to, 64, timeout),
+        Protocol::Large => large(from, to, timeout),
+        Protocol::Icmp => ping(to.address, timeout).map(|_| Answer { seen: None, sent: 0, arrived: 0 }),
     };
-    match told {
-        Ok((seen, sent, arrived)) => Ok(Answered { time: start.elapsed(), seen, sent, arrived }),
+    match answer {
+        Ok(answer) => Ok(TimedAnswer { time: start.elapsed(), answer }),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            Err(format!("no answer within {} ms", patience.as_millis()))
+            Err(format!("no answer within {} ms", timeout.as_millis()))
         }
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// As whom we were seen, how much was sent, how much arrived.
-type Told = (Option<IpAddr>, usize, usize);
-
-fn read_answer(text: &[u8], sent: usize) -> io::Result<Told> {
-    let odd = || io::Error::new(io::ErrorKind::InvalidData, "somebody else answered");
-    let text = std::str::from_utf8(text).map_err(|_| odd())?;
-    let (seen, arrived) = text.split_once(' ').ok_or_else(odd)?;
-    Ok((Some(seen.parse().map_err(|_| odd())?), sent, arrived.parse().map_err(|_| odd())?))
+fn read_answer(text: &[u8], sent: usize) -> io::Result<Answer> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "another service answered");
+    let text = std::str::from_utf8(text).map_err(|_| invalid())?;
+    let (seen, arrived) = text.split_once(' ').ok_or_else(invalid)?;
+    let seen = Some(seen.parse().map_err(|_| invalid())?);
+    Ok(Answer { seen, sent, arrived: arrived.parse().map_err(|_| invalid())? })
 }
 
-fn stream(door: &Door, patience: Duration) -> io::Result<Told> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(door.address, door.tcp), patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+fn stream(to: &EchoAddress, timeout: Duration) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(to.address, to.tcp), timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     stream.write_all(&vec![0; STREAM])?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = Vec::new();
@@ -112,23 +117,23 @@ fn stream(door: &Door, patience: Duration) -> io::Result<Told> {
     read_answer(&answer, STREAM)
 }
 
-fn datagram(door: &Door, size: usize, patience: Duration) -> io::Result<Told> {
-    exchange(&connected(door)?, size, patience)
+fn datagram(to: &EchoAddress, size: usize, timeout: Duration) -> io::Result<Answer> {
+    exchange(&connect(to)?, size, timeout)
 }
 
-fn connected(door: &Door) -> io::Result<UdpSocket> {
-    let any: IpAddr = if door.address.is_ipv6() { IpAddr::from([0u8; 16]) } else { IpAddr::from([0u8; 4]) };
+fn connect(to: &EchoAddress) -> io::Result<UdpSocket> {
+    let any: IpAddr = IpFamily::of(to.address).unspecified();
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-    socket.connect(SocketAddr::new(door.address, door.udp))?;
+    socket.connect(SocketAddr::new(to.address, to.udp))?;
     Ok(socket)
 }
 
-fn exchange(socket: &UdpSocket, size: usize, patience: Duration) -> io::Result<Told> {
-    socket.set_read_timeout(Some((patience / TRIES).max(Duration::from_millis(1))))?;
-    let (load, mut answer) = (vec![0; size], [0; 100]);
+fn exchange(socket: &UdpSocket, size: usize, timeout: Duration) -> io::Result<Answer> {
+    socket.set_read_timeout(Some((timeout / TRIES).max(Duration::from_millis(1))))?;
+    let (payload, mut answer) = (vec![0; size], [0; 100]);
     let mut last = io::Error::from(io::ErrorKind::TimedOut);
     for _ in 0..TRIES {
-        socket.send(&load)?;
+        socket.send(&payload)?;
         match socket.recv(&mut answer) {
             Ok(length) => return read_answer(&answer[..length], size),
             Err(error) => last = error,
@@ -137,27 +142,27 @@ fn exchange(socket: &UdpSocket, size: usize, patience: Duration) -> io::Result<T
     Err(last)
 }
 
-/// As large as the link promises, whatever is remembered of the way. If a router on it then says that it is too large,
-/// that is a fault of the network, and told with both numbers.
-fn large(place: &Place, door: &Door, patience: Duration) -> io::Result<Told> {
-    let socket = connected(door)?;
-    let family = IpFamily::of(door.address);
-    sys::disable_fragmentation(socket.as_fd(), family)?;
-    let by_link = place.promise(socket.local_addr()?.ip());
-    let own = by_link.map_or_else(|| sys::path_mtu(socket.as_fd(), family), Ok)?;
-    // A node's links are wider than its pods': a tunnel takes its share of what pods may send.
-    let promised = if place.kind == Kind::Node { own.min(door.mtu) } else { own };
-    // The headers of IP and UDP; and no datagram of UDP is larger than 65,507 bytes, whatever lo promises.
-    let headers = if family.is_v6() { 48 } else { 28 };
-    let size = (promised as usize).saturating_sub(headers).min(65_000);
-    exchange(&socket, size, patience).map_err(|error| {
-        let carried = sys::path_mtu(socket.as_fd(), family).unwrap_or(promised);
+/// Sends a datagram of the link's MTU, even if the kernel has cached a smaller path MTU. If a router reports that it is too
+/// large, the network is at fault; the error has both numbers.
+fn large(from: &Endpoint, to: &EchoAddress, timeout: Duration) -> io::Result<Answer> {
+    let socket = connect(to)?;
+    let v6 = to.address.is_ipv6();
+    sys::never_fragment(socket.as_fd(), v6)?;
+    let link_mtu = from.mtu_of(socket.local_addr()?.ip());
+    let own = link_mtu.map_or_else(|| sys::path_mtu(socket.as_fd(), v6), Ok)?;
+    // A node's links have a larger MTU than its pods': a tunnel needs room for its headers.
+    let mtu = if from.kind == Kind::Node { own.min(to.mtu) } else { own };
+    // The headers of IP and UDP. A UDP datagram has at most 65,507 bytes, whatever the MTU of lo is.
+    let headers = if v6 { 48 } else { 28 };
+    let size = (mtu as usize).saturating_sub(headers).min(65_000);
+    exchange(&socket, size, timeout).map_err(|error| {
+        let path_mtu = sys::path_mtu(socket.as_fd(), v6).unwrap_or(mtu);
         let text = match error.kind() {
-            _ if carried < promised => {
-                format!("the interface promises packets of {promised} bytes, the way carries {carried}")
+            _ if path_mtu < mtu => {
+                format!("the interface has MTU {mtu}, the path carries only {path_mtu} bytes")
             }
             io::ErrorKind::WouldBlock => {
-                format!("packets of {promised} bytes, as the interface promises, vanish")
+                format!("packets of {mtu} bytes, the interface's MTU, are lost")
             }
             _ => return error,
         };
@@ -165,32 +170,32 @@ fn large(place: &Place, door: &Door, patience: Duration) -> io::Result<Told> {
     })
 }
 
-/// Sends echo requests from the namespace of the calling thread until one is answered; returns how long that one took.
-pub fn ping(to: IpAddr, patience: Duration) -> io::Result<Duration> {
-    let socket = UdpSocket::from(sys::icmp_socket(IpFamily::of(to))?);
-    // Everybody in this namespace hears all echoes: ours are known by what they carry.
+/// Sends echo requests from the calling thread's namespace until one is answered; returns its round-trip time.
+pub fn ping(to: IpAddr, timeout: Duration) -> io::Result<Duration> {
+    let socket = UdpSocket::from(sys::icmp_socket(to.is_ipv6())?);
+    // Every ICMP socket of the namespace receives all echo replies: the payload identifies ours.
     let token: [u8; 8] = sys::random()?;
     let mut echo = *b"\x08\0\0\0\0\x2a\0\x01........";
     echo[8..].copy_from_slice(&token);
     if to.is_ipv6() {
-        echo[0] = 128; // The kernel adds the checksum of ICMPv6 itself.
+        echo[0] = 128; // The kernel computes the ICMPv6 checksum.
     } else {
         let sum = checksum(&echo).to_be_bytes();
         echo[2..4].copy_from_slice(&sum);
     }
-    let wait = (patience / TRIES).max(Duration::from_millis(1));
+    let wait = (timeout / TRIES).max(Duration::from_millis(1));
     for _ in 0..TRIES {
         let sent = Instant::now();
         socket.send_to(&echo, SocketAddr::new(to, 0))?;
-        if heard(&socket, to, &token, sent + wait)? {
+        if received(&socket, to, &token, sent + wait)? {
             return Ok(sent.elapsed());
         }
     }
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Whether `to` answers with `token` before `end`, however much else is heard meanwhile.
-fn heard(socket: &UdpSocket, to: IpAddr, token: &[u8], end: Instant) -> io::Result<bool> {
+/// Whether `to` answers with `token` before `end`. Other packets are skipped.
+fn received(socket: &UdpSocket, to: IpAddr, token: &[u8], end: Instant) -> io::Result<bool> {
     let mut buffer = [0; 256];
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -198,20 +203,21 @@ fn heard(socket: &UdpSocket, to: IpAddr, token: &[u8], end: Instant) -> io::Resu
             return Ok(false);
         }
         socket.set_read_timeout(Some(left))?;
-        // An error is somebody's word about an echo, not necessarily ours.
+        // An ICMP error may concern another echo request.
         let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
-        let heard = &buffer[..length];
-        if from.ip() == to && is_reply(heard, to.is_ipv6()) && heard.ends_with(token) {
+        let packet = &buffer[..length];
+        if from.ip() == to && is_reply(packet, IpFamily::of(to)) && packet.ends_with(token) {
             return Ok(true);
         }
     }
 }
 
-/// Who asks itself hears its own request, too. A socket of IPv4 hears the header of IP before that of ICMP.
-fn is_reply(heard: &[u8], v6: bool) -> bool {
-    match (v6, heard) {
-        (true, [kind, ..]) => *kind == 129,
-        (false, [first, ..]) => heard.get(usize::from(first & 0xf) * 4) == Some(&0),
+/// Whether a packet is an echo reply. An endpoint that probes itself receives its own request too. An IPv4 socket receives the IP
+/// header before the ICMP header.
+fn is_reply(packet: &[u8], family: IpFamily) -> bool {
+    match (family, packet) {
+        (IpFamily::V6, [kind, ..]) => *kind == 129,
+        (IpFamily::V4, [first, ..]) => packet.get(usize::from(first & 0xf) * 4) == Some(&0),
         (_, []) => false,
     }
 }
@@ -229,23 +235,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_somebody_else_is_told() {
+    fn an_answer_of_another_service_is_an_error() {
         assert!(read_answer(b"HTTP/1.0 400", 5).is_err());
         assert!(read_answer(b"\xff\xff", 5).is_err());
-        let (seen, sent, arrived) = read_answer(b"10.0.0.1 7", 9).unwrap();
-        assert_eq!((seen, sent, arrived), (Some("10.0.0.1".parse().unwrap()), 9, 7));
+        let answer = read_answer(b"10.0.0.1 7", 9).unwrap();
+        assert_eq!(answer, Answer { seen: Some("10.0.0.1".parse().unwrap()), sent: 9, arrived: 7 });
     }
 
     #[test]
     fn a_request_is_no_reply() {
-        assert!(is_reply(&[129, 0], true) && !is_reply(&[128, 0], true));
+        assert!(is_reply(&[129, 0], IpFamily::V6) && !is_reply(&[128, 0], IpFamily::V6));
         let after_header = |kind: u8| [&[0x45; 20][..], &[kind]].concat();
-        assert!(is_reply(&after_header(0), false) && !is_reply(&after_header(8), false));
-        assert!(!is_reply(&[], true) && !is_reply(&[0x45], false));
+        assert!(is_reply(&after_header(0), IpFamily::V4) && !is_reply(&after_header(8), IpFamily::V4));
+        assert!(!is_reply(&[], IpFamily::V6) && !is_reply(&[0x45], IpFamily::V4));
     }
 
     #[test]
-    fn the_checksum_is_that_of_the_internet() {
+    fn the_checksum_is_that_of_rfc_1071() {
         assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
     }
 }

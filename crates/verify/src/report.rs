@@ -1,4 +1,4 @@
-//! The matrix: who reached whom, how, and what stood in the way.
+//! The result of a verification: every probe with its outcome, and summaries.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,44 +8,53 @@ use serde_json::{json, Value};
 
 use crate::{Kind, Protocol};
 
-/// One question and what came of it.
+/// One probe and its outcome.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Who asked: a number in [`Report::places`].
+    /// The sender: an index of [`Report::endpoints`].
     pub from: usize,
-    /// Who was asked.
+    /// The receiver: an index of [`Report::endpoints`].
     pub to: usize,
-    /// At which address.
+    /// The receiver's address.
     pub address: IpAddr,
-    /// By what.
+    /// The kind of packet.
     pub protocol: Protocol,
-    /// How long the answer took, or why there is none.
+    /// The round-trip time, or why the probe failed.
     pub result: Result<Duration, String>,
 }
 
-/// What everybody learned.
+/// The outcomes of all probes.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The places, as they were given.
-    pub places: Vec<(String, Kind)>,
-    /// All questions.
+    /// The endpoints, in the order in which they were passed.
+    pub endpoints: Vec<ReportedEndpoint>,
+    /// All probes.
     pub outcomes: Vec<Outcome>,
-    /// What else happened on the machine meanwhile, by which questions may have failed, and what helps.
+    /// A problem of this machine that may have made probes fail, and its remedy.
     pub disturbance: Option<String>,
 }
 
+/// The name and kind of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportedEndpoint {
+    /// Its name.
+    pub name: String,
+    /// Pod or node.
+    pub kind: Kind,
+}
+
 impl Report {
-    /// The questions that were not answered as the model wants it.
+    /// The probes that failed.
     pub fn failures(&self) -> impl Iterator<Item = &Outcome> {
         self.outcomes.iter().filter(|outcome| outcome.result.is_err())
     }
 
-    /// Whether there was anything to ask, and all of it was answered well.
+    /// Whether there was at least one probe and none failed.
     pub fn holds(&self) -> bool {
         !self.outcomes.is_empty() && self.failures().next().is_none()
     }
 
-    /// The matrix: for each pair of which one asked the other, how many answers out of how many questions.
+    /// For each pair (from, to): the number of successful probes and of all probes.
     pub fn matrix(&self) -> HashMap<(usize, usize), (usize, usize)> {
         let mut cells = HashMap::new();
         for outcome in &self.outcomes {
@@ -56,17 +65,18 @@ impl Report {
         cells
     }
 
-    /// The three rules of the model: what each asks for, and how many answers out of how many questions were so.
+    /// The three rules of the network model, each with the number of successful probes and of all probes.
     pub fn rules(&self) -> [(&'static str, usize, usize); 3] {
         let count = |asks: &dyn Fn(&Outcome) -> bool| {
             let asked = self.outcomes.iter().filter(|one| asks(one));
             asked.fold((0, 0), |(good, all), one| (good + usize::from(one.result.is_ok()), all + 1))
         };
-        let between =
-            |one: &Outcome, from: Kind| self.places[one.from].1 == from && self.places[one.to].1 == Kind::Pod;
+        let between = |one: &Outcome, from: Kind| {
+            self.endpoints[one.from].kind == from && self.endpoints[one.to].kind == Kind::Pod
+        };
         let pods = count(&|one| between(one, Kind::Pod));
         let nodes = count(&|one| between(one, Kind::Node));
-        // An echo does not tell as whom its sender was seen.
+        // An ICMP echo reply does not contain the source address that the receiver saw.
         let seen = count(&|one| between(one, Kind::Pod) && one.protocol != Protocol::Icmp);
         [
             ("every pod reaches every pod", pods.0, pods.1),
@@ -75,17 +85,17 @@ impl Report {
         ]
     }
 
-    /// One failure as a sentence.
+    /// One failure as text.
     pub fn sentence(&self, outcome: &Outcome) -> String {
-        let name = |place: usize| self.places.get(place).map_or("?", |(name, _)| name);
+        let name = |at: usize| self.endpoints.get(at).map_or("?", |one| &one.name);
         let Outcome { from, to, address, protocol, .. } = outcome;
-        let why = outcome.result.as_ref().err().map_or("", |why| why);
-        format!("{} to {} ({address}, {protocol}): {why}", name(*from), name(*to))
+        let reason = outcome.result.as_ref().err().map_or("", |reason| reason);
+        format!("{} to {} ({address}, {protocol}): {reason}", name(*from), name(*to))
     }
 
-    /// For programs.
+    /// The report as JSON.
     pub fn to_json(&self) -> Value {
-        let name = |place: usize| self.places.get(place).map(|(name, _)| name.as_str());
+        let name = |at: usize| self.endpoints.get(at).map(|one| one.name.as_str());
         let outcome = |one: &Outcome| {
             json!({
                 "from": name(one.from),
@@ -96,11 +106,11 @@ impl Report {
                 "failure": one.result.as_ref().err(),
             })
         };
-        let place = |(name, kind): &(String, Kind)| json!({ "name": name, "kind": if *kind == Kind::Pod { "pod" } else { "node" } });
+        let endpoint = |one: &ReportedEndpoint| json!({ "name": one.name, "kind": one.kind });
         json!({
             "holds": self.holds(),
             "disturbance": self.disturbance,
-            "places": self.places.iter().map(place).collect::<Vec<_>>(),
+            "endpoints": self.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
             "probes": self.outcomes.iter().map(outcome).collect::<Vec<_>>(),
         })
     }

@@ -1,7 +1,8 @@
 //! Asking a plugin for its STATUS: it reads and checks the whole config, and changes nothing.
 
-use podwire_cni_plugin::dispatch::{dispatch, World};
+use podwire_cni_plugin::dispatch::{dispatch, Process};
 use podwire_cni_plugin::{Plugin, Registry};
+use podwire_plugins::AgentHooks;
 use serde_json::Value;
 
 /// Keys that name files: a fuzzer must not be led to read, or write, whatever there is on a machine.
@@ -29,8 +30,8 @@ pub fn ask(plugin: &dyn Plugin, stdin: &[u8]) {
     };
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut input = stdin;
-    let mut world = World { env: &env, stdin: &mut input, stdout: &mut stdout, stderr: &mut stderr };
-    let status = dispatch(plugin, &Registry::none(), &mut world);
+    let mut process = Process { env: &env, stdin: &mut input, stdout: &mut stdout, stderr: &mut stderr };
+    let status = dispatch(plugin, &Registry::none().with_hooks(&AgentHooks), &mut process);
     assert!(stderr.is_empty(), "{}", String::from_utf8_lossy(&stderr));
     match status {
         0 => assert!(stdout.is_empty()),

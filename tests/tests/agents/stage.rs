@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use podwire_tests::{lost_packets, ours, podwire, Node, Process};
-use podwire_verify::{Kind, Options, Outcome, Place, Report};
+use podwire_verify::{Endpoint, Kind, Options, Outcome, Report};
 use serde_json::{json, Value};
 
 use crate::api::Api;
@@ -249,15 +249,15 @@ impl Stage {
             let root = format!("/proc/{}", machine.node.pid());
             for pod in &machine.pods {
                 let path = format!("{root}/root/run/netns/{pod}");
-                places.push(Place::pod(pod, path).expect("the pod"));
+                places.push(Endpoint::pod(pod, path).expect("the pod"));
             }
             let netns = podwire_kernel::Netns::open(format!("{root}/ns/net")).expect("the node");
             let lan = machine.lan;
             let own = [format!("192.168.{lan}.1{}", machine.number), format!("fd{lan}::1{}", machine.number)];
             let own = own.iter().map(|ip| ip.parse().expect("an address")).collect();
-            places.push(Place::node(format!("n{}", machine.number), netns, own).expect("the node"));
+            places.push(Endpoint::node(format!("n{}", machine.number), netns, own).expect("the node"));
         }
-        podwire_verify::verify(&places, Options { patience: Duration::from_secs(10), ..Options::default() })
+        podwire_verify::verify(&places, Options { timeout: Duration::from_secs(10), ..Options::default() })
             .expect("packets")
     }
 
@@ -271,7 +271,7 @@ impl Stage {
     #[track_caller]
     pub fn assert_model_holds_in(&self, families: usize) {
         let report = self.verify();
-        let is_node = |place: usize| report.places[place].1 == Kind::Node;
+        let is_node = |place: usize| report.endpoints[place].kind == Kind::Node;
         let promised = |one: &&Outcome| {
             let why = one.result.as_ref().err().map_or("", |why| why);
             // Outside of the pods' network a pod has its node's address: it is masqueraded.
@@ -285,7 +285,7 @@ impl Stage {
             said.extend(report.disturbance.clone());
         }
         assert!(said.is_empty(), "{} of {} failed:\n{}", said.len(), report.outcomes.len(), said.join("\n"));
-        let pods = report.places.iter().filter(|(_, kind)| *kind == Kind::Pod).count();
+        let pods = report.endpoints.iter().filter(|one| one.kind == Kind::Pod).count();
         let least = pods * (pods - 1) * 4 * families;
         assert!(pods >= 3 && report.outcomes.len() >= least, "{}", report.outcomes.len());
     }

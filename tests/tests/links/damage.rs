@@ -88,7 +88,7 @@ fn repair(node: &Node, pod: &Pod, chain: &Chain, result: &Value) {
         let req = Request::new(Command::Check, &source, config, Registry::none()).expect("a request");
         for finding in plugin.inspect(&req).expect("findings") {
             let what = finding.to_string();
-            finding.mend().unwrap_or_else(|error| panic!("{what}: {error}"));
+            finding.repair().unwrap_or_else(|error| panic!("{what}: {error}"));
         }
     };
     Netns::open(format!("/proc/{}/ns/net", node.pid())).expect("the node").run(mend).expect("on the node");

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use podwire_install::{Kind, Layout, Plan, Step, Target, Why};
+use podwire_install::{InstallPlan, Kind, Layout, Reason, Step, Target};
 use serde_json::{json, Value};
 
 use crate::paint::Paint;
 use crate::Answer;
 
 pub(super) struct Report<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a InstallPlan,
     pub(super) layouts: &'a [Layout],
     pub(super) warnings: &'a [String],
     pub(super) dry_run: bool,
@@ -29,7 +29,7 @@ impl Report<'_> {
         let steps =
             self.plan.steps.iter().filter_map(|step| Some((format!("{would}{}", said(step)?), step.path())));
         let remarks =
-            self.plan.remarks.iter().map(|remark| (explained(remark.why).to_owned(), remark.path.clone()));
+            self.plan.remarks.iter().map(|remark| (explained(remark.reason).to_owned(), remark.path.clone()));
         for (what, path) in steps.chain(remarks) {
             let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -61,7 +61,7 @@ impl Report<'_> {
         };
         let mut kept: BTreeMap<&str, Vec<&Path>> = BTreeMap::new();
         for remark in &self.plan.remarks {
-            kept.entry(remark.why.word()).or_default().push(&remark.path);
+            kept.entry(remark.reason.name()).or_default().push(&remark.path);
         }
         json!({
             "dryRun": self.dry_run,
@@ -91,19 +91,19 @@ fn said(step: &Step) -> Option<&'static str> {
         Step::Restore(_) => "bring back what was there before",
         Step::Remove(_) => "remove",
         Step::SetAside(_) => "keep what was there before as",
-        Step::MakeFolder(_) | Step::RemoveFolder(_) | Step::DropBackup(_) | Step::Sweep(_) => return None,
+        Step::CreateDir(_) | Step::RemoveDir(_) | Step::DropBackup(_) | Step::RemoveDraft(_) => return None,
     })
 }
 
-fn explained(why: Why) -> &'static str {
+fn explained(why: Reason) -> &'static str {
     match why {
-        Why::AlreadyThere => "already there",
-        Why::Foreign => {
+        Reason::AlreadyThere => "already there",
+        Reason::Foreign => {
             "not ours, left alone (--replace puts ours in their place, --uninstall brings them back)"
         }
-        Why::Changed => "changed since it was installed, left alone",
-        Why::Folder => "a folder is there, left alone",
-        Why::Gone => "gone already",
-        Why::BackupLost => "what was there before is lost",
+        Reason::Changed => "changed since it was installed, left alone",
+        Reason::Directory => "a folder is there, left alone",
+        Reason::Gone => "gone already",
+        Reason::BackupLost => "what was there before is lost",
     }
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use podwire_cni_spec::{NetworkList, NetworkName, Version};
-use podwire_install::network::{Design, Shape, DEFAULT_SUBNET};
-use podwire_install::{neighbours, Identity, Layout, Record, Root, Runtime, Target};
+use podwire_install::network::{NetworkKind, NetworkSpec, DEFAULT_SUBNET};
+use podwire_install::{config_files, Identity, Layout, Record, Root, Runtime, Target};
 use podwire_plugins::PLUGINS;
 
 use super::Install;
@@ -49,7 +49,7 @@ impl Wish {
             let readers: Vec<&Layout> = layouts.iter().filter(same).collect();
             let Some(chosen) = choose(install, root, &folder, &readers, &mut warnings)? else { continue };
             let path = folder.join(&chosen.file);
-            let others = neighbours(root, &folder);
+            let others = config_files(root, &folder);
             warnings.extend(
                 readers.iter().flat_map(|layout| layout.warnings(&chosen.file, &chosen.name, &others)),
             );
@@ -106,7 +106,7 @@ fn layouts(install: &Install, root: &Root) -> Result<(Vec<Layout>, Vec<String>),
         if !everywhere {
             warnings.push("no runtime that uses CNI was found: the usual folders are taken".to_owned());
         }
-        layouts.push(Layout::usual(Runtime::Containerd));
+        layouts.push(Layout::default_of(Runtime::Containerd));
     }
     for layout in &mut layouts {
         layout.bin_dirs =
@@ -150,7 +150,7 @@ fn choose(
         return own_file(file, conf_name).map(Some);
     }
     // Whoever only wants plugins must not find all pods in another network.
-    let others = neighbours(root, folder);
+    let others = config_files(root, folder);
     let asked = wish.network.is_some() || !wish.subnet.is_empty();
     if let (false, Some(first)) = (asked, others.first()) {
         warnings.push(format!(
@@ -161,7 +161,7 @@ fn choose(
         return Ok(None);
     }
     NetworkName::parse(&wish.name).map_err(Failure::to(WHAT))?;
-    let shape = wish.network.map_or(Shape::Bridge, Shape::from);
+    let shape = wish.network.map_or(NetworkKind::Bridge, NetworkKind::from);
     let mut subnets = wish.subnet.clone();
     if let (true, true, Ok(usual)) = (subnets.is_empty(), shape.has_subnets(), DEFAULT_SUBNET.parse()) {
         subnets.push(usual);
@@ -176,7 +176,7 @@ fn choose(
         None => (lowest, (lowest == "1.0.0").then_some("1.1.0")),
     };
     let design =
-        Design { shape, name: wish.name.clone(), subnets, master: wish.master.clone(), version, newer };
+        NetworkSpec { shape, name: wish.name.clone(), subnets, master: wish.master.clone(), version, newer };
     let text = design.to_list().map_err(Failure::to(WHAT))?;
     let file = conf_name.unwrap_or_else(|| "10-podwire.conflist".to_owned());
     Ok(Some(Chosen { file, name: wish.name.clone(), text }))

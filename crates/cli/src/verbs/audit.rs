@@ -32,7 +32,7 @@ struct Row {
     side: &'static str,
     owner: String,
     what: String,
-    can_be_mended: bool,
+    is_repairable: bool,
     /// `None` if it was only looked at.
     mended: Option<Result<(), podwire_cni_spec::Error>>,
 }
@@ -52,7 +52,7 @@ impl Audit {
             (0, _) => "nothing is wrong: ledger, records, pools and kernel agree\n".to_owned(),
             (all, true) => format!("{}\n{} of {all} mended\n", lines(&rows, paint), all - open),
             (all, false) => {
-                let can = rows.iter().filter(|row| row.can_be_mended).count();
+                let can = rows.iter().filter(|row| row.is_repairable).count();
                 format!("{}\n{all} found; --fix mends {can} of them\n", lines(&rows, paint))
             }
         };
@@ -61,10 +61,10 @@ impl Audit {
     }
 
     fn treat(&self, fault: Fault<'_>) -> Row {
-        let (side, owner, what) = (fault.side.name(), fault.owner.clone(), fault.what());
-        let can_be_mended = fault.can_be_mended();
-        let mended = (self.fix && can_be_mended).then(|| fault.mend().map_err(|error| error.to_cni()));
-        Row { side, owner, what, can_be_mended, mended }
+        let (side, owner, what) = (fault.location.name(), fault.owner.clone(), fault.what());
+        let is_repairable = fault.is_repairable();
+        let mended = (self.fix && is_repairable).then(|| fault.repair().map_err(|error| error.to_cni()));
+        Row { side, owner, what, is_repairable, mended }
     }
 }
 
@@ -73,7 +73,7 @@ fn lines(rows: &[Row], paint: Paint) -> String {
         let state = match &row.mended {
             Some(Ok(())) => paint.good("mended"),
             Some(Err(error)) => paint.bad(&format!("not mended: {}", error.msg)),
-            None if row.can_be_mended => "can be mended".to_owned(),
+            None if row.is_repairable => "can be mended".to_owned(),
             None => paint.bad("look at it"),
         };
         vec![row.side.to_owned(), row.owner.clone(), state, row.what.clone()]
@@ -87,7 +87,7 @@ impl Row {
             "side": self.side,
             "owner": self.owner,
             "what": self.what,
-            "canBeMended": self.can_be_mended,
+            "canBeMended": self.is_repairable,
             "mended": matches!(self.mended, Some(Ok(()))),
         });
         if let Some(Err(error)) = &self.mended {

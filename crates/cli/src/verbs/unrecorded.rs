@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use podwire_cni_plugin::ledger::Account;
-use podwire_cni_plugin::{withdraw_unless_changed, Error, Result};
+use podwire_cni_plugin::{delete_recorded_unless_changed, Error, Result};
 use podwire_cni_runtime::Record;
 use podwire_cni_spec::{ContainerId, IfName};
 
@@ -57,7 +57,7 @@ impl Unrecorded {
         for account in self.accounts.iter().rev() {
             let name = account.entries.first().map_or("", |entry| &entry.plugin);
             errors.extend(match registry().find(name) {
-                Some(plugin) => withdraw_unless_changed(plugin, account, registry(), deadline).err(),
+                Some(plugin) => delete_recorded_unless_changed(plugin, account, registry(), deadline).err(),
                 None => {
                     let text = format!("{} is no plugin of this program", account.file.display());
                     Some(podwire_cni_spec::Error::internal(text).into())

@@ -4,14 +4,14 @@ use std::time::Duration;
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-pub(crate) fn client() -> Client {
+pub(crate) fn codec() -> Codec {
     let id = [&[0][..], b"c1/lan/eth0"].concat();
-    Client {
+    Codec {
         mac: MAC,
         id,
         requested: vec![121, 1, 3],
         provided: vec![ProvidedOption { code: 12, value: b"web".to_vec() }],
-        before: None,
+        previous: None,
     }
 }
 
@@ -38,8 +38,8 @@ pub(crate) fn lease(seconds: u32) -> Vec<DhcpOption> {
 
 fn granted(more: Vec<DhcpOption>) -> Grant {
     let options = lease(120).into_iter().chain(more).collect();
-    match client().understand(&message(MessageType::Ack, 7, [10, 0, 0, 9], options), 7) {
-        Some(Heard::Grant(grant)) => grant,
+    match codec().decode(&message(MessageType::Ack, 7, [10, 0, 0, 9], options), 7) {
+        Some(Received::Grant(grant)) => grant,
         other => panic!("{other:?}"),
     }
 }
@@ -49,18 +49,18 @@ fn routes_of(grant: &Grant) -> Vec<String> {
     grant.routes.iter().map(|route| format!("{} {}", route.dst, via(route))).collect()
 }
 
-fn said(word: Word, grant: Option<&Grant>) -> Message {
-    let saying = Saying { word, xid: 7, elapsed: Duration::from_secs(3), grant };
-    Message::decode(&mut Decoder::new(&client().say(&saying))).unwrap()
+fn encoded(kind: MessageKind, grant: Option<&Grant>) -> Message {
+    let outgoing = Outgoing { kind, xid: 7, elapsed: Duration::from_secs(3), grant };
+    Message::decode(&mut Decoder::new(&codec().encode(&outgoing))).unwrap()
 }
 
 #[test]
-fn a_client_says_who_it_is_and_what_it_wants() {
-    let discover = said(Word::Discover, None);
+fn discover_has_the_client_id_and_the_requested_options() {
+    let discover = encoded(MessageKind::Discover, None);
     let options = discover.opts();
     assert_eq!((discover.xid(), discover.secs(), discover.chaddr()), (7, 3, &MAC[..]));
     assert!(discover.flags().broadcast() && options.has_msg_type(MessageType::Discover));
-    assert_eq!(options.get(OptionCode::ClientIdentifier), Some(&DhcpOption::ClientIdentifier(client().id)));
+    assert_eq!(options.get(OptionCode::ClientIdentifier), Some(&DhcpOption::ClientIdentifier(codec().id)));
     assert_eq!(options.get(OptionCode::Hostname), Some(&DhcpOption::Hostname("web".into())));
     let wanted = [OptionCode::ClasslessStaticRoute, OptionCode::SubnetMask, OptionCode::Router];
     let list = DhcpOption::ParameterRequestList(wanted.to_vec());
@@ -69,27 +69,27 @@ fn a_client_says_who_it_is_and_what_it_wants() {
 }
 
 #[test]
-fn each_word_has_its_address_where_the_rfc_wants_it() {
+fn each_message_has_its_address_where_the_rfc_requires_it() {
     let grant = granted(Vec::new());
     let own = Ipv4Addr::new(10, 0, 0, 9);
-    // Word, whether the address is in the header, whether it is asked for, whether the server is named.
-    for (word, header, asked, named) in [
-        (Word::Discover, false, true, false),
-        (Word::Request, false, true, true),
-        (Word::Renew, true, false, false),
-        (Word::Rebind, true, false, false),
-        (Word::Release, true, false, true),
+    // MessageKind, whether the address is in the header, whether it is asked for, whether the server is named.
+    for (kind, header, asked, named) in [
+        (MessageKind::Discover, false, true, false),
+        (MessageKind::Request, false, true, true),
+        (MessageKind::Renew, true, false, false),
+        (MessageKind::Rebind, true, false, false),
+        (MessageKind::Release, true, false, true),
     ] {
-        let message = said(word, Some(&grant));
-        assert_eq!(message.ciaddr() == own, header, "{word:?}");
-        assert_eq!(message.opts().contains(OptionCode::RequestedIpAddress), asked, "{word:?}");
-        assert_eq!(message.opts().contains(OptionCode::ServerIdentifier), named, "{word:?}");
-        assert_eq!(message.opts().contains(OptionCode::ParameterRequestList), word != Word::Release);
+        let message = encoded(kind, Some(&grant));
+        assert_eq!(message.ciaddr() == own, header, "{kind:?}");
+        assert_eq!(message.opts().contains(OptionCode::RequestedIpAddress), asked, "{kind:?}");
+        assert_eq!(message.opts().contains(OptionCode::ServerIdentifier), named, "{kind:?}");
+        assert_eq!(message.opts().contains(OptionCode::ParameterRequestList), kind != MessageKind::Release);
     }
 }
 
 #[test]
-fn everything_that_came_with_an_address_is_read() {
+fn all_options_of_a_grant_are_decoded() {
     let names = ["one.test.", "two.test."].map(|name| name.parse().unwrap()).to_vec();
     let grant = granted(vec![
         DhcpOption::DomainNameServer(vec![[10, 0, 0, 53].into(), Ipv4Addr::UNSPECIFIED]),
@@ -108,7 +108,7 @@ fn everything_that_came_with_an_address_is_read() {
 }
 
 #[test]
-fn static_routes_stand_beside_the_router_and_classless_ones_alone() {
+fn classless_routes_replace_static_routes_and_the_router() {
     let old = DhcpOption::StaticRoutingTable(vec![
         ([172, 16, 0, 0].into(), [10, 0, 0, 2].into()),
         ([192, 0, 2, 9].into(), [10, 0, 0, 3].into()),
@@ -132,28 +132,28 @@ fn static_routes_stand_beside_the_router_and_classless_ones_alone() {
 }
 
 #[test]
-fn what_is_not_for_this_client_is_not_heard() {
+fn messages_for_other_clients_are_ignored() {
     let good = message(MessageType::Ack, 7, [10, 0, 0, 9], lease(120));
-    assert!(matches!(client().understand(&good, 7), Some(Heard::Grant(_))));
-    assert_eq!(client().understand(&good, 8), None, "another conversation");
-    let other = Client { mac: [2, 0, 0, 0, 0, 8], ..client() };
-    assert_eq!(other.understand(&good, 7), None, "another's hardware address");
+    assert!(matches!(codec().decode(&good, 7), Some(Received::Grant(_))));
+    assert_eq!(codec().decode(&good, 8), None, "another transaction");
+    let other = Codec { mac: [2, 0, 0, 0, 0, 8], ..codec() };
+    assert_eq!(other.decode(&good, 7), None, "another's hardware address");
     let mut foreign = lease(120);
     foreign.push(DhcpOption::ClientIdentifier(vec![0, 1]));
     let foreign = message(MessageType::Ack, 7, [10, 0, 0, 9], foreign);
-    assert_eq!(client().understand(&foreign, 7), None, "another's identifier");
+    assert_eq!(codec().decode(&foreign, 7), None, "another's identifier");
     let mut nameless = good.clone();
     let at = nameless.windows(2).position(|pair| pair == [54, 4]).unwrap();
     nameless[at] = 200;
-    assert_eq!(client().understand(&nameless, 7), None, "a server without a name");
+    assert_eq!(codec().decode(&nameless, 7), None, "a server without a name");
 }
 
 #[test]
-fn what_cannot_be_used_says_why() {
-    let why = |address: [u8; 4], options: Vec<DhcpOption>| match client()
-        .understand(&message(MessageType::Ack, 7, address, options), 7)
+fn an_invalid_message_has_a_reason() {
+    let why = |address: [u8; 4], options: Vec<DhcpOption>| match codec()
+        .decode(&message(MessageType::Ack, 7, address, options), 7)
     {
-        Some(Heard::Useless(why)) => why,
+        Some(Received::Invalid(reason)) => reason,
         other => panic!("{other:?}"),
     };
     assert!(why([127, 0, 0, 1], lease(120)).contains("127.0.0.1"));
@@ -170,15 +170,15 @@ fn what_cannot_be_used_says_why() {
 }
 
 #[test]
-fn a_refusal_is_in_the_servers_words() {
+fn a_refusal_has_the_servers_text() {
     let no = message(MessageType::Nak, 7, [0; 4], vec![DhcpOption::Message("wrong\nnetwork".into())]);
     let server = Server { id: SERVER.octets().to_vec(), mac: None };
-    assert_eq!(client().understand(&no, 7), Some(Heard::Refusal { server, why: "wrongnetwork".into() }));
+    assert_eq!(codec().decode(&no, 7), Some(Received::Refusal { server, reason: "wrongnetwork".into() }));
 }
 
-/// Packets that were changed here and there never do more than be understood otherwise, or not at all.
+/// Randomly changed packets decode to another message or to none; nothing panics.
 #[test]
-fn no_packet_can_do_harm() {
+fn random_packets_never_panic() {
     let mut options = lease(120);
     options
         .push(DhcpOption::DomainSearch(vec!["one.test.".parse().unwrap(), "two.one.test.".parse().unwrap()]));
@@ -188,25 +188,25 @@ fn no_packet_can_do_harm() {
     )]));
     options.push(DhcpOption::DomainName("pods.test".into()));
     let good = message(MessageType::Ack, 7, [10, 0, 0, 9], options);
-    let mut dice = crate::pace::Dice::seeded(42);
+    let mut rng = crate::retransmit::Rng::seeded(42);
     let mut understood = 0;
     for _ in 0..60_000 {
         let mut bad = good.clone();
-        for _ in 0..1 + dice.throw() % 4 {
+        for _ in 0..1 + rng.next() % 4 {
             // Mostly among the options: the rest is fields of a fixed length.
-            let from = if dice.throw().is_multiple_of(4) { 0 } else { 236 };
-            let at = from + dice.throw() as usize % (bad.len() - from);
-            match dice.throw() % 4 {
-                0 => bad[at] = dice.throw() as u8,
-                1 => bad[at] ^= 1 << (dice.throw() % 8),
+            let from = if rng.next().is_multiple_of(4) { 0 } else { 236 };
+            let at = from + rng.next() as usize % (bad.len() - from);
+            match rng.next() % 4 {
+                0 => bad[at] = rng.next() as u8,
+                1 => bad[at] ^= 1 << (rng.next() % 8),
                 2 => drop(bad.remove(at)),
-                _ => bad.insert(at, [0, 255, 1, 121, 119, 80, 82][dice.throw() as usize % 7]),
+                _ => bad.insert(at, [0, 255, 1, 121, 119, 80, 82][rng.next() as usize % 7]),
             }
         }
-        if dice.throw().is_multiple_of(16) {
-            bad.truncate(dice.throw() as usize % bad.len());
+        if rng.next().is_multiple_of(16) {
+            bad.truncate(rng.next() as usize % bad.len());
         }
-        understood += usize::from(client().understand(&bad, 7).is_some());
+        understood += usize::from(codec().decode(&bad, 7).is_some());
     }
     assert!((10_000..60_000).contains(&understood), "{understood}");
 }

@@ -1,4 +1,4 @@
-//! containerd, and those who bring their own: `config.toml` with its imports, in every schema.
+//! containerd and distributions that bundle it: `config.toml` with its imports, in every schema.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::settings::{files, load, merge, paths, table, text};
-use super::{Layout, Reads, Runtime};
+use super::{Layout, Runtime, Selection};
 use crate::{Result, Root};
 
 pub(super) const CONFIG: &str = "/etc/containerd/config.toml";
 
-/// The plugin that starts pods, by the names that it has had: since 2.0, since 1.3 (schema 2), before (schema 1).
+/// The names of the CRI plugin: since 2.0, since 1.3 (schema 2), before (schema 1).
 const NAMES: [&str; 3] = ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"];
 
 pub(super) fn layout(root: &Root) -> Result<Layout> {
-    read(root, Path::new(CONFIG), Layout::usual(Runtime::Containerd))
+    read(root, Path::new(CONFIG), Layout::default_of(Runtime::Containerd))
 }
 
-/// What the config at `path` says; what it does not say is as in `usual`.
+/// Reads the config at `path`; what it does not set is taken from `usual`.
 pub(super) fn read(root: &Root, path: &Path, usual: Layout) -> Result<Layout> {
     let Some(config) = with_imports(root, path)? else { return Ok(usual) };
     let mut layout = Layout { config: Some(path.to_owned()), ..usual };
@@ -44,16 +44,16 @@ pub(super) fn read(root: &Root, path: &Path, usual: Layout) -> Result<Layout> {
     if let Some(folder) = text(cni, "conf_dir") {
         layout.conf_dir = folder.into();
     }
-    layout.reads = match cni.get("max_conf_num").and_then(Value::as_integer) {
-        Some(0) => Reads::First(usize::MAX),
-        Some(most) => Reads::First(usize::try_from(most).unwrap_or(1)),
-        None => layout.reads,
+    layout.selection = match cni.get("max_conf_num").and_then(Value::as_integer) {
+        Some(0) => Selection::First(usize::MAX),
+        Some(most) => Selection::First(usize::try_from(most).unwrap_or(1)),
+        None => layout.selection,
     };
     Ok(layout)
 }
 
-/// The file and all that it imports, later ones over earlier ones. Before 2.0 a plugin's table in an import stood for the
-/// whole table; since then (schema 3) the tables are merged.
+/// The file and its imports; later files win. Before 2.0 a plugin's table in an import replaced the whole table; since then
+/// (schema 3) the tables are merged.
 fn with_imports(root: &Root, path: &Path) -> Result<Option<Table>> {
     let Some(mut config) = load(root, path)? else { return Ok(None) };
     let deep = config.get("version").and_then(Value::as_integer).is_some_and(|version| version >= 3);
@@ -81,7 +81,7 @@ fn imports(root: &Root, path: &Path, config: &Table) -> Vec<PathBuf> {
     named.into_iter().flat_map(|import| expand(root, folder.join(import))).collect()
 }
 
-/// A `*` may stand in a file's name: `/etc/containerd/conf.d/*.toml`.
+/// Expands one `*` in a file name, as in `/etc/containerd/conf.d/*.toml`.
 fn expand(root: &Root, pattern: PathBuf) -> Vec<PathBuf> {
     let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let Some((begin, end)) = name.split_once('*') else { return vec![pattern] };

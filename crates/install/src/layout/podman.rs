@@ -4,19 +4,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::settings::{files, load, paths, table, text};
-use super::{Layout, Reads, Runtime};
+use super::{Layout, Runtime, Selection};
 use crate::{Result, Root};
 
-/// Where podman looks for plugins by itself, in this order.
+/// Podman's default plugin directories, in order.
 const PLUGINS: [&str; 5] =
     ["/usr/local/libexec/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/lib/cni", "/opt/cni/bin"];
 
-/// `None` if podman's networks are netavark's.
+/// `None` if podman uses netavark.
 pub(super) fn layout(root: &Root) -> Result<Option<Layout>> {
     let mut layout = Layout {
         bin_dirs: PLUGINS.iter().map(PathBuf::from).collect(),
-        reads: Reads::ByName,
-        ..Layout::usual(Runtime::Podman)
+        selection: Selection::ByName,
+        ..Layout::default_of(Runtime::Podman)
     };
     let mut backend = None;
     let fixed =
@@ -35,18 +35,18 @@ pub(super) fn layout(root: &Root) -> Result<Option<Layout>> {
         }
         backend = text(network, "network_backend").or(backend);
     }
-    let backend = backend.or_else(|| remembered(root)).unwrap_or_else(|| guessed(root));
+    let backend = backend.or_else(|| stored_backend(root)).unwrap_or_else(|| default_backend(root));
     Ok((backend == "cni").then_some(layout))
 }
 
 /// What podman chose when it was first used.
-fn remembered(root: &Root) -> Option<String> {
+fn stored_backend(root: &Root) -> Option<String> {
     let file = root.target(Path::new("/var/lib/containers/storage/defaultNetworkBackend"));
     fs::read_to_string(file).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// What podman will choose: netavark where it is installed.
-fn guessed(root: &Root) -> String {
+fn default_backend(root: &Root) -> String {
     let folders =
         ["/usr/libexec/podman", "/usr/lib/podman", "/usr/local/libexec/podman", "/usr/local/lib/podman"];
     let netavark = folders.iter().any(|folder| root.has(format!("{folder}/netavark")));

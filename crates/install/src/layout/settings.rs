@@ -1,4 +1,4 @@
-//! Reading TOML that a runtime reads too.
+//! Reads TOML configs of runtimes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use toml::{Table, Value};
 
 use crate::{Error, Result, Root};
 
-/// A file of the node; `None` if there is none.
+/// Reads a file of the node; `None` if it does not exist.
 pub(super) fn load(root: &Root, path: &Path) -> Result<Option<Table>> {
     let place = root.target(path);
     let text = match fs::read_to_string(&place) {
@@ -16,11 +16,11 @@ pub(super) fn load(root: &Root, path: &Path) -> Result<Option<Table>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::file("read", &place)(error)),
     };
-    let broken = |error: toml::de::Error| Error::Config { path: place.clone(), message: error.to_string() };
-    text.parse().map(Some).map_err(broken)
+    let invalid = |error: toml::de::Error| Error::Config { path: place.clone(), message: error.to_string() };
+    text.parse().map(Some).map_err(invalid)
 }
 
-/// The files of a folder of the node, sorted, that have this ending.
+/// The files of a directory with this ending, sorted.
 pub(super) fn files(root: &Root, folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(root.target(folder)).into_iter().flatten().flatten();
     let names =
@@ -35,7 +35,7 @@ pub(super) fn table<'t>(from: &'t Table, keys: &[&str]) -> Option<&'t Table> {
     keys.iter().try_fold(from, |table, key| table.get(*key)?.as_table())
 }
 
-/// A text that is not empty.
+/// A string that is not empty.
 pub(super) fn text(from: &Table, key: &str) -> Option<String> {
     from.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
@@ -47,7 +47,7 @@ pub(super) fn paths(from: &Table, key: &str) -> Option<Vec<PathBuf>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// Adds what a later file says: within tables if `deep`, else a table of the later file stands for the whole.
+/// Merges a later file: table by table if `deep`, otherwise a table of the later file replaces the whole table.
 pub(super) fn merge(to: &mut Table, from: Table, deep: bool) {
     for (key, value) in from {
         match (to.get_mut(&key), value) {

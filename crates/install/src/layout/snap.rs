@@ -1,4 +1,4 @@
-//! MicroK8s: a snap with its own containerd, all below the snap's data.
+//! MicroK8s: a snap that bundles containerd, below the snap's data directory.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +13,14 @@ pub(super) fn layout(root: &Root) -> Result<Layout> {
     let usual = Layout {
         bin_dirs: vec![data.join("opt/cni/bin")],
         conf_dir: data.join("args/cni-network"),
-        ..Layout::usual(Runtime::Microk8s)
+        ..Layout::default_of(Runtime::Microk8s)
     };
     let layout = read(root, &data.join("args/containerd.toml"), usual)?;
-    // The snap's template has variables of the snap.
-    let filled = |path: PathBuf| PathBuf::from(path.to_string_lossy().replace("${SNAP_DATA}", DATA));
+    // The template contains a variable of the snap.
+    let expanded = |path: PathBuf| PathBuf::from(path.to_string_lossy().replace("${SNAP_DATA}", DATA));
     Ok(Layout {
-        bin_dirs: layout.bin_dirs.into_iter().map(filled).collect(),
-        conf_dir: filled(layout.conf_dir),
+        bin_dirs: layout.bin_dirs.into_iter().map(expanded).collect(),
+        conf_dir: expanded(layout.conf_dir),
         ..layout
     })
 }

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::survey::scratch::Scratch;
+use crate::scratch::Scratch;
 
 fn folders(scratch: &Scratch, runtime: Runtime) -> (String, String) {
     let layout = runtime.layout(&scratch.root()).unwrap().unwrap();
@@ -66,11 +66,11 @@ fn how_many_networks_containerd_reads_is_known() {
     let scratch = Scratch::new();
     let read = |most: u32| {
         scratch.write("/etc/containerd/config.toml", &format!("[plugins.cri.cni]\nmax_conf_num = {most}"));
-        Runtime::Containerd.layout(&scratch.root()).unwrap().unwrap().reads
+        Runtime::Containerd.layout(&scratch.root()).unwrap().unwrap().selection
     };
-    assert_eq!(read(1), Reads::First(1));
-    assert_eq!(read(2), Reads::First(2));
-    assert_eq!(read(0), Reads::First(usize::MAX));
+    assert_eq!(read(1), Selection::First(1));
+    assert_eq!(read(2), Selection::First(2));
+    assert_eq!(read(0), Selection::First(usize::MAX));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn later_files_of_crio_win() {
     scratch.write("/etc/crio/crio.conf.d/10-x.conf", "[crio.network]\nplugin_dirs = ['/d']");
     assert_eq!(folders(&scratch, Runtime::Crio), pair("/e", "/a/"));
     let layout = Runtime::Crio.layout(&scratch.root()).unwrap().unwrap();
-    assert_eq!(layout.reads, Reads::Named("multus".into()));
+    assert_eq!(layout.selection, Selection::Named("multus".into()));
     assert_eq!(layout.config.as_deref(), Some(Path::new("/etc/crio/crio.conf.d/20-x.conf")));
 }
 

@@ -11,27 +11,27 @@ fn bridge() -> Target {
     Target::plugin(BRIDGE.into(), id("ours"))
 }
 
-fn survey(here: Option<&str>, entry: Option<Entry>, backup: bool) -> Survey {
-    let mut survey = Survey::default();
-    survey.files.extend(here.map(|text| (PathBuf::from(BRIDGE), id(text))));
-    survey.record.files.extend(entry.map(|entry| (PathBuf::from(BRIDGE), entry)));
-    survey.backups.extend(backup.then(|| PathBuf::from(BRIDGE)));
-    survey
+fn state(here: Option<&str>, entry: Option<Entry>, backup: bool) -> NodeState {
+    let mut state = NodeState::default();
+    state.files.extend(here.map(|text| (PathBuf::from(BRIDGE), id(text))));
+    state.record.files.extend(entry.map(|entry| (PathBuf::from(BRIDGE), entry)));
+    state.backups.extend(backup.then(|| PathBuf::from(BRIDGE)));
+    state
 }
 
 fn entry(ours: &str, replaced: Option<&str>) -> Entry {
     Entry { kind: Kind::Plugin, ours: vec![id(ours)], replaced: replaced.map(id) }
 }
 
-fn verbs(plan: &Plan) -> Vec<&'static str> {
-    plan.steps.iter().map(Step::verb).chain(plan.remarks.iter().map(|remark| remark.why.word())).collect()
+fn verbs(plan: &InstallPlan) -> Vec<&'static str> {
+    plan.steps.iter().map(Step::verb).chain(plan.remarks.iter().map(|remark| remark.reason.name())).collect()
 }
 
 #[test]
-fn every_state_of_a_file_has_its_step() {
+fn every_file_state_has_its_step() {
     let (new, old) = (Some(entry("ours", None)), Some(entry("older", None)));
     let over_go = || Some(entry("ours", Some("go")));
-    // What is there, what the record says, whether there is a backup, --replace: what install does, what uninstall does.
+    // File, record entry, backup, --replace: steps of install, steps of uninstall.
     let table = [
         (None, None, false, false, vec!["put"], vec![]),
         (Some("ours"), None, false, false, vec!["alreadyThere"], vec![]),
@@ -50,17 +50,20 @@ fn every_state_of_a_file_has_its_step() {
         (Some("go"), None, true, true, vec!["setAside", "replace"], vec![]),
     ];
     for (here, entry, backup, replace, install, uninstall) in table {
-        let survey = survey(here, entry.clone(), backup);
+        let state = state(here, entry.clone(), backup);
         let row = format!("{here:?} {entry:?} backup {backup} replace {replace}");
-        assert_eq!(verbs(&Plan::install(&[bridge()], replace, &survey)), install, "install: {row}");
-        assert_eq!(verbs(&Plan::uninstall(&survey)), uninstall, "uninstall: {row}");
+        assert_eq!(verbs(&InstallPlan::install(&[bridge()], replace, &state)), install, "install: {row}");
+        assert_eq!(verbs(&InstallPlan::uninstall(&state)), uninstall, "uninstall: {row}");
     }
 }
 
 #[test]
 fn the_record_knows_both_versions_while_one_replaces_the_other() {
-    let plan =
-        Plan::install(&[bridge()], false, &survey(Some("older"), Some(entry("older", Some("go"))), true));
+    let plan = InstallPlan::install(
+        &[bridge()],
+        false,
+        &state(Some("older"), Some(entry("older", Some("go"))), true),
+    );
     let path = Path::new(BRIDGE);
     assert_eq!(plan.before.files[path].ours, [id("ours"), id("older")]);
     assert_eq!(plan.after.files[path].ours, [id("ours")]);
@@ -72,28 +75,28 @@ fn the_record_knows_both_versions_while_one_replaces_the_other() {
 }
 
 #[test]
-fn what_is_left_alone_is_not_written_down_as_ours() {
+fn unchanged_files_are_not_recorded() {
     for here in ["ours", "go"] {
-        assert!(Plan::install(&[bridge()], false, &survey(Some(here), None, false)).after.is_empty());
+        assert!(InstallPlan::install(&[bridge()], false, &state(Some(here), None, false)).after.is_empty());
     }
 }
 
 #[test]
-fn the_network_comes_last_and_goes_first() {
+fn the_network_config_is_installed_last_and_removed_first() {
     let list = Target::network(LIST.into(), b"{}".to_vec());
-    let plan = Plan::install(&[list, bridge()], false, &Survey::default());
+    let plan = InstallPlan::install(&[list, bridge()], false, &NodeState::default());
     let paths: Vec<_> = plan.steps.iter().map(Step::path).collect();
     assert_eq!(paths, [PathBuf::from(BRIDGE), PathBuf::from(LIST)]);
     let files = plan.after.files.iter().map(|(path, entry)| (path.clone(), entry.ours[0].clone())).collect();
-    let back = Plan::uninstall(&Survey { record: plan.after, files, ..Survey::default() });
+    let back = InstallPlan::uninstall(&NodeState { record: plan.after, files, ..NodeState::default() });
     let paths: Vec<_> = back.steps.iter().map(Step::path).collect();
     assert_eq!(paths, [PathBuf::from(LIST), PathBuf::from(BRIDGE)]);
 }
 
 #[test]
-fn folders_go_from_the_inside_out() {
-    let mut survey = Survey::default();
-    survey.record.folders = ["/opt", "/opt/cni", "/opt/cni/bin"].map(PathBuf::from).to_vec();
-    let paths: Vec<_> = Plan::uninstall(&survey).steps.iter().map(Step::path).collect();
+fn inner_directories_are_removed_first() {
+    let mut state = NodeState::default();
+    state.record.dirs = ["/opt", "/opt/cni", "/opt/cni/bin"].map(PathBuf::from).to_vec();
+    let paths: Vec<_> = InstallPlan::uninstall(&state).steps.iter().map(Step::path).collect();
     assert_eq!(paths, ["/opt/cni/bin", "/opt/cni", "/opt"].map(PathBuf::from));
 }

@@ -42,7 +42,7 @@ fn bucket<'p>(req: &Request<'p>, node: &mut Host, link: &Link, limit: Limit) -> 
     let link = link.clone();
     Ok(Some(
         differs(req, &text)
-            .mended_by(on_node(move |node| Ok(shaping::limit_again(node, &link, limit.bucket())?))),
+            .repaired_by(on_node(move |node| Ok(shaping::limit_again(node, &link, limit.bucket())?))),
     ))
 }
 
@@ -51,7 +51,7 @@ fn out_of_pod<'p>(req: &Request<'p>, node: &mut Host, end: &Link, limit: Limit) 
     let Some(found) = detour::all_of(node, req)?.into_iter().next() else {
         let text = format!("the device {} is missing", detour::names(&req.owner())[0]);
         let (req_again, end) = (req.clone(), end.clone());
-        return Ok(vec![differs(req, &text).mended_by(on_node(move |node| {
+        return Ok(vec![differs(req, &text).repaired_by(on_node(move |node| {
             let detour = detour::ensure(node, &req_again.owner(), end.mtu)?;
             shaping::limit_again(node, &detour, limit.bucket())?;
             redirect(node, &end, &detour)
@@ -61,12 +61,12 @@ fn out_of_pod<'p>(req: &Request<'p>, node: &mut Host, end: &Link, limit: Limit) 
     findings.extend(bucket(req, node, &found, limit)?);
     if !found.is_up() {
         let down = differs(req, &format!("{} is down", found.name));
-        findings.push(down.mended_by(change_node(link::up(&found))));
+        findings.push(down.repaired_by(change_node(link::up(&found))));
     }
     if !shaping::is_redirected_only(node, end, &found)? {
         let text = format!("what the pod sends to {} is not redirected to {}", end.name, found.name);
         let end = end.clone();
-        findings.push(differs(req, &text).mended_by(on_node(move |node| redirect(node, &end, &found))));
+        findings.push(differs(req, &text).repaired_by(on_node(move |node| redirect(node, &end, &found))));
     }
     Ok(findings)
 }

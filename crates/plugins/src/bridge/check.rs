@@ -57,7 +57,7 @@ fn bridge<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host) -> Result<(Option
             Conf::read(&req)?.bridge().ensure(node)?;
             Ok(())
         });
-        let missing = Finding::new(format!("bridge {:?} is missing", conf.bridge)).mended_by(make);
+        let missing = Finding::new(format!("bridge {:?} is missing", conf.bridge)).repaired_by(make);
         return Ok((None, vec![missing]));
     };
     if found.kind != "bridge" {
@@ -73,11 +73,11 @@ fn bridge<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host) -> Result<(Option
         let text = format!("bridge {:?} is not promiscuous", found.name);
         let doing = format!("set bridge {} promiscuous", found.name);
         let again = link::set_flags(found.index, link::PROMISC, link::PROMISC, doing);
-        findings.push(Finding::new(text).mended_by(change_node(again)));
+        findings.push(Finding::new(text).repaired_by(change_node(again)));
     }
     if !found.is_up() {
         let text = format!("bridge {:?} is down", found.name);
-        findings.push(Finding::new(text).mended_by(change_node(link::up(&found))));
+        findings.push(Finding::new(text).repaired_by(change_node(link::up(&found))));
     }
     Ok((Some(found), findings))
 }

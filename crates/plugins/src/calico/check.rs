@@ -65,7 +65,7 @@ fn node_end<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host, inside: &Link) 
         let text = format!("{} on the node has hardware address {}, not {END}", end.name, end.mac_text());
         let message = link::change(end.index, format!("set the hardware address of {}", end.name))
             .bytes(link::attribute::ADDRESS, &END.0);
-        findings.push(Finding::new(text).mended_by(inspection::change_node(message)));
+        findings.push(Finding::new(text).repaired_by(inspection::change_node(message)));
     }
     findings.extend(inspection::is_up(&end, "the node's end"));
     let (v4, v6) = families(recorded);
@@ -80,7 +80,7 @@ fn node_end<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host, inside: &Link) 
     if v6 && !has_gateway(node, &end)? {
         let again = address::add(end.index, GATEWAY_V6, 64, false);
         let text = format!("{} on the node lost the gateway's address {GATEWAY_V6}", end.name);
-        findings.push(Finding::new(text).mended_by(inspection::change_node(again)));
+        findings.push(Finding::new(text).repaired_by(inspection::change_node(again)));
     }
     findings.extend(inspection::node_routes(node, &end, &pods)?);
     findings.extend(inspection::forwarding(&pods));
@@ -101,7 +101,7 @@ fn ways_out<'p>(req: &Request<'p>, conf: &Conf, pod: &mut Host, inside: &Link) -
             let via = wanted.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
             let text =
                 format!("route to {}/{}{via} on {} is missing", wanted.dst, wanted.prefix, inside.name);
-            findings.push(Finding::new(text).mended_by(inspection::change(req, wanted.add())));
+            findings.push(Finding::new(text).repaired_by(inspection::change(req, wanted.add())));
         }
     }
     let (v4, v6) = families(recorded);
@@ -111,7 +111,7 @@ fn ways_out<'p>(req: &Request<'p>, conf: &Conf, pod: &mut Host, inside: &Link) -
         if known.iter().any(|one| one.ip == gateway && one.mac.is_some_and(|mac| mac != END.0)) {
             let text = format!("{} in the pod takes another than the node for {gateway}", inside.name);
             let again = Neighbour::permanent(inside.index, gateway, END.0).replace(Table::Addresses);
-            findings.push(Finding::new(text).mended_by(inspection::change(req, again)));
+            findings.push(Finding::new(text).repaired_by(inspection::change(req, again)));
         }
     }
     Ok(findings)

@@ -32,7 +32,7 @@ fn bound<'p>(firewalld: &mut Firewalld<'_>, zone: &str, pod: &[IpAddr]) -> Vec<F
         let missing = format!("failed to find the address {source} in {zone} zone");
         match firewalld.has(&source) {
             Ok(true) => None,
-            Ok(false) => Some(Finding::new(missing).mended_by(bind_again(zone.to_owned(), source))),
+            Ok(false) => Some(Finding::new(missing).repaired_by(bind_again(zone.to_owned(), source))),
             Err(error) => Some(podwire_cni_plugin::Error::from(failure(missing, &error)).into()),
         }
     };
@@ -87,7 +87,7 @@ fn let_through<'p>(req: &Request<'p>, pod: &[IpAddr], rules: Rules) -> Result<Ve
                 .doing(|| "let the pod's packets pass".into())
         });
         let text = format!("packets of {address} are not let through any more");
-        findings.push(Finding::new(text).mended_by(again));
+        findings.push(Finding::new(text).repaired_by(again));
     }
     Ok(findings)
 }

@@ -39,7 +39,7 @@ fn renamed<'p>(req: &Request<'p>, device: Link, name_is_taken: bool) -> Finding<
         return Finding::new(format!("{text}, and {} is something else", req.ifname));
     }
     let req = req.clone();
-    Finding::new(text).mended_by(move || {
+    Finding::new(text).repaired_by(move || {
         let doing = format!("rename {} to {}", device.name, req.ifname);
         let mut batch = Batch::new();
         // Most kernels rename only what is down.
@@ -49,7 +49,7 @@ fn renamed<'p>(req: &Request<'p>, device: Link, name_is_taken: bool) -> Finding<
         let mut pod = req.pod()?;
         pod.route.batch(batch)?;
         // Routes went when it was down.
-        inspection::pod_interface(&req, &mut pod)?.into_iter().try_for_each(Finding::mend)
+        inspection::pod_interface(&req, &mut pod)?.into_iter().try_for_each(Finding::repair)
     })
 }
 
@@ -73,7 +73,7 @@ fn unsigned<'p>(
     let lost = match wanted {
         Wanted::Name(name) => {
             let doing = format!("note the name {name} on {}", found.name);
-            lost.mended_by(inspection::change(
+            lost.repaired_by(inspection::change(
                 req,
                 link::change(found.index, doing).string(attribute::IFALIAS, name),
             ))
@@ -92,7 +92,7 @@ fn away<'p>(req: &Request<'p>, wanted: &Wanted) -> Result<Finding<'p>> {
         return Ok(Finding::new(format!("{text}, and the node has no device {wanted}")));
     };
     let (req, text) = (req.clone(), format!("{text}: the device {} is on the node", device.name));
-    Ok(Finding::new(text).mended_by(move || {
+    Ok(Finding::new(text).repaired_by(move || {
         let (mut node, mut pod) = (Host::here()?, req.pod()?);
         let inside = Loan::of(&mut node, &device)?.hand_to(&req, &mut node, &mut pod)?;
         let mut recorded = req.recorded()?.clone();

@@ -26,7 +26,7 @@ pub fn rules<'p>(
     prepare: impl FnOnce(&mut Host) -> Result<()> + 'p,
 ) -> Option<Finding<'p>> {
     let text = || format!("the rules of {feature} are not complete: {}", absent.join(", "));
-    (!absent.is_empty()).then(|| Finding::new(text()).mended_by(on_node(prepare)))
+    (!absent.is_empty()).then(|| Finding::new(text()).repaired_by(on_node(prepare)))
 }
 
 /// A sysctl of the node that must have this value. A kernel that does not have it needs none.
@@ -35,7 +35,7 @@ pub fn sysctl<'p>(key: String, wanted: &'static str) -> Option<Finding<'p>> {
         Ok(found) if found == wanted => None,
         Ok(found) => Some(
             Finding::new(format!("/proc/sys/{key} is {found}, not {wanted}"))
-                .mended_by(move || Ok(sysctl::write(&key, wanted)?)),
+                .repaired_by(move || Ok(sysctl::write(&key, wanted)?)),
         ),
         Err(error) if error.is_gone() => None,
         Err(error) => Some(podwire_cni_plugin::Error::from(error).into()),
@@ -68,10 +68,10 @@ pub fn mtu<'p>(
     };
     let mut findings = Vec::new();
     if differs(inside, wanted) && !is_tuned() {
-        findings.push(Finding::new(text(inside, wanted)).mended_by(change(req, set(inside, wanted))));
+        findings.push(Finding::new(text(inside, wanted)).repaired_by(change(req, set(inside, wanted))));
     }
     if let Some(end) = end.filter(|end| differs(end, configured)) {
-        findings.push(Finding::new(text(end, configured)).mended_by(change_node(set(end, configured))));
+        findings.push(Finding::new(text(end, configured)).repaired_by(change_node(set(end, configured))));
     }
     findings
 }
@@ -104,5 +104,5 @@ pub fn is_ours(req: &Request<'_>, end: &Link) -> bool {
 /// The node's end is up.
 pub fn is_up<'p>(end: &Link, what: &str) -> Option<Finding<'p>> {
     let text = || format!("{what} {} is down", end.name);
-    (!end.is_up()).then(|| Finding::new(text()).mended_by(change_node(link::up(end))))
+    (!end.is_up()).then(|| Finding::new(text()).repaired_by(change_node(link::up(end))))
 }

@@ -35,7 +35,7 @@ fn lost<'p>(req: &Request<'p>, conf: &Conf, map: PortMap) -> Finding<'p> {
     let at = map.host_ip.map(|ip| format!(" of {ip}")).unwrap_or_default();
     let text = format!("host port {port}/{protocol}{at} is not mapped to {pod} any more");
     let (owner, options) = (req.owner(), conf.options.clone());
-    Finding::new(text).mended_by(on_node(move |node| {
+    Finding::new(text).repaired_by(on_node(move |node| {
         let nft = node.nft()?;
         hostports::add(nft, &owner, &[map], &options).doing(|| "map the pod's port again".into())?;
         Ok(hostports::forget_earlier_connections(nft, &[map])?)

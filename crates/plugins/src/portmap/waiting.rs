@@ -102,7 +102,7 @@ pub(super) fn leave(req: &Request<'_>) -> Result<()> {
         // A port that cannot be taken over is what CHECK will tell of; it is no reason to keep this interface.
         let taken_over = || -> Result<usize> {
             let sibling = entry.request(Command::Check, req.registry)?;
-            Finding::mend_all(check::inspect(&sibling, &Conf::read(&sibling)?)?)
+            Finding::repair_all(check::inspect(&sibling, &Conf::read(&sibling)?)?)
         };
         let _ = taken_over();
     }

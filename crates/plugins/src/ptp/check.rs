@@ -58,7 +58,7 @@ fn gateways<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Result<Vec<Fi
             let full = if gateway.is_ipv4() { 32 } else { 128 };
             let again = address::add(end.index, gateway, full, false);
             Finding::new(format!("{} on the node lost the gateway's address {gateway}", end.name))
-                .mended_by(inspection::change_node(again))
+                .repaired_by(inspection::change_node(again))
         })
         .collect())
 }
@@ -86,7 +86,7 @@ fn routes<'p>(req: &Request<'p>, pod: &mut Host, recorded: &Attachment) -> Resul
                 let via = wanted.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
                 findings.push(
                     Finding::new(format!("route to {to}{via} on {} is missing", inside.name))
-                        .mended_by(inspection::change(req, wanted.add())),
+                        .repaired_by(inspection::change(req, wanted.add())),
                 );
             }
         }
@@ -95,7 +95,7 @@ fn routes<'p>(req: &Request<'p>, pod: &mut Host, recorded: &Attachment) -> Resul
         if let Some(there) = found.iter().find(|one| on_link(&unwanted, one) && one.table == route::MAIN) {
             let text =
                 format!("route to {} is on {}, not behind the gateway", ip.address.trunc(), inside.name);
-            findings.push(Finding::new(text).mended_by(inspection::change(req, there.delete())));
+            findings.push(Finding::new(text).repaired_by(inspection::change(req, there.delete())));
         }
     }
     Ok(findings)

@@ -26,7 +26,7 @@ pub(super) fn inspect<'p>(req: &Request<'p>, plan: Plan) -> Result<Vec<Finding<'
             Some(lane) => lanes.push(lane),
             None => {
                 let lost = lacks(req, &ways::rule_text(&plan, ip));
-                findings.push(lost.mended_by(lead_again(req, plan, ip.clone())));
+                findings.push(lost.repaired_by(lead_again(req, plan, ip.clone())));
             }
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn inspect<'p>(req: &Request<'p>, plan: Plan) -> Result<Vec<Finding<'
         let text = format!("route to {to} of {} is in the main table again", req.ifname);
         let (lanes, index) = (lanes.clone(), link.index);
         let again = in_turn(req, move |pod| carry_out(pod, &plan.moves(&lanes, &strays, index)));
-        findings.push(Finding::new(text).mended_by(again));
+        findings.push(Finding::new(text).repaired_by(again));
     }
     let routed = is_routed(&lanes, &link)?;
     let mut missing: Vec<Way> = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn inspect<'p>(req: &Request<'p>, plan: Plan) -> Result<Vec<Finding<'
     missing.extend(ways::missing_recorded(&plan, &lanes, &routes, (recorded, &link)));
     findings.extend(missing.into_iter().map(|way| {
         let lost = lacks(req, &way.text);
-        lost.mended_by(in_turn(req, move |pod| open_again(pod, &way)))
+        lost.repaired_by(in_turn(req, move |pod| open_again(pod, &way)))
     }));
     Ok(findings)
 }

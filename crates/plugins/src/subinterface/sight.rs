@@ -50,7 +50,7 @@ fn missing<'p>(req: &Request<'p>, wanted: &Subinterface) -> Finding<'p> {
         return finding;
     }
     let (again, wanted) = (req.clone(), wanted.clone());
-    finding.mended_by(move || revive(&again, wanted))
+    finding.repaired_by(move || revive(&again, wanted))
 }
 
 fn revive(req: &Request<'_>, wanted: Subinterface) -> Result<()> {
@@ -92,7 +92,7 @@ fn mode<'p>(req: &Request<'p>, wanted: Driver, link: &Link) -> Option<Finding<'p
     }
     let finding = Finding::new(format!("interface {} is {found}, not {wanted}", link.name));
     Some(match wanted.can_follow(found) {
-        true => finding.mended_by(inspection::change(req, wanted.change(link))),
+        true => finding.repaired_by(inspection::change(req, wanted.change(link))),
         false => finding,
     })
 }

@@ -23,7 +23,7 @@ pub(super) fn inspect<'p>(
     let on_bridge = bridge.is_some_and(|bridge| end.master == Some(bridge.index));
     if !on_bridge {
         let text = format!("{} is not a port of bridge {:?}", end.name, conf.bridge);
-        findings.push(Finding::new(text).mended_by(plug_in(&conf.bridge, end)));
+        findings.push(Finding::new(text).repaired_by(plug_in(&conf.bridge, end)));
     }
     findings.extend(inspection::is_up(end, "bridge port"));
     for (name, wanted, is) in [
@@ -34,7 +34,7 @@ pub(super) fn inspect<'p>(
             let (hairpin, isolated) = (name == "hairpinMode", name == "portIsolation");
             let port = veth::Port { hairpin, isolated, ..veth::Port::default() };
             let again = change_node(veth::port_flags(&end.name, port));
-            findings.push(Finding::new(format!("bridge port {} lost {name}", end.name)).mended_by(again));
+            findings.push(Finding::new(format!("bridge port {} lost {name}", end.name)).repaired_by(again));
         }
     }
     if conf.uses_vlans() {
@@ -87,7 +87,7 @@ pub(super) fn vlans<'p>(
     let port = port.clone();
     let text = format!("bridge port {} {}", port.name, texts.join(" and "));
     // Compared again by then: a port that has just come to its bridge is in the bridge's default VLAN.
-    Ok(Some(Finding::new(text).mended_by(on_node(move |node| {
+    Ok(Some(Finding::new(text).repaired_by(on_node(move |node| {
         let (missing, unwanted) = compare(&bridge::vlans(node, port.index)?, &wanted, exact);
         let mut batch = Batch::new();
         batch.extend(unwanted.iter().map(|vlans| delete_vlans(&port, *vlans)));
@@ -144,7 +144,7 @@ pub(super) fn guard<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Resul
     if !spoof::is_present(nft, &owner, &end.name, mac)? {
         let name = end.name.clone();
         let text = format!("bridge port {name} lost its guard (macspoofchk)");
-        findings.push(Finding::new(text).mended_by(on_node(move |node| {
+        findings.push(Finding::new(text).repaired_by(on_node(move |node| {
             // What is left of it may let another address pass.
             spoof::remove_all(node.nft()?, &owner)?;
             Ok(spoof::add(node.nft()?, &owner, &name, mac)?)

@@ -48,7 +48,7 @@ fn hardware_address<'p>(req: &Request<'p>, bridge: &Link) -> Result<Option<Findi
     let text = format!("bridge {name:?} has hardware address {is}, recorded was {wanted}");
     let again = link::change(bridge.index, format!("set the hardware address of bridge {name}"))
         .bytes(attribute::ADDRESS, &wanted.0);
-    Ok(Some(Finding::new(text).mended_by(change_node(again))))
+    Ok(Some(Finding::new(text).repaired_by(change_node(again))))
 }
 
 /// The gateway's leg into a VLAN, and its port on the bridge.
@@ -63,13 +63,13 @@ fn leg<'p>(
     if !found.as_ref().is_some_and(Link::is_up) {
         let state = if found.is_some() { "down" } else { "missing" };
         let again = complete(req);
-        findings.push(Finding::new(format!("the gateway's leg {name} is {state}")).mended_by(again));
+        findings.push(Finding::new(format!("the gateway's leg {name} is {state}")).repaired_by(again));
     }
     let Some(port) = gateway::leg_port(node, &conf.bridge, name)? else { return Ok(findings) };
     if bridge.is_none_or(|bridge| port.master != Some(bridge.index)) {
         let text =
             format!("{} of the gateway's leg {name} is not a port of bridge {:?}", port.name, conf.bridge);
-        findings.push(Finding::new(text).mended_by(ports::plug_in(&conf.bridge, &port)));
+        findings.push(Finding::new(text).repaired_by(ports::plug_in(&conf.bridge, &port)));
     }
     findings.extend(inspection::is_up(&port, "bridge port"));
     findings.extend(ports::vlans(node, &port, vec![gateway::leg_vlan(conf)], !conf.preserve_default_vlan)?);
@@ -108,7 +108,7 @@ fn addresses<'p>(
                 format!("{name:?} lost the gateway's address {}", ip.gateway.unwrap_or(ip.address.addr()));
             let (req, name) = (req.clone(), name.clone());
             let one = Attachment { ips: vec![ip.clone()], ..Attachment::default() };
-            Finding::new(text).mended_by(on_node(move |node| {
+            Finding::new(text).repaired_by(on_node(move |node| {
                 let leg = node.get_link(&name)?;
                 gateway::assign(&Conf::read(&req)?, node, &leg, &one)
             }))

@@ -1,4 +1,4 @@
-//! What the daemon tells about itself: a line for each event, fields and not prose, to standard error.
+//! The daemon's log: one line of fields for each event, on standard error.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -6,12 +6,12 @@ use std::io::Write;
 use podwire_agent_ipc::Owner;
 
 /// An event of an attachment.
-pub(crate) fn note(event: &str, owner: &Owner, fields: impl Display) {
-    // Nobody may be reading.
+pub(crate) fn attachment(event: &str, owner: &Owner, fields: impl Display) {
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "event={event} owner={owner} {fields}");
 }
 
 /// An event of the daemon itself.
-pub(crate) fn say(event: &str, fields: impl Display) {
+pub(crate) fn daemon(event: &str, fields: impl Display) {
     let _ = writeln!(std::io::stderr(), "event={event} {fields}");
 }

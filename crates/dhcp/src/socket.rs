@@ -1,8 +1,8 @@
-//! Sending and receiving inside of a pod.
+//! Sends and receives DHCP messages inside a pod.
 //!
-//! DHCPv4 goes below IP: before there is an address the kernel would not send it, and afterwards a pod's own firewall and
-//! routes are none of our business. DHCPv6 has the link-local address, and a socket like any other. Both are open while an
-//! answer is expected and no longer: a lease that rests costs neither a socket nor a wake-up.
+//! DHCPv4 uses a packet socket: without an address the kernel would not send, and later the pod's firewall and routes must not
+//! interfere. DHCPv6 uses a UDP socket at the link-local address. A socket is open only while an answer is expected: a bound
+//! lease costs neither a socket nor a wakeup.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,25 +20,25 @@ const CLIENT_PORT6: u16 = 546;
 const SERVER_PORT6: u16 = 547;
 /// All_DHCP_Relay_Agents_and_Servers.
 const SERVERS6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-const EVERYBODY: [u8; 6] = [0xff; 6];
+const BROADCAST_MAC: [u8; 6] = [0xff; 6];
 /// More than an Ethernet frame holds.
-const ROOM: usize = 2048;
+const MAX_FRAME: usize = 2048;
 
-/// A way to DHCP servers from one interface of one pod.
+/// The DHCP socket of one interface of a pod.
 #[derive(Debug)]
-pub enum Wire {
-    /// Below IP.
+pub enum DhcpSocket {
+    /// DHCPv4.
     V4 {
         /// The packet socket.
         socket: OwnedFd,
         /// The link's index in the pod.
         link: u32,
-        /// The client's port, once there is an address. Without it the kernel would tell the server that nobody is there;
-        /// and in a pod with two interfaces on one network the other one may answer when the server asks for the
-        /// address, and get what is for this one.
+        /// The client port, once there is an address. Without it the kernel would answer "port unreachable" to the server.
+        /// And in a pod with two interfaces on one network, the other interface may answer ARP requests for the address and
+        /// receive the packets of this one.
         port: Option<UdpSocket>,
     },
-    /// From the link-local address.
+    /// DHCPv6.
     V6 {
         /// The socket.
         socket: UdpSocket,
@@ -47,18 +47,18 @@ pub enum Wire {
     },
 }
 
-/// A message that came.
+/// A received message.
 #[derive(Debug)]
 pub struct Message {
     /// The DHCP message.
     pub bytes: Vec<u8>,
-    /// The hardware address from which it came.
+    /// The sender's MAC address.
     pub from: Option<[u8; 6]>,
 }
 
-impl Wire {
-    /// For DHCPv4; `held` is the address that the interface has already.
-    pub fn v4(pod: &Host, link: &Link, held: Option<Ipv4Addr>) -> Result<Wire> {
+impl DhcpSocket {
+    /// For DHCPv4; `address` is the address of the interface, if it has one.
+    pub fn v4(pod: &Host, link: &Link, address: Option<Ipv4Addr>) -> Result<DhcpSocket> {
         let doing = "open a packet socket in the pod";
         let socket = pod.run(|| sys::packet_socket(link.index, CLIENT_PORT))?.map_err(Error::io(doing))?;
         let open = |address| -> std::io::Result<UdpSocket> {
@@ -66,15 +66,15 @@ impl Wire {
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
-        let port = match held {
+        let port = match address {
             Some(address) => pod.run(|| open(address))?.ok(),
             None => None,
         };
-        Ok(Wire::V4 { socket, link: link.index, port })
+        Ok(DhcpSocket::V4 { socket, link: link.index, port })
     }
 
     /// For DHCPv6.
-    pub fn v6(pod: &mut Host, link: &Link) -> Result<Wire> {
+    pub fn v6(pod: &mut Host, link: &Link) -> Result<DhcpSocket> {
         let own = link_local(pod, link)?
             .ok_or_else(|| Error::Other(format!("{} has no link-local address yet", link.name)))?;
         let address = SocketAddrV6::new(own, CLIENT_PORT6, 0, link.index);
@@ -84,69 +84,69 @@ impl Wire {
             Ok(socket)
         };
         let socket = pod.run(open)?.map_err(Error::io("open a socket for DHCPv6 in the pod"))?;
-        Ok(Wire::V6 { socket, link: link.index })
+        Ok(DhcpSocket::V6 { socket, link: link.index })
     }
 
-    /// Sends a message to everyone.
-    pub fn shout(&self, message: &[u8]) -> Result<()> {
+    /// Sends a message to all servers.
+    pub fn broadcast(&self, message: &[u8]) -> Result<()> {
         match self {
-            Wire::V4 { .. } => self.send_v4(message, Ipv4Addr::BROADCAST, EVERYBODY),
-            Wire::V6 { socket, link } => {
-                let everyone = SocketAddrV6::new(SERVERS6, SERVER_PORT6, 0, *link);
-                socket.send_to(message, everyone).map(drop).map_err(Error::io("send a DHCPv6 message"))
+            DhcpSocket::V4 { .. } => self.send_v4(message, Ipv4Addr::BROADCAST, BROADCAST_MAC),
+            DhcpSocket::V6 { socket, link } => {
+                let all_servers = SocketAddrV6::new(SERVERS6, SERVER_PORT6, 0, *link);
+                socket.send_to(message, all_servers).map(drop).map_err(Error::io("send a DHCPv6 message"))
             }
         }
     }
 
-    /// Sends a message to the server of a grant, by the way that its last answer came.
-    pub fn tell(&self, message: &[u8], grant: &Grant) -> Result<()> {
+    /// Sends a message to the server of a grant, to the MAC address of its last answer.
+    pub fn send_to_server(&self, message: &[u8], grant: &Grant) -> Result<()> {
         match v4::server_address(&grant.server) {
-            Some(server) => self.send_v4(message, server, grant.server.mac.unwrap_or(EVERYBODY)),
-            None => self.shout(message),
+            Some(server) => self.send_v4(message, server, grant.server.mac.unwrap_or(BROADCAST_MAC)),
+            None => self.broadcast(message),
         }
     }
 
     fn send_v4(&self, message: &[u8], to: Ipv4Addr, mac: [u8; 6]) -> Result<()> {
-        let Wire::V4 { socket, link, .. } = self else { return Ok(()) };
-        // Whoever has an address has it in the message too (ciaddr), and speaks from it.
+        let DhcpSocket::V4 { socket, link, .. } = self else { return Ok(()) };
+        // The source address is that of the message (ciaddr).
         let own = message.get(12..16).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok()).unwrap_or_default();
         let packet = frame::wrap(own.into(), to, message);
         sys::send_packet(socket.as_fd(), *link, mac, &packet).map_err(Error::io("send a DHCP message"))
     }
 
-    /// The next message, if there is one and it is one. A single one: whoever floods a pod must not keep the daemon from
+    /// The next message, if there is a valid one. Only one: a host that floods a pod must not keep the daemon from the
     /// others.
     pub fn receive(&self) -> Result<Option<Message>> {
         match self {
-            Wire::V4 { socket, port, .. } => {
-                let mut buffer = [0; ROOM];
+            DhcpSocket::V4 { socket, port, .. } => {
+                let mut buffer = [0; MAX_FRAME];
                 let failed = Error::io("receive a DHCP message");
-                let caught = sys::receive_packet(socket.as_fd(), &mut buffer).map_err(failed)?;
-                let message = caught.filter(|caught| !caught.outgoing).and_then(|caught| {
-                    let bytes = frame::unwrap(&buffer[..caught.length])?;
-                    Some(Message { bytes: bytes.to_vec(), from: caught.from })
+                let frame = sys::receive_packet(socket.as_fd(), &mut buffer).map_err(failed)?;
+                let message = frame.filter(|frame| !frame.own).and_then(|frame| {
+                    let bytes = frame::unwrap(&buffer[..frame.length])?;
+                    Some(Message { bytes: bytes.to_vec(), from: frame.from })
                 });
                 match (message, port) {
                     (None, Some(port)) => datagram(port),
                     (message, _) => Ok(message),
                 }
             }
-            Wire::V6 { socket, .. } => datagram(socket),
+            DhcpSocket::V6 { socket, .. } => datagram(socket),
         }
     }
 
-    /// What can be waited for.
+    /// The descriptors to poll.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (first, second) = match self {
-            Wire::V4 { socket, port, .. } => (socket.as_fd(), port.as_ref().map(AsFd::as_fd)),
-            Wire::V6 { socket, .. } => (socket.as_fd(), None),
+            DhcpSocket::V4 { socket, port, .. } => (socket.as_fd(), port.as_ref().map(AsFd::as_fd)),
+            DhcpSocket::V6 { socket, .. } => (socket.as_fd(), None),
         };
         std::iter::once(first).chain(second)
     }
 }
 
 fn datagram(socket: &UdpSocket) -> Result<Option<Message>> {
-    let mut buffer = [0; ROOM];
+    let mut buffer = [0; MAX_FRAME];
     match socket.recv_from(&mut buffer) {
         Ok((length, _)) => Ok(Some(Message { bytes: buffer[..length].to_vec(), from: None })),
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
@@ -154,14 +154,14 @@ fn datagram(socket: &UdpSocket) -> Result<Option<Message>> {
     }
 }
 
-/// Sends a message to the server of a grant from this process's own network, for a pod that is not there any more.
-pub fn tell_from_here(message: &[u8], grant: &Grant) -> Result<()> {
+/// Sends a message to the server of a grant from the host's network, for a pod that is gone.
+pub fn send_from_host(message: &[u8], grant: &Grant) -> Result<()> {
     let Some(server) = v4::server_address(&grant.server) else { return Ok(()) };
     let send = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?.send_to(message, (server, SERVER_PORT));
     send().map(drop).map_err(Error::io("send a DHCP message from the node"))
 }
 
-/// The interface's link-local address, once it may be used.
+/// The interface's link-local address, if it is not tentative.
 pub fn link_local(pod: &mut Host, link: &Link) -> Result<Option<Ipv6Addr>> {
     let all = address::list(&mut pod.route, link.index)?;
     Ok(all.into_iter().filter(|one| !one.is_tentative()).find_map(|one| match one.ip {

@@ -1,23 +1,22 @@
-//! What of a packet may be read at all.
+//! Sanitizes packets before `dhcproto` decodes them.
 //!
-//! Packets come from whoever is on the wire. Before `dhcproto` reads one, everything that it does not look at itself is
-//! looked at here: that hardware addresses have the length that they say, that options end inside the packet and have
-//! their kind's length. Options that nobody here asks for are not passed on, so nothing about them can go wrong; what is
-//! in parts is put together (RFC 3396), and what a server moved into the fields for file names is fetched (option 52).
+//! Any host on the link can send packets. This module checks what `dhcproto` does not: the length of hardware addresses, that
+//! options end inside the packet, and that each has the length of its kind. Options that are not needed are removed. Split
+//! options are joined (RFC 3396), and options in the file name fields are extracted (option 52).
 
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// Where the options of DHCPv4 begin, behind the cookie.
+/// Where the options of DHCPv4 begin, after the cookie.
 const OPTIONS: usize = 240;
 const REPLY: u8 = 2;
 const ETHERNET: u8 = 1;
 const OVERLOAD: u8 = 52;
 const END: u8 = 255;
 
-/// The options of DHCPv4 that are read, those that can fail to be understood behind the others.
+/// The options of DHCPv4 that are decoded; those whose decoding can fail come last.
 const KNOWN4: &[u8] = &[53, 54, 51, 58, 59, 1, 3, 6, 26, 33, 61, 15, 56, 121, 119];
-/// Those of one length.
+/// Those with a fixed length.
 const FIXED: &[u8] = &[1, 26, 51, 52, 53, 54, 58, 59];
-/// The options of DHCPv6 that are read.
+/// The options of DHCPv6 that are decoded.
 const KNOWN6: &[u16] = &[CLIENT, SERVER, IDENTITY, STATUS, 23, 24];
 const CLIENT: u16 = 1;
 const SERVER: u16 = 2;
@@ -25,13 +24,13 @@ const IDENTITY: u16 = 3;
 const ADDRESS: u16 = 5;
 const STATUS: u16 = 13;
 
-/// A DHCPv4 reply to an Ethernet client, with the options that are known, each once and sound.
+/// A DHCPv4 reply to an Ethernet client with the known options, each valid and only once.
 pub fn v4(packet: &[u8]) -> Option<Vec<u8>> {
     let head = packet.get(..OPTIONS)?;
     if head[0] != REPLY || head[1] != ETHERNET || head[2] != 6 || head[236..] != COOKIE {
         return None;
     }
-    let mut found = Found::default();
+    let mut found = Options::default();
     found.read(&packet[OPTIONS..]);
     let overload = found.value(OVERLOAD).and_then(|value| value.first().copied()).unwrap_or(0);
     if overload & 1 != 0 {
@@ -41,10 +40,10 @@ pub fn v4(packet: &[u8]) -> Option<Vec<u8>> {
         found.read(&head[44..108]);
     }
     let mut clean = head.to_vec();
-    // The names are not needed, and may hold anything.
+    // The name fields are not needed and may contain anything.
     clean[44..236].fill(0);
     for &code in KNOWN4 {
-        let value = found.value(code).filter(|value| value.len() <= 255 && is_sound(code, value));
+        let value = found.value(code).filter(|value| value.len() <= 255 && is_valid(code, value));
         if let Some(value) = value {
             clean.extend([code, value.len() as u8]);
             clean.extend(value);
@@ -54,25 +53,25 @@ pub fn v4(packet: &[u8]) -> Option<Vec<u8>> {
     Some(clean)
 }
 
-/// The known options of a DHCPv4 packet, the parts of one together.
+/// The known options of a DHCPv4 packet, split options joined.
 #[derive(Default)]
-struct Found(Vec<(u8, Vec<u8>)>);
+struct Options(Vec<(u8, Vec<u8>)>);
 
-impl Found {
+impl Options {
     fn value(&self, code: u8) -> Option<&Vec<u8>> {
         self.0.iter().find(|(one, _)| *one == code).map(|(_, value)| value)
     }
 
-    /// Reads options up to the first that does not fit.
+    /// Reads options up to the first incomplete one.
     fn read(&mut self, mut bytes: &[u8]) {
         while let [code, rest @ ..] = bytes {
             bytes = match (code, rest) {
                 (0, _) => rest,
                 (&END, _) => return,
                 (_, [length, rest @ ..]) if rest.len() >= usize::from(*length) => {
-                    let (value, behind) = rest.split_at(usize::from(*length));
+                    let (value, after) = rest.split_at(usize::from(*length));
                     self.join(*code, value);
-                    behind
+                    after
                 }
                 _ => return,
             };
@@ -84,7 +83,7 @@ impl Found {
             return;
         }
         match self.0.iter_mut().find(|(one, _)| *one == code) {
-            // What has one length only is said again, not continued.
+            // A repeated option of fixed length replaces the first one; it is not a continuation.
             Some((_, before)) if FIXED.contains(&code) => *before = value.to_vec(),
             Some((_, before)) => before.extend(value),
             None => self.0.push((code, value.to_vec())),
@@ -92,7 +91,7 @@ impl Found {
     }
 }
 
-fn is_sound(code: u8, value: &[u8]) -> bool {
+fn is_valid(code: u8, value: &[u8]) -> bool {
     let whole = |size: usize| !value.is_empty() && value.len().is_multiple_of(size);
     match code {
         53 => value.len() == 1,
@@ -106,7 +105,7 @@ fn is_sound(code: u8, value: &[u8]) -> bool {
     }
 }
 
-/// Every route of option 121 is there to its end: the first half of a list is another list.
+/// Whether every route of option 121 is complete: a truncated list would be another list.
 fn is_route_list(mut value: &[u8]) -> bool {
     if value.is_empty() {
         return false;
@@ -121,7 +120,7 @@ fn is_route_list(mut value: &[u8]) -> bool {
     true
 }
 
-/// A DHCPv6 message with the options that are known, each sound.
+/// A DHCPv6 message with the known options, each valid.
 pub fn v6(packet: &[u8]) -> Option<Vec<u8>> {
     let mut clean = packet.get(..4)?.to_vec();
     for (code, value) in options6(&packet[4..])? {
@@ -132,7 +131,7 @@ pub fn v6(packet: &[u8]) -> Option<Vec<u8>> {
     Some(clean)
 }
 
-/// The options of DHCPv6 in `bytes`; none if they do not end where the bytes end.
+/// The options of DHCPv6 in `bytes`; `None` if the last one is incomplete.
 fn options6(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -147,7 +146,7 @@ fn options6(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
 
 fn keep6(code: u16, value: &[u8], clean: &mut Vec<u8>) {
     let value = match code {
-        // An identity association holds addresses and a status, an address holds nothing that is of use.
+        // From an identity association only addresses and the status are kept, from an address nothing inside it.
         IDENTITY => match (value.get(..12), value.get(12..).and_then(options6)) {
             (Some(head), Some(inside)) => {
                 let mut whole = head.to_vec();
@@ -159,7 +158,7 @@ fn keep6(code: u16, value: &[u8], clean: &mut Vec<u8>) {
             _ => return,
         },
         ADDRESS if value.len() >= 24 => value[..24].to_vec(),
-        // The text of a status is for people, in whatever letters.
+        // The text of a status may have any encoding.
         STATUS if value.len() >= 2 => value[..2].to_vec(),
         ADDRESS | STATUS => return,
         23 if !value.len().is_multiple_of(16) => return,
@@ -171,13 +170,13 @@ fn keep6(code: u16, value: &[u8], clean: &mut Vec<u8>) {
     clean.extend(value);
 }
 
-/// A domain's name that may stand in a resolver's config, in lower case and without its last dot. A server could send
-/// line feeds, and lines of its own behind them.
+/// A domain name for a resolver config, in lower case and without the final dot. Rejects line feeds, with which a server could add
+/// lines to the config.
 pub fn domain(text: &str) -> Option<String> {
     let name = text.trim_end_matches('\0').split(' ').next().unwrap_or_default().trim_end_matches('.');
-    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let sound = !name.is_empty() && name.len() <= 253 && name.chars().all(fine);
-    (sound && !name.starts_with('.') && !name.contains("..")).then(|| name.to_ascii_lowercase())
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_valid = !name.is_empty() && name.len() <= 253 && name.chars().all(is_allowed);
+    (is_valid && !name.starts_with('.') && !name.contains("..")).then(|| name.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_broken_options_are_left_out_and_parts_put_together() {
+    fn unknown_and_invalid_options_are_removed_and_split_ones_joined() {
         assert_eq!(kept(&[0, 53, 1, 5, 0, 80, 9, 1]), [53, 1, 5, END]);
         assert_eq!(kept(&[80, 1, 7, 53, 1, 5, END, 1, 4, 1, 1, 1, 1]), [53, 1, 5, END]);
         assert_eq!(kept(&[3, 2, 10, 0, 53, 1, 2, 3, 2, 0, 1]), [53, 1, 2, 3, 4, 10, 0, 0, 1, END]);
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_be_in_the_fields_of_names() {
+    fn options_in_the_name_fields_are_read() {
         let mut moved = packet(&[52, 1, 3, 53, 1, 5]);
         moved[108..112].copy_from_slice(&[26, 2, 5, 0xdc]);
         moved[44..50].copy_from_slice(&[54, 4, 10, 0, 0, 1]);
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_to_an_ethernet_client_is_nothing() {
+    fn only_replies_to_ethernet_clients_are_accepted() {
         for (at, value) in [(0, 1), (1, 6), (2, 16), (2, 255), (239, 0)] {
             let mut bad = packet(&[53, 1, 5]);
             bad[at] = value;
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_v6_are_whole_or_it_is_nothing() {
+    fn an_incomplete_dhcpv6_message_is_rejected() {
         let message = [7, 1, 2, 3, 0, 1, 0, 1, 9, 0, 13, 0, 4, 0, 0, b'o', b'k', 0, 99, 0, 0];
         assert_eq!(v6(&message).unwrap(), [7, 1, 2, 3, 0, 1, 0, 1, 9, 0, 13, 0, 2, 0, 0]);
         assert_eq!(v6(&message[..20]), None);
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_is_a_domain() {
+    fn only_valid_domains_are_accepted() {
         assert_eq!(domain("Example.NET.").as_deref(), Some("example.net"));
         assert_eq!(domain("one.test two.test\0").as_deref(), Some("one.test"));
         for bad in ["", ".", "a..b", ".a", "x\nnameserver 192.0.2.1", "ü.test", &"a".repeat(254)] {

@@ -1,0 +1,98 @@
+//! Objects of pods that are gone, and of ADDs that did not finish.
+
+use podwire_cni_plugin::ledger::{Account, LockedAccount};
+use podwire_cni_plugin::{delete_recorded, Context, Error, Result};
+use podwire_cni_runtime::Record;
+
+use crate::inventory::{is_settled, Inventory, KnownAttachment, PodState};
+use crate::{Fault, Location, Node};
+
+pub(crate) fn faults<'p>(node: &'p Node<'p>, inventory: &Inventory) -> Vec<Fault<'p>> {
+    let mut faults = Vec::new();
+    for one in &inventory.attachments {
+        let owner = one.owner.comment();
+        let location = if one.accounts.is_empty() { Location::Record } else { Location::Ledger };
+        let what = match one.state {
+            PodState::Gone => format!("the pod is gone, but not {}", owned_objects(one)),
+            PodState::Running | PodState::Unknown if one.is_unfinished() => {
+                "an ADD did not finish".to_owned()
+            }
+            _ => continue,
+        };
+        faults.push(Fault::new(location, owner, what).repaired_by(deletion(node, one)));
+    }
+    for account in &inventory.empty {
+        let (file, account) = (account.file.display().to_string(), account.clone());
+        let fault = Fault::new(Location::Ledger, "", format!("{file} is empty: an ADD was killed"));
+        faults
+            .push(fault.repaired_by(move || account.lock_unchanged()?.map_or(Ok(()), LockedAccount::close)));
+    }
+    for problem in &inventory.unreadable {
+        let path = problem.path.clone();
+        let fault = Fault::new(Location::Record, "", format!("{problem}"));
+        // A runtime may be writing it at this moment.
+        if !is_settled(&path) {
+            faults.push(fault);
+            continue;
+        }
+        faults.push(fault.repaired_by(move || {
+            std::fs::remove_file(&path)
+                .map_err(|error| podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, error.to_string()))
+                .doing(|| format!("remove {}", path.display()))
+        }));
+    }
+    faults
+}
+
+/// A list of what is left.
+fn owned_objects(one: &KnownAttachment) -> String {
+    let mut parts: Vec<String> = one
+        .accounts
+        .iter()
+        .filter_map(|account| account.entries.first())
+        .map(|entry| format!("the objects of {}", entry.plugin))
+        .collect();
+    parts.extend(one.record.as_ref().map(|record| format!("the record {}", record.path.display())));
+    parts.join(", ")
+}
+
+/// DEL as the runtime would do it, if it has a record; then DEL of what is left in the ledger. A container that was restarted
+/// under its id since the inventory is left alone.
+fn deletion<'p>(node: &'p Node<'p>, one: &KnownAttachment) -> impl FnOnce() -> Result<()> + 'p {
+    let (record, accounts) = (one.record.clone(), one.accounts.clone());
+    move || {
+        let locked: Option<Vec<LockedAccount<'_>>> =
+            accounts.iter().map(Account::lock_unchanged).collect::<Result<_>>()?;
+        let Some(locked) = locked else { return Ok(()) };
+        let mut errors = Vec::new();
+        if record.as_ref().is_some_and(|record| node.runtime.has_changed(record)) {
+            return Ok(());
+        }
+        errors.extend(record.and_then(|record| delete(node, &record).err()));
+        for account in locked.into_iter().rev().filter(LockedAccount::is_there) {
+            let plugin = account.entries().first().and_then(|entry| node.registry.find(&entry.plugin));
+            errors.extend(match plugin {
+                Some(plugin) => {
+                    delete_recorded(plugin, account, node.registry, node.runtime.deadline()).err()
+                }
+                // Another build of Podwire has a plugin that this one does not have.
+                None => {
+                    let text = format!(
+                        "{} is of a plugin that this program does not have",
+                        account.file().display()
+                    );
+                    Some(podwire_cni_spec::Error::internal(text).into())
+                }
+            });
+        }
+        Error::all(errors)
+    }
+}
+
+fn delete(node: &Node<'_>, record: &Record) -> Result<()> {
+    let deleted = record
+        .network_list()
+        .and_then(|list| node.runtime.del(&list, &record.identity()?))
+        .map_err(|error| Error::Cni(error.to_cni()));
+    deleted.doing(|| format!("delete {} from {}", record.container, record.network))
+}
