@@ -11,6 +11,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("fs", &[]),
     ("ip", &[]),
     ("netlink", &[]),
+    ("reconcile", &["netlink"]),
     ("kernel", &["netlink"]),
     ("overlay", &["netlink", "kernel"]),
     ("cni-spec", &[]),
@@ -52,11 +53,24 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("router", &["netlink", "kernel", "ip", "ipam", "block-ipam", "overlay"]),
     (
         "policy-agent",
-        &["netlink", "kernel", "cni-spec", "cni-plugin", "agent-ipc", "policy", "subnets", "kubernetes"],
+        &[
+            "fs",
+            "ip",
+            "netlink",
+            "reconcile",
+            "kernel",
+            "cni-spec",
+            "cni-plugin",
+            "agent-ipc",
+            "policy",
+            "kubernetes",
+        ],
     ),
     (
         "agent",
         &[
+            "fs",
+            "reconcile",
             "netlink",
             "kernel",
             "cni-spec",
@@ -77,6 +91,9 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "lab",
         &[
+            "fs",
+            "ip",
+            "reconcile",
             "netlink",
             "kernel",
             "cni-spec",
@@ -96,6 +113,8 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "fs",
+            "reconcile",
             "netlink",
             "kernel",
             "cni-spec",

@@ -1,11 +1,11 @@
-//! Pods of this node that were attached before this program began, from the plugins' ledger.
+//! The pods that were attached before the agent started, from the plugins' ledger.
 
 use podwire_cni_plugin::ledger::{self, Entry};
 use podwire_cni_plugin::policy::{claimable, pod_of, Interface, Port};
 use serde_json::Value;
 
-/// The interfaces of networks that ask for policies.
-pub(crate) fn recorded() -> Vec<Interface> {
+/// The recorded interfaces of networks with `"policy": {"type": "k8s"}`.
+pub(crate) fn interfaces() -> Vec<Interface> {
     let entries = ledger::all().into_iter().flat_map(|account| account.entries);
     entries.filter_map(|entry| interface(&entry)).collect()
 }
@@ -14,7 +14,7 @@ fn interface(entry: &Entry) -> Option<Interface> {
     let kind = entry.config.pointer("/policy/type").and_then(Value::as_str);
     let result = entry.result.as_ref().filter(|_| kind == Some("k8s"))?;
     let version = podwire_cni_spec::Version::parse(result.get("cniVersion")?.as_str()?)?;
-    let made = podwire_cni_spec::Attachment::from_json(result, version).ok()?;
+    let attachment = podwire_cni_spec::Attachment::from_json(result, version).ok()?;
     let (namespace, pod) = pod_of(&podwire_cni_spec::Args::parse(&entry.args).ok()?, &entry.container);
     Some(Interface {
         network: entry.network.clone(),
@@ -23,7 +23,7 @@ fn interface(entry: &Entry) -> Option<Interface> {
         namespace,
         pod,
         claimable: claimable(&entry.config).unwrap_or_default(),
-        addresses: made.ips.iter().map(|ip| ip.address.addr()).collect(),
-        port: Port::of(&made, &entry.ifname),
+        addresses: attachment.ips.iter().map(|ip| ip.address.addr()).collect(),
+        port: Port::of(&attachment, &entry.ifname),
     })
 }

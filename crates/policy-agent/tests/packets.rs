@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use podwire_policy::compile;
 use podwire_policy::Direction::{Egress, Ingress};
-use podwire_policy_agent::dataplane::{Change, Counters, Dataplane, Nftables, Premises, Sample, Samples};
+use podwire_policy_agent::dataplane::{Change, DropCounters, DropSample, DropSamples, Nftables, NodeInput};
 use serde_json::json;
 use stage::Answer::{Refused, Silence, Yes};
 use stage::{
@@ -298,7 +298,7 @@ fn pods_that_are_not_known_yet_are_closed_and_nobody_else_is() {
         [&world, &a, &new, &other].into_iter().for_each(|place| place.serves(&[80]));
         let program = compile(&snapshot(&[pod("a", json!({}), &a)]), Some("node")).program;
         let guarded = vec!["10.1.0.0/16".parse().unwrap(), "fd00:1::/64".parse().unwrap()];
-        let premises = Premises { guarded, ..Premises::default() };
+        let premises = NodeInput { pod_networks: guarded, ..NodeInput::default() };
         nft.apply(&program, &premises).unwrap();
         assert_eq!(
             [new.asks_in_vain(&world, 80), world.asks_in_vain(&new, 80), a.asks_in_vain(&new, 80)],
@@ -350,8 +350,8 @@ fn thousands_of_pods_and_networks_fit_into_one_transaction() {
 }
 
 /// A node whose dropped packets are shown, too.
-fn with_samples() -> Premises {
-    Premises { samples: true, ..Premises::default() }
+fn with_samples() -> NodeInput {
+    NodeInput { sample_drops: true, ..NodeInput::default() }
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn dropped_packets_are_counted_by_pod_and_reason_and_what_passes_is_not() {
         );
         let objects = [&pods[..], &[isolates, denies]].concat();
         apply(nft, &objects);
-        let mut counters = Counters::open().unwrap();
+        let mut counters = DropCounters::open().unwrap();
         assert_eq!(b.asks(&a, 80), Yes);
         assert_eq!(counters.read().unwrap().pods, [].into());
 
@@ -409,7 +409,7 @@ fn some_dropped_packets_are_shown_and_a_flood_shows_no_more_than_a_few() {
         let closed = network_policy("a", json!({ "podSelector": { "matchLabels": { "app": "a" } } }));
         let objects = [pod("a", json!({"app": "a"}), &a), pod("b", json!({}), &b), closed];
         let program = compile(&snapshot(&objects), Some("node")).program;
-        let mut samples = Samples::listen().unwrap();
+        let mut samples = DropSamples::listen().unwrap();
         nft.apply(&program, &with_samples()).unwrap();
         assert!(Nftables::open().unwrap().apply(&program, &with_samples()).unwrap().is_empty());
         assert_eq!(a.asks(&b, 80), Refused);
@@ -417,7 +417,7 @@ fn some_dropped_packets_are_shown_and_a_flood_shows_no_more_than_a_few() {
 
         assert_eq!(b.asks_in_vain(&a, 80), Silence);
         let seen = samples.read().unwrap();
-        let tell = |sample: &Sample| {
+        let tell = |sample: &DropSample| {
             let ip = |ip: Option<std::net::IpAddr>| ip.expect("an address").to_string();
             (ip(sample.source), ip(sample.destination), sample.protocol.clone(), sample.port)
         };
@@ -439,7 +439,7 @@ fn some_dropped_packets_are_shown_and_a_flood_shows_no_more_than_a_few() {
         let shown = samples.read().unwrap().len();
         let most = 20 + 10 * (began.elapsed().as_secs() as usize + 1);
         assert!((1..=most).contains(&shown), "{shown} of at most {most}");
-        let counted = Counters::open().unwrap().read().unwrap();
+        let counted = DropCounters::open().unwrap().read().unwrap();
         assert!(counted.pods[&(Ingress, "x/a".to_owned())] >= 5000, "{counted:?}");
     });
 }

@@ -1,14 +1,14 @@
 //! Random policies by real packets: the kernel and the oracle agree about who reaches whom.
 
-#[path = "../../policy/tests/agreement/worlds.rs"]
-mod worlds;
+#[path = "../../policy/tests/agreement/clusters.rs"]
+mod clusters;
 
 mod stage;
 
 use std::collections::BTreeMap;
 
 use podwire_policy::{compile, oracle, Compiler, Packet, Protocol, Snapshot, Verdict};
-use podwire_policy_agent::dataplane::{Change, Dataplane, Nftables, Premises};
+use podwire_policy_agent::dataplane::{Change, Nftables, NodeInput};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use stage::probe::{Probe, Question};
@@ -33,23 +33,23 @@ fn the_kernel_does_what_the_oracle_says() {
         let mut runner = TestRunner::deterministic();
         let mut denied = 0;
         for number in 0..WORLDS {
-            let worlds::World { mut snapshot, packets } =
-                worlds::world().new_tree(&mut runner).expect("a world").current();
-            let mut compiler = Compiler::of(&snapshot, None);
+            let clusters::Cluster { mut snapshot, packets } =
+                clusters::cluster().new_tree(&mut runner).expect("a cluster").current();
+            let mut compiler = Compiler::new(&snapshot, None);
             for packet in &packets {
-                assert_eq!(compiler.program().judge(packet), oracle::judge(&snapshot, packet).verdict);
+                assert_eq!(compiler.program().evaluate(packet), oracle::evaluate(&snapshot, packet).verdict);
             }
-            nft.apply(compiler.program(), &Premises::default()).expect("applied");
+            nft.apply(compiler.program(), &NodeInput::default()).expect("applied");
             let questions = questions(&snapshot, &places);
             denied += questions.iter().filter(|question| !question.allowed).count();
             probe.ask(&format!("world {number}: {snapshot:#?}"), &questions);
             // Step by step the kernel gets where somebody would bring it who reads all that is there.
-            for change in worlds::changes().new_tree(&mut runner).expect("changes").current() {
-                change.make(&mut snapshot, &mut compiler);
-                nft.apply(compiler.program(), &Premises::default()).expect("applied");
+            for change in clusters::changes().new_tree(&mut runner).expect("changes").current() {
+                change.apply(&mut snapshot, &mut compiler);
+                nft.apply(compiler.program(), &NodeInput::default()).expect("applied");
             }
             let program = compile(&snapshot, None).program;
-            let left = Nftables::open().and_then(|mut other| other.apply(&program, &Premises::default()));
+            let left = Nftables::open().and_then(|mut other| other.apply(&program, &NodeInput::default()));
             assert_eq!(left.expect("compared"), Change::default(), "world {number}: {snapshot:#?}");
         }
         // Worlds in which nothing is denied would prove nothing.
@@ -68,7 +68,7 @@ fn questions(snapshot: &Snapshot, places: &BTreeMap<String, Place>) -> Vec<Quest
                         destination: to_ip.parse().expect("an address"),
                         service: Some((protocol, port)),
                     };
-                    let allowed = oracle::judge(snapshot, &packet).verdict == Verdict::Allow;
+                    let allowed = oracle::evaluate(snapshot, &packet).verdict == Verdict::Allow;
                     questions.push(Question {
                         from: from.clone(),
                         ip: to_ip.clone(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use podwire_policy::{compile, Snapshot};
-use podwire_policy_agent::dataplane::{Dataplane, Nftables, Premises};
+use podwire_policy_agent::dataplane::{Nftables, NodeInput};
 use serde_json::Value;
 use stage::probe::{Probe, Question};
 use stage::{on_a_node, run, Place};
@@ -55,7 +55,7 @@ fn play(nft: &mut Nftables, mode: Mode, file: &str, at_least: usize) {
     let file = Tables::read(file);
     let mut base = tables::snapshot(&file.objects);
     let networks: Vec<_> = file.networks.iter().map(|net| net.parse().unwrap()).collect();
-    base.give_addresses(&networks);
+    base.assign_addresses(&networks);
     let other = [Mode::DirectRoutes, Mode::Overlay].contains(&mode).then(Place::node);
     let places = build(&mut base, mode, other.as_ref());
     let mut others = other.map(|node| (node.within(|| Nftables::open().expect("a netfilter socket")), node));
@@ -80,7 +80,7 @@ fn play(nft: &mut Nftables, mode: Mode, file: &str, at_least: usize) {
 }
 
 fn apply(nft: &mut Nftables, snapshot: &Snapshot, node: &str) {
-    nft.apply(&compile(snapshot, Some(node)).program, &Premises::default()).expect("applied");
+    nft.apply(&compile(snapshot, Some(node)).program, &NodeInput::default()).expect("applied");
 }
 
 /// Makes the pods, and says in the snapshot where they are.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use podwire_netlink::sys;
 use podwire_policy::{compile, Snapshot};
-use podwire_policy_agent::dataplane::{Change, Dataplane, Nftables, Premises};
+use podwire_policy_agent::dataplane::{Change, Nftables, NodeInput};
 use serde_json::{json, Value};
 
 /// Patience with an answer that should come, on a busy machine, too.
@@ -332,5 +332,5 @@ pub fn snapshot(objects: &[Value]) -> Snapshot {
 
 /// Enforces what the objects say.
 pub fn apply(nft: &mut Nftables, objects: &[Value]) -> Change {
-    nft.apply(&compile(&snapshot(objects), Some("node")).program, &Premises::default()).expect("applied")
+    nft.apply(&compile(&snapshot(objects), Some("node")).program, &NodeInput::default()).expect("applied")
 }

@@ -1,4 +1,4 @@
-//! Who there is: the pods that policies select, by namespace, and the nodes.
+//! The pods that policies can select, by namespace, and the nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,92 +8,93 @@ use crate::rule::{Namespaces, Selection};
 use crate::selector::Selector;
 use crate::Snapshot;
 
-/// A namespace with pods in it.
+/// A namespace with its pods.
 #[derive(Clone, Debug)]
-struct Inhabited {
+struct NamespacePods {
     labels: Labels,
-    /// By `namespace/name`, those that have a network of their own.
+    /// The pods with a pod network, by `namespace/name`.
     pods: BTreeMap<String, Pod>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Population {
-    inhabited: BTreeMap<String, Inhabited>,
-    /// Namespaces and nodes; its pods and policies are kept elsewhere.
-    around: Snapshot,
+pub(super) struct PodIndex {
+    namespaces: BTreeMap<String, NamespacePods>,
+    /// Only its namespaces and nodes are filled.
+    snapshot: Snapshot,
 }
 
-impl Population {
-    /// Nobody yet, among the namespaces and nodes of a snapshot.
-    pub fn around(snapshot: &Snapshot) -> Population {
-        let mut around = Snapshot::new();
-        around.namespaces.clone_from(&snapshot.namespaces);
-        around.nodes.clone_from(&snapshot.nodes);
-        Population { inhabited: BTreeMap::new(), around }
+impl PodIndex {
+    /// An index without pods, with the namespaces and nodes of a snapshot.
+    pub fn new(snapshot: &Snapshot) -> PodIndex {
+        let mut kept = Snapshot::new();
+        kept.namespaces.clone_from(&snapshot.namespaces);
+        kept.nodes.clone_from(&snapshot.nodes);
+        PodIndex { namespaces: BTreeMap::new(), snapshot: kept }
     }
 
-    /// Puts a pod into its place, or takes it away; returns who was there before.
-    pub fn put(&mut self, name: &str, pod: Option<Pod>) -> Option<Pod> {
+    /// Sets or removes a pod. Returns the previous one.
+    pub fn set(&mut self, name: &str, pod: Option<Pod>) -> Option<Pod> {
         let namespace = namespace_of(name);
         match pod {
             Some(pod) => {
-                let around = &self.around;
-                let empty = || Inhabited { labels: around.labels_of(namespace), pods: BTreeMap::new() };
-                let home = self.inhabited.entry(namespace.to_owned()).or_insert_with(empty);
-                home.pods.insert(name.to_owned(), pod)
+                let snapshot = &self.snapshot;
+                let empty =
+                    || NamespacePods { labels: snapshot.namespace_labels(namespace), pods: BTreeMap::new() };
+                let entry = self.namespaces.entry(namespace.to_owned()).or_insert_with(empty);
+                entry.pods.insert(name.to_owned(), pod)
             }
-            None => self.inhabited.get_mut(namespace)?.pods.remove(name),
+            None => self.namespaces.get_mut(namespace)?.pods.remove(name),
         }
     }
 
     pub fn pod(&self, name: &str) -> Option<&Pod> {
-        self.inhabited.get(namespace_of(name))?.pods.get(name)
+        self.namespaces.get(namespace_of(name))?.pods.get(name)
     }
 
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.inhabited.values().flat_map(|namespace| namespace.pods.values())
+        self.namespaces.values().flat_map(|namespace| namespace.pods.values())
     }
 
-    /// The pods that the selection is about, by name. Only the pods of its namespaces are looked at.
+    /// The selected pods, by name. Only pods of the selected namespaces are visited.
     pub fn selected<'s>(
         &'s self,
         selection: &'s Selection,
     ) -> impl Iterator<Item = (&'s String, &'s Pod)> + 's {
         let (named, labelled) = match &selection.namespaces {
-            Namespaces::Named(name) => (self.inhabited.get(name.as_str()), None),
+            Namespaces::Named(name) => (self.namespaces.get(name.as_str()), None),
             Namespaces::Labelled(selector) => (None, Some(selector)),
         };
-        let fitting = labelled.into_iter().flat_map(|selector| {
-            self.inhabited.values().filter(|namespace| selector.matches(&namespace.labels))
+        let matching = labelled.into_iter().flat_map(|selector| {
+            self.namespaces.values().filter(|namespace| selector.matches(&namespace.labels))
         });
-        let pods = named.into_iter().chain(fitting).flat_map(|namespace| &namespace.pods);
+        let pods = named.into_iter().chain(matching).flat_map(|namespace| &namespace.pods);
         pods.filter(|(_, pod)| selection.pods.matches(&pod.metadata.labels))
     }
 
-    /// Whether the selection is about a pod, be it here or not any more.
+    /// Whether the selection selects a pod, which may have been removed from the index.
     pub fn selects(&self, selection: &Selection, pod: &Pod) -> bool {
         let namespace = &pod.metadata.namespace;
-        let at_home = match &selection.namespaces {
+        let in_namespace = match &selection.namespaces {
             Namespaces::Named(name) => name == namespace,
             Namespaces::Labelled(selector) => {
-                self.inhabited.get(namespace).is_some_and(|home| selector.matches(&home.labels))
+                self.namespaces.get(namespace).is_some_and(|known| selector.matches(&known.labels))
             }
         };
-        at_home && selection.pods.matches(&pod.metadata.labels)
+        in_namespace && selection.pods.matches(&pod.metadata.labels)
     }
 
     /// The nodes that a selector selects.
     pub fn nodes<'s>(&'s self, selector: &'s Selector) -> impl Iterator<Item = &'s Node> + 's {
-        self.around.nodes.iter().filter(|node| selector.matches(&node.metadata.labels))
+        self.snapshot.nodes.iter().filter(|node| selector.matches(&node.metadata.labels))
     }
 
-    /// The addresses of the node where a pod runs.
-    pub fn own_node(&self, pod: &Pod) -> Vec<IpAddr> {
-        self.around.own_node(pod)
+    /// The addresses of the pod's node.
+    pub fn node_addresses_of(&self, pod: &Pod) -> Vec<IpAddr> {
+        self.snapshot.node_addresses_of(pod)
     }
 }
 
-/// Of `namespace/name`.
+/// The namespace in `namespace/name`.
 fn namespace_of(name: &str) -> &str {
     name.split_once('/').map_or("", |(namespace, _)| namespace)
 }

@@ -1,21 +1,21 @@
-//! A word about each selector to which nobody fits.
+//! Warnings about selectors that select nothing.
 
 use std::collections::BTreeSet;
 
-use super::population::Population;
-use super::sets::served;
+use super::pod_index::PodIndex;
+use super::sets::targets;
 use crate::program::{Id, Peer, Port, Program};
 use crate::rule::{Peers, Policy, Ports};
-use crate::warning::Warner;
-use crate::{Direction, Kind, Warning};
+use crate::warning::WarningSink;
+use crate::{Direction, Warning, WarningKind};
 
-const ABOUT_NOBODY: &str = "the policy is about no pod at this moment";
+const SELECTS_NO_POD: &str = "the policy selects no pod now";
 
-/// As far as it is known without looking at pods: these policies are about nobody, and the program has sets that are empty.
-pub(super) fn known<'a>(lonely: impl Iterator<Item = &'a str>, program: &Program) -> Vec<Warning> {
+/// Without visiting pods: `without_pods` names the policies that select no pod, and empty sets of the program are known.
+pub(super) fn of_program<'a>(without_pods: impl Iterator<Item = &'a str>, program: &Program) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    for policy in lonely {
-        Warner::about(policy, &mut warnings).say("spec", Kind::Nothing, ABOUT_NOBODY);
+    for policy in without_pods {
+        WarningSink::new(policy, &mut warnings).add("spec", WarningKind::Unmatched, SELECTS_NO_POD);
     }
     let addresses = program.addresses.iter().filter(|(_, set)| set.is_empty()).map(|(id, _)| id);
     let ports = program.named_ports.iter().filter(|(_, set)| set.is_empty()).map(|(id, _)| id);
@@ -34,10 +34,10 @@ pub(super) fn known<'a>(lonely: impl Iterator<Item = &'a str>, program: &Program
             Port::Any | Port::Numbers(_) => None,
         };
         for id in peer.into_iter().chain(port).filter(|id| empty.contains(id)) {
-            let meaning = program.meanings.get(id).map_or("", String::as_str);
-            let place = format!("spec.{}[{}]", origin.direction, origin.index);
-            let text = format!("{meaning}: there are none at this moment");
-            Warner::about(&origin.policy, &mut warnings).say(place, Kind::Nothing, text);
+            let description = program.descriptions.get(id).map_or("", String::as_str);
+            let field = format!("spec.{}[{}]", origin.direction, origin.index);
+            let text = format!("{description}: there are none now");
+            WarningSink::new(&origin.policy, &mut warnings).add(field, WarningKind::Unmatched, text);
         }
     }
     warnings.sort();
@@ -45,31 +45,28 @@ pub(super) fn known<'a>(lonely: impl Iterator<Item = &'a str>, program: &Program
     warnings
 }
 
-/// As far as it is known only by looking at all pods.
-pub(super) fn warnings<'a>(
-    policies: impl Iterator<Item = &'a Policy>,
-    population: &Population,
-) -> Vec<Warning> {
+/// For all selectors of all policies. Visits all pods.
+pub(super) fn of_policies<'a>(policies: impl Iterator<Item = &'a Policy>, index: &PodIndex) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for policy in policies {
-        let mut warner = Warner::about(&policy.object, &mut warnings);
-        let nobody = |subject| population.selected(subject).next().is_none();
-        if policy.subject.as_ref().is_some_and(nobody) {
-            warner.say("spec", Kind::Nothing, ABOUT_NOBODY);
+        let mut sink = WarningSink::new(&policy.object, &mut warnings);
+        let selects_none = |selection| index.selected(selection).next().is_none();
+        if policy.subject.as_ref().is_some_and(selects_none) {
+            sink.add("spec", WarningKind::Unmatched, SELECTS_NO_POD);
         }
         for direction in [Direction::Ingress, Direction::Egress] {
             for rule in policy.rules(direction).unwrap_or_default() {
-                let place = format!("spec.{direction}[{}]", rule.origin.index);
+                let field = format!("spec.{direction}[{}]", rule.origin.index);
                 if let Peers::These { pods, .. } = &rule.peers {
-                    for selection in pods.iter().filter(|selection| nobody(selection)) {
-                        let text = format!("{selection}: there are none at this moment");
-                        warner.say(&place, Kind::Nothing, text);
+                    for selection in pods.iter().filter(|selection| selects_none(selection)) {
+                        let text = format!("{selection}: there are none now");
+                        sink.add(&field, WarningKind::Unmatched, text);
                     }
                 }
                 if let Ports::These { names, .. } = &rule.ports {
-                    for port in names.iter().filter(|port| served(port, population).is_empty()) {
-                        let text = format!("no container has a port named {:?} at this moment", port.name);
-                        warner.say(&place, Kind::Nothing, text);
+                    for port in names.iter().filter(|port| targets(port, index).is_empty()) {
+                        let text = format!("no container has a port named {:?} now", port.name);
+                        sink.add(&field, WarningKind::Unmatched, text);
                     }
                 }
             }

@@ -1,19 +1,19 @@
-//! Reading ClusterNetworkPolicies.
+//! The parser of ClusterNetworkPolicies.
 
-use super::{namespaced_pods, network, port_number, selector, whole_namespaces};
+use super::fields::{namespaced_pods, network, port_number, selector, whole_namespaces};
 use crate::api::{ClusterNetworkPolicy, CnpAction, CnpPeer, CnpPort, CnpProtocol, CnpTier, CnpTransport};
 use crate::rule::{Action, NamedPort, Origin, Peers, Policy, PortRange, Ports, Rule, Selection, Tier};
-use crate::warning::Warner;
-use crate::{Direction, Kind, Protocol};
+use crate::warning::WarningSink;
+use crate::{Direction, Protocol, WarningKind};
 
-/// How many rules, peers and ports the API takes.
-const MOST: usize = 25;
+/// The API accepts at most this many rules, peers and ports.
+const MAX_ENTRIES: usize = 25;
 
-/// A part of a rule that cannot be understood: the rule fails closed.
-struct Closed;
+/// A part of a rule is invalid: the rule fails closed.
+struct FailClosed;
 
-/// One rule of either direction, as it was written.
-struct Written<'a> {
+/// A rule of either direction.
+struct ApiRule<'a> {
     direction: Direction,
     index: usize,
     name: &'a str,
@@ -22,69 +22,77 @@ struct Written<'a> {
     protocols: Option<&'a [CnpProtocol]>,
 }
 
-pub(super) fn read(policy: &ClusterNetworkPolicy, warner: &mut Warner<'_>) -> Policy {
+pub(super) fn parse(policy: &ClusterNetworkPolicy, warnings: &mut WarningSink<'_>) -> Policy {
     let spec = &policy.spec;
-    warner.unknown("spec", &spec.unknown);
+    warnings.add_unknown("spec", &spec.unknown);
     if !(0..=1000).contains(&spec.priority) {
-        warner.say("spec.priority", Kind::Refused, format!("{} is not from 0 to 1000", spec.priority));
+        warnings.add(
+            "spec.priority",
+            WarningKind::Invalid,
+            format!("{} is not from 0 to 1000", spec.priority),
+        );
     }
     let object = format!("ClusterNetworkPolicy {}", policy.metadata.name);
     let ingress = spec.ingress.iter().enumerate().map(|(index, rule)| {
         let protocols = rule.protocols.as_deref();
         let (name, action, direction) = (rule.name.as_str(), rule.action, Direction::Ingress);
-        (Written { direction, index, name, action, peers: &rule.from, protocols }, &rule.unknown)
+        (ApiRule { direction, index, name, action, peers: &rule.from, protocols }, &rule.unknown)
     });
     let egress = spec.egress.iter().enumerate().map(|(index, rule)| {
         let protocols = rule.protocols.as_deref();
         let (name, action, direction) = (rule.name.as_str(), rule.action, Direction::Egress);
-        (Written { direction, index, name, action, peers: &rule.to, protocols }, &rule.unknown)
+        (ApiRule { direction, index, name, action, peers: &rule.to, protocols }, &rule.unknown)
     });
     let mut rules = [Vec::new(), Vec::new()];
-    for (written, unknown) in ingress.chain(egress) {
-        warner.unknown(&written.place(), unknown);
-        rules[usize::from(written.direction == Direction::Egress)].push(written.read(&object, warner));
+    for (rule, unknown) in ingress.chain(egress) {
+        warnings.add_unknown(&rule.field(), unknown);
+        rules[usize::from(rule.direction == Direction::Egress)].push(rule.parse(&object, warnings));
     }
     let [ingress, egress] = rules.map(|rules| (!rules.is_empty()).then_some(rules));
     for (word, rules) in [("spec.ingress", &ingress), ("spec.egress", &egress)] {
-        too_many(rules.as_ref().map_or(0, Vec::len), word, warner);
+        check_count(rules.as_ref().map_or(0, Vec::len), word, warnings);
     }
     let tier = match spec.tier {
         CnpTier::Admin => Tier::Admin,
         CnpTier::Baseline => Tier::Baseline,
     };
-    Policy { object, tier, priority: spec.priority, subject: subject(policy, warner), ingress, egress }
+    Policy { object, tier, priority: spec.priority, subject: subject(policy, warnings), ingress, egress }
 }
 
-fn subject(policy: &ClusterNetworkPolicy, warner: &mut Warner<'_>) -> Option<Selection> {
+fn subject(policy: &ClusterNetworkPolicy, warnings: &mut WarningSink<'_>) -> Option<Selection> {
     let subject = &policy.spec.subject;
-    warner.unknown("spec.subject", &subject.unknown);
+    warnings.add_unknown("spec.subject", &subject.unknown);
     match (&subject.namespaces, &subject.pods) {
-        (Some(namespaces), None) => whole_namespaces(namespaces, "spec.subject.namespaces", warner),
-        (None, Some(pods)) => namespaced_pods(pods, "spec.subject.pods", warner),
+        (Some(namespaces), None) => whole_namespaces(namespaces, "spec.subject.namespaces", warnings),
+        (None, Some(pods)) => namespaced_pods(pods, "spec.subject.pods", warnings),
         (None, None) => {
-            warner.say(
+            warnings.add(
                 "spec.subject",
-                Kind::Refused,
-                "neither namespaces nor pods: the policy is about nobody",
+                WarningKind::Invalid,
+                "neither namespaces nor pods is set: the policy selects no pod",
             );
             None
         }
         (Some(_), Some(_)) => {
-            warner.say("spec.subject", Kind::Refused, "namespaces and pods: the policy is about nobody");
+            warnings.add(
+                "spec.subject",
+                WarningKind::Invalid,
+                "both namespaces and pods are set: the policy selects no pod",
+            );
             None
         }
     }
 }
 
-impl Written<'_> {
-    fn place(&self) -> String {
+impl ApiRule<'_> {
+    fn field(&self) -> String {
         format!("spec.{}[{}]", self.direction, self.index)
     }
 
-    fn read(&self, object: &str, warner: &mut Warner<'_>) -> Rule {
-        let (place, word) = (self.place(), if self.direction == Direction::Ingress { "from" } else { "to" });
-        let peers = self.peers(&format!("{place}.{word}"), warner);
-        let ports = self.ports(&format!("{place}.protocols"), warner);
+    fn parse(&self, object: &str, warnings: &mut WarningSink<'_>) -> Rule {
+        let (field, word) = (self.field(), if self.direction == Direction::Ingress { "from" } else { "to" });
+        let peers = self.peers(&format!("{field}.{word}"), warnings);
+        let ports = self.ports(&format!("{field}.protocols"), warnings);
         let origin = Origin {
             policy: object.into(),
             direction: self.direction,
@@ -99,115 +107,119 @@ impl Written<'_> {
         if let (Ok(peers), Ok(ports)) = (peers, ports) {
             return Rule { origin, action, peers, ports };
         }
-        let nobody = Peers::These { pods: Vec::new(), nodes: Vec::new(), networks: Vec::new() };
+        let no_peer = Peers::These { pods: Vec::new(), nodes: Vec::new(), networks: Vec::new() };
         match action {
             Action::Accept => {
-                warner.say(place, Kind::Refused, "the rule cannot be understood: it accepts nothing");
-                Rule { origin, action, peers: nobody, ports: Ports::All }
+                warnings.add(field, WarningKind::Invalid, "the rule is invalid: it accepts nothing");
+                Rule { origin, action, peers: no_peer, ports: Ports::All }
             }
             Action::Deny | Action::Pass => {
-                warner.say(place, Kind::Refused, "the rule cannot be understood: it denies everything");
+                warnings.add(field, WarningKind::Invalid, "the rule is invalid: it denies everything");
                 Rule { origin, action: Action::Deny, peers: Peers::Anyone, ports: Ports::All }
             }
         }
     }
 
-    fn peers(&self, place: &str, warner: &mut Warner<'_>) -> Result<Peers, Closed> {
+    fn peers(&self, field: &str, warnings: &mut WarningSink<'_>) -> Result<Peers, FailClosed> {
         if self.peers.is_empty() {
-            warner.say(place, Kind::Refused, "names nobody");
-            return Err(Closed);
+            warnings.add(field, WarningKind::Invalid, "the list is empty");
+            return Err(FailClosed);
         }
-        too_many(self.peers.len(), place, warner);
+        check_count(self.peers.len(), field, warnings);
         let (mut pods, mut nodes, mut networks) = (Vec::new(), Vec::new(), Vec::new());
-        let mut closed = false;
+        let mut invalid = false;
         for (index, peer) in self.peers.iter().enumerate() {
-            let place = format!("{place}[{index}]");
-            warner.unknown(&place, &peer.unknown);
+            let field = format!("{field}[{index}]");
+            warnings.add_unknown(&field, &peer.unknown);
             let egress = self.direction == Direction::Egress;
             match peer {
-                _ if fields(peer) != 1 => {
-                    warner.say(place, Kind::Refused, "exactly one field that is known must be set");
-                    closed = true;
+                _ if fields_set(peer) != 1 => {
+                    warnings.add(field, WarningKind::Invalid, "exactly one known field must be set");
+                    invalid = true;
                 }
                 CnpPeer { namespaces: Some(written), .. } => {
-                    let selection = whole_namespaces(written, &format!("{place}.namespaces"), warner);
-                    closed |= selection.is_none();
+                    let selection = whole_namespaces(written, &format!("{field}.namespaces"), warnings);
+                    invalid |= selection.is_none();
                     pods.extend(selection);
                 }
                 CnpPeer { pods: Some(written), .. } => {
-                    let selection = namespaced_pods(written, &format!("{place}.pods"), warner);
-                    closed |= selection.is_none();
+                    let selection = namespaced_pods(written, &format!("{field}.pods"), warnings);
+                    invalid |= selection.is_none();
                     pods.extend(selection);
                 }
                 CnpPeer { nodes: Some(written), .. } if egress => {
-                    let selected = selector(written, &format!("{place}.nodes"), warner);
-                    closed |= selected.is_none();
+                    let selected = selector(written, &format!("{field}.nodes"), warnings);
+                    invalid |= selected.is_none();
                     nodes.extend(selected);
                 }
                 CnpPeer { networks: Some(written), .. } if egress => {
-                    closed |= written.is_empty();
-                    too_many(written.len(), &format!("{place}.networks"), warner);
+                    invalid |= written.is_empty();
+                    check_count(written.len(), &format!("{field}.networks"), warnings);
                     for (index, written) in written.iter().enumerate() {
-                        let one = network(written, &format!("{place}.networks[{index}]"), warner);
-                        closed |= one.is_none();
+                        let one = network(written, &format!("{field}.networks[{index}]"), warnings);
+                        invalid |= one.is_none();
                         networks.extend(one);
                     }
                 }
                 CnpPeer { domain_names: Some(_), .. } if egress && self.action == CnpAction::Accept => {
-                    let text = "domain names are not enforced: nothing is accepted for them";
-                    warner.say(format!("{place}.domainNames"), Kind::Unsupported, text);
+                    let text = "domain names are not supported: nothing is accepted for them";
+                    warnings.add(format!("{field}.domainNames"), WarningKind::Unsupported, text);
                 }
                 _ => {
-                    warner.say(place, Kind::Refused, "not a peer for such a rule");
-                    closed = true;
+                    warnings.add(field, WarningKind::Invalid, "such a peer is not allowed in this rule");
+                    invalid = true;
                 }
             }
         }
-        match closed {
-            true => Err(Closed),
-            false => Ok(Peers::These { pods, nodes, networks }),
+        if invalid {
+            return Err(FailClosed);
         }
+        Ok(Peers::These { pods, nodes, networks })
     }
 
-    fn ports(&self, place: &str, warner: &mut Warner<'_>) -> Result<Ports, Closed> {
+    fn ports(&self, field: &str, warnings: &mut WarningSink<'_>) -> Result<Ports, FailClosed> {
         let Some(written) = self.protocols else { return Ok(Ports::All) };
         if written.is_empty() {
-            warner.say(place, Kind::Refused, "is there and empty");
-            return Err(Closed);
+            warnings.add(field, WarningKind::Invalid, "the list is empty");
+            return Err(FailClosed);
         }
-        too_many(written.len(), place, warner);
-        let (mut numbers, mut names, mut closed) = (Vec::new(), Vec::new(), false);
+        check_count(written.len(), field, warnings);
+        let (mut numbers, mut names, mut invalid) = (Vec::new(), Vec::new(), false);
         for (index, protocol) in written.iter().enumerate() {
-            let place = format!("{place}[{index}]");
-            warner.unknown(&place, &protocol.unknown);
-            match one_protocol(protocol, &place, warner) {
-                Some(One::Number(range)) => numbers.push(range),
-                Some(One::Name(name)) => names.push(NamedPort { name, protocol: None }),
+            let field = format!("{field}[{index}]");
+            warnings.add_unknown(&field, &protocol.unknown);
+            match port_match(protocol, &field, warnings) {
+                Some(PortMatch::Range(range)) => numbers.push(range),
+                Some(PortMatch::Name(name)) => names.push(NamedPort { name, protocol: None }),
                 None => {
-                    warner.say(place, Kind::Refused, "not exactly one port, range or name that makes sense");
-                    closed = true;
+                    warnings.add(
+                        field,
+                        WarningKind::Invalid,
+                        "exactly one valid port, range or name must be set",
+                    );
+                    invalid = true;
                 }
             }
         }
-        let nameless =
+        let has_no_named_ports =
             |peer: &CnpPeer| peer.nodes.is_some() || peer.networks.is_some() || peer.domain_names.is_some();
-        if !names.is_empty() && self.peers.iter().any(nameless) {
-            warner.say(place, Kind::Refused, "nodes, networks and domain names have no ports with names");
-            closed = true;
+        if !names.is_empty() && self.peers.iter().any(has_no_named_ports) {
+            warnings.add(field, WarningKind::Invalid, "nodes, networks and domain names have no named ports");
+            invalid = true;
         }
-        match closed {
-            true => Err(Closed),
-            false => Ok(Ports::These { numbers, names }),
+        if invalid {
+            return Err(FailClosed);
         }
+        Ok(Ports::These { numbers, names })
     }
 }
 
-enum One {
-    Number(PortRange),
+enum PortMatch {
+    Range(PortRange),
     Name(String),
 }
 
-fn one_protocol(written: &CnpProtocol, place: &str, warner: &mut Warner<'_>) -> Option<One> {
+fn port_match(written: &CnpProtocol, field: &str, warnings: &mut WarningSink<'_>) -> Option<PortMatch> {
     let transports = [
         (Protocol::Tcp, "tcp", &written.tcp),
         (Protocol::Udp, "udp", &written.udp),
@@ -216,20 +228,23 @@ fn one_protocol(written: &CnpProtocol, place: &str, warner: &mut Warner<'_>) -> 
     let mut found = Vec::new();
     for (protocol, word, transport) in transports {
         let Some(CnpTransport { destination_port, unknown }) = transport else { continue };
-        warner.unknown(&format!("{place}.{word}"), unknown);
+        warnings.add_unknown(&format!("{field}.{word}"), unknown);
         let port = destination_port.as_ref();
         if let Some(port) = port {
-            let place = format!("{place}.{word}.destinationPort");
-            warner.unknown(&place, &port.unknown);
+            let field = format!("{field}.{word}.destinationPort");
+            warnings.add_unknown(&field, &port.unknown);
             if let Some(range) = &port.range {
-                warner.unknown(&format!("{place}.range"), &range.unknown);
+                warnings.add_unknown(&format!("{field}.range"), &range.unknown);
             }
         }
         let range = port.and_then(range).map(|(first, last)| PortRange { protocol, first, last });
-        found.push(range.map(One::Number));
+        found.push(range.map(PortMatch::Range));
     }
     found.extend(
-        written.destination_named_port.clone().map(|name| (!name.is_empty()).then_some(One::Name(name))),
+        written
+            .destination_named_port
+            .clone()
+            .map(|name| (!name.is_empty()).then_some(PortMatch::Name(name))),
     );
     match found.len() {
         1 => found.pop().flatten(),
@@ -248,8 +263,8 @@ fn range(written: &CnpPort) -> Option<(u16, u16)> {
     }
 }
 
-/// How many of the fields that are known are set.
-fn fields(peer: &CnpPeer) -> usize {
+/// The number of known fields that are set.
+fn fields_set(peer: &CnpPeer) -> usize {
     let set = [
         peer.namespaces.is_some(),
         peer.pods.is_some(),
@@ -260,12 +275,12 @@ fn fields(peer: &CnpPeer) -> usize {
     set.into_iter().filter(|set| *set).count()
 }
 
-fn too_many(count: usize, place: &str, warner: &mut Warner<'_>) {
-    if count > MOST {
-        warner.say(
-            place,
-            Kind::Refused,
-            format!("{count} entries, and the API takes {MOST}; all are enforced"),
+fn check_count(count: usize, field: &str, warnings: &mut WarningSink<'_>) {
+    if count > MAX_ENTRIES {
+        warnings.add(
+            field,
+            WarningKind::Invalid,
+            format!("{count} entries, but the API accepts {MAX_ENTRIES}; all are enforced"),
         );
     }
 }

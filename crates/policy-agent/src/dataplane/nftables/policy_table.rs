@@ -1,315 +1,186 @@
-//! What should be in the kernel: a program as sets, maps, chains and rules.
+//! The desired content of the policy table: a program as sets, maps, chains and rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ipnet::IpNet;
-use podwire_netlink::nft::{Base, Element, Family, Rule, Set, Table, Type, Value, Verdict};
-use podwire_policy::program::{Endpoint, Id, PortRange};
-use podwire_policy::{Direction, Program};
+use podwire_ip::IpFamily;
+use podwire_netlink::nft::{Element, Rule, Type, Value, Verdict};
+use podwire_policy::program::{Endpoint, Id};
+use podwire_policy::{Direction, Program, Protocol};
 
-use super::drop_chains::{self, Reasons};
-use super::{base_chains, closed_connections, granted_prefixes, source_check, stage_rules};
-use crate::dataplane::Premises;
+use super::family::NftFamily;
+use super::model::{keyed, DesiredChain, DesiredSet, DesiredTable, SetKind};
+use super::names::{drops_by_pod, EGRESS, INGRESS, ITSELF, POD_NETWORKS, POLICY_TABLE};
+use super::reasons::Reasons;
+use super::{
+    base_chains, closed_connections, drop_chains, granted_prefixes, intervals, source_check, stage_rules,
+};
+use crate::dataplane::node_input::NodeInput;
 
-/// Elements by their key, and whether they end an interval.
-pub(super) type Elements = BTreeMap<(Vec<u8>, bool), Arc<Element>>;
-
-/// What a set holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
-    Keys(Vec<Type>),
-    Intervals(Type),
-    /// Keys of several fields, of which the last has a range.
-    Ranges(Vec<Type>),
-    Verdicts(Type),
-    VerdictsOfRanges(Type),
-    /// Keys, and how often each was found.
-    Counts(Type),
-    /// Keys that others put there, each for so long.
-    Passing(Vec<Type>, Duration),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedSet {
-    pub holds: Holds,
-    pub elements: Arc<Elements>,
-}
-
-impl WantedSet {
-    pub fn described<'a>(&'a self, name: &'a str) -> Set<'a> {
-        match &self.holds {
-            Holds::Keys(types) => Set::of(name, types),
-            Holds::Intervals(kind) => Set::ranges(name, std::slice::from_ref(kind)),
-            Holds::Counts(kind) => Set::of(name, std::slice::from_ref(kind)).counting(),
-            Holds::Ranges(types) => Set::ranges(name, types),
-            Holds::VerdictsOfRanges(kind) => Set::verdicts(name, std::slice::from_ref(kind)).of_ranges(),
-            Holds::Passing(types, lifetime) => Set::of(name, types).forgetting(*lifetime),
-            Holds::Verdicts(kind) => Set::verdicts(name, std::slice::from_ref(kind)),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedChain {
-    pub base: Option<Base>,
-    pub rules: Vec<Rule>,
-}
-
-/// Everything that should be in a table. What stays from one program to the next is shared between them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub table: Table,
-    pub sets: BTreeMap<String, WantedSet>,
-    pub chains: BTreeMap<String, Arc<WantedChain>>,
-    pods: BTreeMap<String, Arc<Wiring>>,
-}
-
-/// A pod, and its elements of sets, which are named and of one family.
-#[derive(Debug, PartialEq, Eq)]
-struct Wiring {
-    endpoint: Endpoint,
-    elements: Vec<(&'static str, Half, Arc<Element>)>,
-}
-
-/// The selectors' addresses of a program, and what was made of it all: what the next program has in common with it need not be
-/// made again.
+/// The desired table, with the parts of the program that it was built from. The next build reuses what has not changed.
 #[derive(Clone, Debug)]
-pub(super) struct Before {
-    pub addresses: BTreeMap<Id, Arc<BTreeSet<IpAddr>>>,
-    pub wanted: Arc<Wanted>,
+pub(super) struct PolicyTable {
+    pub desired: Arc<DesiredTable>,
+    addresses: BTreeMap<Id, Arc<BTreeSet<IpAddr>>>,
+    pods: BTreeMap<String, Arc<PodElements>>,
 }
 
-/// IPv4 or IPv6: the end of a set's name, the family of its packets, the type of its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Half {
-    pub number: u8,
-    pub family: Family,
-    pub address: Type,
+/// A pod's elements, each with the name and family of its set.
+#[derive(Debug)]
+struct PodElements {
+    endpoint: Endpoint,
+    elements: Vec<(&'static str, IpFamily, Arc<Element>)>,
 }
 
-pub(super) const HALVES: [Half; 2] = [
-    Half { number: 4, family: Family::Ip, address: Type::Ipv4 },
-    Half { number: 6, family: Family::Ip6, address: Type::Ipv6 },
-];
-
-impl Half {
-    pub fn name(self, id: &str) -> String {
-        format!("{id}_{}", self.number)
-    }
-
-    pub fn has(self, address: &IpAddr) -> bool {
-        address.is_ipv4() == (self.number == 4)
-    }
-}
-
-/// The single ones among ports, which are looked up in a set if there are several; one alone is compared.
-pub(super) fn single_ports(ranges: &[PortRange]) -> Vec<PortRange> {
-    let single: Vec<PortRange> = ranges.iter().filter(|range| range.first == range.last).copied().collect();
-    if single.len() > 1 {
-        single
-    } else {
-        Vec::new()
-    }
-}
-
-impl Wanted {
-    /// Nothing yet.
-    pub fn in_table(table: Table) -> Wanted {
-        Wanted { table, sets: BTreeMap::new(), chains: BTreeMap::new(), pods: BTreeMap::new() }
-    }
-
-    /// What judges packets.
-    pub fn of(program: &Program, premises: &Premises, reasons: &Reasons, before: Option<&Before>) -> Wanted {
-        let mut wanted = Wanted::in_table(base_chains::TABLE);
-        base_chains::build(&mut wanted, premises, reasons);
-        if premises.ends {
-            closed_connections::build(&mut wanted);
+impl PolicyTable {
+    /// Builds the table. `previous`: the result of the last build.
+    pub fn build(
+        program: &Program,
+        input: &NodeInput,
+        reasons: &Reasons,
+        previous: Option<&PolicyTable>,
+    ) -> PolicyTable {
+        let pods = pod_elements(program, previous);
+        let mut builder = Builder { table: DesiredTable::empty(POLICY_TABLE), program, previous };
+        base_chains::build(&mut builder.table, input, reasons);
+        if input.block_closed {
+            closed_connections::build(&mut builder.table);
         }
-        drop_chains::build(&mut wanted, premises, reasons);
-        source_check::on_cables(premises, &mut wanted);
-        granted_prefixes::build(&mut wanted, program, premises);
-        wanted.pods(program, before);
-        for half in HALVES {
-            wanted.peers(program, half, before);
-            let guarded: Vec<IpNet> =
-                premises.guarded.iter().copied().filter(|net| half.has(&net.addr())).collect();
-            wanted.set(half.name(base_chains::GUARDED), Holds::Intervals(half.address), intervals(&guarded));
+        drop_chains::build(&mut builder.table, input, reasons);
+        source_check::build_routed(&mut builder.table, input);
+        granted_prefixes::build(&mut builder.table, program, input);
+        for family in IpFamily::ALL {
+            builder.add_pod_sets(&pods, family);
+            builder.add_peer_sets(family);
+            builder.add_networks(POD_NETWORKS, &input.pod_networks, family);
         }
-        for (id, ranges) in &program.ports {
-            let single = single_ports(ranges);
-            let keys =
-                single.iter().map(|range| Value::protocol(range.protocol.number()).and_port(range.first));
-            let elements: Vec<Element> = keys.map(Element::key).collect();
-            if !elements.is_empty() {
-                wanted.set(id.as_str().to_owned(), Holds::Keys(vec![Type::Protocol, Type::Port]), elements);
-            }
-        }
-        for (id, chain) in &program.chains {
-            let jumps = chain.stages.iter().map(|stage| Rule::new().jump(stage.as_str()));
-            wanted.chain(id, before, || jumps.chain([Rule::new().accept()]).collect());
-            for stage in &chain.stages {
-                let Some(content) = program.stages.get(stage) else { continue };
-                wanted
-                    .chain(stage, before, || stage_rules::stage(program, content, chain.direction, reasons));
-            }
-        }
-        wanted
-    }
-
-    /// The pods: where each one's chain is found by its address.
-    fn pods(&mut self, program: &Program, before: Option<&Before>) {
-        for (pod, endpoint) in &program.endpoints {
-            let same = before.and_then(|before| before.wanted.pods.get(pod));
-            let wiring = same.filter(|same| same.endpoint == *endpoint).cloned();
-            self.pods.insert(pod.clone(), wiring.unwrap_or_else(|| Arc::new(Wiring::of(pod, endpoint))));
-        }
-        for half in HALVES {
-            for (name, holds) in [
-                (base_chains::EGRESS, Holds::Verdicts(half.address)),
-                (base_chains::INGRESS, Holds::Verdicts(half.address)),
-                (base_chains::ITSELF, Holds::Keys(vec![half.address, half.address])),
-                (drop_chains::pods_set(Direction::Egress), Holds::Counts(half.address)),
-                (drop_chains::pods_set(Direction::Ingress), Holds::Counts(half.address)),
-            ] {
-                let all = self.pods.values().flat_map(|wiring| &wiring.elements);
-                let mine = all.filter(|(of, its, _)| *of == name && *its == half);
-                let elements = mine.map(|(_, _, element)| keyed(element.clone())).collect();
-                self.sets.insert(half.name(name), WantedSet { holds, elements: Arc::new(elements) });
-            }
-        }
-    }
-
-    /// A chain that is named after what is in it: one of that name that was made before is the same.
-    fn chain(&mut self, id: &Id, before: Option<&Before>, rules: impl FnOnce() -> Vec<Rule>) {
-        let same = before.and_then(|before| before.wanted.chains.get(id.as_str())).cloned();
-        let chain = same.unwrap_or_else(|| Arc::new(WantedChain { base: None, rules: rules() }));
-        self.chains.insert(id.to_string(), chain);
-    }
-
-    /// The sets that rules name.
-    fn peers(&mut self, program: &Program, half: Half, before: Option<&Before>) {
-        for (id, addresses) in &program.addresses {
-            let name = half.name(id.as_str());
-            let same = before.filter(|before| before.addresses.get(id) == Some(addresses));
-            if let Some(set) = same.and_then(|before| before.wanted.sets.get(&name)) {
-                self.sets.insert(name, set.clone());
-                continue;
-            }
-            let mine = addresses.iter().filter(|address| half.has(address));
-            let elements: Vec<Element> = mine.map(|address| Element::key(Value::ip(*address))).collect();
-            self.set(name, Holds::Keys(vec![half.address]), elements);
-        }
-        for (id, networks) in &program.networks {
-            let mine: Vec<IpNet> = networks.iter().copied().filter(|net| half.has(&net.addr())).collect();
-            self.set(half.name(id.as_str()), Holds::Intervals(half.address), intervals(&mine));
-        }
-        for (id, ports) in &program.named_ports {
-            let mine = ports.iter().filter(|(address, _, _)| half.has(address));
-            let key = |(address, protocol, port): &(IpAddr, podwire_policy::Protocol, u16)| {
-                Value::ip(*address).and_protocol(protocol.number()).and_port(*port)
-            };
-            let elements: Vec<Element> = mine.map(|port| Element::key(key(port))).collect();
-            self.set(
-                half.name(id.as_str()),
-                Holds::Keys(vec![half.address, Type::Protocol, Type::Port]),
-                elements,
-            );
-        }
-    }
-
-    pub fn set(&mut self, name: String, holds: Holds, elements: Vec<Element>) {
-        let elements = elements.into_iter().map(|element| keyed(Arc::new(element))).collect();
-        self.sets.insert(name, WantedSet { holds, elements: Arc::new(elements) });
+        builder.add_port_sets();
+        builder.add_chains(reasons);
+        let desired = Arc::new(builder.table);
+        PolicyTable { desired, addresses: program.addresses.clone(), pods }
     }
 }
 
-impl Wiring {
-    fn of(pod: &str, endpoint: &Endpoint) -> Wiring {
+/// The elements of the program's pods.
+fn pod_elements(program: &Program, previous: Option<&PolicyTable>) -> BTreeMap<String, Arc<PodElements>> {
+    let elements = |pod: &String, endpoint: &Endpoint| {
+        let same = previous.and_then(|previous| previous.pods.get(pod));
+        let same = same.filter(|same| same.endpoint == *endpoint).cloned();
+        same.unwrap_or_else(|| Arc::new(PodElements::of(pod, endpoint)))
+    };
+    program.endpoints.iter().map(|(pod, endpoint)| (pod.clone(), elements(pod, endpoint))).collect()
+}
+
+impl PodElements {
+    fn of(pod: &str, endpoint: &Endpoint) -> PodElements {
         let mut elements = Vec::new();
-        for (half, address) in
-            endpoint.addresses.iter().flat_map(|address| HALVES.map(|half| (half, *address)))
-        {
-            if !half.has(&address) {
-                continue;
-            }
-            let itself = Element::key(Value::ip(address).and_ip(address));
-            elements.push((base_chains::ITSELF, half, Arc::new(itself)));
-            for (name, direction) in
-                [(base_chains::EGRESS, Direction::Egress), (base_chains::INGRESS, Direction::Ingress)]
-            {
+        for address in endpoint.addresses.iter().copied() {
+            let family = IpFamily::of(address);
+            elements.push((ITSELF, family, Element::key(Value::ip(address).and_ip(address))));
+            for (name, direction) in [(EGRESS, Direction::Egress), (INGRESS, Direction::Ingress)] {
                 let verdict = match endpoint.chain(direction) {
                     Some(chain) => Verdict::Goto(chain.to_string()),
                     None => Verdict::Accept,
                 };
-                let found = Element::key(Value::ip(address)).verdict(verdict).comment(pod);
-                elements.push((name, half, Arc::new(found)));
-                let counted = Element::key(Value::ip(address)).comment(pod);
-                elements.push((drop_chains::pods_set(direction), half, Arc::new(counted)));
+                let to_chain = Element::key(Value::ip(address)).verdict(verdict).comment(pod);
+                elements.push((name, family, to_chain));
+                let counter = Element::key(Value::ip(address)).comment(pod);
+                elements.push((drops_by_pod(direction), family, counter));
             }
         }
-        Wiring { endpoint: endpoint.clone(), elements }
+        let shared = |(name, family, element)| (name, family, Arc::new(element));
+        PodElements { endpoint: endpoint.clone(), elements: elements.into_iter().map(shared).collect() }
     }
 }
 
-/// An element with what it is found by.
-pub(super) fn keyed(element: Arc<Element>) -> ((Vec<u8>, bool), Arc<Element>) {
-    ((element.key.bytes().to_vec(), element.ends_range), element)
+struct Builder<'a> {
+    table: DesiredTable,
+    program: &'a Program,
+    previous: Option<&'a PolicyTable>,
 }
 
-/// Networks as intervals that neither overlap nor touch: where each begins, and before which address it ends. One that
-/// reaches the last address of all has no end.
-fn intervals(networks: &[IpNet]) -> Vec<Element> {
-    let ends = |(first, last): (IpAddr, IpAddr)| {
-        let end = next(last).map(|end| Element::end_of_range(Value::ip(end)));
-        [Some(Element::key(Value::ip(first))), end].into_iter().flatten().collect::<Vec<_>>()
-    };
-    ranges(networks).into_iter().flat_map(ends).collect()
-}
-
-/// The first and the last address of each.
-pub(super) fn ranges(networks: &[IpNet]) -> Vec<(IpAddr, IpAddr)> {
-    let mut sorted: Vec<IpNet> = networks.iter().map(IpNet::trunc).collect();
-    sorted.sort();
-    let mut ranges: Vec<(IpAddr, IpAddr)> = Vec::new();
-    for network in sorted {
-        let (first, last) = (network.network(), network.broadcast());
-        match ranges.last_mut() {
-            Some((_, end)) if first <= *end || next(*end) == Some(first) => *end = last.max(*end),
-            _ => ranges.push((first, last)),
+impl Builder<'_> {
+    /// The sets and maps with an element for each pod address.
+    fn add_pod_sets(&mut self, pods: &BTreeMap<String, Arc<PodElements>>, family: IpFamily) {
+        let address = family.address_type();
+        for (name, kind) in [
+            (EGRESS, SetKind::Verdicts(address)),
+            (INGRESS, SetKind::Verdicts(address)),
+            (ITSELF, SetKind::Keys(vec![address, address])),
+            (drops_by_pod(Direction::Egress), SetKind::Counters(address)),
+            (drops_by_pod(Direction::Ingress), SetKind::Counters(address)),
+        ] {
+            let all = pods.values().flat_map(|pod| &pod.elements);
+            let of_set = all.filter(|(set, of, _)| *set == name && *of == family);
+            let elements = of_set.map(|(_, _, element)| keyed(element.clone())).collect();
+            self.table.sets.insert(family.set_name(name), DesiredSet { kind, elements: Arc::new(elements) });
         }
     }
-    ranges
-}
 
-pub(super) fn next(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(v4) => v4.to_bits().checked_add(1).map(|bits| IpAddr::V4(bits.into())),
-        IpAddr::V6(v6) => v6.to_bits().checked_add(1).map(|bits| IpAddr::V6(bits.into())),
+    /// The sets of peers that rules name: addresses, networks and named ports.
+    fn add_peer_sets(&mut self, family: IpFamily) {
+        for (id, addresses) in &self.program.addresses {
+            let name = family.set_name(id.as_str());
+            let same = self.previous.filter(|previous| previous.addresses.get(id) == Some(addresses));
+            if let Some(set) = same.and_then(|previous| previous.desired.sets.get(&name)) {
+                self.table.sets.insert(name, set.clone());
+                continue;
+            }
+            let of_family = addresses.iter().filter(|address| family.has(address));
+            let elements = of_family.map(|address| Element::key(Value::ip(*address))).collect();
+            self.table.add_set(name, SetKind::Keys(vec![family.address_type()]), elements);
+        }
+        for (id, networks) in &self.program.networks {
+            self.add_networks(id.as_str(), networks, family);
+        }
+        for (id, ports) in &self.program.named_ports {
+            let of_family = ports.iter().filter(|(address, _, _)| family.has(address));
+            let element = |(address, protocol, port): &(IpAddr, Protocol, u16)| {
+                Element::key(Value::ip(*address).and_protocol(protocol.number()).and_port(*port))
+            };
+            let kind = SetKind::Keys(vec![family.address_type(), Type::Protocol, Type::Port]);
+            self.table.add_set(family.set_name(id.as_str()), kind, of_family.map(element).collect());
+        }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(networks: &str) -> Vec<(String, bool)> {
-        let networks: Vec<IpNet> = networks.split_whitespace().map(|net| net.parse().unwrap()).collect();
-        intervals(&networks).into_iter().map(|e| (e.key.to_string(), e.ends_range)).collect()
+    fn add_networks(&mut self, id: &str, networks: &[IpNet], family: IpFamily) {
+        let of_family: Vec<IpNet> = networks.iter().copied().filter(|net| family.has(&net.addr())).collect();
+        let kind = SetKind::Intervals(family.address_type());
+        self.table.add_set(family.set_name(id), kind, intervals::elements(&of_family));
     }
 
-    #[test]
-    fn networks_that_touch_are_one_interval() {
-        let one = [("10.0.0.2".to_owned(), false), ("10.0.0.8".to_owned(), true)];
-        assert_eq!(told("10.0.0.2/31 10.0.0.4/30"), one);
-        assert_eq!(told("10.0.0.4/30 10.0.0.2/31 10.0.0.5/32"), one);
+    /// The sets of single ports that rules name.
+    fn add_port_sets(&mut self) {
+        for (id, ranges) in &self.program.ports {
+            let ports = stage_rules::ports_in_set(ranges);
+            let keys = ports.iter().map(|port| Value::protocol(port.protocol.number()).and_port(port.first));
+            let elements: Vec<Element> = keys.map(Element::key).collect();
+            if !elements.is_empty() {
+                let kind = SetKind::Keys(vec![Type::Protocol, Type::Port]);
+                self.table.add_set(id.as_str().to_owned(), kind, elements);
+            }
+        }
     }
 
-    #[test]
-    fn all_addresses_have_no_end() {
-        assert_eq!(told("0.0.0.0/0"), [("0.0.0.0".to_owned(), false)]);
-        assert_eq!(told("::/0 fd00::/8"), [("::".to_owned(), false)]);
+    /// The chains of pods and of stages.
+    fn add_chains(&mut self, reasons: &Reasons) {
+        for (id, chain) in &self.program.chains {
+            let jumps = chain.stages.iter().map(|stage| Rule::new().jump(stage.as_str()));
+            self.add_chain(id, || jumps.chain([Rule::new().accept()]).collect());
+            for stage in &chain.stages {
+                let Some(content) = self.program.stages.get(stage) else { continue };
+                let program = self.program;
+                self.add_chain(stage, || stage_rules::rules(program, content, chain.direction, reasons));
+            }
+        }
+    }
+
+    /// A chain whose name is a hash of its content: a chain of that name in the previous table has the same rules.
+    fn add_chain(&mut self, id: &Id, rules: impl FnOnce() -> Vec<Rule>) {
+        let same = self.previous.and_then(|previous| previous.desired.chains.get(id.as_str())).cloned();
+        let chain = same.unwrap_or_else(|| Arc::new(DesiredChain { base: None, rules: rules() }));
+        self.table.chains.insert(id.to_string(), chain);
     }
 }
