@@ -24,8 +24,8 @@ pub(crate) struct LocalNode {
     pub addresses: Vec<IpAddr>,
 }
 
-/// When more pods changed at once, everything is compiled again: finding the pods of each policy is then cheaper than finding
-/// the policies of each pod.
+/// When more pods changed at once, everything is compiled again: finding the pods of each policy is then cheaper than
+/// finding the policies of each pod.
 const MAX_CHANGED_PODS: usize = 64;
 
 #[derive(Debug, Default)]
@@ -162,8 +162,8 @@ impl ClusterState {
         (self.network_policies.len() + self.cluster_network_policies.len(), self.interfaces.len())
     }
 
-    /// Updates the last compiler, or makes a new one. `include_unlisted`: attached pods that the source does not list count as
-    /// pods without labels. With a source that lists all pods, such a pod does not exist.
+    /// Updates the last compiler, or makes a new one. `include_unlisted`: attached pods that the source does not list
+    /// count as pods without labels. With a source that lists all pods, such a pod does not exist.
     pub fn compiler(&mut self, last: Option<Compiler>, node: &LocalNode, include_unlisted: bool) -> Compiler {
         let pods = self.pods.take_changed();
         let network_policies = self.network_policies.take_changed();
@@ -434,7 +434,8 @@ mod tests {
                 if compile_now {
                     let compiler = cluster.compiler(known.take(), &node, include_unlisted);
                     let compiler = known.insert(compiler);
-                    let fresh = podwire_policy::compile(&cluster.snapshot(&node, include_unlisted), Some("here")).program;
+                    let snapshot = cluster.snapshot(&node, include_unlisted);
+                    let fresh = podwire_policy::compile(&snapshot, Some("here")).program;
                     prop_assert_eq!(compiler.program(), &fresh, "after event {}", number);
                 }
             }

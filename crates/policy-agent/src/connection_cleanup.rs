@@ -1,5 +1,5 @@
-//! Closes connections that a new program denies. The rules check only the first packet of a connection; this module handles
-//! connections whose first packet a previous program accepted.
+//! Closes connections that a new program denies. The rules check only the first packet of a connection; this module
+//! handles connections whose first packet a previous program accepted.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -28,13 +28,14 @@ impl ConnectionCleanup {
         Ok(ConnectionCleanup { conntrack, routes, checked: Program::default() })
     }
 
-    /// Makes the next call check all connections: the rules had a gap, and connections may have come through it unchecked.
+    /// Makes the next call check all connections: the rules had a gap, and connections may have come through it
+    /// unchecked.
     pub fn forget_checked(&mut self) {
         self.checked = Program::default();
     }
 
-    /// Closes the connections that the program, which is in the kernel, does not allow. Returns their number. If the program
-    /// denies nothing that the last one allowed, it reads no connection.
+    /// Closes the connections that the program, which is in the kernel, does not allow. Returns their number. If the
+    /// program denies nothing that the last one allowed, it reads no connection.
     pub fn close_denied(&mut self, program: &Program, tables: &mut Nftables) -> Result<usize> {
         let pods = program.restricted_since(&self.checked);
         let mut closed = 0;
@@ -69,8 +70,8 @@ impl ConnectionCleanup {
     }
 }
 
-/// Whether the connection belongs to one of the pods and would be denied if it started now. A connection that another one
-/// announced (RELATED, such as FTP data) is accepted because of that other one, not by a rule.
+/// Whether the connection belongs to one of the pods and would be denied if it started now. A connection that another
+/// one announced (RELATED, such as FTP data) is accepted because of that other one, not by a rule.
 fn is_denied(
     connection: &Connection,
     program: &Program,

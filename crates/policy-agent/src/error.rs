@@ -34,7 +34,9 @@ pub enum Error {
     #[error("apply the network policies: {0}; the previous rules stay in force")]
     Apply(#[source] podwire_netlink::Error),
     /// Another program changes nftables rules all the time.
-    #[error("apply the network policies: another program changed nftables rules {0} times in a row (find it with `nft monitor`)")]
+    #[error(
+        "apply the network policies: another program changed nftables rules {0} times in a row (`nft monitor` shows it)"
+    )]
     Busy(usize),
     /// A netlink request other than a change of rules.
     #[error(transparent)]

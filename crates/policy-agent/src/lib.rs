@@ -1,4 +1,5 @@
-//! The policy agent of a node: it watches policies and pods and keeps the nftables rules equal to the compiled policy program.
+//! The policy agent of a node: it watches policies and pods and keeps the nftables rules equal to the compiled policy
+//! program.
 //!
 //! ```text
 //! Kubernetes API or policy files ── Update ──▶ ClusterState ─┐
@@ -8,16 +9,16 @@
 //! ```
 //!
 //! One thread owns all of it ([`PolicyAgent`] is its handle). A plugin that has attached a pod sends a request to the
-//! [socket](SOCKET) and gets the answer when the rules of that pod are in the kernel. So the pod's first packet is already
-//! checked. The rules drop packets of addresses in the node's pod networks that belong to no known pod.
+//! [socket](SOCKET) and gets the answer when the rules of that pod are in the kernel. So the pod's first packet is
+//! already checked. The rules drop packets of addresses in the node's pod networks that belong to no known pod.
 //!
 //! The kernel sends samples of dropped packets to the same thread, which logs them with the names of both pods.
 //!
 //! With `--policy-cut` the agent closes connections that a new program denies. Without it they outlive the policy that
 //! allowed them.
 //!
-//! The data path does not depend on the agent. When it stops, the rules stay. When it starts, it takes the attached pods from the
-//! plugins' ledger, and it changes no rule before its source has listed all objects once.
+//! The data path does not depend on the agent. When it stops, the rules stay. When it starts, it takes the attached
+//! pods from the plugins' ledger, and it changes no rule before its source has listed all objects once.
 
 #![forbid(unsafe_code)]
 

@@ -25,7 +25,8 @@ use crate::{recorded, Error, Result};
 pub struct PolicyAgentOptions {
     /// The node's name in the cluster.
     pub node_name: String,
-    /// Whether the source lists every pod of this node. If it does, an attach request waits until the source knows the pod.
+    /// Whether the source lists every pod of this node. If it does, an attach request waits until the source knows the
+    /// pod.
     pub lists_pods: bool,
     /// Whether the agent closes connections that a new policy denies.
     pub close_denied: bool,
@@ -121,7 +122,7 @@ impl PolicyReconciler {
         cleanup.close_denied(compiler.program(), &mut self.tables)
     }
 
-    /// Answers the plugins whose pods are enforced. A pod that the source lists but has not sent yet is not.
+    /// Responds to the plugins whose pods are enforced. With a source that lists pods, a pod must be listed first.
     fn respond(&mut self) {
         let (cluster, lists_pods) = (&self.cluster, self.lists_pods);
         self.waiting.retain(|(interface, sender)| {
@@ -242,7 +243,8 @@ impl Reconciler for PolicyReconciler {
         [self.rule_events.as_fd()].into_iter().chain(samples).collect()
     }
 
-    /// Reconciles if another program changed the policy tables, or if notifications were lost. Logs samples of dropped packets.
+    /// Reconciles if another program changed the policy tables, or if notifications were lost. Logs samples of dropped
+    /// packets.
     fn handle_events(&mut self, ready: &[bool]) -> Result<bool> {
         if let (Some(true), Some(drop_log)) = (ready.get(1), &mut self.drop_log) {
             // A failure to log must not stop enforcement.

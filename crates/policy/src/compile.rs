@@ -1,8 +1,8 @@
 //! The compiler from policies and pods to a [`Program`].
 //!
-//! A [`Compiler`] remembers what its program was compiled from. When a pod or a policy changes, it recompiles only what the
-//! change concerns: the chains of pods, and the sets of the selectors that select the pod. So a change costs the same with ten
-//! policies as with ten thousand.
+//! A [`Compiler`] remembers what its program was compiled from. When a pod or a policy changes, it recompiles only what
+//! the change concerns: the chains of pods, and the sets of the selectors that select the pod. So a change costs the
+//! same with ten policies as with ten thousand.
 
 mod pod_index;
 mod sets;
@@ -39,8 +39,8 @@ pub fn compile(snapshot: &Snapshot, node: Option<&str>) -> Compiled {
     Compiled { program: compiler.program, warnings }
 }
 
-/// The order of a policy: tier, priority, and kind and name. The API does not define the order of two policies with the same
-/// priority; the name makes it stable.
+/// The order of a policy: tier, priority, and kind and name. The API does not define the order of two policies with the
+/// same priority; the name makes it stable.
 type PolicyKey = (Tier, i64, String);
 
 /// A parsed policy.
@@ -156,8 +156,8 @@ impl Compiler {
         self.keys.insert(object.to_owned(), key);
     }
 
-    /// Updates the policies of each of the program's pods that the policy selects. Returns the number of selected pods, those
-    /// of other nodes included.
+    /// Updates the policies of each of the program's pods that the policy selects. Returns the number of selected pods,
+    /// those of other nodes included.
     fn update_selected(&mut self, policy: &Policy, update: impl Fn(&mut BTreeSet<PolicyKey>)) -> usize {
         let mut pods = 0;
         for (name, _) in policy.subject.iter().flat_map(|subject| self.index.selected(subject)) {

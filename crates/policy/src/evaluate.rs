@@ -20,8 +20,8 @@ impl Program {
         self.evaluate_on_node(packet, &BTreeSet::new())
     }
 
-    /// The same on the node that runs all pods of the program. `node` has all of its addresses, also those that the Node object
-    /// lacks, such as those of its bridge and tunnel.
+    /// The same on the node that runs all pods of the program. `node` has all of its addresses, also those that the
+    /// Node object lacks, such as those of its bridge and tunnel.
     pub fn evaluate_on_node(&self, packet: &Packet, node: &BTreeSet<IpAddr>) -> Verdict {
         let (source, destination) = (self.endpoint_at(packet.source), self.endpoint_at(packet.destination));
         if let (Some(source), Some(destination)) = (source, destination) {

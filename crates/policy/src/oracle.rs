@@ -3,12 +3,13 @@
 //! It is written for clarity, from the text of the two APIs, and shares no code with the compiler beyond the objects
 //! themselves: it has its own matching of selectors, networks and ports. It is slow, and it is the reference.
 //!
-//! A packet between two pods is evaluated twice: as the sender's egress and as the receiver's ingress. Both must allow it.
-//! For each direction the tiers apply in order:
+//! A packet between two pods is evaluated twice: as the sender's egress and as the receiver's ingress. Both must allow
+//! it. For each direction the tiers apply in order:
 //!
-//! 1. *Admin*: the rules of ClusterNetworkPolicies by priority, then in list order. Accept and Deny decide, Pass continues with
-//!    the next tier.
-//! 2. *NetworkPolicy*: if any selects the pod in this direction, the packet is allowed if one of them allows it, else denied.
+//! 1. *Admin*: the rules of ClusterNetworkPolicies by priority, then in list order. Accept and Deny decide, Pass
+//!    continues with the next tier.
+//! 2. *NetworkPolicy*: if any selects the pod in this direction, the packet is allowed if one of them allows it,
+//!    else denied.
 //! 3. *Baseline*: like Admin, for pods that no NetworkPolicy selects.
 //! 4. Everything else is allowed.
 
@@ -137,11 +138,14 @@ fn decide(
 /// Whether the policy isolates the pod in this direction.
 fn is_isolated_by(pod: &Pod, policy: &NetworkPolicy, direction: Direction) -> bool {
     let spec = &policy.spec;
-    let in_direction = match (direction, spec.policy_types.is_empty()) {
-        (Direction::Ingress, true) => true,
-        (Direction::Egress, true) => !spec.egress.is_empty(),
-        (Direction::Ingress, false) => spec.policy_types.iter().any(|name| name == "Ingress"),
-        (Direction::Egress, false) => spec.policy_types.iter().any(|name| name == "Egress"),
+    let in_direction = if spec.policy_types.is_empty() {
+        direction == Direction::Ingress || !spec.egress.is_empty()
+    } else {
+        let name = match direction {
+            Direction::Ingress => "Ingress",
+            Direction::Egress => "Egress",
+        };
+        spec.policy_types.iter().any(|listed| listed == name)
     };
     in_direction
         && pod.metadata.namespace == policy.metadata.namespace

@@ -1,7 +1,7 @@
 //! The pods for which a new program may deny what the previous one allowed.
 //!
-//! The comparison uses ids, which are hashes of content, and the sets that differ. It evaluates no packet. So the result may
-//! contain a pod that lost nothing, but it never misses one that did.
+//! The comparison uses ids, which are hashes of content, and the sets that differ. It evaluates no packet. So the
+//! result may contain a pod that lost nothing, but it never misses one that did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

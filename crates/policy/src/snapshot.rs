@@ -42,8 +42,8 @@ impl Snapshot {
         Snapshot::default()
     }
 
-    /// Adds an object, or all objects of a list. A workload such as a Deployment becomes one pod with its name, since its pods
-    /// are alike. Returns whether policies depend on the object.
+    /// Adds an object, or all objects of a list. A workload such as a Deployment becomes one pod with its name, since
+    /// its pods are alike. Returns whether policies depend on the object.
     pub fn add(&mut self, object: Value) -> Result<bool> {
         let object = without_nulls(object);
         let text =
@@ -145,8 +145,8 @@ impl Snapshot {
         self.nodes.iter().find(named).map(Node::addresses).unwrap_or_default()
     }
 
-    /// Assigns an address of each network to every pod that has none; a host-network pod gets the addresses of its node.
-    /// Used to test policies without a cluster.
+    /// Assigns an address of each network to every pod that has none; a host-network pod gets the addresses of its
+    /// node. Used to test policies without a cluster.
     pub fn assign_addresses(&mut self, networks: &[IpNet]) {
         let mut taken: BTreeSet<IpAddr> = self.pods.iter().flat_map(Pod::addresses).collect();
         taken.extend(self.nodes.iter().flat_map(Node::addresses));

@@ -13,7 +13,8 @@ pub enum WarningKind {
     UnknownField,
     /// Something that is not enforced, such as domain names; what depends on it is not allowed.
     Unsupported,
-    /// Valid, but probably not as intended: a network with host bits, rules for a direction that the policy does not isolate.
+    /// Valid, but probably not as intended: a network with host bits, rules for a direction that the policy does not
+    /// isolate.
     Suspicious,
     /// A selector that selects nothing now.
     Unmatched,

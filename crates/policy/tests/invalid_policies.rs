@@ -117,16 +117,16 @@ fn invalid_and_unmatched_selectors_cause_warnings() {
         "spec.ingress[0].from[0].podSelector",
         "no such operator",
     );
-    let nobody = json!({ "from": [{ "podSelector": { "matchLabels": { "app": "c" } } }] });
-    expect(&rule(nobody), false, WarningKind::Unmatched, "spec.ingress[0]", "there are none now");
-    let nobody = spec(json!({ "podSelector": { "matchLabels": { "app": "c" } } }));
-    expect(&nobody, true, WarningKind::Unmatched, "spec", "selects no pod");
+    let unmatched = json!({ "from": [{ "podSelector": { "matchLabels": { "app": "c" } } }] });
+    expect(&rule(unmatched), false, WarningKind::Unmatched, "spec.ingress[0]", "there are none now");
+    let unmatched = spec(json!({ "podSelector": { "matchLabels": { "app": "c" } } }));
+    expect(&unmatched, true, WarningKind::Unmatched, "spec", "selects no pod");
     let nowhere = json!({ "from": [{ "namespaceSelector": { "matchLabels": { "team": "c" } } }] });
     expect(&rule(nowhere), false, WarningKind::Unmatched, "spec.ingress[0]", "there are none now");
     let subject = json!({ "namespaces": { "matchLabels": { "team": "c" } } });
     let deny = json!([{ "action": "Deny", "from": [{ "namespaces": {} }] }]);
-    let nobody = cluster_policy(json!({ "subject": subject, "ingress": deny }));
-    expect(&nobody, true, WarningKind::Unmatched, "spec", "selects no pod");
+    let unmatched = cluster_policy(json!({ "subject": subject, "ingress": deny }));
+    expect(&unmatched, true, WarningKind::Unmatched, "spec", "selects no pod");
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn invalid_rules_of_cluster_policies_fail_closed() {
     ] {
         assert!(!reaches(&with("Deny", broken.clone())), "{broken}");
         assert!(!reaches(&with("Pass", broken.clone())), "{broken}");
-        let accept = cluster(
+        let accept = cluster_policy(
             json!({ "ingress": [{ "action": "Accept", "from": broken }, { "action": "Deny", "from": [{ "namespaces": {} }] }] }),
         );
         assert!(!reaches(&accept));
@@ -342,14 +342,14 @@ fn invalid_protocols_of_cluster_policies_fail_closed() {
 
 #[test]
 fn fields_that_the_api_refuses_cause_warnings() {
-    let priority = cluster(
+    let priority = cluster_policy(
         json!({ "priority": 2000, "ingress": [{ "action": "Deny", "from": [{ "namespaces": {} }] }] }),
     );
     expect(&priority, false, WarningKind::Invalid, "spec.priority", "not from 0 to 1000");
-    let nobody = cluster_policy(
+    let unmatched = cluster_policy(
         json!({ "subject": {}, "ingress": [{ "action": "Deny", "from": [{ "namespaces": {} }] }] }),
     );
-    expect(&nobody, true, WarningKind::Invalid, "spec.subject", "selects no pod");
+    expect(&unmatched, true, WarningKind::Invalid, "spec.subject", "selects no pod");
     let many: Vec<Value> = (0..26).map(|_| json!({ "namespaces": {} })).collect();
     let many = cluster_policy(json!({ "ingress": [{ "action": "Deny", "from": many }] }));
     expect(&many, false, WarningKind::Invalid, "spec.ingress[0].from", "26 entries");

@@ -20,8 +20,8 @@ const ICMPV6: u8 = 58;
 pub struct DropSample {
     /// The direction whose policies dropped it.
     pub direction: Direction,
-    /// The number of the reason ([`Nftables::reason`](super::Nftables::reason)); `None` if the pod used a source address that is
-    /// not its own.
+    /// The number of the reason ([`Nftables::reason`](super::Nftables::reason)); `None` if the pod used a source
+    /// address that is not its own.
     pub reason: Option<u32>,
     /// The source address in the packet.
     pub source: Option<IpAddr>,

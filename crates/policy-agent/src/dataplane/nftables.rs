@@ -1,7 +1,7 @@
 //! The tables `podwire_policy`: built from a program, compared with the kernel, and changed where they differ.
 //!
-//! `model` is the desired content of a table and `found` the content in the kernel. The builders (`policy_table` and the modules
-//! it calls) make the model; `steps` turns the difference of both into transactions.
+//! `model` is the desired content of a table and `found` the content in the kernel. The builders (`policy_table` and
+//! the modules it calls) make the model; `steps` turns the difference of both into transactions.
 
 mod base_chains;
 mod closed_connections;
@@ -131,8 +131,8 @@ impl Nftables {
         }
     }
 
-    /// Drops packets of these TCP connections from now on, unless conntrack knows them as established: the caller deletes them
-    /// from conntrack next. The last apply must have had [`NodeInput::block_closed`].
+    /// Drops packets of these TCP connections from now on, unless conntrack knows them as established: the caller
+    /// deletes them from conntrack next. The last apply must have had [`NodeInput::block_closed`].
     pub fn block_closed(&mut self, connections: &[(SocketAddr, SocketAddr)]) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let generation = nft::generation(&mut self.socket)?;

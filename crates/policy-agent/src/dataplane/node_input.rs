@@ -7,8 +7,8 @@ use ipnet::IpNet;
 /// This node's pod networks and pod ports, and which optional rules the table has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInput {
-    /// Networks that contain only pod addresses. An address in them that no pod of the program has belongs to a pod whose
-    /// policies are not known yet: the rules drop its packets.
+    /// Networks that contain only pod addresses. An address in them that no pod of the program has belongs to a pod
+    /// whose policies are not known yet: the rules drop its packets.
     pub pod_networks: Vec<IpNet>,
     /// The node's ends of the pods' veth pairs.
     pub ports: Vec<PodPort>,
@@ -29,7 +29,8 @@ pub struct PodPort {
     pub bridged: bool,
     /// The pod's own addresses.
     pub addresses: Vec<IpAddr>,
-    /// Further source networks that the pod may use. The pod's policies apply to them. The networks of two pods never overlap.
+    /// Further source networks that the pod may use. The pod's policies apply to them. The networks of two pods never
+    /// overlap.
     pub prefixes: Vec<IpNet>,
     /// The pod's MAC address. On a bridge it is the only source MAC that the pod may use.
     pub mac: Option<[u8; 6]>,

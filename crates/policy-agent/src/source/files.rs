@@ -1,7 +1,8 @@
-//! Policies from a directory of YAML and JSON files, as `kubectl apply` takes them. For a single machine, a lab, a sandbox.
+//! Policies from a directory of YAML and JSON files, as `kubectl apply` takes them. For a single machine, a lab, a
+//! sandbox.
 //!
-//! The files may also describe namespaces and pods with their labels; a pod that no file describes has no labels. If a file
-//! is invalid, the agent logs the error and keeps the last valid content.
+//! The files may also describe namespaces and pods with their labels; a pod that no file describes has no labels. If a
+//! file is invalid, the agent logs the error and keeps the last valid content.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

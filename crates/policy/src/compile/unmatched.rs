@@ -11,7 +11,8 @@ use crate::{Direction, Warning, WarningKind};
 
 const SELECTS_NO_POD: &str = "the policy selects no pod now";
 
-/// Without visiting pods: `without_pods` names the policies that select no pod, and empty sets of the program are known.
+/// Without visiting pods: `without_pods` names the policies that select no pod, and empty sets of the program are
+/// known.
 pub(super) fn of_program<'a>(without_pods: impl Iterator<Item = &'a str>, program: &Program) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for policy in without_pods {

@@ -49,8 +49,8 @@ pub(super) fn parse(policy: &ClusterNetworkPolicy, warnings: &mut WarningSink<'_
         rules[usize::from(rule.direction == Direction::Egress)].push(rule.parse(&object, warnings));
     }
     let [ingress, egress] = rules.map(|rules| (!rules.is_empty()).then_some(rules));
-    for (word, rules) in [("spec.ingress", &ingress), ("spec.egress", &egress)] {
-        check_count(rules.as_ref().map_or(0, Vec::len), word, warnings);
+    for (field, rules) in [("spec.ingress", &ingress), ("spec.egress", &egress)] {
+        check_count(rules.as_ref().map_or(0, Vec::len), field, warnings);
     }
     let tier = match spec.tier {
         CnpTier::Admin => Tier::Admin,
@@ -90,8 +90,8 @@ impl ApiRule<'_> {
     }
 
     fn parse(&self, object: &str, warnings: &mut WarningSink<'_>) -> Rule {
-        let (field, word) = (self.field(), if self.direction == Direction::Ingress { "from" } else { "to" });
-        let peers = self.peers(&format!("{field}.{word}"), warnings);
+        let (field, list) = (self.field(), if self.direction == Direction::Ingress { "from" } else { "to" });
+        let peers = self.peers(&format!("{field}.{list}"), warnings);
         let ports = self.ports(&format!("{field}.protocols"), warnings);
         let origin = Origin {
             policy: object.into(),
@@ -226,12 +226,12 @@ fn port_match(written: &CnpProtocol, field: &str, warnings: &mut WarningSink<'_>
         (Protocol::Sctp, "sctp", &written.sctp),
     ];
     let mut found = Vec::new();
-    for (protocol, word, transport) in transports {
+    for (protocol, name, transport) in transports {
         let Some(CnpTransport { destination_port, unknown }) = transport else { continue };
-        warnings.add_unknown(&format!("{field}.{word}"), unknown);
+        warnings.add_unknown(&format!("{field}.{name}"), unknown);
         let port = destination_port.as_ref();
         if let Some(port) = port {
-            let field = format!("{field}.{word}.destinationPort");
+            let field = format!("{field}.{name}.destinationPort");
             warnings.add_unknown(&field, &port.unknown);
             if let Some(range) = &port.range {
                 warnings.add_unknown(&format!("{field}.range"), &range.unknown);

@@ -50,8 +50,8 @@ pub(super) fn parse(policy: &NetworkPolicy, warnings: &mut WarningSink<'_>) -> P
     }
 }
 
-/// Whether the policy isolates ingress, and whether egress. Without policyTypes it isolates ingress, and egress only if it has
-/// egress rules.
+/// Whether the policy isolates ingress, and whether egress. Without policyTypes it isolates ingress, and egress only if
+/// it has egress rules.
 fn directions(policy: &NetworkPolicy, warnings: &mut WarningSink<'_>) -> (bool, bool) {
     let spec = &policy.spec;
     if spec.policy_types.is_empty() {
@@ -77,11 +77,11 @@ fn directions(policy: &NetworkPolicy, warnings: &mut WarningSink<'_>) -> (bool, 
 impl ApiRule<'_> {
     fn parse(&self, object: &str, namespace: &str, warnings: &mut WarningSink<'_>) -> Rule {
         let field = format!("spec.{}[{}]", self.direction, self.index);
-        let word = if self.direction == Direction::Ingress { "from" } else { "to" };
+        let list = if self.direction == Direction::Ingress { "from" } else { "to" };
         let peers = if self.peers.is_empty() {
             Peers::Anyone
         } else {
-            peers(self.peers, namespace, &format!("{field}.{word}"), warnings)
+            peers(self.peers, namespace, &format!("{field}.{list}"), warnings)
         };
         let ports = if self.ports.is_empty() {
             Ports::All

@@ -1,5 +1,5 @@
-//! Random clusters. There are few names, labels, networks and ports, so that policies concern the same pods; some values are
-//! invalid.
+//! Random clusters. There are few names, labels, networks and ports, so that policies concern the same pods; some
+//! values are invalid.
 
 use std::net::IpAddr;
 
@@ -202,9 +202,9 @@ fn np_peer() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn np_rules(word: &'static str) -> impl Strategy<Value = Vec<Value>> {
+fn np_rules(name: &'static str) -> impl Strategy<Value = Vec<Value>> {
     let rule = (vec(np_peer(), 0..3), vec(np_port(), 0..3));
-    vec(rule.prop_map(move |(peers, ports)| json!({ word: peers, "ports": ports })), 0..3)
+    vec(rule.prop_map(move |(peers, ports)| json!({ name: peers, "ports": ports })), 0..3)
 }
 
 fn network_policy() -> impl Strategy<Value = Value> {
@@ -229,7 +229,7 @@ fn cnp_protocol() -> impl Strategy<Value = Value> {
         1 => select(vec![json!({}), json!({ "number": 80, "range": { "start": 1, "end": 2 } })]),
     ];
     prop_oneof![
-        6 => (select(vec!["tcp", "udp", "sctp"]), port).prop_map(|(word, port)| json!({ word: { "destinationPort": port } })),
+        6 => (select(vec!["tcp", "udp", "sctp"]), port).prop_map(|(name, port)| json!({ name: { "destinationPort": port } })),
         3 => select(vec!["web", "dns"]).prop_map(|name| json!({ "destinationNamedPort": name })),
         1 => select(vec![json!({}), json!({ "icmp": {} }), json!({ "tcp": {} }), json!({ "destinationNamedPort": "" }),
             json!({ "tcp": { "destinationPort": { "number": 80 } }, "udp": { "destinationPort": { "number": 80 } } })]),
@@ -264,13 +264,13 @@ fn cnp_peer(egress: bool) -> impl Strategy<Value = Value> {
     Union::new_weighted(kinds)
 }
 
-fn cnp_rules(word: &'static str, egress: bool) -> impl Strategy<Value = Vec<Value>> {
+fn cnp_rules(name: &'static str, egress: bool) -> impl Strategy<Value = Vec<Value>> {
     let peers = prop_oneof![20 => vec(cnp_peer(egress), 1..3), 1 => Just(Vec::new())];
     let protocols = prop_oneof![4 => Just(Value::Null), 6 => vec(cnp_protocol(), 1..3).prop_map(Value::Array),
         1 => Just(json!([]))];
     let rule = (select(vec!["Accept", "Deny", "Pass"]), peers, protocols);
     let rule = rule.prop_map(move |(action, peers, protocols)| {
-        json!({ "name": "rule", "action": action, word: peers, "protocols": protocols })
+        json!({ "name": "rule", "action": action, name: peers, "protocols": protocols })
     });
     vec(rule, 0..4)
 }

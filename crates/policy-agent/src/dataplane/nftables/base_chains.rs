@@ -1,4 +1,5 @@
-//! The chains that do not depend on the policies: the hooks, what is accepted before any policy, and the lookup of a pod's chain.
+//! The chains that do not depend on the policies: the hooks, what is accepted before any policy, and the lookup of a
+//! pod's chain.
 
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule};
@@ -44,11 +45,12 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
     }
 }
 
-/// What is accepted before any policy. `late`: the rules for packets that belong to no tracked connection and open none.
+/// What is accepted before any policy. `late`: the rules for packets that belong to no tracked connection and open
+/// none.
 fn preamble(late: Vec<Rule>) -> Vec<Rule> {
     let mut rules = Vec::new();
-    // Replies, and errors about accepted packets: policies check the first packet of a connection. Conntrack reassembles
-    // fragments first, so every packet that is checked has its ports.
+    // Replies, and errors about accepted packets: policies check the first packet of a connection. Conntrack
+    // reassembles fragments first, so every packet that is checked has its ports.
     rules.push(Rule::new().any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED).accept());
     rules.extend(late);
     // IPv6 has no ARP: neighbour and router discovery (133 to 137) and multicast listener messages (130 to 132, 143).

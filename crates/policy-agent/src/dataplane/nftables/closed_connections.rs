@@ -1,10 +1,11 @@
 //! Connections that the agent closed: their late packets are dropped.
 //!
-//! The rules accept packets of a connection that the kernel tracks. The next packet of a connection that was deleted from
-//! conntrack is checked again, and there is a trap: if the server sends first, that packet looks like the start of a connection in
-//! the other direction, which policies may allow, and the connection goes on. So the table remembers closed TCP connections, in
-//! both directions. Only packets that open no connection (they have an ACK) and that conntrack does not know are compared with
-//! them: established connections pay nothing, and a new connection between the same ports is checked as any other.
+//! The rules accept packets of a connection that the kernel tracks. The next packet of a connection that was deleted
+//! from conntrack is checked again, and there is a trap: if the server sends first, that packet looks like the start of
+//! a connection in the other direction, which policies may allow, and the connection goes on. So the table remembers
+//! closed TCP connections, in both directions. Only packets that open no connection (they have an ACK) and that
+//! conntrack does not know are compared with them: established connections pay nothing, and a new connection between
+//! the same ports is checked as any other.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The chains in which dropped packets end: they count by pod and by reason, and log some packets.
 //!
-//! A rule that drops sets the packet's mark to the number of the reason and goes to the chain of its direction. Accepted packets
-//! never get there, so no packet that leaves the node carries such a mark. The counters are in set elements that policy
-//! changes do not touch: they keep their values when chains are replaced.
+//! A rule that drops sets the packet's mark to the number of the reason and goes to the chain of its direction.
+//! Accepted packets never get there, so no packet that leaves the node carries such a mark. The counters are in set
+//! elements that policy changes do not touch: they keep their values when chains are replaced.
 
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Element, Field, Rule, Table, Type, Value};

@@ -1,5 +1,5 @@
-//! Source prefixes that a pod may use besides its own addresses: the pod's chains check them like its own addresses. A table for
-//! pods without prefixes has none of these maps and rules.
+//! Source prefixes that a pod may use besides its own addresses: the pod's chains check them like its own addresses. A
+//! table for pods without prefixes has none of these maps and rules.
 
 use std::collections::BTreeMap;
 

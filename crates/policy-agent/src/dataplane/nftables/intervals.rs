@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use podwire_netlink::nft::{Element, Value};
 
-/// The elements of an interval set: the start of each interval, and the address after its end. The intervals neither overlap
-/// nor touch. An interval that contains the last address of its family has no end element.
+/// The elements of an interval set: the start of each interval, and the address after its end. The intervals neither
+/// overlap nor touch. An interval that contains the last address of its family has no end element.
 pub(super) fn elements(networks: &[IpNet]) -> Vec<Element> {
     let bounds = |(first, last): (IpAddr, IpAddr)| {
         [Some(Element::key(Value::ip(first))), end(last)].into_iter().flatten().collect::<Vec<_>>()

@@ -1,6 +1,7 @@
 //! The reasons for drops, each with a number.
 //!
-//! A rule that drops sets the packet's mark to the number of the reason. Counters and log samples name the reason by that number.
+//! A rule that drops sets the packet's mark to the number of the reason. Counters and log samples name the reason by
+//! that number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Source address checks: a pod may use its own addresses, the prefixes granted to it, and no other source address. Policies
-//! identify pods by their addresses.
+//! Source address checks: a pod may use its own addresses, the prefixes granted to it, and no other source address.
+//! Policies identify pods by their addresses.
 //!
-//! Packets of routed pods are checked in the policy table. Packets of bridge ports must be checked by port, which only a table
-//! of the family bridge sees; there ARP and the source MAC are checked too.
+//! Packets of routed pods are checked in the policy table. Packets of bridge ports must be checked by port, which only
+//! a table of the family bridge sees; there ARP and the source MAC are checked too.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -76,8 +76,8 @@ pub(super) fn bridge_table(input: &NodeInput) -> DesiredTable {
     table
 }
 
-/// A pod needs its link-local address for neighbour and router discovery and multicast groups (ICMPv6 130 to 137, 143) and for
-/// DHCPv6. Any other use on a bridge would bypass the policies, which identify pods by their global addresses.
+/// A pod needs its link-local address for neighbour and router discovery and multicast groups (ICMPv6 130 to 137, 143)
+/// and for DHCPv6. Any other use on a bridge would bypass the policies, which identify pods by their global addresses.
 fn link_local_on_bridge() -> Vec<Rule> {
     let sent = || from_link_local(Rule::new().is(Field::EtherType, &IPV6));
     let message = |first, last| {

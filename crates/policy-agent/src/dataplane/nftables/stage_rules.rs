@@ -3,8 +3,8 @@
 //! A rule of a program names a peer and a port; a rule of nftables matches one family and one kind of port. So one rule
 //! becomes several: for IPv4 and IPv6, for the set of single ports and for each range.
 //!
-//! A new connection passes the rules of all policies of its two pods until one matches. So the cheap tests come first: the
-//! family, then the port, which most rules differ in, and last the peer, whose set is the largest.
+//! A new connection passes the rules of all policies of its two pods until one matches. So the cheap tests come first:
+//! the family, then the port, which most rules differ in, and last the peer, whose set is the largest.
 
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Field, Rule};

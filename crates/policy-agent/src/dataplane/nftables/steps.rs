@@ -1,10 +1,11 @@
-//! The transactions that lead from the found content to the desired content. There are two: `prepare` creates what is new,
-//! `switch` makes rules and maps lead to it and deletes what is no longer used.
+//! The transactions that lead from the found content to the desired content. There are two: `prepare` creates what is
+//! new, `switch` makes rules and maps lead to it and deletes what is no longer used.
 //!
-//! A single transaction would let packets through. The kernel walks the rules of the generation in which a packet arrived, but a
-//! lookup in a set returns elements of the generation at the time of the lookup. So a packet that arrives before a commit can be led by
-//! a map to a chain that this commit created. That chain has no rules in the packet's generation, and at the end of a chain
-//! without a verdict the packet is accepted. A chain that exists one generation before anything leads to it has its rules in both.
+//! A single transaction would let packets through. The kernel walks the rules of the generation in which a packet
+//! arrived, but a lookup in a set returns elements of the generation at the time of the lookup. So a packet that
+//! arrives before a commit can be led by a map to a chain that this commit created. That chain has no rules in the
+//! packet's generation, and at the end of a chain without a verdict the packet is accepted. A chain that exists one
+//! generation before anything leads to it has its rules in both.
 
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ impl Steps {
         self.prepare.is_empty() && self.switch.is_empty()
     }
 
-    /// Commits both, unless another program changes rules after `generation`. Returns the generation after the last commit.
+    /// Commits both, unless another program changes rules after `generation`. Returns the generation after the last
+    /// commit.
     pub fn commit(self, mut generation: u32, socket: &mut Socket) -> podwire_netlink::Result<u32> {
         for step in [self.prepare, self.switch] {
             if !step.is_empty() {
@@ -76,8 +78,8 @@ impl Steps {
     }
 }
 
-/// All chains come before all rules, since rules jump from one chain to another. A base chain sees packets as soon as it exists,
-/// so it belongs to `switch`.
+/// All chains come before all rules, since rules jump from one chain to another. A base chain sees packets as soon as
+/// it exists, so it belongs to `switch`.
 fn add_chains(
     desired: &DesiredTable,
     found: &FoundTable,
