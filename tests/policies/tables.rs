@@ -1,5 +1,5 @@
-//! The tables of this folder, for tests that play them with packets: who is there, what each table adds, and which connections
-//! between pods it expects. What they say of nodes, strangers and ping is left to other tests.
+//! The tables of this directory, for tests with real packets: the objects, what each table adds, and the connections
+//! between pods that it expects. Expectations about nodes, external addresses and ping are left to other tests.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ pub type Connection = (String, String, Protocol, u16);
 
 /// A file of tables.
 pub struct Tables {
-    /// Who is there.
+    /// The objects of all tables.
     pub objects: Vec<Value>,
-    /// Where pods without addresses get theirs from.
+    /// The networks from which pods without addresses get one.
     pub networks: Vec<String>,
     pub tables: Vec<Table>,
 }
 
-/// One of them.
+/// A table: objects and expected connections.
 pub struct Table {
     pub name: String,
-    /// What is there besides, or in the place of what has its name.
+    /// Additional objects; they replace objects of the same name.
     pub objects: Vec<Value>,
     ports: Vec<Value>,
     expect: Vec<Value>,
@@ -53,7 +53,7 @@ impl Tables {
 }
 
 impl Table {
-    /// What it says of connections between these pods: the last line that speaks of one counts.
+    /// The expected connections between the pods; the last matching line counts.
     pub fn expected(&self, snapshot: &Snapshot) -> BTreeMap<Connection, bool> {
         let mut all = BTreeMap::new();
         for line in &self.expect {
@@ -74,7 +74,7 @@ impl Table {
     }
 }
 
-/// The objects together.
+/// A snapshot of the objects.
 pub fn snapshot(objects: &[Value]) -> Snapshot {
     let mut snapshot = Snapshot::new();
     for object in objects {
@@ -89,15 +89,15 @@ fn list(value: &Value) -> Vec<Value> {
 
 fn pods(pattern: &str, snapshot: &Snapshot) -> Vec<String> {
     let (namespace, name) = pattern.split_once('/').unwrap_or((pattern, pattern));
-    let fits = |wanted: &str, is: &str| wanted == "*" || wanted == is;
-    let fitting = snapshot
+    let matches = |wanted: &str, is: &str| wanted == "*" || wanted == is;
+    let matching = snapshot
         .pods
         .iter()
-        .filter(|pod| fits(namespace, &pod.metadata.namespace) && fits(name, &pod.metadata.name));
-    fitting.map(podwire_policy::api::Pod::full_name).collect()
+        .filter(|pod| matches(namespace, &pod.metadata.namespace) && matches(name, &pod.metadata.name));
+    matching.map(podwire_policy::api::Pod::full_name).collect()
 }
 
-/// Protocol and port, if it has one.
+/// Protocol and port of a `port` entry; `None` for ping.
 fn service(port: &Value, to: &str, snapshot: &Snapshot) -> Option<(Protocol, u16)> {
     if let Some(number) = port.as_u64() {
         return Some((Protocol::Tcp, number as u16));

@@ -1,4 +1,4 @@
-//! `podwire policy`, as people and CI meet it: tables that hold, tables that do not, and files that are none.
+//! `podwire policy`: tables that hold, tables that do not, and invalid files.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use podwire_tests::{podwire, project};
 use serde_json::Value;
 
-/// A folder for files, gone with the test.
-struct Folder(PathBuf);
+/// A temporary directory, deleted with the test.
+struct Directory(PathBuf);
 
-impl Folder {
-    fn new() -> Folder {
+impl Directory {
+    fn new() -> Directory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("podwire-policy-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        Directory(path)
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -26,25 +26,29 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-struct Said {
+struct Output {
     code: i32,
     stdout: String,
     stderr: String,
 }
 
-/// Runs `podwire policy …` in the folder.
-fn policy(folder: &Folder, line: &str) -> Said {
-    let words = line.split_whitespace();
-    let output =
-        Command::new(podwire()).arg("policy").args(words).current_dir(&folder.0).output().expect("podwire");
+/// Runs `podwire policy …` in the directory.
+fn policy(directory: &Directory, line: &str) -> Output {
+    let arguments = line.split_whitespace();
+    let output = Command::new(podwire())
+        .arg("policy")
+        .args(arguments)
+        .current_dir(&directory.0)
+        .output()
+        .expect("podwire");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Said { code: output.status.code().unwrap(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    Output { code: output.status.code().unwrap(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
 }
 
 const SHOP: &str = "
@@ -58,7 +62,7 @@ kind: StatefulSet
 metadata: {name: db, namespace: shop}
 spec: {template: {metadata: {labels: {app: db}}, spec: {containers: [{ports: [{name: pg, containerPort: 5432}]}]}}}
 ---
-# Not for policies.
+# Ignored by policies.
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings, namespace: shop}
@@ -73,75 +77,75 @@ spec:
     ports: [{port: pg}]
 ";
 
-/// The shop's manifests, and a file of expectations.
-fn shop(expectations: &str) -> Folder {
-    let folder = Folder::new();
-    folder.write("manifests/shop.yaml", SHOP);
-    folder.write("manifests/notes.txt", "not: [YAML");
-    folder.write("tests/shop.yaml", expectations);
-    folder
+/// The shop's manifests and a file with expectations.
+fn shop(expectations: &str) -> Directory {
+    let directory = Directory::new();
+    directory.write("manifests/shop.yaml", SHOP);
+    directory.write("manifests/notes.txt", "not: [YAML");
+    directory.write("tests/shop.yaml", expectations);
+    directory
 }
 
 #[test]
 fn the_tables_of_both_apis_hold() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     let tables = project("tests/policies");
     let files = ["network-policy", "cluster-network-policy"].map(|name| tables.join(format!("{name}.yaml")));
-    let said = policy(&folder, &format!("test {} {}", files[0].display(), files[1].display()));
-    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
-    let last = said.stdout.lines().last().unwrap();
+    let output = policy(&directory, &format!("test {} {}", files[0].display(), files[1].display()));
+    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+    let last = output.stdout.lines().last().unwrap();
     let count: usize = last.split(' ').next().unwrap().parse().unwrap();
     assert!(count >= 150, "{last}");
 }
 
 #[test]
 fn expectations_that_hold_are_counted() {
-    let folder = shop(
+    let directory = shop(
         "sources: [../manifests]\ntests:\n- name: only the web\n  port: [pg, 5432]\n  expect:\n  - deny: '* -> shop/db'\n  - allow: 'shop/web -> shop/db'\n  - deny: '192.0.2.1 -> shop/db'\n",
     );
-    let said = policy(&folder, "test tests/shop.yaml --strict");
-    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
-    // Two ports; the web over IPv4 and IPv6, and the stranger over IPv4.
-    assert_eq!(said.stdout, "ok  tests/shop.yaml: only the web (6 connections)\n1 tests, 6 connections\n");
+    let output = policy(&directory, "test tests/shop.yaml --strict");
+    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+    // Two ports; shop/web over IPv4 and IPv6, the external address over IPv4.
+    assert_eq!(output.stdout, "ok  tests/shop.yaml: only the web (6 connections)\n1 tests, 6 connections\n");
 }
 
 #[test]
-fn an_expectation_that_does_not_hold_is_told_with_what_decides() {
-    let folder = shop("sources: [../manifests]\ntests:\n- {name: ssh, port: 22, expect: [{allow: 'shop/web -> shop/db'}]}\n");
-    let said = policy(&folder, "test tests/shop.yaml");
-    assert_eq!(said.code, 1);
+fn a_failed_expectation_names_the_deciding_policy() {
+    let directory = shop("sources: [../manifests]\ntests:\n- {name: ssh, port: 22, expect: [{allow: 'shop/web -> shop/db'}]}\n");
+    let output = policy(&directory, "test tests/shop.yaml");
+    assert_eq!(output.code, 1);
     for line in [
         "FAILED  tests/shop.yaml: ssh (2 of 2 connections)",
         "  shop/web -> shop/db TCP 22: expected allow, is deny (10.244.0.2 -> 10.244.0.3)",
         "    egress of shop/web: allow: no policy decides about it",
         "    ingress of shop/db: deny: the pod is isolated and no rule allows it: shop/db",
     ] {
-        assert!(said.stdout.lines().any(|is| is == line), "{line}\n{}", said.stdout);
+        assert!(output.stdout.lines().any(|is| is == line), "{line}\n{}", output.stdout);
     }
-    let said = policy(&folder, "test tests/shop.yaml --json");
-    let json: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output = policy(&directory, "test tests/shop.yaml --json");
+    let json: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(json[0]["tests"][0]["failures"].as_array().unwrap().len(), 2);
-    assert_eq!(said.code, 1);
+    assert_eq!(output.code, 1);
 }
 
 #[test]
-fn warnings_are_told_and_strictness_fails_on_them() {
-    let folder = shop(
+fn warnings_are_printed_and_fail_with_strict() {
+    let directory = shop(
         "sources: [../manifests]\nobjects:\n- {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: typo, namespace: shop}, spec: {podSelector: {}, polycyTypes: [Egress]}}\ntests:\n- {name: closed, expect: [{deny: 'shop/db -> shop/web'}]}\n",
     );
-    let said = policy(&folder, "test tests/shop.yaml");
-    assert_eq!(said.code, 0, "{}", said.stderr);
+    let output = policy(&directory, "test tests/shop.yaml");
+    assert_eq!(output.code, 0, "{}", output.stderr);
     let line = "warning: NetworkPolicy shop/typo: spec.polycyTypes: no such field";
-    assert!(said.stdout.lines().any(|is| is == line), "{}", said.stdout);
-    assert_eq!(policy(&folder, "test tests/shop.yaml --strict").code, 1);
+    assert!(output.stdout.lines().any(|is| is == line), "{}", output.stdout);
+    assert_eq!(policy(&directory, "test tests/shop.yaml --strict").code, 1);
 }
 
 #[test]
-fn explain_names_the_rule_and_ends_by_the_verdict() {
-    let folder = shop("tests: []");
-    let said = policy(&folder, "explain shop/web shop/db pg -f manifests");
-    assert_eq!(said.code, 0, "{}", said.stderr);
-    let first: Vec<&str> = said.stdout.lines().take(3).collect();
+fn explain_names_the_rule_and_exits_by_the_verdict() {
+    let directory = shop("tests: []");
+    let output = policy(&directory, "explain shop/web shop/db pg -f manifests");
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let first: Vec<&str> = output.stdout.lines().take(3).collect();
     assert_eq!(
         first,
         [
@@ -150,17 +154,17 @@ fn explain_names_the_rule_and_ends_by_the_verdict() {
             "  ingress of shop/db: allow: NetworkPolicy shop/db ingress[0] says Accept",
         ]
     );
-    let said =
-        policy(&folder, "explain 192.0.2.1 shop/db 22/UDP -f manifests --json --pod-network 10.9.0.0/16");
-    assert_eq!(said.code, 1);
-    let json: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output =
+        policy(&directory, "explain 192.0.2.1 shop/db 22/UDP -f manifests --json --pod-network 10.9.0.0/16");
+    assert_eq!(output.code, 1);
+    let json: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!((&json[0]["verdict"], &json[0]["port"]), (&"deny".into(), &22.into()));
     assert_eq!(json[0]["destination"], "10.9.0.3");
     assert_eq!(json[0]["decisions"][0]["direction"], "ingress");
 }
 
 #[test]
-fn files_that_make_no_sense_are_told_with_their_name_and_what_is_wrong() {
+fn errors_of_invalid_files_name_the_file_and_the_problem() {
     let object = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p}\nspec: {podSelector: {matchLabels: {v: 1}}}";
     for (name, text, because) in [
         ("none.yaml", None, "No such file or directory"),
@@ -174,19 +178,19 @@ fn files_that_make_no_sense_are_told_with_their_name_and_what_is_wrong() {
         ("kind.yaml", Some("objects: [{apiVersion: v1}]\ntests: []"), "it has no kind"),
         ("object.yaml", Some("sources: [bad/object.yaml]\ntests: []"), "expected a string"),
     ] {
-        let folder = Folder::new();
-        folder.write("bad/object.yaml", object);
+        let directory = Directory::new();
+        directory.write("bad/object.yaml", object);
         if let Some(text) = text {
-            folder.write(name, text);
+            directory.write(name, text);
         }
-        let said = policy(&folder, &format!("test {name}"));
-        assert_eq!(said.code, 1, "{name}: {}", said.stdout);
+        let output = policy(&directory, &format!("test {name}"));
+        assert_eq!(output.code, 1, "{name}: {}", output.stdout);
         assert!(
-            said.stderr.starts_with(&format!("podwire: cannot test {name}\n  because: ")),
+            output.stderr.starts_with(&format!("podwire: cannot test {name}\n  because: ")),
             "{}",
-            said.stderr
+            output.stderr
         );
-        assert!(said.stderr.contains(because), "{name}: {}", said.stderr);
+        assert!(output.stderr.contains(because), "{name}: {}", output.stderr);
     }
 }
 
@@ -198,14 +202,14 @@ fn blocks(document: &str) -> Vec<String> {
 
 #[test]
 fn the_example_in_the_document_holds() {
-    let folder = Folder::new();
+    let directory = Directory::new();
     let blocks = blocks("docs/policy.md");
     let [manifests, expectations, pod] = &blocks[..] else {
         panic!("manifests, expectations and one more pod: {}", blocks.len())
     };
-    folder.write("manifests/shop.yaml", manifests);
-    folder.write("manifests/vpn.yaml", pod);
-    folder.write("tests/shop.yaml", expectations);
-    let said = policy(&folder, "test tests/shop.yaml --strict");
-    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    directory.write("manifests/shop.yaml", manifests);
+    directory.write("manifests/vpn.yaml", pod);
+    directory.write("tests/shop.yaml", expectations);
+    let output = policy(&directory, "test tests/shop.yaml --strict");
+    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
 }

@@ -1,69 +1,69 @@
-//! A cluster that is only said to be there: pods in 50 namespaces, and policies that are spread evenly over them.
+//! A simulated cluster: pods in 50 namespaces, and policies distributed evenly over them.
 
 use anyhow::{Context, Result};
 use podwire_policy::Snapshot;
 use podwire_policy_agent::{Kind, Update};
 use serde_json::{json, Value};
 
-/// The node that is measured.
-pub const HERE: &str = "here";
+/// The name of the measured node.
+pub const NODE: &str = "here";
 const NAMESPACES: usize = 50;
-/// Policies of one namespace name this many different sets of peers.
+/// The policies of a namespace have this many different peer sets.
 const PEERS: usize = 13;
-/// The port that is measured. Of a pod's policies only the last allows it: all of them are asked.
+/// The measured port. Only the last of a pod's policies allows it, so a packet passes all of them.
 pub const SERVICE: u16 = 8080;
 
-/// Who asks and who answers: two pods of one namespace.
+/// Two pods of one namespace.
 pub const SERVER: usize = 0;
 pub const CLIENT: usize = NAMESPACES;
-/// Whose label changes, and whose policy.
-const LABELLED: usize = 1;
-const RULED: usize = 3;
+/// The pod whose label changes, and the policy that changes.
+const RELABELLED_POD: usize = 1;
+const CHANGED_POLICY: usize = 3;
 
 /// The address of a pod.
 pub fn address(pod: usize) -> String {
     format!("10.9.{}.{}", pod / 250, 2 + pod % 250)
 }
 
-/// So many policies, so many pods on this node; all others are elsewhere.
+/// The size of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
     pub policies: usize,
+    /// Pods on the measured node.
     pub pods: usize,
-    /// Pods of all nodes.
-    pub everywhere: usize,
+    /// Pods on all nodes.
+    pub all_pods: usize,
 }
 
 impl Cluster {
-    /// All that a source tells at first.
-    pub fn all(self) -> Result<Vec<Update>> {
-        let pods = (0..self.everywhere).map(|pod| self.pod(pod, &self.app(pod)));
+    /// The initial list of a source.
+    pub fn listed(self) -> Result<Vec<Update>> {
+        let pods = (0..self.all_pods).map(|pod| self.pod(pod, &self.app(pod)));
         let policies = (0..self.policies).map(|number| self.policy(number, 0));
-        let mut told = vec![
+        let mut updates = vec![
             Update::Listed(Kind::Pod, objects(pods)?),
             Update::Listed(Kind::NetworkPolicy, objects(policies)?),
         ];
         for kind in [Kind::Namespace, Kind::Node, Kind::ClusterNetworkPolicy] {
-            told.push(Update::Listed(kind, Snapshot::new()));
+            updates.push(Update::Listed(kind, Snapshot::new()));
         }
-        Ok(told)
+        Ok(updates)
     }
 
     fn pod(self, pod: usize, app: &str) -> Value {
-        let node = if pod < self.pods || pod >= self.everywhere { HERE } else { "elsewhere" };
+        let node = if pod < self.pods || pod >= self.all_pods { NODE } else { "other" };
         json!({ "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": format!("pod-{pod}"), "namespace": namespace(pod), "labels": { "app": app } },
             "spec": { "nodeName": node }, "status": { "podIPs": [{ "ip": address(pod) }] } })
     }
 
-    /// A policy about the pod with its number, as many others are: both directions, peers of the same namespace, one port.
+    /// A policy for the pod with its number: both directions, peers in the same namespace, one port.
     fn policy(self, number: usize, version: usize) -> Value {
-        let pod = number % self.everywhere;
-        let is_last = number + self.everywhere >= self.policies;
+        let pod = number % self.all_pods;
+        let is_last = number + self.all_pods >= self.policies;
         let port =
-            if is_last { usize::from(SERVICE) } else { 10_000 + number / self.everywhere + 100 * version };
-        let mut peers: Vec<String> =
-            (0..self.everywhere / NAMESPACES).map(|kind| format!("a{kind}")).collect();
+            if is_last { usize::from(SERVICE) } else { 10_000 + number / self.all_pods + 100 * version };
+        let mut peers: Vec<String> = (0..self.all_pods / NAMESPACES).map(|kind| format!("a{kind}")).collect();
         peers.push(format!("x{}", number % PEERS));
         let peers = json!([{ "podSelector": { "matchExpressions": [{ "key": "app", "operator": "In", "values": peers }] } }]);
         let mut ports = vec![json!({ "port": port })];
@@ -78,18 +78,18 @@ impl Cluster {
 
     /// A label that no other pod of its namespace has.
     fn app(self, pod: usize) -> String {
-        format!("a{}", pod % self.everywhere / NAMESPACES)
+        format!("a{}", pod % self.all_pods / NAMESPACES)
     }
 
-    /// What happens in a round, with the name under which it is told.
+    /// The updates of a round, with their names in the report.
     pub fn events(self, round: usize) -> Result<Vec<(&'static str, Update)>> {
-        let newcomer = self.pod(self.everywhere + round, &self.app(round));
-        let mut events = vec![("a new pod", Update::Changed(objects([newcomer])?))];
+        let new_pod = self.pod(self.all_pods + round, &self.app(round));
+        let mut events = vec![("a new pod", Update::Changed(objects([new_pod])?))];
         // Without policies a label changes nothing.
-        if self.policies > RULED {
-            let label = if round.is_multiple_of(2) { "other".into() } else { self.app(LABELLED) };
-            events.push(("a label", Update::Changed(objects([self.pod(LABELLED, &label)])?)));
-            events.push(("a policy", Update::Changed(objects([self.policy(RULED, 1 + round)])?)));
+        if self.policies > CHANGED_POLICY {
+            let label = if round.is_multiple_of(2) { "other".into() } else { self.app(RELABELLED_POD) };
+            events.push(("a label", Update::Changed(objects([self.pod(RELABELLED_POD, &label)])?)));
+            events.push(("a policy", Update::Changed(objects([self.policy(CHANGED_POLICY, 1 + round)])?)));
         }
         Ok(events)
     }
@@ -102,7 +102,7 @@ fn namespace(pod: usize) -> String {
 fn objects(all: impl IntoIterator<Item = Value>) -> Result<Snapshot> {
     let mut snapshot = Snapshot::new();
     for object in all {
-        snapshot.add(object).context("an object of the simulated cluster")?;
+        snapshot.add(object).context("object of the simulated cluster")?;
     }
     Ok(snapshot)
 }

@@ -1,8 +1,9 @@
-//! podwire-bench-policies: what do network policies cost, packets and updates, with none and with thousands of them?
+//! podwire-bench-policies: the cost of network policies for packets and for updates, with none and with thousands of
+//! them.
 //!
-//! For each number of policies and of pods there is a node in namespaces of its own, with two real pods that talk across it and a
-//! policy_agent that is told, as by the API, of a whole cluster. All nodes take turns, block by block, and a node with policies is held
-//! against the one without any.
+//! For each number of policies and pods there is a node in its own network namespaces, with two real pods and a policy
+//! agent that gets the objects of a whole cluster, as from the API. The nodes take turns, and each node with policies
+//! is compared with the node without.
 
 mod cluster;
 mod node;
@@ -21,34 +22,33 @@ use crate::node::Node;
 
 const POLICIES: [usize; 4] = [0, 100, 1000, 10_000];
 const PODS: [usize; 2] = [110, 500];
-/// The promises: packets cost at most so much more than without policies, and nine of ten updates take at most so many
-/// milliseconds.
-const FLAT: f64 = 1.10;
-const UPDATE: f64 = 50.0;
-/// Connections, and bytes to and fro, of one turn.
+/// The limits: the cost of a packet relative to a node without policies, and the p90 of an update in milliseconds.
+const MAX_RATIO: f64 = 1.10;
+const MAX_UPDATE_MS: f64 = 50.0;
+/// Connections and round trips of one turn.
 const CONNECTIONS: u32 = 150;
-const BYTES: u32 = 300;
+const ROUND_TRIPS: u32 = 300;
 
-/// Measures what network policies cost.
+/// Measures the cost of network policies.
 #[derive(Debug, Parser)]
 #[command(name = "podwire-bench-policies", version)]
 struct Arguments {
-    /// Turns of each node; a quarter as many updates follow
+    /// Turns of each node; a quarter as many rounds of updates follow
     #[arg(short = 'n', long, value_name = "N", default_value_t = 300)]
     turns: usize,
-    /// Pods of the whole cluster, over which the policies are spread evenly
+    /// Pods of the whole cluster; the policies are distributed evenly over them
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(500..60_000))]
     cluster_pods: u64,
-    /// Few turns: shows that all works, proves no number
+    /// Run few turns: a smoke test, no measurement
     #[arg(long)]
     quick: bool,
-    /// Exit with status 1 if a promise is not kept
+    /// Exit with status 1 if a limit is exceeded
     #[arg(long)]
     enforce: bool,
 }
 
-/// What was measured on one node.
-struct Seen {
+/// The measurements of one node.
+struct Measured {
     node: Node,
     connection: Samples,
     latency: Samples,
@@ -61,65 +61,66 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &Arguments) -> Result<Promises> {
-    println!("\npolicies: what packets and updates cost");
-    // What the plugins of this machine recorded is nothing to these nodes, and theirs nothing to the machine.
-    sys::unshare_mounts().context("a mount namespace (this needs root)")?;
-    sys::mount_tmpfs(Path::new("/run")).context("a /run of its own")?;
-    let everywhere = usize::try_from(arguments.cluster_pods)?;
+    println!("\npolicies: cost of packets and updates");
+    // A private /run keeps the ledger of this machine's plugins apart from these nodes.
+    sys::private_mounts().context("create a mount namespace (this needs root)")?;
+    sys::mount_memory(Path::new("/run")).context("mount a private /run")?;
+    let all_pods = usize::try_from(arguments.cluster_pods)?;
     let mut all = Vec::new();
     for pods in PODS {
         for policies in POLICIES {
-            let node = Node::new(Cluster { policies, pods, everywhere })?;
+            let node = Node::new(Cluster { policies, pods, all_pods })?;
             let (connection, latency) = (Samples::default(), Samples::default());
-            all.push(Seen { node, connection, latency, updates: BTreeMap::new() });
+            all.push(Measured { node, connection, latency, updates: BTreeMap::new() });
         }
     }
     let turns = if arguments.quick { 8 } else { arguments.turns };
     for turn in 0..turns {
-        // Each in turn is the first of a round.
-        for place in 0..all.len() {
-            let at = (turn + place) % all.len();
+        // Each round starts with another node.
+        for offset in 0..all.len() {
+            let at = (turn + offset) % all.len();
             packets(&mut all[at])?;
         }
     }
     for turn in 0..turns.div_ceil(4) {
-        for seen in &mut all {
-            for (what, told) in seen.node.cluster.events(turn)? {
-                seen.updates.entry(what).or_default().add(seen.node.update(told)?);
+        for measured in &mut all {
+            for (name, update) in measured.node.cluster.events(turn)? {
+                measured.updates.entry(name).or_default().add(measured.node.update(update)?);
             }
         }
     }
     Ok(report(&all))
 }
 
-fn packets(seen: &mut Seen) -> Result<()> {
-    // What the others left in the processor's caches is nobody's cost.
-    seen.node.connect(CONNECTIONS / 10)?;
-    seen.connection.add(seen.node.connect(CONNECTIONS)?);
-    seen.node.ping_pong(BYTES / 10)?;
-    seen.latency.add(seen.node.ping_pong(BYTES)?);
+fn packets(measured: &mut Measured) -> Result<()> {
+    // Warm up: other nodes have replaced the contents of the CPU caches.
+    measured.node.connect(CONNECTIONS / 10)?;
+    measured.connection.add(measured.node.connect(CONNECTIONS)?);
+    measured.node.ping_pong(ROUND_TRIPS / 10)?;
+    measured.latency.add(measured.node.ping_pong(ROUND_TRIPS)?);
     Ok(())
 }
 
-/// Prints the table; says which promises were kept.
-fn report(all: &[Seen]) -> Promises {
+/// Prints the table. Returns which limits were kept.
+fn report(all: &[Measured]) -> Promises {
     println!(
         "  {:>5}{:>10}{:>10}{:>10}{:>8}{:>10}{:>8}   update ms, p50 (p90)",
         "pods", "policies", "conn/s", "conn µs", "ratio", "trip µs", "ratio"
     );
     let mut promises = Promises::default();
-    let mut judged = Vec::new();
-    for seen in all {
-        let Cluster { policies, pods, .. } = seen.node.cluster;
+    let mut results = Vec::new();
+    for measured in all {
+        let Cluster { policies, pods, .. } = measured.node.cluster;
         let without =
-            all.iter().find(|other| other.node.cluster == Cluster { policies: 0, ..seen.node.cluster });
-        let against = |of: fn(&Seen) -> f64| of(seen) / without.map_or(f64::NAN, of);
-        let (connection, latency) = (seen.connection.median(), seen.latency.median());
-        let ratios = [against(|seen| seen.connection.median()), against(|seen| seen.latency.median())];
-        let updates: Vec<String> = seen
+            all.iter().find(|other| other.node.cluster == Cluster { policies: 0, ..measured.node.cluster });
+        let against = |of: fn(&Measured) -> f64| of(measured) / without.map_or(f64::NAN, of);
+        let (connection, latency) = (measured.connection.median(), measured.latency.median());
+        let ratios =
+            [against(|measured| measured.connection.median()), against(|measured| measured.latency.median())];
+        let updates: Vec<String> = measured
             .updates
             .iter()
-            .map(|(what, samples)| format!("{what} {:.1} ({:.1})", samples.median(), samples.share(0.9)))
+            .map(|(name, samples)| format!("{name} {:.1} ({:.1})", samples.median(), samples.share(0.9)))
             .collect();
         println!(
             "  {pods:>5}{policies:>10}{:>10.0}{connection:>10.1}{:>8.3}{latency:>10.1}{:>8.3}   {}",
@@ -132,15 +133,18 @@ fn report(all: &[Seen]) -> Promises {
             continue;
         }
         let name = format!("{policies} policies, {pods} pods");
-        for (what, ratio) in ["connection", "round trip"].into_iter().zip(ratios) {
-            judged.push((
-                ratio <= FLAT,
-                format!("{name}: a {what} ≤ {FLAT:.2} × without policies: {ratio:.3}"),
+        for (name_of_cost, ratio) in ["connection", "round trip"].into_iter().zip(ratios) {
+            results.push((
+                ratio <= MAX_RATIO,
+                format!("{name}: a {name_of_cost} ≤ {MAX_RATIO:.2} × without policies: {ratio:.3}"),
             ));
         }
-        let slowest = seen.updates.values().map(|samples| samples.share(0.9)).fold(0.0, f64::max);
-        judged.push((slowest <= UPDATE, format!("{name}: p90 of an update ≤ {UPDATE} ms: {slowest:.1}")));
+        let slowest = measured.updates.values().map(|samples| samples.share(0.9)).fold(0.0, f64::max);
+        results.push((
+            slowest <= MAX_UPDATE_MS,
+            format!("{name}: p90 of an update ≤ {MAX_UPDATE_MS} ms: {slowest:.1}"),
+        ));
     }
-    judged.iter().for_each(|(kept, text)| promises.judge(*kept, text));
+    results.iter().for_each(|(kept, text)| promises.judge(*kept, text));
     promises
 }

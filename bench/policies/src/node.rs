@@ -1,4 +1,4 @@
-//! A node in namespaces of its own: two pods that talk across it, and a policy_agent that is told of hundreds more.
+//! A node in its own network namespaces, with two real pods and a policy agent for hundreds of pods.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,107 +9,107 @@ use anyhow::{bail, ensure, Context, Result};
 use podwire_kernel::Netns;
 use podwire_policy_agent::{PolicyAgent, PolicyAgentOptions, PolicyStatus, Update};
 
-use crate::cluster::{address, Cluster, CLIENT, HERE, SERVER, SERVICE};
+use crate::cluster::{address, Cluster, CLIENT, NODE, SERVER, SERVICE};
 
-/// No update takes so long.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
-const PAUSE: Duration = Duration::from_micros(50);
-/// After its own change a policy_agent looks once whether all is well; that is no part of the next update.
-const REST: Duration = Duration::from_millis(15);
+/// The timeout of an update.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval of reading the status.
+const POLL: Duration = Duration::from_micros(50);
+/// After a change the policy agent reconciles once more because of its own notifications. The next update starts after
+/// that.
+const SETTLE: Duration = Duration::from_millis(15);
 
 pub struct Node {
     pub cluster: Cluster,
     client: Netns,
     policy_agent: PolicyAgent,
     service: SocketAddr,
-    talk: TcpStream,
+    connection: TcpStream,
 }
 
 impl Node {
     pub fn new(cluster: Cluster) -> Result<Node> {
-        let folder = format!("/run/bench/{}-{}", cluster.policies, cluster.pods);
-        let host = Netns::create(format!("{folder}/node"))?;
+        let directory = format!("/run/bench/{}-{}", cluster.policies, cluster.pods);
+        let host = Netns::create(format!("{directory}/node"))?;
         host.run(|| shell("ip link set lo up && sysctl -qw net.ipv4.ip_forward=1"))??;
-        let server = wire(&host, &folder, SERVER)?;
-        let client = wire(&host, &folder, CLIENT)?;
-        // The memory of connections that are over is short: rounds shall not weigh on each other.
+        let server = attach(&host, &directory, SERVER)?;
+        let client = attach(&host, &directory, CLIENT)?;
+        // Conntrack drops closed connections fast, so that rounds do not affect each other.
         host.run(|| shell("sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_time_wait=1"))??;
         let policy_agent = host.run(|| {
             PolicyAgent::start(PolicyAgentOptions {
-                node_name: HERE.into(),
+                node_name: NODE.into(),
                 lists_pods: true,
                 close_denied: false,
             })
         })??;
         policy_agent.set_networks(vec!["10.9.0.0/16".parse()?], Vec::new())?;
-        cluster.all()?.into_iter().try_for_each(|told| policy_agent.update(told))?;
-        let begun = Instant::now();
+        cluster.listed()?.into_iter().try_for_each(|update| policy_agent.update(update))?;
+        let start = Instant::now();
         while !policy_agent.status().enforced {
-            patience(begun, &policy_agent.status())?;
+            wait(start, &policy_agent.status())?;
         }
         server.run(serve)??;
         let service = SocketAddr::new(address(SERVER).parse()?, SERVICE);
-        let talk = client.run(|| TcpStream::connect_timeout(&service, PATIENCE))?.context("the service")?;
-        talk.set_nodelay(true)?;
+        let connection = client
+            .run(|| TcpStream::connect_timeout(&service, TIMEOUT))?
+            .context("connect to the service")?;
+        connection.set_nodelay(true)?;
         let closed = SocketAddr::new(service.ip(), SERVICE + 1);
         let answer = client.run(|| TcpStream::connect_timeout(&closed, Duration::from_millis(300)))?;
         let refused = answer.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
-        ensure!(
-            refused == (cluster.policies == 0),
-            "{cluster:?}: policies are not enforced, or others than told"
-        );
-        Ok(Node { cluster, client, policy_agent, service, talk })
+        ensure!(refused == (cluster.policies == 0), "{cluster:?}: the wrong policies are enforced");
+        Ok(Node { cluster, client, policy_agent, service, connection })
     }
 
-    /// Connections, one after the other: the microseconds of one.
+    /// Opens connections one after the other. Returns the microseconds of one.
     pub fn connect(&self, times: u32) -> Result<f64> {
         let work = || -> std::io::Result<Duration> {
-            let begun = Instant::now();
+            let start = Instant::now();
             for _ in 0..times {
-                // The other side hangs up at once: that it did ends the turn of this one.
+                // The server closes at once; the read returns when it has.
                 let _ = TcpStream::connect(self.service)?.read(&mut [0])?;
             }
-            Ok(begun.elapsed())
+            Ok(start.elapsed())
         };
         Ok(self.client.run(work)??.as_secs_f64() * 1e6 / f64::from(times))
     }
 
-    /// A byte to the other side and back, again and again on one connection: the microseconds of one.
+    /// Round trips of one byte on one connection. Returns the microseconds of one.
     pub fn ping_pong(&mut self, times: u32) -> Result<f64> {
-        let begun = Instant::now();
+        let start = Instant::now();
         for _ in 0..times {
-            self.talk.write_all(b"?")?;
-            self.talk.read_exact(&mut [0])?;
+            self.connection.write_all(b"?")?;
+            self.connection.read_exact(&mut [0])?;
         }
-        Ok(begun.elapsed().as_secs_f64() * 1e6 / f64::from(times))
+        Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(times))
     }
 
-    /// Milliseconds from the news to the kernel's acknowledgement.
-    pub fn update(&self, told: Update) -> Result<f64> {
-        std::thread::sleep(REST);
+    /// Milliseconds from the update to the kernel's acknowledgement.
+    pub fn update(&self, update: Update) -> Result<f64> {
+        std::thread::sleep(SETTLE);
         let before = self.policy_agent.status().changes;
-        let begun = Instant::now();
-        self.policy_agent.update(told)?;
+        let start = Instant::now();
+        self.policy_agent.update(update)?;
         loop {
-            let state = self.policy_agent.status();
-            if state.changes > before {
-                return Ok(begun.elapsed().as_secs_f64() * 1e3);
+            let status = self.policy_agent.status();
+            if status.changes > before {
+                return Ok(start.elapsed().as_secs_f64() * 1e3);
             }
-            patience(begun, &state)?;
+            wait(start, &status)?;
         }
     }
 }
 
-fn patience(since: Instant, state: &PolicyStatus) -> Result<()> {
-    ensure!(since.elapsed() < PATIENCE, "not within {PATIENCE:?}: {state:?}");
-    std::thread::sleep(PAUSE);
+fn wait(since: Instant, status: &PolicyStatus) -> Result<()> {
+    ensure!(since.elapsed() < TIMEOUT, "no result within {TIMEOUT:?}: {status:?}");
+    std::thread::sleep(POLL);
     Ok(())
 }
 
-/// A pod with a cable and a route of its own.
-fn wire(host: &Netns, folder: &str, pod: usize) -> Result<Netns> {
-    let path = format!("{folder}/pod-{pod}");
+/// A routed pod.
+fn attach(host: &Netns, directory: &str, pod: usize) -> Result<Netns> {
+    let path = format!("{directory}/pod-{pod}");
     let (netns, ip) = (Netns::create(&path)?, address(pod));
     host.run(|| {
         shell(&format!(
@@ -127,13 +127,13 @@ fn wire(host: &Netns, folder: &str, pod: usize) -> Result<Netns> {
     Ok(netns)
 }
 
-/// Answers in the calling thread's namespace until the program ends: one byte for each that comes.
+/// Serves in the network namespace of the calling thread until the process ends.
 fn serve() -> Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", SERVICE))?;
     std::thread::spawn(move || {
-        // The first connection stays: it is the one that talks. Those behind it come and go.
-        if let Some(Ok(talk)) = listener.incoming().next() {
-            std::thread::spawn(move || echo(talk));
+        // The first connection stays open for the round trips. The others are closed at once.
+        if let Some(Ok(stream)) = listener.incoming().next() {
+            std::thread::spawn(move || echo(stream));
         }
         listener.incoming().for_each(drop);
     });

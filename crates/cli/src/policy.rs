@@ -37,5 +37,5 @@ fn warning_lines(warnings: &[Warning], paint: Paint) -> String {
 }
 
 fn warning_json(warning: &Warning) -> Value {
-    json!({ "object": warning.object, "place": warning.place, "kind": format!("{:?}", warning.kind), "text": warning.text })
+    json!({ "object": warning.object, "place": warning.field, "kind": format!("{:?}", warning.kind), "text": warning.text })
 }

@@ -99,7 +99,7 @@ impl Lab {
         for object in files.documents().map_err(|error| wrong(&error))?.into_iter().flat_map(objects) {
             let mut alone = Snapshot::new();
             alone.add(object.clone()).map_err(|error| wrong(&error))?;
-            match alone.pods.pop().filter(Pod::is_wired) {
+            match alone.pods.pop().filter(Pod::has_pod_network) {
                 Some(pod) => described.pods.push(pod),
                 None => described.others.push(object),
             }

@@ -1,4 +1,4 @@
-//! All that policies depend on, as it is known now.
+//! The cluster state that policies depend on: the objects of the source and the interfaces that plugins attached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,23 +11,24 @@ use podwire_policy::api::{
 };
 use podwire_policy::{Compiler, Snapshot, Warning};
 
+use crate::dataplane::PodPort;
 use crate::objects::Objects;
-use crate::source_claims::Claims;
+use crate::source_claims::SourceClaims;
 use crate::{Kind, Update};
 
-/// This node, among others.
+/// This node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Home {
-    /// Its name in the cluster.
+pub(crate) struct LocalNode {
+    /// The name in the cluster.
     pub name: String,
-    /// Its addresses, for a source that does not know them.
+    /// The addresses, for a source that has no Node object of this node.
     pub addresses: Vec<IpAddr>,
 }
 
-/// When more pods than this changed at once, all is compiled anew: that finds a policy's pods, and not each pod's policies.
-const MANY: usize = 64;
+/// When more pods changed at once, everything is compiled again: finding the pods of each policy is then cheaper than
+/// finding the policies of each pod.
+const MAX_CHANGED_PODS: usize = 64;
 
-/// What the source told, and what the plugins did.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterState {
     pods: Objects<Pod>,
@@ -35,21 +36,21 @@ pub(crate) struct ClusterState {
     nodes: Objects<Node>,
     network_policies: Objects<NetworkPolicy>,
     cluster_network_policies: Objects<ClusterNetworkPolicy>,
-    /// Kinds of which everything was told at least once.
+    /// The kinds that the source has listed at least once.
     listed: BTreeSet<Kind>,
     interfaces: BTreeMap<Owner, Interface>,
 }
 
-/// Where this node's pods are, as the plugins know it.
-struct Wiring<'a> {
-    /// By `namespace/name` of the pod.
+/// The attached interfaces of this node's pods.
+struct Attached<'a> {
+    /// By pod, `namespace/name`.
     interfaces: BTreeMap<String, Vec<&'a Interface>>,
     addresses: BTreeSet<IpAddr>,
 }
 
 impl ClusterState {
-    pub fn learn(&mut self, told: Update) {
-        match told {
+    pub fn update(&mut self, update: Update) {
+        match update {
             Update::Listed(kind, all) => {
                 match kind {
                     Kind::Pod => self.pods.list(named(all.pods)),
@@ -80,153 +81,162 @@ impl ClusterState {
         }
     }
 
-    /// Whether everything was told at least once.
+    /// Whether the source has listed all kinds.
     pub fn is_complete(&self) -> bool {
         self.listed.len() == Kind::ALL.len()
     }
 
-    /// An address has one owner: who has it now, and not who had it before and whose farewell was lost.
+    /// Adds an interface. An address has one owner: other interfaces with one of its addresses are removed. The DEL of
+    /// their pods was not reported.
     pub fn attach(&mut self, interface: Interface) {
         let taken = |other: &Interface| other.addresses.iter().any(|one| interface.addresses.contains(one));
-        let robbed: Vec<_> =
+        let previous_owners: Vec<_> =
             self.interfaces.iter().filter(|(_, other)| taken(other)).map(|(key, _)| key.clone()).collect();
-        robbed.iter().for_each(|key| self.detach(key));
-        self.detach(&interface.owner);
-        self.rewired(&interface);
-        self.interfaces.insert(interface.owner.clone(), interface);
+        previous_owners.iter().for_each(|key| self.detach(key));
+        self.detach(&interface.key());
+        self.mark_pods_of(&interface);
+        self.interfaces.insert(interface.key(), interface);
     }
 
     pub fn detach(&mut self, key: &Owner) {
         if let Some(interface) = self.interfaces.remove(key) {
-            self.rewired(&interface);
+            self.mark_pods_of(&interface);
         }
     }
 
-    /// Its pod is elsewhere now, and so is whoever is said to have its addresses.
-    fn rewired(&mut self, interface: &Interface) {
+    /// Marks the pod of the interface, and pods that the source lists with its addresses, as changed.
+    fn mark_pods_of(&mut self, interface: &Interface) {
         let has_one = |pod: &Pod| pod.has_address(|address| interface.addresses.contains(address));
         let others: Vec<String> =
             self.pods.iter().filter(|(_, pod)| has_one(pod)).map(|(name, _)| name.clone()).collect();
-        others.iter().for_each(|name| self.pods.touch(name));
-        self.pods.touch(&interface.pod_name());
+        others.iter().for_each(|name| self.pods.mark_changed(name));
+        self.pods.mark_changed(&interface.full_name());
     }
 
-    /// Where this node's pods come in, and what should be heard of their claims.
-    pub fn ports(&self) -> (Vec<crate::dataplane::Port>, Vec<Warning>) {
-        let mut claims = Claims::default();
+    /// The ports of this node's pods, and the warnings about their source claims.
+    pub fn ports(&self) -> (Vec<PodPort>, Vec<Warning>) {
+        let mut claims = SourceClaims::default();
         let port = |interface: &Interface| {
-            let port = interface.host_interface.as_ref()?;
-            let mac = port.pod_mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
-            let (name, pod, addresses) =
-                (port.name.clone(), interface.pod_name(), interface.addresses.clone());
+            let port = interface.port.as_ref()?;
+            let mac = port.mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
+            let (device, pod, addresses) =
+                (port.name.clone(), interface.full_name(), interface.addresses.clone());
             let prefixes = self.pods.get(&pod).map_or_else(Vec::new, |known| {
-                claims.grant(known, interface, |network| self.is_of_another(network, &pod))
+                claims.grant(known, interface, |network| self.has_address_of_another(network, &pod))
             });
-            Some(crate::dataplane::Port { name, pod, bridged: port.is_bridge_port, addresses, prefixes, mac })
+            Some(PodPort { device, pod, bridged: port.bridged, addresses, prefixes, mac })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)
     }
 
-    /// Whether a pod that is not this one has an address of the network.
-    fn is_of_another(&self, network: &IpNet, pod: &str) -> bool {
+    /// Whether another pod has an address in the network.
+    fn has_address_of_another(&self, network: &IpNet, pod: &str) -> bool {
         let inside = |ip: &IpAddr| network.contains(ip);
-        self.pods.iter().any(|(name, other)| name != pod && other.is_wired() && other.has_address(inside))
-            || self.interfaces.values().any(|one| one.pod_name() != pod && one.addresses.iter().any(inside))
+        self.pods
+            .iter()
+            .any(|(name, other)| name != pod && other.has_pod_network() && other.has_address(inside))
+            || self.interfaces.values().any(|one| one.full_name() != pod && one.addresses.iter().any(inside))
     }
 
-    /// Whose cable this is.
-    pub fn pod_behind(&self, device: &str) -> Option<String> {
-        let is_its = |one: &&Interface| one.host_interface.as_ref().is_some_and(|port| port.name == device);
-        self.interfaces.values().find(is_its).map(Interface::pod_name)
+    /// The pod whose veth pair has this device as its end on the node.
+    pub fn pod_on_device(&self, device: &str) -> Option<String> {
+        let has_device = |one: &&Interface| one.port.as_ref().is_some_and(|port| port.name == device);
+        self.interfaces.values().find(has_device).map(Interface::full_name)
     }
 
-    /// Who has this address: a pod of this node, or one that the source tells of.
-    pub fn pod_at(&self, ip: IpAddr) -> Option<String> {
+    /// The pod with this address: an attached pod, or one that the source lists.
+    pub fn pod_with_address(&self, ip: IpAddr) -> Option<String> {
         let here = self.interfaces.values().find(|interface| interface.addresses.contains(&ip));
-        let has = |pod: &&Pod| pod.is_wired() && pod.has_address(|one| *one == ip);
+        let has = |pod: &&Pod| pod.has_pod_network() && pod.has_address(|one| *one == ip);
         let elsewhere = || self.pods.iter().map(|(_, pod)| pod).find(has);
         here.map(Interface::pod_name).or_else(|| elsewhere().map(Pod::full_name))
     }
 
-    /// Whether the source knows the pod.
+    /// Whether the source lists the pod.
     pub fn knows(&self, pod: &str) -> bool {
         self.pods.get(pod).is_some()
     }
 
-    /// How many objects and interfaces are known.
+    /// The number of policies and of interfaces.
     pub fn sizes(&self) -> (usize, usize) {
         (self.network_policies.len() + self.cluster_network_policies.len(), self.interfaces.len())
     }
 
-    /// Brings a compiler up to date, or makes one. `unknown_too`: a pod that the source does not know counts, without labels; a
-    /// source that would have to know it says by its silence that there is none.
-    pub fn compiler(&mut self, known: Option<Compiler>, home: &Home, unknown_too: bool) -> Compiler {
-        let pods = self.pods.take_touched();
-        let network_policies = self.network_policies.take_touched();
-        let cluster_network_policies = self.cluster_network_policies.take_touched();
-        // Namespaces and nodes are about everybody, and change rarely.
-        let around = self.namespaces.take_touched().len() + self.nodes.take_touched().len();
-        let Some(mut compiler) = known.filter(|_| around == 0 && pods.len() <= MANY) else {
-            return Compiler::of(&self.snapshot(home, unknown_too), Some(&home.name));
+    /// Updates the last compiler, or makes a new one. `include_unlisted`: attached pods that the source does not list
+    /// count as pods without labels. With a source that lists all pods, such a pod does not exist.
+    pub fn compiler(&mut self, last: Option<Compiler>, node: &LocalNode, include_unlisted: bool) -> Compiler {
+        let pods = self.pods.take_changed();
+        let network_policies = self.network_policies.take_changed();
+        let cluster_network_policies = self.cluster_network_policies.take_changed();
+        // A namespace or a node can concern every pod, and both change rarely.
+        let others = self.namespaces.take_changed().len() + self.nodes.take_changed().len();
+        let Some(mut compiler) = last.filter(|_| others == 0 && pods.len() <= MAX_CHANGED_PODS) else {
+            return Compiler::new(&self.snapshot(node, include_unlisted), Some(&node.name));
         };
-        let wiring = self.wiring();
+        let attached = self.attached();
         for name in pods {
-            compiler.change_pod(&name, self.pod(&name, &wiring, home, unknown_too));
+            compiler.set_pod(&name, self.pod(&name, &attached, node, include_unlisted));
         }
         for name in network_policies {
-            compiler.change_network_policy(&name, self.network_policies.get(&name));
+            compiler.set_network_policy(&name, self.network_policies.get(&name));
         }
         for name in cluster_network_policies {
-            compiler.change_cluster_network_policy(&name, self.cluster_network_policies.get(&name));
+            compiler.set_cluster_network_policy(&name, self.cluster_network_policies.get(&name));
         }
         compiler
     }
 
-    fn wiring(&self) -> Wiring<'_> {
-        let mut wiring = Wiring { interfaces: BTreeMap::new(), addresses: BTreeSet::new() };
+    fn attached(&self) -> Attached<'_> {
+        let mut attached = Attached { interfaces: BTreeMap::new(), addresses: BTreeSet::new() };
         for interface in self.interfaces.values() {
-            wiring.addresses.extend(&interface.addresses);
-            wiring.interfaces.entry(interface.pod_name()).or_default().push(interface);
+            attached.addresses.extend(&interface.addresses);
+            attached.interfaces.entry(interface.full_name()).or_default().push(interface);
         }
-        wiring
+        attached
     }
 
-    /// A pod at this moment. Where one of this node is, the plugins know better than the source, which is told later.
-    fn pod(&self, name: &str, wiring: &Wiring<'_>, home: &Home, unknown_too: bool) -> Option<Pod> {
-        let interfaces = wiring.interfaces.get(name).map_or(&[][..], Vec::as_slice);
+    /// A pod with its current addresses. For pods of this node the plugins' addresses win: the source gets them later.
+    fn pod(
+        &self,
+        name: &str,
+        attached: &Attached<'_>,
+        node: &LocalNode,
+        include_unlisted: bool,
+    ) -> Option<Pod> {
+        let interfaces = attached.interfaces.get(name).map_or(&[][..], Vec::as_slice);
         let mut pod = match self.pods.get(name) {
             Some(pod) => pod.clone(),
-            None => stranger(interfaces.first().filter(|_| unknown_too)?),
+            None => unlisted(interfaces.first().filter(|_| include_unlisted)?),
         };
         if interfaces.is_empty() {
-            let free = |ip: &IpAddr| !wiring.addresses.contains(ip);
+            let free = |ip: &IpAddr| !attached.addresses.contains(ip);
             pod.status.pod_ip = pod.status.pod_ip.filter(free);
             pod.status.pod_ips.retain(|one| free(&one.ip));
             return Some(pod);
         }
-        // Of a pod that moved here from this node's earlier one, only the newest address is its own.
+        // The source may still have the addresses of an earlier pod with this name.
         pod.status.pod_ip = None;
         let addresses = interfaces.iter().flat_map(|interface| &interface.addresses);
         pod.status.pod_ips = addresses.map(|ip| PodIp { ip: *ip }).collect();
-        // It is being started: what became of one of that name before does not matter.
+        // The pod is starting; the phase in the source may be that of an earlier pod with this name.
         pod.status.phase.clear();
-        pod.spec.node_name.clone_from(&home.name);
+        pod.spec.node_name.clone_from(&node.name);
         Some(pod)
     }
 
-    /// Everything at this moment.
-    fn snapshot(&self, home: &Home, unknown_too: bool) -> Snapshot {
-        let wiring = self.wiring();
+    /// All objects, with the current pod addresses.
+    fn snapshot(&self, node: &LocalNode, include_unlisted: bool) -> Snapshot {
+        let attached = self.attached();
         let names: BTreeSet<&String> =
-            self.pods.iter().map(|(name, _)| name).chain(wiring.interfaces.keys()).collect();
+            self.pods.iter().map(|(name, _)| name).chain(attached.interfaces.keys()).collect();
         let mut snapshot = Snapshot::new();
         snapshot.pods =
-            names.into_iter().filter_map(|name| self.pod(name, &wiring, home, unknown_too)).collect();
+            names.into_iter().filter_map(|name| self.pod(name, &attached, node, include_unlisted)).collect();
         snapshot.namespaces = all(&self.namespaces);
         snapshot.nodes = all(&self.nodes);
-        if self.nodes.get(&home.name).is_none() {
-            snapshot.nodes.push(own_node(home));
+        if self.nodes.get(&node.name).is_none() {
+            snapshot.nodes.push(node_object(node));
         }
         snapshot.network_policies = all(&self.network_policies);
         snapshot.cluster_network_policies = all(&self.cluster_network_policies);
@@ -238,12 +248,12 @@ fn all<T: PartialEq + Clone>(objects: &Objects<T>) -> Vec<T> {
     objects.iter().map(|(_, one)| one.clone()).collect()
 }
 
-/// Objects by their names.
+/// Objects with their names.
 fn named<T: Named>(objects: Vec<T>) -> impl Iterator<Item = (String, T)> {
     objects.into_iter().map(|one| (one.name(), one))
 }
 
-/// Something with a name: `name`, or `namespace/name` for what lives in a namespace.
+/// An object whose name is `name`, or `namespace/name` if it has a namespace.
 trait Named {
     fn metadata(&self) -> &ObjectMeta;
 
@@ -269,7 +279,7 @@ macro_rules! named {
 
 named!(Pod, Namespace, Node, NetworkPolicy, ClusterNetworkPolicy);
 
-fn stranger(interface: &Interface) -> Pod {
+fn unlisted(interface: &Interface) -> Pod {
     let metadata = ObjectMeta {
         name: interface.pod.clone(),
         namespace: interface.namespace.clone(),
@@ -278,12 +288,12 @@ fn stranger(interface: &Interface) -> Pod {
     Pod { metadata, status: PodStatus::default(), ..Pod::default() }
 }
 
-fn own_node(home: &Home) -> Node {
-    let mut node = Node::default();
-    node.metadata.name.clone_from(&home.name);
+fn node_object(node: &LocalNode) -> Node {
+    let mut object = Node::default();
+    object.metadata.name.clone_from(&node.name);
     let address = |ip: &IpAddr| NodeAddress { kind: "InternalIP".into(), address: ip.to_string() };
-    node.status.addresses = home.addresses.iter().map(address).collect();
-    node
+    object.status.addresses = node.addresses.iter().map(address).collect();
+    object
 }
 
 #[cfg(test)]
@@ -311,52 +321,52 @@ mod tests {
         }
     }
 
-    fn addresses(world: &ClusterState, pod: &str, unknown_too: bool) -> Option<Vec<String>> {
-        let home = Home { name: "here".into(), addresses: Vec::new() };
-        let snapshot = world.snapshot(&home, unknown_too);
+    fn addresses(cluster: &ClusterState, pod: &str, include_unlisted: bool) -> Option<Vec<String>> {
+        let node = LocalNode { name: "here".into(), addresses: Vec::new() };
+        let snapshot = cluster.snapshot(&node, include_unlisted);
         let pod = snapshot.pod(pod)?;
         Some(pod.addresses().iter().map(ToString::to_string).collect())
     }
 
     #[test]
-    fn where_a_pod_of_this_node_is_the_plugins_know_best() {
-        let mut world = ClusterState::default();
-        world.learn(Update::Listed(Kind::Pod, pod("web", "10.0.0.9")));
-        world.attach(interface("web", "c1", "10.0.0.2"));
-        assert_eq!(addresses(&world, "web", false).unwrap(), ["10.0.0.2"]);
-        world.detach(&interface("web", "c1", "10.0.0.2").owner);
-        assert_eq!(addresses(&world, "web", false).unwrap(), ["10.0.0.9"]);
+    fn attached_addresses_replace_those_of_the_source() {
+        let mut cluster = ClusterState::default();
+        cluster.update(Update::Listed(Kind::Pod, pod("web", "10.0.0.9")));
+        cluster.attach(interface("web", "c1", "10.0.0.2"));
+        assert_eq!(addresses(&cluster, "web", false).unwrap(), ["10.0.0.2"]);
+        cluster.detach(&interface("web", "c1", "10.0.0.2").key());
+        assert_eq!(addresses(&cluster, "web", false).unwrap(), ["10.0.0.9"]);
     }
 
     #[test]
     fn an_address_has_one_owner() {
-        let mut world = ClusterState::default();
-        world.learn(Update::Listed(Kind::Pod, pod("old", "10.0.0.2")));
-        world.learn(Update::Changed(pod("new", "10.0.0.9")));
-        world.attach(interface("old", "c1", "10.0.0.2"));
-        world.attach(interface("new", "c2", "10.0.0.2"));
-        assert_eq!(addresses(&world, "new", false).unwrap(), ["10.0.0.2"]);
-        assert_eq!(addresses(&world, "old", false).unwrap(), Vec::<String>::new());
+        let mut cluster = ClusterState::default();
+        cluster.update(Update::Listed(Kind::Pod, pod("old", "10.0.0.2")));
+        cluster.update(Update::Changed(pod("new", "10.0.0.9")));
+        cluster.attach(interface("old", "c1", "10.0.0.2"));
+        cluster.attach(interface("new", "c2", "10.0.0.2"));
+        assert_eq!(addresses(&cluster, "new", false).unwrap(), ["10.0.0.2"]);
+        assert_eq!(addresses(&cluster, "old", false).unwrap(), Vec::<String>::new());
     }
 
     #[test]
-    fn an_address_has_a_name() {
-        let mut world = ClusterState::default();
-        world.learn(Update::Listed(Kind::Pod, pod("far", "10.0.0.9")));
-        world.learn(Update::Changed(pod("old", "10.0.0.2")));
-        world.attach(interface("new", "c1", "10.0.0.2"));
-        let name = |ip: &str| world.pod_at(ip.parse().unwrap());
+    fn an_address_resolves_to_its_pod() {
+        let mut cluster = ClusterState::default();
+        cluster.update(Update::Listed(Kind::Pod, pod("far", "10.0.0.9")));
+        cluster.update(Update::Changed(pod("old", "10.0.0.2")));
+        cluster.attach(interface("new", "c1", "10.0.0.2"));
+        let name = |ip: &str| cluster.pod_with_address(ip.parse().unwrap());
         assert_eq!(name("10.0.0.9").as_deref(), Some("default/far"));
-        assert_eq!(name("10.0.0.2").as_deref(), Some("default/new"), "the plugins know best");
+        assert_eq!(name("10.0.0.2").as_deref(), Some("default/new"), "attached addresses win");
         assert_eq!(name("10.0.0.3"), None);
     }
 
     #[test]
-    fn a_pod_that_only_the_plugins_know_counts_if_nobody_else_would_know_it() {
-        let mut world = ClusterState::default();
-        world.attach(interface("c1", "c1", "10.0.0.2"));
-        assert_eq!(addresses(&world, "c1", false), None);
-        assert_eq!(addresses(&world, "c1", true).unwrap(), ["10.0.0.2"]);
+    fn an_unlisted_pod_counts_only_if_the_source_lists_no_pods() {
+        let mut cluster = ClusterState::default();
+        cluster.attach(interface("c1", "c1", "10.0.0.2"));
+        assert_eq!(addresses(&cluster, "c1", false), None);
+        assert_eq!(addresses(&cluster, "c1", true).unwrap(), ["10.0.0.2"]);
     }
 
     fn object(kind: &str, name: &str, label: &str, rest: serde_json::Value) -> serde_json::Value {
@@ -378,12 +388,12 @@ mod tests {
         Detach(Interface),
     }
 
-    /// Something that happens, to few names, labels and addresses, so that things meet.
+    /// A random event. There are few names, labels and addresses, so that events concern the same objects.
     fn event() -> impl Strategy<Value = Event> {
-        (0..6u8, 0..4u8, 0..3u8, 0..4u8).prop_map(|(what, name, label, other)| {
+        (0..6u8, 0..4u8, 0..3u8, 0..4u8).prop_map(|(kind, name, label, other)| {
             let (pod, label, ip) = (format!("p{name}"), format!("a{label}"), format!("10.0.0.{other}"));
             let selector = |label: &str| json!({ "matchLabels": { "app": label } });
-            match what {
+            match kind {
                 0 => {
                     let rest =
                         json!({ "spec": { "nodeName": "here" }, "status": { "podIPs": [{ "ip": ip }] } });
@@ -411,22 +421,23 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_compiler_brought_up_to_date_is_like_one_made_anew(
-            events in prop::collection::vec((event(), any::<bool>()), 1..30), unknown_too in any::<bool>()
+        fn an_updated_compiler_equals_a_new_one(
+            events in prop::collection::vec((event(), any::<bool>()), 1..30), include_unlisted in any::<bool>()
         ) {
-            let home = Home { name: "here".into(), addresses: Vec::new() };
-            let (mut world, mut known) = (ClusterState::default(), None);
-            for (number, (event, look)) in events.into_iter().enumerate() {
+            let node = LocalNode { name: "here".into(), addresses: Vec::new() };
+            let (mut cluster, mut known) = (ClusterState::default(), None);
+            for (number, (event, compile_now)) in events.into_iter().enumerate() {
                 match event {
-                    Event::Update(told) => world.learn(told),
-                    Event::Attach(interface) => world.attach(interface),
-                    Event::Detach(interface) => world.detach(&interface.owner),
+                    Event::Update(update) => cluster.update(update),
+                    Event::Attach(interface) => cluster.attach(interface),
+                    Event::Detach(interface) => cluster.detach(&interface.key()),
                 }
-                if look {
-                    let compiler = world.compiler(known.take(), &home, unknown_too);
+                if compile_now {
+                    let compiler = cluster.compiler(known.take(), &node, include_unlisted);
                     let compiler = known.insert(compiler);
-                    let anew = podwire_policy::compile(&world.snapshot(&home, unknown_too), Some("here")).program;
-                    prop_assert_eq!(compiler.program(), &anew, "after event {}", number);
+                    let snapshot = cluster.snapshot(&node, include_unlisted);
+                    let fresh = podwire_policy::compile(&snapshot, Some("here")).program;
+                    prop_assert_eq!(compiler.program(), &fresh, "after event {}", number);
                 }
             }
         }

@@ -1,79 +1,82 @@
-//! Ends connections that a new program forbids. A program judges the first packet of a connection; this is for those whose first
-//! packet was judged by a program that is no more.
+//! Closes connections that a new program denies. The rules check only the first packet of a connection; this module
+//! handles connections whose first packet a previous program accepted.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::dataplane::Nftables;
+use podwire_ip::IpFamily;
 use podwire_netlink::ct::{self, Connection};
 use podwire_netlink::nft::Family;
 use podwire_netlink::{rt, Socket};
 use podwire_policy::{Packet, Program, Protocol, Verdict};
 
+use crate::dataplane::Nftables;
 use crate::Result;
 
-/// Who knows by which program connections were judged last.
 #[derive(Debug)]
 pub(crate) struct ConnectionCleanup {
-    connections: Socket,
+    conntrack: Socket,
     routes: Socket,
-    /// The program that all connections are allowed by. At first nobody knows what was before.
-    judged: Program,
+    /// The program that allows all connections of now. At first it is empty: what was before is not known.
+    checked: Program,
 }
 
 impl ConnectionCleanup {
-    /// For the namespace of the calling thread.
+    /// For the network namespace of the calling thread.
     pub fn open() -> Result<ConnectionCleanup> {
-        let (connections, routes) = (Socket::netfilter()?, Socket::route()?);
-        Ok(ConnectionCleanup { connections, routes, judged: Program::default() })
+        let (conntrack, routes) = (Socket::netfilter()?, Socket::route()?);
+        Ok(ConnectionCleanup { conntrack, routes, checked: Program::default() })
     }
 
-    /// There was a hole in the rules: what came through was judged by nobody.
-    pub fn doubt(&mut self) {
-        self.judged = Program::default();
+    /// Makes the next call check all connections: the rules had a gap, and connections may have come through it
+    /// unchecked.
+    pub fn forget_checked(&mut self) {
+        self.checked = Program::default();
     }
 
-    /// Ends the connections that the program, which is in the kernel, does not allow; says how many. Where nothing was taken
-    /// away since the last time, none is looked at.
-    pub fn cut(&mut self, program: &Program, kernel: &mut Nftables) -> Result<usize> {
-        let pods = program.narrowed_since(&self.judged);
-        let mut cut = 0;
+    /// Closes the connections that the program, which is in the kernel, does not allow. Returns their number. If the
+    /// program denies nothing that the last one allowed, it reads no connection.
+    pub fn close_denied(&mut self, program: &Program, tables: &mut Nftables) -> Result<usize> {
+        let pods = program.restricted_since(&self.checked);
+        let mut closed = 0;
         if !pods.is_empty() {
-            let own: BTreeSet<IpAddr> =
+            let node: BTreeSet<IpAddr> =
                 rt::address::list(&mut self.routes, 0)?.into_iter().map(|address| address.ip).collect();
-            for (family, is_v4) in [(Family::Ip, true), (Family::Ip6, false)] {
-                if pods.iter().any(|ip| ip.is_ipv4() == is_v4) {
-                    cut += self.cut_in(family, kernel, |one| is_forbidden(one, program, &pods, &own))?;
+            for family in IpFamily::ALL {
+                if pods.iter().any(|ip| IpFamily::of(*ip) == family) {
+                    let is_denied = |one: &Connection| is_denied(one, program, &pods, &node);
+                    closed += self.close(family, tables, is_denied)?;
                 }
             }
         }
-        self.judged = program.clone();
-        Ok(cut)
+        self.checked = program.clone();
+        Ok(closed)
     }
 
-    fn cut_in(
+    fn close(
         &mut self,
-        family: Family,
-        kernel: &mut Nftables,
-        is_forbidden: impl Fn(&Connection) -> bool,
+        family: IpFamily,
+        tables: &mut Nftables,
+        is_denied: impl Fn(&Connection) -> bool,
     ) -> Result<usize> {
-        let forbidden = ct::list(&mut self.connections, family, is_forbidden)?;
-        let of_tcp = forbidden.iter().filter(|one| one.protocol == Protocol::Tcp.number());
-        let ends: Vec<(SocketAddr, SocketAddr)> = of_tcp.map(|one| (one.from, one.to)).collect();
-        // First nothing new may grow from what is left of them, then they are forgotten.
-        kernel.end(&ends)?;
-        ct::forget(&mut self.connections, &forbidden)?;
-        Ok(forbidden.len())
+        let family = if family.is_v4() { Family::Ip } else { Family::Ip6 };
+        let denied = ct::list(&mut self.conntrack, family, is_denied)?;
+        let tcp = denied.iter().filter(|one| one.protocol == Protocol::Tcp.number());
+        let ends: Vec<(SocketAddr, SocketAddr)> = tcp.map(|one| (one.from, one.to)).collect();
+        // 1. Block late packets, so that none of them starts a new entry. 2. Delete the conntrack entries.
+        tables.block_closed(&ends)?;
+        ct::forget(&mut self.conntrack, &denied)?;
+        Ok(denied.len())
     }
 }
 
-/// Whether it is one of these pods' and would not be allowed if it began now. One that another announced is no matter of
-/// rules: it passes because of that one.
-fn is_forbidden(
+/// Whether the connection belongs to one of the pods and would be denied if it started now. A connection that another
+/// one announced (RELATED, such as FTP data) is accepted because of that other one, not by a rule.
+fn is_denied(
     connection: &Connection,
     program: &Program,
     pods: &BTreeSet<IpAddr>,
-    own: &BTreeSet<IpAddr>,
+    node: &BTreeSet<IpAddr>,
 ) -> bool {
     let (source, destination) = (connection.from.ip(), connection.to.ip());
     if connection.is_announced || !(pods.contains(&source) || pods.contains(&destination)) {
@@ -81,5 +84,5 @@ fn is_forbidden(
     }
     let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.number() == connection.protocol);
     let service = protocol.map(|protocol| (protocol, connection.to.port()));
-    program.judge_on(&Packet { source, destination, service }, own) == Verdict::Deny
+    program.evaluate_on_node(&Packet { source, destination, service }, node) == Verdict::Deny
 }

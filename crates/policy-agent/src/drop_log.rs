@@ -1,32 +1,30 @@
-//! Tells of dropped packets: some of them, as many as the kernel shows, each in a line with the names of both ends.
+//! Logs samples of dropped packets with the names of both pods.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use crate::dataplane::{Nftables, Sample, Samples};
 use podwire_netlink::{rt, Socket};
 use tracing::info;
 
 use crate::cluster_state::ClusterState;
+use crate::dataplane::{DropSample, DropSamples, Nftables};
 use crate::Result;
 
-/// What was told is not told again for so long.
-const SILENCE: Duration = Duration::from_secs(60);
+/// The log repeats the same line only after this time.
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
-/// Who listens to the kernel.
 #[derive(Debug)]
 pub(crate) struct DropLog {
-    samples: Samples,
+    samples: DropSamples,
     links: Socket,
-    /// What was told, and when.
-    told: BTreeMap<Line, Instant>,
+    /// The lines of the last [`REPEAT_AFTER`], with their times.
+    recent: BTreeMap<LogLine, Instant>,
 }
 
-/// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Line {
+struct LogLine {
     from: String,
     to: String,
     protocol: String,
@@ -36,53 +34,53 @@ struct Line {
 }
 
 impl DropLog {
-    /// For the namespace of the calling thread.
+    /// For the network namespace of the calling thread.
     pub fn open() -> Result<DropLog> {
-        Ok(DropLog { samples: Samples::listen()?, links: Socket::route()?, told: BTreeMap::new() })
+        Ok(DropLog { samples: DropSamples::listen()?, links: Socket::route()?, recent: BTreeMap::new() })
     }
 
-    /// Tells of what was shown until now.
-    pub fn tell(&mut self, world: &ClusterState, kernel: &Nftables) -> Result<()> {
+    /// Logs the samples that have arrived.
+    pub fn log_samples(&mut self, cluster: &ClusterState, tables: &Nftables) -> Result<()> {
         for sample in self.samples.read()? {
-            let line = self.line(&sample, world, kernel);
-            self.told.retain(|_, at| at.elapsed() < SILENCE);
-            if self.told.contains_key(&line) {
+            let line = self.line(&sample, cluster, tables);
+            self.recent.retain(|_, at| at.elapsed() < REPEAT_AFTER);
+            if self.recent.contains_key(&line) {
                 continue;
             }
-            let Line { from, to, protocol, port, direction, reason } = &line;
-            info!(%from, %to, %protocol, port, %direction, "a packet was dropped: {reason}");
-            self.told.insert(line, Instant::now());
+            let LogLine { from, to, protocol, port, direction, reason } = &line;
+            info!(%from, %to, %protocol, port, %direction, %reason, "packet dropped");
+            self.recent.insert(line, Instant::now());
         }
         Ok(())
     }
 
-    fn line(&mut self, sample: &Sample, world: &ClusterState, kernel: &Nftables) -> Line {
-        let named = |ip: Option<IpAddr>| match ip {
-            Some(ip) => world.pod_at(ip).unwrap_or_else(|| ip.to_string()),
-            None => "nobody".into(),
+    fn line(&mut self, sample: &DropSample, cluster: &ClusterState, tables: &Nftables) -> LogLine {
+        let name = |ip: Option<IpAddr>| match ip {
+            Some(ip) => cluster.pod_with_address(ip).unwrap_or_else(|| ip.to_string()),
+            None => "unknown".into(),
         };
         let from = match sample.reason {
-            Some(_) => named(sample.source),
-            None => self.liar(sample, world),
+            Some(_) => name(sample.source),
+            None => self.spoofing_pod(sample, cluster),
         };
-        Line {
+        LogLine {
             from,
-            to: named(sample.destination),
+            to: name(sample.destination),
             protocol: sample.protocol.clone(),
             port: sample.port,
             direction: sample.direction.to_string(),
-            reason: kernel.reason(sample).into(),
+            reason: tables.reason(sample).into(),
         }
     }
 
-    /// Who sent with another's address: known by the cable through which it came.
-    fn liar(&mut self, sample: &Sample, world: &ClusterState) -> String {
+    /// The pod that used another source address, known by the device of the packet, and that address.
+    fn spoofing_pod(&mut self, sample: &DropSample, cluster: &ClusterState) -> String {
         let link = sample.device.and_then(|index| rt::link::by_index(&mut self.links, index).ok());
-        let pod = link.and_then(|link| world.pod_behind(&link.name));
-        let claimed = sample.source.map_or_else(|| "nobody".into(), |ip| ip.to_string());
+        let pod = link.and_then(|link| cluster.pod_on_device(&link.name));
+        let source = sample.source.map_or_else(|| "unknown".into(), |ip| ip.to_string());
         match pod {
-            Some(pod) => format!("{pod} as {claimed}"),
-            None => claimed,
+            Some(pod) => format!("{pod} as {source}"),
+            None => source,
         }
     }
 }

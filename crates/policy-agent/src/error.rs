@@ -1,57 +1,69 @@
-//! What can go wrong with enforcing.
+//! Errors of the policy agent.
 
-use std::io;
 use std::path::PathBuf;
 
-/// The result of the agent's work.
+/// The result of the policy agent's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// Why the policy agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file, a folder or a socket.
-    #[error("{doing} {}: {source}", path.display())]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// To what.
+    /// A file, a directory or a socket.
+    #[error(transparent)]
+    File(#[from] podwire_fs::FileError),
+    /// A file with invalid content.
+    #[error("{}: {reason}", path.display())]
+    Invalid {
+        /// The file.
         path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// A file that makes no sense.
-    #[error("{}: {why}", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        why: String,
+        /// The parser's message.
+        reason: String,
     },
     /// The API server.
     #[error(transparent)]
     Kubernetes(#[from] podwire_kubernetes::Error),
-    /// A flag whose value is not valid.
-    #[error("{flag}: {why}")]
+    /// A flag with an invalid value.
+    #[error("{flag}: {reason}")]
     Config {
         /// The flag.
         flag: &'static str,
         /// What is wrong, and what to write instead.
-        why: String,
+        reason: String,
     },
-    /// The kernel's rules.
-    #[error("{0}")]
-    Dataplane(#[from] crate::dataplane::Error),
-    /// The kernel's notices.
-    #[error("{0}")]
+    /// The kernel refused the rules. The previous rules stay in force.
+    #[error("apply the network policies: {0}; the previous rules stay in force")]
+    Apply(#[source] podwire_netlink::Error),
+    /// Another program changes nftables rules all the time.
+    #[error(
+        "apply the network policies: another program changed nftables rules {0} times in a row (`nft monitor` shows it)"
+    )]
+    Busy(usize),
+    /// A netlink request other than a change of rules.
+    #[error(transparent)]
     Netlink(#[from] podwire_netlink::Error),
-    /// The thread that enforces is gone.
-    #[error("the thread that enforces policies has ended")]
+    /// The reconciler's thread has ended.
+    #[error("the policy thread has ended")]
     Ended,
 }
 
 impl Error {
-    pub(crate) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
-        let path = path.into();
-        move |source| Error::File { doing, path, source }
+    /// Names the action of an error that happened while rules were applied.
+    pub(crate) fn while_applying(self) -> Error {
+        match self {
+            Error::Netlink(error) => Error::Apply(error),
+            other => other,
+        }
+    }
+
+    /// Whether the kernel does not support a requested feature, such as an expression of a rule.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        let (Error::Apply(error) | Error::Netlink(error)) = self else { return false };
+        error.is_unsupported() || error.is_gone()
+    }
+}
+
+impl From<podwire_reconcile::Ended> for Error {
+    fn from(_: podwire_reconcile::Ended) -> Error {
+        Error::Ended
     }
 }

@@ -1,22 +1,24 @@
-//! The agent of a node: what users wrote about who may talk to whom is enforced here, at every moment.
+//! The policy agent of a node: it watches policies and pods and keeps the nftables rules equal to the compiled policy
+//! program.
 //!
 //! ```text
-//! Kubernetes, or a folder of files ──told──▶ world ─┐
-//! plugins, at the door ────────────attach──▶ pods ──┼─▶ changes ─▶ podwire_policy::Compiler ─▶ dataplane ─▶ kernel
-//! the agent ───────────────────────ranges──────────┘        ▲
-//! the kernel: somebody touched our table ──────────────────┘
+//! Kubernetes API or policy files ── Update ──▶ ClusterState ─┐
+//! CNI plugins, over the socket ──── attach ──▶ interfaces ───┼─▶ podwire_policy::Compiler ─▶ dataplane ─▶ kernel
+//! the node agent ─── pod networks, addresses ────────────────┘                                  ▲
+//! kernel notification: another program changed the table ─────────────────────────────────────┘
 //! ```
 //!
-//! One thread owns all of it ([`PolicyAgent`]). A plugin that has attached a pod knocks at the [door](DOOR) before it answers its
-//! runtime, and is told when the rules for that pod stand: so nothing of the pod's is ever heard before its policies are.
-//! Addresses of this node's ranges that belong to no known pod are kept silent meanwhile.
+//! One thread owns all of it ([`PolicyAgent`] is its handle). A plugin that has attached a pod sends a request to the
+//! [socket](SOCKET) and gets the answer when the rules of that pod are in the kernel. So the pod's first packet is
+//! already checked. The rules drop packets of addresses in the node's pod networks that belong to no known pod.
 //!
-//! Some of what the rules drop the kernel shows to the same thread, which tells it with the names of both pods.
+//! The kernel sends samples of dropped packets to the same thread, which logs them with the names of both pods.
 //!
-//! Whoever wishes has connections ended that a new program forbids; else they outlive the policy that allowed them.
+//! With `--policy-cut` the agent closes connections that a new program denies. Without it they outlive the policy that
+//! allowed them.
 //!
-//! The agent is on the way of no packet. It may be killed: rules stay as they are, and it starts from the pods in the
-//! plugins' ledger. Until its source has told everything once, it changes nothing.
+//! The data path does not depend on the agent. When it stops, the rules stay. When it starts, it takes the attached
+//! pods from the plugins' ledger, and it changes no rule before its source has listed all objects once.
 
 #![forbid(unsafe_code)]
 
@@ -26,18 +28,22 @@ mod connection_cleanup;
 pub mod dataplane;
 mod drop_log;
 mod error;
+mod message;
 mod objects;
 mod reconciler;
 mod recorded;
 mod server;
 mod source;
 mod source_claims;
+mod status;
 mod update;
 
-pub use agent::{PolicyAgent, PolicyAgentOptions, PolicyStatus};
+pub use agent::PolicyAgent;
 pub use dataplane::{DropCounts, TableSize};
 pub use error::{Error, Result};
-pub use podwire_agent_ipc::policy::SOCKET;
-pub use server::open as serve_plugins;
+pub use podwire_cni_plugin::policy::DOOR as SOCKET;
+pub use reconciler::PolicyAgentOptions;
+pub use server::serve as serve_plugins;
 pub use source::{timestamp, yaml_documents, PolicyFiles, Source};
+pub use status::PolicyStatus;
 pub use update::{Kind, Update};

@@ -1,268 +1,262 @@
-//! What the thread does: it holds all that is known, and makes the kernel do what follows from it.
+//! The policy reconciler: it holds the cluster state and brings the kernel to the program compiled from it.
 
 use std::collections::BTreeSet;
-use std::io::Read;
-use std::os::fd::AsFd;
-use std::sync::mpsc::{Sender, TryRecvError};
-use std::sync::PoisonError;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::dataplane::{Change, Dataplane, Nftables, Port, Premises};
 use ipnet::IpNet;
-use podwire_agent_ipc::policy::{Interface, Response};
-use podwire_netlink::{nft, sys, Socket};
+use podwire_cni_plugin::policy::{Answer, Interface};
+use podwire_netlink::{nft, Socket};
 use podwire_policy::{Compiler, Program, Warning};
+use podwire_reconcile::Reconciler;
 use tracing::{debug, error, info, warn};
 
-use crate::agent::{Desk, Order, PolicyStatus};
-use crate::cluster_state::{ClusterState, Home};
+use crate::cluster_state::{ClusterState, LocalNode};
 use crate::connection_cleanup::ConnectionCleanup;
+use crate::dataplane::{Change, Nftables, NodeInput, PodPort, POLICY_TABLE};
 use crate::drop_log::DropLog;
+use crate::message::Message;
+use crate::status::{PolicyStatus, StatusHandle};
 use crate::{recorded, Error, Result};
 
-/// How often all is compared when nothing was heard.
-const RESYNC: Duration = Duration::from_secs(30);
-/// After a failure all is tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// All that the thread has.
-pub(crate) struct PolicyReconciler {
-    desk: Desk,
-    /// Hears what anybody does to rules.
-    rules: Socket,
-    kernel: Nftables,
-    world: ClusterState,
-    /// The program, and what it was made from; none if all must be compiled anew.
-    compiler: Option<Compiler>,
-    home: Home,
-    lists_pods: bool,
-    guarded: Vec<IpNet>,
-    /// Plugins that wait for an answer.
-    waiting: Vec<(Interface, Sender<Response>)>,
-    /// Since when something is known that is not in the kernel.
-    news: Option<Instant>,
-    /// Until when all changes of the source are known.
-    as_of: Option<SystemTime>,
-    /// What users were told already.
-    warned: BTreeSet<Warning>,
-    /// Tells of dropped packets, where the kernel can show them.
-    witness: Option<DropLog>,
-    /// Ends connections, if that is wished.
-    cutter: Option<ConnectionCleanup>,
+/// Options of a [`PolicyAgent`](crate::PolicyAgent).
+#[derive(Clone, Debug, Default)]
+pub struct PolicyAgentOptions {
+    /// The node's name in the cluster.
+    pub node_name: String,
+    /// Whether the source lists every pod of this node. If it does, an attach request waits until the source knows the
+    /// pod.
+    pub lists_pods: bool,
+    /// Whether the agent closes connections that a new policy denies.
+    pub close_denied: bool,
 }
 
-fn not_told(why: &impl std::fmt::Display) {
-    warn!("dropped packets are counted, but none is told of: {why}");
+/// The state of the policy thread.
+pub(crate) struct PolicyReconciler {
+    status: StatusHandle,
+    /// Notifications about all changes of nftables rules.
+    rule_events: Socket,
+    tables: Nftables,
+    cluster: ClusterState,
+    /// The compiler of the last program; `None` if everything must be compiled again.
+    compiler: Option<Compiler>,
+    node: LocalNode,
+    lists_pods: bool,
+    pod_networks: Vec<IpNet>,
+    /// Plugins that wait for a response.
+    waiting: Vec<(Interface, Sender<Answer>)>,
+    /// The time of the first change that is not in the kernel yet.
+    changed_at: Option<Instant>,
+    /// The source's updates include all changes up to this time.
+    as_of: Option<SystemTime>,
+    /// The warnings that were logged and still hold.
+    logged: BTreeSet<Warning>,
+    /// `None` if the kernel cannot send samples of dropped packets.
+    drop_log: Option<DropLog>,
+    /// `None` unless the agent closes connections.
+    cleanup: Option<ConnectionCleanup>,
+}
+
+/// The outcome of a reconcile.
+pub(crate) struct Applied {
+    change: Change,
+    /// The time from the event to the kernel; `None` if there was no event.
+    latency: Option<Duration>,
+    /// Whether the change repaired what another program had changed.
+    repaired: bool,
+    closed_connections: usize,
+}
+
+fn warn_not_logged(error: &Error) {
+    warn!(%error, "dropped packets are counted but not logged");
 }
 
 impl PolicyReconciler {
-    /// For the namespace of the calling thread. `lists_pods`, `cuts`: as [`PolicyAgent::start`](crate::PolicyAgent::start) says.
-    pub fn new(desk: Desk, home: Home, lists_pods: bool, cuts: bool) -> Result<PolicyReconciler> {
-        let mut rules = Socket::netfilter()?;
-        rules.subscribe(nft::GROUP)?;
-        let mut world = ClusterState::default();
-        recorded::recorded().into_iter().for_each(|interface| world.attach(interface));
+    /// For the network namespace of the calling thread.
+    pub fn new(options: PolicyAgentOptions, status: StatusHandle) -> Result<PolicyReconciler> {
+        let mut rule_events = Socket::netfilter()?;
+        rule_events.subscribe(nft::GROUP)?;
+        let mut cluster = ClusterState::default();
+        recorded::interfaces().into_iter().for_each(|interface| cluster.attach(interface));
         Ok(PolicyReconciler {
-            desk,
-            rules,
-            kernel: Nftables::open()?,
-            world,
+            status,
+            rule_events,
+            tables: Nftables::open()?,
+            cluster,
             compiler: None,
-            home,
-            lists_pods,
-            guarded: Vec::new(),
+            node: LocalNode { name: options.node_name, addresses: Vec::new() },
+            lists_pods: options.lists_pods,
+            pod_networks: Vec::new(),
             waiting: Vec::new(),
-            news: Some(Instant::now()),
+            changed_at: Some(Instant::now()),
             as_of: None,
-            warned: BTreeSet::new(),
-            witness: DropLog::open().inspect_err(not_told).ok(),
-            cutter: cuts.then(ConnectionCleanup::open).transpose()?,
+            logged: BTreeSet::new(),
+            drop_log: DropLog::open().inspect_err(warn_not_logged).ok(),
+            cleanup: options.close_denied.then(ConnectionCleanup::open).transpose()?,
         })
     }
 
-    /// Until nobody can order anything any more.
-    pub fn run(&mut self) {
-        loop {
-            if self.hear().is_err() {
-                return;
+    /// Applies the program. If the kernel cannot log dropped packets, the rules do without.
+    fn apply(&mut self, program: &Program, ports: Vec<PodPort>) -> Result<Change> {
+        let pod_networks = self.pod_networks.clone();
+        let (sample_drops, block_closed) = (self.drop_log.is_some(), self.cleanup.is_some());
+        let input = NodeInput { pod_networks, ports, sample_drops, block_closed };
+        match self.tables.apply(program, &input) {
+            Err(error) if sample_drops && error.is_unsupported() => {
+                let change = self.tables.apply(program, &NodeInput { sample_drops: false, ..input })?;
+                warn_not_logged(&error);
+                self.drop_log = None;
+                Ok(change)
             }
-            let rest = match self.enforce() {
-                Ok(()) => RESYNC,
-                Err(error) => {
-                    self.problem(&error.to_string());
-                    AGAIN
-                }
-            };
-            if let Err(error) = self.wait(rest) {
-                self.problem(&error.to_string());
-            }
+            other => other,
         }
     }
 
-    /// All that was ordered until now.
-    fn hear(&mut self) -> Result<(), ()> {
-        loop {
-            let order = match self.desk.inbox.try_recv() {
-                Ok(order) => order,
-                Err(TryRecvError::Empty) => return Ok(()),
-                Err(TryRecvError::Disconnected) => return Err(()),
-            };
-            match order {
-                Order::Update(told) => self.world.learn(told),
-                Order::AsOf(time) => self.as_of = Some(time),
-                Order::Guard(networks, own) => {
-                    if self.home.addresses != own {
-                        self.compiler = None;
-                    }
-                    (self.guarded, self.home.addresses) = (networks, own);
-                }
-                Order::Attach(interface, reply) => {
-                    self.world.attach(interface.clone());
-                    self.waiting.push((interface, reply));
-                }
-                Order::Detach(owner) => self.world.detach(&owner),
-            }
-            self.news.get_or_insert_with(Instant::now);
+    /// Closes the connections that the program no longer allows, if the agent does that. Returns their number.
+    fn close_denied(&mut self, repaired: bool) -> Result<usize> {
+        let (Some(cleanup), Some(compiler)) = (&mut self.cleanup, &mut self.compiler) else { return Ok(0) };
+        if repaired {
+            cleanup.forget_checked();
         }
+        cleanup.close_denied(compiler.program(), &mut self.tables)
     }
 
-    /// Until there are orders, somebody touched our rules, or the time is over. Meanwhile dropped packets are told of.
-    fn wait(&mut self, rest: Duration) -> Result<()> {
-        let end = Instant::now() + rest;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let mut ears = vec![self.desk.bell.as_fd(), self.rules.as_fd()];
-            ears.extend(self.witness.as_ref().map(AsFd::as_fd));
-            let ready = sys::readable(&ears, left).map_err(Error::file("wait for", "orders"))?;
-            if let (Some(true), Some(witness)) = (ready.get(2), &mut self.witness) {
-                // Who cannot tell any more keeps nobody from enforcing.
-                if let Err(error) = witness.tell(&self.world, &self.kernel) {
-                    not_told(&error);
-                    self.witness = None;
-                }
+    /// Responds to the plugins whose pods are enforced. With a source that lists pods, a pod must be listed first.
+    fn respond(&mut self) {
+        let (cluster, lists_pods) = (&self.cluster, self.lists_pods);
+        self.waiting.retain(|(interface, sender)| {
+            if lists_pods && !cluster.knows(&interface.full_name()) {
+                return true;
             }
-            if ready[0] {
-                // Whoever rang has given an order before. 0 bytes: the others are gone, which the inbox tells too.
-                let _ = self.desk.bell.read(&mut [0; 256]);
-                return Ok(());
-            }
-            if !ready.contains(&true) {
-                return Ok(());
-            }
-            let mut touched = false;
-            let whole = self.rules.drain(|frame| {
-                touched |=
-                    nft::subject(frame).is_some_and(|(table, _)| table.name == crate::dataplane::TABLE.name)
-            })?;
-            if touched || !whole {
-                return Ok(());
-            }
-        }
+            // A plugin whose deadline has passed no longer receives.
+            let _ = sender.send(Answer { enforced: true, why: String::new() });
+            false
+        });
     }
 
-    fn enforce(&mut self) -> Result<()> {
-        if !self.world.is_complete() {
-            return Ok(());
+    /// Logs each warning once for as long as it holds.
+    fn log_warnings(&mut self, current: BTreeSet<Warning>) {
+        for warning in current.difference(&self.logged) {
+            warn!("{warning}");
         }
-        let mut compiler = self.world.compiler(self.compiler.take(), &self.home, !self.lists_pods);
-        let (ports, claims) = self.world.ports();
-        let warnings = compiler.warnings().cloned().chain(claims).collect();
-        let change = self.apply(compiler.program(), ports);
-        self.compiler = Some(compiler);
-        let change = change?;
-        let took = self.news.take().map(|since| since.elapsed());
-        // Nothing new was known: the kernel was not as it had been left.
-        let mended = took.is_none() && !change.is_empty();
-        let cut = self.cut(mended);
-        self.answer();
-        self.warn(warnings);
-        self.report(&change, took, mended, cut?);
-        Ok(())
+        self.logged = current;
     }
 
-    /// Ends what the program no longer allows, if that is wished; says how many connections.
-    fn cut(&mut self, mended: bool) -> Result<usize> {
-        let (Some(cutter), Some(compiler)) = (&mut self.cutter, &mut self.compiler) else { return Ok(0) };
-        if mended {
-            cutter.doubt();
-        }
-        cutter.cut(compiler.program(), &mut self.kernel)
-    }
-
-    fn report(&mut self, change: &Change, took: Option<Duration>, mended: bool, cut: usize) {
+    fn report_applied(&mut self, applied: &Applied) {
+        let Applied { change, latency, repaired, closed_connections } = applied;
         if !change.is_empty() {
             let Change { chains, sets, elements } = change;
-            debug!(chains, sets, elements, ?took, "rules changed");
+            debug!(chains, sets, elements, ?latency, "policy rules changed");
         }
-        if cut > 0 {
-            info!(connections = cut, "connections were cut that policies no longer allow");
+        if *closed_connections > 0 {
+            info!(connections = closed_connections, "closed connections that policies no longer allow");
         }
-        let (policies, interfaces) = self.world.sizes();
+        let (policies, interfaces) = self.cluster.sizes();
         let unmatched = self.compiler.iter_mut().flat_map(|compiler| compiler.unmatched());
-        let unmatched = unmatched.map(|warning| warning.to_string()).collect();
-        let mut state = self.desk.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.problem.take().is_some() || !state.enforced {
+        let unmatched_selectors = unmatched.map(|warning| warning.to_string()).collect();
+        let mut status = self.status.lock();
+        if status.problem.is_some() || !status.enforced {
             info!(policies, interfaces, "policies are enforced");
         }
-        *state = PolicyStatus {
+        *status = PolicyStatus {
             enforced: true,
             policies,
             interfaces,
-            size: self.kernel.size(),
-            changes: state.changes + u64::from(!change.is_empty()),
-            repairs: state.repairs + u64::from(mended),
-            failures: state.failures,
-            closed_connections: state.closed_connections + cut as u64,
-            last_change: took.unwrap_or(state.last_change),
-            unmatched_selectors: unmatched,
+            size: self.tables.size(),
+            changes: status.changes + u64::from(!change.is_empty()),
+            repairs: status.repairs + u64::from(*repaired),
+            failures: status.failures,
+            closed_connections: status.closed_connections + *closed_connections as u64,
+            last_change: latency.unwrap_or(status.last_change),
+            unmatched_selectors,
             as_of: self.as_of,
             problem: None,
         };
     }
 
-    /// Into the kernel; without a way to show dropped packets if it has none.
-    fn apply(&mut self, program: &Program, ports: Vec<Port>) -> Result<Change> {
-        let guarded = self.guarded.clone();
-        let (samples, ends) = (self.witness.is_some(), self.cutter.is_some());
-        let premises = Premises { guarded, ports, samples, ends };
-        match self.kernel.apply(program, &premises) {
-            Err(error) if premises.samples && error.is_unsupported() => {
-                let change = self.kernel.apply(program, &Premises { samples: false, ..premises })?;
-                not_told(&error);
-                self.witness = None;
-                Ok(change)
+    fn report_failure(&mut self, error: &Error) {
+        let problem = error.to_string();
+        let mut status = self.status.lock();
+        if status.problem.as_ref() != Some(&problem) {
+            error!(%error, "policies are not up to date");
+        }
+        status.problem = Some(problem);
+        status.failures += 1;
+    }
+}
+
+impl Reconciler for PolicyReconciler {
+    type Message = Message;
+    /// `None` until the source has listed all objects.
+    type Report = Option<Applied>;
+    type Error = Error;
+
+    fn receive(&mut self, message: Message) {
+        match message {
+            Message::Update(update) => self.cluster.update(update),
+            Message::AsOf(time) => self.as_of = Some(time),
+            Message::Networks { pods, node } => {
+                if self.node.addresses != node {
+                    self.compiler = None;
+                }
+                (self.pod_networks, self.node.addresses) = (pods, node);
             }
-            other => Ok(other?),
-        }
-    }
-
-    /// Whoever waits for a pod that is enforced now. A pod that the source should know, and does not yet, is waited for.
-    fn answer(&mut self) {
-        let (world, must_be_known) = (&self.world, self.lists_pods);
-        self.waiting.retain(|(interface, reply)| {
-            if must_be_known && !world.knows(&interface.pod_name()) {
-                return true;
+            Message::Attach(interface, sender) => {
+                self.cluster.attach(interface.clone());
+                self.waiting.push((interface, sender));
             }
-            // One that was tired of waiting does not hear it.
-            let _ = reply.send(Response { enforced: true, reason: String::new() });
-            false
-        });
+            Message::Detach(interface) => self.cluster.detach(&interface.key()),
+        }
+        self.changed_at.get_or_insert_with(Instant::now);
     }
 
-    /// Each once, for as long as it is so.
-    fn warn(&mut self, now: BTreeSet<Warning>) {
-        for warning in now.difference(&self.warned) {
-            warn!("{warning}");
+    fn reconcile(&mut self) -> Result<Option<Applied>> {
+        if !self.cluster.is_complete() {
+            return Ok(None);
         }
-        self.warned = now;
+        let mut compiler = self.cluster.compiler(self.compiler.take(), &self.node, !self.lists_pods);
+        let (ports, claim_warnings) = self.cluster.ports();
+        let warnings = compiler.warnings().cloned().chain(claim_warnings).collect();
+        let change = self.apply(compiler.program(), ports);
+        self.compiler = Some(compiler);
+        let change = change?;
+        let latency = self.changed_at.take().map(|since| since.elapsed());
+        // There was no event, so another program had changed the rules.
+        let repaired = latency.is_none() && !change.is_empty();
+        let closed = self.close_denied(repaired);
+        self.respond();
+        self.log_warnings(warnings);
+        Ok(Some(Applied { change, latency, repaired, closed_connections: closed? }))
     }
 
-    fn problem(&mut self, what: &str) {
-        let mut state = self.desk.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.problem.as_deref() != Some(what) {
-            error!("policies are not enforced as they should be: {what}");
+    fn report(&mut self, outcome: Result<Option<Applied>>, _: Duration) {
+        match outcome {
+            Ok(Some(applied)) => self.report_applied(&applied),
+            Ok(None) => {}
+            Err(error) => self.report_failure(&error),
         }
-        state.problem = Some(what.into());
-        state.failures += 1;
+    }
+
+    fn event_sources(&self) -> Vec<BorrowedFd<'_>> {
+        let samples = self.drop_log.as_ref().map(AsFd::as_fd);
+        [self.rule_events.as_fd()].into_iter().chain(samples).collect()
+    }
+
+    /// Reconciles if another program changed the policy tables, or if notifications were lost. Logs samples of dropped
+    /// packets.
+    fn handle_events(&mut self, ready: &[bool]) -> Result<bool> {
+        if let (Some(true), Some(drop_log)) = (ready.get(1), &mut self.drop_log) {
+            // A failure to log must not stop enforcement.
+            if let Err(error) = drop_log.log_samples(&self.cluster, &self.tables) {
+                warn_not_logged(&error);
+                self.drop_log = None;
+            }
+        }
+        let mut changed = false;
+        let complete = self.rule_events.drain(|frame| {
+            changed |= nft::subject(frame).is_some_and(|(table, _)| table.name == POLICY_TABLE.name);
+        })?;
+        Ok(changed || !complete)
     }
 }

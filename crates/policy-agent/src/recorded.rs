@@ -1,12 +1,12 @@
-//! Pods of this node that were attached before this program began, from the plugins' ledger.
+//! The pods that were attached before the agent started, from the plugins' ledger.
 
 use podwire_agent_ipc::policy::Interface;
 use podwire_agent_ipc::Owner;
 use podwire_cni_plugin::ledger::{self, Entry};
 use serde_json::Value;
 
-/// The interfaces of networks that ask for policies.
-pub(crate) fn recorded() -> Vec<Interface> {
+/// The recorded interfaces of networks with `"policy": {"type": "k8s"}`.
+pub(crate) fn interfaces() -> Vec<Interface> {
     let entries = ledger::all().into_iter().flat_map(|account| account.entries);
     entries.filter_map(|entry| interface(&entry)).collect()
 }
@@ -15,8 +15,16 @@ fn interface(entry: &Entry) -> Option<Interface> {
     let kind = entry.config.pointer("/policy/type").and_then(Value::as_str);
     let result = entry.result.as_ref().filter(|_| kind == Some("k8s"))?;
     let version = podwire_cni_spec::Version::parse(result.get("cniVersion")?.as_str()?)?;
-    let made = podwire_cni_spec::Attachment::from_json(result, version).ok()?;
-    let args = podwire_cni_spec::Args::parse(&entry.args).ok()?;
-    let owner = Owner::new(&*entry.network, &*entry.container, &*entry.ifname);
-    Some(Interface::new(owner, &args, &entry.config, &made))
+    let attachment = podwire_cni_spec::Attachment::from_json(result, version).ok()?;
+    let (namespace, pod) = pod_of(&podwire_cni_spec::Args::parse(&entry.args).ok()?, &entry.container);
+    Some(Interface {
+        network: entry.network.clone(),
+        container: entry.container.clone(),
+        ifname: entry.ifname.clone(),
+        namespace,
+        pod,
+        claimable: claimable(&entry.config).unwrap_or_default(),
+        addresses: attachment.ips.iter().map(|ip| ip.address.addr()).collect(),
+        port: Port::of(&attachment, &entry.ifname),
+    })
 }

@@ -1,42 +1,52 @@
-//! The door at which plugins knock.
+//! The server side of the plugins' policy socket.
 
 use std::path::Path;
 use std::time::Duration;
 
-use podwire_agent_ipc::policy::{Request, Response};
+use podwire_cni_plugin::policy::{Answer, Knock};
+use podwire_fs::FileError;
 
-use crate::{Error, PolicyAgent, Result};
+use crate::{PolicyAgent, Result};
 
-/// Opens the door, and answers at it for as long as the program lives.
-pub fn open(path: &Path, agent: PolicyAgent) -> Result<()> {
-    let answer = move |knock: std::io::Result<Request>| match knock {
-        Ok(knock) => hear(knock, &agent),
-        Err(error) => Response { enforced: false, reason: error.to_string() },
+/// Serves the plugins' requests at `path` for as long as the process runs.
+pub fn serve(path: &Path, agent: PolicyAgent) -> Result<()> {
+    let respond = move |request: std::io::Result<Knock>| match request {
+        Ok(request) => handle(request, &agent),
+        Err(error) => not_enforced(error),
     };
-    podwire_agent_ipc::server::serve(path, answer).map_err(Error::file("answer at", path))
+    Ok(podwire_agent_ipc::door::open(path, respond).map_err(FileError::at("serve", path))?)
 }
 
-fn hear(knock: Request, agent: &PolicyAgent) -> Response {
-    let no = |reason: String| Response { enforced: false, reason };
-    match knock {
-        Request::Detach { owner } => match agent.detach(owner) {
-            Ok(()) => Response { enforced: true, reason: String::new() },
-            Err(error) => no(error.to_string()),
+fn handle(request: Knock, agent: &PolicyAgent) -> Answer {
+    match request {
+        Knock::Detach { interface } => match agent.detach(interface) {
+            Ok(()) => Answer { enforced: true, why: String::new() },
+            Err(error) => not_enforced(error),
         },
-        Request::Attach { interface, timeout_ms } => {
-            let pod = interface.pod_name();
-            let answer = match agent.attach(interface) {
-                Ok(answer) => answer,
-                Err(error) => return no(error.to_string()),
+        Knock::Attach { interface, patience } => {
+            let pod = interface.full_name();
+            let response = match agent.attach(interface) {
+                Ok(response) => response,
+                Err(error) => return not_enforced(error),
             };
-            answer.recv_timeout(Duration::from_millis(timeout_ms)).unwrap_or_else(|_| {
-                let state = agent.status();
-                no(match (state.problem, state.enforced) {
-                    (Some(problem), _) => problem,
-                    (None, false) => "the source of policies has not told everything yet".into(),
-                    (None, true) => format!("the source of policies does not know pod {pod} yet"),
-                })
-            })
+            let timeout = Duration::from_millis(patience);
+            response.recv_timeout(timeout).unwrap_or_else(|_| not_enforced(reason(&pod, agent)))
         }
     }
+}
+
+/// Why the policies of the pod were not enforced in time.
+fn reason(pod: &str, agent: &PolicyAgent) -> String {
+    let status = agent.status();
+    if let Some(problem) = status.problem {
+        problem
+    } else if status.enforced {
+        format!("the policy source does not list pod {pod} yet")
+    } else {
+        "the policy source has not listed all objects yet".into()
+    }
+}
+
+fn not_enforced(reason: impl ToString) -> Answer {
+    Answer { enforced: false, why: reason.to_string() }
 }

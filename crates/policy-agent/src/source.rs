@@ -1,4 +1,4 @@
-//! Where policies and pods are known.
+//! Policy sources: the Kubernetes API, or a directory of files.
 
 mod files;
 mod kubernetes;
@@ -7,40 +7,40 @@ pub use files::{timestamp, yaml_documents, PolicyFiles};
 
 use crate::{Error, PolicyAgent, Result};
 
-/// Where policies and pods are known.
+/// Where policies and pods come from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A folder of YAML and JSON files.
+    /// A directory of YAML and JSON files.
     Files(std::path::PathBuf),
     /// The Kubernetes API.
     Kubernetes(podwire_kubernetes::ClientOptions),
 }
 
 impl Source {
-    /// A source as flags write it: `kubernetes`, or `files:FOLDER`.
+    /// Parses the value of `--policy`: `kubernetes` or `files:DIRECTORY`.
     pub fn parse(
-        written: &str,
+        text: &str,
         kubernetes: impl FnOnce() -> podwire_kubernetes::ClientOptions,
     ) -> Result<Source> {
-        match written.split_once(':') {
-            Some(("files", folder)) if !folder.is_empty() => Ok(Source::Files(folder.into())),
-            None if written == "kubernetes" => Ok(Source::Kubernetes(kubernetes())),
+        match text.split_once(':') {
+            Some(("files", directory)) if !directory.is_empty() => Ok(Source::Files(directory.into())),
+            None if text == "kubernetes" => Ok(Source::Kubernetes(kubernetes())),
             _ => {
-                let why = format!("{written:?} is no source of policies: write kubernetes or files:FOLDER");
-                Err(Error::Config { flag: "--policy", why })
+                let reason = format!("{text:?} is not a policy source: write kubernetes or files:DIRECTORY");
+                Err(Error::Config { flag: "--policy", reason })
             }
         }
     }
 
-    /// Tells the agent all that it learns, for ever.
+    /// Sends the source's objects and their changes to the policy agent. Returns only on an error.
     pub async fn watch(self, agent: PolicyAgent) -> Result<()> {
         match self {
-            Source::Files(folder) => PolicyFiles::new(folder).watch(&agent).await,
+            Source::Files(directory) => PolicyFiles::new(directory).watch(&agent).await,
             Source::Kubernetes(options) => kubernetes::watch(&options, &agent).await,
         }
     }
 
-    /// Whether all pods of this node must be known to the source before they may speak. In files nobody lists them.
+    /// Whether the source lists every pod of this node. Policy files need not.
     pub fn lists_pods(&self) -> bool {
         matches!(self, Source::Kubernetes(_))
     }

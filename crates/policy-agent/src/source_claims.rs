@@ -1,70 +1,71 @@
-//! What pods wish to send with besides their own addresses, and what of it is granted.
+//! Source prefixes that pods claim by annotation, and which of them are granted.
 //!
-//! Anybody who may write pods can claim any address. So a claim counts only inside of what the network's administrator allows,
-//! and never for what is another pod's. Claims that do not count are told.
+//! Any user who may write pods can claim any address. So a claim is granted only inside the prefixes that the network's
+//! administrator allows, and never for another pod's address. A refused claim becomes a warning.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use podwire_agent_ipc::policy::Interface;
 use podwire_policy::api::Pod;
-use podwire_policy::{Kind, Warning};
+use podwire_policy::{Warning, WarningKind};
 
-const PLACE: &str = "metadata.annotations[cni.projectcalico.org/allowedSourcePrefixes]";
+const FIELD: &str = "metadata.annotations[cni.projectcalico.org/allowedSourcePrefixes]";
 
-/// Claims, one after the other: of two that overlap the first one counts.
+/// The claims of all pods. Of two overlapping claims the first is granted.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
+pub(crate) struct SourceClaims {
     granted: Vec<(String, IpNet)>,
     pub warnings: Vec<Warning>,
 }
 
-impl Claims {
-    /// What of the pod's claims is granted at this interface. `taken` says whether an address of the network is another pod's.
+impl SourceClaims {
+    /// The prefixes granted to the pod on this interface. `taken`: whether another pod has an address in the prefix.
     pub fn grant(&mut self, pod: &Pod, interface: &Interface, taken: impl Fn(&IpNet) -> bool) -> Vec<IpNet> {
         let Some(text) = &pod.metadata.annotations.allowed_source_prefixes else { return Vec::new() };
-        let name = interface.pod_name();
-        let Ok(written) = serde_json::from_str::<Vec<String>>(text) else {
-            self.warn(&name, format!("{text:?} is no JSON list of networks: nothing is granted"));
+        let name = interface.full_name();
+        let Ok(entries) = serde_json::from_str::<Vec<String>>(text) else {
+            self.warn(&name, format!("{text:?} is not a JSON list of networks: no prefix is granted"));
             return Vec::new();
         };
         let allowed: Vec<IpNet> =
             interface.allowed_source_prefixes.iter().filter_map(|net| net.parse().ok()).collect();
         let mut granted = Vec::new();
-        for word in written {
-            let Some(network) = parse(&word) else {
-                self.warn(&name, format!("{word:?} is no network"));
+        for entry in entries {
+            let Some(network) = parse(&entry) else {
+                self.warn(&name, format!("{entry:?} is not a network"));
                 continue;
             };
-            let others = self.granted.iter().find(|(pod, its)| *pod != name && overlap(its, &network));
-            let why = if !allowed.iter().any(|net| net.contains(&network)) {
+            let others =
+                self.granted.iter().find(|(pod, granted)| *pod != name && overlap(granted, &network));
+            let reason = if !allowed.iter().any(|net| net.contains(&network)) {
                 format!(
                     "{network} is not granted: policy.allowedSourcePrefixes of network {} does not allow it",
                     interface.owner.network
                 )
             } else if let Some((other, _)) = others {
-                format!("{network} is not granted: pod {other} has addresses of it")
+                format!("{network} is not granted: it overlaps a prefix of pod {other}")
             } else if taken(&network) {
-                format!("{network} is not granted: an address of it is another pod's own")
+                format!("{network} is not granted: it contains an address of another pod")
             } else {
                 self.granted.push((name.clone(), network));
                 granted.push(network);
                 continue;
             };
-            self.warn(&name, why);
+            self.warn(&name, reason);
         }
         granted
     }
 
     fn warn(&mut self, pod: &str, text: String) {
-        let (object, place) = (format!("Pod {pod}"), PLACE.into());
-        self.warnings.push(Warning { object, place, kind: Kind::Refused, text });
+        let (object, field) = (format!("Pod {pod}"), FIELD.into());
+        self.warnings.push(Warning { object, field, kind: WarningKind::Invalid, text });
     }
 }
 
-fn parse(word: &str) -> Option<IpNet> {
-    let network: Option<IpNet> = word.parse().ok();
-    network.or_else(|| word.parse::<IpAddr>().ok().map(IpNet::from)).map(|network| network.trunc())
+fn parse(text: &str) -> Option<IpNet> {
+    let network: Option<IpNet> = text.parse().ok();
+    network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).map(|network| network.trunc())
 }
 
 fn overlap(one: &IpNet, other: &IpNet) -> bool {
@@ -75,7 +76,7 @@ fn overlap(one: &IpNet, other: &IpNet) -> bool {
 mod tests {
     use super::*;
 
-    fn grant(claims: &mut Claims, name: &str, text: &str) -> Vec<String> {
+    fn grant(claims: &mut SourceClaims, name: &str, text: &str) -> Vec<String> {
         let mut pod = Pod::default();
         pod.metadata.annotations.allowed_source_prefixes = Some(text.into());
         let interface = Interface {
@@ -91,21 +92,21 @@ mod tests {
     }
 
     #[test]
-    fn what_the_network_allows_is_granted_and_all_else_is_told_with_the_pod() {
-        let mut claims = Claims::default();
+    fn allowed_claims_are_granted_and_others_become_warnings() {
+        let mut claims = SourceClaims::default();
         assert_eq!(grant(&mut claims, "a", r#"["10.8.1.7/24", "fd08::5"]"#), ["10.8.1.0/24", "fd08::5/128"]);
         assert!(claims.warnings.is_empty());
-        for (text, says) in [
-            ("10.8.2.0/24", "no JSON list"),
-            (r#"["ten"]"#, "\"ten\" is no network"),
+        for (text, expected) in [
+            ("10.8.2.0/24", "not a JSON list"),
+            (r#"["ten"]"#, "\"ten\" is not a network"),
             (r#"["10.0.0.0/8"]"#, "10.0.0.0/8 is not granted: policy.allowedSourcePrefixes of network net"),
-            (r#"["10.8.1.128/25"]"#, "pod shop/a has addresses of it"),
-            (r#"["10.8.9.0/24"]"#, "another pod's own"),
+            (r#"["10.8.1.128/25"]"#, "overlaps a prefix of pod shop/a"),
+            (r#"["10.8.9.0/24"]"#, "an address of another pod"),
         ] {
             assert!(grant(&mut claims, "b", text).is_empty(), "{text}");
             let warning = claims.warnings.pop().unwrap().to_string();
             assert!(
-                warning.starts_with("Pod shop/b: metadata.annotations[") && warning.contains(says),
+                warning.starts_with("Pod shop/b: metadata.annotations[") && warning.contains(expected),
                 "{warning}"
             );
         }

@@ -1,4 +1,4 @@
-//! What a source tells.
+//! Events of a policy source.
 
 use podwire_policy::Snapshot;
 
@@ -14,18 +14,18 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 5] =
         [Kind::Pod, Kind::Namespace, Kind::Node, Kind::NetworkPolicy, Kind::ClusterNetworkPolicy];
 }
 
-/// News of objects.
+/// An event of a policy source.
 #[derive(Clone, Debug)]
 pub enum Update {
-    /// These are all objects of the kind.
+    /// The complete list of the objects of a kind.
     Listed(Kind, Snapshot),
-    /// These are new, or are now like this.
+    /// New or changed objects.
     Changed(Snapshot),
-    /// This one is gone: `name`, or `namespace/name`.
+    /// A deleted object: `name`, or `namespace/name`.
     Deleted(Kind, String),
 }

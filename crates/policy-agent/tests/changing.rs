@@ -1,6 +1,6 @@
-//! What packets meet while a program is changed. Like `packets`, it needs root and the same tools.
+//! Packets during changes of the program. Needs root and the same tools as `packets`.
 
-mod stage;
+mod testbed;
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -8,38 +8,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use stage::Answer::Silence;
-use stage::{apply, network_policy, on_a_node, pod, Place};
+use testbed::Outcome::Timeout;
+use testbed::{apply, network_policy, on_node, pod, Endpoint};
 
-/// Datagrams from one place to another.
+/// A stream of datagrams from one endpoint to another.
 struct Flow {
     from: UdpSocket,
     to: UdpSocket,
 }
 
 impl Flow {
-    fn between(from: &Place, to: &Place) -> Flow {
-        let [from, arrive] = [from, to].map(|place| place.within(|| UdpSocket::bind("0.0.0.0:0").unwrap()));
+    fn between(from: &Endpoint, to: &Endpoint) -> Flow {
+        let [from, arrive] =
+            [from, to].map(|endpoint| endpoint.run_inside(|| UdpSocket::bind("0.0.0.0:0").unwrap()));
         from.connect((to.ip4.as_str(), arrive.local_addr().unwrap().port())).unwrap();
         Flow { from, to: arrive }
     }
 
-    /// One after the other: each must arrive before the next is sent.
-    fn talks_until(&self, over: &AtomicBool) {
+    /// Sends one datagram after the other. Each must arrive before the next is sent.
+    fn send_and_receive_until(&self, over: &AtomicBool) {
         self.to.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         while !over.load(Ordering::Relaxed) {
             self.from.send(b"!").unwrap();
-            self.to.recv(&mut [0; 9]).expect("what is allowed before and after is allowed");
+            self.to.recv(&mut [0; 9]).expect("an allowed datagram arrives during the change");
         }
     }
 
-    /// As many as there is time for; how many that were.
-    fn floods_until(&self, over: &AtomicBool) -> usize {
-        let goes_on = || !over.load(Ordering::Relaxed);
-        std::iter::repeat_with(|| self.from.send(b"!").unwrap()).take_while(|_| goes_on()).count()
+    /// Sends as many as possible. Returns their number.
+    fn flood_until(&self, over: &AtomicBool) -> usize {
+        let continues = || !over.load(Ordering::Relaxed);
+        std::iter::repeat_with(|| self.from.send(b"!").unwrap()).take_while(|_| continues()).count()
     }
 
-    /// How many have come and were not read.
+    /// The number of datagrams that arrived and were not read.
     fn arrived(&self) -> usize {
         self.to.set_nonblocking(true).unwrap();
         std::iter::from_fn(|| self.to.recv(&mut [0; 9]).ok()).count()
@@ -47,10 +48,10 @@ impl Flow {
 }
 
 #[test]
-fn a_connection_lives_through_changes_of_the_program() {
-    on_a_node(|nft| {
-        let [a, b] = [10, 11].map(Place::bridged);
-        a.serves(&[80]);
+fn a_connection_survives_changes_of_the_program() {
+    on_node(|nft| {
+        let [a, b] = [10, 11].map(Endpoint::bridged);
+        a.serve(&[80]);
         let pods = [pod("a", json!({"app": "a"}), &a), pod("b", json!({"app": "b"}), &b)];
         let rule = |port: u16| {
             network_policy(
@@ -59,7 +60,7 @@ fn a_connection_lives_through_changes_of_the_program() {
             )
         };
         apply(nft, &[&pods[..], &[rule(80)]].concat());
-        let mut stream = b.within(|| TcpStream::connect((a.ip4.as_str(), 80)).expect("connected"));
+        let mut stream = b.run_inside(|| TcpStream::connect((a.ip4.as_str(), 80)).expect("connected"));
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         for round in 0..20u8 {
             assert!(!apply(nft, &[&pods[..], &[rule(1000 + u16::from(round))]].concat()).is_empty());
@@ -68,17 +69,17 @@ fn a_connection_lives_through_changes_of_the_program() {
             stream.read_exact(&mut byte).unwrap();
             assert_eq!(byte, [round]);
         }
-        // A new one is judged by the new program.
-        assert_eq!(b.asks_in_vain(&a, 80), Silence);
+        // The new program applies to a new connection.
+        assert_eq!(b.tcp_denied(&a, 80), Timeout);
     });
 }
 
-/// While a change is made, a packet may begin to be judged by the rules from before and find a way to chains from behind it.
+/// During a change, a packet that started with the old rules can be led to chains of the new ones.
 #[test]
-fn at_no_moment_of_a_change_passes_what_is_forbidden_before_and_after_it() {
+fn no_packet_passes_that_is_denied_before_and_after_a_change() {
     const CHANGES: usize = 2000;
-    on_a_node(|nft| {
-        let [a, b, c] = [10, 11, 12].map(Place::routed);
+    on_node(|nft| {
+        let [a, b, c] = [10, 11, 12].map(Endpoint::routed);
         let pods =
             [pod("a", json!({"app": "a"}), &a), pod("b", json!({"app": "b"}), &b), pod("c", json!({}), &c)];
         let allowed = |number: usize| {
@@ -90,17 +91,17 @@ fn at_no_moment_of_a_change_passes_what_is_forbidden_before_and_after_it() {
             )
         };
         apply(nft, &[&pods[..], &[allowed(0)]].concat());
-        let (friend, stranger) = (Flow::between(&b, &a), Flow::between(&c, &a));
+        let (allowed_flow, denied_flow) = (Flow::between(&b, &a), Flow::between(&c, &a));
         let over = AtomicBool::new(false);
         let sent = std::thread::scope(|scope| {
-            scope.spawn(|| friend.talks_until(&over));
-            let flood = scope.spawn(|| stranger.floods_until(&over));
+            scope.spawn(|| allowed_flow.send_and_receive_until(&over));
+            let flood = scope.spawn(|| denied_flow.flood_until(&over));
             for number in 1..=CHANGES {
                 apply(nft, &[&pods[..], &[allowed(number)]].concat());
             }
             over.store(true, Ordering::Relaxed);
             flood.join().unwrap()
         });
-        assert_eq!(stranger.arrived(), 0, "of {sent} that were forbidden, in {CHANGES} changes");
+        assert_eq!(denied_flow.arrived(), 0, "of {sent} denied datagrams, in {CHANGES} changes");
     });
 }

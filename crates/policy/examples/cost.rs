@@ -1,4 +1,4 @@
-//! What compiling costs: `cargo run --release -p podwire-policy --example cost -- POLICIES PODS`.
+//! The cost of compiling: `cargo run --release -p podwire-policy --example cost -- POLICIES PODS`.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use podwire_policy::{Compiler, Snapshot};
 use serde_json::json;
 
 fn main() {
-    let mut words = std::env::args().skip(1).filter_map(|word| word.parse::<usize>().ok());
-    let (policies, pods) = (words.next().unwrap_or(10_000), words.next().unwrap_or(500));
+    let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse::<usize>().ok());
+    let (policies, pods) = (arguments.next().unwrap_or(10_000), arguments.next().unwrap_or(500));
     let mut snapshot = Snapshot::new();
     let add = |snapshot: &mut Snapshot, object| {
         snapshot.add(object).unwrap_or_else(|error| panic!("{error}"));
@@ -33,21 +33,21 @@ fn main() {
     }
     for _ in 0..3 {
         let start = Instant::now();
-        let mut compiler = Compiler::of(&snapshot, Some("here"));
+        let mut compiler = Compiler::new(&snapshot, Some("here"));
         let program = compiler.program();
         let (whole, chains) = (start.elapsed(), program.chains.len());
         let rules: usize = program.stages.values().map(|stage| stage.rules.len()).sum();
         let mut pod = snapshot.pods[0].clone();
         pod.metadata.labels.insert("app".into(), "other".into());
         let label = timed(|| {
-            compiler.change_pod(&pod.full_name(), Some(pod.clone()));
+            compiler.set_pod(&pod.full_name(), Some(pod.clone()));
             compiler.program();
         });
         let mut policy = snapshot.network_policies[0].clone();
         policy.spec.ingress.clear();
         let changed = timed(|| {
             let name = format!("{}/{}", policy.metadata.namespace, policy.metadata.name);
-            compiler.change_network_policy(&name, Some(&policy));
+            compiler.set_network_policy(&name, Some(&policy));
             compiler.program();
         });
         println!(

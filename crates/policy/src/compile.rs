@@ -1,227 +1,229 @@
-//! Compiling: from policies and pods to a [`Program`].
+//! The compiler from policies and pods to a [`Program`].
 //!
-//! A [`Compiler`] remembers what its program was made from. When a pod or a policy changes, it makes anew what that touches
-//! (the chains of pods, the sets of selectors that select it), so a change costs the same among ten policies and among ten thousand.
+//! A [`Compiler`] remembers what its program was compiled from. When a pod or a policy changes, it recompiles only what
+//! the change concerns: the chains of pods, and the sets of the selectors that select the pod. So a change costs the
+//! same with ten policies as with ten thousand.
 
-mod nothing;
-mod population;
+mod pod_index;
 mod sets;
+mod unmatched;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::api::{ClusterNetworkPolicy, NetworkPolicy, Pod};
-use crate::program::{Chain, Endpoint, Id, Outcome, Peer, Program, Rule, Stage};
+use crate::program::{Chain, Endpoint, Id, Outcome, Peer, Port, Program, Rule, Stage};
 use crate::rule::{Action, Policy, Tier};
-use crate::{read, Direction, Snapshot, Warning};
-use population::Population;
+use crate::{parse, Direction, Snapshot, Warning};
+use pod_index::PodIndex;
 use sets::Sets;
 
-/// A program, and what users should hear about their policies.
+/// A program, and the warnings about its policies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compiled {
     /// The program.
     pub program: Program,
-    /// What users should hear, by object and place.
+    /// The warnings, sorted by object and field.
     pub warnings: Vec<Warning>,
 }
 
-/// Compiles the policies for all pods, or for those of one node: others' addresses still stand in sets.
+/// Compiles the policies for all pods, or for the pods of one node. Sets contain the addresses of all nodes' pods.
 pub fn compile(snapshot: &Snapshot, node: Option<&str>) -> Compiled {
-    let mut compiler = Compiler::of(snapshot, node);
+    let mut compiler = Compiler::new(snapshot, node);
     compiler.settle();
     let mut warnings: Vec<Warning> = compiler.warnings().cloned().collect();
-    warnings.extend(nothing::warnings(
-        compiler.policies.values().map(|known| &known.policy),
-        &compiler.population,
-    ));
+    let policies = compiler.policies.values().map(|entry| &entry.policy);
+    warnings.extend(unmatched::of_policies(policies, &compiler.index));
     warnings.sort();
     warnings.dedup();
     Compiled { program: compiler.program, warnings }
 }
 
-/// Where a policy stands among all: tier, priority, and kind and name. Which of two policies with one priority comes first is
-/// nobody's promise; by name it is at least always the same.
-type Place = (Tier, i64, String);
+/// The order of a policy: tier, priority, and kind and name. The API does not define the order of two policies with the
+/// same priority; the name makes it stable.
+type PolicyKey = (Tier, i64, String);
 
-/// A policy that was read.
+/// A parsed policy.
 #[derive(Clone, Debug)]
-struct Known {
+struct PolicyEntry {
     policy: Policy,
     warnings: Vec<Warning>,
-    /// No two that were ever read have the same: a changed policy is another one.
+    /// Unique for each version of each policy.
     serial: u64,
-    /// How many pods it is about, on whatever node.
+    /// The number of pods that it selects, on all nodes.
     pods: usize,
 }
 
-/// A program that follows what it was made from.
+/// A program that is updated with the objects it is compiled from.
 #[derive(Clone, Debug, Default)]
 pub struct Compiler {
-    /// Whose pods the program is for; everybody's if none is named.
+    /// The node whose pods the program contains; `None` means all nodes.
     node: Option<String>,
-    population: Population,
-    policies: BTreeMap<Place, Known>,
-    /// Where each policy stands, by kind and name.
-    places: HashMap<String, Place>,
-    serials: u64,
-    /// The program's pods, and which policies are about them.
-    about: BTreeMap<String, BTreeSet<Place>>,
-    /// Pods whose chains are perhaps others now.
+    index: PodIndex,
+    policies: BTreeMap<PolicyKey, PolicyEntry>,
+    /// The keys of the policies by kind and name.
+    keys: HashMap<String, PolicyKey>,
+    last_serial: u64,
+    /// The program's pods, with the policies that select them.
+    pod_policies: BTreeMap<String, BTreeSet<PolicyKey>>,
+    /// Pods whose chains may have changed.
     changed: BTreeSet<String>,
-    /// Stages by direction and by the policies that they are made of.
+    /// Stages by direction and by the serials of their policies.
     stages: HashMap<(Direction, Vec<u64>), Id>,
     sets: Sets,
     program: Program,
 }
 
 impl Compiler {
-    /// Begins with everything of one moment, for the pods of one node or for all.
-    pub fn of(snapshot: &Snapshot, node: Option<&str>) -> Compiler {
-        let population = Population::around(snapshot);
-        let mut compiler = Compiler { node: node.map(String::from), population, ..Compiler::default() };
-        // Pods first: a policy finds its pods faster than a pod its policies.
+    /// Starts with the objects of a snapshot, for the pods of one node or for all.
+    pub fn new(snapshot: &Snapshot, node: Option<&str>) -> Compiler {
+        let index = PodIndex::new(snapshot);
+        let mut compiler = Compiler { node: node.map(String::from), index, ..Compiler::default() };
+        // Pods first: finding the pods of a policy is faster than finding the policies of a pod.
         for pod in &snapshot.pods {
-            compiler.change_pod(&pod.full_name(), Some(pod.clone()));
+            compiler.set_pod(&pod.full_name(), Some(pod.clone()));
         }
         for policy in &snapshot.network_policies {
             let name = format!("{}/{}", policy.metadata.namespace, policy.metadata.name);
-            compiler.change_network_policy(&name, Some(policy));
+            compiler.set_network_policy(&name, Some(policy));
         }
         for policy in &snapshot.cluster_network_policies {
-            compiler.change_cluster_network_policy(&policy.metadata.name, Some(policy));
+            compiler.set_cluster_network_policy(&policy.metadata.name, Some(policy));
         }
         compiler
     }
 
-    /// The pod `namespace/name` is now like this, or gone.
-    pub fn change_pod(&mut self, name: &str, pod: Option<Pod>) {
-        let pod = pod.filter(Pod::is_wired);
-        if self.population.pod(name) == pod.as_ref() {
+    /// Sets the pod `namespace/name`; `None` removes it.
+    pub fn set_pod(&mut self, name: &str, pod: Option<Pod>) {
+        let pod = pod.filter(Pod::has_pod_network);
+        if self.index.pod(name) == pod.as_ref() {
             return;
         }
-        let before = self.population.put(name, pod);
-        let now = self.population.pod(name);
-        for pod in before.iter().chain(now) {
-            self.sets.touch(pod, &self.population);
+        let previous = self.index.set(name, pod);
+        let current = self.index.pod(name);
+        for pod in previous.iter().chain(current) {
+            self.sets.mark_stale(pod, &self.index);
         }
-        let mut about = BTreeSet::new();
-        for (place, known) in &mut self.policies {
-            let Some(subject) = &known.policy.subject else { continue };
-            let speaks = |pod: &Pod| self.population.selects(subject, pod);
-            known.pods -= usize::from(before.as_ref().is_some_and(speaks));
-            if now.is_some_and(speaks) {
-                known.pods += 1;
-                about.insert(place.clone());
+        let mut selecting = BTreeSet::new();
+        for (key, entry) in &mut self.policies {
+            let Some(subject) = &entry.policy.subject else { continue };
+            let selects = |pod: &Pod| self.index.selects(subject, pod);
+            entry.pods -= usize::from(previous.as_ref().is_some_and(selects));
+            if current.is_some_and(selects) {
+                entry.pods += 1;
+                selecting.insert(key.clone());
             }
         }
-        let mine = |pod: &Pod| self.node.as_ref().is_none_or(|node| pod.spec.node_name == *node);
-        match now.is_some_and(mine) {
-            true => drop(self.about.insert(name.to_owned(), about)),
-            false => drop(self.about.remove(name)),
+        let in_program = |pod: &Pod| self.node.as_ref().is_none_or(|node| pod.spec.node_name == *node);
+        if current.is_some_and(in_program) {
+            self.pod_policies.insert(name.to_owned(), selecting);
+        } else {
+            self.pod_policies.remove(name);
         }
         self.changed.insert(name.to_owned());
     }
 
-    /// The NetworkPolicy `namespace/name` is now like this, or gone.
-    pub fn change_network_policy(&mut self, name: &str, policy: Option<&NetworkPolicy>) {
+    /// Sets the NetworkPolicy `namespace/name`; `None` removes it.
+    pub fn set_network_policy(&mut self, name: &str, policy: Option<&NetworkPolicy>) {
         let mut warnings = Vec::new();
-        let policy = policy.map(|policy| read::network_policy(policy, &mut warnings));
-        self.change_policy(&format!("NetworkPolicy {name}"), policy, warnings);
+        let policy = policy.map(|policy| parse::network_policy(policy, &mut warnings));
+        self.set_policy(&format!("NetworkPolicy {name}"), policy, warnings);
     }
 
-    /// The ClusterNetworkPolicy of this name is now like this, or gone.
-    pub fn change_cluster_network_policy(&mut self, name: &str, policy: Option<&ClusterNetworkPolicy>) {
+    /// Sets the ClusterNetworkPolicy of this name; `None` removes it.
+    pub fn set_cluster_network_policy(&mut self, name: &str, policy: Option<&ClusterNetworkPolicy>) {
         let mut warnings = Vec::new();
-        let policy = policy.map(|policy| read::cluster_network_policy(policy, &mut warnings));
-        self.change_policy(&format!("ClusterNetworkPolicy {name}"), policy, warnings);
+        let policy = policy.map(|policy| parse::cluster_network_policy(policy, &mut warnings));
+        self.set_policy(&format!("ClusterNetworkPolicy {name}"), policy, warnings);
     }
 
-    fn change_policy(&mut self, object: &str, policy: Option<Policy>, warnings: Vec<Warning>) {
-        if let Some(place) = self.places.remove(object) {
-            if let Some(known) = self.policies.remove(&place) {
-                self.concern(&known.policy, |about| {
-                    about.remove(&place);
+    fn set_policy(&mut self, object: &str, policy: Option<Policy>, warnings: Vec<Warning>) {
+        if let Some(key) = self.keys.remove(object) {
+            if let Some(entry) = self.policies.remove(&key) {
+                self.update_selected(&entry.policy, |policies| {
+                    policies.remove(&key);
                 });
             }
         }
         let Some(policy) = policy else { return };
-        let place = (policy.tier, policy.priority, object.to_owned());
-        let pods = self.concern(&policy, |about| {
-            about.insert(place.clone());
+        let key = (policy.tier, policy.priority, object.to_owned());
+        let pods = self.update_selected(&policy, |policies| {
+            policies.insert(key.clone());
         });
-        self.serials += 1;
-        self.policies.insert(place.clone(), Known { policy, warnings, serial: self.serials, pods });
-        self.places.insert(object.to_owned(), place);
+        self.last_serial += 1;
+        let entry = PolicyEntry { policy, warnings, serial: self.last_serial, pods };
+        self.policies.insert(key.clone(), entry);
+        self.keys.insert(object.to_owned(), key);
     }
 
-    /// Does something to what is known of each of the program's pods that the policy is about. Returns about how many it is,
-    /// the others' included.
-    fn concern(&mut self, policy: &Policy, change: impl Fn(&mut BTreeSet<Place>)) -> usize {
+    /// Updates the policies of each of the program's pods that the policy selects. Returns the number of selected pods,
+    /// those of other nodes included.
+    fn update_selected(&mut self, policy: &Policy, update: impl Fn(&mut BTreeSet<PolicyKey>)) -> usize {
         let mut pods = 0;
-        for (name, _) in policy.subject.iter().flat_map(|subject| self.population.selected(subject)) {
+        for (name, _) in policy.subject.iter().flat_map(|subject| self.index.selected(subject)) {
             pods += 1;
-            if let Some(about) = self.about.get_mut(name) {
-                change(about);
+            if let Some(policies) = self.pod_policies.get_mut(name) {
+                update(policies);
                 self.changed.insert(name.clone());
             }
         }
         pods
     }
 
-    /// The program for what is known now.
+    /// The program for the current objects.
     pub fn program(&mut self) -> &Program {
         self.settle();
         &self.program
     }
 
-    /// What users should hear of how their policies were read.
+    /// The warnings of parsing the policies.
     pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
-        self.policies.values().flat_map(|known| &known.warnings)
+        self.policies.values().flat_map(|entry| &entry.warnings)
     }
 
-    /// A word about each selector to which nobody fits: those of whom policies are about, and of the rules of the program, whom
-    /// they name. It is known at any time: no pod is looked at for it.
+    /// Warnings about selectors that select nothing: the subjects of all policies, and the peers and named ports of the
+    /// program's rules. The counts are kept up to date, so this visits no pod.
     pub fn unmatched(&mut self) -> Vec<Warning> {
         self.settle();
-        let lonely = self.policies.values().filter(|known| known.pods == 0 && known.policy.subject.is_some());
-        nothing::known(lonely.map(|known| known.policy.object.as_str()), &self.program)
+        let without_pods =
+            self.policies.values().filter(|entry| entry.pods == 0 && entry.policy.subject.is_some());
+        unmatched::of_program(without_pods.map(|entry| entry.policy.object.as_str()), &self.program)
     }
 
-    /// Makes anew what is not as it should be any more.
+    /// Recompiles what has changed.
     fn settle(&mut self) {
-        self.sets.refresh(&self.population, &mut self.program);
+        self.sets.refill_stale(&self.index, &mut self.program);
         if self.changed.is_empty() {
             return;
         }
         for name in std::mem::take(&mut self.changed) {
-            let Some((pod, about)) = self.population.pod(&name).zip(self.about.get(&name)) else {
+            let Some((pod, policies)) = self.index.pod(&name).zip(self.pod_policies.get(&name)) else {
                 self.program.endpoints.remove(&name);
                 continue;
             };
-            let (addresses, node) = (pod.addresses(), self.population.own_node(pod));
-            let about = about.clone();
-            let ingress = self.chain(&about, Direction::Ingress);
-            let egress = self.chain(&about, Direction::Egress);
+            let (addresses, node) = (pod.addresses(), self.index.node_addresses_of(pod));
+            let policies = policies.clone();
+            let ingress = self.chain(&policies, Direction::Ingress);
+            let egress = self.chain(&policies, Direction::Egress);
             self.program.endpoints.insert(name, Endpoint { addresses, node, ingress, egress });
         }
-        self.sweep();
+        self.remove_unused();
     }
 
-    /// The chain for pods that these policies are about; none if they say nothing about the direction.
-    fn chain(&mut self, about: &BTreeSet<Place>, direction: Direction) -> Option<Id> {
+    /// The chain for pods that these policies select; `None` if no policy has rules for the direction.
+    fn chain(&mut self, policies: &BTreeSet<PolicyKey>, direction: Direction) -> Option<Id> {
         let mut stages = Vec::new();
         for tier in Tier::ALL {
-            let of_tier = about.iter().filter(|(its, _, _)| *its == tier);
-            let speaks = |place: &&Place| {
-                self.policies.get(*place).is_some_and(|known| known.policy.rules(direction).is_some())
+            let of_tier = policies.iter().filter(|(of, _, _)| *of == tier);
+            let has_rules = |key: &&PolicyKey| {
+                self.policies.get(*key).is_some_and(|entry| entry.policy.rules(direction).is_some())
             };
-            let speaking: Vec<&Place> = of_tier.filter(speaks).collect();
-            if speaking.is_empty() {
+            let with_rules: Vec<&PolicyKey> = of_tier.filter(has_rules).collect();
+            if with_rules.is_empty() {
                 continue;
             }
-            stages.push(self.stage(&speaking, tier, direction));
-            // A NetworkPolicy always decides: nobody gets behind it.
+            stages.push(self.stage(&with_rules, tier, direction));
+            // NetworkPolicies always decide, so no packet reaches the Baseline tier.
             if tier == Tier::NetworkPolicy {
                 break;
             }
@@ -234,29 +236,25 @@ impl Compiler {
         Some(id)
     }
 
-    fn stage(&mut self, places: &[&Place], tier: Tier, direction: Direction) -> Id {
-        let policies: Vec<&Known> = places.iter().filter_map(|place| self.policies.get(*place)).collect();
-        let key = (direction, policies.iter().map(|known| known.serial).collect::<Vec<_>>());
-        if let Some(id) = self.stages.get(&key) {
+    fn stage(&mut self, keys: &[&PolicyKey], tier: Tier, direction: Direction) -> Id {
+        let policies: Vec<&PolicyEntry> = keys.iter().filter_map(|key| self.policies.get(*key)).collect();
+        let cache_key = (direction, policies.iter().map(|entry| entry.serial).collect::<Vec<_>>());
+        if let Some(id) = self.stages.get(&cache_key) {
             return id.clone();
         }
         let mut rules = Vec::new();
         if tier == Tier::NetworkPolicy && direction == Direction::Egress {
-            // No NetworkPolicy keeps a pod from the node where it runs.
-            rules.push(Rule {
-                peer: Peer::OwnNode,
-                port: crate::program::Port::Any,
-                outcome: Outcome::Accept,
-                origin: None,
-            });
+            // No NetworkPolicy blocks traffic from a pod to its own node.
+            let (peer, port) = (Peer::OwnNode, Port::Any);
+            rules.push(Rule { peer, port, outcome: Outcome::Accept, origin: None });
         }
-        for rule in policies.iter().flat_map(|known| known.policy.rules(direction).unwrap_or_default()) {
+        for rule in policies.iter().flat_map(|entry| entry.policy.rules(direction).unwrap_or_default()) {
             let outcome = match rule.action {
                 Action::Accept => Outcome::Accept,
                 Action::Deny => Outcome::Drop,
                 Action::Pass => Outcome::Next,
             };
-            // Any peer at any port: the rule is as many rules as there are pairs.
+            // Any peer at any port: one rule for each pair.
             for peer in self.sets.peers(&rule.peers) {
                 for port in self.sets.ports(&rule.ports) {
                     let (peer, origin) = (peer.clone(), Some(rule.origin.clone()));
@@ -264,36 +262,36 @@ impl Compiler {
                 }
             }
         }
-        let (otherwise, isolating) = match tier {
+        let (default_outcome, isolating_policies) = match tier {
             Tier::NetworkPolicy => {
-                (Outcome::Drop, policies.iter().map(|known| known.policy.object.clone()).collect())
+                (Outcome::Drop, policies.iter().map(|entry| entry.policy.object.clone()).collect())
             }
             Tier::Admin | Tier::Baseline => (Outcome::Next, Vec::new()),
         };
-        let stage = Stage { rules, otherwise, isolating };
+        let stage = Stage { rules, default_outcome, isolating_policies };
         let id = Id::of('t', &format!("{direction} {stage:?}"));
         if !self.program.stages.contains_key(&id) {
-            self.sets.hold(&stage, &self.population, &mut self.program);
+            self.sets.hold(&stage, &self.index, &mut self.program);
             self.program.stages.insert(id.clone(), Arc::new(stage));
         }
-        self.stages.insert(key, id.clone());
+        self.stages.insert(cache_key, id.clone());
         id
     }
 
-    /// Lets go of chains that no pod has, of stages that no chain leads to, and of sets that no stage names.
-    fn sweep(&mut self) {
+    /// Removes chains without pods, stages without chains, and sets without stages.
+    fn remove_unused(&mut self) {
         let Program { endpoints, chains, stages, .. } = &mut self.program;
-        let had: BTreeSet<&Id> =
+        let used_chains: BTreeSet<&Id> =
             endpoints.values().flat_map(|pod| [&pod.ingress, &pod.egress]).flatten().collect();
-        chains.retain(|id, _| had.contains(id));
-        let walked: BTreeSet<&Id> = chains.values().flat_map(|chain| &chain.stages).collect();
-        let left: Vec<Id> = stages.keys().filter(|id| !walked.contains(id)).cloned().collect();
-        for id in left {
+        chains.retain(|id, _| used_chains.contains(id));
+        let used_stages: BTreeSet<&Id> = chains.values().flat_map(|chain| &chain.stages).collect();
+        let unused: Vec<Id> = stages.keys().filter(|id| !used_stages.contains(id)).cloned().collect();
+        for id in unused {
             if let Some(stage) = self.program.stages.remove(&id) {
                 self.sets.release(&stage, &mut self.program);
             }
         }
         self.stages.retain(|_, id| self.program.stages.contains_key(id));
-        self.sets.forget_unused();
+        self.sets.remove_unused();
     }
 }

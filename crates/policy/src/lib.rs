@@ -1,37 +1,38 @@
-//! Network policy: who may talk to whom, from what users wrote to what a data plane does.
+//! Network policy: from the API's objects to a program for the data plane.
 //!
-//! Kubernetes knows two kinds of policies. A `NetworkPolicy` lives in a namespace and only ever allows: a pod that
-//! one selects may do what some policy lists and nothing else. A `ClusterNetworkPolicy` is the administrator's: its
-//! rules accept, deny or pass, in the order of priorities, in a tier before the NetworkPolicies (Admin) or behind
-//! them (Baseline).
+//! Kubernetes has two kinds of policies. A `NetworkPolicy` belongs to a namespace and only allows: a pod that it
+//! selects may do what one of its policies lists, and nothing else. A `ClusterNetworkPolicy` is for administrators: its
+//! rules accept, deny or pass, in the order of priority, in a tier before the NetworkPolicies (Admin) or after them
+//! (Baseline).
 //!
 //! ```text
-//! objects (JSON) ── Snapshot ──┬── compile ── Program ── judge   what a data plane does
-//!                              └── oracle ───────────── judge    what the API's text says
+//! objects (JSON) ── Snapshot ──┬── compile ── Program ── evaluate   what the data plane does
+//!                              └── oracle ───────────── evaluate   what the API specifies
 //! ```
 //!
-//! A [`Snapshot`] holds pods, namespaces, nodes and policies of one moment. [`compile`] turns it into a [`Program`]:
-//! chains that pods with the same policies share, sets of addresses that rules share. A [`Compiler`] keeps a program up to date
-//! while pods and policies change. [`oracle::judge`] decides about one packet straight from the objects, slowly and plainly,
-//! and says why. That both agree on any policies, pods and packets is what the property tests of this crate are for.
+//! A [`Snapshot`] contains the pods, namespaces, nodes and policies of one point in time. [`compile`] turns it into a
+//! [`Program`]: chains that pods with the same policies share, and sets of addresses that rules share. A [`Compiler`]
+//! updates a program while pods and policies change. [`oracle::evaluate`] decides about one packet directly from the
+//! objects, slowly and simply, and gives the reason. The property tests of this crate check that both agree for random
+//! policies, pods and packets.
 //!
-//! This crate does no I/O: it knows neither nftables nor a Kubernetes client.
+//! This crate does no I/O: it uses neither nftables nor a Kubernetes client.
 
 #![forbid(unsafe_code)]
 
 pub mod api;
 mod compile;
 mod error;
-mod interpret;
-mod narrowed;
+mod evaluate;
+mod networks;
 pub mod oracle;
 mod packet;
+mod parse;
 pub mod program;
-mod read;
+mod restricted;
 mod rule;
 mod selector;
 mod snapshot;
-mod subtract;
 mod warning;
 
 pub use compile::{compile, Compiled, Compiler};
@@ -40,4 +41,4 @@ pub use packet::{Direction, Packet, Protocol, Verdict};
 pub use program::Program;
 pub use rule::{Action, Origin, Tier};
 pub use snapshot::Snapshot;
-pub use warning::{Kind, Warning};
+pub use warning::{Warning, WarningKind};

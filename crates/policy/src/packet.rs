@@ -1,11 +1,11 @@
-//! Packets, as far as a policy looks at them.
+//! Packets, as far as policies match on them.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// A transport protocol that policies know by name.
+/// A transport protocol of the policy APIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[allow(missing_docs)]
@@ -16,10 +16,10 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-    /// As Kubernetes writes it.
+    /// The name in the Kubernetes API.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Tcp => "TCP",
@@ -28,12 +28,12 @@ impl Protocol {
         }
     }
 
-    /// The protocol of this name, in whatever case.
+    /// The protocol of this name, in any case.
     pub fn named(name: &str) -> Option<Protocol> {
         Protocol::ALL.into_iter().find(|protocol| protocol.name().eq_ignore_ascii_case(name))
     }
 
-    /// Its number in the IP header (`IPPROTO_…`).
+    /// The number in the IP header (`IPPROTO_…`).
     pub fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
@@ -49,18 +49,18 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The first packet of a connection. Replies, and errors about it, follow its verdict.
+/// The first packet of a connection. Its verdict also applies to replies and to errors about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packet {
-    /// Who sends.
+    /// The source address.
     pub source: IpAddr,
-    /// To whom.
+    /// The destination address.
     pub destination: IpAddr,
-    /// Protocol and destination port; `None` for what has no ports, such as ping.
+    /// Protocol and destination port; `None` for protocols without ports, such as ICMP.
     pub service: Option<(Protocol, u16)>,
 }
 
-/// Towards a pod, or away from it.
+/// Whether a pod receives or sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Direction {
@@ -69,7 +69,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// As the API's fields are called.
+    /// The name of the field in the API.
     pub fn name(self) -> &'static str {
         match self {
             Direction::Ingress => "ingress",
@@ -84,7 +84,7 @@ impl fmt::Display for Direction {
     }
 }
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Verdict {
@@ -93,7 +93,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Both must allow.
+    /// Allow if both allow.
     pub fn and(self, other: Verdict) -> Verdict {
         self.max(other)
     }

@@ -1,16 +1,16 @@
-//! The program: what a data plane must do, in terms that a kernel has.
+//! The program: the compiled policies, in terms of a kernel firewall.
 //!
-//! A pod has a [`Chain`] for each direction in which any policy is about it. A chain is a walk through at most three
-//! [`Stage`]s, one for each tier; a stage is a list of rules, and what happens to a packet that none of them matched. Rules
-//! name [sets](Program::addresses), and sets hold addresses.
+//! A pod has a [`Chain`] for each direction in which a policy selects it. A chain is a list of at most three
+//! [`Stage`]s, one for each tier. A stage is a list of rules, with a default outcome for packets that match none. Rules
+//! name [sets](Program::addresses), and sets contain addresses.
 //!
-//! What changes often is kept apart from what changes rarely. When a pod comes, goes or gets another label, elements
-//! of sets change, and perhaps which chain the pod has: no rule does. Pods with the same policies have the same chains,
-//! and policies with the same selector the same set. Names are made from what they name ([`Id`]), so two programs from
-//! the same objects are equal, and a chain whose name is known need not be compared.
+//! What changes often is separate from what changes rarely. When a pod is added, deleted or relabelled, set elements
+//! change, and possibly the pod's chain: no rule does. Pods with the same policies share their chains,
+//! and policies with the same selector share a set. An [`Id`] is a hash of the content, so two programs from
+//! the same objects are equal, and two chains with the same id need no comparison.
 //!
-//! Before any chain is asked, these pass: replies and what is related to a connection that passed; what a pod sends to
-//! itself; what a node sends to its own pods, since probes must reach them.
+//! Accepted before any chain: replies and packets related to an accepted connection; packets from a pod to
+//! itself; packets from a node to its own pods, because probes must reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,19 +23,19 @@ use sha2::{Digest, Sha256};
 pub use crate::rule::PortRange;
 use crate::{Direction, Origin, Protocol};
 
-/// The name of a chain, a stage or a set: a letter and a hash of what it stands for. Many name the same thing, so the text is shared.
+/// The name of a chain, a stage or a set: a letter and a hash of the content. Clones share the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(Arc<str>);
 
 impl Id {
-    /// A name made from a text.
+    /// The id of a text that describes the content.
     pub(crate) fn of(kind: char, text: &str) -> Id {
         let digest = Sha256::digest(text.as_bytes());
         let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         Id(format!("{kind}{hex}").into())
     }
 
-    /// The name.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -52,32 +52,32 @@ impl fmt::Display for Id {
 pub struct Program {
     /// The pods, by `namespace/name`.
     pub endpoints: BTreeMap<String, Endpoint>,
-    /// Walks through stages.
+    /// Lists of stages.
     pub chains: BTreeMap<Id, Chain>,
     /// Lists of rules.
     pub stages: BTreeMap<Id, Arc<Stage>>,
-    /// Addresses of the pods or nodes that a selector selects.
+    /// The addresses of the pods or nodes that a selector selects.
     pub addresses: BTreeMap<Id, Arc<BTreeSet<IpAddr>>>,
     /// Networks that do not overlap.
     pub networks: BTreeMap<Id, Vec<IpNet>>,
     /// Ports that do not overlap.
     pub ports: BTreeMap<Id, Vec<PortRange>>,
-    /// Where a port's name leads: address of a pod, protocol, port.
+    /// What a port name stands for: pod address, protocol, port.
     pub named_ports: BTreeMap<Id, BTreeSet<(IpAddr, Protocol, u16)>>,
-    /// What each set of addresses, or of ports with a name, stands for, in words.
-    pub meanings: BTreeMap<Id, String>,
+    /// A text for each set of addresses or named ports.
+    pub descriptions: BTreeMap<Id, String>,
 }
 
-/// A pod as a data plane knows it.
+/// A pod with its chains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its addresses.
+    /// The pod addresses.
     pub addresses: Vec<IpAddr>,
-    /// The addresses of the node where it runs.
+    /// The addresses of the pod's node.
     pub node: Vec<IpAddr>,
-    /// The chain for what it receives; without one, all passes.
+    /// The chain for received packets; without one, all are accepted.
     pub ingress: Option<Id>,
-    /// The chain for what it sends.
+    /// The chain for sent packets.
     pub egress: Option<Id>,
 }
 
@@ -91,70 +91,70 @@ impl Endpoint {
     }
 }
 
-/// A walk through stages: the first that ends it decides, and behind the last all passes.
+/// A list of stages: the first that accepts or drops decides; packets that no stage decides about are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Which of a packet's ends are the pod's.
+    /// Whether the pod receives or sends the packets.
     pub direction: Direction,
-    /// In their order.
+    /// The stages in order.
     pub stages: Vec<Id>,
 }
 
 /// A list of rules: the first that matches decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// The rules, in their order.
+    /// The rules in order.
     pub rules: Vec<Rule>,
-    /// For packets that no rule matched.
-    pub otherwise: Outcome,
-    /// The policies because of which these are dropped: kind and name.
-    pub isolating: Vec<String>,
+    /// The outcome for packets that match no rule.
+    pub default_outcome: Outcome,
+    /// If these are dropped: the policies that isolate the pod, as kind and name.
+    pub isolating_policies: Vec<String>,
 }
 
-/// What becomes of a packet in a stage.
+/// The outcome of a stage for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// It passes, as far as this direction goes.
+    /// The packet is accepted for this direction.
     Accept,
-    /// It vanishes without a word.
+    /// The packet is dropped without an error message.
     Drop,
     /// The next stage decides.
     Next,
 }
 
-/// One rule: it matches if the peer and the port do.
+/// A rule. It matches if both the peer and the port match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Who is at the other end.
+    /// The other end.
     pub peer: Peer,
     /// The packet's destination port.
     pub port: Port,
-    /// What becomes of the packet.
+    /// The outcome for matching packets.
     pub outcome: Outcome,
-    /// Whose rule it is; `None` for those that no policy contains.
+    /// The rule of a policy that it comes from; `None` for rules that every pod has.
     pub origin: Option<Origin>,
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
-    /// Anybody.
+    /// Any address.
     Anyone,
-    /// One of [`Program::addresses`].
+    /// An address in a set of [`Program::addresses`].
     Addresses(Id),
-    /// Somebody in one of [`Program::networks`].
+    /// An address in a set of [`Program::networks`].
     Networks(Id),
-    /// The node where the pod runs.
+    /// The pod's node.
     OwnNode,
 }
 
-/// What is looked at in the transport header.
+/// The match on the transport header.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
-    /// Nothing.
+    /// Any packet, with or without ports.
     Any,
-    /// Whether protocol and destination port are among [`Program::ports`].
+    /// Protocol and destination port are in a set of [`Program::ports`].
     Numbers(Id),
-    /// Whether destination, protocol and destination port are among [`Program::named_ports`].
+    /// Destination address, protocol and port are in a set of [`Program::named_ports`].
     Named(Id),
 }

@@ -1,4 +1,4 @@
-//! Policies after reading: what was written in two languages becomes one list of rules.
+//! Parsed policies: both APIs become one list of rules.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use crate::selector::Selector;
 use crate::{Direction, Protocol};
 
-/// The tiers, in the order in which a packet meets them.
+/// The tiers, in the order in which they apply to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Tier {
@@ -17,16 +17,16 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// All of them.
+    /// All tiers.
     pub const ALL: [Tier; 3] = [Tier::Admin, Tier::NetworkPolicy, Tier::Baseline];
 }
 
-/// What a rule does with what it matches.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// It passes.
+    /// The packet is accepted.
     Accept,
-    /// It is dropped.
+    /// The packet is dropped.
     Deny,
     /// The next tier decides.
     Pass,
@@ -38,16 +38,16 @@ impl fmt::Display for Action {
     }
 }
 
-/// Which rule of which policy.
+/// The rule of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// Kind and name: `NetworkPolicy shop/web`.
     pub policy: String,
-    /// In which of its lists.
+    /// The list that contains the rule.
     pub direction: Direction,
-    /// Its place in that list.
+    /// The index in that list.
     pub index: usize,
-    /// Its name, if it has one.
+    /// The name of the rule; may be empty.
     pub name: String,
 }
 
@@ -61,17 +61,17 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A policy that was read.
+/// A parsed policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policy {
     /// Kind and name.
     pub object: String,
     pub tier: Tier,
-    /// Its place in its tier.
+    /// The order in its tier; the lowest comes first.
     pub priority: i64,
-    /// The pods that it is about; `None` if nobody can tell.
+    /// The pods that it selects; `None` if the selector is invalid.
     pub subject: Option<Selection>,
-    /// Rules for a direction, if the policy says anything about that direction.
+    /// The rules of a direction; `None` if the policy does not apply to it.
     pub ingress: Option<Vec<Rule>>,
     pub egress: Option<Vec<Rule>>,
 }
@@ -85,7 +85,7 @@ impl Policy {
     }
 }
 
-/// Pods, by their namespace and their labels.
+/// Pods by namespace and labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Selection {
     pub namespaces: Namespaces,
@@ -94,9 +94,9 @@ pub(crate) struct Selection {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Namespaces {
-    /// The one of this name.
+    /// The namespace of this name.
     Named(String),
-    /// Those with these labels.
+    /// The namespaces with these labels.
     Labelled(Selector),
 }
 
@@ -109,7 +109,7 @@ impl fmt::Display for Selection {
     }
 }
 
-/// One rule: an action for what comes from, or goes to, any of its peers at any of its ports.
+/// An action for packets from or to any of the peers at any of the ports.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rule {
     pub origin: Origin,
@@ -121,7 +121,7 @@ pub(crate) struct Rule {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Peers {
     Anyone,
-    /// Any of these; with all lists empty, nobody.
+    /// Any of these. With all lists empty it matches no packet.
     These {
         pods: Vec<Selection>,
         nodes: Vec<Selector>,
@@ -131,13 +131,13 @@ pub(crate) enum Peers {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ports {
-    /// All traffic, with ports and without.
+    /// Any packet, with or without ports.
     All,
-    /// Any of these; with both lists empty, none.
+    /// Any of these. With both lists empty it matches no packet.
     These { numbers: Vec<PortRange>, names: Vec<NamedPort> },
 }
 
-/// Ports of a protocol, from one to another, both included.
+/// A range of ports of a protocol, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRange {
     /// The protocol.
@@ -148,10 +148,10 @@ pub struct PortRange {
     pub last: u16,
 }
 
-/// A port by the name that the destination's containers give it.
+/// A port by its name in the destination pod's containers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NamedPort {
     pub name: String,
-    /// Of this protocol only.
+    /// Only ports of this protocol; `None` means any.
     pub protocol: Option<Protocol>,
 }

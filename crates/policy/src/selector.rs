@@ -1,11 +1,11 @@
-//! Label selectors, read once: whether one makes sense is known before it is used.
+//! Parsed label selectors.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::api::{LabelSelector, Labels};
 
-/// Conditions, in an order of their own, so that two selectors that say the same are the same.
+/// A set of conditions. The set is sorted, so two selectors with the same conditions are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Selector {
     conditions: BTreeSet<Condition>,
@@ -20,22 +20,22 @@ enum Condition {
 }
 
 impl Selector {
-    /// Selects everything.
+    /// The selector that selects everything.
     pub fn everything() -> Selector {
         Selector::default()
     }
 
-    /// Reads a selector; says what is wrong with it.
-    pub fn read(written: &LabelSelector) -> Result<Selector, String> {
+    /// Parses a selector. The error says what is invalid.
+    pub fn parse(selector: &LabelSelector) -> Result<Selector, String> {
         let mut conditions = BTreeSet::new();
-        for (key, value) in &written.match_labels {
+        for (key, value) in &selector.match_labels {
             conditions.insert(Condition::In(key.clone(), BTreeSet::from([value.clone()])));
         }
-        for requirement in &written.match_expressions {
+        for requirement in &selector.match_expressions {
             let (key, operator) = (requirement.key.clone(), requirement.operator.as_str());
             let values: BTreeSet<String> = requirement.values.iter().cloned().collect();
             if key.is_empty() {
-                return Err("a condition without a key".into());
+                return Err("a condition has no key".into());
             }
             conditions.insert(match (operator, values.is_empty()) {
                 ("In", false) => Condition::In(key, values),
@@ -46,7 +46,11 @@ impl Selector {
                 ("Exists" | "DoesNotExist", false) => {
                     return Err(format!("{key} {operator} takes no values"))
                 }
-                _ => return Err(format!("no such operator: {operator:?} (In, NotIn, Exists, DoesNotExist)")),
+                _ => {
+                    return Err(format!(
+                        "no such operator: {operator:?} (use In, NotIn, Exists or DoesNotExist)"
+                    ))
+                }
             });
         }
         Ok(Selector { conditions })
@@ -70,14 +74,14 @@ impl fmt::Display for Selector {
         }
         let list =
             |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
-        let words = self.conditions.iter().map(|condition| match condition {
+        let conditions = self.conditions.iter().map(|condition| match condition {
             Condition::In(key, values) if values.len() == 1 => format!("{key}={}", list(values)),
             Condition::In(key, values) => format!("{key} in ({})", list(values)),
             Condition::NotIn(key, values) => format!("{key} notin ({})", list(values)),
             Condition::Exists(key) => key.clone(),
             Condition::Absent(key) => format!("!{key}"),
         });
-        f.write_str(&words.collect::<Vec<_>>().join(","))
+        f.write_str(&conditions.collect::<Vec<_>>().join(","))
     }
 }
 
@@ -88,7 +92,7 @@ mod tests {
     use super::*;
 
     fn selector(value: serde_json::Value) -> Result<Selector, String> {
-        Selector::read(&serde_json::from_value(value).unwrap())
+        Selector::parse(&serde_json::from_value(value).unwrap())
     }
 
     fn labels(text: &str) -> Labels {
@@ -97,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_operators_do_what_they_are_called() {
+    fn the_four_operators_match_as_documented() {
         let with = |operator: &str, values: &[&str]| {
             selector(json!({ "matchExpressions": [{ "key": "a", "operator": operator, "values": values }] }))
                 .unwrap()
@@ -119,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn all_conditions_must_hold_in_whatever_order() {
+    fn all_conditions_must_hold_in_any_order() {
         let one = selector(json!({ "matchLabels": { "a": "1" },
             "matchExpressions": [{ "key": "b", "operator": "Exists" }] }))
         .unwrap();
@@ -131,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told() {
+    fn invalid_selectors_are_refused() {
         let wrong = |operator: &str, values: &[&str]| {
             selector(json!({ "matchExpressions": [{ "key": "a", "operator": operator, "values": values }] }))
                 .unwrap_err()

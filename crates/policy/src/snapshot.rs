@@ -1,4 +1,4 @@
-//! Everything that policies depend on, at one moment.
+//! The objects that policies depend on, at one point in time.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,14 +7,12 @@ use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::{
-    without_nulls, ClusterNetworkPolicy, Labels, Namespace, NetworkPolicy, Node, ObjectMeta, Pod, Template,
-};
+use crate::api::{ClusterNetworkPolicy, Labels, Namespace, NetworkPolicy, Node, ObjectMeta, Pod, Template};
 use crate::{Error, Result};
 
-/// The label that every namespace has, with its name as the value: the API server sees to it.
+/// The label that the API server sets on every namespace; the value is the name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// Kinds that make pods from a template, and where in them it is.
+/// Workload kinds, with the JSON pointer of their pod template.
 const WORKLOADS: [(&str, &str); 7] = [
     ("Deployment", "/spec/template"),
     ("StatefulSet", "/spec/template"),
@@ -25,7 +23,7 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("CronJob", "/spec/jobTemplate/spec/template"),
 ];
 
-/// Pods, namespaces, nodes and policies.
+/// The pods, namespaces, nodes and policies of one point in time.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct Snapshot {
@@ -34,32 +32,32 @@ pub struct Snapshot {
     pub nodes: Vec<Node>,
     pub network_policies: Vec<NetworkPolicy>,
     pub cluster_network_policies: Vec<ClusterNetworkPolicy>,
-    /// Kinds and names of what was added.
+    /// The kinds and names of the added objects.
     added: BTreeSet<String>,
 }
 
 impl Snapshot {
-    /// Nothing yet.
+    /// A snapshot without objects.
     pub fn new() -> Snapshot {
         Snapshot::default()
     }
 
-    /// Adds an object, or all objects of a list. A Deployment or its like becomes one pod with its name, since its pods
-    /// are alike. Says whether the object matters to policies.
+    /// Adds an object, or all objects of a list. A workload such as a Deployment becomes one pod with its name, since
+    /// its pods are alike. Returns whether policies depend on the object.
     pub fn add(&mut self, object: Value) -> Result<bool> {
         let object = without_nulls(object);
         let text =
             |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
         if kind.is_empty() {
-            return Err(Error::NoObject("kind"));
+            return Err(Error::MissingField("kind"));
         }
         if version.is_empty() {
-            return Err(Error::NoObject("apiVersion"));
+            return Err(Error::MissingField("apiVersion"));
         }
         if kind.ends_with("List") {
             let items = object.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-            return items.into_iter().try_fold(false, |matters, item| Ok(self.add(item)? | matters));
+            return items.into_iter().try_fold(false, |added, item| Ok(self.add(item)? | added));
         }
         let group = version.split_once('/').map_or("", |(group, _)| group);
         let workload = WORKLOADS.iter().find(|(workload, _)| *workload == kind);
@@ -67,29 +65,29 @@ impl Snapshot {
             ("", "Pod", _) => self.add_pod(read(object, &kind)?)?,
             ("", "Namespace", _) => {
                 let namespace: Namespace = read(object, &kind)?;
-                self.once(&kind, &namespace.metadata.name)?;
+                self.register(&kind, &namespace.metadata.name)?;
                 self.namespaces.push(namespace);
             }
             ("", "Node", _) => {
                 let node: Node = read(object, &kind)?;
-                self.once(&kind, &node.metadata.name)?;
+                self.register(&kind, &node.metadata.name)?;
                 self.nodes.push(node);
             }
             ("networking.k8s.io", "NetworkPolicy", _) => {
                 let mut policy: NetworkPolicy = read(object, &kind)?;
                 policy.metadata.namespace = in_namespace(policy.metadata.namespace);
-                self.once(&kind, &full_name(&policy.metadata))?;
+                self.register(&kind, &full_name(&policy.metadata))?;
                 self.network_policies.push(policy);
             }
             ("policy.networking.k8s.io", "ClusterNetworkPolicy", _) => {
                 let policy: ClusterNetworkPolicy = read(object, &kind)?;
-                self.once(&kind, &policy.metadata.name)?;
+                self.register(&kind, &policy.metadata.name)?;
                 self.cluster_network_policies.push(policy);
             }
             (_, _, Some((_, pointer))) => {
                 let template: Template = match object.pointer(pointer) {
                     Some(template) => read(template.clone(), &format!("{kind} {name}"))?,
-                    None => return Err(malformed(format!("{kind} {name}"), "it has no template")),
+                    None => return Err(malformed(format!("{kind} {name}"), "it has no pod template")),
                 };
                 let mut pod = Pod { spec: template.spec, ..Pod::default() };
                 pod.metadata.name = name;
@@ -102,36 +100,37 @@ impl Snapshot {
         Ok(true)
     }
 
-    /// Refuses what has no name, and what is there already.
-    fn once(&mut self, kind: &str, name: &str) -> Result<()> {
+    /// Registers an object by name. Fails if it has no name or if it was already added.
+    fn register(&mut self, kind: &str, name: &str) -> Result<()> {
         if name.is_empty() {
-            return Err(Error::NoObject("metadata.name"));
+            return Err(Error::MissingField("metadata.name"));
         }
         let object = format!("{kind} {name}");
-        match self.added.insert(object.clone()) {
-            true => Ok(()),
-            false => Err(Error::Twice { object }),
+        if self.added.insert(object.clone()) {
+            Ok(())
+        } else {
+            Err(Error::Duplicate { object })
         }
     }
 
     fn add_pod(&mut self, mut pod: Pod) -> Result<()> {
         pod.metadata.namespace = in_namespace(pod.metadata.namespace);
-        self.once("Pod", &full_name(&pod.metadata))?;
+        self.register("Pod", &full_name(&pod.metadata))?;
         self.pods.push(pod);
         Ok(())
     }
 
-    /// The labels of a namespace. One that nobody described exists all the same if somebody lives in it.
-    pub fn labels_of(&self, namespace: &str) -> Labels {
+    /// The labels of a namespace. A namespace without an object has only the name label.
+    pub fn namespace_labels(&self, namespace: &str) -> Labels {
         let known = self.namespaces.iter().find(|known| known.metadata.name == namespace);
         let mut labels = known.map(|known| known.metadata.labels.clone()).unwrap_or_default();
         labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
         labels
     }
 
-    /// The pod with this address, among those that have a network of their own.
-    pub fn pod_at(&self, address: IpAddr) -> Option<&Pod> {
-        self.pods.iter().find(|pod| pod.is_wired() && pod.addresses().contains(&address))
+    /// The pod with this address, among the pods that policies apply to.
+    pub fn pod_with_address(&self, address: IpAddr) -> Option<&Pod> {
+        self.pods.iter().find(|pod| pod.has_pod_network() && pod.addresses().contains(&address))
     }
 
     /// The pod named `namespace/name`, or `name` in the namespace `default`.
@@ -140,32 +139,33 @@ impl Snapshot {
         self.pods.iter().find(|pod| pod.full_name() == full)
     }
 
-    /// The addresses of the node where a pod runs.
-    pub fn own_node(&self, pod: &Pod) -> Vec<IpAddr> {
+    /// The addresses of the pod's node.
+    pub fn node_addresses_of(&self, pod: &Pod) -> Vec<IpAddr> {
         let named = |node: &&Node| !pod.spec.node_name.is_empty() && node.metadata.name == pod.spec.node_name;
         self.nodes.iter().find(named).map(Node::addresses).unwrap_or_default()
     }
 
-    /// Gives every pod without an address one of each network, as a cluster would; a pod in its node's network gets its
-    /// node's addresses. For policies that are tried without a cluster.
-    pub fn give_addresses(&mut self, networks: &[IpNet]) {
+    /// Assigns an address of each network to every pod that has none; a host-network pod gets the addresses of its
+    /// node. Used to test policies without a cluster.
+    pub fn assign_addresses(&mut self, networks: &[IpNet]) {
         let mut taken: BTreeSet<IpAddr> = self.pods.iter().flat_map(Pod::addresses).collect();
         taken.extend(self.nodes.iter().flat_map(Node::addresses));
         let mut pods = std::mem::take(&mut self.pods);
         for pod in pods.iter_mut().filter(|pod| pod.addresses().is_empty()) {
-            let given = match pod.spec.host_network {
-                true => self.own_node(pod),
-                false => networks.iter().filter_map(|network| free(network, &taken)).collect(),
+            let assigned: Vec<IpAddr> = if pod.spec.host_network {
+                self.node_addresses_of(pod)
+            } else {
+                networks.iter().filter_map(|network| free(network, &taken)).collect()
             };
-            taken.extend(&given);
-            pod.status.pod_ips = given.into_iter().map(|ip| crate::api::PodIp { ip }).collect();
+            taken.extend(&assigned);
+            pod.status.pod_ips = assigned.into_iter().map(|ip| crate::api::PodIp { ip }).collect();
         }
         self.pods = pods;
     }
 }
 
 fn free(network: &IpNet, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-    // The first one is the gateway's nearly everywhere; IPv6 has one before it that is nobody's.
+    // The first host address is usually the gateway's; an IPv6 network has the subnet-router anycast address before it.
     network
         .hosts()
         .skip(if network.addr().is_ipv4() { 1 } else { 2 })
@@ -180,11 +180,12 @@ fn in_namespace(name: String) -> String {
     }
 }
 
-/// `namespace/name`; nothing for what has no name.
+/// `namespace/name`; empty if the object has no name.
 fn full_name(meta: &ObjectMeta) -> String {
-    match meta.name.is_empty() {
-        true => String::new(),
-        false => format!("{}/{}", meta.namespace, meta.name),
+    if meta.name.is_empty() {
+        String::new()
+    } else {
+        format!("{}/{}", meta.namespace, meta.name)
     }
 }
 
@@ -202,6 +203,27 @@ fn malformed(object: String, reason: &str) -> Error {
     Error::Malformed { object, reason: reason.to_owned() }
 }
 
+/// Removes members that are `null`: as in Go, `null` means absent. A `null` in a list becomes an empty object.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let kept = members.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
+        }
+        Value::Array(items) => {
+            let item = |item: Value| {
+                if item.is_null() {
+                    Value::Object(Default::default())
+                } else {
+                    without_nulls(item)
+                }
+            };
+            Value::Array(items.into_iter().map(item).collect())
+        }
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -209,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deployment_is_a_pod_with_its_name() {
+    fn a_deployment_becomes_a_pod_with_its_name() {
         let mut snapshot = Snapshot::new();
         let template = json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [] } });
         let deployment = json!({ "apiVersion": "apps/v1", "kind": "Deployment",
@@ -219,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_opened_and_what_is_no_matter_is_left() {
+    fn list_items_are_added_and_other_kinds_are_ignored() {
         let mut snapshot = Snapshot::new();
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } });
         let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
@@ -229,7 +251,7 @@ mod tests {
         assert_eq!(snapshot.pods.len(), 1);
         assert_eq!(
             snapshot.add(pod).unwrap_err().to_string(),
-            "Pod default/a is there twice: keep one of them"
+            "Pod default/a is defined twice: keep one definition"
         );
     }
 
@@ -240,14 +262,14 @@ mod tests {
             let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name } });
             snapshot.add(pod).unwrap();
         }
-        snapshot.give_addresses(&["10.1.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()]);
+        snapshot.assign_addresses(&["10.1.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()]);
         let addresses = |name| snapshot.pod(name).unwrap().addresses();
         assert_eq!(addresses("a"), ["10.1.0.2".parse::<IpAddr>().unwrap(), "fd00::2".parse().unwrap()]);
         assert_eq!(addresses("b"), ["10.1.0.3".parse::<IpAddr>().unwrap(), "fd00::3".parse().unwrap()]);
     }
 
     #[test]
-    fn a_value_of_the_wrong_kind_is_told_with_the_object() {
+    fn a_type_error_names_the_object() {
         let policy = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
             "metadata": { "name": "web", "namespace": "shop" }, "spec": { "podSelector": { "matchLabels": { "v": 1 } } } });
         let error = Snapshot::new().add(policy).unwrap_err().to_string();

@@ -84,7 +84,7 @@ fn while_the_api_server_is_away_policies_stay_and_it_is_followed_when_it_is_back
     let vigil = Vigil::begin(&stage, &[("other", "db"), ("web", "db"), ("late", "db"), ("lateweb", "db")]);
     kubernetes.kill_server();
     let agent = stage.nodes[0].agent.as_mut().expect("the agent");
-    agent.expect(&["what is known stays enforced, the API server does not tell more"]);
+    agent.expect(&["watch failed; the last known objects stay in force"]);
     cni(&stage, "add", "late");
     cni(&stage, "add", "lateweb");
     cni(&stage, "del", "leaving");

@@ -37,7 +37,7 @@ while True:
         os.rename(file + ".new", file)
 "#;
 const OPEN: u16 = 7003;
-const CUT: &str = "of a connection that was cut because policies no longer allow it";
+const CUT: &str = "the connection was closed because policies no longer allow it";
 
 /// Bytes that flow between the web, which opened the connection, and the database.
 struct Stream {

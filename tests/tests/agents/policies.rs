@@ -173,7 +173,7 @@ const MISTAKES: [(&str, &str); 3] = [
     ("{podSelector: {matchLabels: {app: db}}, ingres: []}", "spec.ingres: no such field"),
     (
         "{podSelector: {matchLabels: {app: db}}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.7/24}}]}]}",
-        "198.51.100.7/24 has bits behind the prefix: it is read as 198.51.100.0/24",
+        "198.51.100.7/24 has host bits: it is read as 198.51.100.0/24",
     ),
     (
         "{podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: 80, protocol: tcp}]}]}",

@@ -8,7 +8,7 @@ use crate::policies::{
 use crate::stage::Stage;
 
 /// What the log says of every packet that it tells of.
-const TOLD: &str = "a packet was dropped";
+const TOLD: &str = "packet dropped";
 const ISOLATED: &str = "isolated by NetworkPolicy shop/db";
 const NOT_ITS_OWN: &str = "sent with an address that is not the pod's own";
 
@@ -175,7 +175,7 @@ fn where_another_listens_packets_are_counted_and_not_told() {
     let mut listener = command.spawn().expect("python3");
     stage.wait_until("it listens", |stage| stage.node(1).can("test -s /run/test/listens"));
     start(&mut stage, "flannel");
-    expect(&mut stage, &["dropped packets are counted, but none is told of", "20557"]);
+    expect(&mut stage, &["dropped packets are counted but not logged", "20557"]);
     add_all(&stage);
     assert!(is_kept_from(&stage, "other", "db"), "the policy does not allow it");
     assert!(dropped(&stage, "ingress", ISOLATED) >= Some(1));
@@ -205,7 +205,7 @@ fn selectors_to_which_nobody_fits_are_told_until_somebody_does() {
     stage.node(1).write(&format!("{FOLDER}/typos.yaml"), &both);
     stage.wait_until("both are told", |stage| unmatched(stage).0 == Some(2));
     let said = unmatched(&stage).1;
-    assert!(said.contains("NetworkPolicy shop/one: spec: the policy is about no pod"), "{said}");
+    assert!(said.contains("NetworkPolicy shop/one: spec: the policy selects no pod"), "{said}");
     assert!(said.contains("NetworkPolicy shop/two: spec.ingress[0]:") && said.contains("wbe"), "{said}");
     assert_eq!(metric(&stage, "unmatched_selectors", &[]), Some(2));
     stage.node(1).write(&format!("{FOLDER}/typos.yaml"), &policy("one", "db", "web"));

@@ -163,7 +163,7 @@ const MODES: [(&str, &str); 5] =
     [("vxlan", "bridge"), ("vxlan", "ptp"), ("host-gw", "bridge"), ("host-gw", "ptp"), ("vxlan", "calico")];
 
 /// All tables that say something of TCP or UDP between pods, over IPv4 and IPv6, in every mode. SCTP is played elsewhere:
-/// crates/policy-agent/tests/truth.rs.
+/// crates/policy-agent/tests/conformance.rs.
 #[test]
 fn policies_do_in_labs_of_every_mode_what_the_tables_say() {
     let _alone = QUIET.write();

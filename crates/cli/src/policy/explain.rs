@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ipnet::IpNet;
-use podwire_policy::oracle::{self, Decision, Judgement};
+use podwire_policy::oracle::{self, Decision, Evaluation};
 use podwire_policy::{Packet, Snapshot, Verdict};
 use serde_json::{json, Value};
 
@@ -51,7 +51,7 @@ impl Explain {
         if networks.is_empty() {
             networks.extend(POD_NETWORKS.iter().filter_map(|network| network.parse::<IpNet>().ok()));
         }
-        snapshot.give_addresses(&networks);
+        snapshot.assign_addresses(&networks);
         let wrong = |reason: String| {
             let hint = "pods are named namespace/name; `--file` names where they stand";
             Failure::new(what.clone(), podwire_cni_spec::Error::invalid_config(reason).with_details(hint))
@@ -60,7 +60,7 @@ impl Explain {
             (one(&self.from, &snapshot).map_err(wrong)?, one(&self.to, &snapshot).map_err(wrong)?);
         let packets = packets(&from, &to, &self.port, &snapshot).map_err(wrong)?;
         let judged: Vec<_> =
-            packets.iter().map(|packet| (packet, oracle::judge(&snapshot, packet))).collect();
+            packets.iter().map(|packet| (packet, oracle::evaluate(&snapshot, packet))).collect();
         let success = judged.iter().all(|(_, judgement)| judgement.verdict == Verdict::Allow);
         let paint = Paint::stdout();
         let text =
@@ -85,7 +85,7 @@ pub(super) fn service(packet: &Packet) -> String {
 }
 
 /// The reasons, a line for each.
-pub(super) fn reasons(judgement: &Judgement) -> Vec<String> {
+pub(super) fn reasons(judgement: &Evaluation) -> Vec<String> {
     let lines = |decision: &Decision| {
         let side = format!("{} of {}", decision.direction, decision.pod);
         let passed = decision.passed.iter().map(|origin| format!("{side}: {origin} says Pass"));
@@ -99,7 +99,7 @@ pub(super) fn reasons(judgement: &Judgement) -> Vec<String> {
     }
 }
 
-fn text((from, to): (&End, &End), packet: &Packet, judgement: &Judgement, paint: Paint) -> String {
+fn text((from, to): (&End, &End), packet: &Packet, judgement: &Evaluation, paint: Paint) -> String {
     let verdict = match judgement.verdict {
         Verdict::Allow => paint.good("allow"),
         Verdict::Deny => paint.bad("deny"),
@@ -117,7 +117,7 @@ fn text((from, to): (&End, &End), packet: &Packet, judgement: &Judgement, paint:
     reasons(judgement).into_iter().fold(head, |text, line| format!("{text}  {line}\n"))
 }
 
-fn to_json((from, to): (&End, &End), packet: &Packet, judgement: &Judgement) -> Value {
+fn to_json((from, to): (&End, &End), packet: &Packet, judgement: &Evaluation) -> Value {
     let decision = |decision: &Decision| {
         json!({
             "pod": decision.pod,

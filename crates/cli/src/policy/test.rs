@@ -118,7 +118,7 @@ fn run_file(path: &Path) -> Result<Vec<Outcome>, podwire_cni_spec::Error> {
         let in_table = |reason: String| trouble(format!("{:?}: {reason}", table.name));
         let mut snapshot = base.clone();
         replace(&mut snapshot, table).map_err(|error| in_table(error.msg))?;
-        snapshot.give_addresses(&networks);
+        snapshot.assign_addresses(&networks);
         run_table(table, &snapshot).map_err(in_table)
     };
     file.tests.iter().map(run).collect()
@@ -185,8 +185,8 @@ fn check(
     packet: &Packet,
     expected: Verdict,
 ) -> Result<Option<String>, String> {
-    let judgement = oracle::judge(snapshot, packet);
-    if program.judge(packet) != judgement.verdict {
+    let judgement = oracle::evaluate(snapshot, packet);
+    if program.evaluate(packet) != judgement.verdict {
         return Err(format!(
             "podwire contradicts itself about {packet:?}: please report this with your files"
         ));

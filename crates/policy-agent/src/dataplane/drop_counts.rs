@@ -1,43 +1,44 @@
-//! How many packets were dropped, of whom and because of what: the kernel counts, and is asked.
+//! Counters of dropped packets, by pod and by reason. The kernel counts; [`DropCounters`] reads.
 
 use std::collections::BTreeMap;
 
 use podwire_netlink::{nft, Socket};
 use podwire_policy::Direction;
 
-use super::nftables::{counters, CountedBy, NOT_ITS_OWN};
-use crate::dataplane::Result;
+use super::nftables::drop_chains::{counter_sets, CountedBy};
+use super::nftables::reasons::SPOOFED_SOURCE;
+use crate::Result;
 
-/// Dropped packets since the table was made.
+/// Packets dropped since the table was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropCounts {
-    /// By direction and reason, for every reason that there is.
+    /// By direction and reason, for every reason, zero counts included.
     pub reasons: BTreeMap<(Direction, String), u64>,
-    /// By direction and pod (`namespace/name`), for the pods of which any was dropped.
+    /// By direction and pod (`namespace/name`), for pods with at least one dropped packet.
     pub pods: BTreeMap<(Direction, String), u64>,
 }
 
-/// Asks the kernel for its counts.
+/// Reads the kernel's counters.
 #[derive(Debug)]
-pub struct Counters {
+pub struct DropCounters {
     socket: Socket,
 }
 
-impl Counters {
-    /// For the namespace of the calling thread.
-    pub fn open() -> Result<Counters> {
-        Ok(Counters { socket: Socket::netfilter()? })
+impl DropCounters {
+    /// For the network namespace of the calling thread.
+    pub fn open() -> Result<DropCounters> {
+        Ok(DropCounters { socket: Socket::netfilter()? })
     }
 
-    /// How many there are by now.
+    /// Reads all counters.
     pub fn read(&mut self) -> Result<DropCounts> {
-        let mut drops = DropCounts::default();
-        for (table, set, by) in counters() {
+        let mut counts = DropCounts::default();
+        for (table, set, by) in counter_sets() {
             for (element, count) in nft::list_counts(&mut self.socket, &table, &set)? {
-                drops.add(&by, element.comment.unwrap_or_default(), count.packets);
+                counts.add(&by, element.comment.unwrap_or_default(), count.packets);
             }
         }
-        Ok(drops)
+        Ok(counts)
     }
 }
 
@@ -45,15 +46,15 @@ impl DropCounts {
     fn add(&mut self, by: &CountedBy, name: String, packets: u64) {
         match by {
             CountedBy::Reason(direction) => *self.reasons.entry((*direction, name)).or_default() += packets,
-            CountedBy::Pod(direction) => self.add_of_pod(*direction, name, packets),
-            CountedBy::Spoofer => {
-                *self.reasons.entry((Direction::Egress, NOT_ITS_OWN.into())).or_default() += packets;
-                self.add_of_pod(Direction::Egress, name, packets);
+            CountedBy::Pod(direction) => self.add_to_pod(*direction, name, packets),
+            CountedBy::SpoofingPod => {
+                *self.reasons.entry((Direction::Egress, SPOOFED_SOURCE.into())).or_default() += packets;
+                self.add_to_pod(Direction::Egress, name, packets);
             }
         }
     }
 
-    fn add_of_pod(&mut self, direction: Direction, pod: String, packets: u64) {
+    fn add_to_pod(&mut self, direction: Direction, pod: String, packets: u64) {
         if packets > 0 {
             *self.pods.entry((direction, pod)).or_default() += packets;
         }

@@ -1,4 +1,4 @@
-//! Samples of dropped packets, as the kernel shows them.
+//! DropSamples of dropped packets, received by NFLOG.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,66 +8,68 @@ use podwire_netlink::nflog::{self, Shown};
 use podwire_netlink::Socket;
 use podwire_policy::{Direction, Protocol};
 
-use super::nftables::{GROUP, SPOOFED};
-use crate::dataplane::Result;
+use super::nftables::drop_chains::{LOG_GROUP, SPOOFED};
+use crate::Result;
 
 const ARP: u16 = 0x0806; // ETH_P_ARP, linux/if_ether.h
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// A packet that was dropped.
+/// A dropped packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// As what it was judged.
+pub struct DropSample {
+    /// The direction whose policies dropped it.
     pub direction: Direction,
-    /// The number of what decided ([`Nftables::reason`](crate::dataplane::Nftables::reason)); `None` if the address was not the pod's.
+    /// The number of the reason ([`Nftables::reason`](super::Nftables::reason)); `None` if the pod used a source
+    /// address that is not its own.
     pub reason: Option<u32>,
-    /// Who sent it, as it says itself.
+    /// The source address in the packet.
     pub source: Option<IpAddr>,
-    /// To whom.
+    /// The destination address.
     pub destination: Option<IpAddr>,
     /// `TCP`, `ICMP`, `ARP`, or a number.
     pub protocol: String,
-    /// The port at the destination, if the protocol has ports.
+    /// The destination port, if the protocol has ports.
     pub port: Option<u16>,
-    /// The number of the device through which it came.
+    /// The index of the input device.
     pub device: Option<u32>,
 }
 
-/// Hears of samples. There is one listener in a namespace.
+/// The receiver of samples. A network namespace has at most one.
 #[derive(Debug)]
-pub struct Samples {
+pub struct DropSamples {
     socket: Socket,
 }
 
-impl Samples {
-    /// For the namespace of the calling thread.
-    pub fn listen() -> Result<Samples> {
+impl DropSamples {
+    /// For the network namespace of the calling thread.
+    pub fn listen() -> Result<DropSamples> {
         let mut socket = Socket::netfilter()?;
-        nflog::listen(&mut socket, GROUP)?;
-        Ok(Samples { socket })
+        nflog::listen(&mut socket, LOG_GROUP)?;
+        Ok(DropSamples { socket })
     }
 
-    /// Those that have come; does not wait.
-    pub fn read(&mut self) -> Result<Vec<Sample>> {
+    /// The samples that arrived; does not block.
+    pub fn read(&mut self) -> Result<Vec<DropSample>> {
         let mut samples = Vec::new();
-        // Some that were lost are no harm: they are samples.
-        self.socket.drain(|frame| samples.extend(Shown::decode(frame).map(|shown| Sample::of(&shown))))?;
+        // Lost samples need no handling.
+        self.socket
+            .drain(|frame| samples.extend(Shown::decode(frame).map(|shown| DropSample::of(&shown))))?;
         Ok(samples)
     }
 }
 
-impl AsFd for Samples {
+impl AsFd for DropSamples {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Sample {
-    fn of(shown: &Shown) -> Sample {
+impl DropSample {
+    fn of(shown: &Shown) -> DropSample {
         let headers = Headers::read(shown);
         let is_ingress = shown.prefix == Direction::Ingress.to_string();
-        Sample {
+        DropSample {
             direction: if is_ingress { Direction::Ingress } else { Direction::Egress },
             reason: (shown.prefix != SPOOFED).then_some(shown.mark),
             source: headers.source,
@@ -79,7 +81,7 @@ impl Sample {
     }
 }
 
-/// What the packet's headers say, as far as they can be read.
+/// The packet's headers, as far as they can be read.
 #[derive(Debug, Default)]
 struct Headers {
     source: Option<IpAddr>,
@@ -104,7 +106,7 @@ impl Headers {
                 Headers { source: address(12, 4), destination: address(16, 4), protocol: name, port }
             }
             Some(6) => {
-                let (protocol, transport) = behind_extensions(bytes);
+                let (protocol, transport) = after_extensions(bytes);
                 let (name, port) = service(protocol, bytes.get(transport..));
                 Headers { source: address(8, 16), destination: address(24, 16), protocol: name, port }
             }
@@ -113,10 +115,10 @@ impl Headers {
     }
 }
 
-/// The protocol of an IPv6 packet, and where its header begins: behind those that only IPv6 has.
-fn behind_extensions(bytes: &[u8]) -> (u8, usize) {
+/// The transport protocol of an IPv6 packet and the offset of its header, after the extension headers.
+fn after_extensions(bytes: &[u8]) -> (u8, usize) {
     let (mut kind, mut at) = (bytes.get(6).copied().unwrap_or_default(), 40);
-    // Hop by hop, routing and destination options say how long they are; a fragment's header is always as long.
+    // Hop-by-hop (0), routing (43) and destination options (60) carry their length; a fragment header (44) has 8 bytes.
     while let (0 | 43 | 44 | 60, Some(head)) = (kind, bytes.get(at..at + 2)) {
         at += if kind == 44 { 8 } else { (usize::from(head[1]) + 1) * 8 };
         kind = head[0];
@@ -138,9 +140,9 @@ fn service(number: u8, header: Option<&[u8]>) -> (String, Option<u16>) {
 mod tests {
     use super::*;
 
-    fn told(prefix: &str, protocol: u16, bytes: Vec<u8>) -> (Sample, String) {
+    fn decode(prefix: &str, protocol: u16, bytes: Vec<u8>) -> (DropSample, String) {
         let shown = Shown { prefix: prefix.into(), mark: 7, device: Some(3), protocol, bytes };
-        let sample = Sample::of(&shown);
+        let sample = DropSample::of(&shown);
         let ip = |ip: Option<IpAddr>| ip.map_or("?".to_owned(), |ip| ip.to_string());
         let text =
             format!("{} {} {} {:?}", ip(sample.source), ip(sample.destination), sample.protocol, sample.port);
@@ -156,33 +158,33 @@ mod tests {
 
     #[test]
     fn headers_are_read_in_both_families() {
-        let (sample, text) = told("ingress", 0x0800, ipv4(6, &[0x10, 0, 0x15, 0x38, 0, 0]));
+        let (sample, text) = decode("ingress", 0x0800, ipv4(6, &[0x10, 0, 0x15, 0x38, 0, 0]));
         assert_eq!(text, "10.0.0.2 10.0.0.3 TCP Some(5432)");
         assert_eq!((sample.direction, sample.reason), (Direction::Ingress, Some(7)));
-        assert_eq!(told("egress", 0x0800, ipv4(1, &[8, 0])).1, "10.0.0.2 10.0.0.3 ICMP None");
+        assert_eq!(decode("egress", 0x0800, ipv4(1, &[8, 0])).1, "10.0.0.2 10.0.0.3 ICMP None");
         let mut six = vec![0; 40];
         (six[0], six[6], six[23], six[39]) = (0x60, 60, 1, 2);
         six.extend([17, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 53]);
-        assert_eq!(told("egress", 0x86dd, six).1, "::1 ::2 UDP Some(53)");
+        assert_eq!(decode("egress", 0x86dd, six).1, "::1 ::2 UDP Some(53)");
     }
 
     #[test]
-    fn spoofed_packets_have_no_number_and_arp_tells_two_addresses() {
+    fn spoofed_packets_have_no_reason_number_and_arp_has_two_addresses() {
         let mut arp = vec![0; 28];
         (arp[17], arp[27]) = (1, 2);
-        let (sample, text) = told("spoofed", ARP, arp);
+        let (sample, text) = decode("spoofed", ARP, arp);
         assert_eq!(text, "0.0.0.1 0.0.0.2 ARP None");
         assert_eq!((sample.direction, sample.reason), (Direction::Egress, None));
     }
 
     #[test]
-    fn what_is_cut_or_nonsense_is_read_as_far_as_it_goes() {
+    fn truncated_or_unknown_packets_are_read_as_far_as_possible() {
         let whole = ipv4(6, &[0x10, 0, 0x15, 0x38]);
         for length in 0..whole.len() {
-            told("ingress", 0x0800, whole[..length].to_vec());
+            decode("ingress", 0x0800, whole[..length].to_vec());
         }
-        assert_eq!(told("ingress", 0x88cc, vec![2, 7]).1, "? ? 0x88cc None");
+        assert_eq!(decode("ingress", 0x88cc, vec![2, 7]).1, "? ? 0x88cc None");
         let endless = [vec![0x60, 0, 0, 0, 0, 0, 0], vec![0; 153]].concat();
-        assert_eq!(told("egress", 0x86dd, endless).1, ":: :: 0 None");
+        assert_eq!(decode("egress", 0x86dd, endless).1, ":: :: 0 None");
     }
 }

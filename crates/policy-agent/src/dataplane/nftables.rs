@@ -1,69 +1,68 @@
-//! Programs in nftables: compared with what is there, and changed where they differ.
+//! The tables `podwire_policy`: built from a program, compared with the kernel, and changed where they differ.
+//!
+//! `model` is the desired content of a table and `found` the content in the kernel. The builders (`policy_table` and
+//! the modules it calls) make the model; `steps` turns the difference of both into transactions.
 
 mod base_chains;
 mod closed_connections;
-mod desired;
-mod drop_chains;
+pub(super) mod drop_chains;
+mod family;
 mod found;
 mod granted_prefixes;
+mod intervals;
+mod model;
+mod names;
+mod policy_table;
+pub(super) mod reasons;
 mod source_check;
 mod stage_rules;
 mod steps;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use podwire_netlink::nft::{self, Transaction};
 use podwire_netlink::Socket;
 use podwire_policy::Program;
 
-use crate::dataplane::{Change, Dataplane, Error, Premises, Result, Sample};
-pub use base_chains::TABLE;
-use desired::{Before, Wanted};
-use drop_chains::Reasons;
-pub(crate) use drop_chains::{counters, CountedBy, GROUP, NOT_ITS_OWN, SPOOFED};
-use found::Found;
+use super::change::{Change, TableSize};
+use super::drop_samples::DropSample;
+use super::node_input::NodeInput;
+use crate::{Error, Result};
+use found::FoundTable;
+use model::DesiredTable;
+use names::BRIDGE_TABLE;
+pub use names::POLICY_TABLE;
+use policy_table::PolicyTable;
+use reasons::{Reasons, SPOOFED_SOURCE};
 use steps::Steps;
 
-/// How often a change is tried again because others changed the firewall at the same time.
+/// How often a commit is repeated because another program changed rules at the same time.
 const ATTEMPTS: usize = 100;
-/// The largest transaction: some hundred thousand elements.
-const LARGEST: usize = 64 << 20;
+/// The send buffer: a transaction of some hundred thousand elements.
+const MAX_TRANSACTION: usize = 64 << 20;
 
-/// The tables `podwire_policy` of one namespace.
+/// The policy tables of one network namespace.
 #[derive(Debug)]
 pub struct Nftables {
-    /// Kept open: closing one that deleted something waits for a grace period.
+    /// Stays open: closing a socket that deleted objects waits for an RCU grace period.
     socket: Socket,
-    /// What was put there last, and the generation of the rules since which nobody has changed any.
-    last: Option<(u32, Vec<Arc<Wanted>>)>,
-    /// What the last program was made into, be it in the kernel or not.
-    before: Option<Before>,
-    /// Because of what it drops packets.
+    /// The tables of the last apply, and the rule generation since which nothing has changed.
+    last: Option<(u32, Vec<Arc<DesiredTable>>)>,
+    /// The table of the last program, whether it is in the kernel or not.
+    previous: Option<PolicyTable>,
     reasons: Reasons,
 }
 
-/// How much there is in the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableSize {
-    /// Chains.
-    pub chains: usize,
-    /// Rules in them.
-    pub rules: usize,
-    /// Sets and maps.
-    pub sets: usize,
-    /// Elements in these.
-    pub elements: usize,
-}
-
 impl Nftables {
-    /// For the namespace of the calling thread.
+    /// For the network namespace of the calling thread.
     pub fn open() -> Result<Nftables> {
         let mut socket = Socket::netfilter()?;
-        socket.widen(LARGEST)?;
-        Ok(Nftables { socket, last: None, before: None, reasons: Reasons::default() })
+        socket.widen(MAX_TRANSACTION)?;
+        Ok(Nftables { socket, last: None, previous: None, reasons: Reasons::default() })
     }
 
-    /// How much was put there last.
+    /// The size of the tables of the last apply.
     pub fn size(&self) -> TableSize {
         let tables = self.last.iter().flat_map(|(_, tables)| tables);
         tables.fold(TableSize::default(), |sum, table| TableSize {
@@ -74,54 +73,46 @@ impl Nftables {
         })
     }
 
-    /// Because of what a packet was dropped, in words.
-    pub fn reason(&self, sample: &Sample) -> &str {
+    /// Why a packet was dropped.
+    pub fn reason(&self, sample: &DropSample) -> &str {
         match sample.reason {
-            None => drop_chains::NOT_ITS_OWN,
-            // The policy was replaced while the packet's notice was on its way.
-            Some(number) => self.reasons.words(number).unwrap_or("a policy that is gone by now"),
+            None => SPOOFED_SOURCE,
+            // The policy was replaced after the packet was dropped and before its sample was read.
+            Some(number) => self.reasons.text(number).unwrap_or("a policy that was deleted or changed since"),
         }
     }
 
-    /// What is there: remembered if nobody has changed any rules since, else read.
-    fn found(&mut self, generation: u32, wanted: &Wanted) -> Result<Found> {
-        let last = self.last.iter().filter(|(at, _)| *at == generation).flat_map(|(_, last)| last);
-        match last.into_iter().find(|last| last.table == wanted.table) {
-            Some(last) => Ok(Found::remembered(last, wanted)),
-            None => Ok(Found::read(&mut self.socket, wanted)?),
-        }
+    /// Brings the kernel to what the program says. Returns how much changed.
+    pub fn apply(&mut self, program: &Program, input: &NodeInput) -> Result<Change> {
+        self.reasons.update(program, input);
+        let built = PolicyTable::build(program, input, &self.reasons, self.previous.as_ref());
+        let mut desired = vec![built.desired.clone()];
+        self.previous = Some(built);
+        self.commit(&mut desired, input).map_err(Error::while_applying)
     }
-}
 
-impl Dataplane for Nftables {
-    fn apply(&mut self, program: &Program, premises: &Premises) -> Result<Change> {
-        self.reasons.follow(program, premises);
-        let judging = Arc::new(Wanted::of(program, premises, &self.reasons, self.before.as_ref()));
-        self.before = Some(Before { addresses: program.addresses.clone(), wanted: judging.clone() });
-        let mut wanted = vec![judging];
-        // A node without bridges needs no rules for them, until it had some.
-        let bridges = source_check::on_bridges(premises);
-        if premises.ports.iter().any(|port| port.bridged) || nft::has_table(&mut self.socket, &bridges.table)?
-        {
-            wanted.push(Arc::new(bridges));
+    fn commit(&mut self, desired: &mut Vec<Arc<DesiredTable>>, input: &NodeInput) -> Result<Change> {
+        // A node that never had bridged pods needs no bridge table.
+        if input.ports.iter().any(|port| port.bridged) || nft::has_table(&mut self.socket, &BRIDGE_TABLE)? {
+            desired.push(Arc::new(source_check::bridge_table(input)));
         }
         for _ in 0..ATTEMPTS {
             let generation = nft::generation(&mut self.socket)?;
             let (mut steps, mut change) = (Steps::default(), Change::default());
-            for wanted in &wanted {
-                let found = self.found(generation, wanted)?;
-                steps.add(wanted, &found, &mut change);
+            for table in desired.iter() {
+                let found = self.found(generation, table)?;
+                steps.add(table, &found, &mut change);
             }
             if steps.is_empty() {
-                self.last = Some((generation, wanted));
+                self.last = Some((generation, std::mem::take(desired)));
                 return Ok(change);
             }
             self.last = None;
             match steps.commit(generation, &mut self.socket) {
                 Ok(after) => {
-                    // No further than that: the changes were ours and nobody else's.
+                    // Another program may have changed rules between our commit and this read.
                     let now = nft::generation(&mut self.socket)?;
-                    self.last = (now == after).then_some((now, wanted));
+                    self.last = (now == after).then(|| (now, std::mem::take(desired)));
                     return Ok(change);
                 }
                 Err(error) if nft::changed_meanwhile(&error) => {}
@@ -131,10 +122,46 @@ impl Dataplane for Nftables {
         Err(Error::Busy(ATTEMPTS))
     }
 
-    fn remove(&mut self) -> Result<()> {
+    /// The content of a table: remembered if no rule has changed since, else read.
+    fn found(&mut self, generation: u32, desired: &DesiredTable) -> Result<FoundTable> {
+        let last = self.last.iter().filter(|(at, _)| *at == generation).flat_map(|(_, last)| last);
+        match last.into_iter().find(|last| last.table == desired.table) {
+            Some(last) => Ok(FoundTable::from_last(last, desired)),
+            None => Ok(FoundTable::read(&mut self.socket, desired)?),
+        }
+    }
+
+    /// Drops packets of these TCP connections from now on, unless conntrack knows them as established: the caller
+    /// deletes them from conntrack next. The last apply must have had [`NodeInput::block_closed`].
+    pub fn block_closed(&mut self, connections: &[(SocketAddr, SocketAddr)]) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let generation = nft::generation(&mut self.socket)?;
+            let mut transaction = Transaction::at_generation(generation);
+            closed_connections::add(&mut transaction, connections);
+            if transaction.is_empty() {
+                return Ok(());
+            }
+            match transaction.commit(&mut self.socket) {
+                Ok(()) => {
+                    let now = nft::generation(&mut self.socket)?;
+                    // Expiring elements are not compared, so the last tables are still valid.
+                    let last = self.last.take().filter(|(at, _)| *at == generation);
+                    self.last =
+                        last.filter(|_| now == generation.wrapping_add(1)).map(|(_, last)| (now, last));
+                    return Ok(());
+                }
+                Err(error) if nft::changed_meanwhile(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Busy(ATTEMPTS))
+    }
+
+    /// Deletes the tables.
+    pub fn remove(&mut self) -> Result<()> {
         self.last = None;
         let mut change = Transaction::new();
-        for table in [&TABLE, &source_check::BRIDGES] {
+        for table in [&POLICY_TABLE, &BRIDGE_TABLE] {
             if nft::has_table(&mut self.socket, table)? {
                 change.delete_table(table);
             }

@@ -1,4 +1,4 @@
-//! Policies from the Kubernetes API: every kind that they depend on is followed.
+//! Policies from the Kubernetes API: one watch for each kind that policies depend on.
 
 use futures::{pin_mut, StreamExt};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta};
@@ -13,10 +13,10 @@ use crate::{Kind, PolicyAgent, Result, Update};
 
 const NOT_FOUND: u16 = 404;
 
-/// Tells the agent all that it learns, for ever.
+/// Sends the objects of all kinds and their changes to the agent. Returns only on an error.
 pub(crate) async fn watch(options: &ClientOptions, agent: &PolicyAgent) -> Result<()> {
     let client = options.client().await?;
-    let all = Kind::ALL.map(|kind| follow_kind(client.clone(), kind, agent));
+    let all = Kind::ALL.map(|kind| watch_kind(client.clone(), kind, agent));
     let [pods, namespaces, nodes, policies, cluster_policies] = all;
     tokio::try_join!(pods, namespaces, nodes, policies, cluster_policies)?;
     Ok(())
@@ -33,20 +33,20 @@ fn resource(kind: Kind) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, name))
 }
 
-async fn follow_kind(client: Client, kind: Kind, agent: &PolicyAgent) -> Result<()> {
+async fn watch_kind(client: Client, kind: Kind, agent: &PolicyAgent) -> Result<()> {
     let api: Api<DynamicObject> = Api::all_with(client, &resource(kind));
     let events = watcher::watcher(api, watcher::Config::default()).backoff(Backoff::new());
     pin_mut!(events);
     let mut listed = Snapshot::new();
-    let mut trouble = String::new();
+    let mut problem = String::new();
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => listed = Snapshot::new(),
             Ok(Event::InitApply(object)) => add(&mut listed, kind, object),
             Ok(Event::InitDone) => {
                 agent.update(Update::Listed(kind, std::mem::take(&mut listed)))?;
-                if !std::mem::take(&mut trouble).is_empty() {
-                    info!(?kind, "the API server answers again");
+                if !std::mem::take(&mut problem).is_empty() {
+                    info!(?kind, "watch restored");
                 }
             }
             Ok(Event::Apply(object)) => {
@@ -62,15 +62,15 @@ async fn follow_kind(client: Client, kind: Kind, agent: &PolicyAgent) -> Result<
                 };
                 agent.update(Update::Deleted(kind, name))?;
             }
-            // A cluster without these policies has not been told of their kind: there are none.
-            Err(error) if kind == Kind::ClusterNetworkPolicy && is_unknown(&error) => {
+            // The cluster has no ClusterNetworkPolicy CRD, so it has no such policies.
+            Err(error) if kind == Kind::ClusterNetworkPolicy && is_missing_kind(&error) => {
                 agent.update(Update::Listed(kind, Snapshot::new()))?;
             }
             Err(error) => {
                 let text = error.to_string();
-                if text != trouble {
-                    warn!(?kind, "what is known stays enforced, the API server does not tell more: {text}");
-                    trouble = text;
+                if text != problem {
+                    warn!(?kind, %error, "watch failed; the last known objects stay in force");
+                    problem = text;
                 }
             }
         }
@@ -78,22 +78,22 @@ async fn follow_kind(client: Client, kind: Kind, agent: &PolicyAgent) -> Result<
     Ok(())
 }
 
-fn is_unknown(error: &watcher::Error) -> bool {
+fn is_missing_kind(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else {
         return false;
     };
     matches!(source, kube::Error::Api(status) if status.code == NOT_FOUND)
 }
 
-/// What the server took is readable; of one that is not all the same, the others are enforced.
+/// Adds an object. One that cannot be read is left out, and the others stay in force.
 fn add(to: &mut Snapshot, kind: Kind, mut object: DynamicObject) {
     object.metadata.managed_fields = None;
-    // In a list the server does not say of each what it is.
+    // The items of a list have no apiVersion and kind.
     let ApiResource { api_version, kind, .. } = resource(kind);
     object.types = Some(TypeMeta { api_version, kind });
     let read = serde_json::to_value(object).map_err(|error| error.to_string());
-    if let Err(why) = read.and_then(|value| to.add(value).map_err(|error| error.to_string())) {
-        warn!("an object is left out: {why}");
+    if let Err(error) = read.and_then(|value| to.add(value).map_err(|error| error.to_string())) {
+        warn!(%error, "object ignored");
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_list_does_not_call_by_its_kind_is_known_all_the_same() {
+    fn an_item_without_a_kind_gets_the_kind_of_its_list() {
         let mut snapshot = Snapshot::new();
         let object = json!({ "metadata": { "name": "web", "namespace": "shop" }, "status": { "podIPs": [{ "ip": "10.0.0.2" }] } });
         add(&mut snapshot, Kind::Pod, serde_json::from_value(object).unwrap());

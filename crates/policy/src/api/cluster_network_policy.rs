@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-use super::{LabelSelector, ObjectMeta, Unknown};
+use super::meta::{LabelSelector, ObjectMeta, UnknownFields};
 
-/// What an administrator demands of all pods, or allows them.
+/// An administrator's policy for pods of all namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClusterNetworkPolicy {
-    /// Its name.
+    /// The name.
     pub metadata: ObjectMeta,
     /// The policy.
     pub spec: ClusterNetworkPolicySpec,
@@ -18,35 +18,35 @@ pub struct ClusterNetworkPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClusterNetworkPolicySpec {
-    /// Before or behind the NetworkPolicies.
+    /// Before or after the NetworkPolicies.
     pub tier: CnpTier,
-    /// Its place among the policies of its tier: 0 to 1000, the lower the earlier.
+    /// The order in its tier: 0 to 1000, the lowest first.
     pub priority: i64,
-    /// The pods that it is about.
+    /// The pods that it selects.
     pub subject: CnpSubject,
-    /// Rules for what reaches them, the first that fits decides.
+    /// Rules for received packets; the first that matches decides.
     pub ingress: Vec<CnpIngressRule>,
-    /// Rules for what they send.
+    /// Rules for sent packets; the first that matches decides.
     pub egress: Vec<CnpEgressRule>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// Where a policy stands.
+/// The tier of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub enum CnpTier {
-    /// Before all NetworkPolicies, which cannot overrule it.
+    /// Before all NetworkPolicies, which cannot override it.
     #[default]
     Admin,
-    /// For what no NetworkPolicy has decided about.
+    /// For pods that no NetworkPolicy selects.
     Baseline,
 }
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub enum CnpAction {
-    /// The traffic passes, with its replies.
+    /// The traffic and its replies are accepted.
     Accept,
     /// The traffic is dropped.
     #[default]
@@ -55,7 +55,7 @@ pub enum CnpAction {
     Pass,
 }
 
-/// Pods that a policy is about: exactly one field is set.
+/// The pods that a policy selects. Exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CnpSubject {
@@ -63,12 +63,12 @@ pub struct CnpSubject {
     pub namespaces: Option<LabelSelector>,
     /// These pods.
     pub pods: Option<NamespacedPod>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// Pods of namespaces.
+/// Pods by namespace and labels.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NamespacedPod {
@@ -76,46 +76,46 @@ pub struct NamespacedPod {
     pub namespace_selector: LabelSelector,
     /// The pods in them.
     pub pod_selector: LabelSelector,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// A rule for what reaches the subject.
+/// A rule for packets that the subject receives.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CnpIngressRule {
-    /// For people.
+    /// The name, for users.
     pub name: String,
-    /// What it does.
+    /// The action.
     pub action: CnpAction,
-    /// With traffic from whom.
+    /// The senders.
     pub from: Vec<CnpPeer>,
-    /// At which ports.
+    /// The destination ports; `None` means all.
     pub protocols: Option<Vec<CnpProtocol>>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// A rule for what the subject sends.
+/// A rule for packets that the subject sends.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CnpEgressRule {
-    /// For people.
+    /// The name, for users.
     pub name: String,
-    /// What it does.
+    /// The action.
     pub action: CnpAction,
-    /// With traffic to whom.
+    /// The receivers.
     pub to: Vec<CnpPeer>,
-    /// At which ports.
+    /// The destination ports; `None` means all.
     pub protocols: Option<Vec<CnpProtocol>>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// Somebody else: exactly one field is set. `nodes`, `networks` and `domainNames` are for egress only.
+/// A peer. Exactly one field is set. `nodes`, `networks` and `domainNames` are for egress only.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CnpPeer {
@@ -123,18 +123,18 @@ pub struct CnpPeer {
     pub namespaces: Option<LabelSelector>,
     /// These pods.
     pub pods: Option<NamespacedPod>,
-    /// These nodes' own addresses.
+    /// The addresses of these nodes.
     pub nodes: Option<LabelSelector>,
     /// These networks.
     pub networks: Option<Vec<String>>,
-    /// These names.
+    /// These domain names.
     pub domain_names: Option<Vec<String>>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// What to look at in the traffic: exactly one field is set.
+/// A match on the transport protocol. Exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CnpProtocol {
@@ -144,46 +144,46 @@ pub struct CnpProtocol {
     pub udp: Option<CnpTransport>,
     /// SCTP.
     pub sctp: Option<CnpTransport>,
-    /// The name of a container's port.
+    /// The name of a container port.
     pub destination_named_port: Option<String>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// What to look at in a transport header.
+/// A match on the transport header.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CnpTransport {
     /// The destination port.
     pub destination_port: Option<CnpPort>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// A port or a range: exactly one field is set.
+/// A port or a range. Exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CnpPort {
     /// One port.
     pub number: Option<i64>,
-    /// Several.
+    /// A range of ports.
     pub range: Option<CnpPortRange>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// Ports from one to another, both included.
+/// A range of ports, both ends included.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CnpPortRange {
-    /// The first.
+    /// The first port.
     pub start: i64,
-    /// The last.
+    /// The last port.
     pub end: i64,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }

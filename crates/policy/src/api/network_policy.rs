@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::{IntOrString, LabelSelector, ObjectMeta, Unknown};
+use super::meta::{IntOrString, LabelSelector, ObjectMeta, UnknownFields};
 
-/// What the pods of one namespace may do.
+/// A policy for pods of one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NetworkPolicy {
@@ -18,84 +18,84 @@ pub struct NetworkPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkPolicySpec {
-    /// The pods that it isolates.
+    /// The pods that the policy isolates.
     pub pod_selector: LabelSelector,
-    /// What may reach them.
+    /// What they may receive.
     pub ingress: Vec<IngressRule>,
-    /// What they may reach.
+    /// What they may send.
     pub egress: Vec<EgressRule>,
-    /// `Ingress`, `Egress` or both; see [`NetworkPolicySpec::isolates`].
+    /// `Ingress`, `Egress` or both. If empty: ingress, and egress if there are egress rules.
     pub policy_types: Vec<String>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// What may reach a pod: all of these sources at all of these ports.
+/// Allows packets from any of the sources to any of the ports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct IngressRule {
-    /// Sources; none means all.
+    /// The sources; empty means all.
     pub from: Vec<NetworkPolicyPeer>,
-    /// Ports; none means all.
+    /// The ports; empty means all.
     pub ports: Vec<NetworkPolicyPort>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// What a pod may reach: all of these destinations at all of these ports.
+/// Allows packets to any of the destinations at any of the ports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct EgressRule {
-    /// Destinations; none means all.
+    /// The destinations; empty means all.
     pub to: Vec<NetworkPolicyPeer>,
-    /// Ports; none means all.
+    /// The ports; empty means all.
     pub ports: Vec<NetworkPolicyPort>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// Somebody else: pods, or a block of addresses.
+/// A peer: pods, or a block of addresses.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkPolicyPeer {
-    /// Pods, of the policy's namespace unless namespaces are selected too.
+    /// The pods; in the policy's namespace unless `namespace_selector` is set.
     pub pod_selector: Option<LabelSelector>,
-    /// Namespaces; all of their pods unless pods are selected too.
+    /// The namespaces; all of their pods unless `pod_selector` is set.
     pub namespace_selector: Option<LabelSelector>,
     /// Addresses.
     pub ip_block: Option<IpBlock>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// A block of addresses with holes in it.
+/// A block of addresses with exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct IpBlock {
     /// The block: `10.0.0.0/8`.
     pub cidr: String,
-    /// The holes.
+    /// The exceptions.
     pub except: Vec<String>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }
 
-/// A port, or several.
+/// A port or a range of ports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkPolicyPort {
-    /// `TCP` if it does not say.
+    /// The protocol; `None` means TCP.
     pub protocol: Option<String>,
-    /// Number or name; all ports of the protocol if it does not say.
+    /// The number or name; `None` means all ports of the protocol.
     pub port: Option<IntOrString>,
     /// The last port of a range.
     pub end_port: Option<i64>,
-    /// Fields that nobody knows.
+    /// Unknown fields.
     #[serde(flatten)]
-    pub unknown: Unknown,
+    pub unknown: UnknownFields,
 }

@@ -1,10 +1,10 @@
-//! Pods, namespaces and nodes, as far as policies look at them.
+//! Pods, namespaces and nodes, as far as policies depend on them.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Labels, ObjectMeta};
+use super::meta::{Labels, ObjectMeta};
 use crate::Protocol;
 
 /// A pod.
@@ -13,23 +13,23 @@ use crate::Protocol;
 pub struct Pod {
     /// Name, namespace and labels.
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The specification.
     pub spec: PodSpec,
-    /// What is.
+    /// The status.
     pub status: PodStatus,
 }
 
-/// What a pod asked for.
+/// The specification of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
-    /// Whether it uses its node's network; policies do not see it then.
+    /// Whether it uses the node's network; policies do not apply to it then.
     pub host_network: bool,
-    /// Where it runs.
+    /// The node that runs it.
     pub node_name: String,
-    /// Its containers.
+    /// The containers.
     pub containers: Vec<Container>,
-    /// Containers that run before those, or, if they always restart, beside them.
+    /// The init containers; those with the restart policy `Always` are sidecars.
     pub init_containers: Vec<Container>,
 }
 
@@ -37,7 +37,7 @@ pub struct PodSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Container {
-    /// Ports that it names.
+    /// The declared ports.
     pub ports: Vec<ContainerPort>,
     /// `Always` makes an init container a sidecar.
     pub restart_policy: String,
@@ -47,12 +47,12 @@ pub struct Container {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerPort {
-    /// Its name, if it has one.
+    /// The name; may be empty.
     #[serde(default)]
     pub name: String,
-    /// Its number.
+    /// The number.
     pub container_port: u16,
-    /// TCP if it does not say.
+    /// The protocol; TCP by default.
     #[serde(default = "tcp")]
     pub protocol: Protocol,
 }
@@ -61,16 +61,16 @@ fn tcp() -> Protocol {
     Protocol::Tcp
 }
 
-/// What is known of a pod.
+/// The status of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
-    /// `Running` …
+    /// `Running`, `Succeeded`, `Failed`, …
     pub phase: String,
-    /// Its first address.
+    /// The first address.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<IpAddr>,
-    /// All of its addresses.
+    /// All addresses.
     #[serde(rename = "podIPs")]
     pub pod_ips: Vec<PodIp>,
 }
@@ -88,12 +88,12 @@ impl Pod {
         format!("{}/{}", self.metadata.namespace, self.metadata.name)
     }
 
-    /// Whether it has a network of its own that policies are about: it is no guest of its node's, and not over.
-    pub fn is_wired(&self) -> bool {
+    /// Whether policies apply to the pod: it has its own network namespace and has not ended.
+    pub fn has_pod_network(&self) -> bool {
         !self.spec.host_network && !matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Its addresses, each once.
+    /// The addresses without duplicates.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let mut all: Vec<IpAddr> = self.status.pod_ip.into_iter().collect();
         for PodIp { ip } in &self.status.pod_ips {
@@ -104,12 +104,12 @@ impl Pod {
         all
     }
 
-    /// Whether one of its addresses is such.
-    pub fn has_address(&self, such: impl Fn(&IpAddr) -> bool) -> bool {
-        self.status.pod_ip.iter().chain(self.status.pod_ips.iter().map(|one| &one.ip)).any(such)
+    /// Whether the predicate holds for one of its addresses.
+    pub fn has_address(&self, predicate: impl Fn(&IpAddr) -> bool) -> bool {
+        self.status.pod_ip.iter().chain(self.status.pod_ips.iter().map(|one| &one.ip)).any(predicate)
     }
 
-    /// Ports of its containers that have this name.
+    /// The containers' ports with this name.
     pub fn named_ports<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (Protocol, u16)> + 'a {
         let sidecars =
             self.spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
@@ -132,15 +132,15 @@ pub struct Namespace {
 pub struct Node {
     /// Name and labels.
     pub metadata: ObjectMeta,
-    /// What is known of it.
+    /// The status.
     pub status: NodeStatus,
 }
 
-/// What is known of a node.
+/// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// Names and addresses.
+    /// The names and addresses.
     pub addresses: Vec<NodeAddress>,
 }
 
@@ -148,7 +148,7 @@ pub struct NodeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeAddress {
-    /// `InternalIP`, `Hostname` …
+    /// `InternalIP`, `Hostname`, …
     #[serde(rename = "type")]
     pub kind: String,
     /// The name or address.
@@ -156,13 +156,13 @@ pub struct NodeAddress {
 }
 
 impl Node {
-    /// Those of its addresses that are addresses.
+    /// The IP addresses, without hostnames.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.status.addresses.iter().filter_map(|address| address.address.parse().ok()).collect()
     }
 }
 
-/// The template of a Deployment and its kin: what its pods are made from.
+/// The pod template of a Deployment or another workload.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Template {

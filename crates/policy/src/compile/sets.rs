@@ -1,4 +1,4 @@
-//! Sets: whatever several rules may name, made once.
+//! The sets that rules name. Rules with the same selector share a set.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -6,68 +6,68 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::population::Population;
+use super::pod_index::PodIndex;
 use crate::api::Pod;
+use crate::networks::disjoint;
 use crate::program::{Id, Peer, Port, PortRange, Program, Stage};
 use crate::rule::{NamedPort, Peers, Ports, Selection};
 use crate::selector::Selector;
-use crate::subtract::disjoint;
 use crate::Protocol;
 
-/// What a set stands for.
+/// What a set contains.
 #[derive(Clone, Debug)]
-enum Meaning {
+enum SetSource {
     Pods(Selection),
     Nodes(Selector),
-    Name(NamedPort),
+    NamedPort(NamedPort),
     Networks(Vec<IpNet>),
-    Numbers(Vec<PortRange>),
+    PortNumbers(Vec<PortRange>),
 }
 
 /// The sets that rules name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sets {
-    /// The sets of selections that were asked for before: their names take longer to make than to find.
+    /// The ids of selections. Looking one up is faster than hashing the selection again.
     ids: HashMap<Selection, Id>,
-    meanings: BTreeMap<Id, Meaning>,
-    /// How many of the program's rules name a set. It is in the program as long as one does.
+    sources: BTreeMap<Id, SetSource>,
+    /// How many rules of the program name a set. A set is in the program as long as one does.
     uses: HashMap<Id, usize>,
-    /// Those in which perhaps others are now.
+    /// The sets whose content may have changed.
     stale: BTreeSet<Id>,
 }
 
 impl Sets {
-    /// What a rule's peers are in a program: any of these.
+    /// The peers of a rule as sets; a packet matches if any of them does.
     pub fn peers(&mut self, peers: &Peers) -> Vec<Peer> {
         let Peers::These { pods, nodes, networks } = peers else { return vec![Peer::Anyone] };
         let mut found: Vec<Peer> = Vec::new();
         found.extend(pods.iter().map(|selection| Peer::Addresses(self.of_pods(selection))));
         found.extend(nodes.iter().map(|selector| {
             let id = Id::of('s', &format!("nodes {selector:?}"));
-            Peer::Addresses(self.meaning(id, || Meaning::Nodes(selector.clone())))
+            Peer::Addresses(self.add(id, || SetSource::Nodes(selector.clone())))
         }));
         if !networks.is_empty() {
             let networks = disjoint(networks.iter().copied());
             let id = Id::of('n', &format!("{networks:?}"));
-            found.push(Peer::Networks(self.meaning(id, || Meaning::Networks(networks))));
+            found.push(Peer::Networks(self.add(id, || SetSource::Networks(networks))));
         }
         found.sort();
         found.dedup();
         found
     }
 
-    /// What a rule's ports are in a program: any of these.
+    /// The ports of a rule as sets; a packet matches if any of them does.
     pub fn ports(&mut self, ports: &Ports) -> Vec<Port> {
         let Ports::These { numbers, names } = ports else { return vec![Port::Any] };
         let mut found: Vec<Port> = Vec::new();
         found.extend(names.iter().map(|name| {
             let id = Id::of('q', &format!("{name:?}"));
-            Port::Named(self.meaning(id, || Meaning::Name(name.clone())))
+            Port::Named(self.add(id, || SetSource::NamedPort(name.clone())))
         }));
         if !numbers.is_empty() {
             let ranges = merged(numbers);
             let id = Id::of('p', &format!("{ranges:?}"));
-            found.push(Port::Numbers(self.meaning(id, || Meaning::Numbers(ranges))));
+            found.push(Port::Numbers(self.add(id, || SetSource::PortNumbers(ranges))));
         }
         found.sort();
         found.dedup();
@@ -80,26 +80,26 @@ impl Sets {
         }
         let id = Id::of('s', &format!("{selection:?}"));
         self.ids.insert(selection.clone(), id.clone());
-        self.meaning(id, || Meaning::Pods(selection.clone()))
+        self.add(id, || SetSource::Pods(selection.clone()))
     }
 
-    fn meaning(&mut self, id: Id, meaning: impl FnOnce() -> Meaning) -> Id {
-        self.meanings.entry(id.clone()).or_insert_with(meaning);
+    fn add(&mut self, id: Id, source: impl FnOnce() -> SetSource) -> Id {
+        self.sources.entry(id.clone()).or_insert_with(source);
         id
     }
 
-    /// The program has a new stage: it needs the sets that the stage names.
-    pub fn hold(&mut self, stage: &Stage, population: &Population, program: &mut Program) {
+    /// Adds the sets that a new stage names to the program.
+    pub fn hold(&mut self, stage: &Stage, index: &PodIndex, program: &mut Program) {
         for id in named(stage) {
             let uses = self.uses.entry(id.clone()).or_insert(0);
             *uses += 1;
             if *uses == 1 {
-                self.fill(id, population, program);
+                self.fill(id, index, program);
             }
         }
     }
 
-    /// The program has lost a stage: sets that no other names go with it.
+    /// Removes the sets that only a removed stage named.
     pub fn release(&mut self, stage: &Stage, program: &mut Program) {
         for id in named(stage) {
             let Some(uses) = self.uses.get_mut(id) else { continue };
@@ -110,60 +110,60 @@ impl Sets {
                 program.networks.remove(id);
                 program.ports.remove(id);
                 program.named_ports.remove(id);
-                program.meanings.remove(id);
+                program.descriptions.remove(id);
             }
         }
     }
 
-    /// Forgets what no rule names.
-    pub fn forget_unused(&mut self) {
-        self.meanings.retain(|id, _| self.uses.contains_key(id));
+    /// Removes sets that no rule names.
+    pub fn remove_unused(&mut self) {
+        self.sources.retain(|id, _| self.uses.contains_key(id));
         self.ids.retain(|_, id| self.uses.contains_key(id));
     }
 
-    /// A pod has come or gone: the sets that it is in are not what they were.
-    pub fn touch(&mut self, pod: &Pod, population: &Population) {
-        let concerns = |meaning: &Meaning| match meaning {
-            Meaning::Pods(selection) => population.selects(selection, pod),
-            Meaning::Name(port) => pod.named_ports(&port.name).next().is_some(),
-            Meaning::Nodes(_) | Meaning::Networks(_) | Meaning::Numbers(_) => false,
+    /// Marks the sets that contain a pod as stale.
+    pub fn mark_stale(&mut self, pod: &Pod, index: &PodIndex) {
+        let contains = |source: &SetSource| match source {
+            SetSource::Pods(selection) => index.selects(selection, pod),
+            SetSource::NamedPort(port) => pod.named_ports(&port.name).next().is_some(),
+            SetSource::Nodes(_) | SetSource::Networks(_) | SetSource::PortNumbers(_) => false,
         };
-        let touched = self.meanings.iter().filter(|(_, meaning)| concerns(meaning));
-        self.stale.extend(touched.map(|(id, _)| id.clone()));
+        let affected = self.sources.iter().filter(|(_, source)| contains(source));
+        self.stale.extend(affected.map(|(id, _)| id.clone()));
     }
 
-    /// Fills those anew in which perhaps others are now.
-    pub fn refresh(&mut self, population: &Population, program: &mut Program) {
+    /// Refills the stale sets.
+    pub fn refill_stale(&mut self, index: &PodIndex, program: &mut Program) {
         for id in std::mem::take(&mut self.stale) {
-            self.fill(&id, population, program);
+            self.fill(&id, index, program);
         }
     }
 
-    fn fill(&self, id: &Id, population: &Population, program: &mut Program) {
-        let Some(meaning) = self.meanings.get(id) else { return };
-        match meaning {
-            Meaning::Pods(selection) => {
-                let addresses = population.selected(selection).flat_map(|(_, pod)| pod.addresses());
+    fn fill(&self, id: &Id, index: &PodIndex, program: &mut Program) {
+        let Some(source) = self.sources.get(id) else { return };
+        match source {
+            SetSource::Pods(selection) => {
+                let addresses = index.selected(selection).flat_map(|(_, pod)| pod.addresses());
                 program.addresses.insert(id.clone(), Arc::new(addresses.collect()));
-                program.meanings.insert(id.clone(), selection.to_string());
+                program.descriptions.insert(id.clone(), selection.to_string());
             }
-            Meaning::Nodes(selector) => {
-                let addresses = population.nodes(selector).flat_map(|node| node.addresses());
+            SetSource::Nodes(selector) => {
+                let addresses = index.nodes(selector).flat_map(|node| node.addresses());
                 program.addresses.insert(id.clone(), Arc::new(addresses.collect()));
-                program.meanings.insert(id.clone(), format!("nodes {selector}"));
+                program.descriptions.insert(id.clone(), format!("nodes {selector}"));
             }
-            Meaning::Name(port) => {
-                program.named_ports.insert(id.clone(), served(port, population));
+            SetSource::NamedPort(port) => {
+                program.named_ports.insert(id.clone(), targets(port, index));
                 let protocol = port.protocol.map_or("any protocol", Protocol::name);
-                program.meanings.insert(id.clone(), format!("port {:?} of {protocol}", port.name));
+                program.descriptions.insert(id.clone(), format!("port {:?} of {protocol}", port.name));
             }
-            Meaning::Networks(networks) => drop(program.networks.insert(id.clone(), networks.clone())),
-            Meaning::Numbers(ranges) => drop(program.ports.insert(id.clone(), ranges.clone())),
+            SetSource::Networks(networks) => drop(program.networks.insert(id.clone(), networks.clone())),
+            SetSource::PortNumbers(ranges) => drop(program.ports.insert(id.clone(), ranges.clone())),
         }
     }
 }
 
-/// The sets that a stage's rules name, each as often as they do.
+/// The sets that the rules of a stage name, once for each rule.
 fn named(stage: &Stage) -> impl Iterator<Item = &Id> {
     stage.rules.iter().flat_map(|rule| {
         let peer = match &rule.peer {
@@ -178,20 +178,20 @@ fn named(stage: &Stage) -> impl Iterator<Item = &Id> {
     })
 }
 
-/// Where a port's name leads.
-pub(super) fn served(port: &NamedPort, population: &Population) -> BTreeSet<(IpAddr, Protocol, u16)> {
-    let mut known = BTreeSet::new();
-    for pod in population.pods() {
+/// The addresses and ports that a port name stands for.
+pub(super) fn targets(port: &NamedPort, index: &PodIndex) -> BTreeSet<(IpAddr, Protocol, u16)> {
+    let mut targets = BTreeSet::new();
+    for pod in index.pods() {
         for (protocol, number) in pod.named_ports(&port.name) {
             if port.protocol.is_none_or(|wanted| wanted == protocol) {
-                known.extend(pod.addresses().into_iter().map(|address| (address, protocol, number)));
+                targets.extend(pod.addresses().into_iter().map(|address| (address, protocol, number)));
             }
         }
     }
-    known
+    targets
 }
 
-/// The same ports as ranges that neither overlap nor touch, in order.
+/// The same ports as sorted ranges that neither overlap nor touch.
 fn merged(ranges: &[PortRange]) -> Vec<PortRange> {
     let mut sorted = ranges.to_vec();
     sorted.sort();
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_touch_become_one() {
+    fn adjacent_ranges_are_merged() {
         let range = |protocol, first, last| PortRange { protocol, first, last };
         let (tcp, udp) = (Protocol::Tcp, Protocol::Udp);
         let ranges = [range(tcp, 81, 90), range(udp, 80, 80), range(tcp, 80, 80), range(tcp, 85, 100)];

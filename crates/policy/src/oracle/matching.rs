@@ -1,22 +1,22 @@
-//! Whether a selector, a peer, a port or a rule fits a packet, read off the objects as they were written.
+//! Whether a selector, a peer, a port or a rule matches a packet, directly from the API's objects.
 
 use std::net::IpAddr;
 
-use super::{contains, ClusterRule};
 use crate::api::{
-    CnpAction, CnpPeer, CnpPort, CnpProtocol, CnpSubject, CnpTransport, IntOrString, LabelSelector, Labels,
-    NamespacedPod, NetworkPolicyPeer, NetworkPolicyPort, Node, Pod,
+    ClusterNetworkPolicy, CnpAction, CnpPeer, CnpPort, CnpProtocol, CnpSubject, CnpTransport, IntOrString,
+    LabelSelector, Labels, NamespacedPod, NetworkPolicyPeer, NetworkPolicyPort, Node, Pod,
 };
 use crate::{Direction, Packet, Protocol, Snapshot};
 
-/// A packet, seen from a pod: who is at the other end.
+/// A packet as seen from a pod.
 pub(super) struct Traffic<'a> {
     pub snapshot: &'a Snapshot,
+    /// The other end.
     pub peer: IpAddr,
     pub packet: &'a Packet,
 }
 
-/// Whether the selector selects an object with these labels; `None` if it makes no sense.
+/// Whether the selector selects an object with these labels; `None` if the selector is invalid.
 pub(super) fn selects(selector: &LabelSelector, labels: &Labels) -> Option<bool> {
     let mut all = selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value));
     for requirement in &selector.match_expressions {
@@ -34,40 +34,38 @@ pub(super) fn selects(selector: &LabelSelector, labels: &Labels) -> Option<bool>
     Some(all)
 }
 
-fn makes_sense(selector: &LabelSelector) -> bool {
+fn is_valid_selector(selector: &LabelSelector) -> bool {
     selects(selector, &Labels::new()).is_some()
 }
 
 impl Traffic<'_> {
-    /// The pod at the other end, if it is one with a network of its own.
+    /// The pod at the other end, if policies apply to it.
     fn peer_pod(&self) -> Option<&Pod> {
-        self.snapshot.pod_at(self.peer)
+        self.snapshot.pod_with_address(self.peer)
     }
 
     fn in_namespace(&self, pod: &Pod, selector: &LabelSelector) -> bool {
-        selects(selector, &self.snapshot.labels_of(&pod.metadata.namespace)) == Some(true)
+        selects(selector, &self.snapshot.namespace_labels(&pod.metadata.namespace)) == Some(true)
     }
 
-    // NetworkPolicy
-
-    pub fn fits_peer(&self, peer: &NetworkPolicyPeer, namespace: &str) -> bool {
+    pub fn matches_peer(&self, peer: &NetworkPolicyPeer, namespace: &str) -> bool {
         if let Some(block) = &peer.ip_block {
             let alone = peer.pod_selector.is_none() && peer.namespace_selector.is_none();
-            // An exception that nobody can read might be about this very address.
-            let excepted = block.except.iter().any(|hole| contains(hole, self.peer) != Some(false));
+            // An invalid exception could mean any address.
+            let excepted = block.except.iter().any(|exception| contains(exception, self.peer) != Some(false));
             return alone && contains(&block.cidr, self.peer) == Some(true) && !excepted;
         }
         let Some(pod) = self.peer_pod() else { return false };
-        let pod_fits = |selector: &LabelSelector| selects(selector, &pod.metadata.labels) == Some(true);
+        let pod_matches = |selector: &LabelSelector| selects(selector, &pod.metadata.labels) == Some(true);
         match (&peer.namespace_selector, &peer.pod_selector) {
             (None, None) => false,
-            (None, Some(pods)) => pod.metadata.namespace == namespace && pod_fits(pods),
+            (None, Some(pods)) => pod.metadata.namespace == namespace && pod_matches(pods),
             (Some(namespaces), None) => self.in_namespace(pod, namespaces),
-            (Some(namespaces), Some(pods)) => self.in_namespace(pod, namespaces) && pod_fits(pods),
+            (Some(namespaces), Some(pods)) => self.in_namespace(pod, namespaces) && pod_matches(pods),
         }
     }
 
-    pub fn fits_port(&self, port: &NetworkPolicyPort) -> bool {
+    pub fn matches_port(&self, port: &NetworkPolicyPort) -> bool {
         let Some((protocol, number)) = self.packet.service else { return false };
         if port.protocol.as_deref().unwrap_or("TCP") != protocol.name() {
             return false;
@@ -84,16 +82,14 @@ impl Traffic<'_> {
         }
     }
 
-    /// Whether the receiver calls the port of this packet by that name.
+    /// Whether the receiver has a port of that name and the packet goes to it.
     fn is_named(&self, name: &str, protocol: Option<Protocol>) -> bool {
-        let Some(receiver) = self.snapshot.pod_at(self.packet.destination) else { return false };
+        let Some(receiver) = self.snapshot.pod_with_address(self.packet.destination) else { return false };
         let mut ports = receiver.named_ports(name);
         ports.any(|(of, port)| {
             self.packet.service == Some((of, port)) && protocol.is_none_or(|wanted| wanted == of)
         })
     }
-
-    // ClusterNetworkPolicy
 
     pub fn is_subject(&self, pod: &Pod, subject: &CnpSubject) -> bool {
         match (&subject.namespaces, &subject.pods) {
@@ -108,21 +104,23 @@ impl Traffic<'_> {
             && selects(&pods.pod_selector, &pod.metadata.labels) == Some(true)
     }
 
-    /// Whether every part of the rule is something that the API allows there.
-    pub fn understands(&self, rule: &ClusterRule<'_>, direction: Direction) -> bool {
-        let peers = rule.peers.iter().all(|peer| self.understands_peer(peer, rule.action, direction));
-        let nameless = rule
+    /// Whether the API allows every part of the rule.
+    pub fn is_valid(&self, rule: &ClusterRule<'_>, direction: Direction) -> bool {
+        let peers = rule.peers.iter().all(|peer| self.is_valid_peer(peer, rule.action, direction));
+        let without_named_ports = rule
             .peers
             .iter()
             .any(|peer| peer.nodes.is_some() || peer.networks.is_some() || peer.domain_names.is_some());
         let protocols = rule.protocols.is_none_or(|protocols| {
             let names = protocols.iter().any(|protocol| protocol.destination_named_port.is_some());
-            !protocols.is_empty() && protocols.iter().all(understands_protocol) && !(names && nameless)
+            !protocols.is_empty()
+                && protocols.iter().all(is_valid_protocol)
+                && !(names && without_named_ports)
         });
         !rule.peers.is_empty() && peers && protocols
     }
 
-    fn understands_peer(&self, peer: &CnpPeer, action: CnpAction, direction: Direction) -> bool {
+    fn is_valid_peer(&self, peer: &CnpPeer, action: CnpAction, direction: Direction) -> bool {
         let egress = direction == Direction::Egress;
         match peer {
             CnpPeer {
@@ -132,7 +130,7 @@ impl Traffic<'_> {
                 networks: None,
                 domain_names: None,
                 ..
-            } => makes_sense(selector),
+            } => is_valid_selector(selector),
             CnpPeer {
                 namespaces: None,
                 pods: Some(pods),
@@ -140,7 +138,7 @@ impl Traffic<'_> {
                 networks: None,
                 domain_names: None,
                 ..
-            } => makes_sense(&pods.namespace_selector) && makes_sense(&pods.pod_selector),
+            } => is_valid_selector(&pods.namespace_selector) && is_valid_selector(&pods.pod_selector),
             CnpPeer {
                 namespaces: None,
                 pods: None,
@@ -148,7 +146,7 @@ impl Traffic<'_> {
                 networks: None,
                 domain_names: None,
                 ..
-            } => egress && makes_sense(nodes),
+            } => egress && is_valid_selector(nodes),
             CnpPeer {
                 namespaces: None,
                 pods: None,
@@ -172,14 +170,15 @@ impl Traffic<'_> {
         }
     }
 
-    /// Whether a rule that is understood fits.
-    pub fn fits_rule(&self, rule: &ClusterRule<'_>) -> bool {
-        let peer = rule.peers.iter().any(|peer| self.fits_cluster_peer(peer));
-        let port = rule.protocols.is_none_or(|protocols| protocols.iter().any(|one| self.fits_protocol(one)));
+    /// Whether a valid rule matches.
+    pub fn matches_rule(&self, rule: &ClusterRule<'_>) -> bool {
+        let peer = rule.peers.iter().any(|peer| self.matches_cluster_peer(peer));
+        let port =
+            rule.protocols.is_none_or(|protocols| protocols.iter().any(|one| self.matches_protocol(one)));
         peer && port
     }
 
-    fn fits_cluster_peer(&self, peer: &CnpPeer) -> bool {
+    fn matches_cluster_peer(&self, peer: &CnpPeer) -> bool {
         if let Some(networks) = &peer.networks {
             return networks.iter().any(|network| contains(network, self.peer) == Some(true));
         }
@@ -196,12 +195,12 @@ impl Traffic<'_> {
         match (&peer.namespaces, &peer.pods) {
             (Some(namespaces), _) => self.in_namespace(pod, namespaces),
             (_, Some(pods)) => self.is_one_of(pod, pods),
-            // Nobody resolves domain names here, so nothing is accepted for them.
+            // Domain names are not supported, so nothing is accepted for them.
             (None, None) => false,
         }
     }
 
-    fn fits_protocol(&self, wanted: &CnpProtocol) -> bool {
+    fn matches_protocol(&self, wanted: &CnpProtocol) -> bool {
         let Some((protocol, number)) = self.packet.service else { return false };
         if let Some(name) = &wanted.destination_named_port {
             return self.is_named(name, None);
@@ -220,8 +219,8 @@ impl Traffic<'_> {
     }
 }
 
-/// Exactly one of the four, with a port or a range that is one.
-fn understands_protocol(protocol: &CnpProtocol) -> bool {
+/// Exactly one of the four fields is set, with a valid port or range.
+fn is_valid_protocol(protocol: &CnpProtocol) -> bool {
     let is_port = |number: &i64| (1..=65535).contains(number);
     let transport = |transport: &CnpTransport| match &transport.destination_port {
         Some(CnpPort { number: Some(number), range: None, .. }) => is_port(number),
@@ -236,5 +235,70 @@ fn understands_protocol(protocol: &CnpProtocol) -> bool {
         }
         (None, None, None, Some(name)) => !name.is_empty(),
         _ => false,
+    }
+}
+
+/// A rule of either direction.
+pub(super) struct ClusterRule<'a> {
+    pub name: &'a str,
+    pub action: CnpAction,
+    peers: &'a [CnpPeer],
+    protocols: Option<&'a [CnpProtocol]>,
+}
+
+pub(super) fn cluster_rules(policy: &ClusterNetworkPolicy, direction: Direction) -> Vec<ClusterRule<'_>> {
+    let ingress = policy.spec.ingress.iter().map(|rule| {
+        let (peers, protocols) = (rule.from.as_slice(), rule.protocols.as_deref());
+        ClusterRule { name: &rule.name, action: rule.action, peers, protocols }
+    });
+    let egress = policy.spec.egress.iter().map(|rule| {
+        let (peers, protocols) = (rule.to.as_slice(), rule.protocols.as_deref());
+        ClusterRule { name: &rule.name, action: rule.action, peers, protocols }
+    });
+    match direction {
+        Direction::Ingress => ingress.collect(),
+        Direction::Egress => egress.collect(),
+    }
+}
+
+/// Whether the network contains the address; `None` if the text is not a network.
+fn contains(network: &str, address: IpAddr) -> Option<bool> {
+    let (start, length) = network.split_once('/')?;
+    if !length.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (start, length): (IpAddr, u32) = (start.parse().ok()?, length.parse().ok()?);
+    let (bits, start, address, same) = match (start, address) {
+        (IpAddr::V4(start), IpAddr::V4(address)) => {
+            (32, u128::from(start.to_bits()), u128::from(address.to_bits()), true)
+        }
+        (IpAddr::V6(start), IpAddr::V6(address)) => (128, start.to_bits(), address.to_bits(), true),
+        (IpAddr::V4(_), IpAddr::V6(_)) => (32, 0, 0, false),
+        (IpAddr::V6(_), IpAddr::V4(_)) => (128, 0, 0, false),
+    };
+    if length > bits {
+        return None;
+    }
+    // Host bits are ignored.
+    let prefix = |address: u128| address.checked_shr(bits - length).unwrap_or(0);
+    Some(same && prefix(start) == prefix(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_parsed_as_the_api_does() {
+        let matches = |network: &str, address: &str| contains(network, address.parse().unwrap());
+        assert_eq!(matches("10.0.0.0/8", "10.255.0.1"), Some(true));
+        assert_eq!(matches("10.1.2.3/8", "10.255.0.1"), Some(true));
+        assert_eq!(matches("10.0.0.0/8", "11.0.0.1"), Some(false));
+        assert_eq!(matches("0.0.0.0/0", "11.0.0.1"), Some(true));
+        assert_eq!(matches("0.0.0.0/0", "fd00::1"), Some(false));
+        assert_eq!(matches("::/0", "fd00::1"), Some(true));
+        assert_eq!(matches("fd00::1/128", "fd00::1"), Some(true));
+        assert_eq!(matches("10.0.0.0/33", "10.0.0.0"), None);
+        assert_eq!(matches("10.0.0.0", "10.0.0.0"), None);
     }
 }

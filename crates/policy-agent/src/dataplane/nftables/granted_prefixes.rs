@@ -1,39 +1,43 @@
-//! What a pod may send with besides its own addresses belongs to it as those do: the same chains judge it. Without prefixes there
-//! is nothing of this.
+//! Source prefixes that a pod may use besides its own addresses: the pod's chains check them like its own addresses. A
+//! table for pods without prefixes has none of these maps and rules.
 
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Element, Rule, Value, Verdict};
 use podwire_policy::{Direction, Program};
 
-use super::desired::{next, ranges, Half, Holds, Wanted, HALVES};
-use crate::dataplane::{Port, Premises};
+use super::family::NftFamily;
+use super::intervals;
+use super::model::{DesiredTable, SetKind};
+use super::names::DIRECTIONS;
+use crate::dataplane::node_input::{NodeInput, PodPort};
 
-fn map(direction: Direction, half: Half) -> String {
-    half.name(match direction {
-        Direction::Egress => "claimed_egress",
-        Direction::Ingress => "claimed_ingress",
+fn map(direction: Direction, family: IpFamily) -> String {
+    family.set_name(match direction {
+        Direction::Egress => "granted_egress",
+        Direction::Ingress => "granted_ingress",
     })
 }
 
-/// Those of a family.
-pub(super) fn of_port(port: &Port, half: Half) -> Vec<IpNet> {
-    port.prefixes.iter().copied().filter(|prefix| half.has(&prefix.addr())).collect()
+/// The port's prefixes of a family.
+pub(super) fn of_port(port: &PodPort, family: IpFamily) -> Vec<IpNet> {
+    port.prefixes.iter().copied().filter(|prefix| family.has(&prefix.addr())).collect()
 }
 
-/// Maps from an address in a prefix to the chain of its pod.
-pub(super) fn build(wanted: &mut Wanted, program: &Program, premises: &Premises) {
-    for half in HALVES {
+/// The maps from an address in a prefix to the chain of the prefix's pod.
+pub(super) fn build(table: &mut DesiredTable, program: &Program, input: &NodeInput) {
+    for family in IpFamily::ALL {
         let mut pods: BTreeMap<&str, Vec<IpNet>> = BTreeMap::new();
-        for port in &premises.ports {
-            pods.entry(&port.pod).or_default().extend(of_port(port, half));
+        for port in &input.ports {
+            pods.entry(&port.pod).or_default().extend(of_port(port, family));
         }
         pods.retain(|_, prefixes| !prefixes.is_empty());
         if pods.is_empty() {
             continue;
         }
-        for direction in [Direction::Egress, Direction::Ingress] {
+        for direction in DIRECTIONS {
             let mut elements = Vec::new();
             for (pod, prefixes) in &pods {
                 let verdict = match program.endpoints.get(*pod).map(|endpoint| endpoint.chain(direction)) {
@@ -41,22 +45,23 @@ pub(super) fn build(wanted: &mut Wanted, program: &Program, premises: &Premises)
                     Some(None) => Verdict::Accept,
                     None => Verdict::Drop,
                 };
-                for (first, last) in ranges(prefixes) {
+                for (first, last) in intervals::ranges(prefixes) {
                     elements.push(Element::key(Value::ip(first)).verdict(verdict.clone()).comment(*pod));
-                    elements.extend(next(last).map(|end| Element::end_of_range(Value::ip(end))));
+                    elements.extend(intervals::end(last));
                 }
             }
-            wanted.set(map(direction, half), Holds::VerdictsOfRanges(half.address), elements);
+            let kind = SetKind::IntervalVerdicts(family.address_type());
+            table.add_set(map(direction, family), kind, elements);
         }
     }
 }
 
-/// What asks these maps.
-pub(super) fn rules(premises: &Premises, direction: Direction) -> Vec<Rule> {
-    let has_some = |half: &Half| premises.ports.iter().any(|port| !of_port(port, *half).is_empty());
-    let rule = |half: Half| {
-        let address = half.of_pod(direction);
-        Rule::new().family(half.family).verdict_map(&[address], &map(direction, half))
+/// The rules that look up these maps.
+pub(super) fn rules(input: &NodeInput, direction: Direction) -> Vec<Rule> {
+    let has_some = |family: &IpFamily| input.ports.iter().any(|port| !of_port(port, *family).is_empty());
+    let rule = |family: IpFamily| {
+        let address = family.pod_address(direction);
+        Rule::new().family(family.packet_family()).verdict_map(&[address], &map(direction, family))
     };
-    HALVES.into_iter().filter(has_some).map(rule).collect()
+    IpFamily::ALL.into_iter().filter(has_some).map(rule).collect()
 }

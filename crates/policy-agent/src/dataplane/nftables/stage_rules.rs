@@ -1,113 +1,125 @@
-//! Stages as rules.
+//! A stage of the program as nftables rules.
 //!
-//! A rule of a program says "this peer and this port"; a rule of nftables looks at one family and at one kind of port at
-//! a time. So one becomes several: for IPv4 and IPv6, for a set of single ports and for each range.
+//! A rule of a program names a peer and a port; a rule of nftables matches one family and one kind of port. So one rule
+//! becomes several: for IPv4 and IPv6, for the set of single ports and for each range.
 //!
-//! A new connection walks the rules of all policies about its two pods until one matches. So what is cheap to see stands first:
-//! the family, then the port, which tells most rules apart, and last the peer, whose set is the largest.
+//! A new connection passes the rules of all policies of its two pods until one matches. So the cheap tests come first:
+//! the family, then the port, which most rules differ in, and last the peer, whose set is the largest.
 
+use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Field, Rule};
 use podwire_policy::program::{Outcome, Peer, Port, PortRange, Stage};
 use podwire_policy::{Direction, Program};
 
-use super::desired::{single_ports, Half, HALVES};
-use super::drop_chains::{self, Reasons};
+use super::family::NftFamily;
+use super::reasons::{denied_by, isolated_by, Reasons};
 
-/// A rule that is being written, and the family that it is about already.
+/// A rule without its end, and the family that it already matches.
 #[derive(Clone)]
 struct Draft {
     rule: Rule,
-    half: Option<Half>,
+    family: Option<IpFamily>,
 }
 
 impl Draft {
-    /// The same for IPv4 and for IPv6, unless it is for one of them already.
-    fn halves(self) -> Vec<(Rule, Half)> {
-        match self.half {
-            Some(half) => vec![(self.rule, half)],
-            None => HALVES.map(|half| (self.rule.clone().family(half.family), half)).into(),
+    /// One rule for each family that the draft can match.
+    fn by_family(self) -> Vec<(Rule, IpFamily)> {
+        match self.family {
+            Some(family) => vec![(self.rule, family)],
+            None => IpFamily::ALL.map(|f| (self.rule.clone().family(f.packet_family()), f)).into(),
         }
     }
 }
 
-pub(super) fn stage(program: &Program, stage: &Stage, direction: Direction, reasons: &Reasons) -> Vec<Rule> {
-    let end = |rule: Rule, outcome: Outcome, why: &dyn Fn() -> String| match outcome {
+/// The rules of a stage.
+pub(super) fn rules(program: &Program, stage: &Stage, direction: Direction, reasons: &Reasons) -> Vec<Rule> {
+    let end = |rule: Rule, outcome: Outcome, reason: &dyn Fn() -> String| match outcome {
         Outcome::Accept => rule.accept(),
-        Outcome::Drop => reasons.drop(rule, direction, &why()),
+        Outcome::Drop => reasons.drop(rule, direction, &reason()),
         Outcome::Next => rule.leave(),
     };
     let mut rules = Vec::new();
     for rule in &stage.rules {
-        let drafts = families(&rule.peer).into_iter().flat_map(|draft| port(program, &rule.port, draft));
-        for whole in drafts.flat_map(|draft| peer(&rule.peer, direction, draft)) {
-            let ended = end(whole, rule.outcome, &|| drop_chains::by_rule(rule));
+        let drafts = start(&rule.peer).into_iter().flat_map(|draft| match_port(program, &rule.port, draft));
+        for matching in drafts.flat_map(|draft| match_peer(&rule.peer, direction, draft)) {
+            let complete = end(matching, rule.outcome, &|| denied_by(rule));
             rules.push(match &rule.origin {
-                Some(origin) => ended.comment(origin.to_string()),
-                None => ended,
+                Some(origin) => complete.comment(origin.to_string()),
+                None => complete,
             });
         }
     }
-    // Back to the pod's chain, and into its next stage.
-    if stage.otherwise != Outcome::Next {
-        let why = || drop_chains::by_isolation(stage);
-        rules.push(end(Rule::new(), stage.otherwise, &why).comment(why()));
+    // Without a rule at the end the packet returns to the pod's chain, which jumps to its next stage.
+    if stage.default_outcome != Outcome::Next {
+        let reason = || isolated_by(stage);
+        rules.push(end(Rule::new(), stage.default_outcome, &reason).comment(reason()));
     }
     rules
 }
 
-/// The beginnings of rules: one for each family if the peer is known by its address.
-fn families(peer: &Peer) -> Vec<Draft> {
-    let both = Draft { rule: Rule::new(), half: None };
+/// The ports that the rules look up in a set: those that are no range, if there are several. A single port is compared.
+pub(super) fn ports_in_set(ranges: &[PortRange]) -> Vec<PortRange> {
+    let single: Vec<PortRange> = ranges.iter().filter(|range| range.first == range.last).copied().collect();
+    if single.len() > 1 {
+        single
+    } else {
+        Vec::new()
+    }
+}
+
+/// One draft for each family if the peer is matched by address, else one for both.
+fn start(peer: &Peer) -> Vec<Draft> {
+    let both = Draft { rule: Rule::new(), family: None };
     match peer {
         Peer::Anyone | Peer::OwnNode => vec![both],
         Peer::Addresses(_) | Peer::Networks(_) => {
-            both.halves().into_iter().map(|(rule, half)| Draft { rule, half: Some(half) }).collect()
+            let draft = |(rule, family)| Draft { rule, family: Some(family) };
+            both.by_family().into_iter().map(draft).collect()
         }
     }
 }
 
-fn peer(peer: &Peer, direction: Direction, draft: Draft) -> Vec<Rule> {
+fn match_peer(peer: &Peer, direction: Direction, draft: Draft) -> Vec<Rule> {
     match peer {
         Peer::Anyone => vec![draft.rule],
-        // Only what a pod sends can be for the node, and then the routing table says so.
+        // Only egress can have the node as its destination; the routing decision says so.
         Peer::OwnNode => vec![draft.rule.to_this_host()],
         Peer::Addresses(id) | Peer::Networks(id) => {
-            let within = |(rule, half): (Rule, Half)| {
-                let field = if direction == Direction::Ingress { half.source() } else { half.destination() };
-                rule.in_set(&[field], &half.name(id.as_str()))
+            let in_set = |(rule, family): (Rule, IpFamily)| {
+                rule.in_set(&[family.peer_address(direction)], &family.set_name(id.as_str()))
             };
-            draft.halves().into_iter().map(within).collect()
+            draft.by_family().into_iter().map(in_set).collect()
         }
     }
 }
 
-fn port(program: &Program, port: &Port, draft: Draft) -> Vec<Draft> {
+fn match_port(program: &Program, port: &Port, draft: Draft) -> Vec<Draft> {
     match port {
         Port::Any => vec![draft],
         Port::Numbers(id) => {
             let ranges = program.ports.get(id).map_or(&[][..], Vec::as_slice);
-            let half = draft.half;
+            let family = draft.family;
             let mut rules: Vec<Rule> = Vec::new();
-            let in_set = single_ports(ranges);
+            let in_set = ports_in_set(ranges);
             if !in_set.is_empty() {
                 let service = [Field::Protocol, Field::PortDestination];
                 rules.push(draft.rule.clone().in_set(&service, id.as_str()));
             }
             let others = ranges.iter().filter(|range| !in_set.contains(range));
-            rules.extend(others.map(|range| within(draft.rule.clone(), range)));
-            rules.into_iter().map(|rule| Draft { rule, half }).collect()
+            rules.extend(others.map(|range| match_range(draft.rule.clone(), range)));
+            rules.into_iter().map(|rule| Draft { rule, family }).collect()
         }
         Port::Named(id) => {
-            let named = |(rule, half): (Rule, Half)| {
-                let service = [half.destination(), Field::Protocol, Field::PortDestination];
-                Draft { rule: rule.in_set(&service, &half.name(id.as_str())), half: Some(half) }
+            let named = |(rule, family): (Rule, IpFamily)| {
+                let service = [family.destination(), Field::Protocol, Field::PortDestination];
+                Draft { rule: rule.in_set(&service, &family.set_name(id.as_str())), family: Some(family) }
             };
-            draft.halves().into_iter().map(named).collect()
+            draft.by_family().into_iter().map(named).collect()
         }
     }
 }
 
-fn within(rule: Rule, range: &PortRange) -> Rule {
+fn match_range(rule: Rule, range: &PortRange) -> Rule {
     let rule = rule.is(Field::Protocol, &[range.protocol.number()]);
     match (range.first, range.last) {
         (0, u16::MAX) => rule,

@@ -1,69 +1,74 @@
-//! From what is found to what is wanted, by two transactions: one makes what is new, the other leads to it.
+//! The transactions that lead from the found content to the desired content. There are two: `prepare` creates what is
+//! new, `switch` makes rules and maps lead to it and deletes what is no longer used.
 //!
-//! A single one would let packets through. The kernel judges a packet by the rules of the generation in which it came, but what it
-//! finds in a set is of the generation in which it looks. So one that comes before a commit may be led by a map to a chain that was made in
-//! that commit, which has no rules yet in the packet's generation: at its end nobody has said no. Chains that are there a
-//! generation before anything leads to them have their rules in both.
+//! A single transaction would let packets through. The kernel walks the rules of the generation in which a packet
+//! arrived, but a lookup in a set returns elements of the generation at the time of the lookup. So a packet that
+//! arrives before a commit can be led by a map to a chain that this commit created. That chain has no rules in the
+//! packet's generation, and at the end of a chain without a verdict the packet is accepted. A chain that exists one
+//! generation before anything leads to it has its rules in both.
 
 use std::sync::Arc;
 
-use podwire_netlink::nft::{Table, Transaction};
+use podwire_netlink::nft::{Element, Table, Transaction};
 use podwire_netlink::Socket;
 
-use super::desired::{Elements, Holds, Wanted, WantedChain};
-use super::found::Found;
-use crate::dataplane::Change;
+use super::found::FoundTable;
+use super::model::{DesiredChain, DesiredTable, Elements, SetKind};
+use crate::dataplane::change::Change;
 
-/// What is to be done, one after the other.
+/// The two transactions. `prepare` must be committed one generation before `switch`.
 #[derive(Default)]
 pub(super) struct Steps {
-    /// What is new, and nothing leads to yet.
-    ahead: Transaction,
-    /// What leads to it, and the end of what nothing leads to any more.
-    turn: Transaction,
+    /// Creates objects that nothing leads to yet.
+    prepare: Transaction,
+    /// Makes base chains, rules and map elements lead to them, and deletes what nothing leads to any more.
+    switch: Transaction,
 }
 
 impl Steps {
-    /// What leads from what is found to what is wanted.
-    pub fn add(&mut self, wanted: &Wanted, found: &Found, change: &mut Change) {
-        let table = &wanted.table;
-        let Steps { ahead, turn } = self;
-        if !found.table {
-            ahead.add_table(table);
+    /// Adds what changes `found` into `desired`.
+    pub fn add(&mut self, desired: &DesiredTable, found: &FoundTable, change: &mut Change) {
+        let table = &desired.table;
+        let Steps { prepare, switch } = self;
+        if !found.exists {
+            prepare.add_table(table);
         }
-        for (name, set) in wanted.sets.iter().filter(|(name, _)| !found.sets.contains_key(*name)) {
-            ahead.add_set(table, &set.described(name));
+        for (name, set) in desired.sets.iter().filter(|(name, _)| !found.sets.contains_key(*name)) {
+            prepare.add_set(table, &set.definition(name));
             change.sets += 1;
         }
-        change.chains += chains(wanted, found, ahead, turn);
-        for (name, set) in &wanted.sets {
+        change.chains += add_chains(desired, found, prepare, switch);
+        for (name, set) in &desired.sets {
             match found.sets.get(name) {
-                // Elements of their own life are nobody's wish.
-                Some(_) if matches!(set.holds, Holds::Passing(..)) => {}
-                Some(there) if *there == set.elements => {}
-                Some(there) => change.elements += elements(table, name, (&set.elements, there), turn),
-                None => _ = elements(table, name, (&set.elements, &Elements::new()), ahead),
+                // Expiring elements are not part of the desired state.
+                Some(_) if matches!(set.kind, SetKind::Expiring(..)) => {}
+                Some(present) if *present == set.elements => {}
+                Some(present) => {
+                    let difference = Difference::of(&set.elements, present);
+                    change.elements += difference.add_to(switch, table, name);
+                }
+                None => _ = Difference::of(&set.elements, &Elements::new()).add_to(prepare, table, name),
             }
         }
-        // Nobody leads to these any more.
-        let gone: Vec<&String> =
-            found.chains.iter().filter(|name| !wanted.chains.contains_key(*name)).collect();
-        gone.iter().for_each(|name| turn.flush_chain(table, name));
-        gone.iter().for_each(|name| turn.delete_chain(table, name));
-        change.chains += gone.len();
-        for name in found.sets.keys().filter(|name| !wanted.sets.contains_key(*name)) {
-            turn.delete_set(table, name);
+        let unused: Vec<&String> =
+            found.chains.iter().filter(|name| !desired.chains.contains_key(*name)).collect();
+        unused.iter().for_each(|name| switch.flush_chain(table, name));
+        unused.iter().for_each(|name| switch.delete_chain(table, name));
+        change.chains += unused.len();
+        for name in found.sets.keys().filter(|name| !desired.sets.contains_key(*name)) {
+            switch.delete_set(table, name);
             change.sets += 1;
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.ahead.is_empty() && self.turn.is_empty()
+        self.prepare.is_empty() && self.switch.is_empty()
     }
 
-    /// Takes them all, unless somebody else changes rules meanwhile; returns the generation that they lead to.
+    /// Commits both, unless another program changes rules after `generation`. Returns the generation after the last
+    /// commit.
     pub fn commit(self, mut generation: u32, socket: &mut Socket) -> podwire_netlink::Result<u32> {
-        for step in [self.ahead, self.turn] {
+        for step in [self.prepare, self.switch] {
             if !step.is_empty() {
                 step.only_at(generation).commit(socket)?;
                 generation = generation.wrapping_add(1);
@@ -73,40 +78,53 @@ impl Steps {
     }
 }
 
-/// First all chains, since rules lead from one to another, then what is in them. Packets come to a base chain as soon as it is there.
-fn chains(wanted: &Wanted, found: &Found, ahead: &mut Transaction, turn: &mut Transaction) -> usize {
-    let table = &wanted.table;
-    let differ = |(name, _): &(&String, &Arc<WantedChain>)| !found.good_chains.contains(*name);
-    let wrong: Vec<(&String, &Arc<WantedChain>)> = wanted.chains.iter().filter(differ).collect();
-    for (name, chain) in wrong.iter().filter(|(name, _)| !found.chains.contains(*name)) {
+/// All chains come before all rules, since rules jump from one chain to another. A base chain sees packets as soon as
+/// it exists, so it belongs to `switch`.
+fn add_chains(
+    desired: &DesiredTable,
+    found: &FoundTable,
+    prepare: &mut Transaction,
+    switch: &mut Transaction,
+) -> usize {
+    let table = &desired.table;
+    let differs = |(name, _): &(&String, &Arc<DesiredChain>)| !found.matching_chains.contains(*name);
+    let changed: Vec<(&String, &Arc<DesiredChain>)> = desired.chains.iter().filter(differs).collect();
+    for (name, chain) in changed.iter().filter(|(name, _)| !found.chains.contains(*name)) {
         match &chain.base {
-            Some(base) => turn.add_base_chain(table, name, base),
-            None => ahead.add_chain(table, name),
+            Some(base) => switch.add_base_chain(table, name, base),
+            None => prepare.add_chain(table, name),
         }
     }
-    for (name, chain) in &wrong {
+    for (name, chain) in &changed {
         let is_new = !found.chains.contains(*name);
-        let step = if is_new && chain.base.is_none() { &mut *ahead } else { &mut *turn };
+        let step = if is_new && chain.base.is_none() { &mut *prepare } else { &mut *switch };
         if !is_new {
             step.flush_chain(table, name);
         }
         chain.rules.iter().for_each(|rule| step.add_rule(table, name, rule));
     }
-    wrong.len()
+    changed.len()
 }
 
-/// Elements that are there and should not be, or lead elsewhere, go; then those that are missing come.
-fn elements(
-    table: &Table,
-    name: &str,
-    (wanted, found): (&Elements, &Elements),
-    transaction: &mut Transaction,
-) -> usize {
-    let gone = found.iter().filter(|(key, element)| wanted.get(*key) != Some(*element));
-    let gone: Vec<_> = gone.map(|(_, element)| (**element).clone()).collect();
-    let missing = wanted.iter().filter(|(key, element)| found.get(*key) != Some(*element));
-    let missing: Vec<_> = missing.map(|(_, element)| (**element).clone()).collect();
-    transaction.delete_elements(table, name, &gone);
-    transaction.add_elements(table, name, &missing);
-    gone.len() + missing.len()
+/// The elements to delete from a set and to add to it. An element with a changed verdict is in both lists.
+struct Difference {
+    delete: Vec<Element>,
+    add: Vec<Element>,
+}
+
+impl Difference {
+    fn of(desired: &Elements, found: &Elements) -> Difference {
+        let only_in = |one: &Elements, other: &Elements| {
+            let differing = one.iter().filter(|(key, element)| other.get(*key) != Some(*element));
+            differing.map(|(_, element)| (**element).clone()).collect()
+        };
+        Difference { delete: only_in(found, desired), add: only_in(desired, found) }
+    }
+
+    /// Deletes first, then adds. Returns the number of elements.
+    fn add_to(&self, transaction: &mut Transaction, table: &Table, set: &str) -> usize {
+        transaction.delete_elements(table, set, &self.delete);
+        transaction.add_elements(table, set, &self.add);
+        self.delete.len() + self.add.len()
+    }
 }

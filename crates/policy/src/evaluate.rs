@@ -1,4 +1,4 @@
-//! A small interpreter of programs: the reference for what a data plane does, and the oracle's counterpart in tests.
+//! Evaluates a program for one packet: the reference for the nftables rules, and what tests compare with the oracle.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,57 +6,66 @@ use std::net::IpAddr;
 use crate::program::{Chain, Endpoint, Outcome, Peer, Port, Rule};
 use crate::{Direction, Packet, Program, Verdict};
 
+/// The other end of a packet, seen from a pod.
+#[derive(Clone, Copy)]
+struct PeerEnd {
+    address: IpAddr,
+    /// Whether it is the pod's node.
+    is_node: bool,
+}
+
 impl Program {
-    /// What becomes of the first packet of a connection.
-    pub fn judge(&self, packet: &Packet) -> Verdict {
-        self.judge_on(packet, &BTreeSet::new())
+    /// The verdict for the first packet of a connection.
+    pub fn evaluate(&self, packet: &Packet) -> Verdict {
+        self.evaluate_on_node(packet, &BTreeSet::new())
     }
 
-    /// The same on a node that has these addresses, of which those who describe nodes need not know: its bridge's, its tunnel's.
-    /// All pods of the program are its own.
-    pub fn judge_on(&self, packet: &Packet, own: &BTreeSet<IpAddr>) -> Verdict {
+    /// The same on the node that runs all pods of the program. `node` has all of its addresses, also those that the
+    /// Node object lacks, such as those of its bridge and tunnel.
+    pub fn evaluate_on_node(&self, packet: &Packet, node: &BTreeSet<IpAddr>) -> Verdict {
         let (source, destination) = (self.endpoint_at(packet.source), self.endpoint_at(packet.destination));
         if let (Some(source), Some(destination)) = (source, destination) {
             if std::ptr::eq(source, destination) {
                 return Verdict::Allow;
             }
         }
-        let one = |endpoint: Option<&Endpoint>, direction| match endpoint {
-            Some(endpoint) => self.judge_one((endpoint, own), direction, packet),
+        let check = |endpoint: Option<&Endpoint>, direction| match endpoint {
+            Some(endpoint) => self.evaluate_for(endpoint, direction, packet, node),
             None => Verdict::Allow,
         };
-        one(source, Direction::Egress).and(one(destination, Direction::Ingress))
+        check(source, Direction::Egress).and(check(destination, Direction::Ingress))
     }
 
     fn endpoint_at(&self, address: IpAddr) -> Option<&Endpoint> {
         self.endpoints.values().find(|endpoint| endpoint.addresses.contains(&address))
     }
 
-    fn judge_one(
+    fn evaluate_for(
         &self,
-        (endpoint, own): (&Endpoint, &BTreeSet<IpAddr>),
+        endpoint: &Endpoint,
         direction: Direction,
         packet: &Packet,
+        node: &BTreeSet<IpAddr>,
     ) -> Verdict {
-        let peer = match direction {
+        let address = match direction {
             Direction::Ingress => packet.source,
             Direction::Egress => packet.destination,
         };
-        let is_node = endpoint.node.contains(&peer) || own.contains(&peer);
-        if direction == Direction::Ingress && is_node {
+        let peer = PeerEnd { address, is_node: endpoint.node.contains(&address) || node.contains(&address) };
+        if direction == Direction::Ingress && peer.is_node {
             return Verdict::Allow;
         }
         match endpoint.chain(direction).and_then(|id| self.chains.get(id)) {
             None => Verdict::Allow,
-            Some(chain) => self.walk(chain, (peer, is_node), packet),
+            Some(chain) => self.evaluate_chain(chain, peer, packet),
         }
     }
 
-    fn walk(&self, chain: &Chain, peer: (IpAddr, bool), packet: &Packet) -> Verdict {
+    fn evaluate_chain(&self, chain: &Chain, peer: PeerEnd, packet: &Packet) -> Verdict {
         for stage in chain.stages.iter().filter_map(|id| self.stages.get(id)) {
             let matching =
                 |rule: &&Rule| self.peer_matches(&rule.peer, peer) && self.port_matches(&rule.port, packet);
-            match stage.rules.iter().find(matching).map_or(stage.otherwise, |rule| rule.outcome) {
+            match stage.rules.iter().find(matching).map_or(stage.default_outcome, |rule| rule.outcome) {
                 Outcome::Accept => return Verdict::Allow,
                 Outcome::Drop => return Verdict::Deny,
                 Outcome::Next => {}
@@ -65,14 +74,14 @@ impl Program {
         Verdict::Allow
     }
 
-    fn peer_matches(&self, wanted: &Peer, (peer, is_node): (IpAddr, bool)) -> bool {
+    fn peer_matches(&self, wanted: &Peer, peer: PeerEnd) -> bool {
         match wanted {
             Peer::Anyone => true,
-            Peer::Addresses(id) => self.addresses.get(id).is_some_and(|set| set.contains(&peer)),
+            Peer::Addresses(id) => self.addresses.get(id).is_some_and(|set| set.contains(&peer.address)),
             Peer::Networks(id) => {
-                self.networks.get(id).is_some_and(|set| set.iter().any(|net| net.contains(&peer)))
+                self.networks.get(id).is_some_and(|set| set.iter().any(|net| net.contains(&peer.address)))
             }
-            Peer::OwnNode => is_node,
+            Peer::OwnNode => peer.is_node,
         }
     }
 

@@ -1,9 +1,9 @@
-//! The stage: a node in a network namespace, pods on a bridge or behind routes of their own, and a world outside.
+//! The testbed: a node in a network namespace, bridged and routed pods, and an external host.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
-pub mod ears;
 pub mod probe;
+pub mod raw_sockets;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use podwire_netlink::sys;
 use podwire_policy::{compile, Snapshot};
-use podwire_policy_agent::dataplane::{Change, Dataplane, Nftables, Premises};
+use podwire_policy_agent::dataplane::{Change, Nftables, NodeInput};
 use serde_json::{json, Value};
 
-/// Patience with an answer that should come, on a busy machine, too.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Patience with one that should not come: a denied connection is known by it.
-const IMPATIENCE: Duration = Duration::from_secs(3);
-/// A datagram may be lost: a question that should be answered is sent again after so long.
-const AGAIN: Duration = Duration::from_secs(1);
-/// IPv6 addresses are good at once.
+/// For a response that must come, even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// For a response that must not come: a connection without one in this time counts as denied.
+const DENIED_TIMEOUT: Duration = Duration::from_secs(3);
+/// A datagram may be lost; it is sent again after this time.
+const RESEND_AFTER: Duration = Duration::from_secs(1);
+/// Makes IPv6 addresses usable at once.
 const NO_DAD: &str = "sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0";
 
 /// Runs a command line in the calling thread's namespace.
@@ -35,13 +35,13 @@ pub fn run(line: &str) -> String {
 }
 
 /// Runs `test` in a thread with a fresh network namespace: the node.
-pub fn on_a_node(test: impl FnOnce(&mut Nftables) + Send + 'static) {
+pub fn on_node(test: impl FnOnce(&mut Nftables) + Send + 'static) {
     assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
     let inside = move || {
         sys::new_network_namespace().expect("a new network namespace");
         run(NO_DAD);
         run("ip link set lo up; sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
-        // As on a node whose administrator has not asked for it: only the pods' bridge is to be filtered.
+        // The default of a node: only the pods' bridge is filtered.
         run("sysctl -qw net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0");
         run("ip link add br0 type bridge; ip addr add 10.1.0.1/16 dev br0; ip addr add fd00:1::1/64 dev br0 nodad");
         run("ip addr add 10.244.0.1/16 dev br0; ip addr add fd00:10:244::1/64 dev br0 nodad; ip link set br0 up");
@@ -56,68 +56,68 @@ pub fn on_a_node(test: impl FnOnce(&mut Nftables) + Send + 'static) {
     }
 }
 
-/// What came of a question.
+/// The outcome of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    Yes,
-    /// Nothing came back, not even a refusal.
-    Silence,
+pub enum Outcome {
+    Reached,
+    /// No response, not even a refusal.
+    Timeout,
     Refused,
 }
 
-/// A pod, or the world: a namespace that is wired to the node. It lives as long as its process.
-pub struct Place {
+/// A pod or an external host: a network namespace with a veth pair to the node. It exists as long as its process.
+pub struct Endpoint {
     process: Child,
     pub ip4: String,
     pub ip6: String,
 }
 
-impl Drop for Place {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-impl Place {
-    fn wired(host: &str, ip4: &str, ip6: &str) -> Place {
+impl Endpoint {
+    fn attached(host: &str, ip4: &str, ip6: &str) -> Endpoint {
         let process = Command::new("unshare").args(["-n", "sleep", "1000"]).stdin(Stdio::null()).spawn();
-        let place = Place { process: process.expect("unshare runs"), ip4: ip4.into(), ip6: ip6.into() };
+        let endpoint = Endpoint { process: process.expect("unshare runs"), ip4: ip4.into(), ip6: ip6.into() };
         let link = |path: String| std::fs::read_link(path).expect("a namespace");
-        while link(place.path()) == link("/proc/thread-self/ns/net".into()) {
+        while link(endpoint.path()) == link("/proc/thread-self/ns/net".into()) {
             thread::sleep(Duration::from_millis(1));
         }
-        place.sh(NO_DAD);
-        run(&format!("ip link add {host} type veth peer name eth0 netns {}", place.process.id()));
+        endpoint.sh(NO_DAD);
+        run(&format!("ip link add {host} type veth peer name eth0 netns {}", endpoint.process.id()));
         run(&format!("ip link set {host} up"));
-        place.sh("ip link set eth0 up; ip link set lo up");
-        place
+        endpoint.sh("ip link set eth0 up; ip link set lo up");
+        endpoint
     }
 
-    /// A pod on the bridge, with these last parts of its addresses.
-    pub fn bridged(number: u8) -> Place {
+    /// A pod on the bridge; `number` is the last part of its addresses.
+    pub fn bridged(number: u8) -> Endpoint {
         let (ip4, ip6) = (format!("10.1.0.{number}"), format!("fd00:1::{number}"));
-        Place::on_bridge(&format!("veth{number}"), (&ip4, "10.1.0.1"), (&ip6, "fd00:1::1"))
+        Endpoint::on_bridge(&format!("veth{number}"), [&ip4, &ip6], ["10.1.0.1", "fd00:1::1"])
     }
 
-    /// A pod on the bridge, with addresses and gateways.
-    pub fn on_bridge(host: &str, (ip4, gateway4): (&str, &str), (ip6, gateway6): (&str, &str)) -> Place {
-        let pod = Place::wired(host, ip4, ip6);
+    /// A pod on the bridge, with an IPv4 and an IPv6 address and their gateways.
+    pub fn on_bridge(host: &str, [ip4, ip6]: [&str; 2], [gateway4, gateway6]: [&str; 2]) -> Endpoint {
+        let pod = Endpoint::attached(host, ip4, ip6);
         run(&format!("ip link set {host} master br0"));
         pod.sh(&format!("ip addr add {ip4}/16 dev eth0; ip addr add {ip6}/64 dev eth0 nodad"));
         pod.sh(&format!("ip route add default via {gateway4}; ip -6 route add default via {gateway6}"));
-        pod.holds_nothing_back();
-        pod.is_reached();
+        pod.disable_icmp_rate_limit();
+        pod.wait_until_reachable();
         pod
     }
 
-    /// A refusal counts as an answer, so none may be held back.
-    fn holds_nothing_back(&self) {
+    /// A refusal counts as a response, so the kernel must not suppress any.
+    fn disable_icmp_rate_limit(&self) {
         self.sh("sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0");
     }
 
-    /// Waits until the cable is good for packets.
-    pub fn is_reached(&self) {
+    /// Waits until the endpoint responds to ping.
+    pub fn wait_until_reachable(&self) {
         for ip in [&self.ip4, &self.ip6] {
             run(&format!(
                 "for n in 1 2 3 4 5 6 7 8 9; do ping -qc1 -W1 {ip} >/dev/null && exit; done; exit 1"
@@ -125,27 +125,27 @@ impl Place {
         }
     }
 
-    /// A pod on a cable, with these last parts of its addresses.
-    pub fn routed(number: u8) -> Place {
-        Place::on_cable(&format!("ptp{number}"), &format!("10.2.0.{number}"), &format!("fd00:2::{number}"))
+    /// A routed pod; `number` is the last part of its addresses.
+    pub fn routed(number: u8) -> Endpoint {
+        Endpoint::on_veth(&format!("ptp{number}"), &format!("10.2.0.{number}"), &format!("fd00:2::{number}"))
     }
 
-    /// A pod with a cable and routes of its own, as the plugin ptp makes them.
-    pub fn on_cable(host: &str, ip4: &str, ip6: &str) -> Place {
-        let pod = Place::wired(host, ip4, ip6);
+    /// A routed pod as the plugin ptp creates it.
+    pub fn on_veth(host: &str, ip4: &str, ip6: &str) -> Endpoint {
+        let pod = Endpoint::attached(host, ip4, ip6);
         run(&format!("ip addr add 10.2.0.254/32 dev {host}; ip addr add fd00:2::fe/128 dev {host} nodad"));
         run(&format!("ip route add {ip4} dev {host}; ip -6 route add {ip6} dev {host}"));
         pod.sh(&format!("ip addr add {ip4}/32 dev eth0; ip addr add {ip6}/128 dev eth0 nodad"));
         pod.sh("ip route add 10.2.0.254 dev eth0; ip route add default via 10.2.0.254");
         pod.sh("ip -6 route add fd00:2::fe dev eth0; ip -6 route add default via fd00:2::fe");
-        pod.holds_nothing_back();
-        pod.is_reached();
+        pod.disable_icmp_rate_limit();
+        pod.wait_until_reachable();
         pod
     }
 
-    /// Another node on the wire, which is met at 192.0.2.2 or, in a tunnel, at 198.51.100.2.
-    pub fn node() -> Place {
-        let node = Place::world();
+    /// Another node on the same L2 segment: 192.0.2.2, and 198.51.100.2 through a tunnel.
+    pub fn node() -> Endpoint {
+        let node = Endpoint::external();
         node.sh("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         let tunnel = |dev: &str, other: u8, own: u8| {
             format!(
@@ -159,14 +159,14 @@ impl Place {
         node
     }
 
-    /// What lies behind the node's uplink.
-    pub fn world() -> Place {
-        let world = Place::wired("uplink", "192.0.2.2", "fd00:9::2");
+    /// An external host at the node's uplink.
+    pub fn external() -> Endpoint {
+        let external = Endpoint::attached("uplink", "192.0.2.2", "fd00:9::2");
         run("ip addr add 192.0.2.1/24 dev uplink; ip addr add fd00:9::1/64 dev uplink nodad");
-        world.sh("ip addr add 192.0.2.2/24 dev eth0; ip addr add fd00:9::2/64 dev eth0 nodad");
-        world.sh("ip route add default via 192.0.2.1; ip -6 route add default via fd00:9::1");
-        world.is_reached();
-        world
+        external.sh("ip addr add 192.0.2.2/24 dev eth0; ip addr add fd00:9::2/64 dev eth0 nodad");
+        external.sh("ip route add default via 192.0.2.1; ip -6 route add default via fd00:9::1");
+        external.wait_until_reachable();
+        external
     }
 
     fn path(&self) -> String {
@@ -177,7 +177,7 @@ impl Place {
         run(&format!("nsenter -t {} -n sh -c '{line}'", self.process.id()))
     }
 
-    /// Starts a program inside, with pipes.
+    /// Starts a program in the namespace, with a pipe for its output.
     pub fn start(&self, program: &str, args: &[&str]) -> Child {
         let pid = self.process.id().to_string();
         let mut command = Command::new("nsenter");
@@ -185,7 +185,7 @@ impl Place {
         command.spawn().expect("nsenter runs")
     }
 
-    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    pub fn run_inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let file = File::open(self.path()).expect("a namespace");
         let inside = || {
             sys::enter_network_namespace(file.as_fd()).expect("inside");
@@ -194,36 +194,42 @@ impl Place {
         thread::scope(|scope| scope.spawn(inside).join().expect("no panic"))
     }
 
-    /// Answers at these ports, of TCP and of UDP.
-    pub fn serves(&self, ports: &[u16]) {
+    /// Serves these TCP and UDP ports.
+    pub fn serve(&self, ports: &[u16]) {
         for port in ports.iter().copied() {
-            self.within(move || serve(port));
+            self.run_inside(move || serve(port));
         }
     }
 
-    /// Asks both of the other's addresses, which should answer; they must agree.
-    pub fn asks(&self, other: &Place, port: u16) -> Answer {
-        self.asks_both(other, port, move |ip| ask_tcp(ip, port))
+    /// Connects to both addresses of another endpoint, which should respond. Both outcomes must be the same.
+    pub fn tcp(&self, other: &Endpoint, port: u16) -> Outcome {
+        self.try_both_families(other, port, move |ip| connect_tcp(ip, port))
     }
 
-    /// The same where no answer should come.
-    pub fn asks_in_vain(&self, other: &Place, port: u16) -> Answer {
-        self.asks_both(other, port, move |ip| ask_tcp_in_vain(ip, port))
+    /// The same if no response should come.
+    pub fn tcp_denied(&self, other: &Endpoint, port: u16) -> Outcome {
+        self.try_both_families(other, port, move |ip| connect_tcp_denied(ip, port))
     }
 
-    pub fn asks_udp(&self, other: &Place, port: u16, size: usize) -> Answer {
-        self.asks_both(other, port, move |ip| ask_udp(ip, port, size))
+    pub fn udp(&self, other: &Endpoint, port: u16, size: usize) -> Outcome {
+        self.try_both_families(other, port, move |ip| send_udp(ip, port, size))
     }
 
-    /// The same where no answer should come: one datagram to each address.
-    pub fn asks_udp_in_vain(&self, other: &Place, port: u16, size: usize) -> Answer {
-        self.asks_both(other, port, move |ip| ask_udp_for(IMPATIENCE, ip, port, size))
+    /// The same if no response should come: one datagram to each address.
+    pub fn udp_denied(&self, other: &Endpoint, port: u16, size: usize) -> Outcome {
+        self.try_both_families(other, port, move |ip| send_udp_within(DENIED_TIMEOUT, ip, port, size))
     }
 
-    /// At the same time: silence takes long enough.
-    fn asks_both(&self, other: &Place, port: u16, ask: impl Fn(&str) -> Answer + Copy + Send) -> Answer {
+    /// In parallel, because each timeout takes long.
+    fn try_both_families(
+        &self,
+        other: &Endpoint,
+        port: u16,
+        ask: impl Fn(&str) -> Outcome + Copy + Send,
+    ) -> Outcome {
         let [four, six] = thread::scope(|scope| {
-            let asked = [&other.ip4, &other.ip6].map(|ip| scope.spawn(move || self.within(move || ask(ip))));
+            let asked =
+                [&other.ip4, &other.ip6].map(|ip| scope.spawn(move || self.run_inside(move || ask(ip))));
             asked.map(|thread| thread.join().expect("no panic"))
         });
         assert_eq!(four, six, "IPv4 and IPv6 to port {port} of {}", other.ip4);
@@ -236,7 +242,7 @@ pub fn serve(port: u16) {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
-            // One byte back for each that comes, until the caller leaves.
+            // Echoes each byte until the client closes the connection.
             thread::spawn(move || {
                 let mut byte = [0];
                 while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
@@ -253,61 +259,61 @@ pub fn serve(port: u16) {
 }
 
 fn address(ip: &str, port: u16) -> SocketAddr {
-    SocketAddr::new(ip.parse().expect("an address"), port)
+    SocketAddr::new(ip.parse().expect("address"), port)
 }
 
-pub fn ask_tcp(ip: &str, port: u16) -> Answer {
-    ask_tcp_for(PATIENCE, ip, port)
+pub fn connect_tcp(ip: &str, port: u16) -> Outcome {
+    connect_tcp_within(TIMEOUT, ip, port)
 }
 
-pub fn ask_tcp_in_vain(ip: &str, port: u16) -> Answer {
-    ask_tcp_for(IMPATIENCE, ip, port)
+pub fn connect_tcp_denied(ip: &str, port: u16) -> Outcome {
+    connect_tcp_within(DENIED_TIMEOUT, ip, port)
 }
 
-pub fn ask_tcp_for(patience: Duration, ip: &str, port: u16) -> Answer {
-    match TcpStream::connect_timeout(&address(ip, port), patience) {
-        Ok(_) => Answer::Yes,
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Answer::Refused,
-        Err(error) if error.kind() == ErrorKind::TimedOut => Answer::Silence,
+pub fn connect_tcp_within(timeout: Duration, ip: &str, port: u16) -> Outcome {
+    match TcpStream::connect_timeout(&address(ip, port), timeout) {
+        Ok(_) => Outcome::Reached,
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Outcome::Refused,
+        Err(error) if error.kind() == ErrorKind::TimedOut => Outcome::Timeout,
         Err(error) => panic!("connect to {ip} {port}: {error}"),
     }
 }
 
-fn ask_udp(ip: &str, port: u16, size: usize) -> Answer {
-    ask_udp_times(PATIENCE.as_secs() / AGAIN.as_secs(), AGAIN, ip, port, size)
+fn send_udp(ip: &str, port: u16, size: usize) -> Outcome {
+    send_udp_repeatedly(TIMEOUT.as_secs() / RESEND_AFTER.as_secs(), RESEND_AFTER, ip, port, size)
 }
 
 /// One datagram.
-pub fn ask_udp_for(patience: Duration, ip: &str, port: u16, size: usize) -> Answer {
-    ask_udp_times(1, patience, ip, port, size)
+pub fn send_udp_within(timeout: Duration, ip: &str, port: u16, size: usize) -> Outcome {
+    send_udp_repeatedly(1, timeout, ip, port, size)
 }
 
-/// Sends up to so many datagrams, and waits for an answer after each.
-fn ask_udp_times(times: u64, patience: Duration, ip: &str, port: u16, size: usize) -> Answer {
+/// Sends up to `times` datagrams, and waits for a response after each.
+fn send_udp_repeatedly(times: u64, timeout: Duration, ip: &str, port: u16, size: usize) -> Outcome {
     let any = if ip.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
     let socket = UdpSocket::bind(any).expect("a socket");
     socket.connect(address(ip, port)).expect("a destination");
-    socket.set_read_timeout(Some(patience)).expect("a timeout");
+    socket.set_read_timeout(Some(timeout)).expect("a timeout");
     for _ in 0..times {
-        // A refusal of the last one may be told when the next is sent.
+        // The kernel may report the refusal of a datagram when the next one is sent.
         match socket.send(&vec![7; size]).and_then(|_| socket.recv(&mut [0; 65536])) {
             Ok(length) => {
                 assert_eq!(length, size);
-                return Answer::Yes;
+                return Outcome::Reached;
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Outcome::Refused,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => panic!("a datagram to {ip} {port}: {error}"),
         }
     }
-    Answer::Silence
+    Outcome::Timeout
 }
 
 /// A pod of the API.
-pub fn pod(name: &str, labels: Value, place: &Place) -> Value {
+pub fn pod(name: &str, labels: Value, endpoint: &Endpoint) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": "x", "name": name, "labels": labels },
         "spec": { "nodeName": "node", "containers": [{ "ports": [{ "name": "web", "containerPort": 80 }] }] },
-        "status": { "podIPs": [{ "ip": place.ip4 }, { "ip": place.ip6 }] } })
+        "status": { "podIPs": [{ "ip": endpoint.ip4 }, { "ip": endpoint.ip6 }] } })
 }
 
 /// A NetworkPolicy of the namespace x.
@@ -330,7 +336,7 @@ pub fn snapshot(objects: &[Value]) -> Snapshot {
     snapshot
 }
 
-/// Enforces what the objects say.
+/// Applies the program of the objects.
 pub fn apply(nft: &mut Nftables, objects: &[Value]) -> Change {
-    nft.apply(&compile(&snapshot(objects), Some("node")).program, &Premises::default()).expect("applied")
+    nft.apply(&compile(&snapshot(objects), Some("node")).program, &NodeInput::default()).expect("applied")
 }

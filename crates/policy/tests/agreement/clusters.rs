@@ -1,4 +1,5 @@
-//! Random worlds: few names, labels, networks and ports, so that things meet; and now and then nonsense.
+//! Random clusters. There are few names, labels, networks and ports, so that policies concern the same pods; some
+//! values are invalid.
 
 use std::net::IpAddr;
 
@@ -12,29 +13,29 @@ use proptest::strategy::Union;
 use serde_json::{json, Value};
 
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Cluster {
     pub snapshot: Snapshot,
     pub packets: Vec<Packet>,
 }
 
-pub fn world() -> impl Strategy<Value = World> {
+pub fn cluster() -> impl Strategy<Value = Cluster> {
     let pods = vec(pod(), 1..7);
     let namespaces = vec((select(vec!["x", "y", "z"]), labels()), 0..3);
     let nodes = vec(labels(), 0..3);
     let policies = vec(network_policy(), 0..5);
-    let cluster = vec(cluster_policy(), 0..5);
-    (pods, namespaces, nodes, policies, cluster, vec(packet(), 12)).prop_map(build)
+    let cluster_policies = vec(cluster_policy(), 0..5);
+    (pods, namespaces, nodes, policies, cluster_policies, vec(packet(), 12)).prop_map(build)
 }
 
 type Parts = (Vec<Value>, Vec<(&'static str, Value)>, Vec<Value>, Vec<Value>, Vec<Value>, Vec<Packet>);
 
-fn build((pods, namespaces, nodes, policies, cluster, packets): Parts) -> World {
+fn build((pods, namespaces, nodes, policies, cluster, packets): Parts) -> Cluster {
     let mut snapshot = Snapshot::new();
     for (number, pod) in pods.into_iter().enumerate() {
         snapshot.pods.push(numbered_pod(pod, number, number));
     }
     for (name, labels) in namespaces {
-        // The same name twice is refused, and that is fine.
+        // A duplicate name is refused, which is fine.
         let _ = snapshot.add(json!({ "apiVersion": "v1", "kind": "Namespace",
             "metadata": { "name": name, "labels": labels } }));
     }
@@ -49,10 +50,10 @@ fn build((pods, namespaces, nodes, policies, cluster, packets): Parts) -> World 
         policy["metadata"]["name"] = json!(format!("policy{number}"));
         snapshot.add(policy.clone()).unwrap_or_else(|error| panic!("{error}: {policy:#}"));
     }
-    World { snapshot, packets }
+    Cluster { snapshot, packets }
 }
 
-/// A pod or a policy that is new, other than before, or gone.
+/// An added, changed or deleted pod or policy.
 #[derive(Clone, Debug)]
 pub enum Change {
     Pod(String, Option<Pod>),
@@ -61,24 +62,24 @@ pub enum Change {
 }
 
 impl Change {
-    /// Makes it both ways: in the objects, and known to the compiler.
-    pub fn make(self, snapshot: &mut Snapshot, compiler: &mut Compiler) {
+    /// Applies the change to the objects and to the compiler.
+    pub fn apply(self, snapshot: &mut Snapshot, compiler: &mut Compiler) {
         match self {
             Change::Pod(name, pod) => {
                 snapshot.pods.retain(|pod| pod.full_name() != name);
                 snapshot.pods.extend(pod.clone());
-                compiler.change_pod(&name, pod);
+                compiler.set_pod(&name, pod);
             }
             Change::NetworkPolicy(name, policy) => {
                 let named = |one: &NetworkPolicy| format!("{}/{}", one.metadata.namespace, one.metadata.name);
                 snapshot.network_policies.retain(|one| named(one) != name);
                 snapshot.network_policies.extend(policy.clone());
-                compiler.change_network_policy(&name, policy.as_ref());
+                compiler.set_network_policy(&name, policy.as_ref());
             }
             Change::ClusterNetworkPolicy(name, policy) => {
                 snapshot.cluster_network_policies.retain(|one| one.metadata.name != name);
                 snapshot.cluster_network_policies.extend(policy.clone());
-                compiler.change_cluster_network_policy(&name, policy.as_ref());
+                compiler.set_cluster_network_policy(&name, policy.as_ref());
             }
         }
     }
@@ -86,7 +87,7 @@ impl Change {
 
 pub fn changes() -> impl Strategy<Value = Vec<Change>> {
     let stays = || prop::bool::weighted(0.7);
-    // Names and addresses that the world has, and a few more: also two pods with one address.
+    // Names and addresses of the cluster and a few more; two pods may get the same address.
     let pods = (pod(), 0..9usize, 0..9usize, stays()).prop_map(|(pod, number, address, stays)| {
         let pod = numbered_pod(pod, number, address);
         Change::Pod(pod.full_name(), stays.then_some(pod))
@@ -201,9 +202,9 @@ fn np_peer() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn np_rules(word: &'static str) -> impl Strategy<Value = Vec<Value>> {
+fn np_rules(name: &'static str) -> impl Strategy<Value = Vec<Value>> {
     let rule = (vec(np_peer(), 0..3), vec(np_port(), 0..3));
-    vec(rule.prop_map(move |(peers, ports)| json!({ word: peers, "ports": ports })), 0..3)
+    vec(rule.prop_map(move |(peers, ports)| json!({ name: peers, "ports": ports })), 0..3)
 }
 
 fn network_policy() -> impl Strategy<Value = Value> {
@@ -228,7 +229,7 @@ fn cnp_protocol() -> impl Strategy<Value = Value> {
         1 => select(vec![json!({}), json!({ "number": 80, "range": { "start": 1, "end": 2 } })]),
     ];
     prop_oneof![
-        6 => (select(vec!["tcp", "udp", "sctp"]), port).prop_map(|(word, port)| json!({ word: { "destinationPort": port } })),
+        6 => (select(vec!["tcp", "udp", "sctp"]), port).prop_map(|(name, port)| json!({ name: { "destinationPort": port } })),
         3 => select(vec!["web", "dns"]).prop_map(|name| json!({ "destinationNamedPort": name })),
         1 => select(vec![json!({}), json!({ "icmp": {} }), json!({ "tcp": {} }), json!({ "destinationNamedPort": "" }),
             json!({ "tcp": { "destinationPort": { "number": 80 } }, "udp": { "destinationPort": { "number": 80 } } })]),
@@ -263,13 +264,13 @@ fn cnp_peer(egress: bool) -> impl Strategy<Value = Value> {
     Union::new_weighted(kinds)
 }
 
-fn cnp_rules(word: &'static str, egress: bool) -> impl Strategy<Value = Vec<Value>> {
+fn cnp_rules(name: &'static str, egress: bool) -> impl Strategy<Value = Vec<Value>> {
     let peers = prop_oneof![20 => vec(cnp_peer(egress), 1..3), 1 => Just(Vec::new())];
     let protocols = prop_oneof![4 => Just(Value::Null), 6 => vec(cnp_protocol(), 1..3).prop_map(Value::Array),
         1 => Just(json!([]))];
     let rule = (select(vec!["Accept", "Deny", "Pass"]), peers, protocols);
     let rule = rule.prop_map(move |(action, peers, protocols)| {
-        json!({ "name": "rule", "action": action, word: peers, "protocols": protocols })
+        json!({ "name": "rule", "action": action, name: peers, "protocols": protocols })
     });
     vec(rule, 0..4)
 }
@@ -288,7 +289,7 @@ fn cluster_policy() -> impl Strategy<Value = Value> {
         })
 }
 
-/// From and to pods, nodes and strangers; always of one family.
+/// Between pods, nodes and other addresses of one family.
 fn packet() -> impl Strategy<Value = Packet> {
     let end = || prop_oneof![8 => (2u8..10).prop_map(|n| (0, n)), 2 => (0u8..3).prop_map(|n| (1, n)), 1 => (0u8..2).prop_map(|n| (2, n))];
     let service = (select(Protocol::ALL.to_vec()), prop_oneof![4 => 78u16..85, 1 => Just(53)]);

@@ -1,0 +1,37 @@
+//! What the rules of a node depend on besides the policy program.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// This node's pod networks and pod ports, and which optional rules the table has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeInput {
+    /// Networks that contain only pod addresses. An address in them that no pod of the program has belongs to a pod
+    /// whose policies are not known yet: the rules drop its packets.
+    pub pod_networks: Vec<IpNet>,
+    /// The node's ends of the pods' veth pairs.
+    pub ports: Vec<PodPort>,
+    /// Whether the kernel sends some of the dropped packets to [`DropSamples`](super::DropSamples).
+    pub sample_drops: bool,
+    /// Whether the table has the sets for [`Nftables::block_closed`](super::Nftables::block_closed).
+    pub block_closed: bool,
+}
+
+/// The node's end of a pod's veth pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodPort {
+    /// The device name.
+    pub device: String,
+    /// The pod, `namespace/name`.
+    pub pod: String,
+    /// Whether the device is a bridge port.
+    pub bridged: bool,
+    /// The pod's own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Further source networks that the pod may use. The pod's policies apply to them. The networks of two pods never
+    /// overlap.
+    pub prefixes: Vec<IpNet>,
+    /// The pod's MAC address. On a bridge it is the only source MAC that the pod may use.
+    pub mac: Option<[u8; 6]>,
+}

@@ -1,0 +1,29 @@
+//! Messages to the policy thread.
+
+use std::net::IpAddr;
+use std::sync::mpsc::Sender;
+use std::time::SystemTime;
+
+use ipnet::IpNet;
+use podwire_cni_plugin::policy::{Answer, Interface};
+
+use crate::update::Update;
+
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// An event of the source.
+    Update(Update),
+    /// The updates sent so far include all changes up to this time.
+    AsOf(SystemTime),
+    /// The node's networks.
+    Networks {
+        /// Networks that contain only addresses of this node's pods.
+        pods: Vec<IpNet>,
+        /// The node's own addresses.
+        node: Vec<IpAddr>,
+    },
+    /// A plugin attached an interface and waits for the response.
+    Attach(Interface, Sender<Answer>),
+    /// A plugin detached an interface.
+    Detach(Interface),
+}
