@@ -11,7 +11,7 @@
 #   make bench    speed, interleaved with Debian's Go plugins
 #   make fuzz     coverage-guided fuzzing of the parsers; FUZZ_SECONDS=60 for each target
 #   make image    dist/podwire-image.tar, the image of the agent and the controller
-#   make manifests  deploy/kubernetes.yaml and deploy/kubernetes-routed.yaml, from the chart; needs Go
+#   make manifests  deploy/kubernetes-flannel.yaml and deploy/kubernetes-calico.yaml, from the chart; needs Go
 #   make install  into DESTDIR (default /), plugins into /opt/cni/bin
 #   make clean    removes what was built
 
@@ -101,7 +101,7 @@ install:
 	ln -sf podwire $(DESTDIR)$(PREFIX)/bin/cnitool
 	install -d $(DESTDIR)$(SYSTEMD)
 	install -m 0644 deploy/systemd/podwire-dhcp.socket $(DESTDIR)$(SYSTEMD)/podwire-dhcp.socket
-	for unit in podwire-dhcp podwire-agent podwire-node; do \
+	for unit in podwire-dhcp podwire-agent-flannel podwire-agent-calico; do \
 	  sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/systemd/$$unit.service > $(DESTDIR)$(SYSTEMD)/$$unit.service; done
 	@# A new file is moved over the old one, so that a plugin that runs right now is not disturbed.
 	install -m 0755 dist/podwire-cni $(DESTDIR)$(CNI_BIN)/.podwire-cni.new

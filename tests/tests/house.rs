@@ -100,6 +100,8 @@ const HOUSE: &[(&str, &[&str])] = &[
             "dataplane",
             "subnets",
             "kubernetes",
+            "ip",
+            "fs",
             "warden",
             "sandbox",
             "verify",

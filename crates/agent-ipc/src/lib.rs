@@ -12,6 +12,7 @@ pub mod door;
 pub mod line;
 pub mod notes;
 pub mod pods;
+pub mod status;
 
 use serde::{Deserialize, Serialize};
 

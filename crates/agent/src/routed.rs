@@ -90,7 +90,7 @@ impl Life {
         let (ready, status, counted) = (self.clone(), self.clone(), self.clone());
         let numbers = Arc::new(Routed::new(self.warden.is_some()));
         let http = Http::new()
-            .route("/healthz", get(|| async { "podwire node is running\n" }))
+            .route("/healthz", get(|| async { "podwire agent is running\n" }))
             .route("/readyz", get(move || async move { ready.readiness() }))
             .route(
                 "/status",
@@ -115,12 +115,12 @@ impl Life {
     fn readiness(&self) -> (StatusCode, String) {
         let roads = self.board.read();
         let why = match (roads.ready, self.steward.is_ready()) {
-            (true, Ok(())) => return (StatusCode::OK, "podwire node is ready\n".into()),
+            (true, Ok(())) => return (StatusCode::OK, "podwire agent is ready\n".into()),
             (_, Err(error)) => error.to_string(),
             (false, _) if roads.problems.is_empty() => "the store has not answered yet".into(),
             (false, _) => roads.problems.values().cloned().collect::<Vec<_>>().join("; "),
         };
-        (StatusCode::SERVICE_UNAVAILABLE, format!("podwire node is not ready: {why}\n"))
+        (StatusCode::SERVICE_UNAVAILABLE, format!("podwire agent is not ready: {why}\n"))
     }
 
     fn status(&self) -> Value {

@@ -26,7 +26,8 @@ pub(crate) fn check(req: &Request<'_>) -> Result<()> {
         Ok(text) if text.trim() == READY => return Ok(()),
         Ok(text) => text.trim().to_owned(),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            "podwire agent has not opened the roads since this node was started: is it running?".into()
+            "podwire agent flannel has not opened the roads since this node was started: is it running?"
+                .into()
         }
         Err(error) => error.to_string(),
     };

@@ -128,7 +128,7 @@ fn calicos_plugins_and_ours_share_blocks_in_kubernetes() {
 /// Pods of both on nodes with our daemon: its roads lead to Calico's, too.
 fn reach_each_other(mut cluster: Cluster) {
     for number in 1..=3 {
-        cluster.start(number, &["node"], &["--healthz-port", "8081"]);
+        cluster.start(number, &["agent", "calico"], &["--healthz-port", "8081"]);
     }
     for number in 1..=3 {
         for by in [Whose::Calicos, Whose::Ours] {

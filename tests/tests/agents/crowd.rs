@@ -107,7 +107,7 @@ impl Scene for InKubernetes {
     }
 
     fn start(&mut self, number: u8) {
-        self.0.start(number, &["node"], &["--healthz-port", "8081"]);
+        self.0.start(number, &["agent", "calico"], &["--healthz-port", "8081"]);
     }
 
     fn handles(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! `podwire agent` on three nodes: the roads open by themselves, carry packets, and heal.
+//! `podwire agent flannel` on three nodes: the roads open by themselves, carry packets, and heal.
 
 mod api;
 mod api_away;
@@ -239,7 +239,7 @@ fn rights_of(unit: &str) -> String {
 #[test]
 fn the_unit_for_systemd_leaves_the_agent_the_rights_that_it_needs() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
-    let bounds = rights_of("podwire-agent.service");
+    let bounds = rights_of("podwire-agent-flannel.service");
     for number in [1, 3] {
         stage.start_agent_behind(number, &["setpriv", &bounds, "--no-new-privs"], &["--not-ready", "status"]);
     }

@@ -1,13 +1,13 @@
 //! `podwire lab`: clusters of every kind that this machine can have, each proven with packets; and labs come, go and are
 //! found again, whoever dies.
 
+mod calico;
 mod clock;
 mod faults;
 mod laboratory;
 mod life;
 mod policies;
 mod probe;
-mod routed;
 #[path = "../../policies/tables.rs"]
 mod tables;
 
@@ -59,7 +59,7 @@ fn one_family_alone_is_enough() {
     }
 }
 
-/// What docs/fabric.md says: for each peer and family one route, one neighbour, one forwarding entry; nothing else.
+/// What docs/overlay.md says: for each peer and family one route, one neighbour, one forwarding entry; nothing else.
 #[test]
 fn the_kernels_objects_are_those_of_the_specification() {
     let lab = Laboratory::up(&["--nodes", "5", "--pods", "0", "--subnets", "2"]);
