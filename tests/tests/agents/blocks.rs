@@ -209,7 +209,7 @@ fn without_the_store_roads_stay_and_pods_come_and_afterwards_all_is_told() {
     let address = stage.address(1, "late");
     assert!(ipam(&stage, &format!("show --ip {address}")).contains("n1"));
     let check = ipam(&stage, "check");
-    assert!(check.contains("everything fits together"), "{check}");
+    assert!(check.contains("no problems"), "{check}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn assert_no_address_twice(all: &[Connected]) {
 #[track_caller]
 fn assert_fits_together(cluster: &Cluster) {
     let said = cluster.ipam("check");
-    assert!(said.contains("everything fits together"), "{said}");
+    assert!(said.contains("no problems"), "{said}");
 }
 
 /// Each pod reaches the others of its node.

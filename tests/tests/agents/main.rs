@@ -266,7 +266,7 @@ fn a_cluster_is_proven_from_each_of_its_nodes() {
     });
     let told = stage.node(3).sh("cat /run/test/n3.json");
     stage.node(1).write("/run/test/n3.json", &told);
-    let words = ["verify", "--with", "/run/test/n3.json", "--name", "n1", "--patience", "10s", "--json"];
+    let words = ["verify", "--with", "/run/test/n3.json", "--name", "n1", "--timeout", "10s", "--json"];
     let said = stage.node(1).output(&[&[podwire.as_str()][..], &words].concat(), &[]);
     let report: serde_json::Value = serde_json::from_str(&said.stdout).expect("a report");
     let probes = report["probes"].as_array().expect("probes");
