@@ -98,7 +98,7 @@ install:
 	ln -sf podwire $(DESTDIR)$(PREFIX)/bin/cnitool
 	install -d $(DESTDIR)$(SYSTEMD)
 	install -m 0644 deploy/systemd/podwire-dhcp.socket $(DESTDIR)$(SYSTEMD)/podwire-dhcp.socket
-	for unit in podwire-dhcp podwire-agent podwire-node; do \
+	for unit in podwire-dhcp podwire-agent-flannel podwire-agent-calico; do \
 	  sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/systemd/$$unit.service > $(DESTDIR)$(SYSTEMD)/$$unit.service; done
 	@# A new file is moved over the old one, so that a plugin that runs right now is not disturbed.
 	install -m 0755 dist/podwire-cni $(DESTDIR)$(CNI_BIN)/.podwire-cni.new

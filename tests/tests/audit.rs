@@ -143,7 +143,7 @@ fn attach_victim(node: &Node) {
 #[test]
 fn whatever_is_planted_is_found_and_mended_and_the_living_notice_nothing() {
     let node = node();
-    assert_eq!(must(&node, &["audit"]), "nothing is wrong: ledger, records, pools and kernel agree\n");
+    assert_eq!(must(&node, &["audit"]), "no faults: ledger, records, pools and kernel agree\n");
     // Answers of a pod that is not touched, from beginning to end.
     node.sh("other=$(ip -n pong -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')
              ip netns exec ping ping -i 0.05 $other > /run/test/pings 2>&1 & echo $! > /run/test/pinger");
@@ -194,17 +194,11 @@ fn a_pod_whose_first_add_was_cut_short_and_whose_second_was_not_is_left_alone() 
     let node = node();
     node.sh("account=/run/podwire/ledger/pods/victim:eth0:bridge
              both=$(head -n 1 $account; cat $account); printf '%s\\n' \"$both\" > $account");
-    assert_eq!(
-        must(&node, &["audit", "--fix"]),
-        "nothing is wrong: ledger, records, pools and kernel agree\n"
-    );
+    assert_eq!(must(&node, &["audit", "--fix"]), "no faults: ledger, records, pools and kernel agree\n");
     must(&node, &["check", "pods", "victim"]);
     // Nor is the first one asked, which has no result, where no runtime remembers one.
     node.sh("rm /var/lib/cni/results/pods-victim-eth0");
-    assert_eq!(
-        must(&node, &["audit", "--fix"]),
-        "nothing is wrong: ledger, records, pools and kernel agree\n"
-    );
+    assert_eq!(must(&node, &["audit", "--fix"]), "no faults: ledger, records, pools and kernel agree\n");
 }
 
 #[test]
@@ -220,7 +214,7 @@ fn flushed_rules_come_back_by_reload() {
     node.sh("nft flush ruleset");
     assert_eq!(rules(&node), "");
     let said = must(&node, &["reload"]);
-    assert!(said.starts_with("put back "), "{said}");
+    assert!(said.starts_with("restored "), "{said}");
     assert_same(&before, &rules(&node), "after the reload");
     assert_eq!(must(&node, &["reload"]), "no rule is missing\n");
     must(&node, &["audit"]);

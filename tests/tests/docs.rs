@@ -255,7 +255,7 @@ fn commands(words: &[&str]) -> BTreeSet<String> {
     let output = Command::new(podwire()).args(words).arg("--help").output().expect("podwire");
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     let listed =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        help.lines().take_while(|line| *line != "Options:").filter_map(|line| line.strip_prefix("  "));
     let all: BTreeSet<_> =
         listed.filter_map(|line| line.split_whitespace().next()).map(String::from).collect();
     assert!(!all.is_empty(), "{help}");

@@ -221,7 +221,7 @@ fn a_reload_of_firewalld_is_followed_by_one_of_ours() {
     node.sh("firewall-cmd --reload");
     assert_eq!(guarded.sources("trusted"), NONE);
     let said = node.output(&[&podwire(), "cni", "reload"], &[]);
-    assert_eq!((said.status, &*said.stdout), (0, "put back 2 things that were missing\n"), "{}", said.stderr);
+    assert_eq!((said.status, &*said.stdout), (0, "restored 2 missing rules\n"), "{}", said.stderr);
     assert_eq!(guarded.sources("trusted"), FIRST_POD);
     chain.check(node, &pod, &result).expect("CHECK");
     chain.del(node, &pod, Some(&result));

@@ -171,8 +171,8 @@ fn what_a_dry_run_shows_is_what_is_done_and_it_touches_nothing() {
     assert_eq!(shown["steps"], image.install(&["--uninstall"])["steps"]);
     image.assert_tree(&before, "at the end");
     let text = image.run(&["--dry-run"]).stdout;
-    assert!(text.contains("/usr/lib/cni: would put: bandwidth calico"), "{text}");
-    assert!(text.contains("/usr/lib/cni: not ours, left alone (--replace"), "{text}");
+    assert!(text.contains("/usr/lib/cni: would install: bandwidth calico"), "{text}");
+    assert!(text.contains("/usr/lib/cni: not Podwire's, kept (--replace"), "{text}");
 }
 
 #[test]
@@ -209,11 +209,7 @@ fn what_somebody_changed_is_kept_and_said() {
     let again = image.install(&["--network", "ptp"]);
     assert_eq!(again["leftAlone"]["changed"].as_array().unwrap().len(), 2, "{again}");
     let output = image.run(&["--uninstall"]);
-    assert!(
-        output.stdout.contains("changed since it was installed, left alone: bridge"),
-        "{}",
-        output.stdout
-    );
+    assert!(output.stdout.contains("changed since its installation, kept: bridge"), "{}", output.stdout);
     assert_eq!((image.read("/opt/cni/bin/bridge"), image.read(LIST)), ("newer go".into(), "{}".into()));
     assert_eq!(image.read("/opt/cni/bin/bridge.before-podwire"), "go");
     assert!(!image.has("/opt/cni/bin/ptp") && !image.has("/var/lib/podwire"));
@@ -227,7 +223,7 @@ fn the_network_that_would_win_or_lose_is_told() {
     let other = r#"{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "ptp"}]}"#;
     image.write("/etc/cni/net.d/05-other.conflist", other);
     let told = image.install(&["--dry-run"]);
-    assert!(warnings(&told).contains("has a network already (05-other.conflist): none is added"), "{told}");
+    assert!(warnings(&told).contains("already has a network (05-other.conflist): installed none"), "{told}");
     assert!(!done(&told, "put").contains(&LIST.to_owned()));
     let told = image.install(&["--dry-run", "--network", "bridge"]);
     assert!(

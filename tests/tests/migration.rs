@@ -48,9 +48,12 @@ fn pods_of_host_local_keep_their_addresses_in_blocks_and_give_them_back() {
     assert_eq!((&would["dryRun"], would["addresses"].as_array().unwrap().len()), (&json!(true), 3));
     assert_eq!(holder(&node, &ips[0]), Value::Null, "nothing is done yet");
     let done = ipam(&node, "migrate pods --node node1");
-    assert!(done["addresses"].as_array().unwrap().iter().all(|one| one["became"] == "entered"), "{done}");
+    assert!(done["addresses"].as_array().unwrap().iter().all(|one| one["result"] == "imported"), "{done}");
     let again = ipam(&node, "migrate pods --node node1");
-    assert!(again["addresses"].as_array().unwrap().iter().all(|one| one["became"] == "before"), "{again}");
+    assert!(
+        again["addresses"].as_array().unwrap().iter().all(|one| one["result"] == "alreadyImported"),
+        "{again}"
+    );
     for (pod, ip) in pods.iter().zip(&ips) {
         assert_eq!(holder(&node, ip), format!("pods.{pod}"));
     }

@@ -30,7 +30,7 @@ fn network() -> Chain {
 /// Somebody who owns the node's blocks, and has some in stock.
 fn serve(node: &Node) -> Process {
     let mut command = node.command(&podwire());
-    command.args(["ipam", "serve", "--store", STORE, "--node", "node1", "--stock", "8"]);
+    command.args(["ipam", "serve", "--store", STORE, "--node", "node1", "--warm-addresses", "8"]);
     let process = Process::start(command);
     eventually(node, "a stock", |node| in_use(node) >= 12);
     process

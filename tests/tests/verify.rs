@@ -35,7 +35,7 @@ fn verify(node: &Node, words: &[&str]) -> Output {
 
 /// Probes for which there is no answer within `patience`, or not the right one.
 fn failures(node: &Node, patience: &str) -> Vec<Value> {
-    let said = verify(node, &["--json", "--patience", patience]);
+    let said = verify(node, &["--json", "--timeout", patience]);
     let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
     assert_eq!(said.status, i32::from(report["holds"] != true), "{}", said.stdout);
     report["probes"]
@@ -50,7 +50,7 @@ fn failures(node: &Node, patience: &str) -> Vec<Value> {
 #[test]
 fn the_model_holds_on_a_bridge_and_on_routed_pods() {
     for kind in ["bridge", "ptp"] {
-        let said = verify(&node(kind), &["--patience", PATIENCE]);
+        let said = verify(&node(kind), &["--timeout", PATIENCE]);
         assert_eq!(said.status, 0, "{kind}: {}{}", said.stdout, said.stderr);
         for words in ["the model holds", "3 pods and the node", "no address translated"] {
             assert!(said.stdout.contains(words), "{kind}: {words}: {}", said.stdout);
@@ -122,7 +122,7 @@ fn what_a_firewall_swallows_is_told_by_protocol_and_direction() {
         // Questions of `one`, and its answers.
         assert!(is_udp && (probe["from"] == "one" || probe["to"] == "one"), "{probe}");
     }
-    let said = verify(&node, &["--patience", "3s"]);
+    let said = verify(&node, &["--timeout", "3s"]);
     assert!(said.stdout.contains("the model does not hold"), "{}", said.stdout);
     assert!(said.stdout.contains("failed: one to"), "{}", said.stdout);
 }
@@ -131,15 +131,15 @@ fn what_a_firewall_swallows_is_told_by_protocol_and_direction() {
 fn without_pods_there_is_nothing_to_prove() {
     let said = verify(&Node::new(), &[]);
     assert_eq!(said.status, 1);
-    assert!(said.stderr.contains("no living pod"), "{}", said.stderr);
+    assert!(said.stderr.contains("no pod runs"), "{}", said.stderr);
 }
 
 #[test]
 fn pods_that_are_gone_and_other_networks_are_left_out() {
     let node = node("bridge");
     node.sh("ip netns delete three");
-    let said = verify(&node, &["--network", "pods", "--patience", PATIENCE]);
+    let said = verify(&node, &["--network", "pods", "--timeout", PATIENCE]);
     assert!(said.status == 0 && said.stdout.contains("2 pods"), "{}{}", said.stdout, said.stderr);
     let said = verify(&node, &["--network", "other"]);
-    assert!(said.status == 1 && said.stderr.contains("no living pod"), "{}", said.stderr);
+    assert!(said.status == 1 && said.stderr.contains("no pod runs"), "{}", said.stderr);
 }

@@ -1,6 +1,6 @@
 //! podwire-bench-crowd: how fast does a cluster fill with pods?
 //!
-//! Ten nodes of a lab on one wire, each with `podwire node`, and an etcd; nobody has a pod. Then all nodes attach a hundred pods at once, each
+//! Ten nodes of a lab on one wire, each with `podwire agent calico`, and an etcd; nobody has a pod. Then all nodes attach a hundred pods at once, each
 //! node one after the other, by executing plugins as a runtime does. In turns, each time in a new lab: calico + calico-ipam, whose
 //! addresses are of blocks that the cluster shares, and Debian's Go plugins bridge + host-local, which ask nobody outside of their node. The clock
 //! runs from the first ADD to the end of the last one.

@@ -39,7 +39,7 @@ impl Site {
     /// Starts the agent; returns when it has roads to so many nodes, and how long that took.
     pub fn start_agent(&mut self, crowd: &dyn Crowd, peers: usize) -> Result<Duration> {
         let mut command = self.node.command(&podwire());
-        command.args(["agent", "--node-name", "own", "--ip-masq", "--healthz-port", "8081"]);
+        command.args(["agent", "flannel", "--node-name", "own", "--ip-masq", "--healthz-port", "8081"]);
         command.args(["--cni-network", "bridge", "--cni-conflist", "/run/cni-conf/10-podwire.conflist"]);
         // One line for each road would measure the reader of the log.
         command.args(crowd.flags()).env("RUST_LOG", "warn");

@@ -1,4 +1,4 @@
-//! `podwire ipam` as people and scripts meet it, on a file, on a real etcd and on a real API server.
+//! `podwire ipam` on a file, on a real etcd and on a real API server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ struct Outcome {
     code: i32,
 }
 
-/// Runs the program on a store, which may have options behind its name.
+/// Runs the program on a store. The store may be followed by options.
 fn podwire(store: &str, line: &str) -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_podwire"))
         .arg("ipam")
@@ -45,7 +45,7 @@ fn json(store: &str, line: &str) -> Value {
     serde_json::from_str(&ok(store, &format!("{line} --json"))).unwrap()
 }
 
-/// Gives an address, as an agent would.
+/// Assigns an address, as an agent does.
 fn assign(store: &dyn Store, node: &str, handle: &str) -> String {
     let allocator = Allocator::new(store, || Timestamp::from_unix_nanos(1_787_405_600_000_000_000));
     let given = allocator
@@ -54,11 +54,11 @@ fn assign(store: &dyn Store, node: &str, handle: &str) -> String {
     given.addresses[0].addr().to_string()
 }
 
-/// The same story on every store.
-fn the_story(name: &str, open: &dyn Fn() -> Box<dyn Store>) {
+/// The same sequence of commands on every store.
+fn run_commands(name: &str, open: &dyn Fn() -> Box<dyn Store>) {
     assert_eq!(
         ok(name, "pool pods 10.244.0.0/28 --block-size 30"),
-        "made pods 10.244.0.0/28, in blocks of /30\n"
+        "created pods 10.244.0.0/28 with blocks of /30\n"
     );
     let overlapping = podwire(name, "pool more 10.244.0.0/16");
     assert!(
@@ -75,7 +75,7 @@ fn the_story(name: &str, open: &dyn Fn() -> Box<dyn Store>) {
     assert_eq!(lines[1], ["pods", "10.244.0.0/28", "16", "2", "(12%)", "0", "14", "(87%)"]);
     assert_eq!(lines[2][0], "host:node1");
     assert_eq!(json(name, "show")["pools"][0]["blocks"][0]["inUse"], 2);
-    assert_eq!(ok(name, "show --borrowed"), "nothing is borrowed\n");
+    assert_eq!(ok(name, "show --borrowed"), "no borrowed addresses\n");
     assert_eq!(ok(name, &format!("show --ip {ip}")), format!("{ip} is in use by net.a\n  node: node1\n"));
 
     open()
@@ -87,7 +87,7 @@ fn the_story(name: &str, open: &dyn Fn() -> Box<dyn Store>) {
         "{}",
         checked.stdout
     );
-    assert!(ok(name, "check --mend").contains("mended: handle net.orphan"));
+    assert!(ok(name, "check --repair").contains("repaired: handle net.orphan"));
     assert_eq!(json(name, "check")["problems"], serde_json::json!([]));
 
     let refused = podwire(name, &format!("release --ip {ip} --handle net.b"));
@@ -110,29 +110,32 @@ fn the_story(name: &str, open: &dyn Fn() -> Box<dyn Store>) {
     assert_eq!(json(name, "configure --strict-affinity true --max-blocks-per-host 3")["maxBlocksPerHost"], 3);
 
     let parts = ok(name, "split 2 --name pods");
-    assert_eq!(parts, "made split-pods-0 10.244.0.0/29\nmade split-pods-1 10.244.0.8/29\nremoved pods\n");
+    assert_eq!(
+        parts,
+        "created split-pods-0 10.244.0.0/29\ncreated split-pods-1 10.244.0.8/29\nremoved pods\n"
+    );
     assert_eq!(podwire(name, "split 2 --cidr 10.244.0.0/28").code, 1, "that pool is gone");
     ok(name, "check");
 }
 
 #[test]
-fn the_verbs_work_on_a_file() {
-    let folder: PathBuf = std::env::temp_dir().join(format!("podwire-ipam-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("ipam.db");
+fn the_commands_work_on_a_file() {
+    let dir: PathBuf = std::env::temp_dir().join(format!("podwire-ipam-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("ipam.db");
     let name = path.display().to_string();
     let missing = podwire(&name, "show");
-    assert!(missing.code == 1 && missing.stderr.contains("there is no /"), "{}", missing.stderr);
-    assert!(!path.exists(), "to look is not to make");
-    the_story(&name, &|| Box::new(podwire_store_sqlite::SqliteStore::open(&path).unwrap()));
-    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(missing.code == 1 && missing.stderr.contains("ipam.db does not exist"), "{}", missing.stderr);
+    assert!(!path.exists(), "show does not create the file");
+    run_commands(&name, &|| Box::new(podwire_store_sqlite::SqliteStore::open(&path).unwrap()));
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]
-fn the_verbs_work_on_etcd() {
-    let mut server = EtcdServer::start();
+fn the_commands_work_on_etcd() {
+    let mut server = server::Server::start();
     let name = server.url();
-    the_story(&name, &|| Box::new(EtcdStore::connect(&[server.url()], None).unwrap()));
+    run_commands(&name, &|| Box::new(server.store()));
     server.stop();
     let gone = podwire(&name, "show");
     assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
@@ -141,27 +144,23 @@ fn the_verbs_work_on_etcd() {
 }
 
 #[test]
-fn the_verbs_work_on_an_etcd_with_certificates() {
-    let certificates = Certificates::create();
-    let server = EtcdServer::start_with_tls(&certificates);
+fn the_commands_work_on_etcd_with_certificates() {
+    let certificates = server::Certificates::make();
+    let server = server::Server::start_with(&certificates);
     let [authority, certificate, key] =
         ["ca.pem", "client.pem", "client.key"].map(|name| certificates.path(name).display().to_string());
     let name = format!(
         "{} --etcd-ca-cert-file {authority} --etcd-cert-file {certificate} --etcd-key-file {key}",
         server.url()
     );
-    let files = TlsFiles {
-        authority: Some(certificates.path("ca.pem")),
-        identity: Some((certificates.path("client.pem"), certificates.path("client.key"))),
-    };
-    the_story(&name, &|| Box::new(EtcdStore::connect(&[server.url()], Some(&files)).unwrap()));
+    run_commands(&name, &|| Box::new(server.store()));
     let refused = podwire(&format!("{} --etcd-ca-cert-file {authority}", server.url()), "show");
     assert_eq!(refused.code, 1, "{}", refused.stdout);
 }
 
 #[test]
-fn the_verbs_work_on_kubernetes() {
-    let programs = match kubernetes_programs(&[]) {
+fn the_commands_work_on_kubernetes() {
+    let programs = match api_server::programs() {
         Ok(programs) => programs,
         Err(why) => return eprintln!("left out: podwire ipam on a real API server: {why}"),
     };
@@ -175,12 +174,12 @@ fn the_verbs_work_on_kubernetes() {
         "{}",
         bare.stderr
     );
-    server.define_calico_resources(ApiGroup::V1.name());
-    the_story(&name, &|| Box::new(KubernetesStore::connect(Some(&kubeconfig), None).unwrap()));
-    server.define_calico_resources(ApiGroup::V3.name());
+    server.define(ApiGroup::V1);
+    run_commands(&name, &|| Box::new(KubernetesStore::connect(Some(&kubeconfig), None).unwrap()));
+    server.define(ApiGroup::V3);
     let newer = format!("{name} --calico-api-group projectcalico.org/v3");
     let open = || Box::new(KubernetesStore::connect(Some(&kubeconfig), Some(ApiGroup::V3)).unwrap());
-    the_story(&newer, &|| open());
+    run_commands(&newer, &|| open());
     let unknown = podwire(&format!("{name} --calico-api-group v2"), "show");
     assert!(unknown.code == 2 && unknown.stderr.contains("is no API group of Calico"), "{}", unknown.stderr);
     server.stop();

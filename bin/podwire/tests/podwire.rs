@@ -1,4 +1,4 @@
-//! The program as people and scripts meet it, with plugins that are shell scripts.
+//! The program from the outside, with shell scripts as plugins.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{json, Value};
 
-/// Prints a result for ADD, and fails as the file `fail` says.
+/// Prints a result for ADD, or fails with the content of the file `fail`.
 const PLUGIN: &str = r#"#!/bin/sh
 dir=${0%/*}
 cat > "$dir/$CNI_COMMAND.stdin"
@@ -38,14 +38,14 @@ impl Node {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let root = std::env::temp_dir().join(format!("podwire-program-{}-{number}", std::process::id()));
-        for folder in ["bin", "net.d", "cache"] {
-            fs::create_dir_all(root.join(folder)).unwrap();
+        for dir in ["bin", "net.d", "cache"] {
+            fs::create_dir_all(root.join(dir)).unwrap();
         }
         let node = Node { root };
-        fs::write(node.root.join("bin/wire"), PLUGIN).unwrap();
-        fs::set_permissions(node.root.join("bin/wire"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(node.root.join("bin/link"), PLUGIN).unwrap();
+        fs::set_permissions(node.root.join("bin/link"), fs::Permissions::from_mode(0o755)).unwrap();
         let plugin =
-            json!({"type": "wire", "ipam": {"type": "pool"}, "capabilities": {"portMappings": true}});
+            json!({"type": "link", "ipam": {"type": "pool"}, "capabilities": {"portMappings": true}});
         let pods = json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [plugin]});
         fs::write(node.root.join("net.d/10-pods.conflist"), pods.to_string()).unwrap();
         node
@@ -55,13 +55,13 @@ impl Node {
         self.call("podwire", line)
     }
 
-    /// Runs the program under a name.
+    /// Runs the program under another name.
     fn call(&self, name: &str, line: &str) -> Outcome {
         let program = self.root.join(name);
         if !program.exists() {
             symlink(env!("CARGO_BIN_EXE_podwire"), &program).unwrap();
         }
-        // On a node of its own: the namespace of this test is a pod's to it.
+        // In a new network namespace: the namespace of this test plays the pod.
         let mut command = Command::new("unshare");
         let line = line.replace(NETNS, &netns());
         command
@@ -103,10 +103,10 @@ impl Drop for Node {
     }
 }
 
-/// Stands for the namespace of this test, which is always there; the plugins here never touch it.
+/// The namespace of this test, which always exists. The plugins here do not touch it.
 const NETNS: &str = "/proc/self/ns/net";
 
-/// Its path for others.
+/// Its path for other processes.
 fn netns() -> String {
     format!("/proc/{}/ns/net", std::process::id())
 }
@@ -122,7 +122,7 @@ fn a_container_is_attached_listed_checked_and_detached() {
     assert_eq!(node.stdin("ADD")["runtimeConfig"]["portMappings"], ports);
 
     let list: Value = serde_json::from_str(&node.run("cni list --json").stdout).unwrap();
-    assert_eq!(list["networks"][0]["plugins"], json!(["wire"]));
+    assert_eq!(list["networks"][0]["plugins"], json!(["link"]));
     let attachment = &list["attachments"][0];
     assert_eq!(
         (&attachment["addresses"], &attachment["namespaceExists"]),
@@ -133,44 +133,44 @@ fn a_container_is_attached_listed_checked_and_detached() {
         json!([{"name": "nosuchveth", "exists": false, "madeBy": null}])
     );
     let table = node.run("cni list").stdout;
-    assert!(table.contains("wire(pool)") && table.contains("nosuchveth (gone)"), "{table}");
+    assert!(table.contains("link(pool)") && table.contains("nosuchveth (gone)"), "{table}");
 
     let checked = node.run(&format!("cni check pods {NETNS}"));
-    assert_eq!(checked.stdout, "/proc/self/ns/net is attached to pods as it should be\n");
+    assert_eq!(checked.stdout, "the attachment of /proc/self/ns/net to pods is intact\n");
     let deleted = node.run(&format!("cni del pods {NETNS}"));
     assert_eq!((deleted.stdout.as_str(), deleted.code), ("detached /proc/self/ns/net from pods\n", 0));
-    assert_eq!(node.stdin("DEL")["runtimeConfig"]["portMappings"], ports, "remembered from the add");
+    assert_eq!(node.stdin("DEL")["runtimeConfig"]["portMappings"], ports, "cached by ADD");
     assert_eq!(node.records(), 0);
 }
 
 #[test]
-fn what_a_foreign_plugin_complains_of_is_told_and_not_put_back() {
+fn check_repair_reports_faults_of_other_plugins() {
     let node = Node::new();
     node.run(&format!("cni add pods {NETNS} --container web"));
     let line = format!("cni check pods {NETNS} --container web --repair");
     let whole = node.run(&line);
     assert_eq!(
         (whole.stdout.as_str(), whole.code),
-        ("/proc/self/ns/net is attached to pods as it should be\n", 0)
+        ("the attachment of /proc/self/ns/net to pods is intact\n", 0)
     );
-    node.fail("the wire is cut");
+    node.fail("the link is down");
     let cut = node.run(&line);
-    let text = "eth0 of /proc/self/ns/net: not put back: plugin type=\"wire\" name=\"pods\" failed (check): the wire is cut\n\
-                /proc/self/ns/net is not attached to pods as it should be: attach it anew\n";
+    let text = "eth0 of /proc/self/ns/net: not repaired: plugin type=\"link\" name=\"pods\" failed (check): the link is down\n\
+                the attachment of /proc/self/ns/net to pods is damaged: detach and attach it again\n";
     assert_eq!((cut.stdout.as_str(), cut.stderr.as_str(), cut.code), (text, "", 1));
     let json: Value = serde_json::from_str(&node.run(&format!("{line} --json")).stdout).unwrap();
     assert_eq!((&json["ok"], &json["repaired"]), (&json!(false), &json!([])));
-    assert_eq!((&json["left"][0]["plugin"], &json["left"][0]["why"]), (&json!("wire"), &Value::Null));
+    assert_eq!((&json["left"][0]["plugin"], &json["left"][0]["why"]), (&json!("link"), &Value::Null));
 }
 
 #[test]
-fn a_failure_is_told_once_with_cause_and_hint() {
+fn a_failure_is_printed_once_with_cause_and_hint() {
     let node = Node::new();
     node.fail("no address left");
     let added = node.run(&format!("cni add pods {NETNS}"));
     assert_eq!((added.stdout.as_str(), added.code), ("", 1));
     let head = "podwire: cannot attach /proc/self/ns/net to pods\n  \
-                because: plugin type=\"wire\" name=\"pods\" failed (add): no address left; try later;";
+                because: plugin type=\"link\" name=\"pods\" failed (add): no address left; try later;";
     assert!(added.stderr.starts_with(head), "{}", added.stderr);
     let json: Value =
         serde_json::from_str(&node.run(&format!("cni check pods {NETNS} --json")).stderr).unwrap();
@@ -183,16 +183,16 @@ fn a_failure_is_told_once_with_cause_and_hint() {
 }
 
 #[test]
-fn ports_need_a_plugin_that_hears_of_them() {
+fn ports_need_a_plugin_with_the_capability() {
     let node = Node::new();
-    let deaf = json!({"cniVersion": "1.1.0", "name": "deaf", "plugins": [{"type": "wire"}]});
-    fs::write(node.root.join("net.d/20-deaf.conflist"), deaf.to_string()).unwrap();
-    let added = node.run(&format!("cni add deaf {NETNS} -p 80:80"));
+    let without = json!({"cniVersion": "1.1.0", "name": "noports", "plugins": [{"type": "link"}]});
+    fs::write(node.root.join("net.d/20-noports.conflist"), without.to_string()).unwrap();
+    let added = node.run(&format!("cni add noports {NETNS} -p 80:80"));
     assert!(added.stderr.contains("none of its plugins has the capability portMappings"), "{}", added.stderr);
 }
 
 #[test]
-fn sweeping_spares_what_lives_unless_told_otherwise() {
+fn gc_keeps_attachments_whose_namespace_exists() {
     let node = Node::new();
     node.run(&format!("cni add pods {NETNS} --container alive"));
     node.run(&format!("cni add pods {NETNS} --container other"));
@@ -216,7 +216,7 @@ fn sweeping_spares_what_lives_unless_told_otherwise() {
 }
 
 #[test]
-fn status_tells_which_network_is_ready() {
+fn status_shows_which_network_is_ready() {
     let node = Node::new();
     let old = json!({"cniVersion": "0.4.0", "name": "old", "plugins": [{"type": "absent"}]});
     fs::write(node.root.join("net.d/20-old.conflist"), old.to_string()).unwrap();
@@ -228,7 +228,7 @@ fn status_tells_which_network_is_ready() {
 }
 
 #[test]
-fn a_container_is_detached_though_its_network_and_namespace_are_gone() {
+fn del_succeeds_without_the_config_and_the_namespace() {
     let node = Node::new();
     node.run(&format!("cni add pods {NETNS} --container web-1"));
     fs::remove_file(node.root.join("net.d/10-pods.conflist")).unwrap();
@@ -238,11 +238,11 @@ fn a_container_is_detached_though_its_network_and_namespace_are_gone() {
 }
 
 #[test]
-fn a_runtime_that_is_killed_half_way_leaves_what_the_sweep_needs() {
+fn gc_removes_the_attachment_of_a_killed_runtime() {
     let node = Node::new();
     let slow =
         PLUGIN.replace("ADD) ", "ADD) touch \"$dir/begun\"; while [ -d \"$dir\" ]; do sleep 0.05; done; ");
-    fs::write(node.root.join("bin/wire"), slow).unwrap();
+    fs::write(node.root.join("bin/link"), slow).unwrap();
     node.run("version");
     let mut runtime = Command::new(node.root.join("podwire"))
         .args(["cni", "add", "pods", &netns(), "--container", "half", "--conf-dir"])
@@ -254,14 +254,14 @@ fn a_runtime_that_is_killed_half_way_leaves_what_the_sweep_needs() {
         .spawn()
         .unwrap();
     while !node.root.join("bin/begun").exists() {
-        assert!(runtime.try_wait().unwrap().is_none(), "it has ended");
+        assert!(runtime.try_wait().unwrap().is_none(), "the program ended");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     runtime.kill().unwrap();
     runtime.wait().unwrap();
-    fs::remove_file(node.root.join("bin/wire")).unwrap();
-    fs::write(node.root.join("bin/wire"), PLUGIN).unwrap();
-    fs::set_permissions(node.root.join("bin/wire"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::remove_file(node.root.join("bin/link")).unwrap();
+    fs::write(node.root.join("bin/link"), PLUGIN).unwrap();
+    fs::set_permissions(node.root.join("bin/link"), fs::Permissions::from_mode(0o755)).unwrap();
     assert!(node.run("cni list").stdout.contains("not finished"));
     assert_eq!(node.run("cni gc pods --all").stdout, "removed half eth0\n");
     assert_eq!((node.stdin("DEL").get("prevResult"), node.records()), (None, 0));
@@ -281,7 +281,7 @@ fn called_as_cnitool_it_is_cnitool() {
 }
 
 #[test]
-fn it_tells_what_it_is() {
+fn version_and_plugins_are_printed() {
     let node = Node::new();
     assert!(node.run("version").stdout.starts_with("podwire 0."));
     let plugins: Value = serde_json::from_str(&node.run("plugins --json").stdout).unwrap();

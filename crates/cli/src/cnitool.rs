@@ -1,4 +1,4 @@
-//! Called as `cnitool`, this program takes the arguments and the environment of the reference tool.
+//! Called as `cnitool`, the program accepts the arguments and the environment of the reference tool.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -8,19 +8,19 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use podwire_cni_runtime::{ConfigFolder, Error, Identity, Runtime};
 
-use crate::verbs::{absolute, container_id, split};
+use crate::cni::{absolute, container_id, split};
 
-/// Adds, checks, removes, sweeps or asks for the status of an interface in a network namespace.
+/// Runs ADD, CHECK, DEL, GC or STATUS of a network for a network namespace.
 #[derive(Debug, Parser)]
 #[command(name = "cnitool", version, disable_help_subcommand = true)]
 #[command(after_help = "Environment:
-  NETCONFPATH  where networks are configured [/etc/cni/net.d]
-  CNI_PATH     where plugins are, with colons between folders
+  NETCONFPATH  directory of network configs [/etc/cni/net.d]
+  CNI_PATH     directories of plugins, separated by colons
   CNI_ARGS     KEY=VALUE;KEY=VALUE
   CAP_ARGS     a JSON object of capability arguments
-  CNI_IFNAME   the interface's name in the container [eth0]")]
+  CNI_IFNAME   name of the interface in the container [eth0]")]
 struct Cnitool {
-    /// The interface's name in the container.
+    /// Name of the interface in the container.
     #[arg(long, short, global = true)]
     ifname: Option<String>,
     #[command(subcommand)]
@@ -31,25 +31,25 @@ struct Cnitool {
 enum Verb {
     /// Attach a namespace to a network.
     Add(Target),
-    /// Check that the attachment is as it was made.
+    /// Compare the attachment with the result of its ADD.
     Check(Target),
     /// Detach a namespace from a network.
     Del(Target),
     /// Remove all attachments of a network.
     Gc(Target),
-    /// Ask whether another container could be attached.
+    /// Show whether the network can take another container.
     Status(Target),
 }
 
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The network.
+    /// Name of the network.
     net: String,
-    /// The path of the namespace.
+    /// Path of the namespace.
     netns: PathBuf,
 }
 
-/// Runs the tool; errors go to standard error, and the exit status is 1.
+/// Runs the tool. Errors go to standard error with exit status 1.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let tool = match Cnitool::try_parse_from(args) {
         Ok(tool) => tool,
@@ -78,9 +78,8 @@ impl Cnitool {
         | Verb::Del(target)
         | Verb::Gc(target)
         | Verb::Status(target)) = &self.verb;
-        let folder =
-            Some(env("NETCONFPATH")).filter(|path| !path.is_empty()).unwrap_or("/etc/cni/net.d".into());
-        let list = ConfigFolder::new(folder).find(&target.net)?.list;
+        let dir = Some(env("NETCONFPATH")).filter(|path| !path.is_empty()).unwrap_or("/etc/cni/net.d".into());
+        let list = ConfigFolder::new(dir).find(&target.net)?.list;
         let path = split(env("CNI_PATH").as_ref());
         let runtime = Runtime::new(path).registry(podwire_plugins::registry());
         let identity = self.identity(target, &env)?;
@@ -120,7 +119,7 @@ impl Cnitool {
     }
 }
 
-/// What the plugin said, without the name of the plugin: so the reference tool prints these two.
+/// The error of the plugin without the plugin's name, as the reference tool prints it for CHECK and STATUS.
 fn bare(error: Error) -> Error {
     match error {
         Error::Plugin { source, .. } => Error::Cni(source.to_cni()),

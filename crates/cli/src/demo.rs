@@ -1,10 +1,10 @@
-//! `podwire demo`: pods get a network, on this machine, with nothing but its kernel; then a cluster does.
+//! `podwire demo`: attaches three pods to a network on this machine, then starts a two-node cluster.
 //!
-//! A node, its pods and a bit of outside world live in namespaces of this process; so do the files. They vanish
-//! when it ends, whichever way it ends. The cluster is a lab (`podwire lab`), which is ended before.
+//! The node, its pods and an outside host are network namespaces, and their files are in a private mount namespace. Both
+//! vanish with this process, however it ends. The cluster is a lab (`podwire lab`), which the demo removes at its end.
 
 mod cluster;
-mod place;
+mod namespace;
 mod screen;
 mod traffic;
 
@@ -14,66 +14,65 @@ use std::time::Instant;
 use anyhow::{bail, Context, Result};
 use podwire_cni_runtime::{Identity, Runtime};
 use podwire_cni_spec::{Attachment, NetworkList};
+use podwire_ip::IpFamily;
 use serde_json::json;
 
-use place::Place;
+use namespace::Namespace;
 use screen::Screen;
 
 const NETWORK: &str = "demo";
 const NODE_ADDRESS: &str = "192.0.2.1";
-const WORLD_ADDRESS: &str = "192.0.2.2";
+const OUTSIDE_ADDRESS: &str = "192.0.2.2";
 const HOST_PORT: u16 = 8080;
 const LIMIT: u64 = 16_000_000;
 
-/// One pod of the story.
+/// A pod of the demo.
 struct Pod {
     name: &'static str,
     what: &'static str,
-    place: Place,
+    namespace: Namespace,
     identity: Identity,
 }
 
 /// Runs the demo.
 pub fn run() -> Result<()> {
     if podwire_netlink::sys::user_id() != 0 {
-        bail!("it makes network namespaces and needs root: sudo podwire demo");
+        bail!("creating network namespaces needs root: sudo podwire demo");
     }
-    place::private_machine().context("make a private machine")?;
+    namespace::private_mounts().context("create private mounts")?;
     let screen = Screen::new();
     let start = Instant::now();
 
-    screen.title("A node, and the world outside");
-    let node = Place::new("node")?;
-    let world = Place::new("world")?;
-    place::join(&node, NODE_ADDRESS, &world, WORLD_ADDRESS)?;
-    screen.line(&format!("node {NODE_ADDRESS} ── {WORLD_ADDRESS} world: two namespaces and a cable"));
+    screen.title("A node and an outside host");
+    let node = Namespace::new("node")?;
+    let outside = Namespace::new("outside")?;
+    namespace::connect(&node, NODE_ADDRESS, &outside, OUTSIDE_ADDRESS)?;
+    screen.line(&format!("node {NODE_ADDRESS} ── {OUTSIDE_ADDRESS} outside: two namespaces and a veth pair"));
 
-    let stage = Stage { runtime: runtime()?, list: network()?, node, screen };
-    let pods = stage.attach_all()?;
-    stage.show_table(&pods);
-    stage.talk(&pods, &world)?;
-    stage.check_all(&pods)?;
-    stage.detach_all(&pods)?;
-    cluster::show(&stage.screen)?;
-    stage.screen.title(&format!(
+    let demo = Demo { runtime: runtime()?, list: network()?, node, screen };
+    let pods = demo.attach_all()?;
+    demo.show_table(&pods);
+    demo.send_traffic(&pods, &outside)?;
+    demo.check_all(&pods)?;
+    demo.detach_all(&pods)?;
+    cluster::run(&demo.screen)?;
+    demo.screen.title(&format!(
         "Done in {:.1} s. The namespaces vanish with this program.",
         start.elapsed().as_secs_f32()
     ));
     Ok(())
 }
 
-/// The plugins of the folder beside this program, else those of the usual folders; ours are called in-process.
+/// A runtime with the plugins beside this program, else in the usual directories. Podwire's plugins run in-process.
 fn runtime() -> Result<Runtime<'static>> {
     let beside = std::env::current_exe()?.with_file_name("cni");
-    let folders: Vec<PathBuf> = match beside.is_dir() {
-        true => vec![beside],
-        false => vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
-    };
-    let registry = podwire_plugins::registry();
-    Ok(Runtime::new(folders).cache_folder("/run/podwire/demo").registry(registry))
+    let dirs: Vec<PathBuf> =
+        if beside.is_dir() { vec![beside] } else { vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()] };
+    let registry = Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT);
+    Ok(Runtime::new(dirs).cache_folder("/run/podwire/demo").registry(registry))
 }
 
-/// The network: a bridge, addresses of both families, ports, limits, a firewall.
+/// The network: a bridge, addresses of both families, host ports, bandwidth limits and a firewall.
 fn network() -> Result<NetworkList> {
     let config = json!({
         "cniVersion": "1.1.0", "name": NETWORK,
@@ -90,28 +89,28 @@ fn network() -> Result<NetworkList> {
     Ok(NetworkList::parse(config.to_string().as_bytes())?)
 }
 
-struct Stage {
+struct Demo {
     runtime: Runtime<'static>,
     list: NetworkList,
-    node: Place,
+    node: Namespace,
     screen: Screen,
 }
 
-impl Stage {
+impl Demo {
     fn attach_all(&self) -> Result<Vec<(Pod, Attachment)>> {
         let types: Vec<_> = self.list.plugins.iter().map(|plugin| plugin.kind.as_str()).collect();
-        self.screen.title(&format!("Three pods join the network \"{NETWORK}\": {}", types.join(" → ")));
+        self.screen.title(&format!("ADD: three pods join the network \"{NETWORK}\": {}", types.join(" → ")));
         let ports = json!([{"hostPort": HOST_PORT, "containerPort": 80, "protocol": "tcp"}]);
         let limit = json!({"ingressRate": LIMIT, "ingressBurst": 256_000, "egressRate": LIMIT, "egressBurst": 256_000});
         let wanted = [
-            ("web", "port 8080 of the node", Some(("portMappings", ports))),
+            ("web", "host port 8080", Some(("portMappings", ports))),
             ("client", "", None),
-            ("slow", "16 Mbit/s at most", Some(("bandwidth", limit))),
+            ("slow", "limited to 16 Mbit/s", Some(("bandwidth", limit))),
         ];
         let mut pods = Vec::new();
         for (name, what, capability) in wanted {
-            let place = Place::new(name)?;
-            let mut identity = Identity::new(name, "eth0")?.netns(place.path());
+            let namespace = Namespace::new(name)?;
+            let mut identity = Identity::new(name, "eth0")?.netns(namespace.path());
             if let Some((key, value)) = capability {
                 identity = identity.capability(key, value);
             }
@@ -120,7 +119,7 @@ impl Stage {
             let result = result.with_context(|| format!("attach {name}"))?;
             self.screen
                 .done(&format!("ADD {name}"), &format!("{:.2} ms", start.elapsed().as_secs_f64() * 1e3));
-            pods.push((Pod { name, what, place, identity }, result));
+            pods.push((Pod { name, what, namespace, identity }, result));
         }
         Ok(pods)
     }
@@ -128,45 +127,56 @@ impl Stage {
     fn show_table(&self, pods: &[(Pod, Attachment)]) {
         let mut rows = Vec::new();
         for (pod, result) in pods {
-            let address = |v4: bool| {
-                let mut all = result.ips.iter().map(|ip| ip.address).filter(|net| net.addr().is_ipv4() == v4);
-                all.next().map(|net| net.to_string()).unwrap_or_default()
+            let address = |family: IpFamily| {
+                let mut all = result.ips.iter().map(|ip| ip.address);
+                all.find(|net| IpFamily::of_net(*net) == family)
+                    .map(|net| net.to_string())
+                    .unwrap_or_default()
             };
             let inside = result.interfaces.iter().find(|one| !one.sandbox.is_empty());
             let mac = inside.map(|one| one.mac.clone()).unwrap_or_default();
-            rows.push(vec![pod.name.into(), address(true), address(false), mac, pod.what.into()]);
+            rows.push(vec![
+                pod.name.into(),
+                address(IpFamily::V4),
+                address(IpFamily::V6),
+                mac,
+                pod.what.into(),
+            ]);
         }
-        self.screen.title("Who got which address");
-        self.screen.table(&["POD", "IPV4", "IPV6", "HARDWARE ADDRESS", "SPECIAL"], &rows);
+        self.screen.title("Addresses");
+        self.screen.table(&["POD", "IPV4", "IPV6", "MAC", "NOTE"], &rows);
     }
 
-    fn talk(&self, pods: &[(Pod, Attachment)], world: &Place) -> Result<()> {
-        let [(web, at_web), (client, _), (slow, at_slow)] = pods else { bail!("three pods were wanted") };
-        self.screen.title("They talk");
+    fn send_traffic(&self, pods: &[(Pod, Attachment)], outside: &Namespace) -> Result<()> {
+        let [(web, at_web), (client, _), (slow, at_slow)] = pods else { bail!("expected three pods") };
+        self.screen.title("Traffic");
         for ip in &at_web.ips {
             let address = ip.address.addr();
-            let time =
-                client.place.run(|| traffic::ping(address))?.with_context(|| format!("ping {address}"))?;
+            let time = client
+                .namespace
+                .run(|| traffic::ping(address))?
+                .with_context(|| format!("ping {address}"))?;
             self.screen.done(&format!("client pings web at {address}"), &format!("{:.3} ms", time * 1e3));
         }
-        let outside = WORLD_ADDRESS.parse()?;
-        client.place.run(|| traffic::ping(outside))?.context("ping the world")?;
+        let address = OUTSIDE_ADDRESS.parse()?;
+        client.namespace.run(|| traffic::ping(address))?.context("ping the outside host")?;
         self.screen.done(
-            "client pings the world",
-            &format!("which sees the node's address, {NODE_ADDRESS} (ipMasq)"),
+            "client pings the outside host",
+            &format!("which sees the address of the node, {NODE_ADDRESS} (ipMasq)"),
         );
 
-        let _server = web.place.run(|| traffic::serve(80, "hello from web"))??;
-        for (who, place, address) in
-            [("the world", world, NODE_ADDRESS), ("the node itself", &self.node, "127.0.0.1")]
+        let _server = web.namespace.run(|| traffic::serve(80, "hello from web"))??;
+        for (sender, namespace, address) in
+            [("the outside host", outside, NODE_ADDRESS), ("the node", &self.node, "127.0.0.1")]
         {
-            let answer =
-                place.run(|| traffic::get(address, HOST_PORT))?.with_context(|| format!("HTTP by {who}"))?;
-            self.screen.done(&format!("{who} asks http://{address}:{HOST_PORT}/"), &format!("{answer:?}"));
+            let answer = namespace
+                .run(|| traffic::get(address, HOST_PORT))?
+                .with_context(|| format!("HTTP from {sender}"))?;
+            self.screen.done(&format!("{sender} gets http://{address}:{HOST_PORT}/"), &format!("{answer:?}"));
         }
         let to = at_slow.ips.first().context("slow has no address")?.address.addr();
-        let sink = slow.place.run(|| traffic::sink(9))??;
-        let rate = client.place.run(|| traffic::measure(to, 9, sink))??;
+        let sink = slow.namespace.run(|| traffic::sink(9))??;
+        let rate = client.namespace.run(|| traffic::measure(to, 9, sink))??;
         self.screen.done(
             "client sends to slow",
             &format!("{:.1} Mbit/s (the limit is {})", rate / 1e6, LIMIT / 1_000_000),
@@ -179,12 +189,12 @@ impl Stage {
             let checked = self.node.run(|| self.runtime.check(&self.list, &pod.identity))?;
             checked.with_context(|| format!("check {}", pod.name))?;
         }
-        self.screen.done("CHECK of all pods", "everything is as ADD left it");
+        self.screen.done("CHECK of all pods", "no differences to the result of ADD");
         Ok(())
     }
 
     fn detach_all(&self, pods: &[(Pod, Attachment)]) -> Result<()> {
-        self.screen.title("They leave");
+        self.screen.title("DEL: the pods leave the network");
         for (pod, _) in pods {
             let start = Instant::now();
             let left = self.node.run(|| self.runtime.del(&self.list, &pod.identity))?;
@@ -195,11 +205,11 @@ impl Stage {
             );
         }
         self.node.run(|| self.runtime.gc(&self.list, &[]).done())??;
-        let left = self.node.run(|| place::leftovers(Path::new("/run/podwire/demo")))??;
-        self.screen.title("What is left on the node");
+        let left = self.node.run(|| namespace::leftovers(Path::new("/run/podwire/demo")))??;
+        self.screen.title("Leftovers on the node");
         left.iter().for_each(|(what, found)| self.screen.line(&format!("{what:<22}{found}")));
-        if let Some((what, found)) = left.iter().find(|(what, found)| place::is_leak(what, found)) {
-            bail!("something was left behind: {what} {found}");
+        if let Some((what, found)) = left.iter().find(|(what, found)| namespace::is_leak(what, found)) {
+            bail!("DEL left something behind: {what} {found}");
         }
         Ok(())
     }

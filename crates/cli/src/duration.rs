@@ -1,8 +1,8 @@
-//! Durations as people write them.
+//! Durations on the command line.
 
 use std::time::Duration;
 
-/// Reads `500ms`, `90s`, `2m`, `1h`, or a bare number of seconds.
+/// Parses `500ms`, `90s`, `2m`, `1h`, or a bare number of seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);
@@ -16,10 +16,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let number: f64 =
         number.parse().map_err(|_| "expected a number and a unit, like 90s or 2m".to_owned())?;
     let duration = Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())?;
-    match duration.is_zero() {
-        true => Err("must be longer than nothing".to_owned()),
-        false => Ok(duration),
+    if duration.is_zero() {
+        return Err("must be longer than 0".to_owned());
     }
+    Ok(duration)
 }
 
 #[cfg(test)]
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_as_written() {
+    fn durations_have_units() {
         for (text, millis) in
             [("500ms", 500), ("90s", 90_000), ("2m", 120_000), ("1.5h", 5_400_000), ("7", 7_000)]
         {

@@ -1,38 +1,39 @@
-//! What failed, because of what, and what to do next: printed once, by the program's last line.
+//! The failure of a command: the action, its cause and a hint. `main` prints it once.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 
+use podwire_block_ipam::store::StoreError;
 use serde_json::json;
 
+use crate::output::Output;
 use crate::paint::Paint;
-use crate::Answer;
 
-/// A command that could not do what it was asked for.
+/// A failed command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// What could not be done.
+    /// The action that failed: `cannot attach blue to pods`.
     pub what: String,
     /// The cause, with its CNI code.
     pub error: podwire_cni_spec::Error,
-    /// What was done all the same.
-    pub done: Option<Box<Answer>>,
+    /// The output of what succeeded before the failure.
+    pub done: Option<Box<Output>>,
 }
 
 impl Failure {
-    /// `what` could not be done because of `error`.
+    /// The action `what` failed because of `error`.
     pub fn new(what: impl Into<String>, error: podwire_cni_spec::Error) -> Failure {
         Failure { what: what.into(), error, done: None }
     }
 
-    /// For `map_err`: `what` could not be done.
+    /// For `map_err`: the action `what` failed.
     pub fn to<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Failure {
         move |error| Failure::new(what, error.into().0)
     }
 
-    /// The same failure of a command that did something all the same.
-    pub fn after(self, done: Answer) -> Failure {
+    /// The same failure, of a command that succeeded in part.
+    pub fn after(self, done: Output) -> Failure {
         Failure { done: Some(Box::new(done)), ..self }
     }
 
@@ -41,13 +42,12 @@ impl Failure {
         if let Some(done) = &self.done {
             done.print(json);
         }
-        let text = match json {
-            true => {
-                let mut object = self.error.to_json();
-                object["what"] = json!(self.what);
-                format!("{}\n", podwire_cni_spec::json::pretty(&object))
-            }
-            false => self.text(Paint::stderr(), is_root()),
+        let text = if json {
+            let mut object = self.error.to_json();
+            object["what"] = json!(self.what);
+            format!("{}\n", podwire_cni_spec::json::pretty(&object))
+        } else {
+            self.text(Paint::stderr(), is_root())
         };
         let _ = std::io::stderr().write_all(text.as_bytes());
         ExitCode::FAILURE
@@ -59,7 +59,7 @@ impl Failure {
         let forbidden =
             ["Permission denied", "Operation not permitted"].iter().any(|text| error.msg.contains(text));
         if forbidden && !root {
-            return format!("{head} {what}: root is needed (try sudo)\n");
+            return format!("{head} {what}: this needs root (try sudo)\n");
         }
         let mut text = format!("{head} {what}\n  because: {}\n", error.msg);
         if !error.details.is_empty() {
@@ -69,7 +69,7 @@ impl Failure {
     }
 }
 
-/// Anything that can be the cause of a failure.
+/// The cause of a failure, as a CNI error.
 #[derive(Debug)]
 pub struct Cause(podwire_cni_spec::Error);
 
@@ -89,6 +89,18 @@ impl From<podwire_install::Error> for Cause {
             podwire_cni_spec::Error::new(code, error.to_string())
                 .with_details(error.hint().unwrap_or_default()),
         )
+    }
+}
+
+impl From<podwire_block_ipam::Error> for Cause {
+    fn from(error: podwire_block_ipam::Error) -> Self {
+        Cause(podwire_cni_spec::Error::internal(error.to_string()).with_details(error.hint()))
+    }
+}
+
+impl From<StoreError> for Cause {
+    fn from(error: StoreError) -> Self {
+        podwire_block_ipam::Error::from(error).into()
     }
 }
 
@@ -113,7 +125,7 @@ impl From<podwire_sandbox::Error> for Cause {
     }
 }
 
-/// Whether this process is root's, as the owner of its own folder under /proc tells.
+/// Whether this process runs as root: the owner of /proc/self.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
@@ -123,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_says_what_why_and_what_next() {
+    fn a_failure_has_action_cause_and_hint() {
         let error = podwire_cni_spec::Error::new(11, "pool is full").with_details("add a range");
         let failure = Failure::new("cannot attach blue to pods", error);
         let text = "podwire: cannot attach blue to pods\n  because: pool is full\n  hint: add a range\n";
@@ -131,11 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn without_root_one_line_is_enough() {
+    fn missing_rights_are_reported_in_one_line() {
         let error =
             podwire_cni_spec::Error::new(5, "write record /var/lib/cni/x: Permission denied (os error 13)");
         let failure = Failure::new("cannot attach blue to pods", error);
-        let text = "podwire: cannot attach blue to pods: root is needed (try sudo)\n";
+        let text = "podwire: cannot attach blue to pods: this needs root (try sudo)\n";
         assert_eq!(failure.text(Paint::plain(), false), text);
     }
 }

@@ -1,32 +1,33 @@
 //! The commands of the `podwire` program.
 //!
-//! A command is a type that clap fills from the command line and a function that turns it into an [`Answer`]
-//! (what people read, and the same as JSON) or a [`Failure`] (what failed, because of what, and what to do next).
-//! Printing happens in one place, [`main`]. Called as `cnitool` the program is a drop-in for that tool.
+//! A command is a type that clap fills from the command line and a function that turns it into an [`Output`] (text for
+//! people and the same as JSON) or a [`Failure`] (the action that failed, its cause and a hint). [`main`] prints the
+//! result and returns the exit status. Daemons and `exec` commands return only an exit status.
+//! Under the name `cnitool` the program is a drop-in for that tool.
 
 #![forbid(unsafe_code)]
 
-mod addresses;
-mod agent_daemon;
-mod answer;
-mod catalogue;
+mod agent;
+mod cni;
 mod cnitool;
-mod controller_daemon;
+mod controller;
 mod demo;
-mod dhcp_daemon;
+mod dhcp;
 mod duration;
 mod failure;
-mod install_command;
-mod lab_command;
+mod help;
+mod info;
+mod install;
+mod ipam;
+mod lab;
 mod log;
-mod node_daemon;
+mod output;
 mod paint;
-mod pods;
+mod pod;
 mod policy;
-mod prove;
 mod publish;
 mod table;
-mod verbs;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -34,73 +35,63 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-pub use answer::Answer;
 pub use failure::Failure;
+pub use output::Output;
 
-/// Plugs pods and containers into networks, and shows what is plugged in.
+/// The network path of a Kubernetes pod: CNI plugins, node agents, IPAM and network policy.
 #[derive(Debug, Parser)]
 #[command(name = "podwire", version, disable_help_subcommand = true)]
-#[command(after_help = "Examples:
-  podwire cni list                      networks, attachments, and what is wrong with them
-  podwire cni add pods blue             attach the namespace `blue` to the network `pods`
-  podwire cni status                    could another container be attached?
-  podwire install --dry-run             what would be put on this node, and where?
-  podwire pod run web --port 8080:80    run a pod on the default network
-  podwire lab up --nodes 3              a cluster on this machine, in namespaces of its own
-
-`podwire COMMAND --help` tells more.")]
+#[command(help_template = help::TEMPLATE, after_help = help::EXAMPLES)]
 struct Podwire {
-    /// Print JSON instead of text; errors too.
+    /// Print JSON instead of text, also for errors.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     command: Command,
 }
 
+/// The short lines of `podwire --help` are in [`help::TEMPLATE`].
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Learn of the other nodes, open the roads to them, and say when pods may come.
-    #[command(after_help = agent_daemon::EXAMPLES)]
-    Agent(Box<agent_daemon::Agent>),
-    /// Attach, detach and look at containers, as a container runtime does.
+    /// Run the node agent, in the place of flanneld or calico-node.
     #[command(subcommand)]
-    Cni(Box<verbs::Verb>),
-    /// Give every node of a Kubernetes cluster a range of addresses that no other node has.
-    #[command(after_help = controller_daemon::EXAMPLES)]
-    Controller(Box<controller_daemon::Controller>),
-    /// Watch three pods get a network on this machine, then a cluster of two nodes, in namespaces that vanish afterwards. Needs root.
+    Agent(Box<agent::Mode>),
+    /// Attach, check and detach containers, as a container runtime does.
+    #[command(subcommand)]
+    Cni(Box<cni::Verb>),
+    /// Allocate pod CIDRs for the nodes of a Kubernetes cluster.
+    #[command(after_help = controller::EXAMPLES)]
+    Controller(Box<controller::Controller>),
+    /// Show pods and a two-node cluster at work, in temporary namespaces. Needs root.
     Demo,
-    /// Keep leases for pods whose addresses come from a DHCP server.
+    /// Run the daemon of the dhcp plugin.
     #[command(subcommand)]
-    Dhcp(dhcp_daemon::Dhcp),
-    /// Put plugins and a network where this node's container runtimes look for them, or take them back.
-    #[command(after_help = install_command::EXAMPLES)]
-    Install(Box<install_command::Install>),
-    /// A cluster on this machine: nodes with agents and pods, to play with and to break.
-    #[command(subcommand, after_help = lab_command::EXAMPLES)]
-    Lab(lab_command::Verb),
-    /// Own this node's blocks of addresses and open the roads to those of other nodes, as Calico's node agent does.
-    #[command(after_help = node_daemon::EXAMPLES)]
-    Node(Box<node_daemon::Node>),
-    /// Run, stop and look at pods: namespaces, the process that holds them, and their networks.
+    Dhcp(dhcp::Dhcp),
+    /// Install plugins and a network for the container runtimes of this node.
+    #[command(after_help = install::EXAMPLES)]
+    Install(Box<install::Install>),
+    /// Run a cluster of virtual nodes on this machine.
+    #[command(subcommand, after_help = lab::EXAMPLES)]
+    Lab(lab::Verb),
+    /// Run and inspect pods without containers.
     #[command(subcommand)]
-    Pod(Box<pods::Verb>),
-    /// Address pools and blocks of a cluster: look at them, check them, change them.
+    Pod(Box<pod::Verb>),
+    /// Show and change the address pools and blocks of a cluster.
     #[command(subcommand)]
-    Ipam(Box<addresses::Verb>),
-    /// The network plugins that this program knows.
+    Ipam(Box<ipam::Verb>),
+    /// List the CNI plugins in this build.
     Plugins,
-    /// Prove with packets that pods and nodes reach each other, and see each other's own addresses.
-    #[command(after_help = prove::EXAMPLES)]
-    Verify(prove::Verify),
-    /// Try network policies without a cluster, and see which rule decides.
+    /// Test with packets that the pods and the node reach each other without NAT.
+    #[command(after_help = verify::EXAMPLES)]
+    Verify(verify::Verify),
+    /// Test and explain network policies without a cluster.
     #[command(subcommand)]
     Policy(policy::Verb),
-    /// The version of this program, and of the specification that it speaks.
+    /// Print the versions of this program and of the CNI specification.
     Version,
 }
 
-/// Runs the program: `args` are those of the process, its own name first.
+/// Runs the program. `args` are the arguments of the process, with its name first.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<_> = args.into_iter().collect();
     let called = args.first().map(|name| Path::new(name).file_name().unwrap_or_default().to_owned());
@@ -108,63 +99,55 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         podwire_kernel::detached::this_program_ends_soon();
         return cnitool::main(args);
     }
-    // The process of a pod is this program too. It is to be small: nothing else is done in it.
+    // The pause process of a pod is this program too. It does nothing else, to stay small.
     if args.get(1).is_some_and(|command| command == "pause") {
         return podwire_sandbox::pause::main();
     }
     let podwire = Podwire::parse_from(args);
-    let answer = match podwire.command {
-        Command::Agent(agent) => match agent.run() {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(failure) => Err(failure),
-        },
-        Command::Cni(verb) => {
-            podwire_kernel::detached::this_program_ends_soon();
-            verb.run(podwire.json)
-        }
-        Command::Controller(controller) => match controller.run() {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(failure) => Err(failure),
-        },
-        Command::Demo => match demo::run() {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(error) => {
-                Err(Failure::new("the demo failed", podwire_cni_spec::Error::internal(format!("{error:#}"))))
-            }
-        },
-        Command::Dhcp(command) => match command.run() {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(failure) => Err(failure),
-        },
-        Command::Install(command) => command.run(),
-        Command::Lab(verb) => match verb.exec() {
-            Some(Ok(status)) => return status,
-            Some(Err(failure)) => Err(failure),
-            None => verb.run(podwire.json),
-        },
-        Command::Node(node) => match node.run() {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(failure) => Err(failure),
-        },
-        Command::Pod(verb) => {
-            podwire_kernel::detached::this_program_ends_soon();
-            match *verb {
-                pods::Verb::Exec(exec) => match exec.run() {
-                    Ok(status) => return status,
-                    Err(failure) => Err(failure),
-                },
-                verb => verb.run(),
-            }
-        }
-        Command::Ipam(verb) => verb.run(),
-        Command::Plugins => Ok(catalogue::plugins()),
-        Command::Verify(command) => command.run(),
-        Command::Policy(verb) => verb.run(),
-        Command::Version => Ok(catalogue::version()),
-    };
-    match answer {
-        Ok(answer) => answer.print(podwire.json),
+    match podwire.command.run(podwire.json) {
+        Ok(Done::Output(output)) => output.print(podwire.json),
+        Ok(Done::Exit(status)) => status,
         Err(failure) => failure.print(podwire.json),
+    }
+}
+
+/// What a command leaves to print.
+enum Done {
+    Output(Output),
+    /// Nothing: the command printed its own output.
+    Exit(ExitCode),
+}
+
+impl Command {
+    fn run(self, json: bool) -> Result<Done, Failure> {
+        let ended = |()| Done::Exit(ExitCode::SUCCESS);
+        match self {
+            Command::Agent(mode) => mode.run().map(ended),
+            Command::Cni(verb) => {
+                podwire_kernel::detached::this_program_ends_soon();
+                verb.run(json).map(Done::Output)
+            }
+            Command::Controller(controller) => controller.run().map(ended),
+            Command::Demo => demo::run().map(ended).map_err(|error| {
+                Failure::new("the demo failed", podwire_cni_spec::Error::internal(format!("{error:#}")))
+            }),
+            Command::Dhcp(dhcp) => dhcp.run().map(ended),
+            Command::Install(install) => install.run().map(Done::Output),
+            Command::Lab(lab::Verb::Exec(exec)) => exec.run().map(Done::Exit),
+            Command::Lab(verb) => verb.run(json).map(Done::Output),
+            Command::Pod(verb) => {
+                podwire_kernel::detached::this_program_ends_soon();
+                match *verb {
+                    pod::Verb::Exec(exec) => exec.run().map(Done::Exit),
+                    verb => verb.run().map(Done::Output),
+                }
+            }
+            Command::Ipam(verb) => verb.run().map(Done::Output),
+            Command::Plugins => Ok(Done::Output(info::plugins())),
+            Command::Verify(verify) => verify.run().map(Done::Output),
+            Command::Policy(verb) => verb.run().map(Done::Output),
+            Command::Version => Ok(Done::Output(info::version())),
+        }
     }
 }
 
@@ -172,8 +155,52 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 mod tests {
     use clap::CommandFactory;
 
+    use super::*;
+
     #[test]
-    fn the_command_line_makes_sense() {
-        super::Podwire::command().debug_assert();
+    fn the_command_line_is_consistent() {
+        Podwire::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_lists_every_command_once() {
+        let mut listed: Vec<&str> = help::commands().collect();
+        let command = Podwire::command();
+        let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(listed, known);
+    }
+
+    /// Every help text of every command.
+    fn help_texts(command: &clap::Command, path: &str) -> Vec<(String, String)> {
+        let path = format!("{path} {}", command.get_name());
+        let text =
+            |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string).unwrap_or_default();
+        let mut texts = vec![(path.clone(), text(command.get_about()))];
+        for arg in command.get_arguments().filter(|arg| arg.get_id() != "help" && arg.get_id() != "version") {
+            texts.push((format!("{path} {}", arg.get_id()), text(arg.get_help())));
+        }
+        texts.extend(command.get_subcommands().flat_map(|command| help_texts(command, &path)));
+        texts
+    }
+
+    #[test]
+    fn every_help_text_is_one_line_and_every_example_fits_100_columns() {
+        let mut command = Podwire::command();
+        command.build();
+        let mut bad: Vec<String> = help_texts(&command, "")
+            .into_iter()
+            .filter(|(_, text)| text.is_empty() || text.contains('\n') || text.chars().count() > 100)
+            .map(|(path, text)| format!("{path}: {text}"))
+            .collect();
+        let mut all = vec![&command];
+        while let Some(command) = all.pop() {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let long = after.lines().filter(|line| line.chars().count() > 100);
+            bad.extend(long.map(|line| format!("{}: {line}", command.get_name())));
+            all.extend(command.get_subcommands());
+        }
+        assert!(bad.is_empty(), "{bad:#?}");
     }
 }

@@ -1,31 +1,31 @@
-//! The log of a daemon, on standard error.
+//! The log of daemons, on standard error.
 
 use std::io::Write;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// For whom it is.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text, for people.
     Text,
-    /// For programs.
+    /// JSON, for programs.
     Json,
 }
 
 impl Format {
-    /// From here on everything is logged; how much, RUST_LOG says.
+    /// Starts logging, with the filter of RUST_LOG.
     pub(crate) fn start(self) {
-        // The clients of servers log what they also answer, and that is told with what was being done.
+        // The client libraries log errors that they also return. The caller logs those with more context.
         let filter = EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| EnvFilter::new("info,kube=off,tower=warn,hyper=warn"));
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-        // Whoever reads the log may have gone: that is no reason to end.
-        let quiet = || -> Box<dyn Write> { Box::new(std::io::stderr()) };
+        // A closed standard error must not end the daemon, so write errors are ignored.
+        let stderr = || -> Box<dyn Write> { Box::new(std::io::stderr()) };
         let set = match self {
-            Format::Text => log.with_ansi(false).with_writer(quiet).try_init(),
-            Format::Json => log.json().with_writer(quiet).try_init(),
+            Format::Text => log.with_ansi(false).with_writer(stderr).try_init(),
+            Format::Json => log.json().with_writer(stderr).try_init(),
         };
         drop(set);
     }

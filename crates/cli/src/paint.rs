@@ -1,8 +1,8 @@
-//! Colour, on terminals only and never where `NO_COLOR` is set.
+//! Colours for terminals; disabled by `NO_COLOR`.
 
 use std::io::IsTerminal;
 
-/// Colours text, or leaves it alone.
+/// Adds colour codes to text, if enabled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint {
     on: bool,
@@ -41,14 +41,15 @@ impl Paint {
     }
 
     fn wrap(self, code: &str, text: &str) -> String {
-        match self.on && !text.is_empty() {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
-            false => text.to_owned(),
+        if self.on && !text.is_empty() {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
         }
     }
 }
 
-/// https://no-color.org: any value that is not empty.
+/// <https://no-color.org>: any value of NO_COLOR that is not empty disables colours.
 fn wanted() -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

@@ -1,4 +1,4 @@
-//! `podwire policy …`: network policies, tried without a cluster.
+//! `podwire policy …`: tests and explains network policies without a cluster.
 
 mod expectation;
 mod explain;
@@ -6,36 +6,25 @@ mod source;
 mod test;
 
 use clap::Subcommand;
-use podwire_policy::Warning;
-use serde_json::{json, Value};
 
-use crate::paint::Paint;
-use crate::{Answer, Failure};
+use crate::failure::Failure;
+use crate::output::Output;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Hold policies against the verdicts that are expected of them.
+    /// Compare policies with expected verdicts.
     #[command(after_help = test::EXAMPLES)]
     Test(test::Test),
-    /// Say which rule of which policy decides about a connection, and why.
+    /// Show which rule of which policy decides about a connection.
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::Explain),
 }
 
 impl Verb {
-    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+    pub(crate) fn run(&self) -> Result<Output, Failure> {
         match self {
             Verb::Test(verb) => verb.run(),
             Verb::Explain(verb) => verb.run(),
         }
     }
-}
-
-/// Warnings as lines of text.
-fn warning_lines(warnings: &[Warning], paint: Paint) -> String {
-    warnings.iter().map(|warning| format!("{} {warning}\n", paint.bad("warning:"))).collect()
-}
-
-fn warning_json(warning: &Warning) -> Value {
-    json!({ "object": warning.object, "place": warning.field, "kind": format!("{:?}", warning.kind), "text": warning.text })
 }

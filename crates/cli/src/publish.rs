@@ -1,11 +1,10 @@
-//! `--publish 8080:80/udp`: a host port for people, as container tools spell it.
+//! `--publish 8080:80/udp`: host ports in the syntax of container tools.
 
 use std::net::IpAddr;
 
 use serde_json::{json, Value};
 
-/// Reads `[HOST_ADDRESS:]HOST_PORT:PORT[/PROTOCOL]` as an entry of `portMappings`. An IPv6 address stands in
-/// brackets.
+/// Parses `[HOST_ADDRESS:]HOST_PORT:PORT[/PROTOCOL]` into an entry of `portMappings`. An IPv6 address needs brackets.
 pub(crate) fn parse(text: &str) -> Result<Value, String> {
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     if !matches!(protocol, "tcp" | "udp" | "sctp") {
@@ -27,14 +26,14 @@ pub(crate) fn parse(text: &str) -> Result<Value, String> {
 
 fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err(format!("{text:?} is no port: 1 to 65535")),
+        Ok(0) | Err(_) => Err(format!("{text:?} is not a port: 1 to 65535")),
         Ok(port) => Ok(port),
     }
 }
 
 fn host_address(text: &str) -> Result<IpAddr, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let address = bare.unwrap_or(text).parse().map_err(|_| format!("{text:?} is no address of the host"))?;
+    let address = bare.unwrap_or(text).parse().map_err(|_| format!("{text:?} is not an IP address"))?;
     match (address, bare) {
         (IpAddr::V6(_), None) => Err(format!("put the address in brackets: [{text}]:8080:80")),
         _ => Ok(address),
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_published_as_they_are_spelled() {
+    fn ports_become_port_mappings() {
         let tcp = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
         assert_eq!(parse("8080:80"), Ok(tcp));
         let udp = json!({"hostPort": 53, "containerPort": 5353, "protocol": "udp", "hostIP": "127.0.0.1"});
@@ -55,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_explained() {
+    fn invalid_ports_are_refused() {
         for bad in ["80", "0:80", "80:99999", "80:80/icmp", "::1:8080:80", "x:1:2", ":80:80", "a:b"] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -1,8 +1,8 @@
-//! Aligned columns.
+//! Tables with aligned columns.
 
 use crate::paint::Paint;
 
-/// A table with a line of headings. Columns are as wide as their widest cell, two spaces apart.
+/// A table with a heading. Columns are as wide as their widest cell and two spaces apart.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>], paint: Paint) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(String::as_str);
@@ -23,7 +23,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     format!("{}\n", text.trim_end())
 }
 
-/// How many columns a text takes on a terminal: colours take none.
+/// The width of a text on a terminal. Colour codes have no width.
 fn visible(text: &str) -> usize {
     let mut parts = text.split('\x1b');
     let first = parts.next().unwrap_or_default().chars().count();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_lines_do_not_trail() {
+    fn columns_are_aligned_without_trailing_spaces() {
         let rows =
             vec![vec!["a".into(), "long cell".into(), "x".into()], vec!["äöü".into(), "".into(), "".into()]];
         let text = "ONE  TWO        3\na    long cell  x\näöü\n";
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_takes_no_room() {
+    fn colour_codes_have_no_width() {
         assert_eq!(visible("\x1b[32mok\x1b[0m"), 2);
         assert_eq!(visible("plain"), 5);
     }

@@ -1,35 +1,39 @@
-//! Ending a lab: whatever of it is left goes.
+//! Removing a lab, also one that was only partly created.
 
-use crate::home::Home;
-use crate::{Error, Lab, Result};
+use podwire_fs::FileError;
+
+use crate::directory::LabDirectory;
+use crate::{Lab, Result};
 
 impl Lab {
-    /// Ends the lab of this name, however much of it is there.
+    /// Removes the lab of this name, however much of it exists.
     pub fn remove(name: &str) -> Result<()> {
-        let home = Home::find(name)?.lock()?;
-        match home.read() {
-            Ok(Some(state)) => Lab { home, state }.down(),
-            // Whoever was to make it died before anything lived.
-            Ok(None) => home.remove(),
-            Err(error) => Err(error),
+        let directory = LabDirectory::find(name)?.lock()?;
+        match directory.read()? {
+            Some(state) => Lab { directory, state }.down(),
+            // Its creation was interrupted before any process started.
+            None => directory.remove(),
         }
     }
 
-    /// Ends it: everything on a machine ends with the process that holds the machine, and all namespaces with their last
-    /// process.
+    /// Removes the lab: everything on a machine ends with the process that holds the machine, and a namespace ends with
+    /// its last process.
     pub fn down(self) -> Result<()> {
-        let Lab { home, state } = self;
+        let Lab { directory, state } = self;
         let end = |(name, process): (&String, &podwire_sandbox::Process)| {
-            let ended = process.end().map_err(Error::file("end the process of", name));
-            let stuck = || Error::file("end the process of", name)(std::io::Error::other("it does not end"));
-            ended.and_then(|ended| if ended { Ok(()) } else { Err(stuck()) })
+            let failed = FileError::at("end the process of", name);
+            match process.end() {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(failed(std::io::Error::other("it does not end"))),
+                Err(error) => Err(failed(error)),
+            }
         };
-        let ended: Vec<Result<()>> = std::thread::scope(|scope| {
+        let ended: Vec<Result<(), FileError>> = std::thread::scope(|scope| {
             let threads: Vec<_> = state.machines.iter().map(|one| scope.spawn(move || end(one))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).collect()
         });
-        // All were asked to end; the first that does not is told, and the folder stays for the next try.
-        ended.into_iter().collect::<Result<Vec<()>>>()?;
-        home.remove()
+        // Every process got its signal. After a failure the directory stays for another attempt.
+        ended.into_iter().collect::<Result<Vec<()>, FileError>>()?;
+        directory.remove()
     }
 }

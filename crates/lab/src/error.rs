@@ -1,118 +1,110 @@
-//! What can go wrong with a lab, as whoever plays with it can act on it.
+//! The errors of labs, with hints for the user.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// The result of something done to a lab.
+/// The result of an operation on a lab.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a lab could not be made, changed or looked at.
+/// Why a lab could not be created, changed or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     #[error("{what}")]
     Input {
-        /// Why.
+        /// What is wrong.
         what: String,
         /// What to do instead.
         hint: String,
     },
-    /// A lab of this name is there.
-    #[error("lab {name} is there already: {what}")]
+    /// A lab of this name exists.
+    #[error("lab {name} already exists: {spec}")]
     Exists {
-        /// The lab.
+        /// The name of the lab.
         name: String,
-        /// What it is like.
-        what: String,
+        /// Its specification, as text.
+        spec: String,
     },
     /// No lab has this name.
     #[error("there is no lab {name}")]
     Unknown {
         /// The name.
         name: String,
-        /// Those that are there.
+        /// The existing labs.
         others: Vec<String>,
     },
-    /// A machine is not there.
-    #[error("lab {lab} has no living node or pod {name:?}")]
+    /// A node or pod does not run.
+    #[error("lab {lab} has no running node or pod {name:?}")]
     NoMachine {
-        /// The lab.
+        /// The name of the lab.
         lab: String,
-        /// What was asked for.
+        /// The name of the node or pod.
         name: String,
-        /// What there is.
+        /// The machines of the lab.
         machines: Vec<String>,
     },
-    /// A machine's process.
+    /// The process of a machine could not be started.
     #[error("machine {name}: {source}")]
     Machine {
-        /// The machine.
+        /// The name of the machine.
         name: String,
-        /// What happened.
+        /// The cause.
         source: Box<podwire_sandbox::Error>,
     },
-    /// The kernel refused something.
+    /// The kernel refused an operation.
     #[error(transparent)]
     Kernel(#[from] podwire_kernel::Error),
-    /// The kernel refused something.
+    /// The kernel refused a netlink request.
     #[error(transparent)]
     Netlink(#[from] podwire_netlink::Error),
     /// A file or a process.
-    #[error("{doing} {}: {source}", .path.display())]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// What is known of a lab cannot be understood.
-    #[error("state of the lab, {}: {why}", .path.display())]
+    #[error(transparent)]
+    File(#[from] podwire_fs::FileError),
+    /// The state file of a lab is invalid.
+    #[error("read the state of the lab, {}: {why}", .path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with it.
         why: String,
     },
     /// A program on a machine failed.
-    #[error("{doing} on {machine}: {said}")]
-    Inside {
-        /// The machine.
+    #[error("{doing} on {machine}: {output}")]
+    Exec {
+        /// The name of the machine.
         machine: String,
-        /// What was being done.
+        /// The failed action.
         doing: String,
-        /// The program's words.
-        said: String,
+        /// The output of the program.
+        output: String,
     },
-    /// It took too long.
-    #[error("after {} s still not whole: {why}", .seconds)]
-    NotWhole {
-        /// How long it was waited.
+    /// The lab did not become healthy in time.
+    #[error("not healthy after {seconds} s: {why}")]
+    NotHealthy {
+        /// The time that was waited.
         seconds: u64,
-        /// What is missing.
+        /// The first problem.
         why: String,
     },
     /// etcd is not installed.
     #[error("the store etcd needs the program etcd, which is not installed")]
     NoEtcd,
-    /// The place where the nodes are known.
+    /// The store of the nodes failed.
     #[error("{doing}: {why}")]
     Store {
-        /// What was being done.
+        /// The failed action.
         doing: String,
-        /// What was answered.
+        /// The answer of the store.
         why: String,
     },
-    /// Packets could not be sent at all.
+    /// The packets of `verify` could not be sent.
     #[error(transparent)]
     Verify(#[from] podwire_verify::Error),
-    /// Making a lab failed, and so did taking it back.
-    #[error("{source}; taking it back failed too: {undo}")]
+    /// Creating a lab failed, and so did undoing it.
+    #[error("{source}; undoing it failed too: {undo}")]
     Undo {
-        /// Why it failed.
+        /// The error of the creation.
         source: Box<Error>,
-        /// What could not be taken back.
+        /// The error of undoing it.
         undo: Box<Error>,
     },
 }
@@ -122,34 +114,31 @@ impl Error {
         Error::Input { what: what.into(), hint: hint.into() }
     }
 
-    pub(crate) fn file(doing: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
-        let path = path.as_ref().to_owned();
-        move |source| Error::File { doing, path, source }
-    }
-
     pub(crate) fn machine(name: &str) -> impl FnOnce(podwire_sandbox::Error) -> Error + '_ {
         move |source| Error::Machine { name: name.into(), source: Box::new(source) }
     }
 
-    /// What to do next, if that can be said.
+    /// What the user can do next; empty if there is no advice.
     pub fn hint(&self) -> String {
         match self {
             Error::Input { hint, .. } => hint.clone(),
-            Error::Exists { name, .. } => format!(
-                "look at it: podwire lab status --name {name}; end it: podwire lab down --name {name}; or choose another --name"
-            ),
+            Error::Exists { name, .. } => {
+                format!("remove it with `podwire lab down --name {name}`, or choose another --name")
+            }
             Error::Unknown { others, .. } if others.is_empty() => {
-                "there are no labs: podwire lab up --nodes 2 makes one".into()
+                "start one with `podwire lab up --nodes 2`".into()
             }
             Error::Unknown { others, .. } => {
-                format!("there are {}: choose one with --name", others.join(", "))
+                format!("existing labs: {}; choose one with --name", others.join(", "))
             }
-            Error::NoMachine { machines, .. } => format!("there are {}", machines.join(", ")),
+            Error::NoMachine { machines, .. } => format!("existing machines: {}", machines.join(", ")),
             Error::State { path, .. } => {
-                format!("podwire lab down ends what it can; else remove {}", path.display())
+                format!("run `podwire lab down`, or remove {}", path.display())
             }
             Error::NoEtcd => "install it (Debian: apt install etcd-server), or use --store embedded".into(),
-            Error::NotWhole { .. } => "podwire lab status shows each node; its log is in the lab's folder".into(),
+            Error::NotHealthy { .. } => {
+                "`podwire lab status` shows every node; the logs are in the directory of the lab".into()
+            }
             Error::Undo { source, .. } => source.hint(),
             _ => String::new(),
         }

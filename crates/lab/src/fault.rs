@@ -1,4 +1,4 @@
-//! What can be broken, by name.
+//! The faults that can be injected, by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// A fault. Each is the real thing, done inside of the lab.
+/// A fault. Each is a real change inside the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// The agent is killed.
     KillAgent,
-    /// The tunnel's device is deleted.
+    /// The tunnel devices are deleted.
     DeleteDevice,
-    /// The roads are deleted.
+    /// The routes to other nodes are deleted.
     FlushRoutes,
-    /// Every nftables rule is deleted.
+    /// All nftables tables are deleted.
     FlushRules,
-    /// Neighbours are wrong, forwarding entries gone.
+    /// Neighbour entries are wrong, forwarding entries are deleted.
     PoisonNeighbours,
     /// The node gets other addresses.
     ChangeAddress,
     /// The uplink goes down.
     LinkDown,
-    /// The machine is started anew, with another hardware address.
+    /// The node is rebooted and gets another MAC address.
     RebootNode,
-    /// The machine is taken away, and out of the store.
+    /// The node is removed, also from the store.
     RemoveNode,
     /// etcd is killed.
     StopStore,
-    /// Somebody claims the node's range.
+    /// Another node claims the node's pod CIDR.
     DuplicateRange,
-    /// The list of plugins of another network stands before ours.
+    /// The conflist of another network sorts before Podwire's.
     ForeignConfig,
 }
 
@@ -54,7 +54,7 @@ impl Fault {
         Fault::ForeignConfig,
     ];
 
-    /// Its name.
+    /// The name of the fault.
     pub fn name(self) -> &'static str {
         match self {
             Fault::KillAgent => "kill-agent",
@@ -72,36 +72,34 @@ impl Fault {
         }
     }
 
-    /// What is done.
-    pub fn what(self) -> &'static str {
+    /// The change that the fault makes.
+    pub fn description(self) -> &'static str {
         match self {
-            Fault::KillAgent => "kill -9 of the node's agent",
-            Fault::DeleteDevice => "ip link del of the tunnel's devices",
-            Fault::FlushRoutes => "ip route flush of all roads to other nodes",
+            Fault::KillAgent => "kill -9 of the agent",
+            Fault::DeleteDevice => "ip link del of the tunnel devices",
+            Fault::FlushRoutes => "ip route flush of all routes to other nodes",
             Fault::FlushRules => "nft flush ruleset",
-            Fault::PoisonNeighbours => "wrong hardware addresses for all peers, and no forwarding entries",
-            Fault::ChangeAddress => "other underlay addresses for the node",
-            Fault::LinkDown => "ip link set down of the node's uplink: its addresses and routes go too",
-            Fault::RebootNode => "the machine starts anew, with an empty /run and another hardware address",
-            Fault::RemoveNode => "the machine is gone, and an operator took it out of the store",
+            Fault::PoisonNeighbours => "wrong MAC addresses for all peers and no forwarding entries",
+            Fault::ChangeAddress => "the node gets other underlay addresses",
+            Fault::LinkDown => "ip link set down of the uplink, which removes its IPv6 addresses and routes",
+            Fault::RebootNode => "the node reboots, with an empty /run and another MAC address",
+            Fault::RemoveNode => "the node is switched off and removed from the store",
             Fault::StopStore => "kill -9 of etcd",
-            Fault::DuplicateRange => "somebody claims half of the node's range in the store",
-            Fault::ForeignConfig => "the list of plugins of another network stands before ours",
+            Fault::DuplicateRange => "another node claims half of the node's pod CIDR in the store",
+            Fault::ForeignConfig => "the conflist of another network sorts before Podwire's",
         }
     }
 
-    /// What `heal` does about it; none if it heals by itself.
+    /// What `podwire lab heal` does; `None` if the agents repair the fault.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
-            Fault::KillAgent => Some("the agent is started"),
-            Fault::ChangeAddress => {
-                Some("the old addresses come back; that works by itself, too: the others are told")
-            }
-            Fault::LinkDown => Some("the uplink comes up, with addresses and routes"),
-            Fault::RemoveNode => Some("the machine joins again"),
-            Fault::StopStore => Some("etcd is started"),
-            Fault::DuplicateRange => Some("the claim is taken back"),
-            Fault::ForeignConfig => Some("the file is removed"),
+            Fault::KillAgent => Some("start the agent"),
+            Fault::ChangeAddress => Some("restore the old addresses; without it, agents learn the new ones"),
+            Fault::LinkDown => Some("set the uplink up, with addresses and routes"),
+            Fault::RemoveNode => Some("start the node again"),
+            Fault::StopStore => Some("start etcd"),
+            Fault::DuplicateRange => Some("remove the claim"),
+            Fault::ForeignConfig => Some("remove the file"),
             Fault::DeleteDevice
             | Fault::FlushRoutes
             | Fault::FlushRules
@@ -124,7 +122,7 @@ impl FromStr for Fault {
         let found = Fault::ALL.into_iter().find(|fault| fault.name() == text);
         found.ok_or_else(|| {
             let names: Vec<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
-            Error::input(format!("there is no fault {text:?}"), format!("there are {}", names.join(", ")))
+            Error::input(format!("unknown fault {text:?}"), format!("choose one of {}", names.join(", ")))
         })
     }
 }
@@ -134,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_found_by_the_name_that_it_is_kept_under() {
+    fn names_and_json_of_faults_are_equal() {
         for fault in Fault::ALL {
             assert_eq!(fault.name().parse::<Fault>().unwrap(), fault);
             assert_eq!(serde_json::to_value(fault).unwrap(), fault.name());

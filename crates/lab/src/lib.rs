@@ -1,115 +1,108 @@
-//! A cluster on one machine, to play with, to learn from and to break.
+//! A cluster on one machine, for learning, testing and fault injection.
 //!
 //! ```text
-//!   n1 ─┐                     ┌─ n3        each node: an agent, pods, and files of its own
-//!       ├─ lan1 ─ router ─ lan2 ┤          router:    bridges, routes between them, etcd if asked for
-//!   n2 ─┘                     └─ n4
+//!   n1 ─┐                       ┌─ n3      node:   an agent, pods, and its own files
+//!       ├─ lan1 ─ router ─ lan2 ┤          router: bridges, routes between them, etcd if the store is etcd
+//!   n2 ─┘                       └─ n4
 //! ```
 //!
-//! A machine of the lab, a node or the router, is held by one process in namespaces of its own: network, mounts, processes,
-//! host name. It sees the files of the real machine, but for an empty `/run` and `/var/lib` and an `/etc/cni` of its own. The
-//! nodes' uplinks are cables to bridges in the router: the real machine's network has no part in it. On each node runs
-//! `podwire agent`, this same program, and its pods are run by `podwire pod run` with the list of plugins that the agent
-//! wrote; where pods are routed it is `podwire node`, and a list that the lab wrote. A lab is made by doing in it what a person
-//! would do on machines.
+//! A machine of the lab, a node or the router, is one process in its own network, mount, PID and UTS namespaces. It sees
+//! the files of the real machine, except for an empty `/run` and `/var/lib` and its own `/etc/cni`. The uplinks of the
+//! nodes are veth pairs to bridges in the router, so the network of the real machine is not involved. Each node runs
+//! `podwire agent flannel` (this same program), and `podwire pod run` starts its pods with the conflist that the agent
+//! wrote. With the network `calico` it is `podwire agent calico` with a conflist that the lab writes. The lab uses the
+//! same commands that a person would use on real machines.
 //!
-//! What is known of a lab is in its folder, `/run/podwire/lab/<name>`, so any shell can go on with it. A machine's process lives
-//! only once it is written down there, and everything on a machine ends with that process: [`Lab::down`] leaves nothing,
-//! whoever was killed before.
+//! The state of a lab is in its directory, `/run/podwire/lab/<name>`, so any shell can use the lab. The process of a
+//! machine starts its work only after it is recorded there, and everything on a machine ends with that process. So
+//! [`Lab::down`] leaves nothing behind, also after a crash.
 
 #![forbid(unsafe_code)]
 
 mod agents;
+mod calico;
+mod cleanup;
+mod directory;
 mod down;
 mod error;
+mod exec;
 mod fault;
-mod guard;
-mod harm;
-mod home;
-mod inside;
+mod heal;
+mod inject;
+mod links;
 mod machine;
-mod plan;
 mod pods;
 mod policies;
-mod proof;
-mod remedy;
-mod routed;
+mod spec;
 mod state;
 mod status;
 mod store;
 mod up;
-mod wires;
-mod word;
+mod verify;
 
 use std::path::PathBuf;
 
+pub use cleanup::CleanupProcess;
 pub use error::{Error, Result};
 pub use fault::Fault;
-pub use guard::Guard;
-pub use plan::{Family, Plan, Store, BACKENDS, NETWORKS};
+pub use heal::Healed;
 pub use policies::Applied;
-pub use remedy::Healed;
-pub use state::{Broken, Stage};
-pub use status::{NodeStatus, PodStatus, Status};
+pub use spec::{Families, LabSpec, Store, BACKENDS, NETWORKS};
+pub use state::{ActiveFault, Stage};
+pub use status::{LabStatus, NodeStatus, PodStatus};
 
-use home::Home;
+use directory::LabDirectory;
 use state::State;
 
-/// Where labs are noted down: it goes with the boot, as they do.
-pub const FOLDER: &str = "/run/podwire/lab";
-
-/// A lab that is there.
+/// A lab that exists.
 #[derive(Debug)]
 pub struct Lab {
-    home: Home,
+    directory: LabDirectory,
     state: State,
 }
 
 impl Lab {
-    /// The lab of this name, to look at: others may change it meanwhile.
+    /// Finds a lab to read its state. Other processes may change it meanwhile.
     pub fn find(name: &str) -> Result<Lab> {
-        let home = Home::find(name)?;
-        let state = home.read()?.ok_or_else(|| home.unknown())?;
-        Ok(Lab { home, state })
+        Lab::read(LabDirectory::find(name)?)
     }
 
-    /// The lab of this name, to change it. Waits until nobody else does.
-    pub fn hold(name: &str) -> Result<Lab> {
-        let home = Home::find(name)?.lock()?;
-        let state = home.read()?.ok_or_else(|| home.unknown())?;
-        Ok(Lab { home, state })
+    /// Finds a lab to change it, and waits for the lock.
+    pub fn lock(name: &str) -> Result<Lab> {
+        Lab::read(LabDirectory::find(name)?.lock()?)
+    }
+
+    fn read(directory: LabDirectory) -> Result<Lab> {
+        let state = directory.read()?.ok_or_else(|| directory.unknown())?;
+        Ok(Lab { directory, state })
     }
 
     /// The names of all labs.
     pub fn names() -> Vec<String> {
-        let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
+        directory::names()
     }
 
-    /// What was asked for.
-    pub fn plan(&self) -> &Plan {
-        &self.state.plan
+    /// The specification of the lab.
+    pub fn spec(&self) -> &LabSpec {
+        &self.state.spec
     }
 
-    /// What was broken and not healed.
-    pub fn broken(&self) -> &[Broken] {
-        &self.state.broken
+    /// The injected faults that are not healed.
+    pub fn faults(&self) -> &[ActiveFault] {
+        &self.state.faults
     }
 
-    /// Where the words of a machine's programs are.
+    /// The log file of a machine.
     pub fn log(&self, machine: &str) -> PathBuf {
-        self.home.log(machine)
+        self.directory.log(machine)
     }
 
-    /// The nodes that are there, in their order.
+    /// The existing nodes, in their order.
     pub fn nodes(&self) -> Vec<String> {
-        self.state.plan.node_names().filter(|name| self.state.machines.contains_key(name)).collect()
+        self.state.spec.node_names().filter(|name| self.state.machines.contains_key(name)).collect()
     }
 
     fn save(&self) -> Result<()> {
-        self.home.write(&self.state)
+        self.directory.write(&self.state)
     }
 }

@@ -1,47 +1,48 @@
-//! A machine of the lab: one process in namespaces of its own, and all that runs in them.
+//! A machine of the lab, a node or the router: one process in its own namespaces, and everything that runs in them.
 
 use std::path::{Path, PathBuf};
 
+use podwire_fs::FileError;
 use podwire_kernel::{Host, Netns};
 use podwire_sandbox::pause::{Newborn, Order};
 use podwire_sandbox::{PodName, Process};
 
 use crate::{Error, Lab, Result};
 
-/// Where a machine sees what all machines of its lab see.
+/// The path of the lab's shared directory on every machine.
 pub(crate) const SHARED: &str = "/var/lib/podwire/lab";
 
 impl Lab {
-    /// Starts a machine. Its process lives only once it is written down.
+    /// Starts a machine. Its process continues only after it is recorded in the state, so that no process is lost.
     pub(crate) fn boot(&mut self, name: &str) -> Result<()> {
-        let called = PodName::new(&self.state.plan.namespace(), name);
-        let called = called.map_err(|error| Error::input(error.msg, error.details))?;
-        let mut newborn = Newborn::start(&called, true).map_err(Error::machine(name))?;
-        newborn.tell(&orders(name, &self.home.shared())).map_err(Error::machine(name))?;
-        self.state.machines.insert(name.into(), newborn.process);
+        let pod = PodName::new(&self.state.spec.namespace(), name);
+        let pod = pod.map_err(|error| Error::input(error.msg, error.details))?;
+        let mut starting = Newborn::start(&pod, true).map_err(Error::machine(name))?;
+        starting.tell(&setup_steps(name, &self.directory.shared())).map_err(Error::machine(name))?;
+        self.state.machines.insert(name.into(), starting.process);
         self.save()?;
-        newborn.live().map_err(Error::machine(name))
+        starting.live().map_err(Error::machine(name))
     }
 
-    /// Ends a machine, and all that runs on it.
+    /// Ends a machine and everything that runs on it.
     pub(crate) fn end(&mut self, name: &str) -> Result<()> {
         if let Some(process) = self.state.machines.remove(name) {
-            let ended = process.end().map_err(Error::file("end the process of", name))?;
+            let ended = process.end().map_err(FileError::at("end the process of", name))?;
             if !ended {
                 self.state.machines.insert(name.into(), process);
                 let why = std::io::Error::other("it waits for a device or a disk in the kernel: try again");
-                return Err(Error::file("end the process of", name)(why));
+                return Err(FileError::at("end the process of", name)(why).into());
             }
         }
         self.state.agents.remove(name);
         self.save()
     }
 
-    /// The process that holds a machine that lives.
+    /// The process that holds a running machine.
     pub(crate) fn process(&self, name: &str) -> Result<Process> {
         let process = self.state.machines.get(name).filter(|process| process.is_alive());
         process.copied().ok_or_else(|| Error::NoMachine {
-            lab: self.state.plan.name.clone(),
+            lab: self.state.spec.name.clone(),
             name: name.into(),
             machines: self.state.machines.keys().cloned().collect(),
         })
@@ -55,18 +56,18 @@ impl Lab {
         Ok(Host::within(self.netns(name)?)?)
     }
 
-    /// A file of a machine, as it is seen from here.
+    /// The path from here to a file on a machine.
     pub(crate) fn file(&self, name: &str, path: &str) -> Result<PathBuf> {
         let root = PathBuf::from(format!("/proc/{}/root", self.process(name)?.pid));
         Ok(root.join(path.trim_start_matches('/')))
     }
 }
 
-/// What makes namespaces a machine: files of its own where programs of a node leave something, and its name. The folder that
-/// all machines share is bound before `/run`, where it is, is covered.
-fn orders(name: &str, shared: &Path) -> Vec<String> {
+/// The steps that turn namespaces into a machine: its own files where programs of a node write, and its host name. The
+/// shared directory is bind-mounted before `/run`, which contains it, is covered.
+fn setup_steps(name: &str, shared: &Path) -> Vec<String> {
     let path = Path::new;
-    let orders = [
+    let steps = [
         Order::ShowItself { own_network: true },
         Order::Memory(path("/var/lib")),
         Order::Folder(path("/var/lib/cni")),
@@ -78,9 +79,10 @@ fn orders(name: &str, shared: &Path) -> Vec<String> {
         Order::Folder(path("/run/netns")),
         Order::HostName(name),
         Order::Loopback,
-        // Nobody else can have the lab's addresses: they need not be asked for, which takes a second.
+        // No other host can have the lab's addresses. Without duplicate address detection, which takes a second, they are
+        // usable at once.
         Order::Knob { path: "net/ipv6/conf/all/accept_dad", value: "0" },
         Order::Knob { path: "net/ipv6/conf/default/accept_dad", value: "0" },
     ];
-    orders.iter().map(Order::line).collect()
+    steps.iter().map(Order::line).collect()
 }

@@ -1,4 +1,4 @@
-//! The nodes' pods: run by this program on the node, with the list of plugins that the node's agent wrote.
+//! The pods of the nodes. This program runs them on each node, with the conflist of that node.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,23 @@ use serde_json::Value;
 
 use crate::{Lab, PodStatus, Result};
 
-/// Where plugins are on most machines.
-const USUAL: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+/// The usual directories of plugins.
+const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// A pod that a node has.
+/// A pod of a node.
 pub(crate) struct Pod {
     pub status: PodStatus,
     /// `namespace/name`.
     pub full_name: String,
-    /// Its network, as it is found from here.
+    /// The path from here to its network namespace.
     pub netns: Option<PathBuf>,
 }
 
 impl Lab {
-    /// Runs the pods of these nodes, all nodes at once.
+    /// Runs the pods of these nodes, in parallel.
     pub(crate) fn run_pods(&self, nodes: &[String]) -> Result<()> {
         let on = |node: &String| {
-            let names = [self.state.plan.pod_names(node), self.settled_on(node)].concat();
+            let names = [self.state.spec.pod_names(node), self.file_pods_on(node)].concat();
             (node.clone(), names)
         };
         self.run(nodes.iter().map(on).collect())?;
@@ -32,40 +32,41 @@ impl Lab {
 
     /// Runs pods, each on its node.
     pub(crate) fn run(&self, pods: Vec<(String, Vec<String>)>) -> Result<()> {
-        let question = |(node, names): (String, Vec<String>)| {
-            let mut words = self.own_words(&node, &["--json", "pod", "run"]);
+        let command = |(node, names): (String, Vec<String>)| {
+            let mut words = self.own_command(&node, &["--json", "pod", "run"]);
             words.extend(names);
-            for folder in &self.state.plan.plugin_dirs {
-                words.extend(["--plugin-dir".into(), folder.display().to_string()]);
+            for dir in &self.state.spec.plugin_dirs {
+                words.extend(["--plugin-dir".into(), dir.display().to_string()]);
             }
             (node, words)
         };
         let some = pods.into_iter().filter(|(_, names)| !names.is_empty());
-        let questions: Vec<_> = some.map(question).collect();
-        self.ask("run pods", &questions).into_iter().collect::<Result<Vec<_>>>().map(drop)
+        let commands: Vec<_> = some.map(command).collect();
+        self.exec_json("run pods", &commands).into_iter().collect::<Result<Vec<_>>>().map(drop)
     }
 
-    /// The pods of all nodes that live, each with its node's name.
+    /// The pods of all running nodes, by node.
     pub(crate) fn list_pods(&self) -> Vec<(String, Result<Vec<Pod>>)> {
         let nodes: Vec<String> = self.nodes().into_iter().filter(|node| self.process(node).is_ok()).collect();
-        let question = |node: &String| (node.clone(), self.own_words(node, &["--json", "pod", "list"]));
-        let answers = self.ask("list pods", &nodes.iter().map(question).collect::<Vec<_>>());
+        let command = |node: &String| (node.clone(), self.own_command(node, &["--json", "pod", "list"]));
+        let answers = self.exec_json("list pods", &nodes.iter().map(command).collect::<Vec<_>>());
         let pods = |(node, answer): (String, Result<Value>)| {
-            let read = |answer: Value| {
+            let parse = |answer: Value| {
                 let all = answer["pods"].as_array().into_iter().flatten();
-                all.map(|pod| self.read(&node, pod)).collect()
+                all.map(|pod| self.parse_pod(&node, pod)).collect()
             };
-            let pods = answer.map(read);
+            let pods = answer.map(parse);
             (node, pods)
         };
         nodes.into_iter().zip(answers).map(pods).collect()
     }
 
-    fn read(&self, node: &str, pod: &Value) -> Pod {
+    /// Reads a pod in the output of `podwire pod list`.
+    fn parse_pod(&self, node: &str, pod: &Value) -> Pod {
         let text = |key: &str| pod[key].as_str().unwrap_or_default().to_owned();
         let ips = pod["ips"].as_array().into_iter().flatten();
         let ips: Vec<IpAddr> = ips.filter_map(|ip| ip.as_str()?.parse().ok()).collect();
-        // The number of its process is one of the node's: it is found among those.
+        // The path contains a process id of the node's PID namespace, so it is resolved below the node's root.
         let netns = pod["netns"].as_str().and_then(|path| self.file(node, path).ok());
         let full_name = format!("{}/{}", text("namespace"), text("name"));
         let name = full_name.strip_prefix("default/").unwrap_or(&full_name).to_owned();
@@ -73,11 +74,11 @@ impl Lab {
     }
 }
 
-/// Where this program's plugins are: beside it, as they were built, else where plugins usually are.
+/// The directories of plugins: beside this program, as `make build` leaves them, or the usual ones.
 pub(crate) fn plugin_dirs() -> Vec<PathBuf> {
     let beside = std::env::current_exe().map(|own| own.with_file_name("cni")).ok();
-    match beside.filter(|folder| folder.is_dir()) {
-        Some(folder) => vec![folder],
-        None => USUAL.iter().map(PathBuf::from).filter(|folder| Path::is_dir(folder)).collect(),
+    match beside.filter(|dir| dir.is_dir()) {
+        Some(dir) => vec![dir],
+        None => PLUGIN_DIRS.iter().map(PathBuf::from).filter(|dir| Path::is_dir(dir)).collect(),
     }
 }

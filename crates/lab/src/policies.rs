@@ -1,14 +1,13 @@
-//! Policies in a lab: a folder of files, as `kubectl apply` takes them. The pods that they describe are run, and every agent is
-//! told all of it.
+//! Policies in a lab: a directory of files, as for `kubectl apply`. The lab runs the pods in the files.
 //!
-//! A node's agent knows the addresses of its own pods only. In a cluster the API tells it of the others; here the lab does: it
-//! writes what stands in the files, with the pods' addresses, where all agents read it.
+//! An agent knows the addresses of its own pods only. In a cluster the API server has the addresses of the others. Here the
+//! lab writes all objects of the files, with the addresses of the pods, to a shared file that every agent reads.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use podwire_fs::FileError;
 use podwire_policy::api::{Pod, PodIp};
 use podwire_policy::Snapshot;
 use podwire_policy_agent::PolicyFiles;
@@ -17,130 +16,130 @@ use serde_json::{json, Value};
 use crate::machine::SHARED;
 use crate::{Error, Lab, Result};
 
-const FOLDER: &str = "policies";
+const DIR: &str = "policies";
 const FILE: &str = "lab.json";
-/// Agents need some milliseconds; a machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// Generous, for a busy machine: agents need some milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What was applied.
+/// The result of applying policy files.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    /// How many policies there are.
+    /// The number of policies.
     pub policies: usize,
-    /// The pods that the files describe.
+    /// The pods in the files.
     pub pods: Vec<String>,
-    /// How long it took until all agents enforced it.
+    /// The time until all agents enforced the policies.
     pub took: Duration,
 }
 
-/// What stands in the files.
-struct Described {
-    /// Those that have a network of their own, to be run.
+/// The objects of the policy files.
+struct PolicyFiles {
+    /// The pods with their own network, which the lab runs.
     pods: Vec<Pod>,
     policies: usize,
-    /// Everything but those pods.
+    /// All other objects.
     others: Vec<Value>,
 }
 
-/// Where agents find policies.
+/// The value of the agents' flag --policy.
 pub(crate) fn source() -> String {
-    format!("files:{SHARED}/{FOLDER}")
+    format!("files:{SHARED}/{DIR}")
 }
 
 impl Lab {
-    /// Reads the files again, runs pods that they describe and that are not there, and waits until every agent enforces what
-    /// they say.
+    /// Reads the policy files again, runs their new pods, and waits until every agent enforces the policies.
     pub fn apply(&mut self) -> Result<Applied> {
-        let described = self.described()?.ok_or_else(|| {
-            let hint = "make one with podwire lab up --policies FOLDER";
-            Error::input(format!("lab {} has no policies", self.state.plan.name), hint)
+        let files = self.read_policy_files()?.ok_or_else(|| {
+            let hint = "start a lab with `podwire lab up --policies DIR`";
+            Error::input(format!("lab {} has no policies", self.state.spec.name), hint)
         })?;
-        self.settle_pods(&described)?;
-        let mut there = self.pod_addresses()?;
-        let missing = |pod: &&String| !there.contains_key(*pod);
-        let missing: Vec<String> = self.state.settled.keys().filter(missing).cloned().collect();
+        self.assign_nodes(&files)?;
+        let mut addresses = self.pod_addresses()?;
+        let missing = |pod: &&String| !addresses.contains_key(*pod);
+        let missing: Vec<String> = self.state.pod_nodes.keys().filter(missing).cloned().collect();
         if !missing.is_empty() {
-            self.run_settled(&missing)?;
-            there = self.pod_addresses()?;
+            self.run_file_pods(&missing)?;
+            addresses = self.pod_addresses()?;
         }
-        let took = self.publish(&described, &there)?;
-        let pods = described.pods.iter().map(Pod::full_name).collect();
-        Ok(Applied { policies: described.policies, pods, took })
+        let took = self.publish(&files, &addresses)?;
+        let pods = files.pods.iter().map(Pod::full_name).collect();
+        Ok(Applied { policies: files.policies, pods, took })
     }
 
-    /// Before anything is made: whether the files make sense, and where their pods are to run. Agents find all but addresses.
+    /// Checks the policy files before anything is created, assigns nodes to their pods, and writes the objects for the agents,
+    /// without addresses.
     pub(crate) fn prepare_policies(&mut self) -> Result<()> {
-        let Some(described) = self.described()? else { return Ok(()) };
-        self.settle_pods(&described)?;
-        let folder = self.home.shared().join(FOLDER);
-        fs::create_dir_all(&folder).map_err(Error::file("make folder", &folder))?;
-        self.write(&described, &BTreeMap::new()).map(drop)
+        let Some(files) = self.read_policy_files()? else { return Ok(()) };
+        self.assign_nodes(&files)?;
+        let dir = self.directory.shared().join(DIR);
+        fs::create_dir_all(&dir).map_err(FileError::at("create directory", &dir))?;
+        self.write_objects(&files, &BTreeMap::new()).map(drop)
     }
 
-    /// Pods were run: all agents hear of their addresses.
+    /// Publishes the addresses of newly started pods to all agents.
     pub(crate) fn publish_pods(&self) -> Result<()> {
-        match self.described()? {
-            Some(described) => self.publish(&described, &self.pod_addresses()?).map(drop),
+        match self.read_policy_files()? {
+            Some(files) => self.publish(&files, &self.pod_addresses()?).map(drop),
             None => Ok(()),
         }
     }
 
-    fn described(&self) -> Result<Option<Described>> {
-        let Some(folder) = &self.state.plan.policies else { return Ok(None) };
+    fn read_policy_files(&self) -> Result<Option<PolicyFiles>> {
+        let Some(dir) = &self.state.spec.policies else { return Ok(None) };
         let wrong = |error: &dyn std::fmt::Display| Error::input(error.to_string(), "");
-        // All of it as the agents would read it: what makes no sense is told here, and changes nothing.
-        let files = PolicyFiles::new(folder);
-        let all = files.read().map_err(|error| wrong(&error))?;
-        let mut described = Described {
+        // Read as the agents read them: an invalid file fails here, and nothing changes.
+        let source = Files::new(dir);
+        let all = source.read().map_err(|error| wrong(&error))?;
+        let mut files = PolicyFiles {
             pods: Vec::new(),
             policies: all.network_policies.len() + all.cluster_network_policies.len(),
             others: Vec::new(),
         };
-        for object in files.documents().map_err(|error| wrong(&error))?.into_iter().flat_map(objects) {
+        for object in source.documents().map_err(|error| wrong(&error))?.into_iter().flat_map(objects) {
             let mut alone = Snapshot::new();
             alone.add(object.clone()).map_err(|error| wrong(&error))?;
-            match alone.pods.pop().filter(Pod::has_pod_network) {
-                Some(pod) => described.pods.push(pod),
-                None => described.others.push(object),
+            match alone.pods.pop().filter(Pod::is_wired) {
+                Some(pod) => files.pods.push(pod),
+                None => files.others.push(object),
             }
         }
-        Ok(Some(described))
+        Ok(Some(files))
     }
 
-    /// Each pod has a node: that of the lab's own pod whose labels it tells, the one that it names, the one where it is, or the
-    /// next in turn.
-    fn settle_pods(&mut self, described: &Described) -> Result<()> {
-        let nodes: Vec<String> = self.state.plan.node_names().collect();
-        let mut settled = BTreeMap::new();
-        for (number, pod) in described.pods.iter().enumerate() {
+    /// Assigns a node to each pod of the files: that of the lab's own pod with this name, the one that the pod names, the
+    /// current one, or the next in turn.
+    fn assign_nodes(&mut self, files: &PolicyFiles) -> Result<()> {
+        let nodes: Vec<String> = self.state.spec.node_names().collect();
+        let mut pod_nodes = BTreeMap::new();
+        for (number, pod) in files.pods.iter().enumerate() {
             let (name, named) = (pod.full_name(), &pod.spec.node_name);
             if !named.is_empty() && !nodes.contains(named) {
                 let hint =
-                    format!("the lab's nodes are {}; a pod that names none is given one", nodes.join(", "));
-                return Err(Error::input(format!("pod {name} is for node {named:?}"), hint));
+                    format!("the nodes are {}; remove nodeName to let the lab choose", nodes.join(", "));
+                return Err(Error::input(format!("pod {name} names the unknown node {named:?}"), hint));
             }
-            let node = match (self.plan().node_of(&name), self.state.settled.get(&name)) {
+            let node = match (self.spec().node_of(&name), self.state.pod_nodes.get(&name)) {
                 (Some(node), _) => node,
                 (None, _) if !named.is_empty() => named.clone(),
-                (None, Some(there)) => there.clone(),
+                (None, Some(current)) => current.clone(),
                 (None, None) => nodes[number % nodes.len()].clone(),
             };
-            settled.insert(name, node);
+            pod_nodes.insert(name, node);
         }
-        self.state.settled = settled;
+        self.state.pod_nodes = pod_nodes;
         self.save()
     }
 
-    /// The pods of the files that run on a node, besides the lab's own.
-    pub(crate) fn settled_on(&self, node: &str) -> Vec<String> {
-        let is_own = |pod: &str| self.plan().node_of(pod).is_some();
-        let there = self.state.settled.iter().filter(|(pod, its)| *its == node && !is_own(pod));
-        there.map(|(pod, _)| pod.clone()).collect()
+    /// The pods of the files on a node, without the lab's own pods.
+    pub(crate) fn file_pods_on(&self, node: &str) -> Vec<String> {
+        let is_own = |pod: &str| self.spec().node_of(pod).is_some();
+        let pods = self.state.pod_nodes.iter().filter(|(pod, on)| *on == node && !is_own(pod));
+        pods.map(|(pod, _)| pod.clone()).collect()
     }
 
-    fn run_settled(&self, pods: &[String]) -> Result<()> {
+    fn run_file_pods(&self, pods: &[String]) -> Result<()> {
         let on = |node: &String| {
-            let here = self.settled_on(node).into_iter().filter(|pod| pods.contains(pod)).collect();
+            let here = self.file_pods_on(node).into_iter().filter(|pod| pods.contains(pod)).collect();
             (node.clone(), here)
         };
         self.run(self.nodes().iter().map(on).collect())
@@ -158,46 +157,50 @@ impl Lab {
         Ok(all)
     }
 
-    /// Writes all of it with the pods' addresses, and waits until it is enforced.
-    fn publish(&self, described: &Described, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<Duration> {
-        let written = self.write(described, addresses)?;
-        self.wait_until_none(PATIENCE, |lab| {
-            let behind = |node: &&String| lab.word(node).is_none_or(|word| word.policies_as_of < written);
+    /// Writes the objects with the addresses of the pods, and waits until all agents enforce them.
+    fn publish(&self, files: &PolicyFiles, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<Duration> {
+        let written = self.write_objects(files, addresses)?;
+        self.wait_until_none(TIMEOUT, |lab| {
+            let as_of = |node: &str| lab.agent_status(node)?.policies?.as_of;
+            let behind = |node: &&String| as_of(node).is_none_or(|as_of| as_of < written);
             let node = lab.state.agents.keys().find(behind)?;
-            Some(format!("{node}: its agent does not enforce the policies: {}", lab.home.last_words(node)))
+            let log = lab.directory.log_tail(node);
+            Some(format!("{node}: the agent does not enforce the policies: {log}"))
         })
     }
 
-    /// In one step; returns when that was, as agents tell it.
-    fn write(&self, described: &Described, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<String> {
-        let mut pods = described.pods.clone();
+    /// Writes the objects in one step. Returns the time of the change, in the format of `asOf` in the status of agents.
+    fn write_objects(&self, files: &PolicyFiles, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<String> {
+        let mut pods = files.pods.clone();
         for pod in &mut pods {
             let name = pod.full_name();
-            pod.spec.node_name = self.state.settled.get(&name).cloned().unwrap_or_default();
+            pod.spec.node_name = self.state.pod_nodes.get(&name).cloned().unwrap_or_default();
             pod.status.pod_ip = None;
             pod.status.pod_ips = addresses.get(&name).cloned().unwrap_or_default();
         }
         let known = |name: &String| pods.iter().any(|pod| pod.full_name() == *name);
-        let strangers = addresses.iter().filter(|(name, _)| !known(name)).map(|(name, ips)| {
+        let other_pods = addresses.iter().filter(|(name, _)| !known(name)).map(|(name, ips)| {
             let (namespace, name) = name.split_once('/').unwrap_or_default();
             json!({ "metadata": { "namespace": namespace, "name": name }, "status": { "podIPs": ips } })
         });
-        let pods = pods.iter().map(|pod| json!(pod)).chain(strangers).map(|mut pod| {
+        let pods = pods.iter().map(|pod| json!(pod)).chain(other_pods).map(|mut pod| {
             pod["apiVersion"] = "v1".into();
             pod["kind"] = "Pod".into();
             pod
         });
-        let items: Vec<Value> = described.others.iter().cloned().chain(pods).collect();
+        let items: Vec<Value> = files.others.iter().cloned().chain(pods).collect();
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
-        let (draft, folder) = (self.home.shared().join(".policies.json"), self.home.shared().join(FOLDER));
-        let path: PathBuf = folder.join(FILE);
-        let written = fs::write(&draft, list.to_string()).and_then(|()| fs::rename(&draft, &path));
-        written.map_err(Error::file("write", &path))?;
-        Ok(PolicyFiles::new(&folder).last_modified().map(podwire_policy_agent::timestamp).unwrap_or_default())
+        let dir = self.directory.shared().join(DIR);
+        let path = dir.join(FILE);
+        // Not podwire_fs::replace: agents read every file of the directory, so the temporary file must be outside.
+        let temporary = self.directory.shared().join(".policies.json");
+        let written = fs::write(&temporary, list.to_string()).and_then(|()| fs::rename(&temporary, &path));
+        written.map_err(FileError::at("write", &path))?;
+        Ok(Files::new(&dir).changed().map(podwire_warden::stamp).unwrap_or_default())
     }
 }
 
-/// The objects of a document: a list is many.
+/// The objects of a document, which may be a List.
 fn objects(document: Value) -> Vec<Value> {
     let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {

@@ -1,60 +1,60 @@
-//! What is known of a lab, as it stands in its folder.
+//! The state of a lab, as it is stored in its directory.
 
 use std::collections::BTreeMap;
 
 use podwire_sandbox::Process;
 use serde::{Deserialize, Serialize};
 
-use crate::{Fault, Plan};
+use crate::{Fault, LabSpec};
 
-/// How far a lab has come.
+/// The progress of a lab's creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Somebody makes it, or died while doing so.
+    /// A process creates the lab, or died while doing so.
     Starting,
-    /// It is there.
+    /// The lab is complete.
     Up,
 }
 
-/// Something that was broken and does not heal by itself.
+/// An injected fault that the agents cannot repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Broken {
-    /// What.
+pub struct ActiveFault {
+    /// The fault.
     pub fault: Fault,
-    /// Where.
+    /// The node that has it.
     pub node: String,
 }
 
-/// All of it.
+/// The state of a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct State {
-    pub plan: Plan,
+    pub spec: LabSpec,
     pub stage: Stage,
     /// The process that holds each machine.
     pub machines: BTreeMap<String, Process>,
-    /// Each node's agent.
+    /// The agent of each node.
     pub agents: BTreeMap<String, Process>,
     pub etcd: Option<Process>,
-    pub broken: Vec<Broken>,
-    /// The pods that files describe, and on which node each runs.
-    pub settled: BTreeMap<String, String>,
+    pub faults: Vec<ActiveFault>,
+    /// The pods of the policy files, each with its node.
+    pub pod_nodes: BTreeMap<String, String>,
 }
 
 impl State {
-    pub fn new(plan: Plan) -> State {
+    pub fn new(spec: LabSpec) -> State {
         State {
-            plan,
+            spec,
             stage: Stage::Starting,
             machines: BTreeMap::new(),
             agents: BTreeMap::new(),
             etcd: None,
-            broken: Vec::new(),
-            settled: BTreeMap::new(),
+            faults: Vec::new(),
+            pod_nodes: BTreeMap::new(),
         }
     }
 
-    pub fn is_broken(&self, fault: Fault, node: &str) -> bool {
-        self.broken.iter().any(|one| one.fault == fault && one.node == node)
+    pub fn has_fault(&self, fault: Fault, node: &str) -> bool {
+        self.faults.iter().any(|one| one.fault == fault && one.node == node)
     }
 }

@@ -1,69 +1,70 @@
-//! How a lab is: its machines, their agents, their pods.
+//! The status of a lab: its nodes, their agents and pods.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use podwire_agent_ipc::status::{Phase, UnreachableNode};
 use serde::Serialize;
 
-use crate::{Broken, Lab, Plan};
+use crate::{agents, ActiveFault, Lab, LabSpec};
 
-/// All of it.
+/// The status of a lab.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Status {
-    /// What was asked for.
-    pub plan: Plan,
-    /// Whether every agent is ready, knows of all the others and complains of nothing.
-    pub whole: bool,
-    /// Whether whoever made it died before all was done.
+pub struct LabStatus {
+    /// The specification of the lab.
+    pub spec: LabSpec,
+    /// Whether every agent is ready, knows all others and reports no problem.
+    pub healthy: bool,
+    /// Whether the creation of the lab was interrupted.
     pub unfinished: bool,
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
-    /// What was broken and not healed.
-    pub broken: Vec<Broken>,
+    /// The injected faults that are not healed.
+    pub faults: Vec<ActiveFault>,
 }
 
-/// A node.
+/// The status of a node.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
-    /// The process that holds it, if it lives.
+    /// The process that holds the node, if it runs.
     pub process: Option<u32>,
-    /// Where the others meet it.
+    /// The addresses that other nodes use to reach this node.
     pub addresses: Vec<IpAddr>,
-    /// `ready`, `starting`, `broken`, `silent` if its agent does not answer, `gone` if there is no node.
+    /// `ready`, `starting` or `broken`; `silent` if the agent does not answer, `gone` if the node does not run.
     pub agent: String,
-    /// The addresses of its pods.
-    pub ranges: Vec<String>,
-    /// How many other nodes it has roads to.
+    /// The pod CIDRs of the node; with the network calico, its blocks.
+    pub pod_cidrs: Vec<String>,
+    /// The number of other nodes that this node has routes to.
     pub peers: usize,
-    /// Nodes without a road, and why.
-    pub refused: Vec<(String, String)>,
-    /// What its agent complains of.
+    /// The nodes that this node has no route to.
+    pub unreachable: Vec<UnreachableNode>,
+    /// The problems that the agent reports.
     pub problems: Vec<String>,
-    /// Its pods.
+    /// The pods of the node.
     pub pods: Vec<PodStatus>,
-    /// What its agent said.
+    /// The log of the agent.
     pub log: PathBuf,
 }
 
-/// A pod.
+/// The status of a pod.
 #[derive(Clone, Debug, Serialize)]
 pub struct PodStatus {
-    /// Its name.
+    /// The name of the pod.
     pub name: String,
-    /// `ready`, or what it is instead.
+    /// `ready`, or another state of `podwire pod list`.
     pub state: String,
-    /// Its addresses.
+    /// The addresses of the pod.
     pub ips: Vec<IpAddr>,
 }
 
 impl Lab {
-    /// How it is.
-    pub fn status(&self) -> Status {
+    /// The status of the lab.
+    pub fn status(&self) -> LabStatus {
         let mut pods: BTreeMap<_, _> = self.list_pods().into_iter().collect();
         let mut node = |name: String| {
             let (pods, why) = match pods.remove(&name).transpose() {
@@ -74,14 +75,14 @@ impl Lab {
             status.problems.extend(why);
             status
         };
-        let nodes: Vec<NodeStatus> = self.state.plan.node_names().map(&mut node).collect();
+        let nodes: Vec<NodeStatus> = self.state.spec.node_names().map(&mut node).collect();
         let is_up = self.state.stage == crate::Stage::Up;
-        Status {
-            plan: self.state.plan.clone(),
-            whole: is_up && self.flaw().is_none(),
+        LabStatus {
+            spec: self.state.spec.clone(),
+            healthy: is_up && self.first_problem().is_none(),
             unfinished: !is_up,
             nodes,
-            broken: self.state.broken.clone(),
+            faults: self.state.faults.clone(),
         }
     }
 
@@ -89,23 +90,29 @@ impl Lab {
         let Ok(process) = self.process(&name) else {
             return NodeStatus { log: self.log(&name), agent: "gone".into(), name, ..NodeStatus::default() };
         };
-        let word = self.word(&name);
-        let agent = word.as_ref().map_or("silent".into(), |word| word.phase.clone());
-        let word = word.unwrap_or_default();
-        let seat = self.seat(&name).ok();
-        let mut problems = word.problems;
-        problems.extend(Some(word.source).filter(|source| !source.is_empty() && source != "current"));
-        NodeStatus {
+        let addresses = self.uplink(&name).map(|uplink| uplink.ips()).unwrap_or_default();
+        let known = NodeStatus {
             process: Some(process.pid),
-            addresses: seat.into_iter().flat_map(|seat| seat.sides).map(|side| side.0).collect(),
-            agent,
-            ranges: word.ranges,
-            peers: word.peers,
-            refused: word.refused,
-            problems,
+            addresses,
+            agent: "silent".into(),
             pods,
             log: self.log(&name),
+            ..NodeStatus::default()
+        };
+        let Some(status) = self.agent_status(&name) else { return NodeStatus { name, ..known } };
+        let agent = match status.phase {
+            Phase::Broken => "broken",
+            _ if agents::is_ready(&status) => "ready",
+            Phase::Starting | Phase::Ready => "starting",
+        };
+        NodeStatus {
             name,
+            agent: agent.into(),
+            problems: agents::problems(&status),
+            pod_cidrs: status.pod_cidrs,
+            peers: status.peers,
+            unreachable: status.unreachable,
+            ..known
         }
     }
 }

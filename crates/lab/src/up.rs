@@ -1,45 +1,47 @@
-//! Making a lab: the router and its wires, the store, the nodes, their agents, their pods.
+//! Creating a lab: the router and its bridges, the store, the nodes, their agents and their pods.
 
 use std::time::{Duration, Instant};
 
-use crate::home::Home;
-use crate::plan::ROUTER;
+use podwire_fs::FileError;
+
+use crate::directory::LabDirectory;
+use crate::spec::ROUTER;
 use crate::state::{Stage, State};
 use crate::store::is_installed;
-use crate::{pods, Error, Lab, Plan, Result, Store};
+use crate::{agents, pods, Error, Lab, LabSpec, Result, Store};
 
-/// Agents open their roads in a second; on a machine that is busy with other things, later.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Generous, for a busy machine: agents need about a second.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Lab {
-    /// Makes a lab. `tell` hears of each step that is done, and how long it took. If one fails, all is taken back.
+    /// Creates a lab. Calls `report` after each step with its duration. If a step fails, everything is undone.
     ///
-    /// What somebody left who died while making a lab of this name is removed first.
-    pub fn up(mut plan: Plan, tell: &mut dyn FnMut(&str, Duration)) -> Result<Lab> {
-        plan.check()?;
-        if plan.store == Store::Etcd && !is_installed("etcd") {
+    /// Removes the remains of an interrupted creation of the same lab first.
+    pub fn up(mut spec: LabSpec, report: &mut dyn FnMut(&str, Duration)) -> Result<Lab> {
+        spec.check()?;
+        if spec.store == Store::Etcd && !is_installed("etcd") {
             return Err(Error::NoEtcd);
         }
-        if let Some(folder) = &mut plan.policies {
-            // Whoever goes on with the lab may be elsewhere.
-            *folder = folder.canonicalize().map_err(Error::file("find the policies' folder", &*folder))?;
+        if let Some(dir) = &mut spec.policies {
+            // Later commands may run in another directory.
+            *dir = dir.canonicalize().map_err(FileError::at("find the policy directory", &*dir))?;
         }
-        if plan.plugin_dirs.is_empty() {
-            plan.plugin_dirs = pods::plugin_dirs();
+        if spec.plugin_dirs.is_empty() {
+            spec.plugin_dirs = pods::plugin_dirs();
         }
-        let mut home = Home::ensure(&plan.name)?;
-        match home.read()? {
-            Some(there) if there.stage == Stage::Up => {
-                return Err(Error::Exists { name: plan.name, what: there.plan.to_string() });
+        let mut directory = LabDirectory::ensure(&spec.name)?;
+        match directory.read()? {
+            Some(existing) if existing.stage == Stage::Up => {
+                return Err(Error::Exists { name: spec.name, spec: existing.spec.to_string() });
             }
-            Some(half) => {
-                Lab { home, state: half }.down()?;
-                home = Home::ensure(&plan.name)?;
+            Some(interrupted) => {
+                Lab { directory, state: interrupted }.down()?;
+                directory = LabDirectory::ensure(&spec.name)?;
             }
             None => {}
         }
-        let mut lab = Lab { home, state: State::new(plan) };
-        match lab.build(tell) {
+        let mut lab = Lab { directory, state: State::new(spec) };
+        match lab.build(report) {
             Ok(()) => Ok(lab),
             Err(error) => match lab.down() {
                 Ok(()) => Err(error),
@@ -48,57 +50,57 @@ impl Lab {
         }
     }
 
-    fn build(&mut self, tell: &mut dyn FnMut(&str, Duration)) -> Result<()> {
+    fn build(&mut self, report: &mut dyn FnMut(&str, Duration)) -> Result<()> {
         let mut last = Instant::now();
         let mut done = |what: &str| {
-            tell(what, last.elapsed());
+            report(what, last.elapsed());
             last = Instant::now();
         };
-        let plan = self.state.plan.clone();
-        let nodes: Vec<String> = plan.node_names().collect();
+        let spec = self.state.spec.clone();
+        let nodes: Vec<String> = spec.node_names().collect();
         self.prepare_policies()?;
         self.boot(ROUTER)?;
-        self.lay_wires()?;
-        done(&match plan.subnets {
-            1 => "a router and one wire".into(),
-            many => format!("a router and {many} wires"),
+        self.create_bridges()?;
+        done(&match spec.subnets {
+            1 => "router with one subnet".into(),
+            many => format!("router with {many} subnets"),
         });
-        self.open_store()?;
-        done(&format!("store {}", plan.store));
+        self.create_store()?;
+        done(&format!("store {}", spec.store));
         for node in &nodes {
             self.boot(node)?;
-            self.plug_in(node)?;
+            self.connect(node)?;
         }
-        done(&format!("{} nodes on their wires", nodes.len()));
+        done(&format!("{} nodes connected", nodes.len()));
         for node in &nodes {
             self.start_agent(node)?;
         }
-        self.wait_until_none(PATIENCE, Lab::flaw)?;
-        done(&format!("{} agents know each other, backend {}", nodes.len(), plan.backend));
+        self.wait_until_none(TIMEOUT, Lab::first_problem)?;
+        done(&format!("{} agents ready, backend {}", nodes.len(), spec.backend));
         self.run_pods(&nodes)?;
-        if plan.is_routed() {
-            // Pods may have needed more blocks, to which there are roads a moment later.
-            self.wait_for_blocks(PATIENCE)?;
+        if spec.is_calico() {
+            // The pods may have needed more blocks. The agents get routes to them a moment later.
+            self.wait_for_blocks(TIMEOUT)?;
         }
-        let pods = usize::from(plan.pods) * nodes.len() + self.state.settled.len();
+        let pods = usize::from(spec.pods) * nodes.len() + self.state.pod_nodes.len();
         if pods > 0 {
-            done(&format!("{pods} pods{}", if plan.policies.is_some() { ", policies enforced" } else { "" }));
+            done(&format!("{pods} pods{}", if spec.policies.is_some() { ", policies enforced" } else { "" }));
         }
         self.state.stage = Stage::Up;
         self.save()
     }
 
-    /// Starts a node that was ended: it comes up as a machine does, with its agent and its pods.
-    pub(crate) fn bring_back(&mut self, node: &str) -> Result<()> {
+    /// Starts a node that was ended, with its agent and its pods.
+    pub(crate) fn start_node(&mut self, node: &str) -> Result<()> {
         self.boot(node)?;
-        self.plug_in(node)?;
-        self.refresh_list()?;
+        self.connect(node)?;
+        self.refresh_node_list()?;
         self.start_agent(node)?;
-        let is_ready = |lab: &Lab| match lab.word(node) {
-            Some(word) if word.phase == "ready" => None,
-            _ => Some(format!("{node}: its agent is not ready: {}", lab.home.last_words(node))),
+        let not_ready = |lab: &Lab| match lab.agent_status(node) {
+            Some(status) if agents::is_ready(&status) => None,
+            _ => Some(format!("{node}: the agent is not ready: {}", lab.directory.log_tail(node))),
         };
-        self.wait_until_none(PATIENCE, is_ready)?;
+        self.wait_until_none(TIMEOUT, not_ready)?;
         self.run_pods(&[node.into()])
     }
 }

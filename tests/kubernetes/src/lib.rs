@@ -4,7 +4,7 @@
 //! ```text
 //!   control, 192.168.99.1: etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 //!      │
-//!    wire ──┬─ n1, 192.168.99.11: containerd, kubelet, kube-proxy; then, as pods, what deploy/kubernetes.yaml says:
+//!    wire ──┬─ n1, 192.168.99.11: containerd, kubelet, kube-proxy; then, as pods, what deploy/kubernetes-flannel.yaml says:
 //!           │                     installer, agent, controller
 //!           ├─ n2, 192.168.99.12
 //!           └─ n3, 192.168.99.13 …
@@ -14,7 +14,7 @@
 //! use podwire_kubernetes_tests::{manifest, Cluster, Ranges};
 //! let cluster = Cluster::new(Ranges::Podwire);
 //! let node = cluster.boot("n1", 11);                   // not ready: it has no network
-//! cluster.api.apply(&manifest::objects("deploy/kubernetes.yaml"));
+//! cluster.api.apply(&manifest::objects("deploy/kubernetes-flannel.yaml"));
 //! cluster.wait("n1 is ready", || cluster.api.is_ready("n1").then_some(()));
 //! let node = cluster.reboot(node);                     // the disk stays, all else is new
 //! ```

@@ -136,14 +136,14 @@ impl Machine {
         &self.containerd
     }
 
-    /// Whether its agent says that pods may come.
+    /// Whether its agent is ready.
     pub fn agent_is_ready(&self) -> bool {
         self.stage().can("timeout 60 busybox wget -qO /dev/null http://127.0.0.1:9472/readyz")
     }
 
     /// Whether what its agent knows of the other nodes is what the API server knows.
     pub fn agent_is_current(&self) -> bool {
-        self.agent_status()["source"] == "current"
+        self.agent_status()["store"]["synced"] == true
     }
 
     /// What its agent says of itself; `null` if it does not answer.

@@ -1,5 +1,4 @@
-//! The chart, rendered by the real helm: what its defaults make is what `deploy/kubernetes.yaml` says, and its settings reach the
-//! programs.
+//! The chart, rendered by the real helm: the manifests in deploy/ equal its output, and its values reach the programs.
 
 use podwire_kubernetes_tests::chart::{call, rendered, CHART};
 use podwire_kubernetes_tests::manifest;
@@ -22,12 +21,13 @@ fn arguments(object: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_manifests_are_what_the_chart_makes_of_its_defaults() {
-    for (settings, path) in
-        [(&[][..], "deploy/kubernetes.yaml"), (&["routed.enabled=true"], "deploy/kubernetes-routed.yaml")]
-    {
+fn the_manifests_equal_the_output_of_the_chart() {
+    for (settings, path) in [
+        (&[][..], "deploy/kubernetes-flannel.yaml"),
+        (&["calico.enabled=true"], "deploy/kubernetes-calico.yaml"),
+    ] {
         let (mut made, written) = (rendered(settings), manifest::objects(path));
-        // They would take the place of Calico's own, where those are.
+        // The manifests leave them out: they would replace Calico's own definitions.
         made.retain(|object| object["kind"] != "CustomResourceDefinition");
         for (one, other) in made.iter().zip(&written) {
             assert_eq!(one, other, "{path}: {}: run `make manifests`", manifest::title(one));
@@ -37,7 +37,7 @@ fn the_manifests_are_what_the_chart_makes_of_its_defaults() {
 }
 
 #[test]
-fn the_chart_is_as_helm_wants_charts_to_be() {
+fn helm_lint_accepts_the_chart() {
     let (is_good, printed) = call(&["lint", "--strict", CHART]);
     assert!(is_good, "{printed}");
 }
@@ -74,7 +74,7 @@ fn networks_of_both_families_reach_the_agents_and_the_controller() {
 }
 
 #[test]
-fn a_network_of_ipv6_alone_has_no_ipv4() {
+fn an_ipv6_only_network_has_no_ipv4() {
     let objects = rendered(&["network.ipv4=", "network.ipv6=fd00:10:244::/56"]);
     let conf = find(&objects, "ConfigMap podwire")["data"]["net-conf.json"].as_str().expect("a config");
     let conf: Value = serde_json::from_str(conf).expect("JSON");
@@ -91,7 +91,7 @@ fn without_a_network_it_is_refused() {
 }
 
 #[test]
-fn where_somebody_else_gives_out_ranges_there_is_no_controller() {
+fn the_controller_can_be_disabled() {
     let objects = rendered(&["controller.enabled=false"]);
     assert!(objects.iter().all(|object| !manifest::is_part_of(object, "controller")));
     find(&objects, "DaemonSet podwire-agent");
@@ -103,9 +103,9 @@ fn an_api_server_can_be_named() {
         let objects = rendered(setting);
         for title in ["DaemonSet podwire-agent", "Deployment podwire-controller"] {
             let variables = container(find(&objects, title))["env"].as_array().cloned().unwrap_or_default();
-            let told = variables.iter().find(|one| one["name"] == "KUBERNETES_SERVICE_HOST");
+            let host = variables.iter().find(|one| one["name"] == "KUBERNETES_SERVICE_HOST");
             assert_eq!(
-                told.map(|one| one["value"].clone()),
+                host.map(|one| one["value"].clone()),
                 setting.first().map(|_| "192.0.2.1".into()),
                 "{title}"
             );
@@ -114,9 +114,9 @@ fn an_api_server_can_be_named() {
 }
 
 #[test]
-fn routed_pods_have_pools_and_a_list_of_plugins_instead_of_ranges() {
+fn with_calico_there_are_pools_and_a_conflist_instead_of_net_conf() {
     let objects =
-        rendered(&["routed.enabled=true", "network.ipv6=fd00:10:244::/56", "routed.vxlanMode=CrossSubnet"]);
+        rendered(&["calico.enabled=true", "network.ipv6=fd00:10:244::/56", "calico.vxlanMode=CrossSubnet"]);
     let pool = &find(&objects, "IPPool podwire-ipv4")["spec"];
     assert_eq!((&pool["cidr"], &pool["blockSize"]), (&"10.244.0.0/16".into(), &26.into()));
     let pool = &find(&objects, "IPPool podwire-ipv6")["spec"];
@@ -131,24 +131,25 @@ fn routed_pods_have_pools_and_a_list_of_plugins_instead_of_ranges() {
     let arguments = arguments(find(&objects, "Deployment podwire-controller"));
     assert!(arguments.contains(&"--ipam-store=kubernetes"), "{arguments:?}");
     assert!(arguments.iter().all(|one| !one.starts_with("--cluster-cidr")), "{arguments:?}");
-    assert!(objects.iter().all(|object| !manifest::is_part_of(object, "agent")));
+    let agent = container(find(&objects, "DaemonSet podwire-agent"));
+    assert_eq!((&agent["args"][0], &agent["args"][1]), (&"agent".into(), &"calico".into()));
     let (is_good, printed) =
-        call(&["template", CHART, "--set", "routed.enabled=true", "--set", "routed.ipipMode=Always"]);
+        call(&["template", CHART, "--set", "calico.enabled=true", "--set", "calico.ipipMode=Always"]);
     assert!(!is_good && printed.contains("must be Never"), "{printed}");
 }
 
 #[test]
-fn where_calicos_resources_are_there_neither_they_nor_pools_are_made() {
-    let objects = rendered(&["routed.enabled=true", "routed.setup=false"]);
+fn without_setup_neither_definitions_nor_pools_are_created() {
+    let objects = rendered(&["calico.enabled=true", "calico.setup=false"]);
     let made = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).count();
     assert_eq!((made("CustomResourceDefinition"), made("IPPool"), made("DaemonSet")), (0, 0, 1));
 }
 
 #[test]
-fn passwords_of_peers_reach_the_daemon_as_files() {
+fn bgp_passwords_are_mounted_as_files() {
     let objects =
-        rendered(&["routed.enabled=true", "routed.bgp.enabled=true", "routed.bgp.secrets={bgp,tor}"]);
-    let daemon = find(&objects, "DaemonSet podwire-node");
+        rendered(&["calico.enabled=true", "calico.bgp.enabled=true", "calico.bgp.secrets={bgp,tor}"]);
+    let daemon = find(&objects, "DaemonSet podwire-agent");
     assert!(arguments(daemon).contains(&"--bgp-passwords=/etc/podwire-secrets"), "{daemon}");
     let mounts = container(daemon)["volumeMounts"].as_array().expect("mounts");
     let volumes = daemon["spec"]["template"]["spec"]["volumes"].as_array().expect("volumes");

@@ -1,4 +1,4 @@
-//! A cluster's life with what `deploy/kubernetes.yaml` says: nodes get a network, pods reach each other, a node joins, one is
+//! A cluster's life with what `deploy/kubernetes-flannel.yaml` says: nodes get a network, pods reach each other, a node joins, one is
 //! drained, one is rebooted, the agents go; and the kernel that all of it shares is as before.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of,
 use podwire_kubernetes_tests::{manifest, Cluster, Machine, Ranges};
 use serde_json::Value;
 
-const MANIFEST: &str = "deploy/kubernetes.yaml";
+const MANIFEST: &str = "deploy/kubernetes-flannel.yaml";
 
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(60);

@@ -112,7 +112,7 @@ fn learned(stage: &Stage) -> Vec<String> {
 /// Whoever tightens the unit learns here whether the node's agent and its BIRD can still work.
 #[test]
 fn the_unit_for_systemd_leaves_the_node_the_rights_that_it_needs_and_numbers_tell_how_it_is() {
-    let bounds = crate::rights_of("podwire-node.service");
+    let bounds = crate::rights_of("podwire-agent-calico.service");
     let wrapper = ["setpriv", &bounds, "--no-new-privs"];
     let stage = Speaking(ready_behind(Store::Embedded, [10, 10, 20], &DUAL, &wrapper, &["--bgp"]));
     // With each of both others one in each family.

@@ -1,4 +1,4 @@
-//! `podwire node` on three nodes: pods are routed, and their addresses are of blocks in one store.
+//! `podwire agent calico` on three nodes: pods are routed, and their addresses are of blocks in one store.
 
 use podwire_tests::{needs, podwire};
 use serde_json::{json, Value};
@@ -43,8 +43,8 @@ pub fn start(stage: &mut Stage, number: u8, flags: &[&str]) {
 
 fn start_behind(stage: &mut Stage, number: u8, wrapper: &[&str], flags: &[&str]) {
     let (store, name) = (store(stage), format!("n{number}"));
-    let stock: &[&str] = if flags.contains(&"--stock") { &[] } else { &["--stock", "4"] };
-    let words = ["node", "--store", &store, "--node", &name, "--healthz-port", "8081"];
+    let stock: &[&str] = if flags.contains(&"--warm-addresses") { &[] } else { &["--warm-addresses", "4"] };
+    let words = ["agent", "calico", "--store", &store, "--node", &name, "--healthz-port", "8081"];
     stage.start_behind(number, wrapper, &words, &[flags, stock].concat());
 }
 
@@ -209,7 +209,7 @@ fn without_the_store_roads_stay_and_pods_come_and_afterwards_all_is_told() {
     let address = stage.address(1, "late");
     assert!(ipam(&stage, &format!("show --ip {address}")).contains("n1"));
     let check = ipam(&stage, "check");
-    assert!(check.contains("everything fits together"), "{check}");
+    assert!(check.contains("no problems"), "{check}");
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn an_address_of_anothers_block_has_a_road_of_its_own() {
     let pools = [("v4", "10.244.0.0/28", "--block-size 29")];
     let mut stage = stage(Store::Embedded, [10; 3], &pools);
     for number in [1, 2] {
-        start(&mut stage, number, &["--stock", "1"]);
+        start(&mut stage, number, &["--warm-addresses", "1"]);
         stage.wait_until("a stock", |stage| is_ready(stage, number));
     }
-    start(&mut stage, 3, &["--stock", "1"]);
+    start(&mut stage, 3, &["--warm-addresses", "1"]);
     stage.wait_until("roads without a stock", |stage| {
         let status = stage.status(3);
         status["roads"]["ready"] == true && status["addresses"]["stock"] == 0

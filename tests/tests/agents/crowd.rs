@@ -107,7 +107,7 @@ impl Scene for InKubernetes {
     }
 
     fn start(&mut self, number: u8) {
-        self.0.start(number, &["node"], &["--healthz-port", "8081"]);
+        self.0.start(number, &["agent", "calico"], &["--healthz-port", "8081"]);
     }
 
     fn handles(&self) -> Vec<String> {
@@ -208,7 +208,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
     // Nobody is left in the store but the pods of before, the stock and the tunnels.
     scene.stage().wait_until("the store knows of nobody", |_| scene.handles() == before);
     let check = scene.check();
-    assert!(check.contains("everything fits together"), "{check}");
+    assert!(check.contains("no problems"), "{check}");
     scene.stage().wait_until("the endpoints of before only", |_| scene.endpoints() == 3 * stay);
     assert_eq!(std::fs::read_dir(scene.stage().folder.join("held")).expect("held").count(), 0);
     scene

@@ -1,4 +1,4 @@
-//! `podwire agent` on three nodes: the roads open by themselves, carry packets, and heal.
+//! `podwire agent flannel` on three nodes: the roads open by themselves, carry packets, and heal.
 
 mod api;
 mod api_away;
@@ -239,7 +239,7 @@ fn rights_of(unit: &str) -> String {
 #[test]
 fn the_unit_for_systemd_leaves_the_agent_the_rights_that_it_needs() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
-    let bounds = rights_of("podwire-agent.service");
+    let bounds = rights_of("podwire-agent-flannel.service");
     for number in [1, 3] {
         stage.start_agent_behind(number, &["setpriv", &bounds, "--no-new-privs"], &["--not-ready", "status"]);
     }
@@ -266,7 +266,7 @@ fn a_cluster_is_proven_from_each_of_its_nodes() {
     });
     let told = stage.node(3).sh("cat /run/test/n3.json");
     stage.node(1).write("/run/test/n3.json", &told);
-    let words = ["verify", "--with", "/run/test/n3.json", "--name", "n1", "--patience", "10s", "--json"];
+    let words = ["verify", "--with", "/run/test/n3.json", "--name", "n1", "--timeout", "10s", "--json"];
     let said = stage.node(1).output(&[&[podwire.as_str()][..], &words].concat(), &[]);
     let report: serde_json::Value = serde_json::from_str(&said.stdout).expect("a report");
     let probes = report["probes"].as_array().expect("probes");

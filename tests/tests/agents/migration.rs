@@ -103,7 +103,7 @@ impl Migration {
     fn start_agent(&mut self, number: u8) {
         let machine = &mut self.stage.nodes[usize::from(number) - 1];
         let mut command = machine.node.command(&podwire());
-        command.arg("agent").args(&self.flags).env("NODE_NAME", format!("n{number}"));
+        command.args(["agent", "flannel"]).args(&self.flags).env("NODE_NAME", format!("n{number}"));
         command.args(["--cni-network", "flannel", "--cni-conflist", LIST_FILE, "--cni-version", "0.3.1"]);
         machine.agent = Some(Process::start(command));
         self.stage.wait_until(&format!("n{number} is ready with both peers"), |stage| {

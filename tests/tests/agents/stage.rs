@@ -144,6 +144,7 @@ impl Stage {
         let mut command = machine.node.command(words[0]);
         command.args(&words[1..]).args([
             "agent",
+            "flannel",
             "--store",
             &store,
             "--node-name",

@@ -114,7 +114,7 @@ impl Cluster {
     pub fn serve_from(&mut self, store: &str) {
         let mut command = self.node.command(&podwire());
         command.args(["ipam", "serve", "--store", store, "--kubeconfig", KUBECONFIG]);
-        command.args(["--node", "node1", "--stock", "4"]);
+        command.args(["--node", "node1", "--warm-addresses", "4"]);
         self.steward = Some(Process::start(command));
         self.eventually("a door", |cluster| cluster.node.can("test -S /run/podwire/addresses.sock"));
     }

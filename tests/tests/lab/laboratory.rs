@@ -1,4 +1,4 @@
-//! A lab of a test's own: it ends with the test.
+//! A lab for one test. It is removed with the test.
 
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
@@ -8,17 +8,17 @@ use std::thread::JoinHandle;
 use podwire_tests::{lost_packets, podwire};
 use serde_json::Value;
 
-/// Tests run beside each other.
+/// Tests run in parallel, so every lab needs its own name.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// What `podwire lab` is asked about.
+/// A running lab.
 pub struct Laboratory {
     pub name: String,
-    /// Ends it, however the test ends: it waits for the end of a pipe.
-    guard: Child,
+    /// Removes the lab, however the test ends: it waits for the end of a pipe.
+    cleanup: Child,
 }
 
-/// A name that no other test has.
+/// A unique name.
 pub fn name() -> String {
     format!("t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
@@ -37,21 +37,21 @@ impl Laboratory {
     #[track_caller]
     pub fn up(words: &[&str]) -> Laboratory {
         let name = name();
-        let mut guard = Command::new(podwire());
-        guard.args(["lab", "down", "--after-input", "--name", &name]);
-        let guard = guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let made = Laboratory { name, guard: guard.expect("podwire") };
+        let mut cleanup = Command::new(podwire());
+        cleanup.args(["lab", "down", "--after-input", "--name", &name]);
+        let cleanup = cleanup.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let made = Laboratory { name, cleanup: cleanup.expect("podwire") };
         let output = made.run(&[&["up"], words].concat());
         assert!(output.status.success(), "{words:?}: {}{}", text(&output.stdout), text(&output.stderr));
         made
     }
 
-    /// `podwire lab WORDS --name NAME`, the name behind the verb.
+    /// `podwire lab VERB --name NAME WORDS`.
     pub fn run(&self, words: &[&str]) -> Output {
         lab(&[&words[..1], &["--name", &self.name], &words[1..]].concat())
     }
 
-    /// The same as JSON, and whether all was well.
+    /// The same with JSON output, and whether it succeeded.
     #[track_caller]
     pub fn json(&self, words: &[&str]) -> (Value, bool) {
         let output = self.run(&[words, &["--json"]].concat());
@@ -60,11 +60,11 @@ impl Laboratory {
         (read, output.status.success())
     }
 
-    /// What a command on a node or in a pod prints; it must succeed.
+    /// The output of a command on a node or in a pod, which must succeed.
     #[track_caller]
-    pub fn sh(&self, place: &str, script: &str) -> String {
-        let output = self.run(&["exec", place, "--", "sh", "-c", script]);
-        assert!(output.status.success(), "{place}: {script}: {}", text(&output.stderr));
+    pub fn sh(&self, target: &str, script: &str) -> String {
+        let output = self.run(&["exec", target, "--", "sh", "-c", script]);
+        assert!(output.status.success(), "{target}: {script}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
@@ -82,72 +82,72 @@ impl Laboratory {
         found["ips"][0].as_str().expect("an address").to_owned()
     }
 
-    /// The three rules hold for all of so many pods on so many nodes, each with so many addresses.
+    /// Asserts the three rules of the network model for this number of nodes, pods and address families.
     #[track_caller]
     pub fn assert_model_holds(&self, nodes: usize, pods: usize, families: usize) {
-        let (report, held) = self.json(&["verify", "--patience", "10s"]);
+        let (report, held) = self.json(&["verify", "--timeout", "10s"]);
         let probes = report["probes"].as_array().expect("probes");
         let failed: Vec<_> = probes.iter().filter(|probe| !probe["failure"].is_null()).collect();
         assert!(held && report["holds"] == true && failed.is_empty(), "{} failed: {failed:#?}", failed.len());
-        let asked = (pods * (pods - 1) + nodes * pods) * families * 4;
-        assert_eq!(probes.len(), asked, "every pair, every family, by four kinds of packets");
+        let sent = (pods * (pods - 1) + nodes * pods) * families * 4;
+        assert_eq!(probes.len(), sent, "every pair, every family, four kinds of packets");
         for rule in report["rules"].as_array().expect("rules") {
-            assert!(rule["held"] == rule["asked"] && rule["asked"].as_u64() > Some(0), "{rule}");
+            assert!(rule["passed"] == rule["sent"] && rule["sent"].as_u64() > Some(0), "{rule}");
         }
     }
 
-    /// Begins to ping from a pod to another.
+    /// Starts pings from a pod to another.
     pub fn ping(&self, from: &str, to: &str) -> Pings {
         let target = self.address(to);
         let mut command = Command::new(podwire());
         command.args(["lab", "exec", "--name", &self.name, from, "--"]);
         command.args(["ping", "-i", "0.05", "-W", "2", "-c", "100000", &target]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ping");
-        // The first answer: from now on each counts.
+        // Wait for the second answer: from now on every packet counts.
         let mut first = [0; 1];
-        let mut said = Vec::new();
-        let mut stdout = child.stdout.take().expect("its words");
-        while !text(&said).contains("icmp_seq=2") {
-            assert_eq!(stdout.read(&mut first).expect("ping's words"), 1, "ping ended: {}", text(&said));
-            said.push(first[0]);
+        let mut output = Vec::new();
+        let mut stdout = child.stdout.take().expect("output");
+        while !text(&output).contains("icmp_seq=2") {
+            assert_eq!(stdout.read(&mut first).expect("output"), 1, "ping ended: {}", text(&output));
+            output.push(first[0]);
         }
-        // A pipe that nobody reads from is full after a minute.
-        let said = std::thread::spawn(move || {
-            stdout.read_to_end(&mut said).expect("its words");
-            said
+        // Read the pipe: it would be full after a minute.
+        let output = std::thread::spawn(move || {
+            stdout.read_to_end(&mut output).expect("output");
+            output
         });
-        let said = Some(said);
-        Pings { child, said, what: format!("{from} to {to}") }
+        let output = Some(output);
+        Pings { child, output, what: format!("{from} to {to}") }
     }
 }
 
 impl Drop for Laboratory {
     fn drop(&mut self) {
-        drop(self.guard.stdin.take());
-        let _ = self.guard.wait();
-        let said = text(&self.run(&["status"]).stderr);
-        assert!(said.contains("there is no lab") || std::thread::panicking(), "{said}");
+        drop(self.cleanup.stdin.take());
+        let _ = self.cleanup.wait();
+        let output = text(&self.run(&["status"]).stderr);
+        assert!(output.contains("there is no lab") || std::thread::panicking(), "{output}");
     }
 }
 
-/// Pings that are on their way.
+/// Running pings.
 pub struct Pings {
     child: Child,
-    /// All its words, when it has ended.
-    said: Option<JoinHandle<Vec<u8>>>,
+    /// The output of ping, at its end.
+    output: Option<JoinHandle<Vec<u8>>>,
     pub what: String,
 }
 
 impl Pings {
-    /// Ends them; returns which were lost.
+    /// Ends the pings. Returns the sequence numbers of lost packets.
     pub fn lost(mut self) -> Vec<u32> {
-        // The last answers come.
+        // Wait for the last answers.
         std::thread::sleep(std::time::Duration::from_secs(1));
         let asked = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         assert!(asked.expect("kill").success());
-        let said = self.said.take().expect("its words").join().expect("its words");
+        let output = self.output.take().expect("output").join().expect("output");
         let _ = self.child.wait();
-        lost_packets(&text(&said))
+        lost_packets(&text(&output))
     }
 }
 

@@ -1,13 +1,13 @@
-//! `podwire lab`: clusters of every kind that this machine can have, each proven with packets; and labs come, go and are
-//! found again, whoever dies.
+//! `podwire lab`: labs with every store, backend and address family, each tested with packets; and their creation and removal,
+//! also after a crash.
 
+mod calico;
 mod clock;
 mod faults;
 mod laboratory;
 mod life;
 mod policies;
 mod probe;
-mod routed;
 #[path = "../../policies/tables.rs"]
 mod tables;
 
@@ -49,7 +49,7 @@ fn all_pods_of_three_nodes_reach_each_other_over_every_store_and_backend() {
 }
 
 #[test]
-fn one_family_alone_is_enough() {
+fn single_stack_labs_work() {
     for family in ["ipv4", "ipv6"] {
         let lab = Laboratory::up(&["--nodes", "2", "--pods", "2", "--family", family]);
         lab.assert_model_holds(2, 4, 1);
@@ -59,7 +59,7 @@ fn one_family_alone_is_enough() {
     }
 }
 
-/// What docs/fabric.md says: for each peer and family one route, one neighbour, one forwarding entry; nothing else.
+/// As in docs/overlay.md: one route, one neighbour and one forwarding entry for each peer and family, and nothing else.
 #[test]
 fn the_kernels_objects_are_those_of_the_specification() {
     let lab = Laboratory::up(&["--nodes", "5", "--pods", "0", "--subnets", "2"]);
@@ -78,12 +78,12 @@ fn the_kernels_objects_are_those_of_the_specification() {
 }
 
 #[test]
-fn with_host_gw_there_is_no_road_to_another_subnet_and_that_is_told() {
+fn with_host_gw_nodes_in_another_subnet_are_reported_as_unreachable() {
     let lab = Laboratory::up(&["--nodes", "3", "--pods", "1", "--subnets", "2", "--backend", "host-gw"]);
     let said = text(&lab.run(&["status"]).stdout);
-    assert!(said.contains("no road from n1 to n3"), "{said}");
-    // Those that are near must be reached.
-    let (report, held) = lab.json(&["verify", "--patience", "10s"]);
+    assert!(said.contains("no route from n1 to n3"), "{said}");
+    // Nodes of the same subnet reach each other.
+    let (report, held) = lab.json(&["verify", "--timeout", "10s"]);
     assert!(!held && report["holds"] == false);
     let probes = report["probes"].as_array().expect("probes");
     for probe in probes {
@@ -92,24 +92,24 @@ fn with_host_gw_there_is_no_road_to_another_subnet_and_that_is_told() {
         let within = probe["from"].as_str().unwrap()[..2] == probe["to"].as_str().unwrap()[..2];
         assert_eq!(probe["failure"].is_null(), !far || within, "{probe}");
     }
-    let said = text(&lab.run(&["verify", "--patience", "300ms"]).stdout);
-    assert!(said.contains("the model does not hold") && said.contains("FROM \\ TO"), "{said}");
+    let said = text(&lab.run(&["verify", "--timeout", "300ms"]).stdout);
+    assert!(said.contains("the network model does not hold") && said.contains("FROM \\ TO"), "{said}");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_made() {
+fn invalid_specifications_are_refused_before_anything_is_created() {
     for (words, says) in [
-        (&["up", "--nodes", "0"][..], "0 nodes: it must be 1 to 100"),
-        (&["up", "--nodes", "2", "--subnets", "3"], "3 subnets: it must be 1 to 2"),
-        (&["up", "--name", "Not A Name"], "is no name of a lab"),
+        (&["up", "--nodes", "0"][..], "0 nodes: expected 1 to 100"),
+        (&["up", "--nodes", "2", "--subnets", "3"], "3 subnets: expected 1 to 2"),
+        (&["up", "--name", "Not A Name"], "is not a valid name for a lab"),
         (
             &["up", "--store", "etcd", "--family", "ipv6"],
-            "flannel's keys in etcd have no place for IPv6 alone",
+            "flannel's keys in etcd do not support IPv6 without IPv4",
         ),
         (&["up", "--backend", "carrier-pigeon"], "vxlan, direct-or-vxlan"),
-        (&["status", "--name", "nobody"], "there is no lab nobody"),
+        (&["status", "--name", "unknown"], "there is no lab unknown"),
         (&["down", "--name", "../run"], "there is no lab ../run"),
-        (&["break", "carrier-pigeon"], "there is no fault \"carrier-pigeon\""),
+        (&["break", "carrier-pigeon"], "unknown fault \"carrier-pigeon\""),
     ] {
         let output = lab(words);
         let said = text(&output.stderr);

@@ -1,4 +1,4 @@
-//! Policies in a lab: files that are applied, pods that they describe, and the tables of `tests/policies` played with packets.
+//! Policies in a lab: applying files, running their pods, and the tables of `tests/policies` tested with packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use serde_json::{json, Value};
 
 use super::faults::QUIET;
 use super::laboratory::{lab, name, text, Laboratory};
-use super::probe::{places, Place, Probe, Question};
+use super::probe::{endpoints, Endpoint, Expected, Prober};
 use super::tables::{self, Connection, Table, Tables, CLUSTER_NETWORK_POLICY, NETWORK_POLICY};
 
-/// A folder of a test's own.
-struct Folder(PathBuf);
+/// A temporary directory.
+struct TempDir(PathBuf);
 
-impl Folder {
-    fn new() -> Folder {
+impl TempDir {
+    fn new() -> TempDir {
         let path = std::env::temp_dir().join(format!("podwire-policies-{}", name()));
-        std::fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
+        std::fs::create_dir_all(&path).expect("a directory");
+        TempDir(path)
     }
 
     fn path(&self) -> &str {
@@ -32,7 +32,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -54,7 +54,7 @@ kind: Pod
 metadata: {name: n1-pod1, labels: {app: own}}
 ";
 
-/// The database is for those with this label.
+/// Only pods with this label may connect to the database.
 fn policy(label: &str) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: db, namespace: shop}}\nspec:\n  \
@@ -62,176 +62,175 @@ fn policy(label: &str) -> String {
     )
 }
 
-/// Nobody listens: a refusal comes from the other pod, so it was reached. Each question is a connection of its own, even if it
-/// comes from where another pod was before.
+/// No process listens, so a refusal (ECONNREFUSED) comes from the other pod and proves that the packet arrived. Each call opens a
+/// new connection, also from an address that another pod had before.
 fn reaches(lab: &Laboratory, from: &str, to: &str) -> bool {
-    asks(lab, from, to, "10")
+    connects(lab, from, to, "10")
 }
 
-/// The same; who is kept from another hears nothing for as long as he waits.
-fn is_kept_from(lab: &Laboratory, from: &str, to: &str) -> bool {
-    !asks(lab, from, to, "2")
+/// Whether a connection is dropped: the sender gets no answer at all.
+fn is_denied(lab: &Laboratory, from: &str, to: &str) -> bool {
+    !connects(lab, from, to, "2")
 }
 
-fn asks(lab: &Laboratory, from: &str, to: &str, seconds: &str) -> bool {
+fn connects(lab: &Laboratory, from: &str, to: &str, seconds: &str) -> bool {
     let script = "import socket, sys; s = socket.socket(); s.settimeout(int(sys.argv[2])); sys.exit(s.connect_ex((sys.argv[1], 80)) != 111)";
     lab.run(&["exec", from, "--", "python3", "-c", script, &lab.address(to), seconds]).status.success()
 }
 
 #[test]
-fn pods_of_files_run_and_policies_are_enforced_between_nodes_as_often_as_they_are_applied() {
-    keep_shop("flannel");
+fn apply_runs_new_pods_and_enforces_changed_policies() {
+    apply_policies("flannel");
 }
 
 #[test]
-fn policies_are_enforced_between_routed_pods_as_often_as_they_are_applied() {
-    keep_shop("calico");
+fn apply_works_with_the_calico_agent() {
+    apply_policies("calico");
 }
 
-fn keep_shop(network: &str) {
-    let folder = Folder::new();
-    folder.write("shop.yaml", SHOP);
-    folder.write("db.yaml", &policy("web"));
-    let words = ["--nodes", "2", "--pods", "1", "--cni-network", network, "--policies", folder.path()];
+fn apply_policies(network: &str) {
+    let dir = TempDir::new();
+    dir.write("shop.yaml", SHOP);
+    dir.write("db.yaml", &policy("web"));
+    let words = ["--nodes", "2", "--pods", "1", "--cni-network", network, "--policies", dir.path()];
     let lab = Laboratory::up(&words);
     assert!(reaches(&lab, "shop/web", "shop/db"), "another node's pod by its labels");
-    assert!(is_kept_from(&lab, "n2-pod1", "shop/db"), "a pod of no file has no labels");
+    assert!(is_denied(&lab, "n2-pod1", "shop/db"), "a pod of no file has no labels");
 
-    folder.write("db.yaml", &policy("nobody"));
+    dir.write("db.yaml", &policy("none"));
     let (applied, _) = lab.json(&["apply"]);
     let pods = json!(["shop/web", "shop/db", "default/n1-pod1"]);
     assert_eq!((&applied["policies"], &applied["pods"]), (&json!(1), &pods));
-    assert!(is_kept_from(&lab, "shop/web", "shop/db"), "applied is enforced");
+    assert!(is_denied(&lab, "shop/web", "shop/db"), "applied is enforced");
 
     // The lab's own pods may have labels, too.
     let own = policy("own").replace("from: [{", "from: [{namespaceSelector: {}, ");
-    folder.write("db.yaml", &own);
+    dir.write("db.yaml", &own);
     assert!(lab.run(&["apply"]).status.success());
-    assert!(reaches(&lab, "n1-pod1", "shop/db") && is_kept_from(&lab, "shop/web", "shop/db"));
+    assert!(reaches(&lab, "n1-pod1", "shop/db") && is_denied(&lab, "shop/web", "shop/db"));
 
-    // A mistake is told, and changes nothing.
-    folder.write("db.yaml", "kind: [");
+    // An invalid file is reported and changes nothing.
+    dir.write("db.yaml", "kind: [");
     let said = lab.run(&["apply"]);
     let words = text(&said.stderr);
     assert!(!said.status.success() && words.contains("db.yaml"), "{words}");
-    assert!(is_kept_from(&lab, "shop/web", "shop/db"));
+    assert!(is_denied(&lab, "shop/web", "shop/db"));
 
-    // A pod that is new in the files is run; it is known to the other node's agent at once.
-    folder.write("db.yaml", &policy("more"));
+    // A new pod in the files is started, and the agent of the other node knows it at once.
+    dir.write("db.yaml", &policy("more"));
     let more = "apiVersion: v1\nkind: Pod\nmetadata: {name: more, namespace: shop, labels: {app: more}}\nspec: {nodeName: n1}\n";
-    folder.write("more.yaml", more);
+    dir.write("more.yaml", more);
     assert!(lab.run(&["apply"]).status.success());
-    assert!(reaches(&lab, "shop/more", "shop/db") && is_kept_from(&lab, "shop/web", "shop/db"));
+    assert!(reaches(&lab, "shop/more", "shop/db") && is_denied(&lab, "shop/web", "shop/db"));
 
-    // A node that starts anew runs its pods again, with other addresses perhaps, which are told.
+    // A rebooted node runs its pods again, perhaps with other addresses, which are published.
     assert!(lab.run(&["break", "reboot-node", "n1"]).status.success());
     assert!(lab.run(&["heal"]).status.success());
-    // The roads between nodes open a moment after the agents know each other.
+    // The routes between nodes are set up a moment after the agents know each other.
     let end = Instant::now() + Duration::from_secs(20);
     while !reaches(&lab, "shop/more", "shop/db") {
         assert!(Instant::now() < end, "{}", lab.status());
     }
-    assert!(is_kept_from(&lab, "shop/web", "shop/db"));
+    assert!(is_denied(&lab, "shop/web", "shop/db"));
 }
 
 #[test]
-fn policies_that_make_no_sense_are_told_before_anything_is_made() {
-    let folder = Folder::new();
+fn invalid_policies_are_refused_before_anything_is_created() {
+    let dir = TempDir::new();
     for (file, says) in [
         ("kind: [", "p.yaml"),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodeName: n7}",
-            "pod default/a is for node \"n7\"",
+            "pod default/a names the unknown node \"n7\"",
         ),
     ] {
-        folder.write("p.yaml", file);
+        dir.write("p.yaml", file);
         let name = name();
-        let said = lab(&["up", "--name", &name, "--policies", folder.path()]);
+        let said = lab(&["up", "--name", &name, "--policies", dir.path()]);
         let words = text(&said.stderr);
         assert!(!said.status.success() && words.contains(says), "{words}");
         assert!(!Path::new("/run/podwire/lab").join(name).exists());
     }
     let said = lab(&["up", "--name", &name(), "--policies", "/nowhere"]);
-    assert!(text(&said.stderr).contains("find the policies' folder /nowhere"), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("find the policy directory /nowhere"), "{}", text(&said.stderr));
     let one = Laboratory::up(&["--nodes", "1", "--pods", "0"]);
     let words = text(&one.run(&["apply"]).stderr);
-    assert!(words.contains("has no policies") && words.contains("--policies FOLDER"), "{words}");
+    assert!(words.contains("has no policies") && words.contains("--policies DIR"), "{words}");
 }
 
-/// What is between nodes, and how pods are attached.
+/// The backend and the network of each lab.
 const MODES: [(&str, &str); 5] =
     [("vxlan", "bridge"), ("vxlan", "ptp"), ("host-gw", "bridge"), ("host-gw", "ptp"), ("vxlan", "calico")];
 
-/// All tables that say something of TCP or UDP between pods, over IPv4 and IPv6, in every mode. SCTP is played elsewhere:
-/// crates/policy-agent/tests/conformance.rs.
+/// All tables about TCP or UDP between pods, over IPv4 and IPv6, in every mode. The kernel tests of the policy agent cover SCTP.
 #[test]
-fn policies_do_in_labs_of_every_mode_what_the_tables_say() {
-    let _alone = QUIET.write();
-    may_open_many_sockets();
-    let plays = MODES.map(|(backend, network)| std::thread::spawn(move || play(backend, network)));
-    // All of them end before one of them fails.
-    let ends = plays.map(std::thread::JoinHandle::join);
+fn the_verdicts_of_all_tables_hold_in_every_mode() {
+    let _exclusive = QUIET.write();
+    raise_file_limit();
+    let threads = MODES.map(|(backend, network)| std::thread::spawn(move || run_tables(backend, network)));
+    // All threads end before one of them fails the test.
+    let ends = threads.map(std::thread::JoinHandle::join);
     let failed: Vec<_> =
         MODES.iter().zip(ends).filter(|(_, end)| end.is_err()).map(|(mode, _)| mode).collect();
     assert!(failed.is_empty(), "{failed:?}: see above");
 }
 
-/// Some thousands at once: more than a shell usually grants, less than may be asked for.
-fn may_open_many_sockets() {
+/// The test opens some thousands of sockets: more than the usual soft limit and less than the hard limit.
+fn raise_file_limit() {
     let script = format!("prlimit --pid {} --nofile=$(ulimit -Hn):", std::process::id());
     let granted = Command::new("sh").args(["-c", &script]).status();
     assert!(granted.expect("sh").success());
 }
 
-fn play(backend: &str, network: &str) {
+fn run_tables(backend: &str, network: &str) {
     let files = [NETWORK_POLICY, CLUSTER_NETWORK_POLICY].map(Tables::read);
-    let world: Vec<Value> = files.iter().flat_map(|file| file.objects.clone()).collect();
-    let folder = Folder::new();
-    folder.write("world.json", &written(&world));
+    let objects: Vec<Value> = files.iter().flat_map(|file| file.objects.clone()).collect();
+    let dir = TempDir::new();
+    dir.write("objects.json", &as_file(&objects));
     let words = ["--nodes", "2", "--pods", "0", "--backend", backend, "--cni-network", network];
-    let lab = Laboratory::up(&[&words[..], &["--policies", folder.path()]].concat());
-    let places = places(&lab);
-    let moved = moved(&files, &places);
-    let (mut played, mut last) = (0, String::new());
-    let probe = Probe::new(places, &ports(&files));
+    let lab = Laboratory::up(&[&words[..], &["--policies", dir.path()]].concat());
+    let endpoints = endpoints(&lab);
+    let addresses = translations(&files, &endpoints);
+    let (mut tested, mut last) = (0, String::new());
+    let prober = Prober::new(endpoints, &ports(&files));
     for (file, table) in files.iter().flat_map(|file| file.tables.iter().map(move |table| (file, table))) {
         let expected = expected(file, table);
         if expected.is_empty() {
             continue;
         }
-        let all = in_the_lab(&written(&together(&world, &table.objects)), &moved);
-        // Several tables may be about the same policies.
+        let all = translate(&as_file(&with_replaced(&objects, &table.objects)), &addresses);
+        // Several tables may have the same policies.
         if all != last {
-            folder.write("world.json", &all);
+            dir.write("objects.json", &all);
             let applied = lab.run(&["apply"]);
             assert!(applied.status.success(), "{}: {}", table.name, text(&applied.stderr));
             last = all;
         }
-        let wrong = probe.ask(&questions(&expected, &probe.places));
+        let wrong = prober.send(&probes(&expected, &prober.endpoints));
         assert!(wrong.is_empty(), "{backend}, {network}: {}:\n{}", table.name, wrong.join("\n"));
-        played += 1;
+        tested += 1;
     }
-    assert!(played >= 110, "{played} tables");
+    assert!(tested >= 110, "{tested} tables");
 }
 
-/// What the table says of TCP and UDP between pods.
+/// The expected verdicts of a table for TCP and UDP between pods.
 fn expected(file: &Tables, table: &Table) -> BTreeMap<Connection, bool> {
-    let snapshot = tables::snapshot(&together(&file.objects, &table.objects));
+    let snapshot = tables::snapshot(&with_replaced(&file.objects, &table.objects));
     let mut all = table.expected(&snapshot);
     all.retain(|(_, _, protocol, _), _| *protocol != Protocol::Sctp);
     all
 }
 
-/// Where anybody asks.
+/// All ports of the tables.
 fn ports(files: &[Tables]) -> BTreeSet<(Protocol, u16)> {
     let tables = files.iter().flat_map(|file| file.tables.iter().map(move |table| expected(file, table)));
     tables.flat_map(BTreeMap::into_keys).map(|(_, _, protocol, port)| (protocol, port)).collect()
 }
 
 /// Each connection over IPv4 and over IPv6.
-fn questions(expected: &BTreeMap<Connection, bool>, places: &BTreeMap<String, Place>) -> Vec<Question> {
+fn probes(expected: &BTreeMap<Connection, bool>, endpoints: &BTreeMap<String, Endpoint>) -> Vec<Expected> {
     let both = |((from, to, protocol, port), allowed): (&Connection, &bool)| {
-        let question = |ip| Question {
+        let probe = |ip| Expected {
             from: from.clone(),
             to: to.clone(),
             ip,
@@ -239,25 +238,25 @@ fn questions(expected: &BTreeMap<Connection, bool>, places: &BTreeMap<String, Pl
             port: *port,
             allowed: *allowed,
         };
-        let ips = &places[to].ips;
+        let ips = &endpoints[to].ips;
         assert_eq!(ips.len(), 2, "{to}: {ips:?}");
-        ips.iter().copied().map(question).collect::<Vec<_>>()
+        ips.iter().copied().map(probe).collect::<Vec<_>>()
     };
     expected.iter().flat_map(both).collect()
 }
 
-/// A table's own objects in the place of those with their names.
-fn together(world: &[Value], own: &[Value]) -> Vec<Value> {
+/// The objects, with those of a table in the place of objects of the same kind and name.
+fn with_replaced(objects: &[Value], own: &[Value]) -> Vec<Value> {
     let name = |object: &Value| {
         let meta = &object["metadata"];
         [&object["kind"], &meta["namespace"], &meta["name"]].map(Value::to_string)
     };
     let replaced: BTreeSet<_> = own.iter().map(name).collect();
-    world.iter().filter(|object| !replaced.contains(&name(object))).chain(own).cloned().collect()
+    objects.iter().filter(|object| !replaced.contains(&name(object))).chain(own).cloned().collect()
 }
 
-/// As a file for the lab, which says itself where pods are: by turns on its nodes.
-fn written(objects: &[Value]) -> String {
+/// The objects as a file. Without nodeName and status, so that the lab chooses the nodes and addresses.
+fn as_file(objects: &[Value]) -> String {
     let lines = objects.iter().map(|object| {
         let mut object = object.clone();
         if object["kind"] == "Pod" {
@@ -269,10 +268,11 @@ fn written(objects: &[Value]) -> String {
     lines.collect::<Vec<_>>().join("\n---\n")
 }
 
-/// All at once: where one pod is in the lab, another one may be in the tables.
-fn in_the_lab(text: &str, moved: &[(String, String)]) -> String {
+/// Replaces the addresses of the tables by those of the lab, in one pass: an address may be a pod's in the tables and another
+/// pod's in the lab.
+fn translate(text: &str, addresses: &[(String, String)]) -> String {
     let next = |rest: &str| {
-        let found = moved.iter().filter_map(|(from, to)| Some((rest.find(from)?, from.len(), to)));
+        let found = addresses.iter().filter_map(|(from, to)| Some((rest.find(from)?, from.len(), to)));
         found.min_by_key(|(at, ..)| *at)
     };
     let (mut all, mut rest) = (String::new(), text);
@@ -284,24 +284,28 @@ fn in_the_lab(text: &str, moved: &[(String, String)]) -> String {
 }
 
 #[test]
-fn an_address_is_moved_once_even_to_where_another_pod_was() {
-    let moved = [("10.244.7.9/", "10.244.8.9/"), ("10.244.8.9/", "10.244.71.8/")];
-    let moved = moved.map(|(from, to)| (from.to_owned(), to.to_owned()));
-    let said = in_the_lab("cidr: 10.244.8.9/32, except: [10.244.7.9/32], 10.244.9.1/32", &moved);
-    assert_eq!(said, "cidr: 10.244.71.8/32, except: [10.244.8.9/32], 10.244.9.1/32");
+fn an_address_is_translated_only_once() {
+    let addresses = [("10.244.7.9/", "10.244.8.9/"), ("10.244.8.9/", "10.244.71.8/")];
+    let addresses = addresses.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    let text = translate("cidr: 10.244.8.9/32, except: [10.244.7.9/32], 10.244.9.1/32", &addresses);
+    assert_eq!(text, "cidr: 10.244.71.8/32, except: [10.244.8.9/32], 10.244.9.1/32");
 }
 
-/// Addresses and networks of the tables, and what they are in the lab.
-fn moved(files: &[Tables], places: &BTreeMap<String, Place>) -> Vec<(String, String)> {
-    let mut moved = vec![("fd00:10:244::/64".to_owned(), "fd00:244::/48".to_owned())];
+/// The addresses and networks of the tables, each with its counterpart in the lab.
+fn translations(files: &[Tables], endpoints: &BTreeMap<String, Endpoint>) -> Vec<(String, String)> {
+    let mut all = vec![("fd00:10:244::/64".to_owned(), "fd00:244::/48".to_owned())];
     for file in files {
-        assert_eq!(file.networks, ["10.244.0.0/16", "fd00:10:244::/64"], "the first is the lab's own");
+        assert_eq!(
+            file.networks,
+            ["10.244.0.0/16", "fd00:10:244::/64"],
+            "the first is the network of the lab"
+        );
         for pod in &tables::snapshot(&file.objects).pods {
-            for (before, now) in pod.addresses().iter().zip(&places[&pod.full_name()].ips) {
+            for (before, now) in pod.addresses().iter().zip(&endpoints[&pod.full_name()].ips) {
                 assert_eq!(before.is_ipv4(), now.is_ipv4());
-                moved.push((format!("{before}/"), format!("{now}/")));
+                all.push((format!("{before}/"), format!("{now}/")));
             }
         }
     }
-    moved
+    all
 }

@@ -1,47 +1,47 @@
-//! The second half of the demo: two nodes with agents, two pods on each, and the rules of the network model proven with packets.
+//! The second half of the demo: a two-node cluster with agents and pods, and the rules of the network model tested with packets.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use podwire_lab::{Family, Guard, Lab, Plan, Store};
+use podwire_lab::{CleanupProcess, Families, Lab, LabSpec, Store};
 
 use super::screen::Screen;
 
-/// A moment is enough, but the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Generous, for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn show(screen: &Screen) -> Result<()> {
+pub(super) fn run(screen: &Screen) -> Result<()> {
     let name = format!("demo-{}", std::process::id());
-    // Whoever interrupts the demo leaves nothing either.
-    let _guard = Guard::set(&name)?;
-    let plan = Plan {
+    // Removes the lab also if the demo is interrupted.
+    let _cleanup = CleanupProcess::start(&name)?;
+    let spec = LabSpec {
         name: name.clone(),
         nodes: 2,
         pods: 2,
         backend: "vxlan".into(),
         store: Store::Embedded,
         subnets: 1,
-        family: Family::Dual,
+        families: Families::Dual,
         cni_network: "flannel".into(),
         policies: None,
         plugin_dirs: Vec::new(),
     };
-    screen.title(&format!("A cluster: {plan}"));
-    let mut tell = |what: &str, took: Duration| screen.done(what, &format!("{:.2} s", took.as_secs_f64()));
-    let lab = Lab::up(plan, &mut tell)?;
-    let shown = prove(&lab, screen);
+    screen.title(&format!("A cluster: {spec}"));
+    let mut report = |what: &str, took: Duration| screen.done(what, &format!("{:.2} s", took.as_secs_f64()));
+    let lab = Lab::up(spec, &mut report)?;
+    let verified = verify(&lab, screen);
     let start = Instant::now();
-    lab.down().context("end the cluster")?;
-    shown?;
+    lab.down().context("remove the cluster")?;
+    verified?;
     if Lab::names().contains(&name) {
-        bail!("something of the cluster was left behind");
+        bail!("the lab left something behind");
     }
-    let took = format!("{:.2} s: nothing of it is left", start.elapsed().as_secs_f64());
-    screen.done("the cluster ends", &took);
+    let took = format!("{:.2} s, nothing left", start.elapsed().as_secs_f64());
+    screen.done("the cluster is removed", &took);
     Ok(())
 }
 
-fn prove(lab: &Lab, screen: &Screen) -> Result<()> {
+fn verify(lab: &Lab, screen: &Screen) -> Result<()> {
     let status = lab.status();
     let mut rows = Vec::new();
     for node in &status.nodes {
@@ -51,10 +51,9 @@ fn prove(lab: &Lab, screen: &Screen) -> Result<()> {
         }
     }
     screen.table(&["POD", "NODE", "ADDRESSES"], &rows);
-    screen.title(
-        "The three rules of the Kubernetes network model, with packets: TCP, UDP, ICMP, large ones uncut",
-    );
-    let report = lab.verify(PATIENCE)?;
+    screen
+        .title("The three rules of the Kubernetes network model, tested by TCP, UDP, ICMP and large packets");
+    let report = lab.verify(TIMEOUT)?;
     for (rule, good, all) in report.rules() {
         if good < all || all == 0 {
             let first = report.failures().next().map(|failure| report.sentence(failure));

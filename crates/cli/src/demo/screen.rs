@@ -1,9 +1,9 @@
-//! What the audience sees.
+//! The output of the demo.
 
 use crate::paint::Paint;
 use crate::table::table;
 
-/// Where the demo prints.
+/// Prints the demo.
 pub(super) struct Screen {
     paint: Paint,
 }
@@ -21,7 +21,7 @@ impl Screen {
         println!("  {text}");
     }
 
-    /// A step that went well.
+    /// A step that succeeded.
     pub fn done(&self, what: &str, how: &str) {
         println!("  {} {what:<42} {how}", self.paint.good("✓"));
     }

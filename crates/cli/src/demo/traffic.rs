@@ -1,4 +1,4 @@
-//! Packets: echoes, a web server of one sentence, and a stopwatch for bytes.
+//! The traffic of the demo: pings, a small web server, and a throughput measurement.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-/// A moment is enough, but the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Enough for a second or so at the demo's limit.
+/// Generous, for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The bytes of the measurement: about one second at the demo's limit.
 const LOAD: usize = 2_000_000;
 
-/// Sends echo requests from the namespace of the calling thread until one is answered; returns the seconds that it took.
+/// Sends echo requests from the namespace of the calling thread until one is answered. Returns the seconds until the answer.
 pub(super) fn ping(to: IpAddr) -> Result<f64> {
-    let time = podwire_verify::ping(to, PATIENCE);
-    Ok(time.with_context(|| format!("no answer within {} s", PATIENCE.as_secs()))?.as_secs_f64())
+    let time = podwire_verify::ping(to, TIMEOUT);
+    Ok(time.with_context(|| format!("no answer within {} s", TIMEOUT.as_secs()))?.as_secs_f64())
 }
 
 fn listen(port: u16) -> Result<TcpListener> {
@@ -23,7 +23,7 @@ fn listen(port: u16) -> Result<TcpListener> {
     any(IpAddr::from([0u8; 16])).or_else(|_| any(IpAddr::from([0u8; 4]))).context("listen in the pod")
 }
 
-/// A web server in the namespace of the calling thread that answers everything with `body`.
+/// Starts a web server in the namespace of the calling thread that answers every request with `body`.
 pub(super) fn serve(port: u16, body: &'static str) -> Result<JoinHandle<()>> {
     let listener = listen(port)?;
     Ok(std::thread::spawn(move || {
@@ -35,19 +35,19 @@ pub(super) fn serve(port: u16, body: &'static str) -> Result<JoinHandle<()>> {
     }))
 }
 
-/// The body of what a web server says.
+/// Gets the body of a web server's answer.
 pub(super) fn get(address: &str, port: u16) -> Result<String> {
     let to = SocketAddr::new(address.parse()?, port);
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&to, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(format!("GET / HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let body = answer.split_once("\r\n\r\n").context("an answer without a body")?.1;
+    let body = answer.split_once("\r\n\r\n").context("the answer has no body")?.1;
     Ok(body.to_string())
 }
 
-/// Takes one connection and swallows what comes; says how many bytes a second came.
+/// Accepts one connection, discards the data, and returns the received bits per second.
 pub(super) fn sink(port: u16) -> Result<JoinHandle<Result<f64>>> {
     let listener = listen(port)?;
     Ok(std::thread::spawn(move || {
@@ -62,9 +62,9 @@ pub(super) fn sink(port: u16) -> Result<JoinHandle<Result<f64>>> {
     }))
 }
 
-/// Sends a load to a sink; returns the rate at which it came through, in bits a second.
+/// Sends the load to a sink. Returns the received bits per second.
 pub(super) fn measure(to: IpAddr, port: u16, sink: JoinHandle<Result<f64>>) -> Result<f64> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(to, port), PATIENCE)?;
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(to, port), TIMEOUT)?;
     stream.write_all(&vec![0; LOAD])?;
     drop(stream);
     sink.join().unwrap_or_else(|_| bail!("the receiver panicked"))

@@ -1,9 +1,10 @@
-//! The file that says what is expected: objects, and tables of verdicts.
+//! The file format of `podwire policy test`: objects and tables of expected verdicts.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_policy::{Packet, Protocol, Snapshot, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,13 +13,13 @@ use serde_json::Value;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Expectations {
-    /// Files and folders with objects, seen from this file's folder.
+    /// Files and directories with objects, relative to this file.
     #[serde(default)]
     pub sources: Vec<PathBuf>,
-    /// Objects that stand here.
+    /// Objects in this file.
     #[serde(default)]
     pub objects: Vec<Value>,
-    /// Where pods without addresses get theirs from.
+    /// Networks for pods without addresses.
     #[serde(default)]
     pub pod_networks: Option<Vec<IpNet>>,
     /// The tables.
@@ -29,16 +30,16 @@ pub(super) struct Expectations {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Table {
-    /// What it is about.
+    /// The name of the table.
     pub name: String,
-    /// Objects of this table only; those with the name of another take its place.
+    /// Objects for this table only. They replace objects of the same kind and name.
     #[serde(default)]
     pub objects: Vec<Value>,
     /// Ports: `80`, `53/UDP`, `http`, `ping`.
     #[serde(default)]
     pub port: Option<OneOrMany>,
-    /// Lines: the last one that speaks of a connection says what is expected of it.
-    pub expect: Vec<Line>,
+    /// Expected verdicts. The last one that matches a connection counts.
+    pub expect: Vec<Expectation>,
 }
 
 /// One or several ports.
@@ -60,20 +61,20 @@ impl OneOrMany {
     }
 }
 
-/// `allow: x/a -> y/b`, or `deny: …`
+/// `allow: x/a -> y/b` or `deny: …`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Line {
+pub(super) enum Expectation {
     Allow(String),
     Deny(String),
 }
 
-impl Line {
-    /// The verdict, and both ends.
-    pub(super) fn read(&self) -> Result<(Verdict, &str, &str), String> {
+impl Expectation {
+    /// The verdict and the patterns of both ends.
+    pub(super) fn parse(&self) -> Result<(Verdict, &str, &str), String> {
         let (verdict, text) = match self {
-            Line::Allow(text) => (Verdict::Allow, text),
-            Line::Deny(text) => (Verdict::Deny, text),
+            Expectation::Allow(text) => (Verdict::Allow, text),
+            Expectation::Deny(text) => (Verdict::Deny, text),
         };
         match text.split_once("->") {
             Some((from, to)) => Ok((verdict, from.trim(), to.trim())),
@@ -84,21 +85,21 @@ impl Line {
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct End {
-    /// Pod, node or address, in words.
+pub(super) struct Endpoint {
+    /// The pod, node or address, for messages.
     pub name: String,
     pub addresses: Vec<IpAddr>,
 }
 
-/// The ends that a pattern names: `shop/web`, `shop/*`, `*/web`, `*` (all pods), `node:worker`, an address.
-pub(super) fn ends(pattern: &str, snapshot: &Snapshot) -> Result<Vec<End>, String> {
+/// The endpoints that a pattern matches: `shop/web`, `shop/*`, `*/web`, `*` (all pods), `node:worker`, an address.
+pub(super) fn endpoints(pattern: &str, snapshot: &Snapshot) -> Result<Vec<Endpoint>, String> {
     if let Ok(address) = pattern.parse::<IpAddr>() {
-        return Ok(vec![End { name: pattern.to_owned(), addresses: vec![address] }]);
+        return Ok(vec![Endpoint { name: pattern.to_owned(), addresses: vec![address] }]);
     }
     if let Some(name) = pattern.strip_prefix("node:") {
         let node = snapshot.nodes.iter().find(|node| node.metadata.name == name);
-        let node = node.ok_or_else(|| format!("there is no node {name:?}"))?;
-        return Ok(vec![End { name: pattern.to_owned(), addresses: node.addresses() }]);
+        let node = node.ok_or_else(|| format!("node {name:?} does not exist"))?;
+        return Ok(vec![Endpoint { name: pattern.to_owned(), addresses: node.addresses() }]);
     }
     let (namespace, name) = match pattern.split_once('/') {
         Some(parts) => parts,
@@ -110,43 +111,48 @@ pub(super) fn ends(pattern: &str, snapshot: &Snapshot) -> Result<Vec<End>, Strin
         .pods
         .iter()
         .filter(|pod| fits(namespace, &pod.metadata.namespace) && fits(name, &pod.metadata.name));
-    let mut found: Vec<End> =
-        pods.map(|pod| End { name: pod.full_name(), addresses: pod.addresses() }).collect();
+    let mut found: Vec<Endpoint> =
+        pods.map(|pod| Endpoint { name: pod.full_name(), addresses: pod.addresses() }).collect();
     found.sort();
-    match found.is_empty() {
-        true => Err(format!("no pod is {pattern:?}")),
-        false => Ok(found),
+    if found.is_empty() {
+        return Err(format!("no pod matches {pattern:?}"));
     }
+    Ok(found)
 }
 
-/// The packets of a connection, one for each family that both ends have. A name of a port is the receiver's.
-pub(super) fn packets(from: &End, to: &End, port: &str, snapshot: &Snapshot) -> Result<Vec<Packet>, String> {
+/// The packets of a connection, one for each address family that both ends have. A port name is looked up at the receiver.
+pub(super) fn packets(
+    from: &Endpoint,
+    to: &Endpoint,
+    port: &str,
+    snapshot: &Snapshot,
+) -> Result<Vec<Packet>, String> {
     let service = service(port, to, snapshot)?;
     let mut packets = Vec::new();
     for source in &from.addresses {
-        for destination in to.addresses.iter().filter(|address| address.is_ipv4() == source.is_ipv4()) {
+        for destination in to.addresses.iter().filter(|ip| IpFamily::of(**ip) == IpFamily::of(*source)) {
             packets.push(Packet { source: *source, destination: *destination, service });
         }
     }
-    match packets.is_empty() {
-        true => Err(format!("{} and {} have no addresses of the same family", from.name, to.name)),
-        false => Ok(packets),
+    if packets.is_empty() {
+        return Err(format!("{} and {} have no addresses of the same family", from.name, to.name));
     }
+    Ok(packets)
 }
 
-fn service(port: &str, to: &End, snapshot: &Snapshot) -> Result<Option<(Protocol, u16)>, String> {
+fn service(port: &str, to: &Endpoint, snapshot: &Snapshot) -> Result<Option<(Protocol, u16)>, String> {
     if port.eq_ignore_ascii_case("ping") {
         return Ok(None);
     }
     let (text, protocol) = match port.split_once('/') {
         Some((text, protocol)) => {
             let known = Protocol::named(protocol);
-            (text, known.ok_or_else(|| format!("{protocol:?} is none of TCP, UDP, SCTP"))?)
+            (text, known.ok_or_else(|| format!("{protocol:?} is not TCP, UDP or SCTP"))?)
         }
         None => (port, Protocol::Tcp),
     };
     match text.parse::<u16>() {
-        Ok(0) => Err("0 is no port".into()),
+        Ok(0) => Err("0 is not a port".into()),
         Ok(number) => Ok(Some((protocol, number))),
         Err(_) => {
             let named = |pod: &podwire_policy::api::Pod| pod.named_ports(text).next();

@@ -1,4 +1,4 @@
-//! `podwire policy explain`: which rule of which policy decides, and why.
+//! `podwire policy explain`: shows which rule of which policy decides about a connection.
 
 use std::path::PathBuf;
 
@@ -8,42 +8,43 @@ use podwire_policy::oracle::{self, Decision, Evaluation};
 use podwire_policy::{Packet, Snapshot, Verdict};
 use serde_json::{json, Value};
 
-use super::expectation::{ends, packets, End};
+use super::expectation::{endpoints, packets, Endpoint};
 use super::source::{self, POD_NETWORKS};
+use crate::failure::Failure;
+use crate::output::Output;
 use crate::paint::Paint;
-use crate::{Answer, Failure};
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire policy explain shop/web shop/db 5432 -f manifests/
   podwire policy explain shop/web 8.8.8.8 53/UDP -f manifests/
   kubectl get pods,ns,nodes,netpol -A -o json > now.json
-  kubectl get clusternetworkpolicies -o json > admin.json      where the cluster has them
+  kubectl get clusternetworkpolicies -o json > admin.json      if the cluster has them
   podwire policy explain shop/web shop/db pg -f now.json -f admin.json --json
 
-POD is namespace/name (or a name in the namespace default), an address, or node:NAME; a Deployment and its like
-stand for their pods. PORT is a number, a number with a protocol, the name of a port of the receiver, or ping.
-The exit status is 1 if the connection is denied.";
+POD is NAMESPACE/NAME (or a name in the namespace default), an address, or node:NAME. A Deployment and
+other workloads stand for their pods. PORT is a number, a number with a protocol, the name of a port of
+the receiver, or ping. The exit status is 1 if the connection is denied.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// Who sends.
+    /// Sender.
     #[arg(value_name = "POD")]
     from: String,
-    /// Who receives.
+    /// Receiver.
     #[arg(value_name = "POD")]
     to: String,
-    /// At which port.
+    /// Destination port.
     port: String,
-    /// Files and folders with pods, namespaces, nodes and policies, in YAML or JSON; may be repeated.
+    /// File or directory with pods, namespaces, nodes and policies, in YAML or JSON; repeatable.
     #[arg(short, long = "file", value_name = "PATH", required = true)]
     files: Vec<PathBuf>,
-    /// Where pods without addresses get theirs from [default: 10.244.0.0/16, fd00:10:244::/64].
+    /// Network for pods without addresses [default: 10.244.0.0/16 and fd00:10:244::/64].
     #[arg(long = "pod-network", value_name = "NETWORK")]
     networks: Vec<IpNet>,
 }
 
 impl Explain {
-    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+    pub(crate) fn run(&self) -> Result<Output, Failure> {
         let what = format!("cannot explain {} -> {} {}", self.from, self.to, self.port);
         let mut snapshot = Snapshot::new();
         source::read(&self.files, &mut snapshot).map_err(Failure::to(what.clone()))?;
@@ -53,7 +54,7 @@ impl Explain {
         }
         snapshot.assign_addresses(&networks);
         let wrong = |reason: String| {
-            let hint = "pods are named namespace/name; `--file` names where they stand";
+            let hint = "name pods as NAMESPACE/NAME, and the files that define them with --file";
             Failure::new(what.clone(), podwire_cni_spec::Error::invalid_config(reason).with_details(hint))
         };
         let (from, to) =
@@ -64,49 +65,52 @@ impl Explain {
         let success = judged.iter().all(|(_, judgement)| judgement.verdict == Verdict::Allow);
         let paint = Paint::stdout();
         let text =
-            judged.iter().map(|(packet, judgement)| text((&from, &to), packet, judgement, paint)).collect();
+            judged.iter().map(|(packet, judgement)| text(&from, &to, packet, judgement, paint)).collect();
         let all: Vec<Value> =
-            judged.iter().map(|(packet, judgement)| to_json((&from, &to), packet, judgement)).collect();
-        Ok(Answer { text, json: all.into(), success })
+            judged.iter().map(|(packet, judgement)| to_json(&from, &to, packet, judgement)).collect();
+        Ok(Output { text, json: all.into(), success })
     }
 }
 
-fn one(pattern: &str, snapshot: &Snapshot) -> Result<End, String> {
-    let mut found = ends(pattern, snapshot)?;
+fn one(pattern: &str, snapshot: &Snapshot) -> Result<Endpoint, String> {
+    let mut found = endpoints(pattern, snapshot)?;
     match (found.pop(), found.is_empty()) {
-        (Some(end), true) => Ok(end),
-        _ => Err(format!("{pattern:?} is more than one")),
+        (Some(endpoint), true) => Ok(endpoint),
+        _ => Err(format!("{pattern:?} matches more than one pod")),
     }
 }
 
-/// `TCP 80`, or `ping` for what has no ports.
+/// `TCP 80`, or `ping` for a packet without ports.
 pub(super) fn service(packet: &Packet) -> String {
     packet.service.map_or_else(|| "ping".to_owned(), |(protocol, port)| format!("{protocol} {port}"))
 }
 
-/// The reasons, a line for each.
-pub(super) fn reasons(judgement: &Evaluation) -> Vec<String> {
+/// The reasons of a verdict, one line each.
+pub(super) fn reasons(judgement: &Judgement) -> Vec<String> {
     let lines = |decision: &Decision| {
-        let side = format!("{} of {}", decision.direction, decision.pod);
-        let passed = decision.passed.iter().map(|origin| format!("{side}: {origin} says Pass"));
-        let last = format!("{side}: {}: {}", decision.verdict, decision.reason);
+        let at = format!("{} of {}", decision.direction, decision.pod);
+        let passed = decision.passed.iter().map(|origin| format!("{at}: {origin} says Pass"));
+        let last = format!("{at}: {}: {}", decision.verdict, decision.reason);
         passed.chain([last]).collect::<Vec<_>>()
     };
     let all: Vec<String> = judgement.decisions.iter().flat_map(lines).collect();
-    match all.is_empty() {
-        true => vec!["no pod with a network of its own takes part: policies are not asked".to_owned()],
-        false => all,
+    if all.is_empty() {
+        return vec!["neither end is a pod with its own network: no policy applies".to_owned()];
     }
+    all
 }
 
-fn text((from, to): (&End, &End), packet: &Packet, judgement: &Evaluation, paint: Paint) -> String {
+fn text(from: &Endpoint, to: &Endpoint, packet: &Packet, judgement: &Judgement, paint: Paint) -> String {
     let verdict = match judgement.verdict {
         Verdict::Allow => paint.good("allow"),
         Verdict::Deny => paint.bad("deny"),
     };
-    let end = |end: &End, address: std::net::IpAddr| match end.name == address.to_string() {
-        true => end.name.clone(),
-        false => format!("{} ({address})", end.name),
+    let end = |end: &Endpoint, address: std::net::IpAddr| {
+        if end.name == address.to_string() {
+            end.name.clone()
+        } else {
+            format!("{} ({address})", end.name)
+        }
     };
     let head = format!(
         "{} -> {} {}: {verdict}\n",
@@ -117,7 +121,7 @@ fn text((from, to): (&End, &End), packet: &Packet, judgement: &Evaluation, paint
     reasons(judgement).into_iter().fold(head, |text, line| format!("{text}  {line}\n"))
 }
 
-fn to_json((from, to): (&End, &End), packet: &Packet, judgement: &Evaluation) -> Value {
+fn to_json(from: &Endpoint, to: &Endpoint, packet: &Packet, judgement: &Judgement) -> Value {
     let decision = |decision: &Decision| {
         json!({
             "pod": decision.pod,

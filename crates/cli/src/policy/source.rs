@@ -1,14 +1,14 @@
-//! Where objects come from: files and folders of YAML or JSON, as `kubectl apply` takes them.
+//! Reads Kubernetes objects from files and directories of YAML or JSON, as `kubectl apply` does.
 
 use std::path::{Path, PathBuf};
 
 use podwire_policy::Snapshot;
 use serde_json::Value;
 
-/// Pods without an address get one of these: ranges that many clusters use.
+/// Pods without addresses get addresses of these networks, which many clusters use.
 pub(super) const POD_NETWORKS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/64"];
 
-/// All documents of a YAML file; JSON is YAML too. Empty documents are left out.
+/// The documents of a YAML file, without empty ones. JSON is YAML, too.
 pub(super) fn documents(path: &Path) -> Result<Vec<Value>, podwire_cni_spec::Error> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         podwire_cni_spec::Error::new(
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Value>, String> {
     podwire_policy_agent::yaml_documents(text)
 }
 
-/// Reads what the paths hold into a snapshot. Folders are read with all that is in them.
+/// Reads files and directories, which are read recursively, into a snapshot.
 pub(super) fn read(paths: &[PathBuf], into: &mut Snapshot) -> Result<(), podwire_cni_spec::Error> {
     let mut files = Vec::new();
     for path in paths {
@@ -49,25 +49,25 @@ pub(super) fn add(object: Value, into: &mut Snapshot) -> Result<(), podwire_cni_
 }
 
 fn collect(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> Result<(), podwire_cni_spec::Error> {
-    let trouble = |error| {
+    let failed = |error| {
         podwire_cni_spec::Error::new(
             podwire_cni_spec::error::code::IO,
             format!("read {}: {error}", path.display()),
         )
     };
-    if !std::fs::metadata(path).map_err(trouble)?.is_dir() {
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        // Whatever was named is read; in a folder, what looks like objects.
-        if named || ["yaml", "yml", "json"].contains(&ending) {
+    if !std::fs::metadata(path).map_err(failed)?.is_dir() {
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        // A file that the user named is always read; in a directory the extension decides.
+        if named || ["yaml", "yml", "json"].contains(&extension) {
             files.push(path.to_path_buf());
         }
         return Ok(());
     }
-    let entries = std::fs::read_dir(path).map_err(trouble)?;
+    let entries = std::fs::read_dir(path).map_err(failed)?;
     let mut inside = entries
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<Vec<_>, _>>()
-        .map_err(trouble)?;
+        .map_err(failed)?;
     inside.sort();
     inside.iter().try_for_each(|path| collect(path, false, files))
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_read_as_kubectl_does() {
+    fn documents_are_parsed_as_kubectl_does() {
         let text = "a: 1\nb: \"1\"\nc: on\nd: ~\ne: [80, http]\n---\n# nothing\n---\n{\"json\": true}\n";
         let all = parse(text).unwrap();
         assert_eq!(
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_twice_is_told_with_its_place() {
+    fn a_duplicate_key_is_an_error_with_its_line() {
         let error = parse("a: 1\na: 2\n").unwrap_err();
         assert!(error.contains('2') && error.to_lowercase().contains("duplicate"), "{error}");
     }

@@ -1,39 +1,40 @@
-//! `podwire policy test`: policies held against the verdicts that are expected of them, without a cluster.
+//! `podwire policy test`: compares policies with expected verdicts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ipnet::IpNet;
-use podwire_policy::{compile, oracle, Packet, Program, Snapshot, Verdict, Warning};
+use podwire_policy::oracle::{self, Judgement};
+use podwire_policy::{compile, Packet, Program, Snapshot, Verdict, Warning};
 use serde_json::{json, Value};
 
-use super::expectation::{ends, packets, End, Expectations, Table};
+use super::expectation::{endpoints, packets, Endpoint, Expectations, Table};
 use super::explain::{reasons, service};
 use super::source::{self, POD_NETWORKS};
-use super::{warning_json, warning_lines};
+use crate::failure::Failure;
+use crate::output::Output;
 use crate::paint::Paint;
-use crate::{Answer, Failure};
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire policy test policies/tests/*.yaml
   podwire policy test tests.yaml --strict --json
 
-A file names the objects and says what is expected; the last line that speaks of a connection counts:
+A file names the objects and the expected verdicts. The last line that matches a connection counts:
 
   sources: [../manifests]
   tests:
-  - name: only the web reaches the database
+  - name: only web reaches the database
     port: 5432
     expect:
     - deny: '* -> shop/db'
     - allow: 'shop/web -> shop/db'
 
-The exit status is 1 if anything is not as expected.";
+The exit status is 1 if a verdict differs.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Test {
-    /// Files with expectations.
+    /// Files with expected verdicts.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Fail on warnings too.
@@ -41,18 +42,18 @@ pub(crate) struct Test {
     strict: bool,
 }
 
-/// What came out of one table.
+/// The result of one table.
 struct Outcome {
     table: String,
-    /// How many connections were held against their verdicts.
+    /// The number of connections that were compared.
     connections: usize,
-    /// Connections that are not as expected, in words.
+    /// Connections with another verdict, as text.
     failures: Vec<String>,
     warnings: Vec<Warning>,
 }
 
 impl Test {
-    pub(crate) fn run(&self) -> Result<Answer, Failure> {
+    pub(crate) fn run(&self) -> Result<Output, Failure> {
         let (paint, mut text, mut json, mut success) = (Paint::stdout(), String::new(), Vec::new(), true);
         let (mut tables, mut connections) = (0, 0);
         for file in &self.files {
@@ -76,17 +77,16 @@ impl Test {
             }));
         }
         text += &format!("{tables} tests, {connections} connections\n");
-        Ok(Answer { text, json: json.into(), success })
+        Ok(Output { text, json: json.into(), success })
     }
 }
 
 impl Outcome {
     fn text(&self, file: &Path, paint: Paint) -> String {
-        let (state, count) = match self.failures.is_empty() {
-            true => (paint.good("ok"), format!("{} connections", self.connections)),
-            false => {
-                (paint.bad("FAILED"), format!("{} of {} connections", self.failures.len(), self.connections))
-            }
+        let (state, count) = if self.failures.is_empty() {
+            (paint.good("ok"), format!("{} connections", self.connections))
+        } else {
+            (paint.bad("FAILED"), format!("{} of {} connections", self.failures.len(), self.connections))
         };
         let head = format!("{state}  {}: {} ({count})\n", file.display(), self.table);
         self.failures.iter().fold(head, |text, failure| format!("{text}{failure}"))
@@ -98,24 +98,24 @@ impl Outcome {
 }
 
 fn run_file(path: &Path) -> Result<Vec<Outcome>, podwire_cni_spec::Error> {
-    let trouble = |reason: String| podwire_cni_spec::Error::decode(format!("{}: {reason}", path.display()));
+    let invalid = |reason: String| podwire_cni_spec::Error::decode(format!("{}: {reason}", path.display()));
     let document = match source::documents(path)?.as_mut_slice() {
         [one] => one.take(),
-        others => return Err(trouble(format!("{} documents instead of one", others.len()))),
+        others => return Err(invalid(format!("expected one document, found {}", others.len()))),
     };
-    let file: Expectations = serde_json::from_value(document).map_err(|error| trouble(error.to_string()))?;
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let file: Expectations = serde_json::from_value(document).map_err(|error| invalid(error.to_string()))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
     let mut base = Snapshot::new();
-    source::read(&file.sources.iter().map(|source| folder.join(source)).collect::<Vec<_>>(), &mut base)?;
+    source::read(&file.sources.iter().map(|source| dir.join(source)).collect::<Vec<_>>(), &mut base)?;
     for object in &file.objects {
-        source::add(object.clone(), &mut base).map_err(|error| trouble(error.msg))?;
+        source::add(object.clone(), &mut base).map_err(|error| invalid(error.msg))?;
     }
     let networks = file
         .pod_networks
         .clone()
         .unwrap_or_else(|| POD_NETWORKS.iter().filter_map(|network| network.parse::<IpNet>().ok()).collect());
     let run = |table: &Table| {
-        let in_table = |reason: String| trouble(format!("{:?}: {reason}", table.name));
+        let in_table = |reason: String| invalid(format!("{:?}: {reason}", table.name));
         let mut snapshot = base.clone();
         replace(&mut snapshot, table).map_err(|error| in_table(error.msg))?;
         snapshot.assign_addresses(&networks);
@@ -124,35 +124,35 @@ fn run_file(path: &Path) -> Result<Vec<Outcome>, podwire_cni_spec::Error> {
     file.tests.iter().map(run).collect()
 }
 
-/// Adds a table's own objects; those with the kind and name of another take its place.
+/// Adds the objects of a table. They replace objects of the same kind and name.
 fn replace(snapshot: &mut Snapshot, table: &Table) -> Result<(), podwire_cni_spec::Error> {
     let mut own = Snapshot::new();
     for object in &table.objects {
         source::add(object.clone(), &mut own)?;
     }
     let key = |meta: &podwire_policy::api::ObjectMeta| (meta.namespace.clone(), meta.name.clone());
-    macro_rules! take_over {
+    macro_rules! replace_objects {
         ($list:ident) => {
             let keys: Vec<_> = own.$list.iter().map(|object| key(&object.metadata)).collect();
             snapshot.$list.retain(|object| !keys.contains(&key(&object.metadata)));
             snapshot.$list.append(&mut own.$list);
         };
     }
-    take_over!(pods);
-    take_over!(namespaces);
-    take_over!(nodes);
-    take_over!(network_policies);
-    take_over!(cluster_network_policies);
+    replace_objects!(pods);
+    replace_objects!(namespaces);
+    replace_objects!(nodes);
+    replace_objects!(network_policies);
+    replace_objects!(cluster_network_policies);
     Ok(())
 }
 
 fn run_table(table: &Table, snapshot: &Snapshot) -> Result<Outcome, String> {
-    let mut expected: BTreeMap<(End, End), Verdict> = BTreeMap::new();
+    let mut expected: BTreeMap<(Endpoint, Endpoint), Verdict> = BTreeMap::new();
     for line in &table.expect {
-        let (verdict, from, to) = line.read()?;
-        let (from, to) = (ends(from, snapshot)?, ends(to, snapshot)?);
+        let (verdict, from, to) = line.parse()?;
+        let (from, to) = (endpoints(from, snapshot)?, endpoints(to, snapshot)?);
         for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
-            // A pod always reaches itself, so a pattern that names it twice does not mean that.
+            // A pod always reaches itself, so a pattern that matches both ends skips it.
             if from.name != to.name {
                 expected.insert((from.clone(), to.clone()), verdict);
             }
@@ -170,30 +170,35 @@ fn run_table(table: &Table, snapshot: &Snapshot) -> Result<Outcome, String> {
         for port in &ports {
             for packet in packets(from, to, port, snapshot)? {
                 outcome.connections += 1;
-                let world = (snapshot, &compiled.program);
-                outcome.failures.extend(check(world, (from, to), &packet, *verdict)?);
+                let judgement = judge(snapshot, &compiled.program, &packet)?;
+                if judgement.verdict != *verdict {
+                    outcome.failures.push(difference(from, to, &packet, &judgement, *verdict));
+                }
             }
         }
     }
     Ok(outcome)
 }
 
-/// Holds one packet against its verdict. The oracle and the compiled program are both asked.
-fn check(
-    (snapshot, program): (&Snapshot, &Program),
-    (from, to): (&End, &End),
-    packet: &Packet,
-    expected: Verdict,
-) -> Result<Option<String>, String> {
-    let judgement = oracle::evaluate(snapshot, packet);
-    if program.evaluate(packet) != judgement.verdict {
+/// The oracle's verdict on a packet. The compiled program must agree with the oracle.
+fn judge(snapshot: &Snapshot, program: &Program, packet: &Packet) -> Result<Judgement, String> {
+    let judgement = oracle::judge(snapshot, packet);
+    if program.judge(packet) != judgement.verdict {
         return Err(format!(
             "podwire contradicts itself about {packet:?}: please report this with your files"
         ));
     }
-    if judgement.verdict == expected {
-        return Ok(None);
-    }
+    Ok(judgement)
+}
+
+/// A verdict that is not the expected one, as text.
+fn difference(
+    from: &Endpoint,
+    to: &Endpoint,
+    packet: &Packet,
+    judgement: &Judgement,
+    expected: Verdict,
+) -> String {
     let head = format!(
         "  {} -> {} {}: expected {expected}, is {} ({} -> {})\n",
         from.name,
@@ -203,5 +208,14 @@ fn check(
         packet.source,
         packet.destination
     );
-    Ok(Some(reasons(&judgement).into_iter().fold(head, |text, line| format!("{text}    {line}\n"))))
+    reasons(judgement).into_iter().fold(head, |text, line| format!("{text}    {line}\n"))
+}
+
+/// Warnings, one per line.
+fn warning_lines(warnings: &[Warning], paint: Paint) -> String {
+    warnings.iter().map(|warning| format!("{} {warning}\n", paint.bad("warning:"))).collect()
+}
+
+fn warning_json(warning: &Warning) -> Value {
+    json!({ "object": warning.object, "place": warning.place, "kind": format!("{:?}", warning.kind), "text": warning.text })
 }

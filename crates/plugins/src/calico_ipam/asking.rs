@@ -107,7 +107,7 @@ fn door(req: &Request<'_>) -> PathBuf {
 fn silent(door: &Path, error: &std::io::Error) -> podwire_cni_plugin::Error {
     let text = format!("ask this node's agent for addresses at {}: {error}", door.display());
     let hint =
-        "see that `podwire node` or `podwire ipam serve` runs; if neither is to run here any more, remove the \
+        "see that `podwire agent calico` or `podwire ipam serve` runs; if neither is to run here any more, remove the \
                 socket, and the plugin goes to the datastore itself";
     podwire_cni_spec::Error::new(code::TRY_AGAIN, text).with_details(hint).into()
 }
@@ -119,7 +119,7 @@ fn by_tool(req: &Request<'_>, question: &addresses::Request) -> Result<Response>
             "no agent owns this node's blocks ({SOCKET} is not there), and the program {TOOL} is not found"
         );
         let hint =
-            "start `podwire node` or `podwire ipam serve`; or put `podwire` beside the plugins or into PATH";
+            "start `podwire agent calico` or `podwire ipam serve`; or put `podwire` beside the plugins or into PATH";
         podwire_cni_plugin::Error::from(
             podwire_cni_spec::Error::new(code::TRY_AGAIN, text).with_details(hint),
         )

@@ -27,7 +27,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{ toPrettyJson $conf }}
 {{- end }}
 
-{{- /* Where pods are routed: what is read to give addresses of blocks, by these verbs, and what is written. */ -}}
+{{- /* Calico: the rights to allocate addresses from blocks; the argument is the verbs for reading. */ -}}
 {{- define "podwire.blockRules" -}}
 - apiGroups: [crd.projectcalico.org, projectcalico.org]
   resources: [ippools, ipreservations, ipamconfigs, ipamconfigurations]
@@ -37,7 +37,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
   verbs: [{{ . }}, create, update, delete]
 {{- end }}
 
-{{- /* The list of plugins of routed pods. A pod waits until the size of its packets is known; runtimes that know STATUS wait for the daemon. */ -}}
+{{- /* Calico: the conflist. require_mtu_file makes ADD fail until the agent has written the MTU; runtimes that support STATUS wait for the agent. */ -}}
 {{- define "podwire.conflist" -}}
 {
   "cniVersion": "1.0.0",

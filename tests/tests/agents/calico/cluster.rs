@@ -124,10 +124,10 @@ impl Cluster {
         self.stage.node(1).sh(&format!("{} ipam {words} {}", podwire(), self.place().join(" ")))
     }
 
-    /// A daemon of ours on a node: `node`, or `ipam serve`.
+    /// A daemon of ours on a node: `agent calico`, or `ipam serve`.
     pub fn start(&mut self, number: u8, words: &[&str], flags: &[&str]) {
         let (place, name) = (self.place(), format!("n{number}"));
-        let more = ["--node", &name, "--stock", "4"];
+        let more = ["--node", &name, "--warm-addresses", "4"];
         let flags: Vec<&str> =
             place.iter().map(String::as_str).chain(more).chain(flags.iter().copied()).collect();
         self.stage.start(number, words, &flags);

@@ -1,0 +1,122 @@
+//! `podwire agent calico`: does what calico-node does, on Calico's records.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use podwire_agent::routed::Settings;
+use podwire_kubernetes::ClientOptions;
+use podwire_overlay::Preference;
+use podwire_router::Bird;
+
+use super::policy_flags::PolicyFlags;
+use crate::failure::Failure;
+use crate::ipam::NodeFlags;
+use crate::{duration, log};
+
+pub(crate) const EXAMPLES: &str = "Examples:
+  podwire agent calico --store http://10.0.0.1:2379            share etcd with Calico's nodes
+  podwire agent calico --store kubernetes --policy kubernetes  use Calico's custom resources
+  podwire agent calico --store /var/lib/podwire/ipam.db        nodes on one machine
+  podwire agent calico --store kubernetes --bgp                exchange routes by BGP with BIRD 2
+
+The IP pools decide the encapsulation (vxlanMode, ipipMode) and masquerading (natOutgoing); create
+one with `podwire ipam pool`. The plugins calico and calico-ipam request addresses from this agent.
+SIGTERM ends the agent; routes, leases and BIRD stay as they are.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Calico {
+    #[command(flatten)]
+    node: NodeFlags,
+    /// Interface to the other nodes, by name or address; repeatable [default: of the default route].
+    #[arg(long, value_name = "NAME|IP")]
+    iface: Vec<String>,
+    /// Interface whose name or address matches this regular expression; repeatable.
+    #[arg(long, value_name = "REGEX")]
+    iface_regex: Vec<String>,
+    /// Interface that has the route to this address; repeatable.
+    #[arg(long, value_name = "IP")]
+    iface_can_reach: Vec<IpAddr>,
+    /// MTU of the network between the nodes [default: of the interface].
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u32>,
+    /// File for the pod MTU, which the calico plugin reads if its config has none.
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/calico/mtu")]
+    mtu_file: PathBuf,
+    /// Exchange routes by BGP, with BIRD 2 and Calico's BGPConfiguration, BGPPeer and BGPFilter.
+    #[arg(long)]
+    bgp: bool,
+    /// The BIRD 2 program; the agent starts it if it does not run.
+    #[arg(long, value_name = "PROGRAM", default_value = "bird", requires = "bgp")]
+    bird: PathBuf,
+    /// Directory of BIRD's config and control socket.
+    #[arg(long, value_name = "DIR", default_value = "/run/podwire/bird", requires = "bgp")]
+    bird_dir: PathBuf,
+    /// Directory of mounted Secrets with BGP passwords: key KEY of secret NAME is DIR/NAME/KEY.
+    #[arg(long, value_name = "DIR", requires = "bgp")]
+    bgp_passwords: Option<PathBuf>,
+    #[command(flatten)]
+    policy: PolicyFlags,
+    /// Time between two full comparisons with the kernel.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
+    resync: Duration,
+    /// Address for /healthz, /readyz, /status and /metrics.
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    healthz_ip: IpAddr,
+    /// Health port; 0 disables the server.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    healthz_port: u16,
+    /// Log format; RUST_LOG=debug logs more.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: log::Format,
+}
+
+impl Calico {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        self.log_format.start();
+        let what = "podwire agent calico cannot run";
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::new(what, podwire_cni_spec::Error::internal(error.to_string()))
+        };
+        let opener = self.node.opener();
+        let settings = self.settings(what)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| failed(&error))?;
+        runtime.block_on(podwire_agent::routed::run(settings, opener)).map_err(|error| failed(&error))
+    }
+
+    fn settings(self, what: &str) -> Result<Settings, Failure> {
+        let node = self.node.name(what)?;
+        let kubernetes = || ClientOptions::from_kubeconfig(self.node.kubeconfig());
+        let policy = self
+            .policy
+            .source(kubernetes)
+            .map_err(|error| Failure::new(what, podwire_cni_spec::Error::internal(error.to_string())))?;
+        let pods = self.node.pods(&node, what)?;
+        let preference = Preference {
+            interfaces: self.iface,
+            patterns: self.iface_regex,
+            can_reach: self.iface_can_reach,
+            known_as: Vec::new(),
+        };
+        let bird = Bird { program: self.bird, folder: self.bird_dir, passwords: self.bgp_passwords };
+        Ok(Settings {
+            roads: podwire_router::Settings {
+                node,
+                preference,
+                mtu: self.mtu,
+                mtu_file: Some(self.mtu_file),
+                bird: self.bgp.then_some(bird),
+                resync: self.resync,
+            },
+            stock: self.node.warm_addresses(),
+            state: self.node.state,
+            socket: self.node.socket,
+            pods,
+            health: (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port)),
+            policy,
+            policy_cut: self.policy.policy_cut,
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! The flags for network policies that both modes of the agent have.
+
+use clap::Args;
+use podwire_kubernetes::ClientOptions;
+use podwire_warden::Source;
+
+#[derive(Debug, Args)]
+pub(super) struct PolicyFlags {
+    /// Enforce network policies from this source: kubernetes, or files:DIR with YAML or JSON files.
+    #[arg(long, value_name = "SOURCE", env = "PODWIRE_POLICY", hide_env = true)]
+    policy: Option<String>,
+    /// Close established connections that a changed policy denies.
+    #[arg(long, env = "PODWIRE_POLICY_CUT", hide_env = true, requires = "policy")]
+    pub(super) policy_cut: bool,
+}
+
+impl PolicyFlags {
+    /// The source of policies, if policies are enforced.
+    pub(super) fn source(
+        &self,
+        kubernetes: impl FnOnce() -> ClientOptions,
+    ) -> podwire_warden::Result<Option<Source>> {
+        self.policy.as_deref().map(|text| Source::read(text, kubernetes)).transpose()
+    }
+}

@@ -1,0 +1,142 @@
+//! `podwire cni add` and `del`.
+
+use std::fmt::Write;
+
+use clap::Args;
+use podwire_cni_spec::{Attachment, Route};
+use serde_json::json;
+
+use super::runtime_flags::RuntimeFlags;
+use super::target::{Publish, Target};
+use crate::failure::Failure;
+use crate::output::Output;
+
+pub(super) const ADD_EXAMPLES: &str = "Examples:
+  ip netns add blue
+  podwire cni add pods blue
+  podwire cni add pods blue --publish 8080:80 --publish 127.0.0.1:53:53/udp
+  podwire cni add pods /proc/4711/ns/net --container web-1 --ifname net1
+  podwire cni add pods blue --arg IP=10.1.0.7 --capability mac=c2:11:22:33:44:55 --json
+
+If a plugin fails, the changes of the other plugins are undone.";
+
+pub(super) const DEL_EXAMPLES: &str = "Examples:
+  podwire cni del pods blue
+  podwire cni del pods --container web-1       the namespace no longer exists
+
+The command is idempotent. It works without the network's config: the config of the ADD is cached.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    publish: Publish,
+    #[command(flatten)]
+    flags: RuntimeFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Del {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    flags: RuntimeFlags,
+}
+
+impl Add {
+    pub(crate) fn run(&self) -> Result<Output, Failure> {
+        let (container, network) = (self.target.name(), &self.target.network);
+        let what = format!("cannot attach {container} to {network}");
+        self.namespace().map_err(Failure::to(&what))?;
+        let list = self.flags.configs().find(network).map_err(Failure::to(&what))?.list;
+        let identity = self.target.identity().map_err(Failure::to(&what))?;
+        let identity = self.publish.add_to(identity, &list).map_err(Failure::to(&what))?;
+        let attachment = self.flags.runtime().add(&list, &identity).map_err(Failure::to(&what))?;
+        // Early CNI versions require addresses in a result, but a plugin may return none.
+        let json = attachment.to_json(list.version).unwrap_or_else(|_| json!({ "cniVersion": list.version }));
+        let head = format!("attached {container} to {network} as {}\n", self.target.ifname());
+        Ok(Output::new(head + &describe(&attachment), json))
+    }
+
+    /// Checks that the namespace exists. Plugins report a missing namespace in many different ways.
+    fn namespace(&self) -> Result<(), podwire_cni_spec::Error> {
+        let fail = |text: String| podwire_cni_spec::Error::new(podwire_cni_spec::code::INVALID_NETNS, text);
+        let netns =
+            self.target.netns().ok_or_else(|| fail("the network namespace (NETNS) is not given".into()))?;
+        let opened = podwire_kernel::Netns::open(netns).map_err(|error| fail(error.to_string()));
+        opened.map(drop).map_err(|error| error.with_details("create one with `ip netns add NAME`"))
+    }
+}
+
+impl Del {
+    pub(crate) fn run(&self) -> Result<Output, Failure> {
+        let (container, network, ifname) = (self.target.name(), &self.target.network, self.target.ifname());
+        let what = || format!("cannot detach {container} from {network}");
+        let identity = self.target.existing(&self.flags.cache()).map_err(Failure::to(what()))?;
+        let runtime = self.flags.runtime();
+        match self.flags.configs().find(network) {
+            Ok(found) => runtime.del(&found.list, &identity).map_err(Failure::to(what()))?,
+            Err(missing) => {
+                let known =
+                    runtime.del_cached(network, &identity.container, ifname).map_err(Failure::to(what()))?;
+                if !known {
+                    return Err(Failure::to(what())(missing));
+                }
+            }
+        }
+        let json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": true });
+        Ok(Output::new(format!("detached {container} from {network}\n"), json))
+    }
+}
+
+/// An attachment, one short line per address, route and interface.
+fn describe(attachment: &Attachment) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| text += &format!("  {key:<9}{value}\n");
+    for ip in &attachment.ips {
+        let gateway = ip.gateway.map(|gateway| format!("  gateway {gateway}")).unwrap_or_default();
+        line("address", format!("{}{gateway}", ip.address));
+    }
+    attachment.routes.iter().for_each(|one| line("route", route(one)));
+    for interface in &attachment.interfaces {
+        let key = if interface.sandbox.is_empty() { "on host" } else { "in pod" };
+        line(key, format!("{} {}", interface.name, interface.mac).trim_end().to_owned());
+    }
+    if !attachment.dns.nameservers.is_empty() {
+        line("dns", attachment.dns.nameservers.join(" "));
+    }
+    text
+}
+
+fn route(route: &Route) -> String {
+    let mut text = route.dst.to_string();
+    if let Some(gateway) = route.gw {
+        let _ = write!(text, " via {gateway}");
+    }
+    for (name, value) in [("mtu", route.mtu), ("metric", route.priority), ("table", route.table)] {
+        if let Some(value) = value {
+            let _ = write!(text, " {name} {value}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attachment_is_described_in_short_lines() {
+        let result = json!({"cniVersion": "1.0.0",
+            "interfaces": [{"name": "veth1"}, {"name": "eth0", "mac": "c2:11", "sandbox": "/x"}],
+            "ips": [{"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 1}],
+            "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1", "priority": 7}], "dns": {"nameservers": ["1.1.1.1"]}});
+        let text = "  address  10.1.0.5/16  gateway 10.1.0.1\n  route    0.0.0.0/0 via 10.1.0.1 metric 7\n  \
+                    on host  veth1\n  in pod   eth0 c2:11\n  dns      1.1.1.1\n";
+        assert_eq!(
+            describe(&Attachment::from_json(&result, podwire_cni_spec::Version::CURRENT).unwrap()),
+            text
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! A cluster with `podwire agent calico`, installed by helm with `calico.enabled`: pods of all nodes reach each other, the agents
+//! and the controller have exactly the rights that they need, and the addresses of a lost node are released.
+
+use std::collections::BTreeSet;
+
+use podwire_kubernetes_tests::web::{
+    all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web, Served,
+};
+use podwire_kubernetes_tests::{chart::CHART, Cluster, Machine, Ranges};
+use podwire_tests::project;
+use serde_json::{json, Value};
+
+const GROUP: &str = "crd.projectcalico.org/v1";
+
+#[test]
+fn pods_reach_each_other_and_the_addresses_of_a_lost_node_are_released() {
+    let before = kernel();
+    let cluster = Cluster::new(Ranges::Podwire);
+    let mut machines = vec![cluster.boot("n1", 11), cluster.boot("n2", 12), cluster.boot("n3", 13)];
+    let chart = project(CHART).display().to_string();
+    let settings = "--set calico.enabled=true,controller.leakGracePeriod=10s";
+    cluster.helm(&["install", "podwire", &chart, settings]);
+    for machine in &machines {
+        cluster.wait(&format!("{} is ready", machine.name), || {
+            let ready = cluster.api.is_ready(&machine.name) && machine.agent_is_ready();
+            (ready && cluster.api.takes_pods(&machine.name)).then_some(())
+        });
+    }
+
+    cluster.api.apply(&[web(6)]);
+    let pods = cluster.wait("6 pods", || served(&cluster, 6));
+    assert_eq!(nodes_of(&pods), BTreeSet::from(["n1", "n2", "n3"]));
+    all_reach_all(&cluster, &machines, &pods);
+    kept_apart(&cluster, &machines, &pods);
+    annotations_of_pods_and_nodes_are_set(&cluster, &machines, &pods);
+    rights_are_minimal(&cluster);
+    no_problems_are_reported(&cluster, &machines);
+
+    reboot(&cluster, &mut machines, 1);
+    lose_node(&cluster, machines.remove(2));
+    let pods = cluster.wait("6 pods elsewhere", || {
+        served(&cluster, 6).filter(|pods| nodes_of(pods) == BTreeSet::from(["n1", "n2"]))
+    });
+    all_reach_all(&cluster, &machines, &pods);
+    no_problems_are_reported(&cluster, &machines);
+    agents_are_removed(&cluster, &machines);
+
+    drop(machines);
+    drop(cluster);
+    assert_eq!(kernel(), before, "the kernel of the machine that runs the test");
+}
+
+/// Calico's annotations. The agent writes them with the right to patch the status only.
+fn annotations_of_pods_and_nodes_are_set(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
+    for pod in pods {
+        cluster.wait(&format!("the address of {} is published", pod.name), || {
+            let found = cluster.api.pods("default", "app=web");
+            let found = found.into_iter().find(|one| one.metadata.name.as_ref() == Some(&pod.name))?;
+            let published = found.metadata.annotations?.remove("cni.projectcalico.org/podIP")?;
+            (published == format!("{}/32", pod.address)).then_some(())
+        });
+    }
+    for machine in machines {
+        let annotations = cluster.api.node(&machine.name).and_then(|node| node.metadata.annotations);
+        let published = annotations.and_then(|mut all| all.remove("projectcalico.org/IPv4Address"));
+        assert_eq!(published, Some(format!("{}/24", machine.address)), "{}", machine.name);
+    }
+}
+
+fn rights_are_minimal(cluster: &Cluster) {
+    let may = |verbs: &[&str], kinds: &[&str]| -> Vec<String> {
+        kinds.iter().flat_map(|kind| verbs.iter().map(move |verb| format!("{verb} {kind}"))).collect()
+    };
+    let settings = ["ippools", "ipreservations", "ipamconfigs"];
+    let blocks = ["ipamblocks", "blockaffinities", "ipamhandles"];
+    let (read, follow) = (["get", "list"], ["get", "list", "watch"]);
+    let wanted = [
+        may(&follow, &["nodes"]),
+        may(&["patch"], &["nodes/status"]),
+        may(&follow, &["pods"]),
+        may(&["patch"], &["pods/status"]),
+        may(&follow, &["namespaces"]),
+        may(&["list", "watch"], &["networkpolicies"]),
+        may(&follow, &settings),
+        may(&["get", "list", "watch", "create", "update", "delete"], &blocks),
+    ];
+    assert_eq!(cluster.api.rights("podwire-agent"), wanted.concat());
+    // It may also get and update its own Lease, which is not checked here.
+    let wanted = [
+        may(&read, &["nodes", "pods"]),
+        may(&["create"], &["leases"]),
+        may(&read, &settings),
+        may(&["get", "list", "create", "update", "delete"], &blocks),
+    ];
+    assert_eq!(cluster.api.rights("podwire-controller"), wanted.concat());
+}
+
+/// A missing right would be logged.
+fn no_problems_are_reported(cluster: &Cluster, machines: &[Machine]) {
+    for machine in machines {
+        cluster.wait(&format!("no problems on {}", machine.name), || {
+            let status = machine.agent_status();
+            let is_clean = status["problems"] == json!([])
+                && status["addresses"]["problem"].is_null()
+                && status["policies"]["problem"].is_null();
+            is_clean.then_some(())
+        });
+        let said = machine.stage().sh("cat /var/log/pods/kube-system_podwire-*/*/*.log");
+        assert!(!said.contains("forbidden"), "{}: {said}", machine.name);
+    }
+}
+
+/// A node disappears without cleanup: the controller releases the addresses of its pods, its own addresses and its blocks.
+fn lose_node(cluster: &Cluster, machine: Machine) {
+    let name = machine.name.clone();
+    let claims = |cluster: &Cluster| -> Vec<Value> {
+        let all = cluster.api.list(GROUP, "BlockAffinity").into_iter();
+        all.filter(|claim| claim["spec"]["node"] == name.as_str()).collect()
+    };
+    let claimed: Vec<Value> = claims(cluster).iter().map(|claim| claim["spec"]["cidr"].clone()).collect();
+    assert!(!claimed.is_empty(), "{name} has a block");
+    drop(machine);
+    cluster.api.delete(&[json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})]);
+    for pod in cluster.api.pods("default", "app=web") {
+        let node = pod.spec.and_then(|spec| spec.node_name);
+        if let Some(pod) = pod.metadata.name.filter(|_| node.as_deref() == Some(&name)) {
+            cluster.api.evict("default", &pod);
+        }
+    }
+    cluster.wait("its affinities are removed", || claims(cluster).is_empty().then_some(()));
+    cluster.wait("its blocks are released", || {
+        let blocks = cluster.api.list(GROUP, "IPAMBlock");
+        let own = blocks.iter().filter(|block| block["spec"]["affinity"] == format!("host:{name}"));
+        (own.count() == 0).then_some(())
+    });
+}
+
+/// After `helm uninstall` running pods keep their connections.
+fn agents_are_removed(cluster: &Cluster, machines: &[Machine]) {
+    cluster.helm(&["uninstall", "podwire"]);
+    assert_eq!(cluster.api.list(GROUP, "IPPool").len(), 1, "the pool stays");
+    cluster.wait("the agents are gone", || {
+        let agents = cluster.api.pods("kube-system", "app.kubernetes.io/component=agent");
+        // The pod of the lost node stays until Kubernetes notices.
+        let is_here = |node: &str| machines.iter().any(|machine| machine.name == node);
+        let mut nodes = agents.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+        (!nodes.any(is_here)).then(|| assert!(!machines[0].agent_is_ready()))
+    });
+    all_reach_all(cluster, machines, &cluster.wait("all pods", || served(cluster, 6)));
+    let first = machines[0].stage();
+    first.sh(&format!("{} install --uninstall", podwire_tests::podwire()));
+    assert_eq!(first.sh("find /opt/cni/bin /etc/cni/net.d ! -type d"), "", "files that were not removed");
+}
