@@ -1,7 +1,7 @@
 //! Which processes an attachment starts, seen by strace: our runtime executes nothing but foreign plugins, and
 //! nothing at all when they are ours; and what starting the plugins' program takes.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use podwire_tests::{ours, podwire, project, Node, GO};
 
@@ -68,20 +68,6 @@ fn the_plugins_program_is_as_small_as_promised() {
     assert!(size <= promised, "podwire-cni has {size} bytes");
     let specification = std::fs::read_to_string(project("SPECIFICATION.md")).expect("SPECIFICATION.md");
     assert!(specification.contains("3 MiB"), "the promise stands in SPECIFICATION.md");
-}
-
-/// `bin/cni/hot.ld` names functions as the compiler names them: if it ever names them in another way, the list would match nothing,
-/// and nobody would notice.
-#[test]
-fn the_linker_has_found_the_functions_of_the_everyday_plugins() {
-    let read =
-        Command::new("readelf").args(["--sections", "--wide"]).arg(project("dist/podwire-cni")).output();
-    let sections = String::from_utf8(read.expect("readelf").stdout).unwrap();
-    let hot = sections.lines().find(|line| line.contains(" .text.hot ")).expect("a section .text.hot");
-    // … .text.hot PROGBITS address offset size …
-    let size = hot.split_whitespace().skip_while(|word| *word != ".text.hot").nth(4).unwrap();
-    let size = usize::from_str_radix(size, 16).unwrap();
-    assert!(size > 400_000, "{size} bytes: scripts/hot-functions writes the list anew");
 }
 
 /// Wall-clock time is a benchmark's business; what makes a start slow is what a test can count.
