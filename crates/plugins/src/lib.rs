@@ -1,13 +1,13 @@
-//! Every CNI plugin of the project, one file each: thin compositions over `kernel` and `ipam`.
+//! Every CNI plugin of the project, one file or folder each, composed from `kernel` and `ipam`.
 //!
-//! A plugin reads like the story of what it does to a pod. What several of them share is here too:
-//! [`lease`] gets addresses from the IPAM plugin of the config, [`plumbing`] puts addresses and routes on an
-//! interface, [`inspection`] compares them again and mends them; [`cable`] is what bridge and ptp connect a pod with,
-//! [`subinterface`] what macvlan, ipvlan, vlan and dummy give to it.
+//! Modules that several plugins share: [`lease`] gets addresses from the IPAM plugin of the config, [`addresses`] selects those
+//! of an interface, [`pod_interface`] configures an interface in a pod, [`inspection`] compares and repairs it, [`masquerade`] is
+//! `ipMasq`, [`veth_pair`] connects pods of bridge, ptp and calico, [`subinterface`] is the common part of macvlan, ipvlan, vlan
+//! and dummy.
 
+pub mod addresses;
 pub mod bandwidth;
 pub mod bridge;
-pub mod cable;
 pub mod calico;
 pub mod calico_ipam;
 pub mod debug;
@@ -24,7 +24,7 @@ pub mod loopback;
 pub mod macvlan;
 pub mod masquerade;
 pub mod noop;
-pub mod plumbing;
+pub mod pod_interface;
 pub mod portmap;
 pub mod ptp;
 pub mod sbr;
@@ -32,12 +32,13 @@ pub mod static_ipam;
 pub mod subinterface;
 pub mod tap;
 pub mod tuning;
+pub mod veth_pair;
 pub mod vlan;
 pub mod vrf;
 
 use podwire_cni_plugin::Plugin;
 
-/// Every plugin. The file name under which the program is called picks one.
+/// Every plugin. The file name of the program selects one.
 pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
@@ -64,7 +65,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &vrf::Vrf,
 ];
 
-/// Which plugins these are: the build id of the program that holds them.
+/// The fingerprint of the sources of these plugins, which is the build id of `podwire-cni`.
 pub const FINGERPRINT: &str = env!("PODWIRE_FINGERPRINT");
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ mod tests {
     use super::PLUGINS;
 
     #[test]
-    fn who_cannot_keep_pods_apart_says_so_and_does_nothing() {
+    fn plugins_that_bypass_policies_refuse_networks_with_policies() {
         let config = json!({
             "cniVersion": "1.1.0", "name": "net", "policy": {"type": "k8s"}, "master": "nowhere", "vlanId": 5,
             "ipam": {"type": "static"},
