@@ -353,7 +353,7 @@ fn a_lease_that_was_lost_is_found_missing() {
     node.sh("rm /var/lib/podwire/dhcp/leases/*");
     let _daemon = node.dhcp_daemon("");
     let (_, text) = chain.check(&node, &pod, &result).unwrap_err().error();
-    assert!(text.contains("the DHCP lease of eth0 does not hold"), "{text}");
+    assert!(text.contains("the DHCP lease of eth0 is not valid"), "{text}");
     // The same client gets the same address, and so nothing changes in the pod.
     let mended = node.output(&[&podwire(), "cni", "audit", "--fix", "--plugin-dir", &chain.path], &[]);
     assert_eq!(mended.status, 0, "{}{}", mended.stdout, mended.stderr);

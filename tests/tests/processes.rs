@@ -1,7 +1,7 @@
 //! Which processes an attachment starts, seen by strace: our runtime executes nothing but foreign plugins, and
 //! nothing at all when they are ours; and what starting the plugins' program takes.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use podwire_tests::{ours, podwire, project, Node, GO};
 

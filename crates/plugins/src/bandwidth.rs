@@ -1,12 +1,13 @@
 //! bandwidth: limits how fast a pod receives and sends.
 //!
-//! A queue holds back only what leaves a device. What the pod receives leaves the node's end of its cable, so
-//! a token bucket there is enough. What the pod sends comes *in* at that end, and is led through a [`detour`],
-//! a device that exists only so that those packets leave somewhere: there waits the second bucket.
+//! A queueing discipline shapes only what leaves a device. What the pod receives leaves the node's end of its veth pair, so a
+//! token bucket there is enough. What the pod sends *enters* at that end: it is redirected to an [ifb device](ifb_device), and the
+//! second token bucket shapes what leaves that device.
 
 mod check;
-mod detour;
+mod ifb_device;
 mod limits;
+mod node_end;
 
 use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface, Version};
@@ -40,10 +41,10 @@ impl Plugin for Bandwidth {
             return Ok(result);
         }
         let mut node = Host::here()?;
-        let end = node_end(req, &mut node, &result)?;
-        if let Some(detour) = limit(req, &mut node, &end, &limits)? {
-            let mac = detour.mac_text();
-            result.interfaces.push(Interface { name: detour.name, mac, ..Interface::default() });
+        let end = node_end::get(req, &mut node, &result)?;
+        if let Some(ifb) = limit(req, &mut node, &end, &limits)? {
+            let mac = ifb.mac_text();
+            result.interfaces.push(Interface { name: ifb.name, mac, ..Interface::default() });
         }
         Ok(result)
     }
@@ -60,49 +61,49 @@ impl Plugin for Bandwidth {
         collect(req)
     }
 
-    /// Whether the limits that every pod of the network gets make sense.
+    /// Checks the limits of the config.
     fn status(&self, req: &Request<'_>) -> Result<()> {
         Limits::read(&req.config)?;
         Ok(())
     }
 }
 
-/// Limits what goes over the cable that ends in `end` on the node. Returns the detour of what the pod sends, if there is one.
+/// Limits a veth pair with the node's end `end`. Returns the ifb device if what the pod sends is limited.
 pub(crate) fn limit(req: &Request<'_>, node: &mut Host, end: &Link, limits: &Limits) -> Result<Option<Link>> {
     let mut undo = Undo::new();
     if let Some(limit) = limits.into_pod {
         undo.push(|| drop(Host::here().and_then(|mut node| shaping::unlimit(&mut node, end))));
         limit_rate(node, end, limit)?;
     }
-    let mut way = None;
+    let mut redirected_to = None;
     if let Some(limit) = limits.out_of_pod {
         undo.push(|| drop(remove(req)));
-        let detour = detour::ensure(node, &req.owner(), end.mtu)?;
-        // The bucket stands before the first packet comes.
-        limit_rate(node, &detour, limit)?;
-        redirect(node, end, &detour)?;
-        way = Some(detour);
+        let ifb = ifb_device::ensure(node, &req.owner(), end.mtu)?;
+        // The token bucket exists before the first packet is redirected.
+        limit_rate(node, &ifb, limit)?;
+        ifb_device::redirect(node, end, &ifb)?;
+        redirected_to = Some(ifb);
     }
     undo.keep();
-    Ok(way)
+    Ok(redirected_to)
 }
 
-/// Removes the detours of an attachment. The limit of what it receives goes with its cable.
+/// Removes the ifb devices of an attachment. The token bucket on the node's end is deleted with the veth pair.
 pub(crate) fn remove(req: &Request<'_>) -> Result<()> {
     let mut node = Host::here()?;
     let mut errors = Vec::new();
-    for detour in detour::all_of(&mut node, req)? {
-        // A redirect into a device that is gone swallows packets, so it goes first.
-        errors.extend(close(req, &mut node, &detour).err());
-        errors.extend(delete(&detour).err());
+    for ifb in ifb_device::all_of(&mut node, req)? {
+        // Redirect first: a redirect to a deleted device drops packets.
+        errors.extend(stop_redirect(req, &mut node, &ifb).err());
+        errors.extend(delete(&ifb).err());
     }
     Error::all(errors)
 }
 
-/// Removes the network's detours that belong to no valid attachment.
+/// Removes the network's ifb devices that belong to no valid attachment.
 pub(crate) fn collect(req: &Request<'_>) -> Result<()> {
     let mut errors = Vec::new();
-    for stale in detour::stale(&mut Host::here()?, req)? {
+    for stale in ifb_device::stale(&mut Host::here()?, req)? {
         errors.extend(delete(&stale).err());
     }
     Error::all(errors)
@@ -112,54 +113,29 @@ fn limit_rate(node: &mut Host, link: &Link, limit: Limit) -> Result<()> {
     shaping::limit(node, link, limit.bucket()).doing(|| format!("create a token bucket on {}", link.name))
 }
 
-fn redirect(node: &mut Host, end: &Link, detour: &Link) -> Result<()> {
-    shaping::redirect(node, end, detour)
-        .doing(|| format!("lead what the pod sends from {} through {}", end.name, detour.name))
-}
-
-/// The node's end of the pod's cable: each end has the other one's number. The plugin before this one should
-/// have told its name; that saves us from a device which has the same number in yet another namespace.
-fn node_end(req: &Request<'_>, node: &mut Host, result: &Attachment) -> Result<Link> {
-    let inside = req.pod()?.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
-    let told: Vec<_> = result.interfaces.iter().filter(|one| one.sandbox.is_empty()).collect();
-    let end = other_end(node, &inside)?
-        .filter(|end| told.is_empty() || told.iter().any(|one| one.name == end.name));
-    end.ok_or_else(|| {
-        let text = format!("no veth peer of container interface found in host ns: {:?}", req.ifname);
-        let hint = "bandwidth limits veth interfaces only, as bridge and ptp make them";
-        podwire_cni_spec::Error::invalid_config(text).with_details(hint).into()
-    })
-}
-
-fn other_end(node: &mut Host, inside: &Link) -> Result<Option<Link>> {
-    let Some(index) = inside.link.filter(|_| inside.kind == "veth") else { return Ok(None) };
-    let end = link::find_index(&mut node.route, index)?;
-    Ok(end.filter(|end| end.kind == "veth" && end.link == Some(inside.index)))
-}
-
-/// Deletes a detour over a socket of its own, which the node's notices may flood. Looking the device up first
-/// gives that socket its address: one without gets no notices, and would wait for the kernel's dust.
-fn delete(detour: &Link) -> Result<()> {
-    let mut place = Host::here()?;
-    match link::find_index(&mut place.route, detour.index)? {
-        Some(found) => Ok(detached::delete_link(&mut place, &found, None)?),
+/// Deletes an ifb device over a separate socket, because link notifications of the node may flood it. The lookup binds the
+/// socket: an unbound socket gets no notifications, and the deletion would wait for the kernel's cleanup.
+fn delete(ifb: &Link) -> Result<()> {
+    let mut host = Host::here()?;
+    match link::find_index(&mut host.route, ifb.index)? {
+        Some(found) => Ok(detached::delete_link(&mut host, &found, None)?),
         None => Ok(()),
     }
 }
 
-/// Ends the redirect into `detour` at the node's end of the cable, if that is still there.
-fn close(req: &Request<'_>, node: &mut Host, detour: &Link) -> Result<()> {
+/// Removes the redirect to `ifb` at the node's end of the veth pair, if that still exists.
+fn stop_redirect(req: &Request<'_>, node: &mut Host, ifb: &Link) -> Result<()> {
     let mut ends: Vec<Link> = Vec::new();
-    if let Some(inside) = req.find_pod()?.and_then(|mut pod| pod.find_link(&req.ifname).ok().flatten()) {
-        ends.extend(other_end(node, &inside)?);
+    if let Some(pod_end) = req.find_pod()?.and_then(|mut pod| pod.find_link(&req.ifname).ok().flatten()) {
+        ends.extend(node_end::find(node, &pod_end)?);
     }
-    let told = req.prev.iter().flat_map(|prev| &prev.interfaces).filter(|one| one.sandbox.is_empty());
-    let names = told.map(|one| one.name.clone()).chain([veth::host_name(&req.owner())]);
-    for name in names.filter(|name| *name != detour.name) {
+    let listed = req.prev.iter().flat_map(|prev| &prev.interfaces).filter(|one| one.sandbox.is_empty());
+    let names = listed.map(|one| one.name.clone()).chain([veth::host_name(&req.owner())]);
+    for name in names.filter(|name| *name != ifb.name) {
         ends.extend(node.find_link(&name)?.filter(|link| link.kind == "veth"));
     }
     for end in ends {
-        if shaping::is_redirected(node, &end, detour)? {
+        if shaping::is_redirected(node, &end, ifb)? {
             shaping::stop_redirect(node, &end)?;
         }
     }

@@ -1,7 +1,7 @@
-//! bridge: a switch on the node, and a cable from it into each pod.
+//! bridge: connects each pod to a bridge on the node by a veth pair.
 //!
-//! The pod's end of the cable gets an address and routes; the bridge gets the gateway's address, if the node
-//! is to be the pods' router. With a VLAN the gateway's address is on a leg of its own, `<bridge>.<vlan>`.
+//! The pod's end of the veth pair gets addresses and routes. With `isGateway` the bridge gets the gateway's address and the node
+//! routes for the pods. With a VLAN, a separate link `<bridge>.<vlan>` has the gateway's address.
 
 mod check;
 mod config;
@@ -14,11 +14,12 @@ use podwire_cni_spec::{Attachment, Interface};
 use podwire_ip::IpFamily;
 use podwire_kernel::rt::link;
 use podwire_kernel::veth::{self, Pair, Veth};
-use podwire_kernel::{detached, sysctl, Host, Link, Undo};
+use podwire_kernel::{detached, Host, Link, Undo};
 
-use crate::plumbing::{self, Options};
-use crate::policy::{self, Policy};
-use crate::{cable, lease, masquerade};
+use crate::addresses::families;
+use crate::pod_interface::{self, Options};
+use crate::veth_pair::{self, Namespaces};
+use crate::{lease, masquerade};
 use config::Conf;
 
 /// The plugin.
@@ -46,37 +47,44 @@ impl Plugin for Bridge {
             podwire_kernel::bridge::ensure_seen_by_ip_rules(&mut node, &bridge)?;
         }
 
-        let mut pair = connect(req, &conf, (&mut node, &mut pod), &bridge)?;
+        let hosts = Namespaces { node: &mut node, pod: &mut pod };
+        let mut pair = connect(req, &conf, hosts, &bridge)?;
         let end = pair.host.clone();
         undo.push(move || veth::remove(&end));
-        let bridge = gateway::keep_address(&conf, &mut node, bridge)?;
-        port::restrict(&conf, &mut node, &pair)?;
+        let bridge = gateway::keep_hardware_address(&conf, &mut node, bridge)?;
+        port::set_vlans(&conf, &mut node, &pair)?;
 
         let mut result = Attachment::default();
         if conf.has_ipam() {
-            // Later plugins and the IPAM daemon find the link in the pod; the address comes last.
+            // After the link exists in the pod: the DHCP daemon sends its requests through it.
             obtain(req, &conf, &mut result, &mut undo)?;
         }
-        let identity = identity::choose(req, &conf, &mut node, (&bridge, &result))?;
+        let identity = identity::choose(req, &conf, &mut node, &bridge, &result)?;
         pair.pod_mac = identity.mac.unwrap_or(pair.pod_mac);
         result.interfaces = interfaces(req, &conf, &bridge, &pair);
         if conf.macspoofchk {
-            port::guard(req, &mut node, &pair, &mut undo)?;
+            port::add_spoof_check(req, &mut node, &pair, &mut undo)?;
         }
-        policy::await_enforcement(policy, req, &result, &mut undo)?;
-        let inside = pod.glance_at_link(&req.ifname)?;
+        policy::stand(policy, req, &result, &mut undo)?;
+        let pod_end = pod.glance_at_link(&req.ifname)?;
         if conf.has_ipam() {
             let options = Options { detect_duplicates: conf.enabledad, mac: identity.mac, announce: false };
-            plumbing::configure(&mut pod, &inside, &result, options)?;
-            route(req, &conf, &mut node, (&bridge, &mut result), &mut undo)?;
+            pod_interface::configure(&mut pod, &pod_end, &result, options)?;
+            if conf.is_gateway {
+                route_for_pods(&conf, &mut node, &bridge, &mut result)?;
+            }
+            if conf.ip_masq {
+                let nets: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
+                masquerade::add_with_undo(req, &mut node, &nets, &mut undo)?;
+            }
         } else if !conf.disable_container_interface {
-            pod.route.request(link::up(&inside))?;
+            pod.route.request(link::up(&pod_end))?;
         }
         if !conf.disable_container_interface {
-            port::wait_until_it_forwards(&mut node, &pair.host)?;
+            port::wait_until_forwarding(&mut node, &pair.host)?;
             if identity.announce {
-                // Not a moment earlier: a port that does not forward yet drops it.
-                plumbing::announce(&mut pod, &inside, pair.pod_mac)?;
+                // Not earlier: a port that does not forward yet drops the announcement.
+                pod_interface::announce(&mut pod, &pod_end, pair.pod_mac)?;
             }
         }
         result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
@@ -88,12 +96,12 @@ impl Plugin for Bridge {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let mut node = Host::here()?;
         let mut errors = Vec::new();
-        // Rules first: nothing may lead to an address that is free for the next pod.
+        // Rules first: no rule may apply to an address that the next pod can get.
         errors.extend(masquerade::remove(req, &mut node).err());
-        errors.extend(port::unguard(req, &mut node).err());
-        errors.extend(lease::release_over_the_wire(req).err());
+        errors.extend(port::remove_spoof_check(req, &mut node).err());
+        errors.extend(lease::release_through_interface(req).err());
         let mut links = Host::here()?;
-        errors.extend(cable::remove(req, &mut links, node.used_nft()).err());
+        errors.extend(veth_pair::remove(req, &mut links, node.used_nft()).err());
         errors.extend(lease::release(req).err());
         policy::detach(req);
         Error::all(errors)
@@ -111,8 +119,8 @@ impl Plugin for Bridge {
         let mut node = Host::here()?;
         let mut errors = Vec::new();
         errors.extend(masquerade::collect(req, &mut node).err());
-        errors.extend(port::collect_guards(req, &mut node).err());
-        errors.extend(cable::collect(req, &mut node).err());
+        errors.extend(port::collect_spoof_checks(req, &mut node).err());
+        errors.extend(veth_pair::collect(req, &mut node).err());
         errors.extend(lease::collect(req).err());
         Error::all(errors)
     }
@@ -124,13 +132,8 @@ impl Plugin for Bridge {
     }
 }
 
-/// Makes the cable, the node's end on the bridge.
-fn connect(
-    req: &Request<'_>,
-    conf: &Conf,
-    (node, pod): (&mut Host, &mut Host),
-    bridge: &Link,
-) -> Result<Pair> {
+/// Creates the veth pair with the node's end as a port of the bridge.
+fn connect(req: &Request<'_>, conf: &Conf, hosts: Namespaces<'_>, bridge: &Link) -> Result<Pair> {
     let owner = req.owner();
     let port = veth::Port {
         bridge: bridge.index,
@@ -138,7 +141,7 @@ fn connect(
         isolated: conf.port_isolation,
         ipv6: bridge.has_ipv6(),
     };
-    let cable = Veth {
+    let veth = Veth {
         name: &req.ifname,
         owner: &owner,
         mtu: conf.mtu,
@@ -146,25 +149,25 @@ fn connect(
         port: Some(port),
         end: None,
     };
-    cable::create(&cable, req, (node, pod), &format!("bridge {:?}", bridge.name))
+    veth_pair::create(&veth, req, hosts, &format!("bridge {:?}", bridge.name))
 }
 
-/// [bridge, the cable's end on the node, its end in the pod].
+/// The interfaces of the result: the bridge, the veth pair's end on the node, its end in the pod.
 fn interfaces(req: &Request<'_>, conf: &Conf, bridge: &Link, pair: &Pair) -> Vec<Interface> {
     let (name, mac) = (bridge.name.clone(), bridge.mac_text());
-    let ends = cable::interfaces(req, conf.mtu, pair);
+    let ends = veth_pair::interfaces(req, conf.mtu, pair);
     std::iter::once(Interface { name, mac, ..Interface::default() }).chain(ends).collect()
 }
 
-/// The place of the pod's interface in the result.
-const INSIDE: usize = 2;
+/// The index of the pod's interface in the result.
+const POD_INTERFACE: usize = 2;
 
-/// Addresses and routes for the result: the IPAM's, completed by the gateway that the config asks for.
+/// Adds the IPAM plugin's addresses and routes to the result, and the gateway if the config asks for one.
 fn obtain<'a>(req: &'a Request<'a>, conf: &Conf, result: &mut Attachment, undo: &mut Undo<'a>) -> Result<()> {
     let mut leased = lease::obtain(req, undo)?;
     (result.ips, result.routes, result.dns) = (leased.ips, leased.routes, std::mem::take(&mut leased.dns));
     for ip in &mut result.ips {
-        ip.interface = Some(INSIDE);
+        ip.interface = Some(POD_INTERFACE);
         if conf.is_gateway && ip.gateway.is_none() {
             ip.gateway = Some(gateway::expected(&ip.address)?);
         }
@@ -175,27 +178,13 @@ fn obtain<'a>(req: &'a Request<'a>, conf: &Conf, result: &mut Attachment, undo: 
     Ok(())
 }
 
-/// Makes the node the pods' router, as far as the config asks for it.
-fn route<'a>(
-    req: &'a Request<'a>,
-    conf: &Conf,
-    node: &mut Host,
-    (bridge, result): (&Link, &mut Attachment),
-    undo: &mut Undo<'a>,
-) -> Result<()> {
-    let nets: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
-    if conf.is_gateway {
-        let leg = gateway::leg(conf, node, bridge)?;
-        gateway::assign(conf, node, &leg, result)?;
-        if leg.index != bridge.index {
-            let mac = leg.mac_text();
-            result.interfaces.push(Interface { name: leg.name, mac, ..Interface::default() });
-        }
-        sysctl::enable_forwarding(&IpFamily::among(&nets)).doing(|| "failed to enable forwarding".into())?;
+/// Makes the node the pods' router: the gateway's addresses on the gateway link, and forwarding.
+fn route_for_pods(conf: &Conf, node: &mut Host, bridge: &Link, result: &mut Attachment) -> Result<()> {
+    let link = gateway::ensure_link(conf, node, bridge)?;
+    gateway::assign(conf, node, &link, result)?;
+    if link.index != bridge.index {
+        let mac = link.mac_text();
+        result.interfaces.push(Interface { name: link.name, mac, ..Interface::default() });
     }
-    if conf.ip_masq {
-        masquerade::add(req, node, &nets)?;
-        undo.push(|| drop(Host::here().map(|mut node| masquerade::remove(req, &mut node))));
-    }
-    Ok(())
+    pod_interface::enable_forwarding(&families(result)).doing(|| "failed to enable forwarding".into())
 }

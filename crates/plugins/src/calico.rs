@@ -1,22 +1,27 @@
-//! calico: a cable of its own for each pod, routed; no bridge and no subnet.
+//! calico: a routed veth pair for each pod, without a bridge and without a subnet.
 //!
-//! A pod has one address of full length. All that it sends goes to `169.254.1.1`, which nobody has: the node's end of the cable answers
-//! for it, always with the same hardware address, and forwards. The node knows each pod by a route to its address. Names, addresses and
-//! knobs are those of Calico's plugin of this type, whose node agent takes ours for its own.
+//! A pod has a /32 or /128 address. It sends everything to `169.254.1.1`, an address that no interface has: the node's end of the
+//! veth pair answers ARP for it, always with the same hardware address, and forwards. The node has a route to each pod's
+//! address. Names, addresses and sysctls are those of Calico's plugin of this type, so Calico's node agent adopts these pods.
 
+mod agent;
+mod annotation;
+mod annotations;
 mod check;
-mod cluster;
 mod config;
-mod gate;
-mod guest;
+mod desired;
 mod name;
 mod pod_cidr;
+mod qos;
 mod quantity;
-mod wishes;
+mod readiness_gate;
+mod secondary;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use annotations::Annotations;
 use config::Conf;
+use desired::{gateway, node_end_sysctls, pod_routes, GATEWAY_V6, NODE_END_MAC};
 use ipnet::IpNet;
 use podwire_cni_plugin::{Context, Error, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Ip};
@@ -24,25 +29,18 @@ use podwire_ip::IpFamily;
 use podwire_kernel::rt::neighbour::{Neighbour, Table};
 use podwire_kernel::rt::{address, link, route, route::Route};
 use podwire_kernel::veth::{self, End, Pair, Veth};
-use podwire_kernel::{detached, sysctl, Host, Link, Mac, Undo};
+use podwire_kernel::{detached, sysctl, Host, Mac, Undo};
 use podwire_netlink::Batch;
-use wishes::Wishes;
 
-use crate::calico_ipam::Given;
+use crate::addresses::families;
+use crate::calico_ipam::Assigned;
 use crate::lease::{self, Lease};
-use crate::policy::{self, Policy};
-use crate::{bandwidth, cable, plumbing};
+use crate::veth_pair::{self, Namespaces};
+use crate::{bandwidth, pod_interface};
 
 /// The plugin.
 #[derive(Debug)]
 pub struct Calico;
-
-/// The hardware address of every node's end.
-const END: Mac = Mac([0xee; 6]);
-/// Where a pod sends what it sends.
-const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1));
-/// The same for IPv6: what the kernel makes for the node's end of its hardware address, if nobody was faster.
-const GATEWAY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee));
 
 impl Plugin for Calico {
     fn name(&self) -> &'static str {
@@ -50,53 +48,53 @@ impl Plugin for Calico {
     }
 
     fn about(&self) -> &'static str {
-        "calico: connects a pod to the node by a cable of its own, and routes its one address"
+        "calico: connects a pod to the node by a veth pair, and routes its address"
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(req)?.filter(Policy::has_agent);
-        conf.gates.iter().try_for_each(gate::Gate::pass)?;
+        let policy = Policy::read(req)?.filter(Policy::is_somebody_there);
+        conf.gates.iter().try_for_each(readiness_gate::Gate::wait)?;
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
-        if let Some(joined) = guest::join(req, &mut node, &mut pod)? {
+        if let Some(joined) = secondary::join(req, &mut node, &mut pod)? {
             return Ok(joined);
         }
-        let known = cluster::known(req)?;
-        let wishes =
-            known.as_ref().map(|pod| Wishes::read(pod, &conf.rights)).transpose()?.unwrap_or_default();
-        let own = pod_cidr::substituted(req)?;
-        let asked = wishes.applied(&own)?;
+        let info = agent::find_pod(req)?;
+        let requested = info.as_ref().map(|pod| Annotations::read(pod, &conf.permissions)).transpose()?;
+        let requested = requested.unwrap_or_default();
+        let with_cidrs = pod_cidr::substitute(req)?;
+        let ipam_req = requested.apply_to(&with_cidrs)?;
         let mut undo = Undo::new();
-        let lease = match &wishes.unmanaged[..] {
-            [] => lease::begin(&asked, &mut undo).map_err(|error| wishes.explain(error))?,
-            addresses => Lease::Here(unmanaged(addresses)),
+        let lease = if requested.unmanaged.is_empty() {
+            lease::begin(&ipam_req, &mut undo).map_err(|error| requested.explain(error))?
+        } else {
+            Lease::Ready(unmanaged(&requested.unmanaged))
         };
-        // The addresses are on their way, and the cable needs none.
-        let connected = connect(req, &conf, wishes.mac, (&mut node, &mut pod));
+        // The agent assigns addresses meanwhile; the veth pair needs none.
+        let hosts = Namespaces { node: &mut node, pod: &mut pod };
+        let connected = connect(req, &conf, requested.mac, hosts);
         if let Ok(pair) = &connected {
             let end = pair.host.clone();
             undo.push(move || veth::remove(&end));
         }
-        let leased = lease.obtain(&asked, &mut undo).map_err(|error| wishes.explain(error));
-        let (pair, Given { lease: mut result, line }) = (connected?, leased?);
-        shorten(&mut result);
-        let (v4, v6) = families(&result);
-        let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
-        sysctl::enable_forwarding(&IpFamily::among(&nets))
-            .doing(|| "could not enable IP forwarding".into())?;
-        for (knob, value) in knobs(&pair.host, v4, v6) {
+        let assigned = lease.obtain(&ipam_req, &mut undo).map_err(|error| requested.explain(error));
+        let (pair, Assigned { lease: mut result, connection }) = (connected?, assigned?);
+        set_host_prefixes(&mut result);
+        let families = families(&result);
+        pod_interface::enable_forwarding(&families).doing(|| "could not enable IP forwarding".into())?;
+        for (knob, value) in node_end_sysctls(&pair.host, &families) {
             sysctl::set_if_there(&knob, value)?;
         }
-        limit(req, &mut node, &pair, &wishes.bandwidth(), &mut undo)?;
-        result.interfaces = cable::interfaces(req, conf.mtu, &pair);
+        limit_bandwidth(req, &mut node, &pair, &requested.bandwidth(), &mut undo)?;
+        result.interfaces = veth_pair::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| (ip.interface, ip.gateway) = (Some(1), None));
 
-        let asked = cluster::publish(req, line, &result, (known, &wishes))?;
-        let connected = policy::await_enforcement(policy, req, &result, &mut undo)
-            .and_then(|()| wire_pod(req, &conf, &mut pod, &result))
-            .and_then(|()| wire_node(&mut node, &pair, &result));
-        cluster::published(req, asked, connected)?;
+        let publication = agent::begin_publish(req, connection, &result, info, &requested)?;
+        let configured = policy::stand(policy, req, &result, &mut undo)
+            .and_then(|()| configure_pod(req, &conf, &mut pod, &result))
+            .and_then(|()| configure_node(&mut node, &pair, &result));
+        agent::finish_publish(req, publication, configured)?;
         result.routes.clear();
         undo.keep();
         detached::after_adding(&node);
@@ -106,11 +104,11 @@ impl Plugin for Calico {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let mut node = Host::here()?;
         let mut errors = Vec::new();
-        errors.extend(cluster::withdraw(req).err());
+        errors.extend(agent::withdraw(req).err());
         errors.extend(disconnect(req, &mut node).err());
         errors.extend(bandwidth::remove(req).err());
-        errors.extend(pod_cidr::substituted(req).and_then(|req| lease::release(&req)).err());
-        policy::detach(req);
+        errors.extend(pod_cidr::substitute(req).and_then(|req| lease::release(&req)).err());
+        policy::farewell(req);
         Error::all(errors)
     }
 
@@ -123,92 +121,64 @@ impl Plugin for Calico {
         let mut errors = Vec::new();
         errors.extend(collect(req, &mut node).err());
         errors.extend(bandwidth::collect(req).err());
-        errors.extend(cluster::collect(req).err());
-        errors.extend(pod_cidr::substituted(req).and_then(|req| lease::collect(&req)).err());
+        errors.extend(agent::collect(req).err());
+        errors.extend(pod_cidr::substitute(req).and_then(|req| lease::collect(&req)).err());
         Error::all(errors)
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         Conf::read(req)?;
-        let own = pod_cidr::substituted(req)?;
+        let own = pod_cidr::substitute(req)?;
         lease::status(&own)
     }
 }
 
-/// Addresses that the pod has brought with it. Nobody knows whether they are somebody else's, too.
+/// The lease for addresses of the annotation `ipAddrsNoIpam`. Nothing checks whether another pod has them, too.
 fn unmanaged(addresses: &[IpAddr]) -> Attachment {
     let ip = |ip: &IpAddr| Ip { address: IpNet::from(*ip), interface: None, gateway: None };
     Attachment { ips: addresses.iter().map(ip).collect(), ..Attachment::default() }
 }
 
-/// A pod has no subnet: nobody is on its wire but the node.
-fn shorten(lease: &mut Attachment) {
+/// Sets full prefix lengths: a routed pod has no subnet, the node is its only neighbour.
+fn set_host_prefixes(lease: &mut Attachment) {
     for ip in &mut lease.ips {
         ip.address = IpNet::from(ip.address.addr());
     }
 }
 
-fn families(result: &Attachment) -> (bool, bool) {
-    let has = |v4: bool| result.ips.iter().any(|ip| ip.address.addr().is_ipv4() == v4);
-    (has(true), has(false))
+fn connect(req: &Request<'_>, conf: &Conf, mac: Option<Mac>, hosts: Namespaces<'_>) -> Result<Pair> {
+    let (owner, name) = (req.owner(), free_name(req, hosts.node)?);
+    let end = Some(End { name: &name, mac: NODE_END_MAC, queues: conf.queues });
+    let veth = Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac, port: None, end };
+    veth_pair::create(&veth, req, hosts, "the node")
 }
 
-fn connect(
-    req: &Request<'_>,
-    conf: &Conf,
-    mac: Option<Mac>,
-    (node, pod): (&mut Host, &mut Host),
-) -> Result<Pair> {
-    let (owner, name) = (req.owner(), free_name(req, node)?);
-    let end = Some(End { name: &name, mac: END, queues: conf.queues });
-    let cable = Veth { name: &req.ifname, owner: &owner, mtu: conf.mtu, mac, port: None, end };
-    cable::create(&cable, req, (node, pod), "the node")
-}
-
-/// A name for the node's end. A cable that has it may be of this pod's sandbox before, which was not deleted yet, or never will be: then it goes. A
-/// container's name is its own, and a cable with that name is another's unless it is signed.
+/// A free name for the node's end. If the name is derived from the pod, an existing veth pair with that name belongs to an
+/// earlier sandbox of the pod, and is deleted. If it is derived from the container id, an existing veth pair belongs to another
+/// container unless its alias names this owner.
 fn free_name(req: &Request<'_>, node: &mut Host) -> Result<String> {
-    let names = name::of_end(req);
-    let is_pods = names.len() == 1;
+    let names = name::node_end_names(req);
+    let is_from_pod = names.len() == 1;
     for name in &names {
-        // A glance waits for nobody.
+        // This lookup does not wait for the rtnl lock.
         if node.glance_at_link(name).is_err_and(|error| error.is_gone()) {
             return Ok(name.clone());
         }
-        let Some(there) = node.find_link(name)? else { return Ok(name.clone()) };
-        if there.kind == "veth" && (is_pods || req.owner().matches(&there.alias)) {
+        let Some(present) = node.find_link(name)? else { return Ok(name.clone()) };
+        if present.kind == "veth" && (is_from_pod || req.owner().matches(&present.alias)) {
             node.route
-                .request(link::delete(&there))
-                .doing(|| format!("remove the pod's former cable {name}"))?;
+                .request(link::delete(&present))
+                .doing(|| format!("delete the pod's previous veth pair {name}"))?;
             return Ok(name.clone());
         }
     }
-    let text = format!("the node has links called {} already, which are not this pod's", names.join(" and "));
-    let hint = "see whose they are with `ip -d link show`, and delete them if nobody needs them";
+    let text = format!("the node already has links named {}, which are not this pod's", names.join(" and "));
+    let hint = "inspect them with `ip -d link show`, and delete them if they are unused";
     Err(podwire_cni_spec::Error::internal(text).with_details(hint).into())
 }
 
-/// What the node's end is set to besides what it is born with. The kernel would let a pod wait for an answer on behalf of others.
-fn knobs(end: &str, v4: bool, v6: bool) -> Vec<(String, &'static str)> {
-    let mut all = vec![(format!("net/ipv6/conf/{end}/accept_ra"), "0")];
-    if v4 {
-        all.push((format!("net/ipv4/neigh/{end}/proxy_delay"), "0"));
-    }
-    match v6 {
-        true => {
-            for (knob, value) in
-                [("disable_ipv6", "0"), ("accept_dad", "0"), ("proxy_ndp", "1"), ("forwarding", "1")]
-            {
-                all.push((format!("net/ipv6/conf/{end}/{knob}"), value));
-            }
-        }
-        false => all.push((format!("net/ipv6/conf/{end}/disable_ipv6"), "1")),
-    }
-    all
-}
-
-/// Limits how fast the pod receives and sends, if it wants that.
-fn limit<'a>(
+/// Applies the bandwidth limits that the pod requests.
+fn limit_bandwidth<'a>(
     req: &'a Request<'a>,
     node: &mut Host,
     pair: &Pair,
@@ -224,53 +194,37 @@ fn limit<'a>(
     Ok(())
 }
 
-/// The gateway is on the wire, and everything is behind it. The pod knows its hardware address from the beginning, and need not ask.
-fn wire_pod(req: &Request<'_>, conf: &Conf, pod: &mut Host, result: &Attachment) -> Result<()> {
-    let inside = pod.glance_at_link(&req.ifname)?;
-    let bare = Attachment { routes: Vec::new(), ..result.clone() };
-    plumbing::configure(pod, &inside, &bare, plumbing::Options::default())?;
+/// Adds the addresses, the routes through the gateways, and permanent neighbour entries for the gateways, so that the pod's first
+/// packet needs no ARP.
+fn configure_pod(req: &Request<'_>, conf: &Conf, pod: &mut Host, result: &Attachment) -> Result<()> {
+    let pod_end = pod.glance_at_link(&req.ifname)?;
+    let without_routes = Attachment { routes: Vec::new(), ..result.clone() };
+    pod_interface::configure(pod, &pod_end, &without_routes, pod_interface::Options::default())?;
     let mut batch = Batch::new();
-    for wanted in routes(conf, result, &inside) {
-        batch.push(wanted.add());
+    for route in pod_routes(conf, result, &pod_end) {
+        batch.push(route.add());
     }
-    let (v4, v6) = families(result);
-    for gateway in [v4.then_some(GATEWAY), v6.then_some(GATEWAY_V6)].into_iter().flatten() {
-        batch.push(Neighbour::permanent(inside.index, gateway, END.0).replace(Table::Addresses));
+    for family in families(result) {
+        let entry = Neighbour::permanent(pod_end.index, gateway(family), NODE_END_MAC.0);
+        batch.push(entry.replace(Table::Addresses));
     }
-    pod.route.batch(batch).doing(|| format!("route {} in the pod", inside.name))?;
-    if let Some(forwards) = conf.allow_ip_forwarding {
-        let value = if forwards { "1" } else { "0" };
+    pod.route.batch(batch).doing(|| format!("add routes of {} in the pod", pod_end.name))?;
+    if let Some(is_allowed) = conf.allow_ip_forwarding {
+        let value = if is_allowed { "1" } else { "0" };
         pod.run(|| sysctl::ensure_if_there("net/ipv4/ip_forward", value))??;
         pod.run(|| sysctl::ensure_if_there("net/ipv6/conf/all/forwarding", value))??;
     }
     Ok(())
 }
 
-/// The pod's routes: to the gateway of each family, and through it to everything, or to what the config names.
-fn routes(conf: &Conf, result: &Attachment, inside: &Link) -> Vec<Route> {
-    let on = |route: Route| Route { link: Some(inside.index), ..route };
-    let mut all = Vec::new();
-    for ip in &result.ips {
-        let v4 = ip.address.addr().is_ipv4();
-        let gateway = if v4 { GATEWAY } else { GATEWAY_V6 };
-        if v4 {
-            all.push(on(Route { scope: route::LINK, ..Route::to(GATEWAY, 32) }));
-        }
-        for net in conf.destinations(v4) {
-            all.push(on(Route { gateway: Some(gateway), ..Route::to(net.addr(), net.prefix_len()) }));
-        }
-    }
-    all
-}
-
-/// The gateway's address, and the node's route to each of the pod's addresses.
-fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
+/// Adds the IPv6 gateway's address to the node's end, and the node's route to each address of the pod.
+fn configure_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
     let end = node.glance_at_link(&pair.host)?;
-    if families(result).1 {
-        // As the kernel makes it when it hears of the cable's other end; that may be later than somebody looks.
+    if families(result).contains(&IpFamily::V6) {
+        // The kernel adds it too, when the pod's end comes up, but the pod may need it earlier.
         match node.route.request(address::add(end.index, GATEWAY_V6, 64, true)) {
             Err(error) if error.is_exists() => {}
-            done => done.doing(|| format!("give {} the gateway's address", end.name))?,
+            done => done.doing(|| format!("add the gateway's address to {}", end.name))?,
         }
     }
     for ip in &result.ips {
@@ -282,41 +236,42 @@ fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
                     "route (Dst: {addr}/{full}) already exists for an interface other than '{}'",
                     end.name
                 );
-                let hint = "another pod has this address, or a dead one left its route: `ip route` names its interface";
+                let hint =
+                    "another pod has this address, or a deleted pod left its route: `ip route` shows its interface";
                 return Err(podwire_cni_spec::Error::internal(text).with_details(hint).into());
             }
-            done => done.doing(|| format!("route {} on the node", end.name))?,
+            done => done.doing(|| format!("add the route to {addr} through {}", end.name))?,
         }
     }
     Ok(())
 }
 
-/// Deletes the pod's cable, if it is still this container's: a sandbox that came after it has the same name.
+/// Deletes the pod's veth pair, if it still belongs to this container: a later sandbox of the pod uses the same name.
 fn disconnect(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let mut found = Vec::new();
-    for name in name::of_end(req) {
+    for name in name::node_end_names(req) {
         found.extend(node.find_link(&name)?.filter(|link| link.kind == "veth"));
     }
     let in_pod = match req.find_pod()? {
         None => None,
         Some(mut pod) => pod.find_link(&req.ifname)?.map(|link| (pod, link)),
     };
-    if let Some((mut pod, inside)) = in_pod {
-        if found.iter().any(|end| inside.link == Some(end.index)) {
-            return match cable::is_anothers(req, node, &inside)? {
-                true => Ok(()),
-                false => Ok(detached::delete_link(&mut pod, &inside, None)?),
-            };
+    if let Some((mut pod, pod_end)) = in_pod {
+        if found.iter().any(|end| pod_end.link == Some(end.index)) {
+            if veth_pair::belongs_to_another(req, node, &pod_end)? {
+                return Ok(());
+            }
+            return Ok(detached::delete_link(&mut pod, &pod_end, None)?);
         }
     }
-    // Calico's own signs nothing: whose it is can be told by the pod's end only.
+    // Calico's plugin writes no alias: its pairs are found through the pod's end only.
     match found.iter().find(|end| req.owner().matches(&end.alias)) {
         Some(end) => Ok(detached::delete_link(&mut Host::here()?, end, None)?),
         None => Ok(()),
     }
 }
 
-/// Deletes the network's cables that belong to no valid attachment.
+/// Deletes the network's veth pairs that belong to no valid attachment.
 fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let kept = req.kept_owners()?;
     let mut errors = Vec::new();
@@ -331,9 +286,4 @@ fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
         }
     }
     Error::all(errors)
-}
-
-/// Whether the node's end has the address that must be there for IPv6.
-fn has_gateway(node: &mut Host, end: &Link) -> Result<bool> {
-    Ok(address::list(&mut node.route, end.index)?.iter().any(|one| one.ip == GATEWAY_V6))
 }

@@ -1,8 +1,7 @@
-//! debug: writes down how it was called, and runs commands in the pod. For people who look for a fault in a chain.
+//! debug: records its calls in a file and runs commands in the pod, to debug a chain.
 //!
-//! The commands come from the network's config, which root wrote; they are the only programs of somebody else that
-//! these plugins ever start. Whatever they do, and wherever the record cannot be written, the chain goes on: it is
-//! told on standard error.
+//! The commands come from the network's config, which root wrote. No other plugin runs foreign programs. If a command fails or
+//! the file cannot be written, the plugin reports it on standard error and the chain continues.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -33,7 +32,7 @@ impl Plugin for Debug {
     }
 
     fn about(&self) -> &'static str {
-        "debug: writes down how it was called and runs commands in the pod"
+        "debug: records its calls and runs commands in the pod"
     }
 
     fn is_recorded(&self) -> bool {
@@ -48,7 +47,7 @@ impl Plugin for Debug {
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        // A config that makes no sense any more keeps no pod.
+        // DEL succeeds with an invalid config, too.
         let conf: Conf = req.config().unwrap_or_default();
         conf.record("CmdDel", req);
         run(req, &conf.del_hooks);
@@ -62,7 +61,7 @@ impl Plugin for Debug {
         Ok(Vec::new())
     }
 
-    /// It leaves nothing.
+    /// Nothing to collect.
     fn gc(&self, _: &Request<'_>) -> Result<()> {
         Ok(())
     }
@@ -89,7 +88,7 @@ impl Conf {
             folders.join(":"),
             req.config,
         );
-        // One write: two pods' calls do not mingle. The config may have secrets in it.
+        // One write, so that calls of two pods do not interleave. Mode 0600, because the config may hold secrets.
         let mut options = OpenOptions::new();
         let opened = options.append(true).create(true).mode(0o600).open(&self.cni_output);
         if let Err(error) = opened.and_then(|mut file| file.write_all(text.as_bytes())) {
@@ -98,23 +97,23 @@ impl Conf {
     }
 }
 
-/// Runs each command in the pod's network, one after the other. Without a pod there is no place to run them.
+/// Runs the commands in the pod's network namespace, one after the other. Skipped if the namespace is gone.
 fn run(req: &Request<'_>, hooks: &[Vec<String>]) {
     let Some(Ok(Some(netns))) = req.netns.as_ref().filter(|_| !hooks.is_empty()).map(Netns::find) else {
         return;
     };
     for hook in hooks {
-        let told = hook.join(" ");
+        let command = hook.join(" ");
         match netns.run(|| execute(hook)) {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => eprintln!("debug: hook `{told}`: {why}"),
-            Err(error) => eprintln!("debug: hook `{told}`: {error}"),
+            Ok(Err(why)) => eprintln!("debug: hook `{command}`: {why}"),
+            Err(error) => eprintln!("debug: hook `{command}`: {error}"),
         }
     }
 }
 
-/// Starts the command from this thread, so that it is born in the namespace that the thread is in. What it prints is
-/// no part of the plugin's answer.
+/// Runs one command from this thread, so that it starts in the thread's namespace. Its output does not reach the plugin's
+/// standard output.
 fn execute(hook: &[String]) -> Result<(), String> {
     let (program, arguments) = hook.split_first().ok_or("it is empty")?;
     let ended = Command::new(program).args(arguments).stdin(Stdio::null()).output();
@@ -122,7 +121,7 @@ fn execute(hook: &[String]) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let words =
+    let printed =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    Err(format!("{}: {}", output.status, words.trim()))
+    Err(format!("{}: {}", output.status, printed.trim()))
 }

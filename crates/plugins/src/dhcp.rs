@@ -1,8 +1,8 @@
 //! dhcp: addresses from a DHCP server on the pod's network.
 //!
-//! A lease must be renewed for as long as the pod lives, and a plugin lives for a moment. So this plugin only asks the
-//! daemon (`podwire dhcp daemon`), which speaks to the server from inside the pod and keeps the lease. A lease that is to be
-//! given back while the daemon is not there is noted on the disk, where the daemon finds it when it comes.
+//! A lease must be renewed while the pod runs, so this plugin only calls the daemon (`podwire dhcp daemon`), which talks to the
+//! server from the pod's namespace and renews the lease. If the daemon is down at DEL, the plugin writes a pending release to
+//! disk, and the daemon carries it out when it starts.
 
 mod options;
 
@@ -21,10 +21,10 @@ use serde_json::Value;
 #[derive(Debug)]
 pub struct Dhcp;
 
-/// The daemon has a time limit of its own, which its starter chose; this one is for a daemon that stands still.
-const ACQUIRING: Duration = Duration::from_secs(300);
-/// For what it answers at once.
-const ASKING: Duration = Duration::from_secs(5);
+/// The timeout of an acquire request, for a daemon that hangs. The daemon has its own time limit, set by a flag.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(300);
+/// The timeout of other requests, which the daemon answers at once.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Plugin for Dhcp {
     fn name(&self) -> &'static str {
@@ -45,20 +45,20 @@ impl Plugin for Dhcp {
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let owner = owner(req);
-        // A daemon that cannot be reached must not keep a dead pod's network alive: it finds the note.
-        match client::request(&socket(req), &dhcp::Request::Release { owner: owner.clone() }, ASKING) {
+        // DEL must succeed while the daemon is down.
+        match line::ask(&socket(req), &Question::Release { owner: owner.clone() }, TIMEOUT) {
             Ok(_) => Ok(()),
-            Err(_) => noted(pending::release(Path::new(STATE_DIR), &owner)),
+            Err(_) => written(notes::leave(Path::new(STATE), &owner)),
         }
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         let conf = read(req)?;
         let recorded = req.recorded()?;
-        match ask(req, &dhcp::Request::Inspect { owner: owner(req) }, ASKING)? {
-            Response::Lease { result } => compare(&req.ifname, recorded, &result),
-            Response::NoLease { reason: why } => {
-                let text = format!("the DHCP lease of {} does not hold: {why}", req.ifname);
+        match call(req, &Question::Inspect { owner: owner(req) }, TIMEOUT)? {
+            Answer::Lease { result } => compare(&req.ifname, recorded, &result),
+            Answer::None { why } => {
+                let text = format!("the DHCP lease of {} is not valid: {why}", req.ifname);
                 let req = req.clone();
                 Ok(vec![Finding::new(text).repaired_by(move || reacquire(&req, conf))])
             }
@@ -70,17 +70,17 @@ impl Plugin for Dhcp {
         let valid = req.valid()?;
         let valid: Vec<_> = valid.iter().cloned().collect();
         let network = req.network.to_string();
-        let question = dhcp::Request::Collect { network: network.clone(), valid: valid.clone() };
-        match client::request(&socket(req), &question, ASKING) {
+        let question = Question::Collect { network: network.clone(), valid: valid.clone() };
+        match line::ask(&socket(req), &question, TIMEOUT) {
             Ok(_) => Ok(()),
-            Err(_) => noted(pending::release_all_except(Path::new(STATE_DIR), &network, &valid)),
+            Err(_) => written(notes::leave_all_but(Path::new(STATE), &network, &valid)),
         }
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         read(req)?;
-        match client::request(&socket(req), &dhcp::Request::Ping, ASKING) {
-            Ok(Response::Done) => Ok(()),
+        match line::ask(&socket(req), &Question::Ping, TIMEOUT) {
+            Ok(Answer::Done) => Ok(()),
             Ok(other) => Err(unexpected(other)),
             Err(error) => Err(unreachable(req, code::NOT_AVAILABLE, &error)),
         }
@@ -100,13 +100,13 @@ struct Section {
     family: String,
     provide: Vec<options::Provide>,
     request: Vec<options::Request>,
-    /// Read by [`socket`]; here for its type to be checked.
+    /// Read by [`socket`]; here only to check its type.
     #[allow(dead_code)]
     daemon_socket_path: String,
 }
 
-/// What the config asks for.
-fn read(req: &Request<'_>) -> Result<LeaseOptions> {
+/// The request to the daemon that the config describes.
+fn read(req: &Request<'_>) -> Result<Wish> {
     let document: Document = req.config()?;
     let missing = || podwire_cni_spec::Error::invalid_config("IPAM config missing 'ipam' key");
     let section = document.ipam.ok_or_else(missing)?;
@@ -115,7 +115,7 @@ fn read(req: &Request<'_>) -> Result<LeaseOptions> {
         "ipv6" => Families::Ipv6,
         "dual" => Families::Dual,
         other => {
-            let text = format!("ipam.family: {other:?} is none: ipv4, ipv6 or dual");
+            let text = format!("ipam.family: {other:?} is not ipv4, ipv6 or dual");
             return Err(podwire_cni_spec::Error::invalid_config(text).into());
         }
     };
@@ -128,7 +128,7 @@ fn read(req: &Request<'_>) -> Result<LeaseOptions> {
     })
 }
 
-/// Where the daemon listens. DEL needs it too, whatever became of the rest of the config.
+/// The daemon's socket. Read separately, because DEL needs it even if the rest of the config is invalid.
 fn socket(req: &Request<'_>) -> PathBuf {
     let ipam = json::get(&req.config, "ipam");
     let path = ipam.and_then(|ipam| json::get(ipam, "daemonSocketPath")).and_then(|path| path.as_str());
@@ -140,39 +140,41 @@ fn owner(req: &Request<'_>) -> Owner {
     Owner { network: req.network.to_string(), container, ifname }
 }
 
-fn acquire(req: &Request<'_>, wish: LeaseOptions) -> Result<Attachment> {
-    // Looked at here, where the runtime's path means what the runtime means.
+fn acquire(req: &Request<'_>, wish: Wish) -> Result<Attachment> {
+    // Made absolute here: the daemon has another working directory.
     let netns = std::path::absolute(req.netns()?.path()).unwrap_or_default();
-    match ask(req, &dhcp::Request::Acquire { owner: owner(req), netns, options: wish }, ACQUIRING)? {
-        Response::Lease { result } => Ok(Attachment::from_json(&result, Version::V1_1_0)?),
+    match call(req, &Question::Acquire { owner: owner(req), netns, wish }, ACQUIRE_TIMEOUT)? {
+        Answer::Lease { result } => Ok(Attachment::from_json(&result, Version::V1_1_0)?),
         other => Err(unexpected(other)),
     }
 }
 
-/// Asks for the addresses that were recorded: a pod does not change its address while it runs.
-fn reacquire(req: &Request<'_>, wish: LeaseOptions) -> Result<()> {
+/// Acquires a lease for the recorded addresses: a pod's addresses must not change while it runs.
+fn reacquire(req: &Request<'_>, wish: Wish) -> Result<()> {
     let before: Vec<IpAddr> = req.recorded()?.ips.iter().map(|ip| ip.address.addr()).collect();
     let leased = acquire(req, LeaseOptions { previous_addresses: before.clone(), ..wish })?;
     match leased.ips.iter().find(|ip| !before.contains(&ip.address.addr())) {
         None => Ok(()),
         Some(other) => {
-            let text = format!("the DHCP server gave {} and not the address that the pod has", other.address);
-            Err(podwire_cni_spec::Error::internal(text).with_details("attach the pod anew").into())
+            let text = format!("the DHCP server leased {} instead of the pod's address", other.address);
+            Err(podwire_cni_spec::Error::internal(text)
+                .with_details("detach and attach the pod again")
+                .into())
         }
     }
 }
 
-/// Every address of the lease is one that was recorded.
+/// Every leased address is recorded.
 fn compare<'p>(ifname: &str, recorded: &Attachment, result: &Value) -> Result<Vec<Finding<'p>>> {
     let leased = Attachment::from_json(result, Version::V1_1_0)?;
     let others = leased.ips.iter().filter(|ip| !recorded.ips.iter().any(|one| one.address == ip.address));
     Ok(others
-        .map(|ip| Finding::new(format!("the DHCP server gave {ifname} {} meanwhile", ip.address)))
+        .map(|ip| Finding::new(format!("the DHCP server has since leased {} to {ifname}", ip.address)))
         .collect())
 }
 
-fn ask(req: &Request<'_>, question: &dhcp::Request, patience: Duration) -> Result<Response> {
-    match client::request(&socket(req), question, patience) {
+fn call(req: &Request<'_>, question: &Question, timeout: Duration) -> Result<Answer> {
+    match line::ask(&socket(req), question, timeout) {
         Err(error) => Err(unreachable(req, code::TRY_AGAIN, &error)),
         Ok(Response::Failed { code, msg, hint }) => {
             let text = format!("error calling DHCP.Allocate: {msg}");
@@ -189,14 +191,15 @@ fn unreachable(req: &Request<'_>, code: u32, error: &std::io::Error) -> podwire_
     podwire_cni_spec::Error::new(code, text).with_details(hint).into()
 }
 
-fn unexpected(answer: Response) -> podwire_cni_plugin::Error {
-    let text = format!("the DHCP daemon answered something else: {answer:?}");
-    podwire_cni_spec::Error::internal(text).with_details("are plugin and daemon of one version?").into()
+fn unexpected(answer: Answer) -> podwire_cni_plugin::Error {
+    let text = format!("the DHCP daemon sent an unexpected response: {answer:?}");
+    let hint = "install the plugins and the daemon of one version";
+    podwire_cni_spec::Error::internal(text).with_details(hint).into()
 }
 
-fn noted(outcome: std::io::Result<()>) -> Result<()> {
+fn written(outcome: std::io::Result<()>) -> Result<()> {
     let failed = |error| {
-        let text = format!("note in {} that the lease is to be given back: {error}", STATE_DIR);
+        let text = format!("write the pending release of the lease into {STATE}: {error}");
         podwire_cni_spec::Error::new(code::IO, text).into()
     };
     outcome.map_err(failed)

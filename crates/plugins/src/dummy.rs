@@ -1,20 +1,16 @@
-//! dummy: an interface that leads nowhere, to hold addresses that a pod is to have.
+//! dummy: an interface without a link, which holds addresses of a pod.
 
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::Dns;
 use podwire_kernel::child::Driver;
 use serde::Deserialize;
 
-use crate::cable;
 use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
+use crate::veth_pair;
 
 /// The plugin.
-pub const PLUGIN: Kind = Kind {
-    name: "dummy",
-    about: "dummy: gives a pod an interface that leads nowhere, for its addresses",
-    read,
-    given: nothing,
-};
+pub const PLUGIN: Kind =
+    Kind { name: "dummy", about: "dummy: adds a dummy interface that holds addresses", read, given: nothing };
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -24,14 +20,14 @@ struct Conf {
     dns: Dns,
 }
 
-/// An interface that leads nowhere is there for its addresses.
+/// Reads the config. IPAM is required: a dummy interface without addresses has no use.
 fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
     if !subinterface::has_ipam(req)? {
         let text = "dummy interface requires an IPAM configuration: ipam.type";
         return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
-    cable::check_mtu(conf.mtu)?;
+    veth_pair::check_mtu(conf.mtu)?;
     Ok(Subinterface {
         driver: Driver::Dummy,
         master: Master::Nothing,

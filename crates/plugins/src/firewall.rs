@@ -1,12 +1,12 @@
-//! firewall: lets the pod's packets through a node that forwards nothing by default, and keeps bridges apart.
+//! firewall: accepts the pod's packets on a node that drops forwarded packets by default, and isolates bridges.
 //!
-//! Where firewalld runs, the pod's addresses become sources of one of its zones. Elsewhere they become elements
-//! of sets; the rules that look into them stand once, behind a chain that the administrator may fill.
-//! `ingressPolicy` keeps packets of one bridge from the pods of another, by rules of our own in either case.
+//! If firewalld runs, the pod's addresses become sources of one of its zones. Otherwise they become elements of sets; the rules
+//! that use the sets exist once, after a chain that the administrator may fill. `ingressPolicy` isolates the pods of one bridge
+//! from other bridges, in both cases by Podwire's rules.
 
-mod bus;
 mod check;
 mod config;
+mod dbus;
 mod firewalld;
 
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use podwire_kernel::firewall::forward::{self, Policy, Rules};
 use podwire_kernel::firewall::legacy;
 use podwire_kernel::{detached, Host, Undo};
 
-use crate::lease::hosts;
+use crate::addresses::all_hosts;
 use config::{Backend, Conf};
 use firewalld::{failure, source, Firewalld};
 
@@ -31,7 +31,7 @@ impl Plugin for Firewall {
     }
 
     fn about(&self) -> &'static str {
-        "firewall: lets the pod's packets through the node's firewall, and keeps bridges apart"
+        "firewall: accepts the pod's packets in the node's firewall, and isolates bridges"
     }
 
     fn versions(&self) -> &'static [Version] {
@@ -47,20 +47,21 @@ impl Plugin for Firewall {
         let mut undo = Undo::new();
         match conf.firewalld()? {
             Some(mut firewalld) => {
-                keep_apart(req, &mut node, &rules)?;
-                bind(&mut firewalld, conf.zone(), &addresses(prev), &mut undo)?;
+                isolate(req, &mut node, &rules)?;
+                bind(&mut firewalld, conf.zone(), &all_hosts(prev), &mut undo)?;
             }
             None => {
-                // The addresses come first, then the administrator's chain and iptables' rule, and each may fail.
+                // Before `add`, which adds the addresses first: its later steps (the administrator's chain, iptables' rule)
+                // may fail.
                 undo.push(|| {
                     drop(
                         Host::here().and_then(|mut node| {
-                            forward::remove(node.nft()?, &req.owner(), &addresses(prev))
+                            forward::remove(node.nft()?, &req.owner(), &all_hosts(prev))
                         }),
                     );
                 });
-                forward::add(node.nft()?, &req.owner(), &addresses(prev), &rules)
-                    .doing(|| "let the pod's packets pass".into())?;
+                forward::add(node.nft()?, &req.owner(), &all_hosts(prev), &rules)
+                    .doing(|| "accept the pod's packets".into())?;
             }
         }
         undo.keep();
@@ -68,14 +69,14 @@ impl Plugin for Firewall {
         Ok(prev.clone())
     }
 
-    /// Takes the pod from our own rules and from firewalld's zone: which of the two it was in is not recorded, and
-    /// firewalld may have come or gone since.
+    /// Removes the pod from Podwire's rules and from firewalld's zone: the backend is not recorded, and firewalld may have been
+    /// started or stopped since ADD.
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        let known = req.prev.as_ref().map(addresses);
+        let known = req.prev.as_ref().map(all_hosts);
         let mut node = Host::here()?;
         let mut errors = Vec::new();
         errors.extend(remove(req, &mut node, known.as_deref()).err());
-        errors.extend(unbind(&Conf::read_loosely(req), &known.unwrap_or_default()));
+        errors.extend(unbind(&Conf::read_or_default(req), &known.unwrap_or_default()));
         detached::after_deleting(&node);
         Error::all(errors)
     }
@@ -88,10 +89,10 @@ impl Plugin for Firewall {
         self.inspect(req)
     }
 
-    /// Our own rules only: a source of firewalld does not say whose it is, and may be the administrator's.
+    /// Collects Podwire's rules only: a source of firewalld has no owner, and may be the administrator's.
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let (kept, mut node) = (req.kept_owners()?, Host::here()?);
-        // (Rules of Go's firewall name no network: they go with the DEL of their pod.)
+        // Rules of the Go plugin name no network: only DEL of their pod removes them.
         if let Some(nft) = node.find_nft()? {
             forward::collect(nft, &req.network, &kept)?;
         }
@@ -101,33 +102,32 @@ impl Plugin for Firewall {
     fn status(&self, req: &Request<'_>) -> Result<()> {
         let conf = Conf::read(req)?;
         if let Some(mut firewalld) = conf.firewalld()? {
-            let doing = || format!("look for firewalld's {} zone", conf.zone());
+            let doing = || format!("find firewalld's {} zone", conf.zone());
             firewalld.ensure_zone().map_err(|error| failure(doing(), &error))?;
         }
         Ok(())
     }
 }
 
-/// A policy is about all pods of a bridge. What would be written of a pod's own cable would stay when it goes.
+/// Fails if `ingressPolicy` is set and the first interface is not a bridge. Rules for a pod's veth pair would remain after DEL.
 fn require_bridge(rules: &Rules, node: &mut Host) -> Result<()> {
     let Some(name) = rules.bridge.as_ref().filter(|_| rules.policy != Policy::Open) else { return Ok(()) };
     if node.find_link(name)?.is_some_and(|link| link.kind == "bridge") {
         return Ok(());
     }
-    let text = format!("ingressPolicy: {name}, the first interface of prevResult, is no bridge of this node");
-    Err(podwire_cni_spec::Error::invalid_config(text).with_details("chain it behind bridge").into())
+    let text =
+        format!("ingressPolicy: {name}, the first interface of prevResult, is not a bridge of this node");
+    Err(podwire_cni_spec::Error::invalid_config(text)
+        .with_details("put firewall after bridge in the chain")
+        .into())
 }
 
-fn addresses(result: &Attachment) -> Vec<IpAddr> {
-    hosts(&result.ips.iter().map(|ip| ip.address).collect::<Vec<_>>())
-}
-
-/// Takes the pod out of our own rules, and out of those of a Go plugin.
+/// Removes the pod from Podwire's rules and from those of the Go plugin.
 fn remove(req: &Request<'_>, node: &mut Host, known: Option<&[IpAddr]>) -> Result<()> {
     let Some(nft) = node.find_nft()? else { return Ok(()) };
     let owner = req.owner();
     match known {
-        // A later plugin of the chain may have dropped the pod's addresses.
+        // A later plugin of the chain dropped the pod's addresses from the result.
         Some([]) => forward::remove(nft, &owner, &addresses_at_add(req))?,
         Some(addresses) => forward::remove(nft, &owner, addresses)?,
         None => forward::remove_all(nft, &owner)?,
@@ -140,54 +140,56 @@ fn remove(req: &Request<'_>, node: &mut Host, known: Option<&[IpAddr]>) -> Resul
 
 fn addresses_at_add(req: &Request<'_>) -> Vec<IpAddr> {
     let added = ledger::requests(&req.owner(), "firewall", req.registry);
-    added.iter().filter_map(|added| added.prev.as_ref()).flat_map(addresses).collect()
+    added.iter().filter_map(|added| added.prev.as_ref()).flat_map(all_hosts).collect()
 }
 
-/// Keeps the bridge apart as the config says, for a pod whose packets firewalld lets pass.
-fn keep_apart(req: &Request<'_>, node: &mut Host, rules: &Rules) -> Result<()> {
+/// Isolates the bridge as configured, for a pod whose packets firewalld accepts.
+fn isolate(req: &Request<'_>, node: &mut Host, rules: &Rules) -> Result<()> {
     if rules.bridge.is_none() {
         return Ok(());
     }
     match forward::add(node.nft()?, &req.owner(), &[], rules) {
-        // Without our table no bridge was ever kept apart that should not be now.
+        // Without Podwire's table no bridge is isolated, so there is nothing to open.
         Err(podwire_kernel::Error::Netlink(error)) if error.is_gone() && rules.policy == Policy::Open => {
             Ok(())
         }
-        other => other.doing(|| "keep the pod's bridge apart".into()),
+        other => other.doing(|| "isolate the pod's bridge".into()),
     }
 }
 
-/// Makes the pod's addresses sources of the zone.
+/// Binds the pod's addresses to the zone.
 fn bind<'a>(firewalld: &mut Firewalld<'a>, zone: &'a str, pod: &[IpAddr], undo: &mut Undo<'a>) -> Result<()> {
     for source in pod.iter().map(source) {
         let added = firewalld.add(&source);
         let doing = format!("failed to add the address {source} to {zone} zone");
-        // One that was there is not ours to take back; one of which nothing was heard may come yet.
+        // A source that was already bound is not removed. After a timeout, firewalld may still bind it.
         if !matches!(added, Ok(false)) {
-            undo.push(move || drop(Firewalld::at(zone).and_then(|mut firewalld| firewalld.remove(&source))));
+            undo.push(move || {
+                drop(Firewalld::connect(zone).and_then(|mut firewalld| firewalld.remove(&source)))
+            });
         }
         added.map_err(|error| failure(doing, &error))?;
     }
     Ok(())
 }
 
-/// Takes the pod's addresses from the zone; says what failed. A firewalld that does not run has no sources.
+/// Removes the pod's addresses from the zone and returns the failures. If firewalld does not run, there are no sources.
 fn unbind(conf: &Conf, pod: &[IpAddr]) -> Vec<Error> {
     let (backend, zone) = (conf.backend(), conf.zone());
     let mut errors = Vec::new();
     if pod.is_empty() {
         return errors;
     }
-    let mut firewalld = match Firewalld::at(zone) {
+    let mut firewalld = match Firewalld::connect(zone) {
         Ok(firewalld) => firewalld,
-        // Where ADD would take it that firewalld does not run, so does DEL.
+        // As at ADD: an unreachable bus counts as no firewalld, unless the backend is firewalld.
         Err(error) if error.is_absent() || backend != Backend::Firewalld => return errors,
-        Err(error) => return vec![failure("reach firewalld".into(), &error).into()],
+        Err(error) => return vec![failure("connect to firewalld".into(), &error).into()],
     };
     for source in pod.iter().map(source) {
         match firewalld.remove(&source) {
             Ok(_) => {}
-            // An earlier config may have had another backend, but it is no reason to fail.
+            // The backend is not firewalld now. It may have been at ADD, but that is no reason to fail.
             Err(error) if error.is_absent() || backend == Backend::Nftables => break,
             Err(error) => {
                 let doing = format!("failed to remove the address {source} from {zone} zone");

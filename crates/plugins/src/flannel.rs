@@ -1,12 +1,12 @@
-//! flannel: the node's part of a flannel network, by another plugin.
+//! flannel: attaches pods to the node's subnet of a flannel network, through another plugin.
 //!
-//! flanneld gives every node a subnet and writes it down, with the whole network and the MTU, in `subnet.env`.
-//! From that and its own config this plugin writes the config of a plugin that does the work, `bridge` mostly: the
-//! node's subnet becomes the ranges of its IPAM plugin, the network a route. What it wrote is kept in a file for
-//! each attachment, because flanneld may have another subnet for the node when the pod goes.
+//! flanneld assigns a subnet to every node and writes it, with the whole network and the MTU, into `subnet.env`. From that file
+//! and its own config this plugin renders the config of a delegate, usually `bridge`: the node's subnet becomes the ranges of the
+//! IPAM plugin, the network becomes a route. The rendered config is saved for each attachment, because the node may have another
+//! subnet at DEL.
 
+mod delegate_config;
 mod render;
-mod scratch;
 mod subnet;
 
 use std::path::Path;
@@ -17,11 +17,11 @@ use podwire_kernel::Undo;
 use serde::Deserialize;
 use serde_json::Value;
 
+use delegate_config::{DelegateConfig, Stale};
 use render::render;
-use scratch::Scratch;
 use subnet::Subnet;
 
-pub use scratch::{all as delegates, DATA_DIR as DATA_FOLDER};
+pub use delegate_config::{all as delegates, DATA_DIR as DATA_FOLDER};
 
 /// The plugin.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Flannel;
 #[serde(default, rename_all = "camelCase")]
 struct Conf {
     subnet_file: String,
-    /// Read here for its type only.
+    /// Here only to check its type.
     #[serde(rename = "dataDir")]
     _data_dir: String,
 }
@@ -42,14 +42,14 @@ impl Plugin for Flannel {
     }
 
     fn about(&self) -> &'static str {
-        "flannel: connects a pod to a flannel network, by a plugin such as bridge"
+        "flannel: connects a pod to a flannel network through another plugin, such as bridge"
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let config = render(req, Some(&read_subnet(req)?))?;
         let mut undo = Undo::new();
-        let saved = Scratch::of(req).save(&config)?;
-        undo.push(|| saved.take_back());
+        let saved = DelegateConfig::of(req).save(&config)?;
+        undo.push(|| saved.restore());
         let kind = kind(&config);
         let result = delegate::add(&delegate::with(req, config), &kind).map_err(|error| {
             let error = error.to_cni();
@@ -60,20 +60,20 @@ impl Plugin for Flannel {
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        let scratch = Scratch::of(req);
-        scratch.remove_unfinished()?;
-        let found = scratch.find()?;
+        let files = DelegateConfig::of(req);
+        files.remove_unfinished()?;
+        let found = files.find()?;
         match found.as_ref().and_then(|found| found.config.clone()) {
             Some(config) => detach(req, config)?,
             None => detach_unrecorded(req)?,
         }
-        found.map_or(Ok(()), |found| scratch::remove(&found.path))
+        found.map_or(Ok(()), |found| delegate_config::remove(&found.path))
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         req.recorded()?;
-        let scratch = Scratch::of(req);
-        if let Some(config) = scratch.find()?.and_then(|found| found.config) {
+        let files = DelegateConfig::of(req);
+        if let Some(config) = files.find()?.and_then(|found| found.config) {
             let kind = kind(&config);
             return delegate::inspect(&delegate::with(req, config), &kind);
         }
@@ -82,7 +82,7 @@ impl Plugin for Flannel {
         let text = format!("the delegate's config of container {} is not recorded", req.container);
         let lost = Finding::new(text).repaired_by({
             let config = config.clone();
-            move || scratch.save(&config).map(drop)
+            move || files.save(&config).map(drop)
         });
         let mut findings = vec![lost];
         findings.extend(delegate::inspect(&delegate::with(req, config), &kind)?);
@@ -91,12 +91,12 @@ impl Plugin for Flannel {
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         let valid = req.valid()?;
-        let stale = scratch::stale(req, &valid)?;
-        // Whose things are to go does not depend on flanneld.
+        let stale = delegate_config::stale(req, &valid)?;
+        // GC does not depend on flanneld.
         let config = render(req, read_subnet(req).ok().as_ref())?;
         let mut errors = Vec::new();
         for one in &stale {
-            errors.extend(one.let_go(req).err());
+            errors.extend(detach_stale(req, one).err());
         }
         let kind = kind(&config);
         errors.extend(delegate::gc(&delegate::with(req, config), &kind).err());
@@ -116,22 +116,20 @@ impl Plugin for Flannel {
     }
 }
 
-impl scratch::Stale {
-    /// DEL of an attachment whose runtime has forgotten it; then its file goes. Which interface a file of Go's is for
-    /// is not known: the delegate's GC has to find what is left.
-    fn let_go(&self, req: &Request<'_>) -> Result<()> {
-        if let Some(ifname) = &self.ifname {
-            let of_pod = Request {
-                container: self.container.clone(),
-                ifname: ifname.clone(),
-                netns: None,
-                prev: None,
-                ..req.clone()
-            };
-            delegate::del(&Request { config: self.config.clone().into(), ..of_pod }, &kind(&self.config))?;
-        }
-        scratch::remove(&self.path)
+/// Runs the delegate's DEL for an attachment that is no longer valid, and removes its file. A file of the Go plugin does not
+/// name the interface: then only the delegate's GC removes what is left.
+fn detach_stale(req: &Request<'_>, stale: &Stale) -> Result<()> {
+    if let Some(ifname) = &stale.ifname {
+        let of_pod = Request {
+            container: stale.container.clone(),
+            ifname: ifname.clone(),
+            netns: None,
+            prev: None,
+            ..req.clone()
+        };
+        delegate::del(&Request { config: stale.config.clone().into(), ..of_pod }, &kind(&stale.config))?;
     }
+    delegate_config::remove(&stale.path)
 }
 
 fn read_subnet(req: &Request<'_>) -> Result<Subnet> {
@@ -141,7 +139,7 @@ fn read_subnet(req: &Request<'_>) -> Result<Subnet> {
     Ok(Subnet::read(Path::new(&path))?)
 }
 
-/// The delegate of a rendered config. One that Go wrote has it too.
+/// The delegate's type in a rendered config, also in one that the Go plugin rendered.
 fn kind(config: &Value) -> String {
     json::get(config, "type").and_then(Value::as_str).unwrap_or("bridge").to_owned()
 }
@@ -151,8 +149,8 @@ fn detach(req: &Request<'_>, config: Value) -> Result<()> {
     delegate::del(&delegate::with(req, config), &kind)
 }
 
-/// Nothing is written down: ADD was never here or did not get far, or the file is lost. The delegate's DEL finds what
-/// is of this attachment by its owner. Where not even flanneld has left a word, a delegate that needs one has no say.
+/// DEL without a saved config: ADD did not run or failed early, or the file is lost. The delegate's DEL finds the attachment's
+/// objects by their owner. If `subnet.env` is missing, too, errors of the delegate are ignored.
 fn detach_unrecorded(req: &Request<'_>) -> Result<()> {
     let with_subnet = read_subnet(req).and_then(|subnet| render(req, Some(&subnet)));
     match (with_subnet, render(req, None)) {
@@ -161,7 +159,7 @@ fn detach_unrecorded(req: &Request<'_>) -> Result<()> {
             let _ = detach(req, config);
             Ok(())
         }
-        // A config that cannot be rendered now was not the one that anything was made by.
+        // A config that cannot be rendered did not create anything.
         (Err(_), Err(_)) => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ use podwire_cni_plugin::{delegate, ledger, Context, Error, Finding, Plugin, Requ
 use podwire_cni_spec::{Attachment, Interface, Version};
 use podwire_kernel::{Host, Link, LinkConfig, Undo};
 
-use crate::{lease, plumbing};
+use crate::{lease, pod_interface};
 use loan::Loan;
 use sysfs::Sysfs;
 use wanted::{Conf, Wanted};
@@ -134,11 +134,11 @@ fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
 /// Addresses and routes of the lease first, then those that came with the device.
 fn wire(pod: &mut Host, inside: &Link, result: &mut Attachment, inherited: &LinkConfig) -> Result<()> {
     // It has neighbours who may remember another owner of an address.
-    let options = plumbing::Options { announce: true, ..plumbing::Options::default() };
+    let options = pod_interface::Options { announce: true, ..pod_interface::Options::default() };
     if inherited.addresses.iter().any(|one| one.ip.is_ipv6()) {
-        pod.run(|| plumbing::allow_ipv6(&inside.name, false))??;
+        pod.run(|| pod_interface::enable_ipv6(&inside.name, false))??;
     }
-    plumbing::configure(pod, inside, result, options)?;
+    pod_interface::configure(pod, inside, result, options)?;
     inherited.restore(pod, inside.index).doing(|| format!("give {} what it had on the node", inside.name))?;
     inherited::add(result, inherited);
     Ok(())

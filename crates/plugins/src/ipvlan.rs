@@ -9,8 +9,8 @@ use podwire_kernel::child::Driver;
 use podwire_kernel::ipvlan::{self, Isolation, Mode};
 use serde::Deserialize;
 
-use crate::cable;
 use crate::subinterface::{self, Kind, Master, Subinterface};
+use crate::veth_pair;
 
 /// The plugin.
 pub const PLUGIN: Kind = Kind {
@@ -33,7 +33,7 @@ struct Conf {
 
 fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
-    cable::check_mtu(conf.mtu)?;
+    veth_pair::check_mtu(conf.mtu)?;
     let master = match (Master::read(&conf.master, conf.link_in_container)?, req.command) {
         (Master::DefaultRoute, Command::Add) => chained_master(req)?,
         // Only ADD gets the result of the plugin before.

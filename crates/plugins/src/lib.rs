@@ -1,14 +1,13 @@
-//! Every CNI plugin of the project, one file each: thin compositions over `kernel` and `ipam`.
+//! Every CNI plugin of the project, one file or folder each, composed from `kernel` and `ipam`.
 //!
-//! A plugin reads like the story of what it does to a pod. What several of them share is here too:
-//! [`lease`] gets addresses from the IPAM plugin of the config, [`plumbing`] puts addresses and routes on an
-//! interface, [`inspection`] compares them again and mends them; [`cable`] is what bridge and ptp connect a pod with,
-//! [`subinterface`] what macvlan, ipvlan, vlan and dummy give to it.
+//! Modules that several plugins share: [`lease`] gets addresses from the IPAM plugin of the config, [`addresses`] selects those
+//! of an interface, [`pod_interface`] configures an interface in a pod, [`inspection`] compares and repairs it, [`masquerade`] is
+//! `ipMasq`, [`veth_pair`] connects pods of bridge, ptp and calico, [`subinterface`] is the common part of macvlan, ipvlan, vlan
+//! and dummy.
 
-mod agent_hooks;
+pub mod addresses;
 pub mod bandwidth;
 pub mod bridge;
-pub mod cable;
 pub mod calico;
 pub mod calico_ipam;
 pub mod debug;
@@ -25,8 +24,7 @@ pub mod loopback;
 pub mod macvlan;
 pub mod masquerade;
 pub mod noop;
-pub mod plumbing;
-pub mod policy;
+pub mod pod_interface;
 pub mod portmap;
 pub mod ptp;
 pub mod sbr;
@@ -34,13 +32,14 @@ pub mod static_ipam;
 pub mod subinterface;
 pub mod tap;
 pub mod tuning;
+pub mod veth_pair;
 pub mod vlan;
 pub mod vrf;
 
 pub use agent_hooks::AgentHooks;
 use podwire_cni_plugin::{Plugin, Registry};
 
-/// Every plugin. The file name under which the program is called picks one.
+/// Every plugin. The file name of the program selects one.
 pub const PLUGINS: &[&dyn Plugin] = &[
     &bandwidth::Bandwidth,
     &bridge::Bridge,
@@ -67,10 +66,37 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &vrf::Vrf,
 ];
 
-/// Which plugins these are: the build id of the program that holds them.
+/// The fingerprint of the sources of these plugins, which is the build id of `podwire-cni`.
 pub const FINGERPRINT: &str = env!("PODWIRE_FINGERPRINT");
 
-/// The plugins of this program, with the hooks that connect them to the node's agent.
-pub fn registry() -> Registry<'static> {
-    Registry::new(PLUGINS, FINGERPRINT).with_hooks(&AgentHooks)
+#[cfg(test)]
+mod tests {
+    use podwire_cni_plugin::{dispatch, Command, Registry, Request, Source};
+    use serde_json::json;
+
+    use super::PLUGINS;
+
+    #[test]
+    fn plugins_that_bypass_policies_refuse_networks_with_policies() {
+        let config = json!({
+            "cniVersion": "1.1.0", "name": "net", "policy": {"type": "k8s"}, "master": "nowhere", "vlanId": 5,
+            "ipam": {"type": "static"},
+        });
+        let source = Source {
+            container: "c".into(),
+            ifname: "eth0".into(),
+            netns: "/nowhere".into(),
+            ..Source::default()
+        };
+        let bypassing: Vec<_> = PLUGINS.iter().filter(|plugin| plugin.bypasses_policies()).collect();
+        let names: Vec<_> = bypassing.iter().map(|plugin| plugin.name()).collect();
+        assert_eq!(names, ["dummy", "host-device", "ipvlan", "macvlan", "tap", "vlan"]);
+        for (plugin, command) in
+            bypassing.iter().flat_map(|one| [(one, Command::Add), (one, Command::Status)])
+        {
+            let req = Request::new(command, &source, config.clone(), Registry::none()).unwrap();
+            let error = dispatch::call(**plugin, &req, true).unwrap_err().to_string();
+            assert!(error.contains("policies cannot be enforced"), "{}: {error}", plugin.name());
+        }
+    }
 }

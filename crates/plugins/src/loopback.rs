@@ -1,17 +1,18 @@
-//! loopback: the pod's own `lo`, brought up.
+//! loopback: brings up `lo` in the pod.
 //!
-//! Every new namespace has a loopback device, down. Bringing it up is all there is to do: the kernel then
-//! gives it 127.0.0.1/8 and, where IPv6 is on, ::1/128, and the routes to them.
+//! A new namespace has a loopback device that is down. When it comes up, the kernel adds 127.0.0.1/8, ::1/128 if IPv6 is on, and
+//! the routes to them.
 
 use ipnet::IpNet;
 use podwire_cni_plugin::{Context, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface, Ip};
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::{address, link};
 use podwire_kernel::{Host, Link, Undo};
 
 use crate::inspection;
 
-/// Whatever interface name the runtime asks for: there is one loopback, and this is it.
+/// The only loopback device, whichever interface name the runtime passes.
 const LO: &str = "lo";
 
 /// The plugin.
@@ -56,21 +57,21 @@ impl Plugin for Loopback {
         let mut pod = req.pod()?;
         let lo = pod.get_link(LO).doing(|| "loopback interface of the pod".into())?;
         if !lo.is_up() {
-            // Its addresses come with it.
+            // The kernel adds the addresses when it comes up.
             let down = Finding::new("loopback interface is down");
             return Ok(vec![down.repaired_by(inspection::change(req, link::up(&lo)))]);
         }
         let found = address::list(&mut pod.route, lo.index)?;
-        let lost = |net: &IpNet| found.iter().all(|one| one.ip != net.addr());
-        let put_back = |net: IpNet| {
+        let is_missing = |net: &IpNet| found.iter().all(|one| one.ip != net.addr());
+        let finding = |net: IpNet| {
             let again = address::add(lo.index, net.addr(), net.prefix_len(), false);
             Finding::new(format!("loopback interface lacks address {net}"))
                 .repaired_by(inspection::change(req, again))
         };
-        Ok(expected(req).into_iter().filter(lost).map(put_back).collect())
+        Ok(expected(req).into_iter().filter(is_missing).map(finding).collect())
     }
 
-    /// A loopback lives and dies with its namespace.
+    /// Nothing to collect: `lo` belongs to its namespace.
     fn gc(&self, _: &Request<'_>) -> Result<()> {
         Ok(())
     }
@@ -80,18 +81,18 @@ impl Plugin for Loopback {
     }
 }
 
-/// The addresses that lo must have: those that were recorded, else the one that every program relies on.
+/// The addresses that `lo` must have: the recorded ones, else 127.0.0.1/8.
 fn expected(req: &Request<'_>) -> Vec<IpNet> {
     let recorded = req.prev.iter().flat_map(|prev| &prev.ips).map(|ip| ip.address);
     let own: Vec<IpNet> = recorded.filter(|net| net.addr().is_loopback()).collect();
-    match own.is_empty() {
-        true => vec![IpNet::new_assert([127, 0, 0, 1].into(), 8)],
-        false => own,
+    if own.is_empty() {
+        return vec![IpNet::new_assert([127, 0, 0, 1].into(), 8)];
     }
+    own
 }
 
-/// The first address of each family. An address of the outside world on lo would make the pod talk to itself
-/// where it means somebody else.
+/// The first address of each family. Fails on a non-loopback address: the pod would reach itself instead of the host that
+/// has the address.
 fn addresses(pod: &mut Host, lo: &Link) -> Result<Vec<IpNet>> {
     let all = address::list(&mut pod.route, lo.index)?;
     if let Some(foreign) = all.iter().find(|address| !address.ip.is_loopback()) {
@@ -100,8 +101,8 @@ fn addresses(pod: &mut Host, lo: &Link) -> Result<Vec<IpNet>> {
             .with_details("remove that address from lo in the pod")
             .into());
     }
-    let of_family = |v4: bool| all.iter().find(|address| address.ip.is_ipv4() == v4);
-    let first = [of_family(true), of_family(false)].into_iter().flatten();
+    let of_family = |family: IpFamily| all.iter().find(|address| IpFamily::of(address.ip) == family);
+    let first = IpFamily::ALL.into_iter().filter_map(of_family);
     Ok(first.filter_map(|address| IpNet::new(address.ip, address.prefix).ok()).collect())
 }
 

@@ -9,8 +9,8 @@ use podwire_kernel::child::Driver;
 use podwire_kernel::macvlan::{self, Mode};
 use serde::Deserialize;
 
-use crate::cable;
 use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
+use crate::veth_pair;
 
 /// The plugin. Without an IPAM plugin the pod has the wire and nothing else.
 pub const PLUGIN: Kind = Kind {
@@ -34,7 +34,7 @@ struct Conf {
 
 fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
-    cable::check_mtu(conf.mtu)?;
+    veth_pair::check_mtu(conf.mtu)?;
     subinterface::has_ipam(req)?;
     Ok(Subinterface {
         driver: Driver::Macvlan(macvlan::Macvlan {

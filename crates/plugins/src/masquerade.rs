@@ -1,17 +1,16 @@
-//! `ipMasq`: what leaves the pod's network gets the node's address. Shared by the plugins that offer it.
+//! `ipMasq`: packets that leave the pod's network get the node's address. Shared by the plugins that offer it.
 //!
-//! The rules stand once; a pod adds an element to a map. What the Go plugins made for a pod, chains and all, is
-//! removed with it.
+//! The rules exist once; a pod adds an element to a map. DEL also removes the chains that a Go plugin made for the pod.
 
 use ipnet::IpNet;
 use podwire_cni_plugin::{Context, Finding, Request, Result};
 use podwire_kernel::firewall::{legacy, masquerade};
-use podwire_kernel::Host;
+use podwire_kernel::{Host, Undo};
 
+use crate::addresses::{addresses_of, hosts};
 use crate::inspection;
-use crate::lease::{addresses_of, hosts};
 
-/// Checks `ipMasqBackend`. Either value is served by nftables: the effect is the same.
+/// Checks `ipMasqBackend`. nftables serves both values: the effect is the same.
 pub fn check_backend(backend: &Option<String>) -> Result<()> {
     match backend.as_deref() {
         None | Some("" | "iptables" | "nftables") => Ok(()),
@@ -22,14 +21,26 @@ pub fn check_backend(backend: &Option<String>) -> Result<()> {
     }
 }
 
-/// Lets the pod's traffic to the outside leave with the node's address.
+/// Masquerades the pod's traffic to destinations outside of its network.
 pub fn add(req: &Request<'_>, node: &mut Host, nets: &[IpNet]) -> Result<()> {
     masquerade::add(node.nft()?, &req.owner(), nets)
         .doing(|| "masquerade the pod's addresses (ipMasq)".into())
 }
 
-/// Takes it back, and what a Go plugin may have left for this container. Without a recorded result, or with one in
-/// which a later plugin of the chain dropped the pod's addresses, the pod's elements are looked for.
+/// The same; `undo` removes the elements if the caller's ADD fails.
+pub fn add_with_undo<'a>(
+    req: &'a Request<'a>,
+    node: &mut Host,
+    nets: &[IpNet],
+    undo: &mut Undo<'a>,
+) -> Result<()> {
+    add(req, node, nets)?;
+    undo.push(|| drop(Host::here().map(|mut node| remove(req, &mut node))));
+    Ok(())
+}
+
+/// Removes the pod's elements, and the rules of a Go plugin for this container. Without a recorded result, or if a later plugin
+/// of the chain dropped the pod's addresses from it, the elements are found by their owner.
 pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let Some(nft) = node.find_nft()? else { return Ok(()) };
     let owner = req.owner();
@@ -44,7 +55,7 @@ pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
     Ok(())
 }
 
-/// Each of the pod's addresses is masqueraded, by us or by a Go plugin, and so are the rules complete.
+/// The shared rules are complete, and each of the pod's addresses is masqueraded, by Podwire or by a Go plugin.
 pub fn inspect<'p>(req: &Request<'p>, node: &mut Host) -> Result<Vec<Finding<'p>>> {
     let (owner, nft) = (req.owner(), node.nft()?);
     let nets = addresses_of(req.recorded()?, &req.ifname);
@@ -67,7 +78,7 @@ pub fn inspect<'p>(req: &Request<'p>, node: &mut Host) -> Result<Vec<Finding<'p>
     Ok(findings)
 }
 
-/// Takes back what belongs to attachments that are not valid any more.
+/// Removes the elements and rules of attachments that are no longer valid.
 pub fn collect(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let kept = req.kept_owners()?;
     let Some(nft) = node.find_nft()? else { return Ok(()) };

@@ -1,8 +1,8 @@
-//! noop: does nothing, and says what a file tells it to say. For tests of runtimes.
+//! noop: does nothing and returns what a file dictates. For tests of runtimes.
 //!
-//! It is the test double of the reference library: `debugFile` in the config, or `DEBUG` in `CNI_ARGS`, names a file
-//! that says what to answer, and into which it writes how it was called. Executed, it says so word by word; called in a
-//! runtime's own process its answer must be a result, as that of every other plugin.
+//! It is the test double of the reference library: `debugFile` in the config, or `DEBUG` in `CNI_ARGS`, names a file that holds
+//! the response and into which the plugin writes its call. As an executed program it prints the response verbatim. Called in
+//! the runtime's process it must return a valid result, as every plugin.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -27,7 +27,7 @@ struct Conf {
     command_log: String,
 }
 
-/// What the file says: what to answer, and how the last call was.
+/// The contents of the file: the response, and the last call.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct Script {
@@ -47,7 +47,7 @@ impl Plugin for Noop {
     }
 
     fn about(&self) -> &'static str {
-        "noop: does nothing, and answers what a file tells it to; for tests of runtimes"
+        "noop: does nothing and returns what a file dictates, for tests of runtimes"
     }
 
     fn version_info(&self, args: &str) -> Value {
@@ -60,8 +60,8 @@ impl Plugin for Noop {
         }
     }
 
-    fn raw_output(&self, req: &Request<'_>) -> Result<Option<RawOutput>> {
-        play(req).map(Some)
+    fn verbatim(&self, req: &Request<'_>) -> Result<Option<Verbatim>> {
+        respond(req).map(Some)
     }
 
     fn is_recorded(&self) -> bool {
@@ -69,42 +69,42 @@ impl Plugin for Noop {
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        let said = json::parse(spoken(req)?.stdout.as_bytes())?;
-        Ok(Attachment::from_json(&said, req.version)?)
+        let result = json::parse(respond_in_process(req)?.stdout.as_bytes())?;
+        Ok(Attachment::from_json(&result, req.version)?)
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        spoken(req).map(drop)
+        respond_in_process(req).map(drop)
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        spoken(req).map(|_| Vec::new())
+        respond_in_process(req).map(|_| Vec::new())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
-        spoken(req).map(drop)
+        respond_in_process(req).map(drop)
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
-        spoken(req).map(drop)
+        respond_in_process(req).map(drop)
     }
 }
 
-/// The answer for a caller in the same process, which sees no exit status.
-fn spoken(req: &Request<'_>) -> Result<RawOutput> {
-    let said = play(req)?;
-    eprint!("{}", said.stderr);
-    match said.exit {
-        0 => Ok(said),
+/// The response for a caller in the same process, which sees no exit status.
+fn respond_in_process(req: &Request<'_>) -> Result<Verbatim> {
+    let response = respond(req)?;
+    eprint!("{}", response.stderr);
+    match response.exit {
+        0 => Ok(response),
         status => {
-            let text = format!("netplugin failed: {:?}: exit status {status}", said.stdout);
+            let text = format!("netplugin failed: {:?}: exit status {status}", response.stdout);
             Err(podwire_cni_spec::Error::internal(text).into())
         }
     }
 }
 
-/// Writes the call down and finds the answer.
-fn play(req: &Request<'_>) -> Result<RawOutput> {
+/// Records the call and returns the response of the file.
+fn respond(req: &Request<'_>) -> Result<Verbatim> {
     let conf: Conf = req.config()?;
     let path = req.args.get("DEBUG").unwrap_or(&conf.debug_file);
     if path.is_empty() {
@@ -119,7 +119,7 @@ fn play(req: &Request<'_>) -> Result<RawOutput> {
         let entry = json!({"Command": script.command, "CmdArgs": script.cmd_args});
         append(&conf.command_log, entry)?;
     }
-    script.answer(req)
+    script.response(req)
 }
 
 impl Script {
@@ -141,7 +141,7 @@ impl Script {
         })?)
     }
 
-    fn answer(self, req: &Request<'_>) -> Result<RawOutput> {
+    fn response(self, req: &Request<'_>) -> Result<Verbatim> {
         if let Some(versions) = self.report_version_support.filter(|versions| !versions.is_empty()) {
             if !versions.iter().any(|version| version == req.version.as_str()) {
                 let details = format!("config is {:?}, plugin supports {versions:?}", req.version.as_str());
@@ -160,13 +160,13 @@ impl Script {
             "INJECT-DNS" => result(req, |prev| prev.dns.nameservers = vec!["1.2.3.4".into()])?,
             _ => self.report_result,
         };
-        // What is no exit status is one that says "failed".
+        // Codes beyond 255 become 255.
         let exit = if self.exit_with_code > 0 { u8::try_from(self.exit_with_code).unwrap_or(255) } else { 0 };
         Ok(RawOutput { stdout, stderr: self.report_stderr, exit })
     }
 }
 
-/// What the plugins before made, with a change. Only ADD must have something to pass on.
+/// The previous result after `change`. Only ADD requires one.
 fn result(req: &Request<'_>, change: impl FnOnce(&mut Attachment)) -> Result<String> {
     if req.prev.is_none() && req.command != Command::Add {
         return Ok(String::new());
@@ -176,7 +176,7 @@ fn result(req: &Request<'_>, change: impl FnOnce(&mut Attachment)) -> Result<Str
     Ok(prev.to_json(req.version)?.to_string())
 }
 
-/// The call as the reference library's `CmdArgs` has it.
+/// The call in the form of the reference library's `CmdArgs`.
 fn arguments(req: &Request<'_>) -> Value {
     let path = std::env::join_paths(&req.path).unwrap_or_default();
     json!({
@@ -190,7 +190,7 @@ fn arguments(req: &Request<'_>) -> Value {
     })
 }
 
-/// Adds a call to the list in the file. Several plugins may be about to.
+/// Appends a call to the list in the file, under a lock: several plugins may do so at once.
 fn append(path: &str, entry: Value) -> Result<()> {
     let work = || -> std::io::Result<()> {
         let mut options = OpenOptions::new();

@@ -17,7 +17,7 @@ use podwire_kernel::firewall::legacy;
 use podwire_kernel::rt::{link, route};
 use podwire_kernel::{detached, sysctl, Host, Link, Owner, Undo};
 
-use crate::lease::addresses_of;
+use crate::addresses::addresses_of;
 use config::Conf;
 
 /// The plugin.

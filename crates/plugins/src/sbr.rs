@@ -20,7 +20,7 @@ use podwire_kernel::{Host, Link, Undo};
 use podwire_netlink::Batch;
 use serde::Deserialize;
 
-use crate::cable;
+use crate::veth_pair;
 use plan::{Gateways, Lane, Moves, Plan};
 use turn::Turn;
 
@@ -129,7 +129,7 @@ fn interface_there(req: &Request<'_>, pod: &mut Host) -> Result<Option<Its>> {
         Err(error) if error.is_gone() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    Ok(Some(match cable::is_anothers(req, &mut Host::here()?, &link)? {
+    Ok(Some(match veth_pair::belongs_to_another(req, &mut Host::here()?, &link)? {
         true => Its::Anothers(there),
         false => Its::Own(there),
     }))

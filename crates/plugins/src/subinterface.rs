@@ -13,7 +13,7 @@ use podwire_kernel::child::{self, Child, Driver};
 use podwire_kernel::{detached, sysctl, veth, Host, Link, Mac, Undo};
 use serde::Deserialize;
 
-use crate::{lease, plumbing};
+use crate::{lease, pod_interface};
 pub use mac::hardware_address;
 pub use master::Master;
 
@@ -146,8 +146,8 @@ impl Subinterface {
             pod.run(|| sysctl::ensure_if_there(&key, "1"))??;
         }
         let announce = shared && !result.ips.is_empty();
-        let options = plumbing::Options { detect_duplicates: shared, mac: None, announce };
-        plumbing::configure(pod, link, result, options)
+        let options = pod_interface::Options { detect_duplicates: shared, mac: None, announce };
+        pod_interface::configure(pod, link, result, options)
     }
 
     /// STATUS: the kernel has the driver, the master is there and can carry another, and there are addresses.

@@ -8,7 +8,7 @@ use podwire_kernel::tap::{self, Access};
 use podwire_kernel::{detached, Host, Link, Mac, Undo};
 use serde::Deserialize;
 
-use crate::{cable, inspection, lease, plumbing};
+use crate::{inspection, lease, pod_interface, veth_pair};
 
 /// The plugin.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Plugin for Tap {
             Some(_) => lease::obtain(req, &mut undo)?,
             None => Attachment::default(),
         };
-        plumbing::configure(&mut pod, &made, &result, ANNOUNCED)?;
+        pod_interface::configure(&mut pod, &made, &result, ANNOUNCED)?;
         result.interfaces = vec![interface(req, &made)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
         result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
@@ -108,13 +108,13 @@ impl Plugin for Tap {
 const DOOR: &str = "/dev/net/tun";
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 /// Whoever is behind the device may remember another owner of an address.
-const ANNOUNCED: plumbing::Options =
-    plumbing::Options { detect_duplicates: false, mac: None, announce: true };
+const ANNOUNCED: pod_interface::Options =
+    pod_interface::Options { detect_duplicates: false, mac: None, announce: true };
 
 impl Conf {
     fn read(req: &Request<'_>) -> Result<Conf> {
         let conf: Conf = req.config()?;
-        cable::check_mtu(conf.mtu)?;
+        veth_pair::check_mtu(conf.mtu)?;
         conf.hardware_address(req)?;
         // A device with another context than asked for would be a hole in the wall.
         if !conf.selinux_context.is_empty() && !std::path::Path::new(SELINUX).exists() {
@@ -226,7 +226,7 @@ fn gone<'p>(req: &Request<'p>) -> Result<Finding<'p>> {
         let mac = inspection::recorded_interface(recorded, &req.ifname).and_then(|one| one.mac.parse().ok());
         let mut pod = req.pod()?;
         let made = conf.create(&req, &mut pod, mac)?;
-        plumbing::configure(&mut pod, &made, recorded, ANNOUNCED)
+        pod_interface::configure(&mut pod, &made, recorded, ANNOUNCED)
     }))
 }
 

@@ -8,8 +8,8 @@ use podwire_kernel::child::Driver;
 use podwire_kernel::vlan;
 use serde::Deserialize;
 
-use crate::cable;
 use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
+use crate::veth_pair;
 
 /// The largest VLAN id; 4095 is reserved.
 const MAX_VLAN: i64 = 4094;
@@ -44,7 +44,7 @@ fn read(req: &Request<'_>) -> Result<Subinterface> {
             format!("vlanId: invalid VLAN ID {} (must be between 0 and {MAX_VLAN} inclusive)", conf.vlan_id);
         return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
-    cable::check_mtu(conf.mtu)?;
+    veth_pair::check_mtu(conf.mtu)?;
     subinterface::has_ipam(req)?;
     Ok(Subinterface {
         driver: Driver::Vlan(vlan::Vlan { id: conf.vlan_id as u16 }),

@@ -13,7 +13,7 @@ use podwire_kernel::{vrf, Host, Link, LinkConfig, Undo};
 use serde::Deserialize;
 
 use crate::inspection;
-use crate::plumbing;
+use crate::pod_interface;
 use crate::sbr::turn::{self, Turn};
 
 /// The plugin.
@@ -221,7 +221,7 @@ fn routes<'p>(
     };
     let wanted =
         recorded.routes.iter().filter(|wanted| wanted.table.is_none_or(|table| table == route::MAIN));
-    let wanted = wanted.map(|wanted| plumbing::wire_route(wanted, interface, recorded));
+    let wanted = wanted.map(|wanted| pod_interface::kernel_route(wanted, interface, recorded));
     let missing = wanted.map(|wanted| route::Route { table, ..wanted }).filter(|wanted| !in_table(wanted));
     Ok(missing
         .map(|wanted| {

@@ -167,10 +167,10 @@ fn vlans() {
         ("bridge vlan add dev $end vid 99", &["is in VLAN 99, which is not configured"]),
         (
             "ip link delete br0",
-            &["bridge \"br0\" is missing", "is not in VLAN", "of the gateway's leg br0.10"],
+            &["bridge \"br0\" is missing", "is not in VLAN", "of the gateway link br0.10"],
         ),
-        ("ip link delete br0.10", &["the gateway's leg br0.10 is missing"]),
-        ("ip link set br0.10 down", &["the gateway's leg br0.10 is down"]),
+        ("ip link delete br0.10", &["the gateway link br0.10 is missing"]),
+        ("ip link set br0.10 down", &["the gateway link br0.10 is down"]),
         ("ip address delete 10.7.0.1/24 dev br0.10", &["\"br0.10\" lost the gateway's address 10.7.0.1"]),
         ("ip address delete fd07::1/64 dev br0.10", &["\"br0.10\" lost the gateway's address fd07::1"]),
     ];

@@ -20,8 +20,8 @@ fn a_bridge_and_its_port() {
             ("ip link set $end down", &["bridge port veth", "is down"]),
             ("bridge link set dev $end hairpin off", &["lost hairpinMode"]),
             ("ip link set $end mtu 1300", &["has MTU 1300, not 1400"]),
-            ("nft flush set bridge podwire_spoof guarded", &["lost its guard (macspoofchk)"]),
-            ("nft flush set bridge podwire_spoof allowed", &["lost its guard (macspoofchk)"]),
+            ("nft flush set bridge podwire_spoof guarded", &["lost its spoof check (macspoofchk)"]),
+            ("nft flush set bridge podwire_spoof allowed", &["lost its spoof check (macspoofchk)"]),
             (
                 "nft flush chain bridge podwire_spoof prerouting",
                 &["the rules of macspoofchk are not complete: chain prerouting of table bridge podwire_spoof is empty"],
@@ -77,7 +77,7 @@ fn a_routed_pod_of_calicos() {
             ),
             (
                 "ip -n blue neighbour replace 169.254.1.1 lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
-                &["takes another than the node for 169.254.1.1"],
+                &["has a wrong hardware address for gateway 169.254.1.1"],
             ),
             ("ip -n blue address delete 10.7.0.3/32 dev eth0", &["interface eth0 lacks address 10.7.0.3/32"]),
         ],

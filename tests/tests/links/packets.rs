@@ -101,7 +101,7 @@ fn an_address_that_somebody_on_the_wire_has_is_refused() {
         let before = node.state(&pod);
         let chain = network("net", &fixed(kind, "fd05::1/64"));
         let (_, msg) = chain.try_add(&node, &pod).expect_err("a duplicate").error();
-        assert!(msg.contains("fd05::1 is used by somebody else"), "{kind}: {msg}");
+        assert!(msg.contains("fd05::1 is used by another host"), "{kind}: {msg}");
         podwire_tests::assert_same(&before, &node.state(&pod), kind);
         // Unplugged, there is nobody to ask.
         node.sh("ip -n outside link set far down");

@@ -1,21 +1,21 @@
-//! CHECK of a pod's limits: both buckets, the detour, and that what the pod sends takes it.
+//! CHECK of a pod's limits: both token buckets, the ifb device, and the redirect to it.
 
 use podwire_cni_plugin::{Finding, Request, Result};
 use podwire_kernel::rt::link;
 use podwire_kernel::{shaping, Host, Link};
 
 use super::limits::{Limit, Limits};
-use super::{detour, node_end, redirect};
+use super::{ifb_device, node_end};
 use crate::inspection::{change_node, on_node};
 
-/// Compares the limits with what is there.
+/// Compares the limits with the kernel's state.
 pub(crate) fn inspect<'p>(req: &Request<'p>, limits: &Limits) -> Result<Vec<Finding<'p>>> {
     let recorded = req.recorded()?;
     if limits.is_none() {
         return Ok(Vec::new());
     }
     let mut node = Host::here()?;
-    let end = node_end(req, &mut node, recorded)?;
+    let end = node_end::get(req, &mut node, recorded)?;
     let mut findings = Vec::new();
     if let Some(limit) = limits.into_pod {
         findings.extend(bucket(req, &mut node, &end, limit)?);
@@ -30,7 +30,7 @@ fn differs<'p>(req: &Request<'p>, text: &str) -> Finding<'p> {
     Finding::new(format!("the limits of {} differ: {text}", req.ifname))
 }
 
-/// The bucket on `link`, with its numbers. Whatever is wrong with it, it is put there anew.
+/// The token bucket on `link` with its parameters. The repair replaces it.
 fn bucket<'p>(req: &Request<'p>, node: &mut Host, link: &Link, limit: Limit) -> Result<Option<Finding<'p>>> {
     let text = match shaping::find(node, link)? {
         None => format!("{} has no token bucket", link.name),
@@ -46,15 +46,16 @@ fn bucket<'p>(req: &Request<'p>, node: &mut Host, link: &Link, limit: Limit) -> 
     ))
 }
 
-/// The detour of what the pod sends. A new one is complete before a packet comes: the redirect is the last to be made.
+/// The ifb device, its token bucket, and the redirect. The repair creates the redirect last, so that no packet passes an
+/// incomplete device.
 fn out_of_pod<'p>(req: &Request<'p>, node: &mut Host, end: &Link, limit: Limit) -> Result<Vec<Finding<'p>>> {
-    let Some(found) = detour::all_of(node, req)?.into_iter().next() else {
-        let text = format!("the device {} is missing", detour::names(&req.owner())[0]);
+    let Some(found) = ifb_device::all_of(node, req)?.into_iter().next() else {
+        let text = format!("the device {} is missing", ifb_device::names(&req.owner())[0]);
         let (req_again, end) = (req.clone(), end.clone());
-        return Ok(vec![differs(req, &text).repaired_by(on_node(move |node| {
-            let detour = detour::ensure(node, &req_again.owner(), end.mtu)?;
-            shaping::limit_again(node, &detour, limit.bucket())?;
-            redirect(node, &end, &detour)
+        return Ok(vec![differs(req, &text).mended_by(on_node(move |node| {
+            let ifb = ifb_device::ensure(node, &req_again.owner(), end.mtu)?;
+            shaping::limit_again(node, &ifb, limit.bucket())?;
+            ifb_device::redirect(node, &end, &ifb)
         }))]);
     };
     let mut findings = Vec::new();
@@ -66,7 +67,9 @@ fn out_of_pod<'p>(req: &Request<'p>, node: &mut Host, end: &Link, limit: Limit) 
     if !shaping::is_redirected_only(node, end, &found)? {
         let text = format!("what the pod sends to {} is not redirected to {}", end.name, found.name);
         let end = end.clone();
-        findings.push(differs(req, &text).repaired_by(on_node(move |node| redirect(node, &end, &found))));
+        findings.push(
+            differs(req, &text).mended_by(on_node(move |node| ifb_device::redirect(node, &end, &found))),
+        );
     }
     Ok(findings)
 }

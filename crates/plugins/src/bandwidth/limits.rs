@@ -1,5 +1,5 @@
-//! The limits that a config asks for: keys of the network's config, or the runtime's `bandwidth` capability
-//! (Kubernetes' `kubernetes.io/ingress-bandwidth` annotations). The config wins.
+//! The limits: keys of the network's config, or the runtime's `bandwidth` capability (Kubernetes' annotations
+//! `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`). The config takes precedence.
 
 use podwire_cni_spec::{capability, json, Error};
 use podwire_kernel::rt::tc::TokenBucket;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 
-/// How much may pass: `rate` bits a second, and `burst` bits at once after a silence.
+/// A limit: `rate` bits a second, and `burst` bits at once after an idle period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Bits a second.
@@ -18,13 +18,13 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The bucket that keeps to it.
+    /// The token bucket that enforces it.
     pub fn bucket(&self) -> TokenBucket {
         shaping::bucket(self.rate, self.burst)
     }
 }
 
-/// The limits of one pod. The config's words are the pod's: ingress is what it receives.
+/// The limits of one pod. The config's terms are from the pod's view: ingress is what it receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// On what the pod receives.
@@ -36,10 +36,11 @@ pub struct Limits {
 impl Limits {
     /// Reads and checks the limits of a plugin's config.
     pub fn read(config: &Value) -> Result<Limits, Error> {
-        let own = KEYS.iter().any(|key| json::get(config, key).is_some());
-        let wanted: capability::Bandwidth = match own {
-            true => json::decode(config)?,
-            false => capability::bandwidth(config)?.unwrap_or_default(),
+        let is_configured = KEYS.iter().any(|key| json::get(config, key).is_some());
+        let wanted: capability::Bandwidth = if is_configured {
+            json::decode(config)?
+        } else {
+            capability::bandwidth(config)?.unwrap_or_default()
         };
         Ok(Limits {
             into_pod: limit("ingress", wanted.ingress_rate, wanted.ingress_burst)?,
@@ -53,21 +54,21 @@ impl Limits {
     }
 }
 
-fn limit(side: &str, rate: u64, burst: u64) -> Result<Option<Limit>, Error> {
+fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<Limit>, Error> {
     let wrong = |text: String| Err(Error::invalid_config(text));
     match (rate, burst) {
         (0, 0) => Ok(None),
         (_, 0) => wrong(format!(
-            "if rate is set, burst must also be set: {side}Rate is {rate} but {side}Burst is not set"
+            "if rate is set, burst must also be set: {direction}Rate is {rate} but {direction}Burst is not set"
         )),
         (0, _) => wrong(format!(
-            "if burst is set, rate must also be set: {side}Burst is {burst} but {side}Rate is not set"
+            "if burst is set, rate must also be set: {direction}Burst is {burst} but {direction}Rate is not set"
         )),
         // The kernel counts in bytes.
-        (..8, _) => wrong(format!("{side}Rate is {rate} bits a second: at least 8 are needed")),
-        (_, ..8) => wrong(format!("{side}Burst is {burst} bits: at least 8 are needed")),
+        (..8, _) => wrong(format!("{direction}Rate is {rate} bits a second: at least 8 are needed")),
+        (_, ..8) => wrong(format!("{direction}Burst is {burst} bits: at least 8 are needed")),
         _ if burst / 8 >= u64::from(u32::MAX) => {
-            wrong(format!("burst cannot be more than 4GB: {side}Burst is {burst} bits"))
+            wrong(format!("burst cannot be more than 4GB: {direction}Burst is {burst} bits"))
         }
         _ => Ok(Some(Limit { rate, burst })),
     }
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_config_wins_over_the_runtime() {
+    fn the_config_overrides_the_runtime() {
         let runtime = json!({"runtimeConfig": {"bandwidth": {"IngressRate": 800, "IngressBurst": 1600}}});
         let limits = Limits::read(&runtime).unwrap();
         assert_eq!(limits, Limits { into_pod: Some(Limit { rate: 800, burst: 1600 }), out_of_pod: None });
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_limit_is_refused_by_its_keys() {
+    fn an_incomplete_limit_is_refused_by_its_keys() {
         let error = |v: Value| Limits::read(&v).unwrap_err().msg;
         assert_eq!(
             error(json!({"egressRate": 800})),

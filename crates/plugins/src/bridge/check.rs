@@ -1,4 +1,4 @@
-//! CHECK of a bridged pod: the bridge, the cable, its port, and everything that the config asked of them.
+//! CHECK of a pod on a bridge: the bridge, the veth pair, its port, and the settings that the config asks for.
 
 mod ports;
 mod router;
@@ -8,17 +8,17 @@ use podwire_kernel::rt::link;
 use podwire_kernel::{veth, Host, Link};
 
 use super::config::Conf;
-use crate::inspection::{self, change_node, on_node};
+use crate::inspection::{self, change_node, on_node, VethEnds};
 use crate::{lease, masquerade};
 
-/// Compares the whole wanted state with the kernel's. What comes first is needed by what follows.
+/// Compares the desired state with the kernel's. The order matters for repair: later findings depend on earlier ones.
 pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
     req.recorded()?;
     let (mut pod, mut node) = (req.pod()?, Host::here()?);
     let (found, mut findings) = bridge(req, conf, &mut node)?;
     match pod.find_link(&req.ifname)? {
         None => findings.push(Finding::new(format!("the pod has no interface {}", req.ifname))),
-        Some(inside) => findings.extend(cable(req, conf, &mut node, (&inside, found.as_ref()))?),
+        Some(pod_end) => findings.extend(veth_pair(req, conf, &mut node, &pod_end, found.as_ref())?),
     }
     if conf.is_gateway && conf.has_ipam() {
         findings.extend(router::inspect(req, conf, &mut node, found.as_ref())?);
@@ -34,13 +34,13 @@ pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<
     Ok(findings)
 }
 
-/// The part of it that is firewall rules.
+/// The part of CHECK that concerns firewall rules.
 pub(super) fn rules<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
     let mut node = Host::here()?;
     let mut findings = Vec::new();
     if conf.macspoofchk {
         if let Some(end) = node.find_link(&veth::host_name(&req.owner()))? {
-            findings.extend(ports::guard(req, &mut node, &end)?);
+            findings.extend(ports::spoof_check(req, &mut node, &end)?);
         }
     }
     if conf.has_ipam() && conf.ip_masq {
@@ -49,7 +49,7 @@ pub(super) fn rules<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p
     Ok(findings)
 }
 
-/// The bridge, if there is one, and what is wrong with it.
+/// The bridge, if it exists, and its findings.
 fn bridge<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host) -> Result<(Option<Link>, Vec<Finding<'p>>)> {
     let Some(found) = node.find_link(&conf.bridge)? else {
         let req = req.clone();
@@ -66,7 +66,7 @@ fn bridge<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host) -> Result<(Option
     }
     let mut findings = Vec::new();
     if conf.uses_vlans() && !found.vlan_filtering {
-        // Switched on under the feet of other ports it would cut them off.
+        // No repair: enabling VLAN filtering would cut off other ports of the bridge.
         findings.push(Finding::new(format!("bridge {:?} does not filter VLANs any more", found.name)));
     }
     if conf.promisc_mode && found.promiscuity == 0 {
@@ -82,18 +82,19 @@ fn bridge<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host) -> Result<(Option
     Ok((Some(found), findings))
 }
 
-/// The cable from the pod's interface to a port of the bridge, and the port.
-fn cable<'p>(
+/// The veth pair, and its port on the bridge.
+fn veth_pair<'p>(
     req: &Request<'p>,
     conf: &Conf,
     node: &mut Host,
-    (inside, bridge): (&Link, Option<&Link>),
+    pod_end: &Link,
+    bridge: Option<&Link>,
 ) -> Result<Vec<Finding<'p>>> {
-    let end = match inspection::other_end(node, inside)? {
+    let end = match inspection::other_end(node, pod_end)? {
         Ok(end) => end,
         Err(lost) => return Ok(vec![lost]),
     };
-    let mut findings = inspection::mtu(req, (inside, Some(&end)), conf.mtu);
-    findings.extend(ports::inspect(req, conf, node, (&end, bridge))?);
+    let mut findings = inspection::mtu(req, VethEnds { pod: pod_end, node: Some(&end) }, conf.mtu);
+    findings.extend(ports::inspect(req, conf, node, &end, bridge)?);
     Ok(findings)
 }

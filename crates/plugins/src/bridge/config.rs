@@ -6,11 +6,11 @@ use podwire_kernel::bridge::{Bridge, Vlans};
 use podwire_kernel::Mac;
 use serde::Deserialize;
 
-use crate::{cable, masquerade};
+use crate::{masquerade, veth_pair};
 
 const MAX_VLAN: i64 = 4094;
 
-/// What a user wrote.
+/// The config as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Conf {
@@ -82,7 +82,7 @@ impl Conf {
             .map_err(|error| podwire_cni_spec::Error::invalid_config(format!("bridge: {}", error.msg)))?;
         conf.is_gateway |= conf.is_default_gateway;
         masquerade::check_backend(&conf.ip_masq_backend)?;
-        cable::check_mtu(conf.mtu)?;
+        veth_pair::check_mtu(conf.mtu)?;
         if conf.hairpin_mode && conf.promisc_mode {
             return invalid(
                 "cannot set hairpin mode and promiscuous mode at the same time: hairpinMode, promiscMode",
@@ -102,7 +102,7 @@ impl Conf {
         for (n, trunk) in conf.vlan_trunk.iter().enumerate() {
             conf.trunk.extend(trunk.vlans(n)?);
         }
-        if let Some(name) = conf.leg_name() {
+        if let Some(name) = conf.gateway_link_name() {
             podwire_cni_spec::IfName::parse(&name).map_err(|error| {
                 let text = format!("bridge, vlan: the VLAN's gateway would be {name:?}: {}", error.msg);
                 podwire_cni_spec::Error::invalid_config(text)
@@ -120,12 +120,12 @@ impl Conf {
         self.vlan != 0 || !self.trunk.is_empty()
     }
 
-    /// The name of the link that is the VLAN's gateway, if the config asks for one.
-    pub fn leg_name(&self) -> Option<String> {
+    /// The name of the link that has the gateway's address of a VLAN, if the config asks for one.
+    pub fn gateway_link_name(&self) -> Option<String> {
         (self.is_gateway && self.vlan != 0).then(|| format!("{}.{}", self.bridge, self.vlan))
     }
 
-    /// The bridge that is wanted.
+    /// The desired bridge.
     pub fn bridge(&self) -> Bridge<'_> {
         Bridge {
             name: &self.bridge,
@@ -135,7 +135,7 @@ impl Conf {
         }
     }
 
-    /// The hardware address that was asked for: by the runtime, by `args`, by `CNI_ARGS`, in this order.
+    /// The requested hardware address: from the runtime, from `args`, or from `CNI_ARGS`, in this order.
     pub fn mac(&self, req: &Request<'_>) -> Result<Option<Mac>> {
         let by_runtime = capability::mac(&req.config)?.filter(|mac| !mac.is_empty());
         let by_args = self.args.as_ref().and_then(|args| args.cni.as_ref()).map(|cni| cni.mac.clone());

@@ -1,10 +1,14 @@
-//! The node as the pods' gateway: which link has the gateway's address, and how it gets it.
+//! The node as the pods' gateway: the link that has the gateway's address, and the assignment of the address.
+//!
+//! Without a VLAN the link is the bridge. With a VLAN it is one end of a veth pair whose other end is a port of the bridge in
+//! that VLAN. It is called the gateway link here.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use podwire_cni_plugin::{Context, Result};
 use podwire_cni_spec::{Attachment, Route};
+use podwire_ip::IpFamily;
 use podwire_kernel::bridge::Vlans;
 use podwire_kernel::rt::{address, link};
 use podwire_kernel::veth::{self, Veth};
@@ -13,23 +17,26 @@ use podwire_netlink::Batch;
 
 use super::config::Conf;
 use super::port;
-use crate::lease;
+use crate::addresses;
 
-/// The gateway of a subnet for which nobody named one. A subnet of two addresses has none to spare: each is a pod's.
+/// The gateway of a subnet if the IPAM plugin names none: its first host address. A subnet of two addresses or fewer has no
+/// address left for a gateway.
 pub(super) fn expected(net: &IpNet) -> Result<IpAddr> {
     if net.prefix_len() + 1 < net.max_prefix_len() {
-        return Ok(lease::first_host(net));
+        return Ok(addresses::first_host(net));
     }
     let text = format!("ipam: address {net} has no gateway, and isGateway needs one");
     Err(podwire_cni_spec::Error::invalid_config(text).with_details("give the IPAM plugin a gateway").into())
 }
 
-/// Default routes through the gateways, for families that have none with a gateway yet, and none that gets the family's.
+/// Adds a default route through the gateway of each family. Skips a family that has a default route with a gateway, or one to
+/// which the family's gateway will be added.
 pub(super) fn add_default_routes(result: &mut Attachment) {
-    for (default, v4) in [("0.0.0.0/0", true), ("::/0", false)] {
-        let Ok(dst) = default.parse::<IpNet>() else { continue };
-        let gateway = result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv4() == v4);
-        // Of another table, metric or scope it is another route.
+    for family in IpFamily::ALL {
+        let Ok(dst) = IpNet::new(family.unspecified(), 0) else { continue };
+        let mut gateways = result.ips.iter().filter_map(|ip| ip.gateway);
+        let gateway = gateways.find(|gateway| IpFamily::of(*gateway) == family);
+        // A default route in another table, or with a metric or scope, is a different route.
         let is_usual =
             |route: &Route| route.table.is_none() && route.priority.is_none() && route.scope.is_none();
         let there =
@@ -40,111 +47,113 @@ pub(super) fn add_default_routes(result: &mut Attachment) {
     }
 }
 
-/// The bridge as it is after a port was added. One that somebody else made may take the smallest hardware address
-/// of its ports, which changes as pods come and go: a gateway must not, or every neighbour forgets it.
-pub(super) fn keep_address(conf: &Conf, node: &mut Host, before: Link) -> Result<Link> {
+/// The bridge after a port was added, with its previous hardware address if it is a gateway. A bridge whose address was never
+/// set takes the smallest hardware address of its ports, which changes with every pod. Neighbours of a gateway would then have
+/// stale ARP entries.
+pub(super) fn keep_hardware_address(conf: &Conf, node: &mut Host, before: Link) -> Result<Link> {
     let now = Link { mac: node.glance_at_link(&before.name)?.mac, ..before.clone() };
     if !conf.is_gateway {
         return Ok(now);
     }
-    // It is a router's leg, not a host that listens to routers; a pod could be one.
+    // A router must not accept router advertisements: a pod could send them.
     if before.accept_ra.is_some_and(|accepted| accepted != 0) {
         sysctl::ensure_if_there(&format!("net/ipv6/conf/{}/accept_ra", before.name), "0")?;
     }
     if now.mac == before.mac {
         return Ok(before);
     }
-    // One whose last port has gone has an address of zeros, which nobody can have: it gets the one that it would have of ours.
-    let mac = match before.mac.iter().any(|byte| *byte != 0) {
-        true => before.mac.clone(),
-        false => conf.bridge().mac(node)?.0.to_vec(),
-    };
+    // A bridge that lost its last port has an all-zero address, which cannot be set: it gets the address that Podwire
+    // gives to a new bridge.
+    let is_zero = before.mac.iter().all(|byte| *byte == 0);
+    let mac = if is_zero { conf.bridge().mac(node)?.0.to_vec() } else { before.mac.clone() };
     let kept = Link { mac, ..before };
     let doing = format!("keep the hardware address of bridge {}", kept.name);
     node.route.request(link::change(kept.index, doing).bytes(link::attribute::ADDRESS, &kept.mac))?;
     Ok(kept)
 }
 
-/// Whose a leg is. No network has a colon in its name, so no GC takes this cable for a pod's.
-fn leg_owner(bridge: &str, name: &str) -> Owner {
+/// The owner of a gateway link. A network's name has no colon, so GC of no network deletes this veth pair.
+fn link_owner(bridge: &str, name: &str) -> Owner {
     Owner { network: "vlan:gateway".into(), container: bridge.into(), ifname: name.into() }
 }
 
-/// The leg's port on the bridge; none if somebody else made the leg, their way.
-pub(super) fn leg_port(node: &mut Host, bridge: &str, name: &str) -> Result<Option<Link>> {
-    Ok(node.find_link(&veth::host_name(&leg_owner(bridge, name)))?)
+/// The gateway link's port on the bridge. `None` if Podwire did not create the gateway link.
+pub(super) fn link_port(node: &mut Host, bridge: &str, name: &str) -> Result<Option<Link>> {
+    Ok(node.find_link(&veth::host_name(&link_owner(bridge, name)))?)
 }
 
-/// The VLAN that a leg leads into.
-pub(super) fn leg_vlan(conf: &Conf) -> Vlans {
+/// The VLAN of the gateway link.
+pub(super) fn link_vlan(conf: &Conf) -> Vlans {
     let id = conf.vlan as u16;
     Vlans { first: id, last: id, native: true }
 }
 
-/// The link that has the gateway's address: the bridge, or with a VLAN a leg into it, made if it is not there.
-pub(super) fn leg(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
-    let Some(name) = conf.leg_name() else { return Ok(bridge.clone()) };
+/// The gateway link, created if it does not exist.
+pub(super) fn ensure_link(conf: &Conf, node: &mut Host, bridge: &Link) -> Result<Link> {
+    let Some(name) = conf.gateway_link_name() else { return Ok(bridge.clone()) };
     let found = node.find_link(&name)?;
-    // It is switched on when it is complete; one that was left incomplete is completed.
-    if let Some(leg) = found.as_ref().filter(|leg| leg.is_up()) {
-        return Ok(leg.clone());
+    // The link is brought up last. A link that is down was left incomplete and is completed here.
+    if let Some(link) = found.as_ref().filter(|link| link.is_up()) {
+        return Ok(link.clone());
     }
-    let owner = leg_owner(&bridge.name, &name);
+    let owner = link_owner(&bridge.name, &name);
     if found.is_none() {
         let ipv6 = bridge.has_ipv6();
-        let place = veth::Port { bridge: bridge.index, hairpin: false, isolated: false, ipv6 };
-        let cable =
-            Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(place), end: None };
-        match cable.create(node, &Netns::current()?) {
-            // Another pod's plugin was faster.
+        let port = veth::Port { bridge: bridge.index, hairpin: false, isolated: false, ipv6 };
+        let veth = Veth { name: &name, owner: &owner, mtu: conf.mtu, mac: None, port: Some(port), end: None };
+        match veth.create(node, &Netns::current()?) {
+            // The ADD of another pod was faster.
             Err(error) if error.is_exists() => {}
-            other => drop(other.doing(|| format!("make the gateway's leg {name}"))?),
+            other => drop(other.doing(|| format!("create the gateway link {name}"))?),
         }
     }
-    let inner = node.get_link(&name)?;
-    let Some(outer) = leg_port(node, &bridge.name, &name)? else {
-        // Somebody else made it, their way.
-        node.route.request(link::up(&inner))?;
-        return Ok(inner);
+    let link = node.get_link(&name)?;
+    let Some(port) = link_port(node, &bridge.name, &name)? else {
+        // Not created by Podwire: its port is left alone.
+        node.route.request(link::up(&link))?;
+        return Ok(link);
     };
-    let mut batch = port::vlan_messages(conf, &outer, [leg_vlan(conf)]);
-    // Results name the leg. The owner noted on it saves it from a DEL that has nothing but the result to go by.
-    let label = link::change(inner.index, format!("note the owner on {name}"));
+    let mut batch = port::vlan_messages(conf, &port, [link_vlan(conf)]);
+    // Results list the gateway link. The owner in its alias protects it from a DEL that only has the recorded result.
+    let label = link::change(link.index, format!("write the owner into the alias of {name}"));
     batch.push(label.string(link::attribute::IFALIAS, &owner.comment()));
-    batch.push(link::up(&inner));
-    node.route.batch(batch).doing(|| format!("set up the gateway's leg {name}"))?;
-    port::wait_until_it_forwards(node, &outer.name)?;
-    Ok(inner)
+    batch.push(link::up(&link));
+    node.route.batch(batch).doing(|| format!("set up the gateway link {name}"))?;
+    port::wait_until_forwarding(node, &port.name)?;
+    Ok(link)
 }
 
-/// Gives the leg the gateways' addresses.
-pub(super) fn assign(conf: &Conf, node: &mut Host, leg: &Link, result: &Attachment) -> Result<()> {
-    let found = address::list(&mut node.route, leg.index)?;
+/// Adds the gateways' addresses to the gateway link.
+pub(super) fn assign(conf: &Conf, node: &mut Host, link: &Link, result: &Attachment) -> Result<()> {
+    let found = address::list(&mut node.route, link.index)?;
     for ip in &result.ips {
         let Some(gateway) = ip.gateway else { continue };
         let prefix = ip.address.prefix_len();
         if found.iter().any(|address| address.ip == gateway && address.prefix == prefix) {
             continue;
         }
-        let strangers: Vec<_> = found.iter().filter(|there| in_the_way(there, gateway, prefix)).collect();
-        if !strangers.is_empty() && !conf.force_address {
-            let (there, name) = (strangers[0], &leg.name);
+        let conflicting: Vec<_> = found.iter().filter(|other| conflicts(other, gateway, prefix)).collect();
+        if !conflicting.is_empty() && !conf.force_address {
+            let (other, name) = (conflicting[0], &link.name);
             let text = format!(
                 "{name:?} already has an IP address different from {gateway}/{prefix}: {}/{}",
-                there.ip, there.prefix
+                other.ip, other.prefix
             );
             let hint = "set forceAddress to replace it, or choose another bridge or subnet";
             return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into());
         }
         let mut batch = Batch::new();
-        batch.extend(strangers.iter().map(|there| address::delete(leg.index, there.ip, there.prefix)));
-        batch.push(address::add(leg.index, gateway, prefix, false));
-        let doing = || format!("give the gateway's address to {:?}", leg.name);
+        batch.extend(conflicting.iter().map(|other| address::delete(link.index, other.ip, other.prefix)));
+        batch.push(address::add(link.index, gateway, prefix, false));
+        let doing = || format!("add the gateway's address to {:?}", link.name);
         let failures = node.route.batch_each(batch).doing(doing)?;
-        // Another pod's plugin was faster: a stranger is gone, or the gateway, which comes last, is there.
-        let is_done = |at: usize, error: &podwire_netlink::Error| match at < strangers.len() {
-            true => error.is_gone(),
-            false => error.is_exists(),
+        // The ADD of another pod may have deleted a conflicting address, or added the gateway's, the last of the batch.
+        let is_done = |at: usize, error: &podwire_netlink::Error| {
+            if at < conflicting.len() {
+                error.is_gone()
+            } else {
+                error.is_exists()
+            }
         };
         match failures.into_iter().find(|(at, error)| !is_done(*at, error)) {
             Some((_, error)) => return Err(error).doing(doing),
@@ -154,13 +163,13 @@ pub(super) fn assign(conf: &Conf, node: &mut Host, leg: &Link, result: &Attachme
     Ok(())
 }
 
-/// Any other IPv4 address is in the way of a gateway; of IPv6 only one whose subnet overlaps.
-fn in_the_way(there: &address::Address, gateway: IpAddr, prefix: u8) -> bool {
+/// Whether an address conflicts with the gateway's: any other IPv4 address, or an IPv6 address whose subnet overlaps.
+fn conflicts(other: &address::Address, gateway: IpAddr, prefix: u8) -> bool {
     let net = |ip: IpAddr, prefix: u8| IpNet::new(ip, prefix).map(|net| net.trunc());
-    match (there.ip, gateway) {
+    match (other.ip, gateway) {
         (IpAddr::V4(_), IpAddr::V4(_)) => true,
         (IpAddr::V6(v6), IpAddr::V6(_)) if !v6.is_unicast_link_local() => {
-            let (Ok(a), Ok(b)) = (net(there.ip, there.prefix), net(gateway, prefix)) else { return false };
+            let (Ok(a), Ok(b)) = (net(other.ip, other.prefix), net(gateway, prefix)) else { return false };
             a.contains(&b) || b.contains(&a)
         }
         _ => false,

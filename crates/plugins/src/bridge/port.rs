@@ -1,5 +1,5 @@
-//! The pod's port on the bridge: its VLANs, its guard against borrowed hardware addresses, and the moment
-//! from which it forwards.
+//! The pod's port on the bridge: its VLANs, its check against spoofed hardware addresses (`macspoofchk`), and the wait until it
+//! forwards.
 
 use std::time::{Duration, Instant};
 
@@ -13,31 +13,31 @@ use podwire_netlink::{Batch, Socket};
 
 use super::config::Conf;
 
-/// Every VLAN there can be.
+/// All VLAN ids.
 const ALL_VLANS: Vlans = Vlans { first: 1, last: 4094, native: false };
-/// Where frames without a tag belong on a trunk whose config does not say.
+/// The VLAN of untagged frames on a trunk if the config names none.
 const NATIVE_VLAN: u16 = 1;
-/// A port forwards within a millisecond of its cable being up at both ends.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A port forwards within a millisecond after both ends of the veth pair are up.
+const FORWARDING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// VLANs need a bridge that filters them: switching that on under the feet of other ports would cut them off.
+/// Fails if the config uses VLANs and the bridge does not filter them. Enabling it here would cut off other ports.
 pub(super) fn require_vlan_filtering(conf: &Conf, bridge: &Link) -> Result<()> {
     if !conf.uses_vlans() || bridge.vlan_filtering {
         return Ok(());
     }
     let text = format!("bridge {:?} does not filter VLANs, which vlan and vlanTrunk need", bridge.name);
-    let hint = "use another bridge, or switch vlan_filtering on yourself when nothing else uses this one; \
-                a kernel without CONFIG_BRIDGE_VLAN_FILTERING cannot";
+    let hint = "use another bridge, or enable vlan_filtering while nothing else uses this one; \
+                the kernel needs CONFIG_BRIDGE_VLAN_FILTERING";
     Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into())
 }
 
-/// The VLANs that a port of this config has. The native one is the last: the trunk's may include it.
+/// The VLANs of the pod's port. The native VLAN comes last, because the trunk may include it.
 pub(super) fn wanted_vlans(conf: &Conf) -> impl Iterator<Item = Vlans> + '_ {
     let id = if conf.vlan == 0 { NATIVE_VLAN } else { conf.vlan as u16 };
     conf.trunk.iter().copied().chain([Vlans { first: id, last: id, native: true }])
 }
 
-/// Messages that give a port these VLANs, and take away what the kernel gave it when it became a port.
+/// The messages that put a port into these VLANs and remove the default VLAN that the kernel added.
 pub(super) fn vlan_messages(conf: &Conf, port: &Link, vlans: impl IntoIterator<Item = Vlans>) -> Batch {
     let mut batch = Batch::new();
     if !conf.preserve_default_vlan {
@@ -47,8 +47,8 @@ pub(super) fn vlan_messages(conf: &Conf, port: &Link, vlans: impl IntoIterator<I
     batch
 }
 
-/// Gives the port its VLANs.
-pub(super) fn restrict(conf: &Conf, node: &mut Host, pair: &Pair) -> Result<()> {
+/// Puts the pod's port into its VLANs.
+pub(super) fn set_vlans(conf: &Conf, node: &mut Host, pair: &Pair) -> Result<()> {
     if !conf.uses_vlans() {
         return Ok(());
     }
@@ -56,19 +56,20 @@ pub(super) fn restrict(conf: &Conf, node: &mut Host, pair: &Pair) -> Result<()> 
     Ok(node.route.batch(vlan_messages(conf, &port, wanted_vlans(conf)))?)
 }
 
-/// Waits until the port forwards, so that the pod's first packet is not its first lost one.
-pub(super) fn wait_until_it_forwards(node: &mut Host, name: &str) -> Result<()> {
-    // A glance would not do: the kernel says "up" a moment before the bridge hears of it, and only who waits for the lock of all links sees both.
+/// Waits until the port forwards, so that the pod's first packet is not dropped.
+pub(super) fn wait_until_forwarding(node: &mut Host, name: &str) -> Result<()> {
+    // `get_link` takes the rtnl lock. A lookup without it would not do: the link's state is "up" shortly before the bridge
+    // starts to forward, and only a reader that waits for the lock sees both.
     if node.get_link(name)?.operstate == link::OPER_UP {
         return Ok(());
     }
     let mut notices = Socket::route()?;
     notices.subscribe(rt::GROUP_LINK)?;
-    let end = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + FORWARDING_TIMEOUT;
     loop {
-        // Asked again after the subscription, and whenever notices were lost.
+        // Read again after subscribing, and after lost notifications.
         let state = node.get_link(name)?.operstate;
-        let left = end.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(Instant::now());
         if state == link::OPER_UP {
             return Ok(());
         }
@@ -81,20 +82,20 @@ pub(super) fn wait_until_it_forwards(node: &mut Host, name: &str) -> Result<()> 
     }
 }
 
-/// Drops what the pod sends from a hardware address that is not its own.
-pub(super) fn guard<'a>(
+/// Drops frames of the pod whose source is not its hardware address.
+pub(super) fn add_spoof_check<'a>(
     req: &'a Request<'a>,
     node: &mut Host,
     pair: &Pair,
     undo: &mut Undo<'a>,
 ) -> Result<()> {
     spoof::add(node.nft()?, &req.owner(), &pair.host, pair.pod_mac)?;
-    undo.push(|| drop(Host::here().map(|mut node| unguard(req, &mut node))));
+    undo.push(|| drop(Host::here().map(|mut node| remove_spoof_check(req, &mut node))));
     Ok(())
 }
 
-/// Takes the guard away.
-pub(super) fn unguard(req: &Request<'_>, node: &mut Host) -> Result<()> {
+/// Removes the spoof check.
+pub(super) fn remove_spoof_check(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let owner = req.owner();
     if let Some(nft) = node.find_nft()? {
         spoof::remove(nft, &owner, &podwire_kernel::veth::host_name(&owner))?;
@@ -102,8 +103,8 @@ pub(super) fn unguard(req: &Request<'_>, node: &mut Host) -> Result<()> {
     Ok(())
 }
 
-/// Takes the guards of attachments away that are not valid any more.
-pub(super) fn collect_guards(req: &Request<'_>, node: &mut Host) -> Result<()> {
+/// Removes the spoof checks of attachments that are no longer valid.
+pub(super) fn collect_spoof_checks(req: &Request<'_>, node: &mut Host) -> Result<()> {
     if let Some(nft) = node.find_nft()? {
         spoof::collect(nft, &req.network, &req.kept_owners()?)?;
     }

@@ -1,33 +1,34 @@
-//! What the config says: Calico's keys, as far as they are about Linux and a pod's cable. Those about the datastore are for
-//! `calico-ipam` and the agent; those about logs and request rates are for a program that does what this one leaves to the agent.
+//! The config: Calico's keys that concern Linux and a pod's veth pair. `calico-ipam` and the agent read the keys about the
+//! datastore. Keys about logs and request rates are ignored, because the agent does that work.
 
 use std::path::Path;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use podwire_cni_plugin::{Request, Result};
+use podwire_ip::IpFamily;
 use serde::Deserialize;
 
-use super::gate::Gate;
-use super::wishes::Rights;
-use crate::cable;
+use super::annotations::Permissions;
+use super::readiness_gate::Gate;
+use crate::veth_pair;
 
-/// Where Calico's node agent writes the MTU that fits all roads.
+/// The file into which Calico's node agent writes the MTU that fits all routes and tunnels.
 const MTU_FILE: &str = "/var/lib/calico/mtu";
 
-/// What the kernel makes of one device at most (`rtnl_create_link` of net/core/rtnetlink.c).
-const MOST_QUEUES: u32 = 4096;
+/// The kernel's limit for one device (`rtnl_create_link` of net/core/rtnetlink.c).
+const MAX_QUEUES: u32 = 4096;
 
-/// The part of the config that is about the cable.
+/// The settings of the config.
 #[derive(Debug)]
 pub(super) struct Conf {
     pub(super) mtu: u32,
     pub(super) allow_ip_forwarding: Option<bool>,
-    /// Queues of each kind that both ends of the cable have.
+    /// Receive queues and transmit queues of each end of the veth pair.
     pub(super) queues: u32,
-    /// What must answer before a pod is connected.
+    /// URLs that must respond before a pod is connected.
     pub(super) gates: Vec<Gate>,
-    /// What pods may ask for.
-    pub(super) rights: Rights,
+    /// The annotations that pods may use.
+    pub(super) permissions: Permissions,
     routes: Vec<IpNet>,
     include_default_routes: bool,
 }
@@ -104,43 +105,45 @@ impl Conf {
                 "policy_setup_timeout_seconds: invalid pod startup delay of {seconds}"
             )));
         }
-        if document.num_queues > MOST_QUEUES {
+        if document.num_queues > MAX_QUEUES {
             let queues = document.num_queues;
             return Err(invalid(format!(
-                "num_queues: {queues} is not possible, it must be 1 to {MOST_QUEUES}"
+                "num_queues: {queues} is not possible, it must be 1 to {MAX_QUEUES}"
             )));
         }
         let mtu = match document.mtu {
             0 => mtu_of_file(Path::new(MTU_FILE), document.require_mtu_file)?,
             mtu => mtu,
         };
-        cable::check_mtu(mtu)?;
-        // Routes of host-local are for the pod; other IPAM plugins say by theirs whether the node is to have one.
+        veth_pair::check_mtu(mtu)?;
+        // Routes of host-local are for the pod. With other IPAM plugins, routes say whether the node needs a route to the pod.
         let named = if document.ipam.kind == "host-local" { document.ipam.routes } else { Vec::new() };
         let route = |route: Destination| {
             podwire_cni_spec::addr::parse_net(&route.dst).map_err(|_| {
-                invalid(format!("ipam.routes: {:?} is no network such as \"10.0.0.0/8\"", route.dst))
+                invalid(format!("ipam.routes: {:?} is not a network such as \"10.0.0.0/8\"", route.dst))
             })
         };
-        let FeatureControl { ip_addrs_no_ipam: without_ipam, floating_ips: floating } =
-            document.feature_control;
+        let FeatureControl { ip_addrs_no_ipam: no_ipam, floating_ips } = document.feature_control;
         let gates = document.readiness_gates.iter().map(|url| Gate::parse(url));
         Ok(Conf {
             mtu,
             queues: document.num_queues.max(1),
             gates: gates.collect::<Result<_, podwire_cni_spec::Error>>()?,
-            rights: Rights { ipam: document.ipam.kind, without_ipam, floating },
+            permissions: Permissions { ipam: document.ipam.kind, no_ipam, floating_ips },
             allow_ip_forwarding: document.container_settings.map(|settings| settings.allow_ip_forwarding),
             routes: named.into_iter().map(route).collect::<Result<_>>()?,
             include_default_routes: document.include_default_routes,
         })
     }
 
-    /// Where the pod's routes of a family lead to.
-    pub(super) fn destinations(&self, v4: bool) -> Vec<IpNet> {
-        let everything = if v4 { IpNet::V4(Ipv4Net::default()) } else { IpNet::V6(Ipv6Net::default()) };
+    /// The destinations of the pod's routes of a family.
+    pub(super) fn destinations(&self, family: IpFamily) -> Vec<IpNet> {
+        let everything = match family {
+            IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
+            IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
+        };
         let mut all: Vec<IpNet> =
-            self.routes.iter().filter(|net| net.addr().is_ipv4() == v4).copied().collect();
+            self.routes.iter().filter(|net| IpFamily::of_net(**net) == family).copied().collect();
         if (self.routes.is_empty() || self.include_default_routes) && !all.contains(&everything) {
             all.push(everything);
         }
@@ -148,14 +151,14 @@ impl Conf {
     }
 }
 
-/// 0, the kernel's choice, if there is none.
+/// The MTU of the file. If there is none: 0, which selects the kernel's default.
 fn mtu_of_file(path: &Path, required: bool) -> Result<u32> {
     let read = std::fs::read_to_string(path);
     match read.ok().and_then(|text| text.trim().parse().ok()) {
         Some(mtu) => Ok(mtu),
         None if required => {
-            let text = format!("require_mtu_file: {} is not there, or has no number in it", path.display());
-            let hint = "Calico's node agent writes it when it is ready; or set mtu";
+            let text = format!("require_mtu_file: {} is missing, or holds no number", path.display());
+            let hint = "Calico's node agent writes the file when it is ready; alternatively set mtu";
             Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::TRY_AGAIN, text)
                 .with_details(hint)
                 .into())

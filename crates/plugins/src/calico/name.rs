@@ -1,23 +1,24 @@
-//! What the node's end of a pod's cable is called. Calico's node agent computes the same name, so every letter counts.
+//! The name of the node's end of a pod's veth pair. Calico's node agent computes the same name.
 
 use podwire_cni_plugin::Request;
 use sha1::{Digest, Sha1};
 
 use crate::calico_ipam::config::pod;
 
-/// What the names begin with.
+/// The prefix of the names.
 pub(super) const PREFIX: &str = "cali";
 
-/// How many letters follow.
-const LETTERS: usize = 11;
+/// The number of characters after the prefix.
+const SUFFIX_LENGTH: usize = 11;
 
-/// After the pod, if the runtime is of Kubernetes, else after the container. Containers whose ids begin alike (those of cnitool do) would have one
-/// name: whoever comes second has another, which Calico learns from the endpoint.
-pub(super) fn of_end(req: &Request<'_>) -> Vec<String> {
+/// The possible names, preferred first: one derived from the pod if the runtime passes a pod, else two derived from the
+/// container. Container ids that begin alike (cnitool's do) share the first name, so the second container gets the other one,
+/// which Calico learns from the endpoint.
+pub(super) fn node_end_names(req: &Request<'_>) -> Vec<String> {
     match pod(req) {
         Some((namespace, pod)) => vec![of_pod(&namespace, &pod)],
         None => {
-            let usual = format!("{PREFIX}{}", req.container.chars().take(LETTERS).collect::<String>());
+            let usual = format!("{PREFIX}{}", req.container.chars().take(SUFFIX_LENGTH).collect::<String>());
             vec![usual, hashed(&format!("{}.{}.{}", req.network, req.container, req.ifname))]
         }
     }
@@ -30,7 +31,7 @@ fn of_pod(namespace: &str, pod: &str) -> String {
 fn hashed(text: &str) -> String {
     let hash = Sha1::digest(text);
     let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{PREFIX}{}", &text[..LETTERS])
+    format!("{PREFIX}{}", &text[..SUFFIX_LENGTH])
 }
 
 #[cfg(test)]
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_is_calicos() {
+    fn the_name_equals_calicos() {
         assert_eq!(of_pod("default", "nginx"), "calic440f455693");
     }
 }

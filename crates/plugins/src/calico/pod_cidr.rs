@@ -1,4 +1,4 @@
-//! `usePodCidr` and `usePodCidrIPv6`: host-local gives addresses of the range that the cluster has given to this node.
+//! `usePodCidr` and `usePodCidrIPv6`: placeholders in host-local's config for the node's pod CIDRs.
 
 use std::borrow::Cow;
 
@@ -6,41 +6,35 @@ use ipnet::IpNet;
 use podwire_agent_ipc::addresses::{self, Response};
 use podwire_cni_plugin::{delegate, Command, Request, Result};
 use podwire_cni_spec::json;
+use podwire_ip::IpFamily;
 use serde_json::Value;
 
-use crate::calico_ipam::asking::ask;
-use crate::calico_ipam::unexpected;
+use crate::calico_ipam::request::{call, unexpected};
 
-/// The words, and what stands for them where no address is given.
-const WORDS: [(&str, &str, &str); 2] =
-    [("usePodCidr", "IPv4", "0.0.0.0/0"), ("usePodCidrIPv6", "IPv6", "::/0")];
+const PLACEHOLDERS: [(&str, IpFamily); 2] = [("usePodCidr", IpFamily::V4), ("usePodCidrIPv6", IpFamily::V6)];
 
-/// The request with the node's ranges in place of the words, if there are any. Only who gets an address needs to know them.
-pub(super) fn substituted<'r, 'p>(req: &'r Request<'p>) -> Result<Cow<'r, Request<'p>>> {
+/// The request with the node's pod CIDRs in place of the placeholders. Only ADD and STATUS need the CIDRs: the other commands
+/// get `0.0.0.0/0` or `::/0`.
+pub(super) fn substitute<'r, 'p>(req: &'r Request<'p>) -> Result<Cow<'r, Request<'p>>> {
     if delegate::ipam(req) != Some("host-local") {
         return Ok(Cow::Borrowed(req));
     }
     let mut config = Value::clone(&req.config);
-    let places = places(&mut config);
-    if places.is_empty() {
+    let values = placeholders(&mut config);
+    if values.is_empty() {
         return Ok(Cow::Borrowed(req));
     }
     let is_needed = matches!(req.command, Command::Add | Command::Status);
-    let ranges = if is_needed { ranges(req)? } else { Vec::new() };
-    for place in places {
-        let word = place.as_str().unwrap_or_default().to_owned();
-        let Some((word, family, anything)) =
-            WORDS.into_iter().find(|(known, ..)| known.eq_ignore_ascii_case(&word))
-        else {
-            continue;
-        };
-        let range = ranges.iter().find(|range| range.addr().is_ipv4() == (family == "IPv4"));
-        *place = match (range, is_needed) {
-            (Some(range), _) => range.to_string().into(),
-            (None, false) => anything.into(),
-            (None, true) => {
-                let text = format!("{word} found but there is no {family} CIDR configured");
-                let hint = "give the node a range of that family, or leave the word out of the config";
+    let cidrs = if is_needed { pod_cidrs(req)? } else { Vec::new() };
+    for value in values {
+        let Some((name, family)) = value.as_str().and_then(find_placeholder) else { continue };
+        let cidr = cidrs.iter().find(|cidr| IpFamily::of_net(**cidr) == family);
+        *value = match cidr {
+            Some(cidr) => cidr.to_string().into(),
+            None if !is_needed => format!("{}/0", family.unspecified()).into(),
+            None => {
+                let text = format!("{name} found but there is no {family} CIDR configured");
+                let hint = "give the node a pod CIDR of that family, or remove the key from the config";
                 return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into());
             }
         };
@@ -48,18 +42,23 @@ pub(super) fn substituted<'r, 'p>(req: &'r Request<'p>) -> Result<Cow<'r, Reques
     Ok(Cow::Owned(Request { config: config.into(), ..req.clone() }))
 }
 
-fn ranges(req: &Request<'_>) -> Result<Vec<IpNet>> {
+fn find_placeholder(text: &str) -> Option<(&'static str, IpFamily)> {
+    PLACEHOLDERS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(text))
+}
+
+/// The node's pod CIDRs, from the agent.
+fn pod_cidrs(req: &Request<'_>) -> Result<Vec<IpNet>> {
     let kubernetes = json::get(&req.config, "kubernetes");
     let node = kubernetes.and_then(|section| json::get(section, "node_name")).and_then(Value::as_str);
     let node = node.filter(|node| !node.is_empty()).map(str::to_owned);
-    match ask(req, addresses::Request::PodCidrs { node })? {
-        Response::PodCidrs { cidrs: ranges } => Ok(ranges),
+    match call(req, Question::Ranges { node })? {
+        Answer::Ranges { ranges } => Ok(ranges),
         other => Err(unexpected(&other)),
     }
 }
 
-/// Everywhere that one of the words stands: `ipam.subnet` and `ipam.ranges[][].subnet`.
-fn places(config: &mut Value) -> Vec<&mut Value> {
+/// The values that are placeholders, of `ipam.subnet` and `ipam.ranges[][].subnet`.
+fn placeholders(config: &mut Value) -> Vec<&mut Value> {
     let mut found = Vec::new();
     let Some(ipam) = find(config, "ipam").and_then(Value::as_object_mut) else { return found };
     for (key, value) in ipam.iter_mut() {
@@ -73,11 +72,7 @@ fn places(config: &mut Value) -> Vec<&mut Value> {
             _ => {}
         }
     }
-    let is_word = |value: &&mut Value| {
-        let text = value.as_str().unwrap_or_default();
-        WORDS.iter().any(|(word, ..)| word.eq_ignore_ascii_case(text))
-    };
-    found.into_iter().filter(|value| is_word(value)).collect()
+    found.into_iter().filter(|value| value.as_str().and_then(find_placeholder).is_some()).collect()
 }
 
 fn find<'v>(value: &'v mut Value, key: &str) -> Option<&'v mut Value> {
@@ -92,13 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_are_found_wherever_they_stand() {
+    fn placeholders_are_found_in_every_subnet() {
         let mut config = json!({"ipam": {
             "type": "host-local", "subnet": "usepodcidr",
             "ranges": [[{"subnet": "usePodCidrIPv6"}], [{"subnet": "10.0.0.0/24"}, {"gateway": "10.0.0.1"}]],
         }});
-        assert_eq!(places(&mut config).len(), 2);
-        assert!(places(&mut json!({"ipam": {"subnet": "10.0.0.0/24"}})).is_empty());
-        assert!(places(&mut json!({"ipam": 1})).is_empty());
+        assert_eq!(placeholders(&mut config).len(), 2);
+        assert!(placeholders(&mut json!({"ipam": {"subnet": "10.0.0.0/24"}})).is_empty());
+        assert!(placeholders(&mut json!({"ipam": 1})).is_empty());
     }
 }

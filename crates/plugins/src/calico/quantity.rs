@@ -1,12 +1,12 @@
-//! Amounts as Kubernetes writes them: `10M`, `1.5Gi`, `2e6`.
+//! Kubernetes quantities: `10M`, `1.5Gi`, `2e6`.
 
-/// The amount, rounded up to a whole one.
+/// The quantity, rounded up to an integer.
 pub(super) fn parse(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    // Longer ones would not fit after they were multiplied.
+    // Longer numbers would overflow when multiplied.
     if number.len() > 20 {
         return None;
     }
@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     u64::try_from(digits.checked_mul(times)?.div_ceil(over)).ok()
 }
 
-/// What a number with this suffix is multiplied with, and divided by.
+/// The numerator and denominator of a suffix.
 fn factor(suffix: &str) -> Option<(u128, u128)> {
     const DECIMAL: [(&str, u32); 7] =
         [("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];

@@ -1,15 +1,14 @@
-//! What the config and the runtime say about addresses.
+//! The settings about addresses in the config and in `CNI_ARGS`.
 
 use std::net::IpAddr;
 
+use podwire_agent_ipc::blocks::Wish;
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::json;
 use serde_json::Value;
 
-use super::AddressRequest;
-
-/// Which addresses the pod wants.
-pub(super) fn wish(req: &Request<'_>) -> Result<AddressRequest> {
+/// The addresses to assign to the pod.
+pub(super) fn requested_addresses(req: &Request<'_>) -> Result<Wish> {
     let empty = Value::Null;
     let ipam = json::get(&req.config, "ipam").unwrap_or(&empty);
     let ips = addresses(req.args.get("IP").unwrap_or_default())?;
@@ -23,33 +22,33 @@ pub(super) fn wish(req: &Request<'_>) -> Result<AddressRequest> {
     Ok(AddressRequest { namespace, pod, ipv4_pools: v4, ipv6_pools: v6, ips })
 }
 
-/// The pod's namespace and name, if the runtime is of Kubernetes.
+/// The pod's namespace and name, if the runtime passes them.
 pub(crate) fn pod(req: &Request<'_>) -> Option<(String, String)> {
-    let told = |key: &str| req.args.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
-    told("K8S_POD_NAMESPACE").zip(told("K8S_POD_NAME"))
+    let arg = |key: &str| req.args.get(key).filter(|value| !value.is_empty()).map(str::to_owned);
+    arg("K8S_POD_NAMESPACE").zip(arg("K8S_POD_NAME"))
 }
 
-/// The handle of old releases of Calico.
+/// The handle that old releases of Calico used for the pod's addresses.
 pub(super) fn legacy_handle(req: &Request<'_>) -> Option<String> {
     pod(req).map(|(namespace, pod)| format!("{namespace}.{pod}"))
 }
 
-/// One address, or one of each family with a comma between them.
+/// One address, or one of each family, separated by a comma.
 fn addresses(text: &str) -> Result<Vec<IpAddr>> {
     let wrong = || {
-        let text = format!("CNI_ARGS: IP={text} is no address such as 10.244.1.5, nor one of each family");
+        let text =
+            format!("CNI_ARGS: IP={text} is not an address such as 10.244.1.5, nor one of each family");
         podwire_cni_plugin::Error::from(podwire_cni_spec::Error::invalid_config(text))
     };
     let parts = text.split(',').filter(|_| !text.is_empty());
     let all: Vec<IpAddr> = parts.map(|part| part.parse().map_err(|_| wrong())).collect::<Result<_>>()?;
-    let is_double = all.len() > 2 || matches!(all[..], [one, other] if one.is_ipv4() == other.is_ipv4());
-    match is_double {
-        true => Err(wrong()),
-        false => Ok(all),
+    if all.len() > 2 || matches!(all[..], [one, other] if one.is_ipv4() == other.is_ipv4()) {
+        return Err(wrong());
     }
+    Ok(all)
 }
 
-/// Calico writes these as strings; a boolean is understood, too.
+/// A boolean of the config. Calico writes them as strings; JSON booleans are accepted, too.
 fn is_on(ipam: &Value, key: &str, default: bool) -> Result<bool> {
     match json::get(ipam, key) {
         None | Some(Value::Null) => Ok(default),
@@ -66,7 +65,7 @@ fn is_on(ipam: &Value, key: &str, default: bool) -> Result<bool> {
 
 fn pools(ipam: &Value, key: &str) -> Result<Vec<String>> {
     let wrong = |value: &Value| {
-        let text = format!("ipam.{key}: {value} is no list of pools, by name or CIDR");
+        let text = format!("ipam.{key}: {value} is not a list of pools, by name or CIDR");
         podwire_cni_plugin::Error::from(podwire_cni_spec::Error::invalid_config(text))
     };
     match json::get(ipam, key) {

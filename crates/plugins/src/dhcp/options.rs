@@ -1,4 +1,4 @@
-//! DHCPv4 options in the config: by name or number, to be sent or to be asked for.
+//! DHCPv4 options of the config, by name or number: options to send and options to request.
 
 use podwire_agent_ipc::dhcp::ProvidedOption;
 use podwire_cni_plugin::Result;
@@ -11,16 +11,16 @@ use serde::Deserialize;
 pub(super) struct Provide {
     option: String,
     value: String,
-    /// The key of `CNI_ARGS` whose value it is.
+    /// The key of `CNI_ARGS` that holds the value.
     from_arg: String,
 }
 
-/// An option to ask for.
+/// An option to request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Request {
     option: String,
-    /// Ask for nothing but what the config names.
+    /// Request only the options that the config names.
     skip_default: bool,
 }
 
@@ -34,10 +34,10 @@ const NAMES: [(&str, u8); 6] = [
     ("vendor-class-identifier", 60),
 ];
 
-/// What the daemon can make use of. Classless routes stand before routers, as RFC 3442 wants it.
+/// The options that the daemon uses. RFC 3442 requires classless routes before routers.
 const DEFAULT: [u8; 8] = [121, 1, 3, 6, 15, 26, 33, 119];
 
-/// Options that are the daemon's own business.
+/// Options that the daemon sets itself.
 const RESERVED: [u8; 7] = [0, 50, 52, 53, 54, 55, 255];
 
 fn number(option: &str, key: &str) -> Result<u8> {
@@ -53,12 +53,10 @@ fn number(option: &str, key: &str) -> Result<u8> {
     }
 }
 
-/// The numbers to ask for, each once.
+/// The numbers of the options to request, each once.
 pub(super) fn requested(wanted: &[Request]) -> Result<Vec<u8>> {
-    let mut all = match wanted.iter().any(|one| one.skip_default) {
-        true => Vec::new(),
-        false => DEFAULT.to_vec(),
-    };
+    let skip_default = wanted.iter().any(|one| one.skip_default);
+    let mut all = if skip_default { Vec::new() } else { DEFAULT.to_vec() };
     for (i, one) in wanted.iter().enumerate().filter(|(_, one)| !one.option.is_empty()) {
         let number = number(&one.option, &format!("ipam.request[{i}].option"))?;
         if !all.contains(&number) {
@@ -68,9 +66,9 @@ pub(super) fn requested(wanted: &[Request]) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// The options to send. A value from `CNI_ARGS` is stronger than one of the config; without either nothing is sent.
-pub(super) fn provided(given: &[Provide], args: &Args) -> Result<Vec<ProvidedOption>> {
-    let mut all: Vec<ProvidedOption> = Vec::new();
+/// The options to send. A value of `CNI_ARGS` overrides one of the config; without either the option is not sent.
+pub(super) fn provided(given: &[Provide], args: &Args) -> Result<Vec<(u8, Vec<u8>)>> {
+    let mut all: Vec<(u8, Vec<u8>)> = Vec::new();
     for (i, one) in given.iter().enumerate() {
         let number = number(&one.option, &format!("ipam.provide[{i}].option"))?;
         let from_args = Some(&one.from_arg).filter(|key| !key.is_empty()).and_then(|key| args.get(key));
@@ -104,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_are_added_to_what_is_asked_for_anyway() {
+    fn names_and_numbers_are_added_to_the_defaults() {
         assert_eq!(requested(&[]).unwrap(), DEFAULT);
         let more = requested(&[request("routers", false), request("42", false)]).unwrap();
         assert_eq!(more, [&DEFAULT[..], &[42]].concat());
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named_with_its_key() {
+    fn invalid_options_are_refused_with_their_key() {
         let refused = |option: &str| requested(&[request(option, false)]).unwrap_err().to_cni();
         for option in ["hostname", "256", "-1", "0", "255", "53", " 3"] {
             let error = refused(option);

@@ -1,4 +1,4 @@
-//! CHECK of a pod behind the node's firewall: by firewalld's zone, or by our own rules.
+//! CHECK of a pod behind the node's firewall: the sources of firewalld's zone, or Podwire's rules.
 
 use std::net::IpAddr;
 
@@ -7,27 +7,27 @@ use podwire_kernel::firewall::forward::{self, Policy, Rules};
 use podwire_kernel::firewall::legacy;
 use podwire_kernel::{Host, Owner};
 
-use super::addresses;
 use super::config::Conf;
 use super::firewalld::{failure, source, Firewalld};
+use crate::addresses::all_hosts;
 use crate::inspection::{self, on_node};
 
-/// Compares what lets the pod's packets pass, and keeps its bridge apart.
+/// Compares what accepts the pod's packets and isolates its bridge.
 pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
     let recorded = req.recorded()?;
-    let (pod, rules) = (addresses(recorded), conf.rules(recorded)?);
+    let (pod, rules) = (all_hosts(recorded), conf.rules(recorded)?);
     match conf.firewalld()? {
         Some(mut firewalld) => {
-            let mut findings = bound(&mut firewalld, conf.zone(), &pod);
-            findings.extend(apart(req, rules)?);
+            let mut findings = sources(&mut firewalld, conf.zone(), &pod);
+            findings.extend(isolation(req, rules)?);
             Ok(findings)
         }
-        None => let_through(req, &pod, rules),
+        None => accepted(req, &pod, rules),
     }
 }
 
 /// Each address is a source of the zone.
-fn bound<'p>(firewalld: &mut Firewalld<'_>, zone: &str, pod: &[IpAddr]) -> Vec<Finding<'p>> {
+fn sources<'p>(firewalld: &mut Firewalld<'_>, zone: &str, pod: &[IpAddr]) -> Vec<Finding<'p>> {
     let compare = |source: String| {
         let missing = format!("failed to find the address {source} in {zone} zone");
         match firewalld.has(&source) {
@@ -41,29 +41,29 @@ fn bound<'p>(firewalld: &mut Firewalld<'_>, zone: &str, pod: &[IpAddr]) -> Vec<F
 
 fn bind_again<'p>(zone: String, source: String) -> impl FnOnce() -> Result<()> + 'p {
     move || {
-        let added = Firewalld::at(&zone).and_then(|mut firewalld| firewalld.add(&source));
+        let added = Firewalld::connect(&zone).and_then(|mut firewalld| firewalld.add(&source));
         let doing = format!("failed to add the address {source} to {zone} zone");
         Ok(added.map(drop).map_err(|error| failure(doing, &error))?)
     }
 }
 
-/// The bridge is kept apart by our own rules, also where firewalld lets the pod's packets pass.
-fn apart<'p>(req: &Request<'p>, rules: Rules) -> Result<Option<Finding<'p>>> {
+/// Podwire's rules isolate the bridge, also where firewalld accepts the pod's packets.
+fn isolation<'p>(req: &Request<'p>, rules: Rules) -> Result<Option<Finding<'p>>> {
     if rules.policy == Policy::Open || rules.bridge.is_none() {
         return Ok(None);
     }
-    complete("ingressPolicy", req.owner(), rules)
+    shared_rules("ingressPolicy", req.owner(), rules)
 }
 
-/// What holds for all pods of the network.
-fn complete<'p>(feature: &str, owner: Owner, rules: Rules) -> Result<Option<Finding<'p>>> {
+/// The rules for all pods of the network.
+fn shared_rules<'p>(feature: &str, owner: Owner, rules: Rules) -> Result<Option<Finding<'p>>> {
     let absent = forward::absent(Host::here()?.nft()?, &owner, &rules)?;
     let again = move |node: &mut Host| Ok(forward::prepare(node.nft()?, &owner, &rules)?);
     Ok(inspection::rules(feature, &absent, again))
 }
 
-/// Each address passes by our own rules, or by those of a Go plugin, which then needs nothing of ours.
-fn let_through<'p>(req: &Request<'p>, pod: &[IpAddr], rules: Rules) -> Result<Vec<Finding<'p>>> {
+/// Each address is accepted by Podwire's rules, or by those of the Go plugin, which need nothing else.
+fn accepted<'p>(req: &Request<'p>, pod: &[IpAddr], rules: Rules) -> Result<Vec<Finding<'p>>> {
     let (mut node, owner) = (Host::here()?, req.owner());
     let nft = node.nft()?;
     let mut ours = Vec::new();
@@ -76,15 +76,14 @@ fn let_through<'p>(req: &Request<'p>, pod: &[IpAddr], rules: Rules) -> Result<Ve
     if ours.is_empty() {
         return Ok(findings);
     }
-    findings.extend(complete("the firewall", owner.clone(), rules.clone())?);
+    findings.extend(shared_rules("the firewall", owner.clone(), rules.clone())?);
     for address in ours {
         if forward::is_present(nft, &owner, address)? {
             continue;
         }
         let (owner, rules) = (owner.clone(), rules.clone());
         let again = on_node(move |node| {
-            forward::add(node.nft()?, &owner, &[address], &rules)
-                .doing(|| "let the pod's packets pass".into())
+            forward::add(node.nft()?, &owner, &[address], &rules).doing(|| "accept the pod's packets".into())
         });
         let text = format!("packets of {address} are not let through any more");
         findings.push(Finding::new(text).repaired_by(again));

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use super::firewalld::{self, Firewalld};
 
 /// `NFT_NAME_MAXLEN` of linux/netfilter/nf_tables.h, without the final NUL.
-const LONGEST_CHAIN: usize = 255;
-/// Longer than firewalld lets a zone's name be, and short enough to be sent.
-const LONGEST_ZONE: usize = 255;
+const MAX_CHAIN_NAME: usize = 255;
+/// More than firewalld allows for a zone's name, and short enough for a D-Bus message.
+const MAX_ZONE_NAME: usize = 255;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -21,19 +21,19 @@ pub(super) struct Conf {
     ingress_policy: Option<String>,
 }
 
-/// Who lets the pod's packets pass.
+/// What accepts the pod's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
-    /// firewalld if it runs, else our own rules.
-    Whichever,
+    /// firewalld if it runs, else Podwire's rules.
+    Automatic,
     /// firewalld.
     Firewalld,
-    /// Our own rules, which stand for those of iptables too.
+    /// Podwire's nftables rules, also for the backend `iptables`.
     Nftables,
 }
 
 impl Conf {
-    /// Reads it, and checks what can be checked without a pod.
+    /// Reads the config and checks what does not depend on a pod.
     pub fn read(req: &Request<'_>) -> Result<Conf> {
         let conf: Conf = req.config()?;
         if conf.known_backend().is_none() {
@@ -41,56 +41,56 @@ impl Conf {
             return invalid(format!("backend: unrecognized firewall backend type {name:?}"));
         }
         let zone = conf.zone();
-        if zone.len() > LONGEST_ZONE || zone.contains('\0') {
-            return invalid(format!("firewalldZone: {zone:?} is no zone's name"));
+        if zone.len() > MAX_ZONE_NAME || zone.contains('\0') {
+            return invalid(format!("firewalldZone: {zone:?} is not the name of a zone"));
         }
         conf.policy()?;
         conf.admin_chain()?;
         Ok(conf)
     }
 
-    /// As much of it as makes sense: nothing else is known any more to a DEL.
-    pub fn read_loosely(req: &Request<'_>) -> Conf {
+    /// Reads the config for DEL, which must succeed even if the config is invalid.
+    pub fn read_or_default(req: &Request<'_>) -> Conf {
         req.config().unwrap_or_default()
     }
 
     fn known_backend(&self) -> Option<Backend> {
         match self.backend.as_deref() {
-            None | Some("") => Some(Backend::Whichever),
+            None | Some("") => Some(Backend::Automatic),
             Some("firewalld") => Some(Backend::Firewalld),
             Some("iptables" | "nftables") => Some(Backend::Nftables),
             Some(_) => None,
         }
     }
 
-    /// Who lets the pod's packets pass.
+    /// What accepts the pod's packets.
     pub fn backend(&self) -> Backend {
-        self.known_backend().unwrap_or(Backend::Whichever)
+        self.known_backend().unwrap_or(Backend::Automatic)
     }
 
-    /// The zone of firewalld that pods of this network are in.
+    /// The firewalld zone of the network's pods.
     pub fn zone(&self) -> &str {
         self.firewalld_zone.as_deref().filter(|zone| !zone.is_empty()).unwrap_or("trusted")
     }
 
-    /// firewalld, if it is the one who lets the pod's packets pass.
+    /// The connection to firewalld, if it is the backend.
     pub fn firewalld(&self) -> Result<Option<Firewalld<'_>>> {
         match self.backend() {
             Backend::Nftables => Ok(None),
-            Backend::Whichever => Ok(Firewalld::find(self.zone())),
-            Backend::Firewalld => match Firewalld::at(self.zone()) {
+            Backend::Automatic => Ok(Firewalld::find(self.zone())),
+            Backend::Firewalld => match Firewalld::connect(self.zone()) {
                 Ok(firewalld) => Ok(Some(firewalld)),
-                Err(error) => Err(firewalld::failure("reach firewalld".into(), &error).into()),
+                Err(error) => Err(firewalld::failure("connect to firewalld".into(), &error).into()),
             },
         }
     }
 
-    /// What holds for all pods of the network.
+    /// The rules for all pods of the network.
     pub fn rules(&self, prev: &Attachment) -> Result<Rules> {
         let bridge = prev.interfaces.first().map(|interface| interface.name.clone());
         let policy = self.policy()?;
         if bridge.is_none() && policy != Policy::Open {
-            let text = "ingressPolicy: the plugins before this one tell of no interface, whose bridge could be kept apart";
+            let text = "ingressPolicy: prevResult lists no interface, so there is no bridge to isolate";
             return invalid(text.into());
         }
         Ok(Rules { admin_chain: self.admin_chain()?, policy, bridge })
@@ -108,10 +108,10 @@ impl Conf {
     fn admin_chain(&self) -> Result<String> {
         let name =
             self.iptables_admin_chain_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("CNI-ADMIN");
-        if name.len() > LONGEST_CHAIN || name.contains('\0') {
-            let range = format!("1 to {LONGEST_CHAIN} bytes");
+        if name.len() > MAX_CHAIN_NAME || name.contains('\0') {
+            let range = format!("1 to {MAX_CHAIN_NAME} bytes");
             return invalid(format!(
-                "iptablesAdminChainName: {name:?} is no chain's name, which has {range}"
+                "iptablesAdminChainName: {name:?} is not the name of a chain, which has {range}"
             ));
         }
         Ok(name.into())

@@ -1,97 +1,98 @@
-//! firewalld: a zone decides about the packets of the sources that are bound to it.
+//! firewalld: binds the pod's addresses as sources to a zone, `trusted` unless the config names another.
 //!
-//! The pod's addresses become sources of a zone, `trusted` unless the config names another. That lasts until
-//! firewalld is restarted or reloaded, since pods do not belong into its permanent configuration.
+//! The binding lasts until firewalld is restarted or reloaded, because pods do not belong in its permanent configuration.
 
 use std::net::IpAddr;
 
 use podwire_cni_spec::code;
+use podwire_ip::IpFamily;
 
-use super::bus::{self, Bus, Call};
+use super::dbus::{self, Bus, Call};
 
 const NAME: &str = "org.fedoraproject.FirewallD1";
 const ZONES: &str = "org.fedoraproject.FirewallD1.zone";
 const OBJECT: &str = "/org/fedoraproject/FirewallD1";
 /// An address that no pod has (RFC 5737).
-const NOBODY: &str = "192.0.2.1/32";
+const UNUSED_SOURCE: &str = "192.0.2.1/32";
 
-/// What firewalld says, before a colon, of a source that the zone has already.
-const THERE: [&str; 2] = ["ZONE_ALREADY_SET", "ALREADY_ENABLED"];
-/// And of one that it does not have (any more).
-const GONE: [&str; 4] = ["UNKNOWN_SOURCE", "NOT_ENABLED", "ZONE_CONFLICT", "INVALID_ZONE"];
+/// firewalld's error codes for adding a source that the zone already has.
+const ALREADY_BOUND: [&str; 2] = ["ZONE_ALREADY_SET", "ALREADY_ENABLED"];
+/// firewalld's error codes for removing a source that the zone does not have.
+const NOT_BOUND: [&str; 4] = ["UNKNOWN_SOURCE", "NOT_ENABLED", "ZONE_CONFLICT", "INVALID_ZONE"];
 
-/// A pod's address as a source: a network in which it is alone.
+/// A pod's address as a source: a network with this address only.
 pub(super) fn source(address: &IpAddr) -> String {
-    format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 })
+    format!("{address}/{}", IpFamily::of(*address).bits())
 }
 
-/// firewalld, and the zone that pods of this network are in.
+/// A connection to firewalld, and the zone of the network's pods.
 #[derive(Debug)]
 pub(super) struct Firewalld<'a> {
     bus: Bus,
     zone: &'a str,
 }
 
-type Result<T> = std::result::Result<T, bus::Error>;
+type Result<T> = std::result::Result<T, dbus::Error>;
 
 impl<'a> Firewalld<'a> {
-    /// On its bus, whether or not it is there.
-    pub fn at(zone: &'a str) -> Result<Firewalld<'a>> {
+    /// Connects to the bus, without checking that firewalld runs.
+    pub fn connect(zone: &'a str) -> Result<Firewalld<'a>> {
         Ok(Firewalld { bus: Bus::system()?, zone })
     }
 
-    /// If it runs. A bus that cannot be asked has no firewalld, for all that can be told.
+    /// Connects if firewalld runs. A bus that cannot be reached counts as one without firewalld.
     pub fn find(zone: &'a str) -> Option<Firewalld<'a>> {
-        let mut found = Firewalld::at(zone).ok()?;
-        let answer = found.bus.call(&Call::to_bus("NameHasOwner", &[NAME])).ok()?;
-        answer.boolean().is_ok_and(|owned| owned).then_some(found)
+        let mut found = Firewalld::connect(zone).ok()?;
+        let response = found.bus.call(&Call::to_bus("NameHasOwner", &[NAME])).ok()?;
+        response.boolean().is_ok_and(|owned| owned).then_some(found)
     }
 
-    /// Binds a source to the zone; says whether it was not before.
+    /// Binds a source to the zone. Returns whether it was not bound before.
     pub fn add(&mut self, source: &str) -> Result<bool> {
-        self.change("addSource", source, &THERE)
+        self.change("addSource", source, &ALREADY_BOUND)
     }
 
-    /// Takes a source from the zone; says whether it was there.
+    /// Removes a source from the zone. Returns whether it was bound.
     pub fn remove(&mut self, source: &str) -> Result<bool> {
-        self.change("removeSource", source, &GONE)
+        self.change("removeSource", source, &NOT_BOUND)
     }
 
     /// Whether a source is bound to the zone.
     pub fn has(&mut self, source: &str) -> Result<bool> {
-        Ok(self.ask("querySource", source)?.boolean()?)
+        Ok(self.call("querySource", source)?.boolean()?)
     }
 
-    /// Fails if it does not run, or has no such zone.
+    /// Fails if firewalld does not run, or has no such zone.
     pub fn ensure_zone(&mut self) -> Result<()> {
-        self.has(NOBODY).map(drop)
+        self.has(UNUSED_SOURCE).map(drop)
     }
 
-    fn change(&mut self, member: &str, source: &str, already: &[&str]) -> Result<bool> {
-        match self.ask(member, source) {
+    /// Calls a method. Errors with one of the codes `unchanged` mean that there was nothing to change.
+    fn change(&mut self, member: &str, source: &str, unchanged: &[&str]) -> Result<bool> {
+        match self.call(member, source) {
             Ok(_) => Ok(true),
-            Err(error) if complaint(&error).is_some_and(|code| already.contains(&code)) => Ok(false),
+            Err(error) if error_code(&error).is_some_and(|code| unchanged.contains(&code)) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    fn ask(&mut self, member: &str, source: &str) -> Result<bus::Message> {
+    fn call(&mut self, member: &str, source: &str) -> Result<dbus::Message> {
         let args = [self.zone, source];
         self.bus.call(&Call { destination: NAME, path: OBJECT, interface: ZONES, member, args: &args })
     }
 }
 
-/// firewalld's own code of an error, as in `ZONE_CONFLICT: '10.1.0.5/32' already bound to a zone`.
-fn complaint(error: &bus::Error) -> Option<&str> {
+/// firewalld's error code, as in `ZONE_CONFLICT: '10.1.0.5/32' already bound to a zone`.
+fn error_code(error: &dbus::Error) -> Option<&str> {
     match error {
-        bus::Error::Refused { name, text } if name.starts_with(NAME) => text.split(':').next(),
+        dbus::Error::Refused { name, text } if name.starts_with(NAME) => text.split(':').next(),
         _ => None,
     }
 }
 
-/// The spec's error object for something that firewalld would not do.
-pub(super) fn failure(doing: String, error: &bus::Error) -> podwire_cni_spec::Error {
-    let (code, hint) = match complaint(error) {
+/// The CNI error for a failed call.
+pub(super) fn failure(doing: String, error: &dbus::Error) -> podwire_cni_spec::Error {
+    let (code, hint) = match error_code(error) {
         Some("INVALID_ZONE") => (
             code::INVALID_CONFIG,
             "firewalldZone must be one of `firewall-cmd --get-zones`; new ones need a reload",
@@ -101,15 +102,15 @@ pub(super) fn failure(doing: String, error: &bus::Error) -> podwire_cni_spec::Er
             "unbind the address there first: `firewall-cmd --zone=ZONE --remove-source=ADDRESS`",
         ),
         _ if error.is_absent() => {
-            (code::NOT_AVAILABLE, "start firewalld, or leave \"backend\" out of the config")
+            (code::NOT_AVAILABLE, "start firewalld, or remove \"backend\" from the config")
         }
-        _ if matches!(error, bus::Error::Silent) => {
+        _ if matches!(error, dbus::Error::Timeout) => {
             (code::TRY_AGAIN, "firewalld or the D-Bus is busy or hangs")
         }
         _ => (code::INTERNAL, ""),
     };
     let why = match error {
-        bus::Error::Refused { .. } if error.is_absent() => "firewalld does not run".to_owned(),
+        dbus::Error::Refused { .. } if error.is_absent() => "firewalld does not run".to_owned(),
         _ => error.to_string(),
     };
     podwire_cni_spec::Error::new(code, format!("{doing}: {why}")).with_details(hint)
@@ -119,8 +120,8 @@ pub(super) fn failure(doing: String, error: &bus::Error) -> podwire_cni_spec::Er
 mod tests {
     use super::*;
 
-    fn refused(name: &str, text: &str) -> bus::Error {
-        bus::Error::Refused { name: name.into(), text: text.into() }
+    fn refused(name: &str, text: &str) -> dbus::Error {
+        dbus::Error::Refused { name: name.into(), text: text.into() }
     }
 
     #[test]
@@ -130,22 +131,22 @@ mod tests {
     }
 
     #[test]
-    fn complaints_of_firewalld_have_a_code_and_those_of_others_none() {
+    fn only_errors_of_firewalld_have_a_code() {
         let exception = "org.fedoraproject.FirewallD1.Exception";
-        assert_eq!(complaint(&refused(exception, "INVALID_ZONE: nowhere")), Some("INVALID_ZONE"));
-        assert_eq!(complaint(&refused(exception, "NOT_ENABLED")), Some("NOT_ENABLED"));
-        assert_eq!(complaint(&refused("org.freedesktop.DBus.Error.NoReply", "INVALID_ZONE: x")), None);
-        assert_eq!(complaint(&bus::Error::Silent), None);
+        assert_eq!(error_code(&refused(exception, "INVALID_ZONE: nowhere")), Some("INVALID_ZONE"));
+        assert_eq!(error_code(&refused(exception, "NOT_ENABLED")), Some("NOT_ENABLED"));
+        assert_eq!(error_code(&refused("org.freedesktop.DBus.Error.NoReply", "INVALID_ZONE: x")), None);
+        assert_eq!(error_code(&dbus::Error::Timeout), None);
     }
 
     #[test]
-    fn failures_say_what_to_do() {
+    fn failures_have_a_hint() {
         let invalid =
             failure("add".into(), &refused("org.fedoraproject.FirewallD1.Exception", "INVALID_ZONE: x"));
         assert_eq!(invalid.code, code::INVALID_CONFIG);
-        assert_eq!(failure("add".into(), &bus::Error::Silent).code, code::TRY_AGAIN);
-        let nobody = refused("org.freedesktop.DBus.Error.ServiceUnknown", "no such name");
-        let absent = failure("add".into(), &nobody);
+        assert_eq!(failure("add".into(), &dbus::Error::Timeout).code, code::TRY_AGAIN);
+        let unknown = refused("org.freedesktop.DBus.Error.ServiceUnknown", "no such name");
+        let absent = failure("add".into(), &unknown);
         assert_eq!((absent.code, absent.msg.as_str()), (code::NOT_AVAILABLE, "add: firewalld does not run"));
     }
 }

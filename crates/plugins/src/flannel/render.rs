@@ -1,4 +1,4 @@
-//! The delegate's config, from flannel's own and from what flanneld says.
+//! Renders the delegate's config from flannel's config and from `subnet.env`.
 
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::{json, Error, Route};
@@ -6,17 +6,16 @@ use serde_json::{json, Map, Value};
 
 use super::subnet::Subnet;
 
-/// The delegate unless the config names another.
+/// The default delegate.
 const DELEGATE: &str = "bridge";
-/// Where the rendered config says for which interface it is. Delegates ignore it, as they do all keys of others.
+/// The key of the rendered config that holds the interface's name. Delegates ignore unknown keys.
 pub(super) const IFNAME: &str = "podwire.ifname";
 
-/// The whole config that the delegate gets. Without `subnet` it is enough to take back what was made: only a new
-/// pod needs ranges.
+/// The complete config for the delegate. Without `subnet` it lacks ranges, and is sufficient for DEL and GC only.
 pub(super) fn render(req: &Request<'_>, subnet: Option<&Subnet>) -> Result<Value> {
     let mut delegate = section(&req.config, "delegate")?;
     check(&delegate)?;
-    // The runtime's word for this pod is for whoever does the work.
+    // The delegate does the work, so it gets the runtime's settings.
     for key in ["runtimeConfig", "capabilities"] {
         if let Some(value) = json::get(&req.config, key) {
             json::set(&mut delegate, key, value.clone());
@@ -24,7 +23,7 @@ pub(super) fn render(req: &Request<'_>, subnet: Option<&Subnet>) -> Result<Value
     }
     default(&mut delegate, "type", json!(DELEGATE));
     if let Some(subnet) = subnet {
-        // What flanneld does not masquerade, the delegate must.
+        // The delegate masquerades unless flanneld does.
         default(&mut delegate, "ipMasq", json!(!subnet.masquerades));
         default(&mut delegate, "mtu", json!(subnet.mtu));
     }
@@ -43,7 +42,7 @@ pub(super) fn render(req: &Request<'_>, subnet: Option<&Subnet>) -> Result<Value
     Ok(Value::Object(delegate))
 }
 
-/// An object of the config, empty if it is not there.
+/// An object of the config, empty if absent.
 fn section(config: &Value, key: &str) -> Result<Map<String, Value>> {
     match json::get(config, key) {
         None => Ok(Map::new()),
@@ -86,7 +85,7 @@ fn check(delegate: &Map<String, Value>) -> Result<()> {
     }
 }
 
-/// The IPAM section: the node's subnets are the ranges, all of the network is a route.
+/// The IPAM section: the node's subnets are the ranges, the whole network is a route.
 fn ipam(config: &Value, subnet: Option<&Subnet>) -> Result<Map<String, Value>> {
     let mut ipam = section(config, "ipam")?;
     default(&mut ipam, "type", json!("host-local"));
@@ -108,7 +107,7 @@ fn ipam(config: &Value, subnet: Option<&Subnet>) -> Result<Map<String, Value>> {
     Ok(ipam)
 }
 
-/// The key as the section spells it. One that is null was written by somebody, and is left alone.
+/// The key in the spelling of the section. A key with the value null counts as present.
 fn spelling(section: &Map<String, Value>, key: &str) -> Option<String> {
     section.keys().find(|other| other.eq_ignore_ascii_case(key)).cloned()
 }
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_name_is_a_bridge_with_the_nodes_subnets() {
+    fn the_default_is_a_bridge_with_the_nodes_subnets() {
         assert_eq!(
             rendered(json!({"type": "flannel"})),
             json!({
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_delegate_has_is_left_alone() {
+    fn keys_of_the_delegate_are_kept() {
         let config = rendered(json!({
             "delegate": {"type": "ptp", "ipMasq": true, "MTU": 1400, "hairpinMode": null},
             "ipam": {"type": "whereabouts", "routes": [{"dst": "192.168.0.0/16", "gw": "10.244.1.1"}]},
@@ -206,21 +205,21 @@ mod tests {
     }
 
     #[test]
-    fn masquerading_is_the_work_of_one() {
+    fn the_delegate_masquerades_if_flanneld_does_not() {
         let mut other = subnet();
         other.masquerades = false;
         assert_eq!(render(&request(json!({})), Some(&other)).unwrap()["ipMasq"], true);
     }
 
     #[test]
-    fn without_a_subnet_there_is_enough_to_take_back() {
+    fn without_a_subnet_the_config_has_no_ranges() {
         let config = render(&request(json!({"ipam": {"dataDir": "/x"}})), None).unwrap();
         assert_eq!(config["ipam"], json!({"dataDir": "/x", "type": "host-local"}));
         assert_eq!(config["type"], "bridge");
     }
 
     #[test]
-    fn what_flannel_sets_itself_is_refused() {
+    fn keys_that_flannel_sets_are_refused() {
         let start = "'delegate' dictionary must not have";
         assert!(refusal(json!({"delegate": {"name": "x"}})).1.starts_with(&format!("{start} 'name' field")));
         assert!(refusal(json!({"delegate": {"IPAM": {}}})).1.starts_with(&format!("{start} 'ipam' field")));

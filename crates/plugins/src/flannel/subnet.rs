@@ -1,4 +1,4 @@
-//! The file in which flanneld says what this node's part of the network is: `subnet.env`.
+//! `subnet.env`, into which flanneld writes the node's subnet.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,21 +6,22 @@ use std::path::Path;
 
 use ipnet::IpNet;
 use podwire_cni_spec::{addr, code, Error};
+use podwire_ip::IpFamily;
 
-/// What every error about the file begins with, and what helps.
+/// The prefix of every error about the file, and the hint.
 const FAILED: &str = "failed to load flannel 'subnet.env' file";
-const HINT: &str = "is flanneld running? It writes this file when the node has its part of the network";
+const HINT: &str = "is flanneld running? It writes this file when the node has a subnet";
 
-/// The node's part of the network.
+/// The node's subnet and the whole network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Subnet {
-    /// All of the network, which pods reach through the node.
+    /// The whole network, which pods reach through the node.
     pub(super) networks: Vec<IpNet>,
-    /// What belongs to this node: one of each family at most, IPv4 first.
+    /// The node's subnets: at most one of each family, IPv4 first.
     pub(super) subnets: Vec<IpNet>,
-    /// What a pod's packet may have, so that it fits in one of the underlay with flannel's wrapping.
+    /// The pods' MTU: the underlay's, less flannel's encapsulation.
     pub(super) mtu: u32,
-    /// Whether flanneld masquerades what leaves the network.
+    /// Whether flanneld masquerades traffic that leaves the network.
     pub(super) masquerades: bool,
 }
 
@@ -29,7 +30,7 @@ impl Subnet {
     pub(super) fn read(path: &Path) -> Result<Subnet, Error> {
         let failed = |code: u32, why: String| Error::new(code, format!("{FAILED}: {why}")).with_details(HINT);
         let text = fs::read(path).map_err(|error| match error.kind() {
-            // It will be there soon, or somebody must look after flanneld; either way a later try may succeed.
+            // flanneld may still be starting: a later attempt may succeed.
             ErrorKind::NotFound => {
                 failed(code::TRY_AGAIN, format!("open {}: no such file or directory", path.display()))
             }
@@ -44,12 +45,12 @@ impl Subnet {
         let (mut subnet, mut subnet6, mut mtu, mut masquerades) = (None, None, None, None);
         for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
             let wrong = |why: &str| format!("says {key}={value}: {why}");
-            let nets = |v4: bool| nets(value, v4).map_err(|why| wrong(&why));
+            let nets = |family: IpFamily| nets(value, family).map_err(|why| wrong(&why));
             match key.trim() {
-                "FLANNEL_NETWORK" => networks = nets(true)?,
-                "FLANNEL_IPV6_NETWORK" => networks6 = nets(false)?,
-                "FLANNEL_SUBNET" => subnet = nets(true)?.pop(),
-                "FLANNEL_IPV6_SUBNET" => subnet6 = nets(false)?.pop(),
+                "FLANNEL_NETWORK" => networks = nets(IpFamily::V4)?,
+                "FLANNEL_IPV6_NETWORK" => networks6 = nets(IpFamily::V6)?,
+                "FLANNEL_SUBNET" => subnet = nets(IpFamily::V4)?.pop(),
+                "FLANNEL_IPV6_SUBNET" => subnet6 = nets(IpFamily::V6)?.pop(),
                 "FLANNEL_MTU" => {
                     mtu = Some(value.trim().parse::<u32>().map_err(|error| wrong(&error.to_string()))?);
                 }
@@ -78,13 +79,13 @@ impl Subnet {
     }
 }
 
-/// The networks of a list, each once. flanneld writes its own address in the subnet; the network is meant.
-fn nets(list: &str, v4: bool) -> Result<Vec<IpNet>, String> {
+/// The networks of a list, each once. flanneld writes its own address with the subnet's prefix, so host bits are cleared.
+fn nets(list: &str, family: IpFamily) -> Result<Vec<IpNet>, String> {
     let mut nets = Vec::new();
     for text in list.split(',').map(str::trim) {
         let net = addr::parse_net(text).map_err(|error| error.msg)?.trunc();
-        if net.addr().is_ipv4() != v4 {
-            return Err(format!("{net} is of the other family"));
+        if IpFamily::of_net(net) != family {
+            return Err(format!("{net} is not an {family} network"));
         }
         if !nets.contains(&net) {
             nets.push(net);
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_in_the_words_of_the_field() {
+    fn missing_keys_are_named() {
         let error = Subnet::parse("FLANNEL_SUBNET=10.244.1.1/24\n# a comment\nFLANNEL_IPMASQ=false\n");
         assert_eq!(error.unwrap_err(), "is missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_MTU");
         let error = Subnet::read(Path::new("/nowhere/subnet.env")).unwrap_err();
@@ -142,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_quoted() {
+    fn invalid_values_are_quoted() {
         for (line, words) in [
             ("FLANNEL_MTU=large", "FLANNEL_MTU=large: invalid digit"),
             ("FLANNEL_MTU=-1", "FLANNEL_MTU=-1: invalid digit"),
             ("FLANNEL_SUBNET=10.244.1.1", "FLANNEL_SUBNET=10.244.1.1: invalid CIDR address"),
             ("FLANNEL_NETWORK=", "FLANNEL_NETWORK=: invalid CIDR address"),
             ("FLANNEL_NETWORK=10.0.0.0/8,", "FLANNEL_NETWORK=10.0.0.0/8,: invalid CIDR address"),
-            ("FLANNEL_IPV6_SUBNET=10.0.0.0/8", "10.0.0.0/8 is of the other family"),
+            ("FLANNEL_IPV6_SUBNET=10.0.0.0/8", "10.0.0.0/8 is not an IPv6 network"),
         ] {
             let error = Subnet::parse(&format!("{BOTH}{line}\n")).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");

@@ -26,7 +26,7 @@ pub(super) fn inspect<'p>(req: &Request<'p>, wanted: &Subinterface) -> Result<Ve
     findings.extend(mode(req, wanted.driver, &link));
     // Without one in the config it is the master's, and follows it.
     if wanted.mtu != 0 {
-        findings.extend(inspection::mtu(req, (&link, None), wanted.mtu));
+        findings.extend(inspection::mtu(req, inspection::VethEnds { pod: &link, node: None }, wanted.mtu));
     }
     findings.extend(inspection::pod_interface(&as_recorded(req, wanted.driver), &mut pod)?);
     Ok(findings)

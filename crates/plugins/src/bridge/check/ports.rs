@@ -1,4 +1,4 @@
-//! The pod's port: on its bridge, up, with its flags, VLANs and guard.
+//! CHECK of the pod's port: on its bridge, up, with its flags, VLANs and spoof check.
 
 use podwire_cni_plugin::{Finding, Request, Result};
 use podwire_kernel::bridge::{self, add_vlans, delete_vlans, Vlans};
@@ -12,12 +12,13 @@ use crate::bridge::config::Conf;
 use crate::bridge::port;
 use crate::inspection::{self, change_node, on_node, recorded_interface};
 
-/// Flags that are on although the config does not ask for them are somebody else's wish, and stay.
+/// Compares the port with the config. Flags that the config does not set may be set by other programs, and stay.
 pub(super) fn inspect<'p>(
     req: &Request<'p>,
     conf: &Conf,
     node: &mut Host,
-    (end, bridge): (&Link, Option<&Link>),
+    end: &Link,
+    bridge: Option<&Link>,
 ) -> Result<Vec<Finding<'p>>> {
     let mut findings = Vec::new();
     let on_bridge = bridge.is_some_and(|bridge| end.master == Some(bridge.index));
@@ -39,34 +40,34 @@ pub(super) fn inspect<'p>(
     }
     if conf.uses_vlans() {
         let wanted: Vec<Vlans> = port::wanted_vlans(conf).collect();
-        // Go's plugins keep the VLAN that the kernel gives a port.
+        // Go plugins keep the default VLAN that the kernel adds to a port.
         let exact = !conf.preserve_default_vlan && inspection::is_ours(req, end);
         findings.extend(vlans(node, end, wanted, exact)?);
     }
-    // A pod that a Go plugin attached has that plugin's own rules.
+    // A Go plugin has its own rules for its pods.
     if conf.macspoofchk && inspection::is_ours(req, end) {
-        findings.extend(guard(req, node, end)?);
+        findings.extend(spoof_check(req, node, end)?);
     }
     Ok(findings)
 }
 
-/// Makes `end` a port of the bridge that has this name by then.
+/// A repair that makes `end` a port of the bridge. The bridge may be a new one by then, so it is looked up by name.
 pub(super) fn plug_in<'p>(bridge: &str, end: &Link) -> impl FnOnce() -> Result<()> + 'p {
     let (bridge, end) = (bridge.to_owned(), end.clone());
     on_node(move |node| {
         let bridge = node.get_link(&bridge)?;
         let doing = format!("make {} a port of bridge {}", end.name, bridge.name);
         node.route.request(link::change(end.index, doing).u32(attribute::MASTER, bridge.index))?;
-        // One that is down, here or in the pod, forwards when it is up.
+        // A pair with an end that is down forwards later, when that end comes up.
         let now = node.get_link(&end.name)?;
-        match now.is_up() && now.operstate == link::OPER_UP {
-            true => port::wait_until_it_forwards(node, &end.name),
-            false => Ok(()),
+        if now.is_up() && now.operstate == link::OPER_UP {
+            port::wait_until_forwarding(node, &end.name)?;
         }
+        Ok(())
     })
 }
 
-/// The port is in the VLANs that it should be in, and if it is to be `exact`, in no other.
+/// The port is in the wanted VLANs. If `exact`, it is in no other.
 pub(super) fn vlans<'p>(
     node: &mut Host,
     port: &Link,
@@ -76,18 +77,18 @@ pub(super) fn vlans<'p>(
     let (missing, unwanted) = compare(&bridge::vlans(node, port.index)?, &wanted, exact);
     let mut texts = Vec::new();
     if let Some(first) = missing.first() {
-        texts.push(format!("is not in VLAN {} as configured", told(first)));
+        texts.push(format!("is not in VLAN {} as configured", shown(first)));
     }
     if let Some(first) = unwanted.first() {
-        texts.push(format!("is in VLAN {}, which is not configured", told(first)));
+        texts.push(format!("is in VLAN {}, which is not configured", shown(first)));
     }
     if texts.is_empty() {
         return Ok(None);
     }
     let port = port.clone();
     let text = format!("bridge port {} {}", port.name, texts.join(" and "));
-    // Compared again by then: a port that has just come to its bridge is in the bridge's default VLAN.
-    Ok(Some(Finding::new(text).repaired_by(on_node(move |node| {
+    // The repair compares again: a port that was just added to its bridge is in the bridge's default VLAN.
+    Ok(Some(Finding::new(text).mended_by(on_node(move |node| {
         let (missing, unwanted) = compare(&bridge::vlans(node, port.index)?, &wanted, exact);
         let mut batch = Batch::new();
         batch.extend(unwanted.iter().map(|vlans| delete_vlans(&port, *vlans)));
@@ -96,15 +97,14 @@ pub(super) fn vlans<'p>(
     }))))
 }
 
-fn told(vlans: &Vlans) -> String {
-    match vlans.first == vlans.last {
-        true => vlans.first.to_string(),
-        false => format!("{}-{}", vlans.first, vlans.last),
+fn shown(vlans: &Vlans) -> String {
+    if vlans.first == vlans.last {
+        return vlans.first.to_string();
     }
+    format!("{}-{}", vlans.first, vlans.last)
 }
 
-/// Which VLANs are missing, and which are there and should not be. One id may be wanted twice, as one of a trunk and
-/// as the native one: the native one counts.
+/// The missing VLANs, and the unwanted ones. An id may be wanted twice, in a trunk and as native: native takes precedence.
 fn compare(found: &[Vlans], wanted: &[Vlans], exact: bool) -> (Vec<Vlans>, Vec<Vlans>) {
     let native = |all: &[Vlans], id: u16| all.iter().any(|vlans| vlans.native && vlans.contains(id));
     let has = |all: &[Vlans], id: u16| all.iter().any(|vlans| vlans.contains(id));
@@ -119,7 +119,7 @@ fn compare(found: &[Vlans], wanted: &[Vlans], exact: bool) -> (Vec<Vlans>, Vec<V
     (missing, ranges(&ids.filter(spare).collect::<Vec<_>>(), false))
 }
 
-/// Neighbouring ids together.
+/// Groups consecutive ids into ranges.
 fn ranges(ids: &[u16], native: bool) -> Vec<Vlans> {
     let mut all: Vec<Vlans> = Vec::new();
     for id in ids {
@@ -131,8 +131,8 @@ fn ranges(ids: &[u16], native: bool) -> Vec<Vlans> {
     all
 }
 
-/// The port lets only the recorded hardware address pass.
-pub(super) fn guard<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Result<Vec<Finding<'p>>> {
+/// The spoof check lets only the recorded hardware address pass.
+pub(super) fn spoof_check<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Result<Vec<Finding<'p>>> {
     let nft = node.nft()?;
     let mut findings = Vec::new();
     findings.extend(inspection::rules("macspoofchk", &spoof::absent(nft)?, |node| {
@@ -143,9 +143,9 @@ pub(super) fn guard<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Resul
     let owner = req.owner();
     if !spoof::is_present(nft, &owner, &end.name, mac)? {
         let name = end.name.clone();
-        let text = format!("bridge port {name} lost its guard (macspoofchk)");
-        findings.push(Finding::new(text).repaired_by(on_node(move |node| {
-            // What is left of it may let another address pass.
+        let text = format!("bridge port {name} lost its spoof check (macspoofchk)");
+        findings.push(Finding::new(text).mended_by(on_node(move |node| {
+            // A remaining element may allow another address.
             spoof::remove_all(node.nft()?, &owner)?;
             Ok(spoof::add(node.nft()?, &owner, &name, mac)?)
         })));
@@ -171,7 +171,7 @@ mod tests {
         let spare = vec![vlans(1, 1, false), vlans(40, 41, false)];
         assert_eq!(compare(&found, &wanted, true), (missing.clone(), spare));
         assert_eq!(compare(&found, &wanted, false), (missing, vec![]));
-        // A port that lost its place has none at all.
+        // A port that was removed from its bridge has no VLANs.
         assert_eq!(compare(&[], &[vlans(7, 7, true)], true), (vec![vlans(7, 7, true)], vec![]));
     }
 }

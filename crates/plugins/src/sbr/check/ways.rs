@@ -6,7 +6,7 @@ use podwire_kernel::rt::rule::Rule;
 use podwire_kernel::Link;
 
 use super::super::plan::{host_prefix, Lane, Plan};
-use crate::plumbing;
+use crate::pod_interface;
 
 /// The metric of the routes that the kernel makes for IPv6 addresses (`IP6_RT_PRIO_ADDRCONF`, net/ip6_route.h).
 const ADDRCONF_METRIC: u32 = 256;
@@ -121,7 +121,7 @@ pub(super) fn missing_recorded(
     };
     let missing = recorded.routes.iter().filter(|wanted| !is_there(wanted));
     let way = |wanted: &podwire_cni_spec::Route| {
-        let route = plumbing::wire_route(wanted, link, recorded);
+        let route = pod_interface::kernel_route(wanted, link, recorded);
         let claimed = lanes.iter().any(|lane| lane.claims(&route));
         let takes = |lane: &&Lane| if claimed { lane.claims(&route) } else { lane.is_of_family(&route) };
         let mut routes: Vec<Route> =

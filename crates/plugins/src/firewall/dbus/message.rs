@@ -1,17 +1,16 @@
-//! Messages of D-Bus: calls with strings as arguments, and answers that are a string, a boolean or an error.
+//! D-Bus messages: calls with string arguments, and responses that are a string, a boolean or an error.
 //!
-//! A message is a prefix of 16 bytes, header fields, each a code and a value with its type, and a body whose
-//! types are one of the fields. Numbers stand at multiples of their size from the message's beginning, which is
-//! where the prefix, the fields and the body each begin anew.
+//! A message has a prefix of 16 bytes, header fields, and a body. A header field is a code and a typed value. One of the fields
+//! holds the body's signature. Numbers are aligned to their size; prefix, fields and body each start aligned to 8 bytes.
 
-/// More than firewalld ever says; the specification's own limit is 128 MiB.
-const LONGEST: usize = 64 << 10;
+/// More than firewalld sends; the specification's limit is 128 MiB.
+const MAX_LENGTH: usize = 64 << 10;
 
 const VERSION: u8 = 1;
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
-/// A service that does not run is not to be started by our asking.
+/// The flag that keeps the bus from starting a service that does not run.
 const NO_AUTO_START: u8 = 2;
 
 /// Header fields.
@@ -25,17 +24,17 @@ mod field {
     pub const SIGNATURE: u8 = 8;
 }
 
-/// What is wrong with a message.
+/// The reason why a message is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(in super::super) struct Malformed(pub &'static str);
+pub(in crate::firewall) struct Malformed(pub &'static str);
 
-const CUT: Malformed = Malformed("a message ends before its end");
+const TRUNCATED: Malformed = Malformed("a message is truncated");
 const TOO_LONG: Malformed = Malformed("a message is too long");
 
 /// A call of a method.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Call<'a> {
+pub(in crate::firewall) struct Call<'a> {
     /// The bus name of the service.
     pub destination: &'a str,
     /// The object.
@@ -49,13 +48,13 @@ pub(in super::super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call of the bus itself.
+    /// A call to the bus itself.
     pub fn to_bus(member: &'a str, args: &'a [&'a str]) -> Call<'a> {
         let name = "org.freedesktop.DBus";
         Call { destination: name, path: "/org/freedesktop/DBus", interface: name, member, args }
     }
 
-    /// The bytes of the message, as little-endian as all are here that we send.
+    /// The bytes of the message, in little-endian order.
     pub fn encode(&self, serial: u32) -> Result<Vec<u8>, Malformed> {
         let mut body = Writer::default();
         for arg in self.args {
@@ -94,7 +93,7 @@ impl Writer {
     }
 
     fn length(&mut self, length: usize) -> Result<(), Malformed> {
-        let number = u32::try_from(length).ok().filter(|_| length <= LONGEST);
+        let number = u32::try_from(length).ok().filter(|_| length <= MAX_LENGTH);
         self.u32(number.ok_or(TOO_LONG)?);
         Ok(())
     }
@@ -124,35 +123,35 @@ impl Writer {
     }
 }
 
-/// What a message is for.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A method's result.
     Return,
     /// A method's failure.
     Error,
-    /// Nothing that we asked for.
+    /// Not a response.
     Other,
 }
 
-/// The first bytes of a message, which tell how long it is.
+/// The first bytes of a message, which hold its length.
 #[derive(Debug)]
 pub(super) struct Prefix {
     kind: u8,
-    order: Order,
+    order: ByteOrder,
     fields: usize,
     body: usize,
 }
 
 impl Prefix {
-    /// How many bytes that is.
+    /// The length of a prefix in bytes.
     pub const LENGTH: usize = 16;
 
-    /// Reads it.
+    /// Decodes a prefix.
     pub fn decode(bytes: &[u8; Prefix::LENGTH]) -> Result<Prefix, Malformed> {
         let order = match bytes[0] {
-            b'l' => Order::Little,
-            b'B' => Order::Big,
+            b'l' => ByteOrder::Little,
+            b'B' => ByteOrder::Big,
             _ => return Err(Malformed("a message has no byte order")),
         };
         if bytes[3] != VERSION {
@@ -160,39 +159,42 @@ impl Prefix {
         }
         let mut reader = Reader { bytes, at: 4, order };
         let (body, _serial, fields) = (reader.length()?, reader.u32()?, reader.length()?);
-        match fields + body > LONGEST {
-            true => Err(TOO_LONG),
-            false => Ok(Prefix { kind: bytes[1], order, fields, body }),
+        if fields + body > MAX_LENGTH {
+            return Err(TOO_LONG);
         }
+        Ok(Prefix { kind: bytes[1], order, fields, body })
     }
 
-    /// How many bytes follow.
+    /// The number of bytes that follow.
     pub fn rest(&self) -> usize {
         self.fields.next_multiple_of(8) + self.body
     }
 
-    /// The message, from the bytes that followed.
+    /// Decodes the message from the bytes after the prefix.
     pub fn message(&self, rest: &[u8]) -> Result<Message, Malformed> {
         let kind = match self.kind {
             METHOD_RETURN => Kind::Return,
             ERROR => Kind::Error,
             _ => Kind::Other,
         };
-        let body =
-            rest.get(self.fields.next_multiple_of(8)..).filter(|body| body.len() == self.body).ok_or(CUT)?;
+        let body = rest
+            .get(self.fields.next_multiple_of(8)..)
+            .filter(|body| body.len() == self.body)
+            .ok_or(TRUNCATED)?;
         let mut message = Message {
             kind,
-            answers: None,
+            reply_to: None,
             error: None,
             signature: String::new(),
             order: self.order,
             body: body.to_vec(),
         };
-        let mut reader = Reader { bytes: rest.get(..self.fields).ok_or(CUT)?, at: 0, order: self.order };
+        let mut reader =
+            Reader { bytes: rest.get(..self.fields).ok_or(TRUNCATED)?, at: 0, order: self.order };
         while reader.at < self.fields {
             reader.align(8)?;
             match (reader.u8()?, reader.value()?) {
-                (field::REPLY_SERIAL, Field::Number(serial)) => message.answers = Some(serial),
+                (field::REPLY_SERIAL, Field::Number(serial)) => message.reply_to = Some(serial),
                 (field::ERROR_NAME, Field::Text(name)) => message.error = Some(name),
                 (field::SIGNATURE, Field::Text(types)) => message.signature = types,
                 _ => {}
@@ -202,16 +204,16 @@ impl Prefix {
     }
 }
 
-/// A message that came.
+/// A received message.
 #[derive(Debug)]
-pub(in super::super) struct Message {
+pub(in crate::firewall) struct Message {
     pub(super) kind: Kind,
-    /// The call that it answers, by its number.
-    pub(super) answers: Option<u32>,
+    /// The serial of the call that it responds to.
+    pub(super) reply_to: Option<u32>,
     /// The name of the error.
     pub(super) error: Option<String>,
     signature: String,
-    order: Order,
+    order: ByteOrder,
     body: Vec<u8>,
 }
 
@@ -220,25 +222,25 @@ impl Message {
         Reader { bytes: &self.body, at: 0, order: self.order }
     }
 
-    /// The string that the body begins with.
+    /// The string at the start of the body.
     pub fn text(&self) -> Result<String, Malformed> {
-        match self.signature.starts_with('s') {
-            true => self.reader().string(),
-            false => Err(Malformed("an answer is not the string that it should be")),
+        if !self.signature.starts_with('s') {
+            return Err(Malformed("a response is not a string"));
         }
+        self.reader().string()
     }
 
     /// The boolean that is the body.
     pub fn boolean(&self) -> Result<bool, Malformed> {
         match (self.signature.as_str(), self.reader().u32()) {
             ("b", Ok(number @ (0 | 1))) => Ok(number == 1),
-            _ => Err(Malformed("an answer is not the boolean that it should be")),
+            _ => Err(Malformed("a response is not a boolean")),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum ByteOrder {
     Little,
     Big,
 }
@@ -252,13 +254,13 @@ enum Field {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    order: Order,
+    order: ByteOrder,
 }
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let end = self.at.checked_add(count).ok_or(CUT)?;
-        let taken = self.bytes.get(self.at..end).ok_or(CUT)?;
+        let end = self.at.checked_add(count).ok_or(TRUNCATED)?;
+        let taken = self.bytes.get(self.at..end).ok_or(TRUNCATED)?;
         self.at = end;
         Ok(taken)
     }
@@ -273,16 +275,16 @@ impl<'a> Reader<'a> {
 
     fn u32(&mut self) -> Result<u32, Malformed> {
         self.align(4)?;
-        let bytes = self.take(4)?.try_into().map_err(|_| CUT)?;
+        let bytes = self.take(4)?.try_into().map_err(|_| TRUNCATED)?;
         Ok(match self.order {
-            Order::Little => u32::from_le_bytes(bytes),
-            Order::Big => u32::from_be_bytes(bytes),
+            ByteOrder::Little => u32::from_le_bytes(bytes),
+            ByteOrder::Big => u32::from_be_bytes(bytes),
         })
     }
 
     fn length(&mut self) -> Result<usize, Malformed> {
         let length = usize::try_from(self.u32()?).map_err(|_| TOO_LONG)?;
-        if length > LONGEST {
+        if length > MAX_LENGTH {
             return Err(TOO_LONG);
         }
         Ok(length)
@@ -290,30 +292,30 @@ impl<'a> Reader<'a> {
 
     fn string(&mut self) -> Result<String, Malformed> {
         let length = self.length()?;
-        self.ended(length)
+        self.terminated(length)
     }
 
     fn signature(&mut self) -> Result<String, Malformed> {
         let length = self.u8()?;
-        self.ended(length.into())
+        self.terminated(length.into())
     }
 
-    /// Text of this length and the NUL behind it.
-    fn ended(&mut self, length: usize) -> Result<String, Malformed> {
+    /// Text of this length, followed by a NUL.
+    fn terminated(&mut self, length: usize) -> Result<String, Malformed> {
         let text = self.take(length)?;
         if self.u8()? != 0 || text.contains(&0) {
-            return Err(Malformed("a string does not end where it should"));
+            return Err(Malformed("a string has no NUL at its end, or one inside"));
         }
         String::from_utf8(text.to_vec()).map_err(|_| Malformed("a string is not UTF-8"))
     }
 
-    /// A value behind its type. Header fields have no other types than these.
+    /// A value after its type. Header fields have only these types.
     fn value(&mut self) -> Result<Field, Malformed> {
         match self.signature()?.as_str() {
             "s" | "o" => Ok(Field::Text(self.string()?)),
             "g" => Ok(Field::Text(self.signature()?)),
             "u" => Ok(Field::Number(self.u32()?)),
-            _ => Err(Malformed("a header field has a type that none has")),
+            _ => Err(Malformed("a header field has an unknown type")),
         }
     }
 }

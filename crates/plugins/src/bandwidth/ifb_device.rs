@@ -1,31 +1,30 @@
-//! The detour of what a pod sends: an ifb device on the node, one for each attachment.
+//! The ifb device on the node that shapes what a pod sends, one for each attachment.
 //!
-//! The Go plugin names it after network and container, and one container that joins the same network twice
-//! meets itself there. So that name is taken when it is free; the next interface gets one with its own name
-//! in it. Whose a device is stands in its alias. A device with Go's name and no alias was made by Go.
+//! The Go plugin derives its name from network and container, so two interfaces of one container on the same network collide.
+//! Podwire uses Go's name if it is free; a further interface gets a name that also depends on the interface. The alias holds the
+//! owner. A device with Go's name and without an alias was created by the Go plugin.
 
-use podwire_cni_plugin::{Request, Result};
-use podwire_cni_spec::ValidAttachment;
+use podwire_cni_plugin::{Context, Request, Result};
 use podwire_kernel::rt::link;
-use podwire_kernel::{ifb, Host, Link, Owner};
+use podwire_kernel::{ifb, shaping, Host, Link, Owner};
 use sha2::{Digest, Sha512};
 
 const PREFIX: &str = "bwp";
 
-/// The names that the device of `owner` may have: the one that Go gives, and the one with the interface in it.
+/// The possible names of the device of `owner`: Go's, and the one that depends on the interface.
 pub fn names(owner: &Owner) -> [String; 2] {
     let Owner { network, container, ifname } = owner;
     [format!("{network}{container}"), format!("{network}{container}{ifname}")].map(|text| hashed(&text))
 }
 
-/// Interface names have room for 12 digits of the hash.
+/// Interface names have room for the prefix and 12 digits of the hash.
 fn hashed(text: &str) -> String {
     let hash = Sha512::digest(text.as_bytes());
     let digits: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     format!("{PREFIX}{digits}")
 }
 
-/// The device of `owner`, made if it is not there.
+/// The device of `owner`, created if it does not exist.
 pub fn ensure(node: &mut Host, owner: &Owner, mtu: u32) -> Result<Link> {
     let mut free = Vec::new();
     for name in names(owner) {
@@ -38,26 +37,32 @@ pub fn ensure(node: &mut Host, owner: &Owner, mtu: u32) -> Result<Link> {
     let Some(name) = free.first() else {
         let [go, own] = names(owner);
         let text =
-            format!("the devices {go} and {own} are there already, and neither is of {}", owner.comment());
+            format!("the devices {go} and {own} already exist, and neither belongs to {}", owner.comment());
         return Err(podwire_cni_spec::Error::internal(text)
-            .with_details("delete the one that nobody uses")
+            .with_details("delete the device that is unused")
             .into());
     };
     Ok(ifb::create(node, name, mtu, owner)?)
 }
 
-/// Every device of the attachment: ours by its alias; without alias, the one that a Go plugin made.
+/// Redirects what enters at `end`, the packets that the pod sends, to the ifb device.
+pub fn redirect(node: &mut Host, end: &Link, ifb: &Link) -> Result<()> {
+    shaping::redirect(node, end, ifb)
+        .doing(|| format!("redirect what the pod sends from {} to {}", end.name, ifb.name))
+}
+
+/// All devices of the attachment: those with its owner as alias, and one without an alias that the Go plugin created.
 pub fn all_of(node: &mut Host, req: &Request<'_>) -> Result<Vec<Link>> {
     let owner = req.owner();
     let mut all = Vec::new();
     for name in names(&owner) {
         let Some(found) = node.find_link(&name)?.filter(|link| link.kind == "ifb") else { continue };
-        // A result that does not name it: the unsigned device belongs to another interface of the container.
+        // If the result does not list a device without alias, it belongs to another interface of the container.
         let recorded = |name: &str| {
             req.prev.as_ref().is_none_or(|prev| prev.interfaces.iter().any(|one| one.name == name))
         };
-        let of_go = || found.alias.is_empty() && !req.signed_only && recorded(&name);
-        if owner.matches(&found.alias) || of_go() {
+        let is_from_go = || found.alias.is_empty() && !req.signed_only && recorded(&name);
+        if owner.matches(&found.alias) || is_from_go() {
             all.push(found);
         }
     }
@@ -84,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_and_the_first_is_gos() {
+    fn names_fit_and_the_first_equals_gos() {
         let owner =
             |ifname: &str| Owner { network: "net".into(), container: "id".into(), ifname: ifname.into() };
         let [go, own] = names(&owner("eth0"));

@@ -9,10 +9,10 @@ const CALL: Call<'_> = Call {
 };
 
 /// A message in the sender's byte order, as it comes from the bus.
-fn incoming(kind: u8, order: Order, fields: &[(u8, &str, &[u8])], body: &[u8]) -> Vec<u8> {
+fn incoming(kind: u8, order: ByteOrder, fields: &[(u8, &str, &[u8])], body: &[u8]) -> Vec<u8> {
     let number = |n: usize| match order {
-        Order::Little => (n as u32).to_le_bytes(),
-        Order::Big => (n as u32).to_be_bytes(),
+        ByteOrder::Little => (n as u32).to_le_bytes(),
+        ByteOrder::Big => (n as u32).to_be_bytes(),
     };
     let mut area = Writer::default();
     for (code, types, value) in fields {
@@ -22,7 +22,7 @@ fn incoming(kind: u8, order: Order, fields: &[(u8, &str, &[u8])], body: &[u8]) -
         }
         area.0.extend(*value);
     }
-    let first = if matches!(order, Order::Big) { b'B' } else { b'l' };
+    let first = if matches!(order, ByteOrder::Big) { b'B' } else { b'l' };
     let mut all = vec![first, kind, 1, VERSION];
     all.extend(number(body.len()));
     all.extend(number(77));
@@ -34,7 +34,7 @@ fn incoming(kind: u8, order: Order, fields: &[(u8, &str, &[u8])], body: &[u8]) -
 }
 
 fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
-    let (prefix, rest) = bytes.split_first_chunk().ok_or(CUT)?;
+    let (prefix, rest) = bytes.split_first_chunk().ok_or(TRUNCATED)?;
     Prefix::decode(prefix)?.message(rest)
 }
 
@@ -44,11 +44,11 @@ fn refusal() -> Vec<u8> {
         (field::ERROR_NAME, "s", b"\x03\0\0\0a.E\0"),
         (field::SIGNATURE, "g", b"\x01s\0"),
     ];
-    incoming(ERROR, Order::Little, &fields, b"\x02\0\0\0no\0")
+    incoming(ERROR, ByteOrder::Little, &fields, b"\x02\0\0\0no\0")
 }
 
 #[test]
-fn a_call_is_what_the_specification_says() {
+fn a_call_is_encoded_as_specified() {
     let expected = [
         b"l\x01\x02\x01\x1c\0\0\0\x05\0\0\0\x48\0\0\0".as_slice(),
         b"\x01\x01o\0\x02\0\0\0/a\0\0\0\0\0\0",
@@ -62,38 +62,38 @@ fn a_call_is_what_the_specification_says() {
 }
 
 #[test]
-fn what_we_write_we_read() {
+fn an_encoded_call_can_be_decoded() {
     let encoded = CALL.encode(5).unwrap();
     let message = decode(&encoded).unwrap();
-    assert_eq!((message.kind, message.answers), (Kind::Other, None));
+    assert_eq!((message.kind, message.reply_to), (Kind::Other, None));
     assert_eq!((message.signature.as_str(), message.text().unwrap().as_str()), ("ss", "trusted"));
     let bare = Call { args: &[], ..CALL };
     assert_eq!(decode(&bare.encode(1).unwrap()).unwrap().signature, "");
 }
 
 #[test]
-fn what_cannot_be_said_is_not_sent() {
+fn invalid_arguments_are_not_encoded() {
     assert!(Call { args: &["a\0b"], ..CALL }.encode(1).is_err());
-    assert_eq!(Call { args: &[&"x".repeat(LONGEST + 1)], ..CALL }.encode(1), Err(TOO_LONG));
+    assert_eq!(Call { args: &[&"x".repeat(MAX_LENGTH + 1)], ..CALL }.encode(1), Err(TOO_LONG));
     assert_eq!(Call { args: &[""; 300], ..CALL }.encode(1), Err(TOO_LONG));
 }
 
 #[test]
 fn errors_have_a_name_and_a_text() {
     let message = decode(&refusal()).unwrap();
-    assert_eq!((message.kind, message.answers), (Kind::Error, Some(7)));
+    assert_eq!((message.kind, message.reply_to), (Kind::Error, Some(7)));
     assert_eq!((message.error.as_deref(), message.text()), (Some("a.E"), Ok("no".into())));
     assert!(message.boolean().is_err());
 }
 
 #[test]
 fn booleans_come_in_either_byte_order() {
-    let orders = [(Order::Little, [1, 0, 0, 0]), (Order::Big, [0, 0, 0, 1])];
+    let orders = [(ByteOrder::Little, [1, 0, 0, 0]), (ByteOrder::Big, [0, 0, 0, 1])];
     for (order, one) in orders {
         let fields: [(u8, &str, &[u8]); 2] =
             [(field::SIGNATURE, "g", b"\x01b\0"), (field::REPLY_SERIAL, "u", &one)];
         let message = decode(&incoming(METHOD_RETURN, order, &fields, &one)).unwrap();
-        assert_eq!((message.answers, message.boolean()), (Some(1), Ok(true)));
+        assert_eq!((message.reply_to, message.boolean()), (Some(1), Ok(true)));
         assert!(message.text().is_err());
         let two = one.map(|byte| byte * 2);
         assert!(decode(&incoming(METHOD_RETURN, order, &fields, &two)).unwrap().boolean().is_err());
@@ -101,16 +101,16 @@ fn booleans_come_in_either_byte_order() {
 }
 
 #[test]
-fn fields_that_are_not_known_are_passed_over() {
+fn unknown_fields_are_skipped() {
     let fields: [(u8, &str, &[u8]); 2] =
         [(200, "o", b"\x01\0\0\0/\0"), (field::REPLY_SERIAL, "u", &[9, 0, 0, 0])];
-    assert_eq!(decode(&incoming(METHOD_RETURN, Order::Little, &fields, b"")).unwrap().answers, Some(9));
+    assert_eq!(decode(&incoming(METHOD_RETURN, ByteOrder::Little, &fields, b"")).unwrap().reply_to, Some(9));
     let wrong: [(u8, &str, &[u8]); 1] = [(field::REPLY_SERIAL, "a{sv}", &[0; 8])];
-    assert!(decode(&incoming(METHOD_RETURN, Order::Little, &wrong, b"")).is_err());
+    assert!(decode(&incoming(METHOD_RETURN, ByteOrder::Little, &wrong, b"")).is_err());
 }
 
 #[test]
-fn lengths_beyond_reason_are_not_believed() {
+fn excessive_lengths_are_refused() {
     for place in [4, 12] {
         let mut bytes = refusal();
         bytes[place..place + 4].fill(0xff);
@@ -120,7 +120,7 @@ fn lengths_beyond_reason_are_not_believed() {
 }
 
 #[test]
-fn no_byte_that_is_cut_or_changed_makes_it_panic() {
+fn truncated_or_changed_messages_cause_no_panic() {
     let whole = refusal();
     for length in 0..whole.len() {
         assert!(decode(&whole[..length]).is_err(), "{length} bytes");

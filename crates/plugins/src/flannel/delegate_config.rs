@@ -1,9 +1,9 @@
-//! What was rendered for each attachment: one file each, in the folder and the format of the Go plugin, so that
-//! pods which one of them attached can be detached by the other.
+//! The saved configs of delegates: one file for each attachment, in the folder and format of the Go plugin, so that each plugin can
+//! detach pods of the other.
 //!
-//! Go names the file after the container, and so one that has a second interface of flannel's forgets the first.
-//! Ours writes the first interface where Go does, and further ones to `<container>@<interface>`; no container has
-//! an `@` in its name. The file of the first one says which interface it is for; one that Go wrote does not.
+//! The Go plugin names the file after the container, so a second flannel interface of a container overwrites the first. This
+//! plugin saves the first interface under Go's name and further ones as `<container>@<interface>`; container ids have no `@`. The
+//! config holds the interface's name; one that the Go plugin wrote does not.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -16,43 +16,43 @@ use serde_json::Value;
 
 use super::render::IFNAME;
 
-/// Where the Go plugin keeps its files, unless a config says otherwise.
+/// The default folder of the Go plugin.
 pub const DATA_DIR: &str = "/var/lib/cni/flannel";
-/// A file that is being written; it gets its name when it is whole. No container's name begins with a dot.
+/// The suffix of a file that is being written; it is renamed when complete. Its name starts with a dot, no container id does.
 const UNFINISHED: &str = ".new";
-/// How often a file is written anew because a GC took the unfinished one away.
+/// How often to write a file if a concurrent GC removes the unfinished one.
 const ATTEMPTS: usize = 10;
 
 /// The files of one attachment.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(super) struct DelegateConfig {
     folder: PathBuf,
     network: String,
     container: String,
     ifname: String,
 }
 
-/// A file that is there.
+/// An existing file.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
     bytes: Vec<u8>,
-    /// The delegate's config; none if the file makes no sense, as one that Go wrote while the power failed.
+    /// The delegate's config; `None` if the file is invalid, for example after a power failure.
     pub(super) config: Option<Value>,
 }
 
-/// A file that was written, and what it took the place of.
+/// A written file, and the previous contents.
 #[derive(Debug)]
 pub(super) struct Saved {
-    scratch: Scratch,
+    files: DelegateConfig,
     path: PathBuf,
-    before: Option<Vec<u8>>,
+    previous: Option<Vec<u8>>,
 }
 
-impl Scratch {
-    /// Those of the request's attachment.
-    pub(super) fn of(req: &Request<'_>) -> Scratch {
-        Scratch {
+impl DelegateConfig {
+    /// The files of the request's attachment.
+    pub(super) fn of(req: &Request<'_>) -> DelegateConfig {
+        DelegateConfig {
             folder: folder(req),
             network: req.network.to_string(),
             container: req.container.clone(),
@@ -60,7 +60,7 @@ impl Scratch {
         }
     }
 
-    /// The file of this attachment: by its own name, else the container's first.
+    /// Finds the file of this attachment: `<container>@<interface>`, else `<container>`.
     pub(super) fn find(&self) -> Result<Option<Found>> {
         for path in [self.further(), self.first()] {
             let Some(found) = read(&path)? else { continue };
@@ -75,43 +75,45 @@ impl Scratch {
         Ok(None)
     }
 
-    /// Writes down what the delegate gets, before it gets it.
+    /// Saves the delegate's config. The caller runs the delegate afterwards.
     pub(super) fn save(self, config: &Value) -> Result<Saved> {
-        let before = self.find()?;
-        let mut written = self.put(config.to_string().as_bytes(), before.as_ref().map(|found| &*found.path));
+        let previous = self.find()?;
+        let bytes = config.to_string().into_bytes();
+        let write = || self.write(&bytes, previous.as_ref().map(|found| &*found.path));
+        let mut written = write();
         for _ in 1..ATTEMPTS {
             match &written {
-                // A GC of another network took the unfinished file for one that a dead process left.
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    written =
-                        self.put(config.to_string().as_bytes(), before.as_ref().map(|found| &*found.path));
-                }
+                // GC of another network removed the unfinished file, because a killed process could have left it.
+                Err(error) if error.kind() == ErrorKind::NotFound => written = write(),
                 _ => break,
             }
         }
         let path = written.map_err(|source| failed("write", &self.first(), source))?;
-        Ok(Saved { scratch: self, path, before: before.map(|found| found.bytes) })
+        let previous = previous.map(|found| found.bytes);
+        Ok(Saved { files: self, path, previous })
     }
 
-    /// The file appears whole, under the name that it had before, else the first that is free.
-    fn put(&self, bytes: &[u8], onto: Option<&Path>) -> io::Result<PathBuf> {
+    /// Writes a complete file at once: over `onto`, else under the first free name. Not `podwire_fs::replace`, because the first
+    /// name must be claimed with link(2).
+    fn write(&self, bytes: &[u8], onto: Option<&Path>) -> io::Result<PathBuf> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let unfinished = self.unfinished();
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        let written = file.write_all(bytes).and_then(|()| self.name(&unfinished, onto));
+        let written = file.write_all(bytes).and_then(|()| self.publish(&unfinished, onto));
         written.inspect_err(|_| drop(fs::remove_file(&unfinished)))
     }
 
-    fn name(&self, unfinished: &Path, onto: Option<&Path>) -> io::Result<PathBuf> {
+    /// Gives the complete file its name.
+    fn publish(&self, unfinished: &Path, onto: Option<&Path>) -> io::Result<PathBuf> {
         if let Some(path) = onto {
             return fs::rename(unfinished, path).map(|()| path.to_owned());
         }
-        // Another interface of the container may be attached at this moment: only one of them is the first.
+        // Another interface of the container may be attached concurrently: link(2) lets only one be the first.
         let first = self.first();
         match fs::hard_link(unfinished, &first) {
             Ok(()) => {
-                // If it stays, DEL removes it.
+                // If this fails, DEL removes the unfinished file.
                 let _ = fs::remove_file(unfinished);
                 Ok(first)
             }
@@ -123,7 +125,7 @@ impl Scratch {
         }
     }
 
-    /// Removes what an ADD that was killed had begun to write.
+    /// Removes the unfinished file of a killed ADD.
     pub(super) fn remove_unfinished(&self) -> Result<()> {
         remove(&self.unfinished())
     }
@@ -142,26 +144,26 @@ impl Scratch {
 }
 
 impl Saved {
-    /// The delegate made nothing: what was written before it was asked is as it was.
-    pub(super) fn take_back(self) {
-        let _ = match self.before {
-            Some(bytes) => self.scratch.put(&bytes, Some(&self.path)).map(drop),
+    /// Restores the previous contents after the delegate failed.
+    pub(super) fn restore(self) {
+        let _ = match self.previous {
+            Some(bytes) => self.files.write(&bytes, Some(&self.path)).map(drop),
             None => fs::remove_file(&self.path),
         };
     }
 }
 
-/// The file of an attachment that is not valid any more.
+/// The file of an attachment that is no longer valid.
 #[derive(Debug)]
 pub(super) struct Stale {
     pub(super) path: PathBuf,
     pub(super) container: String,
-    /// Which interface, if the file says so.
+    /// The interface, if the file names it.
     pub(super) ifname: Option<String>,
     pub(super) config: Value,
 }
 
-/// The network's files of attachments that are not valid. The folder is shared by all networks of flannel's.
+/// The network's files of attachments that are no longer valid. All flannel networks share the folder.
 pub(super) fn stale(req: &Request<'_>, valid: &Valid) -> Result<Vec<Stale>> {
     let folder = folder(req);
     let entries = match fs::read_dir(&folder) {
@@ -173,7 +175,7 @@ pub(super) fn stale(req: &Request<'_>, valid: &Valid) -> Result<Vec<Stale>> {
     for path in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
         let (name, path) = (path.file_name().to_string_lossy().into_owned(), path.path());
         if name.starts_with('.') {
-            // Whose it is cannot be told, but whoever is still writing it will do so again.
+            // It has no owner. A process that is still writing it writes it again.
             if name.ends_with(UNFINISHED) {
                 remove(&path)?;
             }
@@ -198,7 +200,7 @@ pub(super) fn stale(req: &Request<'_>, valid: &Valid) -> Result<Vec<Stale>> {
     Ok(stale)
 }
 
-/// The files in a folder, with the containers that they are for.
+/// The files in a folder, each with its container.
 pub fn all(folder: &Path) -> Vec<(PathBuf, String)> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let named = files.filter_map(|file| Some((file.path(), file.file_name().to_str()?.to_owned())));
@@ -208,7 +210,7 @@ pub fn all(folder: &Path) -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// Nothing else of the config needs to make sense: DEL must find what a better one left.
+/// The folder of the config, even if the rest of the config is invalid: DEL must find what an earlier config left.
 fn folder(req: &Request<'_>) -> PathBuf {
     let data_dir = json::get(&req.config, "dataDir").and_then(Value::as_str);
     data_dir.filter(|text| !text.is_empty()).unwrap_or(DATA_DIR).into()
@@ -225,7 +227,7 @@ fn read(path: &Path) -> Result<Option<Found>> {
     }
 }
 
-/// Removes a file, which may be gone.
+/// Removes a file, if it exists.
 pub(super) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if is_absent(&error) => Ok(()),
@@ -233,7 +235,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Whether there is no such file, or none can be: an impossible name was never made.
+/// Whether the file does not exist, or cannot exist because its name is impossible.
 fn is_absent(error: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory | InvalidFilename | InvalidInput)
