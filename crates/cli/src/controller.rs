@@ -155,12 +155,12 @@ impl ElectionFlags {
         let election = LeaderElection {
             namespace: self.leader_elect_resource_namespace.clone(),
             name: self.leader_elect_resource_name.clone(),
-            lease: self.leader_elect_lease_duration,
+            lease_duration: self.leader_elect_lease_duration,
             renew_deadline: self.leader_elect_renew_deadline,
-            retry: self.leader_elect_retry_period,
+            retry_period: self.leader_elect_retry_period,
             ..LeaderElection::default()
         };
-        self.leader_elect.then(|| election.checked()).transpose()
+        self.leader_elect.then(|| election.validate()).transpose()
     }
 }
 
@@ -213,12 +213,12 @@ mod tests {
     #[test]
     fn invalid_flags_are_refused() {
         for (flags, sentence) in [
-            ("", "--cluster-cidr: the cluster's network is needed"),
-            ("--cluster-cidr 10.1.0.0/16,10.2.0.0/16", "has 2 networks of IPv4"),
-            ("--cluster-cidr 10.1.0.0/16 --node-cidr-mask-size 12", "a node's range of /12 is larger than"),
+            ("", "--cluster-cidr: a cluster network is required"),
+            ("--cluster-cidr 10.1.0.0/16,10.2.0.0/16", "has 2 IPv4 networks"),
+            ("--cluster-cidr 10.1.0.0/16 --node-cidr-mask-size 12", "a node CIDR of /12 is larger than"),
             (
                 "--cluster-cidr 10.1.0.0/16 --service-cluster-ip-range 10.0.0.0/8",
-                "covers all of the cluster's network",
+                "covers the whole cluster network",
             ),
             (
                 "--cluster-cidr 10.1.0.0/16 --leader-elect-lease-duration 5s",

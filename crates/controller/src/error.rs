@@ -1,15 +1,15 @@
-//! What keeps a controller from its work. Flags that can never work end it; all else is told and tried again.
+//! Errors of the controller. Flags that can never work end it; everything else is reported and retried.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// What this crate's functions return.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a step failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A flag that makes no sense, alone or with others.
+    /// A flag has an invalid value, alone or in combination.
     #[error("{flag}: {why}")]
     Flag {
         /// The flag.
@@ -17,32 +17,32 @@ pub enum Error {
         /// What is wrong, and what to write instead.
         why: String,
     },
-    /// How to reach the API server.
+    /// The client for the API server cannot be created.
     #[error(transparent)]
-    Access(#[from] podwire_kubernetes::Error),
-    /// The API server's answer.
+    Client(#[from] podwire_kubernetes::Error),
+    /// A request to the API server failed.
     #[error("kubernetes: {doing}: {why}")]
     Kubernetes {
-        /// What was asked.
+        /// The request.
         doing: String,
-        /// The server's or the kernel's words.
+        /// The server's message or the system's error.
         why: String,
     },
-    /// The port for health and metrics.
+    /// The port for health and metrics is not available.
     #[error("cannot serve health and metrics at {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The kernel does not tell of signals.
-    #[error("cannot listen to signals: {0}")]
+    /// Signal handlers cannot be installed.
+    #[error("cannot handle signals: {0}")]
     Signals(io::Error),
 }
 
 impl Error {
-    /// For `map_err`: what was being asked, and the API server's own sentence if there is one.
+    /// For `map_err`: the request that failed, with the API server's message if there is one.
     pub(crate) fn kubernetes(doing: impl ToString) -> impl FnOnce(kube::Error) -> Error {
         let doing = doing.to_string();
         move |error| Error::Kubernetes { doing, why: podwire_kubernetes::describe(&error) }

@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz`, `/status` and `/metrics`.
 //!
-//! One that stands by is ready: it does what it is there for. One that does not hear the API server is not.
+//! A standby controller is ready. A controller that cannot reach the API server is not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,17 +11,21 @@ use axum::routing::get;
 use axum::Router;
 
 use crate::metrics::Metrics;
-use crate::status::{Board, Phase};
+use crate::status::{Phase, StatusHandle};
 use crate::{Error, Result};
 
 const PROMETHEUS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves until the runtime ends; returns where.
-pub(crate) async fn serve(address: SocketAddr, board: Board, metrics: Arc<Metrics>) -> Result<SocketAddr> {
+/// Serves until the runtime ends. Returns the bound address.
+pub(crate) async fn serve(
+    address: SocketAddr,
+    status: StatusHandle,
+    metrics: Arc<Metrics>,
+) -> Result<SocketAddr> {
     let failed = |source| Error::Listen { address, source };
     let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    let (ready, status) = (board.clone(), board);
+    let ready = status.clone();
     let metrics = move || async move { ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.text()) };
     let router = Router::new()
         .route("/healthz", get(|| async { "podwire controller is running\n" }))
@@ -32,23 +36,23 @@ pub(crate) async fn serve(address: SocketAddr, board: Board, metrics: Arc<Metric
     Ok(bound)
 }
 
-fn readiness(board: &Board) -> (StatusCode, String) {
-    let status = board.read();
-    let not =
+fn readiness(status: &StatusHandle) -> (StatusCode, String) {
+    let status = status.read();
+    let not_ready =
         |why: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("podwire controller is not ready: {why}\n"));
-    match (status.phase, status.trouble.or(status.watch_trouble)) {
-        (_, Some(trouble)) => not(&trouble),
-        (Phase::Starting, None) => not("it is not known yet who leads"),
-        (Phase::Learning, None) => not("the nodes are being listed"),
-        (Phase::StandingBy, None) => {
+    match (status.phase, status.lease_error.or(status.watch_error)) {
+        (_, Some(error)) => not_ready(&error),
+        (Phase::Starting, None) => not_ready("the leader is not known yet"),
+        (Phase::Listing, None) => not_ready("the nodes are being listed"),
+        (Phase::Standby, None) => {
             let leader = status.leader.unwrap_or_default();
-            (StatusCode::OK, format!("podwire controller stands by: {leader} leads\n"))
+            (StatusCode::OK, format!("podwire controller is on standby, the leader is {leader}\n"))
         }
-        (Phase::Leading, None) => (StatusCode::OK, "podwire controller leads\n".into()),
+        (Phase::Leading, None) => (StatusCode::OK, "podwire controller is the leader\n".into()),
     }
 }
 
-fn json(board: &Board) -> impl IntoResponse {
-    let text = serde_json::to_string_pretty(&board.read()).unwrap_or_default();
+fn json(status: &StatusHandle) -> impl IntoResponse {
+    let text = serde_json::to_string_pretty(&status.read()).unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], text + "\n")
 }

@@ -1,4 +1,4 @@
-//! Who there is in the cluster: nodes and pods, as far as their addresses go.
+//! Reads which nodes and pods exist, as far as their addresses matter.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// How many objects an answer may hold.
+/// The number of objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// A Pod object, of which only what matters here is read.
+/// A Pod object, reduced to the used fields.
 type PodObject = Object<Spec, Status>;
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -39,7 +39,7 @@ struct Address {
     ip: String,
 }
 
-/// Everybody. Each kind is as it was at one moment.
+/// Lists all nodes and pods. Each of the two lists is consistent in itself.
 pub(crate) async fn read(client: &Client) -> Result<Inventory> {
     let (nodes, pods) = (Api::<Node>::all(client.clone()), pods(client, None));
     let mut inventory = Inventory::default();
@@ -55,7 +55,7 @@ pub(crate) async fn read(client: &Client) -> Result<Inventory> {
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = pods.list(&params).await.map_err(Error::kubernetes("list pods"))?;
-        inventory.pods.extend(page.items.into_iter().map(named));
+        inventory.pods.extend(page.items.into_iter().map(named_pod));
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
             return Ok(inventory);
@@ -63,24 +63,25 @@ pub(crate) async fn read(client: &Client) -> Result<Inventory> {
     }
 }
 
-/// Whether nobody uses an address, as the API server says right now, which calls the holder's node so.
+/// Asks the API server whether the holder of an address does not use it any more. `node` is the holder's node by its
+/// Kubernetes name.
 pub(crate) async fn has_released(client: &Client, rules: &Rules, leak: &Leak, node: &str) -> Result<bool> {
     match &leak.holder {
-        Holder::Node(_) => is_no_node(client, node).await,
+        Holder::Node(_) => is_node_gone(client, node).await,
         Holder::Pod { namespace, name, .. } => {
             let found = pods(client, Some(namespace)).get_opt(name).await;
             let found = found.map_err(Error::kubernetes(format!("get pod {namespace}/{name}")))?;
-            let mut found = found.map(|pod| named(pod).1);
+            let mut found = found.map(|pod| named_pod(pod).1);
             found.iter_mut().for_each(|pod| pod.retain_pool_addresses(rules));
             Ok(leak.holder.has_released(node, leak.ip, found.as_ref()))
         }
-        // Kubernetes does not know.
+        // Kubernetes does not know containers that are not pods.
         Holder::Container { .. } => Ok(false),
     }
 }
 
-/// Whether there is no such node, as the API server says right now.
-pub(crate) async fn is_no_node(client: &Client, node: &str) -> Result<bool> {
+/// Asks the API server whether a node does not exist.
+pub(crate) async fn is_node_gone(client: &Client, node: &str) -> Result<bool> {
     let nodes: Api<Node> = Api::all(client.clone());
     let found = nodes.get_metadata_opt(node).await;
     Ok(found.map_err(Error::kubernetes(format!("get node {node}")))?.is_none())
@@ -94,14 +95,14 @@ fn pods(client: &Client, namespace: Option<&str>) -> Api<PodObject> {
     }
 }
 
-fn named(pod: PodObject) -> ((String, String), Pod) {
+fn named_pod(pod: PodObject) -> ((String, String), Pod) {
     let name = (pod.namespace().unwrap_or_default(), pod.name_any());
     let status = pod.status.unwrap_or_default();
-    let told = status.pod_ips.into_iter().map(|address| address.ip).chain(status.pod_ip);
-    let known = Pod {
+    let ips = status.pod_ips.into_iter().map(|address| address.ip).chain(status.pod_ip);
+    let pod = Pod {
         node: pod.spec.node_name.unwrap_or_default(),
-        ips: told.filter_map(|ip| ip.parse::<IpAddr>().ok()).collect(),
+        ips: ips.filter_map(|ip| ip.parse::<IpAddr>().ok()).collect(),
         is_finished: matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")),
     };
-    (name, known)
+    (name, pod)
 }

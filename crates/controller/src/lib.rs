@@ -1,47 +1,49 @@
-//! The controller of a cluster: it gives every node a range of addresses that no other node has.
+//! The cluster controller: it assigns every node its pod CIDRs.
 //!
-//! It does what the NodeIpamController of kube-controller-manager does: a Node object without `spec.podCIDRs` gets some, cut
-//! from the cluster's networks. One controller works at a time; others stand by (a [`Lease`] decides who).
+//! It replaces the NodeIpamController of kube-controller-manager. A Node object without `spec.podCIDRs` gets one CIDR of
+//! each cluster network. One controller is active at a time; a [`Lease`] elects it.
 //!
 //! ```text
-//! Lease ──held──▶ work ◀──sightings── Node objects
+//! Lease ──held──▶ assigner ◀──node changes── Node objects
 //!                  │ ▲
-//!          orders  ▼ │ what became of them
-//!                 writes, at most sixteen at a time ──▶ spec.podCIDR, spec.podCIDRs
+//!      assignments ▼ │ outcomes
+//!                 patches, at most sixteen at a time ──▶ spec.podCIDR, spec.podCIDRs
 //!                  │
 //!                  └──▶ events, /healthz /readyz /status /metrics
 //! ```
 //!
-//! The decisions are in the register, which does no I/O: it knows all nodes and what they have, and says what to write next.
-//! Nothing is given before all nodes are known. A range once written never changes (the API server sees to that), and a
-//! range that was perhaps written stays the node's until the node has another or is gone. A node with a range that makes no
-//! sense, or that others have too, stops nobody: it is told, and nobody else gets any of it.
+//! The node table makes the decisions and does no I/O. Invariants:
 //!
-//! Where the cluster has blocks (docs/ipam.md), the leader also releases addresses of pods and nodes that are gone.
+//! - Nothing is assigned before all nodes are listed.
+//! - The API server never lets a pod CIDR change once it is set. A CIDR whose write has an unknown outcome stays reserved
+//!   for its node until the node has another one or is deleted.
+//! - A node with an invalid or duplicate pod CIDR is reported, does not block other nodes, and keeps its CIDR to itself.
+//!
+//! With a block store (docs/ipam.md), the leader also releases addresses of deleted pods and nodes.
 //!
 //! [`Lease`]: k8s_openapi::api::coordination::v1::Lease
 
 #![forbid(unsafe_code)]
 
-mod collection;
+mod assigner;
+mod cluster_cidrs;
 mod election;
 mod error;
+mod events;
 mod http;
 mod inventory;
-mod life;
+mod leak_collection;
+mod lease_deadline;
 mod metrics;
-mod networks;
-mod object;
-mod register;
+mod node_object;
+mod node_table;
+mod patch;
+mod run;
 mod settings;
 mod status;
-mod tellings;
-mod tenure;
-mod work;
-mod write;
 
-pub use collection::{LeakCollection, Opener};
+pub use cluster_cidrs::{ClusterCidrs, NodeCidrMasks};
 pub use error::{Error, Result};
-pub use life::run;
-pub use networks::{ClusterCidrs, NodeCidrMasks};
+pub use leak_collection::{LeakCollection, StoreOpener};
+pub use run::run;
 pub use settings::{LeaderElection, Settings};

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus: those of the NodeIpamController by its names, and our own.
+//! Prometheus metrics: those of the NodeIpamController under their names, and our own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 type Labels = Vec<(&'static str, String)>;
 type Tries = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// What is counted.
+/// All metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     allocations: Family<Labels, Counter>,
@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
     assignment: Histogram,
     pub suspects: Gauge,
     pub released: Counter,
-    pub mended: Counter,
+    pub repaired: Counter,
     pub freed_nodes: Counter,
     pub collection_failures: Counter,
 }
@@ -57,7 +57,7 @@ impl Metrics {
             assignment: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             suspects: Gauge::default(),
             released: Counter::default(),
-            mended: Counter::default(),
+            repaired: Counter::default(),
             freed_nodes: Counter::default(),
             collection_failures: Counter::default(),
         };
@@ -68,46 +68,50 @@ impl Metrics {
         metrics
     }
 
-    /// By the names that dashboards and alerts for Kubernetes know; "cirdset" is written so there.
+    /// Under the names that dashboards and alerts for Kubernetes use. "cirdset" is upstream's spelling.
     fn register_upstream(&self, registry: &mut Registry) {
         let of = |name: &str| format!("node_ipam_controller_{name}");
-        let text = "Ranges that became a node's";
+        let text = "Node CIDRs that were allocated";
         registry.register(of("cidrset_cidrs_allocations"), text, self.allocations.clone());
-        let text = "Ranges that became nobody's";
+        let text = "Node CIDRs that were released";
         registry.register(of("cidrset_cidrs_releases"), text, self.releases.clone());
-        registry.register(of("cirdset_max_cidrs"), "Ranges of the network", self.capacity.clone());
-        let text = "The part of the network that is given or kept out, from 0 to 1";
+        registry.register(of("cirdset_max_cidrs"), "Node CIDRs of the network", self.capacity.clone());
+        let text = "Fraction of the network that is allocated or excluded, from 0 to 1";
         registry.register(of("cidrset_usage_cidrs"), text, self.usage.clone());
-        let text = "Places that were looked at for one range";
+        let text = "Candidates that were examined for one node CIDR";
         registry.register(of("cidrset_allocation_tries_per_request"), text, self.tries.clone());
-        registry.register("leader_election_master_status", "1 if this one leads", self.master.clone());
+        registry.register(
+            "leader_election_master_status",
+            "1 if this controller is the leader",
+            self.master.clone(),
+        );
     }
 
     fn register_own(&self, registry: &mut Registry) {
         registry.register("nodes", "Nodes of the cluster", self.nodes.clone());
-        registry.register("waiting_nodes", "Nodes without a range", self.waiting.clone());
-        let text = "Nodes with ranges that make no sense or are others' too";
+        registry.register("waiting_nodes", "Nodes without a pod CIDR", self.waiting.clone());
+        let text = "Nodes with invalid or duplicate pod CIDRs";
         registry.register("quarantined_nodes", text, self.quarantined.clone());
-        registry.register("writes", "Ranges written into Node objects", self.writes.clone());
-        registry.register("write_failures", "Tries of that which failed", self.failures.clone());
-        registry.register("watch_failures", "Breaks of the watch of nodes", self.watch_failures.clone());
-        let text = "Time from the sight of a node without a range to its having one";
+        registry.register("writes", "Node objects that got pod CIDRs", self.writes.clone());
+        registry.register("write_failures", "Failed patches of Node objects", self.failures.clone());
+        registry.register("watch_failures", "Failures of the node watch", self.watch_failures.clone());
+        let text = "Time from the first observation of a node without a pod CIDR until it has one";
         registry.register_with_unit("assignment", text, Unit::Seconds, self.assignment.clone());
-        let text = "LeakCollection that seem to be nobody's, and are not released yet";
+        let text = "Addresses without a living holder that are not released yet";
         registry.register("suspected_addresses", text, self.suspects.clone());
-        registry.register("released_addresses", "Leaked addresses that were released", self.released.clone());
-        registry.register("mended_records", "Handles and claims that were put right", self.mended.clone());
-        let text = "Nodes that were gone and whose blocks were freed";
+        registry.register("released_addresses", "Released leaked addresses", self.released.clone());
+        registry.register("repaired_records", "Repaired handles and affinities", self.repaired.clone());
+        let text = "Deleted nodes whose blocks were released";
         registry.register("freed_nodes", text, self.freed_nodes.clone());
-        let text = "Looks for leaked addresses that failed";
+        let text = "Failed runs of the leak collection";
         registry.register("collection_failures", text, self.collection_failures.clone());
     }
 
-    pub fn leads(&self, lease: &str, leads: bool) {
-        self.master.get_or_create(&vec![("name", lease.to_owned())]).set(i64::from(leads));
+    pub fn set_leader(&self, lease: &str, is_leader: bool) {
+        self.master.get_or_create(&vec![("name", lease.to_owned())]).set(i64::from(is_leader));
     }
 
-    pub fn filled(&self, networks: &[Usage]) {
+    pub fn set_usage(&self, networks: &[Usage]) {
         for usage in networks {
             let label = labels(usage.network);
             self.capacity.get_or_create(&label).set(usage.capacity);
@@ -117,16 +121,16 @@ impl Metrics {
         }
     }
 
-    pub fn tried(&self, network: IpNet, tries: u32) {
+    pub fn observe_tries(&self, network: IpNet, tries: u32) {
         self.tries.get_or_create(&labels(network)).observe(f64::from(tries));
     }
 
-    pub fn assigned(&self, took: Duration) {
+    pub fn observe_assignment(&self, took: Duration) {
         self.writes.inc();
         self.assignment.observe(took.as_secs_f64());
     }
 
-    /// In Prometheus' text format.
+    /// The metrics in Prometheus' text format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -144,12 +148,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upstreams_names_and_labels_are_there() {
+    fn names_and_labels_are_those_of_kube_controller_manager() {
         let metrics = Metrics::new();
         let network: IpNet = "10.244.0.0/16".parse().unwrap();
-        metrics.filled(&[Usage { network, capacity: 256.0, taken: 64.0, allocations: 65, releases: 1 }]);
-        metrics.tried(network, 3);
-        metrics.leads("podwire-controller", true);
+        metrics.set_usage(&[Usage { network, capacity: 256.0, taken: 64.0, allocations: 65, releases: 1 }]);
+        metrics.observe_tries(network, 3);
+        metrics.set_leader("podwire-controller", true);
         let text = metrics.text();
         for line in [
             "node_ipam_controller_cidrset_cidrs_allocations_total{clusterCIDR=\"10.244.0.0/16\"} 65",

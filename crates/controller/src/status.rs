@@ -1,75 +1,78 @@
-//! What the controller knows of itself, for whoever asks.
+//! The controller's status, as `/status` and `/readyz` show it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// What it does.
+/// What the controller does now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Phase {
-    /// It does not know yet who leads.
+    /// The leader is not known yet.
     #[default]
     Starting,
-    /// Another works; this one takes over when that one is gone.
-    StandingBy,
-    /// It leads, and is learning which nodes there are.
-    Learning,
-    /// It leads, and gives ranges to nodes.
+    /// Another controller is the leader.
+    Standby,
+    /// This controller is the leader and lists the nodes.
+    Listing,
+    /// This controller is the leader and assigns pod CIDRs.
     Leading,
 }
 
-/// All of it.
+/// The whole status.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
     /// This controller.
     pub identity: String,
     pub phase: Phase,
-    /// Who leads, if it is known.
+    /// The leader, if known.
     pub leader: Option<String>,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Nodes without a range.
+    /// Nodes without a pod CIDR.
     pub waiting: Vec<String>,
-    /// Nodes with ranges that make no sense or are others' too, and why.
+    /// Nodes with invalid or duplicate pod CIDRs, with the reason.
     pub quarantined: Vec<(String, String)>,
-    /// How full the networks are.
+    /// The usage of the cluster networks.
     pub networks: Vec<Network>,
-    /// Leaked addresses, if they are looked for.
+    /// Leaked addresses, if the controller collects them.
     pub addresses: Option<AddressStatus>,
-    /// Why the API server does not answer questions about the lease, if it does not.
-    pub trouble: Option<String>,
-    /// Why nodes are not heard of, if they are not.
-    pub watch_trouble: Option<String>,
+    /// The last error of a request about the lease.
+    pub lease_error: Option<String>,
+    /// The last error of the node watch.
+    pub watch_error: Option<String>,
 }
 
-/// How the search for leaked addresses goes.
+/// The state of the leak collection.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct AddressStatus {
-    /// LeakCollection that seem to be nobody's, and wait for the end of the grace period.
+    /// Addresses without a living holder whose grace period has not ended.
     pub suspects: usize,
-    /// LeakCollection that were released since this one leads.
+    /// Addresses that this leader has released.
     pub released: u64,
-    /// Why they are not looked for, if they are not.
-    pub trouble: Option<String>,
+    /// The last error.
+    pub error: Option<String>,
 }
 
-/// How full a network is.
+/// The usage of a cluster network.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Network {
     pub network: String,
-    pub ranges: f64,
+    /// How many node CIDRs the network has.
+    pub node_cidrs: f64,
+    /// How many of them are assigned or excluded.
     pub taken: f64,
 }
 
-/// The status, shared.
+/// The shared status.
 #[derive(Clone, Debug)]
-pub(crate) struct Board(Arc<Mutex<Status>>);
+pub(crate) struct StatusHandle(Arc<Mutex<Status>>);
 
-impl Board {
-    pub fn new(identity: &str) -> Board {
-        Board(Arc::new(Mutex::new(Status { identity: identity.into(), ..Status::default() })))
+impl StatusHandle {
+    pub fn new(identity: &str) -> StatusHandle {
+        StatusHandle(Arc::new(Mutex::new(Status { identity: identity.into(), ..Status::default() })))
     }
 
     pub fn write(&self) -> MutexGuard<'_, Status> {
@@ -80,37 +83,37 @@ impl Board {
         self.write().clone()
     }
 
-    /// Another leads. What this one knew of nodes is old.
-    pub fn stand_by(&self, leader: &str) {
+    /// Another controller leads. What this one knew of nodes is outdated.
+    pub fn set_standby(&self, leader: &str) {
         let mut status = self.write();
-        let (identity, phase, leader) = (status.identity.clone(), Phase::StandingBy, Some(leader.into()));
+        let (identity, phase, leader) = (status.identity.clone(), Phase::Standby, Some(leader.into()));
         *status = Status { identity, phase, leader, ..Status::default() };
     }
 
-    /// This one leads no more.
-    pub fn lost(&self) {
+    /// This controller has lost the lease.
+    pub fn set_lease_lost(&self) {
         let mut status = self.write();
-        let (identity, trouble) = (status.identity.clone(), status.trouble.take());
-        *status = Status { identity, trouble, ..Status::default() };
+        let (identity, lease_error) = (status.identity.clone(), status.lease_error.take());
+        *status = Status { identity, lease_error, ..Status::default() };
     }
 
-    /// This one leads.
-    pub fn lead(&self) {
+    /// This controller leads.
+    pub fn set_leading(&self) {
         let mut status = self.write();
         status.leader = Some(status.identity.clone());
-        (status.phase, status.trouble) = (Phase::Learning, None);
+        (status.phase, status.lease_error) = (Phase::Listing, None);
     }
 
-    /// The API server has answered a question about the lease.
-    pub fn reached(&self) {
-        self.write().trouble = None;
+    /// A request about the lease succeeded.
+    pub fn clear_lease_error(&self) {
+        self.write().lease_error = None;
     }
 
-    /// It has not. Returns whether that is news.
-    pub fn trouble(&self, why: &str) -> bool {
+    /// A request about the lease failed. Returns whether the error is new.
+    pub fn set_lease_error(&self, why: &str) -> bool {
         let mut status = self.write();
-        let news = status.trouble.as_deref() != Some(why);
-        status.trouble = Some(why.into());
-        news
+        let is_new = status.lease_error.as_deref() != Some(why);
+        status.lease_error = Some(why.into());
+        is_new
     }
 }

@@ -1,39 +1,39 @@
-//! Why ranges make no sense.
+//! Errors in range configurations.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// What is wrong with the ranges of a config. Each text ends with the key to look at.
+/// An error in the ranges of a configuration. Each text ends with the affected key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing is left of the subnet after its own address, the broadcast address and the gateway.
+    /// The subnet has no address left besides the network address, the broadcast address and the gateway.
     #[error("Network {subnet} too small to allocate from ({key}.subnet)")]
     TooSmall {
-        /// The range in the config.
+        /// The range's key in the configuration.
         key: String,
         /// Its subnet.
         subnet: IpNet,
     },
-    /// The subnet is an address inside of a network.
+    /// The subnet has host bits set.
     #[error(
         "Network has host bits set. For a subnet mask of length {} the network address is {} ({key}.subnet is {subnet})",
         .subnet.prefix_len(), .subnet.network()
     )]
     HostBits {
-        /// The range in the config.
+        /// The range's key in the configuration.
         key: String,
         /// Its subnet.
         subnet: IpNet,
     },
-    /// A bound lies outside of the subnet, or is of the other family.
+    /// A bound is not in the subnet.
     #[error("{} {ip} not in network {subnet} ({key}.{bound})", capital(.bound))]
     OutsideOfSubnet {
-        /// The range in the config.
+        /// The range's key in the configuration.
         key: String,
         /// `rangeStart` or `rangeEnd`.
         bound: &'static str,
-        /// What it says.
+        /// The bound.
         ip: IpAddr,
         /// The range's subnet.
         subnet: IpNet,
@@ -41,7 +41,7 @@ pub enum Error {
     /// The range ends before it starts.
     #[error("RangeEnd {end} not in network {subnet} after rangeStart {start} ({key}.rangeEnd)")]
     Inverted {
-        /// The range in the config.
+        /// The range's key in the configuration.
         key: String,
         /// Its first address.
         start: IpAddr,
@@ -50,61 +50,61 @@ pub enum Error {
         /// Its subnet.
         subnet: IpNet,
     },
-    /// A list of addresses that are kept back has something else in it.
-    #[error("{key}.{list}: {text:?} cannot be kept back from {subnet}: {why}")]
-    KeptBack {
-        /// The range in the config.
+    /// An entry of `exclude` or `reserve` is invalid.
+    #[error("{key}.{list}: {text:?} is invalid for {subnet}: {why}")]
+    HeldBack {
+        /// The range's key in the configuration.
         key: String,
         /// `exclude` or `reserve`.
         list: &'static str,
-        /// What it says.
+        /// The entry.
         text: String,
         /// The range's subnet.
         subnet: IpNet,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A set without a range.
+    /// A set has no range.
     #[error("empty range set")]
     Empty,
-    /// IPv4 and IPv6 in one set.
+    /// A set has IPv4 and IPv6 ranges.
     #[error("mixed address families ({first}.subnet and {second}.subnet)")]
     MixedFamilies {
-        /// A range in the config.
+        /// The key of a range.
         first: String,
-        /// A range of the other family.
+        /// The key of a range of the other family.
         second: String,
     },
-    /// Two ranges of a set have an address in common.
+    /// Two ranges of a set overlap.
     #[error("subnets {first} and {second} overlap ({} and {})", .keys.0, .keys.1)]
     RangesOverlap {
         /// One range: its first and last address.
         first: String,
         /// The other.
         second: String,
-        /// Both in the config.
+        /// The keys of both.
         keys: (String, String),
     },
-    /// Two sets have an address in common.
+    /// Two sets overlap.
     #[error("range set {} overlaps with {} ({} and {})", .sets.0, .sets.1, .keys.0, .keys.1)]
     SetsOverlap {
         /// Both sets, counted from 0.
         sets: (usize, usize),
-        /// The ranges in the config.
+        /// The keys of the ranges.
         keys: (String, String),
     },
-    /// Something is wrong inside of a set.
+    /// A set is invalid.
     #[error("invalid range set {set}: {why}")]
     InSet {
         /// The set, counted from 0.
         set: usize,
-        /// What.
+        /// The reason.
         why: Box<Error>,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// A hint for the administrator.
     pub fn hint(&self) -> &'static str {
         match self {
             Error::TooSmall { .. } => "use a prefix of at most /31 for IPv4 and /127 for IPv6",
@@ -113,7 +113,7 @@ impl Error {
             }
             Error::OutsideOfSubnet { .. } => "choose an address of the subnet",
             Error::Inverted { .. } => "swap rangeStart and rangeEnd, or leave one of them out",
-            Error::KeptBack { .. } => {
+            Error::HeldBack { .. } => {
                 "write addresses, networks like 10.1.0.0/28, or ranges like 10.1.0.5-10.1.0.9, of the subnet"
             }
             Error::Empty => "put a range with a subnet into every list of ipam.ranges",
@@ -126,11 +126,44 @@ impl Error {
     }
 }
 
-/// The reference plugin's spelling of a bound.
+/// The spelling of a bound in the reference plugin's messages.
 fn capital(bound: &str) -> &'static str {
     if bound == "rangeStart" {
         "RangeStart"
     } else {
         "RangeEnd"
     }
+}
+
+/// Why cluster networks cannot be divided into node CIDRs, or why none is left.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodeCidrsError {
+    /// A network has host bits set.
+    #[error("cluster network {network} has host bits set: write {}", network.trunc())]
+    HostBits {
+        /// The network.
+        network: IpNet,
+    },
+    /// The prefix length of node CIDRs does not fit the network.
+    #[error("cluster network {network}: a node CIDR cannot be /{len}: it must be from /{} to /{}", network.prefix_len(), network.max_prefix_len())]
+    Mask {
+        /// The network.
+        network: IpNet,
+        /// The requested prefix length.
+        len: u8,
+    },
+    /// There is no network, or more than one of a family.
+    #[error("there must be one cluster network, or one of each family, not {given}")]
+    Families {
+        /// The given networks.
+        given: String,
+    },
+    /// All node CIDRs are assigned.
+    #[error("{network} has no CIDR left for node {node:?} (CIDRNotAvailable): delete the objects of nodes that do not exist any more, or use a larger cluster network")]
+    Exhausted {
+        /// The network.
+        network: IpNet,
+        /// The node that gets none.
+        node: String,
+    },
 }

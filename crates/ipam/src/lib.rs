@@ -1,13 +1,12 @@
-//! Which addresses pods may get, and in which order they are handed out. Pure: no I/O.
+//! Address ranges for pods, the order in which addresses are assigned, and CIDRs for nodes. Pure: no I/O.
 //!
-//! An administrator writes subnets, with or without bounds and a gateway ([`RangeSpec`]). What they mean is a
-//! [`Range`]: the first and the last address that a pod may get. Ranges of one family that stand in for each
-//! other make a [`RangeSet`]; a pod gets one address from each set. A set is walked round robin from the
-//! address that was given last ([`RangeSet::after`]), so that a pod that crashes in a loop does not get the
-//! address of the one before it, which neighbours may still have in their caches. A range may keep addresses back: some
-//! for good, some for those who ask for them by name.
+//! A configuration lists subnets, with or without bounds and a gateway ([`RangeSpec`]). A [`Range`] is the checked form: the
+//! first and the last address that a pod may get. A [`RangeSet`] is a list of ranges of one family; a pod gets one address
+//! of each set. [`RangeSet::after`] walks a set round robin from the last assigned address, so that a pod that crashes in a
+//! loop does not get the address of its predecessor, which neighbours may still have in their caches. A range may exclude
+//! addresses, or reserve them for pods that request them explicitly.
 //!
-//! Before pods get addresses, nodes get ranges: [`NodeCidrs`] cuts a cluster's networks into one for each node.
+//! [`NodeCidrs`] divides the cluster networks into one CIDR for each node.
 //!
 //! ```
 //! use podwire_ipam::{range_sets, RangeSpec};
@@ -32,8 +31,8 @@ mod range;
 mod set;
 mod span;
 
-pub use error::Error;
-pub use node_cidrs::{CidrProblem, NodeCidrs, NodeCidrsError, Usage};
+pub use error::{Error, NodeCidrsError};
+pub use node_cidrs::{CidrProblem, NodeCidrs, Usage};
 pub use order::{Candidate, Candidates};
 pub use range::{Range, RangeSpec};
 pub use set::{range_sets, RangeSet};

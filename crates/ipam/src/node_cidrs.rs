@@ -1,113 +1,82 @@
-//! Ranges for nodes: what the NodeIpamController of Kubernetes decides, without the controller.
+//! The assignment of CIDRs to nodes: the decisions of Kubernetes' NodeIpamController without the controller.
 //!
-//! A cluster has one network of each family at most, and each node gets a range of each. Every range has owners, and is
-//! free again only when the last of them is gone: two nodes that were given the same range, by hand or by two controllers,
-//! are found and named, and deleting one of them does not hand the other's range to a third.
+//! A cluster has at most one network of each family, and each node gets one CIDR of each network. A CIDR becomes free when
+//! the last node that has it is gone. So two nodes with the same CIDR, assigned by hand or by two controllers, are found
+//! and reported, and deleting one of them does not give the other's CIDR to a third node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 
-use crate::node_pool::{meet, NodePool};
+use crate::error::NodeCidrsError;
+use crate::node_pool::{overlap, NodePool};
 
-/// Why cluster networks cannot be cut into ranges, or why there is none left.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NodeCidrsError {
-    /// A network's address is not its first.
-    #[error("cluster network {network}: it is an address in {}, write that", network.trunc())]
-    HostBits {
-        /// The network.
-        network: IpNet,
-    },
-    /// A range cannot be that large, or that small.
-    #[error("cluster network {network}: a node's range cannot be /{len}: it must be from /{} to /{}", network.prefix_len(), network.max_prefix_len())]
-    Mask {
-        /// The network.
-        network: IpNet,
-        /// The length that was asked for.
-        len: u8,
-    },
-    /// Not one network of each family.
-    #[error("cluster networks must be one, or one of each family, and are {given}")]
-    Families {
-        /// What was given.
-        given: String,
-    },
-    /// All ranges have owners.
-    #[error("{network} has no range left for node {node:?} (CIDRNotAvailable): delete nodes that are gone, or add a larger cluster network")]
-    Exhausted {
-        /// The network.
-        network: IpNet,
-        /// The node that gets none.
-        node: String,
-    },
-}
-
-/// Something odd about a range that a node was seen with. It is kept in mind, and changes no other node's.
+/// A problem with an observed CIDR of a node. The CIDR stays reserved for the node, and other nodes are not affected.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CidrProblem {
-    /// It is of none of the cluster's networks.
-    Outside {
+    /// It is in none of the cluster networks.
+    OutsideNetworks {
         /// The node.
         node: String,
-        /// Its range.
-        range: IpNet,
+        /// Its CIDR.
+        cidr: IpNet,
     },
-    /// It has addresses that no node is to get: the services'.
-    KeptOut {
+    /// It overlaps excluded addresses, such as the service range.
+    Excluded {
         /// The node.
         node: String,
-        /// Its range.
-        range: IpNet,
-        /// What is kept out.
-        kept: IpNet,
+        /// Its CIDR.
+        cidr: IpNet,
+        /// The excluded network.
+        excluded: IpNet,
     },
-    /// Others have addresses of it, too.
-    Shared {
+    /// It overlaps the CIDRs of other nodes.
+    Duplicate {
         /// The node.
         node: String,
-        /// Its range.
-        range: IpNet,
-        /// The others.
+        /// Its CIDR.
+        cidr: IpNet,
+        /// The other nodes.
         with: Vec<String>,
     },
 }
 
 impl CidrProblem {
-    /// The node that it is about.
+    /// The affected node.
     pub fn node(&self) -> &str {
         match self {
-            CidrProblem::Outside { node, .. }
-            | CidrProblem::KeptOut { node, .. }
-            | CidrProblem::Shared { node, .. } => node,
+            CidrProblem::OutsideNetworks { node, .. }
+            | CidrProblem::Excluded { node, .. }
+            | CidrProblem::Duplicate { node, .. } => node,
         }
     }
 }
 
-/// How full a cluster's network is.
+/// The usage of a cluster network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
     /// The network.
     pub network: IpNet,
-    /// How many ranges it has: an IPv6 network may have more than an integer can tell.
+    /// The number of node CIDRs in it: for IPv6 it may exceed an integer.
     pub capacity: f64,
-    /// How many of them are a node's, or kept out.
+    /// How many of them are assigned or excluded.
     pub taken: f64,
-    /// How many ranges became somebody's that were nobody's, ever.
+    /// How many free CIDRs were assigned, in total.
     pub allocations: u64,
-    /// How many became nobody's again.
+    /// How many CIDRs became free again, in total.
     pub releases: u64,
 }
 
-/// Which node has which ranges, and which are free.
+/// Which node has which CIDRs, and which are free.
 ///
 /// ```
 /// use podwire_ipam::NodeCidrs;
 ///
-/// let mut ranges = NodeCidrs::new(&[("10.244.0.0/16".parse()?, 24)], &["10.244.0.0/20".parse()?])?;
-/// assert_eq!(ranges.assign("a")?, ["10.244.16.0/24".parse()?]);
-/// assert!(ranges.observe("b", &["10.244.17.0/24".parse()?]).is_empty());
-/// assert_eq!(ranges.assign("c")?, ["10.244.18.0/24".parse()?]);
+/// let mut cidrs = NodeCidrs::new(&[("10.244.0.0/16".parse()?, 24)], &["10.244.0.0/20".parse()?])?;
+/// assert_eq!(cidrs.assign("a")?, ["10.244.16.0/24".parse()?]);
+/// assert!(cidrs.observe("b", &["10.244.17.0/24".parse()?]).is_empty());
+/// assert_eq!(cidrs.assign("c")?, ["10.244.18.0/24".parse()?]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -117,131 +86,132 @@ pub struct NodeCidrs {
 }
 
 impl NodeCidrs {
-    /// The length of a node's IPv4 range unless something else is asked for.
+    /// The default prefix length of an IPv4 node CIDR.
     pub const DEFAULT_LEN_V4: u8 = 24;
-    /// The length of a node's IPv6 range unless something else is asked for.
+    /// The default prefix length of an IPv6 node CIDR.
     pub const DEFAULT_LEN_V6: u8 = 64;
 
-    /// Cluster networks with the length of nodes' ranges, and what no node gets: the services' networks.
-    pub fn new(networks: &[(IpNet, u8)], kept_out: &[IpNet]) -> Result<NodeCidrs, NodeCidrsError> {
-        let families: BTreeSet<bool> = networks.iter().map(|(network, _)| network.addr().is_ipv4()).collect();
+    /// Creates the allocator of cluster networks, each with the prefix length of node CIDRs. No node gets any of `excluded`.
+    pub fn new(networks: &[(IpNet, u8)], excluded: &[IpNet]) -> Result<NodeCidrs, NodeCidrsError> {
+        let families: BTreeSet<IpFamily> =
+            networks.iter().map(|(network, _)| IpFamily::of_net(*network)).collect();
         if networks.is_empty() || families.len() != networks.len() {
             let given: Vec<String> = networks.iter().map(|(network, _)| network.to_string()).collect();
             return Err(NodeCidrsError::Families { given: format!("[{}]", given.join(", ")) });
         }
         let pools =
             networks.iter().map(|(network, len)| NodePool::new(*network, *len)).collect::<Result<_, _>>()?;
-        let mut ranges = NodeCidrs { pools, owned: BTreeMap::new() };
-        kept_out.iter().for_each(|range| ranges.exclude(*range));
-        Ok(ranges)
+        let mut cidrs = NodeCidrs { pools, owned: BTreeMap::new() };
+        excluded.iter().for_each(|network| cidrs.exclude(*network));
+        Ok(cidrs)
     }
 
-    /// From now on no node gets any of this. Who has some keeps it.
-    pub fn exclude(&mut self, range: IpNet) {
-        self.pools.iter_mut().for_each(|pool| pool.exclude(range));
+    /// Excludes a network. Nodes that have some of it keep it.
+    pub fn exclude(&mut self, network: IpNet) {
+        self.pools.iter_mut().for_each(|pool| pool.exclude(network));
     }
 
-    /// A node and the ranges that it has according to somebody else: how all is learned again after a restart.
+    /// Records the CIDRs that a node has according to the cluster. The controller restores its state with it after a
+    /// restart.
     ///
-    /// A range that makes no sense is told and stops nothing: the node of one mistake must not cost all others their
-    /// controller.
-    pub fn observe(&mut self, node: &str, ranges: &[IpNet]) -> Vec<CidrProblem> {
-        let ranges: Vec<IpNet> = ranges.iter().map(IpNet::trunc).collect();
-        if self.owned.get(node) != Some(&ranges) {
+    /// An invalid CIDR is reported and does not fail: one bad node must not stop the controller for all others.
+    pub fn observe(&mut self, node: &str, cidrs: &[IpNet]) -> Vec<CidrProblem> {
+        let cidrs: Vec<IpNet> = cidrs.iter().map(IpNet::trunc).collect();
+        if self.owned.get(node) != Some(&cidrs) {
             self.release(node);
-            if !ranges.is_empty() {
-                for range in &ranges {
+            if !cidrs.is_empty() {
+                for cidr in &cidrs {
                     self.pools
                         .iter_mut()
-                        .filter(|pool| meet(pool.network(), *range))
-                        .for_each(|pool| pool.hold(node, *range));
+                        .filter(|pool| overlap(pool.network(), *cidr))
+                        .for_each(|pool| pool.hold(node, *cidr));
                 }
-                self.owned.insert(node.into(), ranges.clone());
+                self.owned.insert(node.into(), cidrs.clone());
             }
         }
-        let outside = |range: &IpNet| !self.pools.iter().any(|pool| pool.contains(*range));
+        let is_outside = |cidr: &IpNet| !self.pools.iter().any(|pool| pool.contains(*cidr));
         let mut problems = Vec::new();
-        for range in ranges {
-            if outside(&range) {
-                problems.push(CidrProblem::Outside { node: node.into(), range });
+        for cidr in cidrs {
+            if is_outside(&cidr) {
+                problems.push(CidrProblem::OutsideNetworks { node: node.into(), cidr });
             }
-            if let Some(kept) = self.pools.iter().find_map(|pool| pool.kept_of(range)) {
-                problems.push(CidrProblem::KeptOut { node: node.into(), range, kept });
+            if let Some(excluded) = self.pools.iter().find_map(|pool| pool.excluded_in(cidr)) {
+                problems.push(CidrProblem::Excluded { node: node.into(), cidr, excluded });
             }
             let with: BTreeSet<String> =
-                self.pools.iter().flat_map(|pool| pool.other_holders(node, range)).collect();
+                self.pools.iter().flat_map(|pool| pool.other_holders(node, cidr)).collect();
             if !with.is_empty() {
-                problems.push(CidrProblem::Shared {
-                    node: node.into(),
-                    range,
-                    with: with.into_iter().collect(),
-                });
+                let with = with.into_iter().collect();
+                problems.push(CidrProblem::Duplicate { node: node.into(), cidr, with });
             }
         }
         problems
     }
 
-    /// Gives a node a range of each network: all or none. One that has some gets those again.
+    /// Assigns a node one CIDR of each network: all or none. A node that has CIDRs gets the same again.
     pub fn assign(&mut self, node: &str) -> Result<Vec<IpNet>, NodeCidrsError> {
         if let Some(owned) = self.owned.get(node) {
             return Ok(owned.clone());
         }
-        let mut given = Vec::new();
+        let mut assigned = Vec::new();
         for index in 0..self.pools.len() {
-            let Some(range) = self.pools[index].next() else {
+            let Some(cidr) = self.pools[index].next() else {
                 let network = self.pools[index].network();
-                // What the other networks gave goes back.
-                self.owned.insert(node.into(), given);
+                // The CIDRs of the other networks become free again.
+                self.owned.insert(node.into(), assigned);
                 self.release(node);
                 return Err(NodeCidrsError::Exhausted { network, node: node.into() });
             };
-            self.pools[index].hold(node, range);
-            given.push(range);
+            self.pools[index].hold(node, cidr);
+            assigned.push(cidr);
         }
-        self.owned.insert(node.into(), given.clone());
-        Ok(given)
+        self.owned.insert(node.into(), assigned.clone());
+        Ok(assigned)
     }
 
-    /// The node is gone, and its ranges are free if no other has them.
+    /// Removes a node. Its CIDRs become free if no other node has them.
     pub fn release(&mut self, node: &str) {
-        for range in self.owned.remove(node).into_iter().flatten() {
+        for cidr in self.owned.remove(node).into_iter().flatten() {
             self.pools
                 .iter_mut()
-                .filter(|pool| meet(pool.network(), range))
-                .for_each(|pool| pool.release(node, range));
+                .filter(|pool| overlap(pool.network(), cidr))
+                .for_each(|pool| pool.release(node, cidr));
         }
     }
 
-    /// What a node has.
+    /// The CIDRs of a node.
     pub fn find(&self, node: &str) -> Option<&[IpNet]> {
         self.owned.get(node).map(Vec::as_slice)
     }
 
-    /// Who has exactly this range.
-    pub fn owners(&self, range: IpNet) -> Vec<&str> {
-        let owners: BTreeSet<&str> = self.pools.iter().flat_map(|pool| pool.holders(range)).collect();
+    /// The nodes that have exactly this CIDR.
+    pub fn owners(&self, cidr: IpNet) -> Vec<&str> {
+        let owners: BTreeSet<&str> = self.pools.iter().flat_map(|pool| pool.holders(cidr)).collect();
         owners.into_iter().collect()
     }
 
-    /// How full each network is.
+    /// The usage of each network.
     pub fn usage(&self) -> Vec<Usage> {
-        let usage = |pool: &NodePool| {
-            let (capacity, taken, (allocations, releases)) = (pool.capacity(), pool.taken(), pool.turnover());
-            Usage { network: pool.network(), capacity, taken, allocations, releases }
+        let usage = |pool: &NodePool| Usage {
+            network: pool.network(),
+            capacity: pool.capacity(),
+            taken: pool.taken(),
+            allocations: pool.allocations(),
+            releases: pool.releases(),
         };
         self.pools.iter().map(usage).collect()
     }
 
-    /// How many places of each network were looked at when a node was last given ranges.
+    /// The number of candidates that the last assignment examined in each network.
     pub fn tries(&self) -> impl Iterator<Item = (IpNet, u32)> + '_ {
         self.pools.iter().map(|pool| (pool.network(), pool.tries()))
     }
 
-    /// Every problem there is now.
+    /// All current problems.
     pub fn problems(&mut self) -> Vec<CidrProblem> {
         let owned: Vec<(String, Vec<IpNet>)> =
-            self.owned.iter().map(|(node, ranges)| (node.clone(), ranges.clone())).collect();
-        owned.iter().flat_map(|(node, ranges)| self.observe(node, ranges)).collect()
+            self.owned.iter().map(|(node, cidrs)| (node.clone(), cidrs.clone())).collect();
+        owned.iter().flat_map(|(node, cidrs)| self.observe(node, cidrs)).collect()
     }
 }
 

@@ -1,34 +1,37 @@
-//! One cluster network, cut into ranges for nodes.
+//! One cluster network, divided into node CIDRs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ipnet::IpNet;
+use podwire_ip::to_u128;
 
-use crate::node_cidrs::NodeCidrsError;
+use crate::error::NodeCidrsError;
 use crate::range::address;
-use podwire_ip::to_u128 as number;
+use crate::span::Span;
 
-/// The ranges of one network: which are somebody's, and in which order the others are handed out.
+/// The node CIDRs of one network: which are held, and in which order the others are assigned.
 ///
-/// First those that nobody ever had, from the lowest; then those that were given back, the longest free first. A pod or a
-/// firewall somewhere may still know the last owner of a range: the longer it rests, the better. There is no bitmap, so an IPv6
-/// network may be as large as it likes.
+/// CIDRs that were never assigned come first, from the lowest; then released ones, the one that was released first first.
+/// Pods and firewalls may still know the last owner of a CIDR, so it rests as long as possible. There is no bitmap, so an
+/// IPv6 network may be arbitrarily large.
 #[derive(Clone, Debug)]
 pub(crate) struct NodePool {
     network: IpNet,
+    /// The prefix length of node CIDRs.
     len: u8,
-    /// Where those begin that nobody has had: a multiple of the ranges' size, from the network's first address.
+    /// The first address of the first CIDR that was never assigned.
     fresh: Option<u128>,
-    /// Given back, the longest ago first: the first and last address of neighbours that were given back together.
-    rested: VecDeque<(u128, u128)>,
-    /// Who has what, by first address and prefix length: of any length, since people and older settings made some.
+    /// Released CIDRs, the first released first. Adjacent CIDRs that were released together are one span.
+    released: VecDeque<Span>,
+    /// The nodes that hold a CIDR, by first address and prefix length. The length may differ from `len`: people and older
+    /// settings assign other sizes.
     holders: BTreeMap<(u128, u8), BTreeSet<String>>,
-    /// What no node gets: the services' addresses.
-    kept_out: Vec<IpNet>,
-    /// How many places the last search looked at.
+    /// Networks that no node gets, such as the service range.
+    excluded: Vec<IpNet>,
+    /// The number of candidates that the last search examined.
     tries: u32,
-    /// How many ranges became somebody's, and nobody's again.
-    turnover: (u64, u64),
+    allocations: u64,
+    releases: u64,
 }
 
 impl NodePool {
@@ -39,162 +42,169 @@ impl NodePool {
         if len < network.prefix_len() || len > network.max_prefix_len() {
             return Err(NodeCidrsError::Mask { network, len });
         }
-        let (rested, holders, kept_out) = Default::default();
-        let fresh = Some(number(network.network()));
-        Ok(NodePool { fresh, network, len, rested, holders, kept_out, tries: 0, turnover: (0, 0) })
+        Ok(NodePool {
+            network,
+            len,
+            fresh: Some(to_u128(network.network())),
+            released: VecDeque::new(),
+            holders: BTreeMap::new(),
+            excluded: Vec::new(),
+            tries: 0,
+            allocations: 0,
+            releases: 0,
+        })
     }
 
     pub(crate) fn network(&self) -> IpNet {
         self.network
     }
 
-    pub(crate) fn exclude(&mut self, range: IpNet) {
-        if meet(range, self.network) && !self.kept_out.contains(&range) {
-            self.kept_out.push(range);
+    pub(crate) fn exclude(&mut self, network: IpNet) {
+        if overlap(network, self.network) && !self.excluded.contains(&network) {
+            self.excluded.push(network);
         }
     }
 
-    /// Whether a range is all in this network.
-    pub(crate) fn contains(&self, range: IpNet) -> bool {
-        self.network.contains(&range)
+    /// Whether this network contains a whole CIDR.
+    pub(crate) fn contains(&self, cidr: IpNet) -> bool {
+        self.network.contains(&cidr)
     }
 
-    /// What is kept out of this network and shares an address with a range.
-    pub(crate) fn kept_of(&self, range: IpNet) -> Option<IpNet> {
-        self.kept_out.iter().copied().find(|kept| meet(*kept, range))
+    /// An excluded network that overlaps a CIDR.
+    pub(crate) fn excluded_in(&self, cidr: IpNet) -> Option<IpNet> {
+        self.excluded.iter().copied().find(|excluded| overlap(*excluded, cidr))
     }
 
-    /// Those who have exactly this range.
-    pub(crate) fn holders(&self, range: IpNet) -> impl Iterator<Item = &str> {
-        self.holders.get(&key(range)).into_iter().flatten().map(String::as_str)
+    /// The nodes that hold exactly this CIDR.
+    pub(crate) fn holders(&self, cidr: IpNet) -> impl Iterator<Item = &str> {
+        self.holders.get(&key(cidr)).into_iter().flatten().map(String::as_str)
     }
 
-    /// Those other than `node` who have any address of a range.
-    pub(crate) fn other_holders(&self, node: &str, range: IpNet) -> BTreeSet<String> {
-        let all = self.wider(range).chain(self.narrower(range));
+    /// The nodes other than `node` that hold any address of a CIDR.
+    pub(crate) fn other_holders(&self, node: &str, cidr: IpNet) -> BTreeSet<String> {
+        let all = self.wider(cidr).chain(self.narrower(cidr));
         all.flat_map(|(_, holders)| holders).filter(|holder| *holder != node).cloned().collect()
     }
 
-    /// Notes that a node has a range, whoever gave it.
-    pub(crate) fn hold(&mut self, node: &str, range: IpNet) {
-        let holders = self.holders.entry(key(range)).or_default();
-        self.turnover.0 += u64::from(holders.is_empty());
+    /// Records that a node holds a CIDR, whichever controller assigned it.
+    pub(crate) fn hold(&mut self, node: &str, cidr: IpNet) {
+        let holders = self.holders.entry(key(cidr)).or_default();
+        self.allocations += u64::from(holders.is_empty());
         holders.insert(node.into());
     }
 
-    /// Notes that a node has a range no more. It rests if nobody has any of it now, else when the last one goes.
-    pub(crate) fn release(&mut self, node: &str, range: IpNet) {
-        let key = key(range);
+    /// Records that a node does not hold a CIDR any more. The CIDR becomes free when its last holder is gone.
+    pub(crate) fn release(&mut self, node: &str, cidr: IpNet) {
+        let key = key(cidr);
         let Some(holders) = self.holders.get_mut(&key) else { return };
         if holders.remove(node) && holders.is_empty() {
             self.holders.remove(&key);
-            self.turnover.1 += 1;
+            self.releases += 1;
         }
-        self.rest(range);
+        self.queue_released(cidr);
     }
 
-    /// What nobody has any more goes to the end of the queue. Ranges that were never handed out do not: they come first anyhow.
-    fn rest(&mut self, range: IpNet) {
-        let (first, mut last) = self.within_network(range);
+    /// Puts a released CIDR at the end of the queue. CIDRs that were never assigned are not queued: they come first anyway.
+    fn queue_released(&mut self, cidr: IpNet) {
+        let (first, mut last) = self.span_in_network(cidr);
         if let Some(fresh) = self.fresh {
             last = last.min(fresh.saturating_sub(1));
         }
         if first > last {
             return;
         }
-        // Whatever of it waits already, waits again from the end.
-        let apart = |(a, b): (u128, u128)| {
+        // Parts that are queued already move to the end.
+        let without = |(a, b): Span| {
             let before = (first > a).then(|| (a, b.min(first.saturating_sub(1))));
-            let behind = (b > last).then(|| (a.max(last.saturating_add(1)), b));
-            before.into_iter().chain(behind)
+            let after = (b > last).then(|| (a.max(last.saturating_add(1)), b));
+            before.into_iter().chain(after)
         };
-        self.rested = std::mem::take(&mut self.rested).into_iter().flat_map(apart).collect();
-        self.rested.push_back((first, last));
+        self.released = std::mem::take(&mut self.released).into_iter().flat_map(without).collect();
+        self.released.push_back((first, last));
     }
 
-    /// The next free range; nobody has it yet.
+    /// The next free CIDR. It stays free until [`hold`](NodePool::hold).
     pub(crate) fn next(&mut self) -> Option<IpNet> {
         self.tries = 0;
-        let end = number(self.network.broadcast());
+        let end = to_u128(self.network.broadcast());
         while let Some(at) = self.fresh.filter(|at| *at <= end) {
             self.tries += 1;
-            let (free, behind) = self.look(at);
-            self.fresh = behind;
-            if free {
-                return self.range(at);
+            let obstacle = self.obstacle(at);
+            self.fresh = self.next_candidate(at, obstacle);
+            if obstacle.is_none() {
+                return self.cidr_at(at);
             }
         }
         self.fresh = None;
-        while let Some((at, last)) = self.rested.pop_front() {
+        while let Some((at, last)) = self.released.pop_front() {
             self.tries += 1;
-            let (free, behind) = self.look(at);
-            // What somebody has is not waiting; it will be when it is given back.
-            if let Some(behind) = behind.filter(|behind| *behind <= last) {
-                self.rested.push_front((behind, last));
+            let obstacle = self.obstacle(at);
+            // A CIDR that is held is queued again when it is released.
+            if let Some(next) = self.next_candidate(at, obstacle).filter(|next| *next <= last) {
+                self.released.push_front((next, last));
             }
-            if free {
-                return self.range(at);
+            if obstacle.is_none() {
+                return self.cidr_at(at);
             }
         }
         None
     }
 
-    /// Whether the range at a place is free, and where the next one is: behind it, or behind what is in its way.
-    fn look(&self, at: u128) -> (bool, Option<u128>) {
-        let within = self.within();
-        let obstacle = self.obstacle(at);
-        let last = obstacle.map_or(at, |range| number(range.broadcast())).max(at) | within;
-        (obstacle.is_none(), last.checked_add(1))
+    /// The first address of the next candidate: after the CIDR at `at`, or after the network that overlaps it.
+    fn next_candidate(&self, at: u128, obstacle: Option<IpNet>) -> Option<u128> {
+        let last = obstacle.map_or(at, |network| to_u128(network.broadcast())).max(at) | self.host_mask();
+        last.checked_add(1)
     }
 
     pub(crate) fn tries(&self) -> u32 {
         self.tries
     }
 
-    pub(crate) fn turnover(&self) -> (u64, u64) {
-        self.turnover
+    pub(crate) fn allocations(&self) -> u64 {
+        self.allocations
     }
 
-    /// How many ranges the network is cut into.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases
+    }
+
+    /// The number of node CIDRs in the network.
     pub(crate) fn capacity(&self) -> f64 {
         f64::from(self.len - self.network.prefix_len()).exp2()
     }
 
-    /// How many of them cannot be given to anybody: each counts once, however many have some of it.
+    /// The number of node CIDRs that cannot be assigned. Each counts once, however many nodes hold some of it.
     pub(crate) fn taken(&self) -> f64 {
-        let held = self
-            .holders
-            .keys()
-            .filter_map(|(first, len)| IpNet::new(address(*first, self.network), *len).ok());
-        let mut spans: Vec<(u128, u128)> =
-            held.chain(self.kept_out.iter().copied()).map(|range| self.within_network(range)).collect();
+        let held = self.holders.keys().filter_map(|key| self.held_network(key));
+        let mut spans: Vec<Span> =
+            held.chain(self.excluded.iter().copied()).map(|network| self.span_in_network(network)).collect();
         spans.sort_unstable();
-        let (mut taken, mut behind) = (0.0, None);
+        let (mut taken, mut counted_until) = (0.0, None);
         for (first, last) in spans {
-            let first = behind.map_or(first, |behind: u128| first.max(behind));
+            let first = counted_until.map_or(first, |until: u128| first.max(until));
             if first <= last {
-                taken += ((last - first) as f64 / (self.within() as f64 + 1.0)).ceil().max(1.0);
+                taken += ((last - first) as f64 / (self.host_mask() as f64 + 1.0)).ceil().max(1.0);
             }
-            behind = behind.max(last.checked_add(1));
+            counted_until = counted_until.max(last.checked_add(1));
         }
         taken
     }
 
-    /// The first and last address of all ranges of this network that share an address with something.
-    fn within_network(&self, range: IpNet) -> (u128, u128) {
-        let (start, end) = (number(self.network.network()), number(self.network.broadcast()));
-        let within = self.within();
-        ((number(range.network()) & !within).max(start), (number(range.broadcast()) | within).min(end))
+    /// The first and the last address of all node CIDRs of this network that overlap `network`.
+    fn span_in_network(&self, network: IpNet) -> Span {
+        let (start, end) = (to_u128(self.network.network()), to_u128(self.network.broadcast()));
+        let mask = self.host_mask();
+        ((to_u128(network.network()) & !mask).max(start), (to_u128(network.broadcast()) | mask).min(end))
     }
 
-    /// How many ranges are free: counted, so for small networks and tests only.
+    /// The number of free CIDRs. It examines each of them, so it is for small networks only.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
-        let (mut at, end) = (number(self.network.network()), number(self.network.broadcast()));
+        let (mut at, end) = (to_u128(self.network.network()), to_u128(self.network.broadcast()));
         let mut free = 0;
         while at <= end {
-            free += usize::from(!self.is_taken(at));
-            match at.checked_add(self.within()).and_then(|last| last.checked_add(1)) {
+            free += usize::from(self.obstacle(at).is_none());
+            match at.checked_add(self.host_mask()).and_then(|last| last.checked_add(1)) {
                 Some(next) => at = next,
                 None => break,
             }
@@ -202,52 +212,48 @@ impl NodePool {
         free
     }
 
-    /// A range's last address, less its first.
-    fn within(&self) -> u128 {
+    /// The host part of a node CIDR: its last address minus its first.
+    fn host_mask(&self) -> u128 {
         let bits = u32::from(self.network.max_prefix_len() - self.len);
         u128::MAX.checked_shr(128 - bits).unwrap_or(0)
     }
 
-    fn range(&self, at: u128) -> Option<IpNet> {
+    fn cidr_at(&self, at: u128) -> Option<IpNet> {
         IpNet::new(address(at, self.network), self.len).ok()
     }
 
-    #[cfg(test)]
-    fn is_taken(&self, at: u128) -> bool {
-        self.obstacle(at).is_some()
+    fn held_network(&self, (first, len): &(u128, u8)) -> Option<IpNet> {
+        IpNet::new(address(*first, self.network), *len).ok()
     }
 
-    /// Something that is in the way of a range: somebody's, or the services'.
+    /// An excluded or held network that overlaps the CIDR at an address.
     fn obstacle(&self, at: u128) -> Option<IpNet> {
-        let range = self.range(at)?;
-        let kept_out = self.kept_out.iter().copied().find(|kept| meet(*kept, range));
+        let cidr = self.cidr_at(at)?;
         let held = || {
-            let key = self.wider(range).chain(self.narrower(range)).next().map(|(key, _)| *key);
-            key.and_then(|(first, len)| IpNet::new(address(first, self.network), len).ok())
+            let (key, _) = self.wider(cidr).chain(self.narrower(cidr)).next()?;
+            self.held_network(key)
         };
-        kept_out.or_else(held)
+        self.excluded_in(cidr).or_else(held)
     }
 
-    /// What is held of ranges that a range is in, itself included: at most one for each length.
-    fn wider(&self, range: IpNet) -> impl Iterator<Item = (&(u128, u8), &BTreeSet<String>)> {
-        let around = (0..=range.prefix_len()).filter_map(move |len| IpNet::new(range.network(), len).ok());
-        around.filter_map(|wide| self.holders.get_key_value(&key(wide.trunc())))
+    /// The held networks that contain a CIDR, itself included: at most one for each prefix length.
+    fn wider(&self, cidr: IpNet) -> impl Iterator<Item = (&(u128, u8), &BTreeSet<String>)> {
+        let containing = (0..=cidr.prefix_len()).filter_map(move |len| IpNet::new(cidr.network(), len).ok());
+        containing.filter_map(|network| self.holders.get_key_value(&key(network.trunc())))
     }
 
-    /// What is held of ranges inside of a range.
-    fn narrower(&self, range: IpNet) -> impl Iterator<Item = (&(u128, u8), &BTreeSet<String>)> {
-        let (first, last) = (number(range.network()), number(range.broadcast()));
-        self.holders
-            .range((first, 0)..=(last, u8::MAX))
-            .filter(move |((_, len), _)| *len > range.prefix_len())
+    /// The held networks inside a CIDR.
+    fn narrower(&self, cidr: IpNet) -> impl Iterator<Item = (&(u128, u8), &BTreeSet<String>)> {
+        let (first, last) = (to_u128(cidr.network()), to_u128(cidr.broadcast()));
+        self.holders.range((first, 0)..=(last, u8::MAX)).filter(move |((_, len), _)| *len > cidr.prefix_len())
     }
 }
 
-fn key(range: IpNet) -> (u128, u8) {
-    (number(range.network()), range.prefix_len())
+fn key(cidr: IpNet) -> (u128, u8) {
+    (to_u128(cidr.network()), cidr.prefix_len())
 }
 
-/// Whether two networks share an address: one then contains the other.
-pub(crate) fn meet(a: IpNet, b: IpNet) -> bool {
+/// Whether two networks have an address in common: one contains the other.
+pub(crate) fn overlap(a: IpNet, b: IpNet) -> bool {
     a.contains(&b) || b.contains(&a)
 }

@@ -1,38 +1,42 @@
-//! The order in which a set's addresses are tried.
+//! The order in which the addresses of a set are tried.
 
 use std::net::IpAddr;
 
-use crate::{Range, RangeSet};
-use podwire_ip::to_u128 as number;
+use podwire_ip::to_u128;
+
+use crate::range::Range;
+use crate::set::RangeSet;
+use crate::span::Span;
 
 /// An address that a pod may get.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'s> {
     /// The address.
     pub ip: IpAddr,
-    /// The range that it is from.
+    /// Its range.
     pub range: &'s Range,
 }
 
-/// Every address of a set once, without gateways and what is kept back. It holds no list: the ranges may be as large as they like.
+/// Iterates over every address of a set once, without gateways and without excluded and reserved addresses. It holds no list, so
+/// that ranges may be arbitrarily large.
 #[derive(Clone, Debug)]
 pub struct Candidates<'s> {
     set: &'s RangeSet,
-    /// Where the round begins: a range, and an address in it.
+    /// The index of the first range, and the first address in it.
     first: (usize, u128),
-    /// How many spans of addresses were begun. The range of `first` has two: the round ends with its head.
+    /// The number of spans that were begun. The first range has two: the round ends with its head.
     begun: usize,
-    /// What is left of the last span that was begun.
-    rest: Option<(u128, u128)>,
+    /// The rest of the current span.
+    rest: Option<Span>,
 }
 
 impl RangeSet {
-    /// All addresses, round robin from the one after `last`: to the end of its range, through the ranges behind
-    /// it, those before it, and back to `last` itself. If `last` is not in the set (any more), from the start.
+    /// All addresses, round robin from the one after `last`: to the end of its range, through the ranges after it and before
+    /// it, and back to `last` itself. If `last` is not in the set, from the start.
     pub fn after(&self, last: Option<IpAddr>) -> Candidates<'_> {
         let ranges = self.ranges();
-        let found =
-            last.and_then(|last| Some((ranges.iter().position(|range| range.contains(last))?, number(last))));
+        let found = last
+            .and_then(|last| Some((ranges.iter().position(|range| range.contains(last))?, to_u128(last))));
         let first = match found {
             Some((i, last)) if last < ranges[i].bounds().1 => (i, last + 1),
             Some((i, _)) => {
@@ -46,8 +50,8 @@ impl RangeSet {
 }
 
 impl Candidates<'_> {
-    /// The range of the span with this number, and its first and last address.
-    fn span(&self, index: usize) -> Option<(u128, u128)> {
+    /// The span with this index.
+    fn span(&self, index: usize) -> Option<Span> {
         let (ranges, (i, from)) = (self.set.ranges(), self.first);
         let (start, end) = ranges[(i + index) % ranges.len()].bounds();
         match index {
@@ -74,8 +78,8 @@ impl<'s> Iterator for Candidates<'s> {
             };
             let ranges = self.set.ranges();
             let range = &ranges[(self.first.0 + self.begun - 1) % ranges.len()];
-            if let Some(last) = range.kept_back_until(at) {
-                // Over all of them at once: there may be more than can be counted.
+            if let Some(last) = range.held_back_until(at) {
+                // Skips the whole span at once: it may be very large.
                 self.rest = (last < end).then(|| (last + 1, end));
                 continue;
             }
@@ -96,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::RangeSpec;
+    use crate::range::RangeSpec;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -117,24 +121,24 @@ mod tests {
     }
 
     #[test]
-    fn a_round_goes_on_behind_the_last_address_and_ends_with_it() {
+    fn a_round_begins_after_the_last_address_and_ends_with_it() {
         let set = set(&[("10.1.0.0/24", "10.1.0.1", "10.1.0.4"), ("10.2.0.0/24", "10.2.0.5", "10.2.0.6")]);
         assert_eq!(walk(&set, ""), ["10.1.0.2", "10.1.0.3", "10.1.0.4", "10.2.0.5", "10.2.0.6"]);
         assert_eq!(walk(&set, "10.1.0.3"), ["10.1.0.4", "10.2.0.5", "10.2.0.6", "10.1.0.2", "10.1.0.3"]);
         assert_eq!(walk(&set, "10.1.0.4")[0], "10.2.0.5");
-        assert_eq!(walk(&set, "10.2.0.6"), walk(&set, ""), "behind the very last is the first");
-        assert_eq!(walk(&set, "10.9.9.9"), walk(&set, ""), "an address of an older config means nothing");
+        assert_eq!(walk(&set, "10.2.0.6"), walk(&set, ""), "after the very last comes the first");
+        assert_eq!(walk(&set, "10.9.9.9"), walk(&set, ""), "an address of an older configuration is ignored");
         assert_eq!(walk(&set, "fd00::1"), walk(&set, ""));
     }
 
     #[test]
-    fn nothing_but_a_gateway_is_nothing() {
+    fn a_range_with_only_a_gateway_has_no_candidate() {
         assert!(walk(&set(&[("10.1.0.0/24", "10.1.0.1", "10.1.0.1")]), "").is_empty());
         assert_eq!(walk(&set(&[("10.1.0.0/24", "10.1.0.9", "10.1.0.9")]), "10.1.0.9"), ["10.1.0.9"]);
     }
 
     #[test]
-    fn what_is_kept_back_is_passed_over_at_once() {
+    fn excluded_and_reserved_addresses_are_skipped() {
         let list = |text: &str| vec![text.to_string()];
         let kept = |subnet: &str, exclude: &str, reserve: &str| {
             let whole = RangeSpec::new("x", subnet.parse().unwrap());
@@ -144,7 +148,11 @@ mod tests {
         let small = kept("10.1.0.0/29", "10.1.0.2-10.1.0.3", "10.1.0.5");
         assert_eq!(walk(&small, ""), ["10.1.0.4", "10.1.0.6"]);
         assert_eq!(walk(&small, "10.1.0.4"), ["10.1.0.6", "10.1.0.4"]);
-        assert_eq!(walk(&small, "10.1.0.2"), ["10.1.0.4", "10.1.0.6"], "it was given before it was excluded");
+        assert_eq!(
+            walk(&small, "10.1.0.2"),
+            ["10.1.0.4", "10.1.0.6"],
+            "it was assigned before it was excluded"
+        );
         let huge = kept("fd00::/64", "fd00::/65", "fd00::ffff:ffff:ffff:ffff");
         assert_eq!(huge.after(None).next().unwrap().ip, ip("fd00::8000:0:0:0"));
         assert!(walk(&kept("10.1.0.0/29", "10.1.0.0/29", "10.1.0.5"), "").is_empty());
@@ -163,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_range_costs_nothing_until_it_is_walked() {
+    fn a_huge_range_is_not_materialized() {
         let subnet: IpNet = "2001:db8::/32".parse().unwrap();
         let set = RangeSet::new(vec![RangeSpec::new("x", subnet)]).unwrap();
         let last = ip("2001:db8:1:2:3:4:5:ffff");
         assert_eq!(set.after(Some(last)).next().unwrap().ip, ip("2001:db8:1:2:3:4:6:0"));
     }
 
-    /// Up to four ranges of one family, each in a subnet of its own, with bounds and a gateway anywhere.
+    /// Up to four ranges of one family in separate subnets, with bounds and a gateway anywhere.
     fn sets() -> impl Strategy<Value = RangeSet> {
         let range = (any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>(), 0u8..20);
         (any::<bool>(), proptest::collection::vec(range, 1..5)).prop_map(|(v4, ranges)| {
@@ -200,7 +208,7 @@ mod tests {
         #[test]
         fn a_round_visits_every_address_once_and_no_gateway(set in sets(), range in any::<usize>(), host in any::<u8>()) {
             let range = &set.ranges()[range % set.ranges().len()];
-            let last = range.address(number(range.subnet().network()) + u128::from(host));
+            let last = range.address(to_u128(range.subnet().network()) + u128::from(host));
             let visited: Vec<Candidate<'_>> = set.after(Some(last)).collect();
             let distinct: HashSet<IpAddr> = visited.iter().map(|candidate| candidate.ip).collect();
             prop_assert_eq!(distinct.len(), visited.len());

@@ -1,30 +1,30 @@
-//! One range of addresses: what was written, and what it means.
+//! One range of addresses: as configured, and checked.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use podwire_ip::to_u128 as number;
+use podwire_ip::{to_u128, IpFamily};
 
+use crate::error::Error;
 use crate::span::{self, Span};
-use crate::Error;
 
-/// A range as the config has it.
+/// A range as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeSpec {
-    /// Where it stands in the config, for errors: `ipam.ranges[0][1]`.
+    /// Its key in the configuration, for errors: `ipam.ranges[0][1]`.
     pub key: String,
     /// The subnet: a network address and the prefix length that pods get with their addresses.
     pub subnet: IpNet,
-    /// The first address to hand out.
+    /// The first address to assign.
     pub start: Option<IpAddr>,
-    /// The last address to hand out.
+    /// The last address to assign.
     pub end: Option<IpAddr>,
     /// The gateway, which need not be in the subnet.
     pub gateway: Option<IpAddr>,
-    /// What nobody gets: addresses, networks, or `first-last`.
+    /// Addresses that no pod gets: addresses, networks, or `first-last`.
     pub exclude: Vec<String>,
-    /// What only those get who ask for it by name, written in the same way.
+    /// Addresses that only pods get that request them explicitly, in the same notation.
     pub reserve: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl RangeSpec {
     }
 }
 
-/// Addresses of one subnet, from the first to the last that may be handed out.
+/// The assignable addresses of one subnet, from the first to the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     pub(crate) key: String,
@@ -44,25 +44,24 @@ pub struct Range {
     start: u128,
     end: u128,
     gateway: Option<IpAddr>,
-    /// What nobody gets.
+    /// Addresses that no pod gets.
     excluded: Vec<Span>,
-    /// That, and what only those get who ask for it.
-    kept_back: Vec<Span>,
+    /// Excluded and reserved addresses.
+    held_back: Vec<Span>,
 }
 
 impl Range {
-    /// Checks a range and fills in what was left out: the gateway is the subnet's first address, the bounds are
-    /// its first and last, without the broadcast address of IPv4. Bounds that were written out may well be
-    /// `.0` or `.255`.
+    /// Checks a range and applies defaults: the gateway is the subnet's first address; the bounds are its first and last
+    /// address, without the broadcast address of IPv4. Explicit bounds may be `.0` or `.255`.
     ///
-    /// A subnet of two addresses is a wire between two (RFC 3021, RFC 6164): it has neither a network nor a broadcast
-    /// address, and unless one is named no gateway.
+    /// A subnet of two addresses is a point-to-point link (RFC 3021, RFC 6164): it has neither a network nor a broadcast
+    /// address, and no default gateway.
     pub fn new(spec: RangeSpec) -> Result<Range, Error> {
         let RangeSpec { key, subnet, start, end, gateway, exclude, reserve } = spec;
         if subnet.prefix_len() > subnet.max_prefix_len() - 1 {
             return Err(Error::TooSmall { key, subnet });
         }
-        let is_wire = subnet.prefix_len() == subnet.max_prefix_len() - 1;
+        let is_point_to_point = subnet.prefix_len() == subnet.max_prefix_len() - 1;
         if subnet.addr() != subnet.network() {
             return Err(Error::HostBits { key, subnet });
         }
@@ -70,12 +69,12 @@ impl Range {
             Some(ip) if !subnet.contains(&ip) => {
                 Err(Error::OutsideOfSubnet { key: key.clone(), bound, ip, subnet })
             }
-            Some(ip) => Ok(number(ip)),
+            Some(ip) => Ok(to_u128(ip)),
             None => Ok(default),
         };
-        let first = number(subnet.network()) + u128::from(!is_wire);
-        // The last address of an IPv4 subnet is its broadcast address; IPv6 has none.
-        let last = number(subnet.broadcast()) - u128::from(subnet.addr().is_ipv4() && !is_wire);
+        let first = to_u128(subnet.network()) + u128::from(!is_point_to_point);
+        // The last address of an IPv4 subnet is its broadcast address. IPv6 has none.
+        let last = to_u128(subnet.broadcast()) - u128::from(subnet.addr().is_ipv4() && !is_point_to_point);
         let (start, end) = (bound("rangeStart", start, first)?, bound("rangeEnd", end, last)?);
         if start > end {
             let (start, end) = (address(start, subnet), address(end, subnet));
@@ -83,7 +82,7 @@ impl Range {
         }
         let spans = |list: &'static str, texts: Vec<String>| -> Result<Vec<Span>, Error> {
             let read = |text: String| {
-                span::parse(&text, subnet).map_err(|why| Error::KeptBack {
+                span::parse(&text, subnet).map_err(|why| Error::HeldBack {
                     key: key.clone(),
                     list,
                     text,
@@ -94,10 +93,10 @@ impl Range {
             texts.into_iter().map(read).collect()
         };
         let (excluded, reserved) = (spans("exclude", exclude)?, spans("reserve", reserve)?);
-        let kept_back = span::merge([&excluded[..], &reserved[..]].concat(), (start, end));
+        let held_back = span::merge([&excluded[..], &reserved[..]].concat(), (start, end));
         let excluded = span::merge(excluded, (start, end));
-        let gateway = gateway.or((!is_wire).then(|| address(first, subnet)));
-        Ok(Range { key, subnet, start, end, gateway, excluded, kept_back })
+        let gateway = gateway.or((!is_point_to_point).then(|| address(first, subnet)));
+        Ok(Range { key, subnet, start, end, gateway, excluded, held_back })
     }
 
     /// The subnet.
@@ -115,50 +114,50 @@ impl Range {
         self.address(self.end)
     }
 
-    /// The gateway of its pods, if they have one.
+    /// The gateway, if there is one.
     pub fn gateway(&self) -> Option<IpAddr> {
         self.gateway
     }
 
-    /// Whether nobody gets `ip`, not even who asks for it.
+    /// Whether `ip` is excluded, so that no pod gets it.
     pub fn excludes(&self, ip: IpAddr) -> bool {
-        self.contains(ip) && span::find(&self.excluded, number(ip)).is_some()
+        self.contains(ip) && span::find(&self.excluded, to_u128(ip)).is_some()
     }
 
-    /// Whether nobody gets `ip` without asking for it.
-    pub fn keeps_back(&self, ip: IpAddr) -> bool {
-        self.contains(ip) && span::find(&self.kept_back, number(ip)).is_some()
+    /// Whether `ip` is excluded or reserved, so that no pod gets it without an explicit request.
+    pub fn is_held_back(&self, ip: IpAddr) -> bool {
+        self.contains(ip) && span::find(&self.held_back, to_u128(ip)).is_some()
     }
 
     /// Whether `ip` is between the first and the last address.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        ip.is_ipv4() == self.is_ipv4() && (self.start..=self.end).contains(&number(ip))
+        IpFamily::of(ip) == self.family() && (self.start..=self.end).contains(&to_u128(ip))
     }
 
-    /// Whether the two have an address in common.
+    /// Whether two ranges have an address in common.
     pub fn overlaps(&self, other: &Range) -> bool {
-        self.is_ipv4() == other.is_ipv4() && self.start <= other.end && other.start <= self.end
+        self.family() == other.family() && self.start <= other.end && other.start <= self.end
     }
 
-    /// Whether it is IPv4.
-    pub fn is_ipv4(&self) -> bool {
-        self.subnet.addr().is_ipv4()
+    /// The IP family.
+    pub fn family(&self) -> IpFamily {
+        IpFamily::of_net(self.subnet)
     }
 
-    /// How many addresses there are to give, the gateway included.
+    /// The number of assignable addresses, the gateway included.
     pub fn size(&self) -> u128 {
-        (self.end - self.start).saturating_add(1).saturating_sub(span::size(&self.kept_back))
+        (self.end - self.start).saturating_add(1).saturating_sub(span::size(&self.held_back))
     }
 
     /// `ip` with the prefix length of the subnet.
     pub fn assign(&self, ip: IpAddr) -> IpNet {
-        // The lengths of the subnet fit its family, which is also that of `ip`.
+        // The subnet's prefix length fits its family, which is the family of `ip`.
         IpNet::new(ip, self.subnet.prefix_len()).unwrap_or_else(|_| ip.into())
     }
 
-    /// The last address of the span that is kept back around `number`.
-    pub(crate) fn kept_back_until(&self, number: u128) -> Option<u128> {
-        span::find(&self.kept_back, number).map(|(_, last)| last)
+    /// The last address of the excluded or reserved span that contains `number`.
+    pub(crate) fn held_back_until(&self, number: u128) -> Option<u128> {
+        span::find(&self.held_back, number).map(|(_, last)| last)
     }
 
     pub(crate) fn bounds(&self) -> (u128, u128) {
@@ -176,7 +175,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// The address with this number in the family of `subnet`.
+/// The address for an integer, in the family of `subnet`.
 pub(crate) fn address(number: u128, subnet: IpNet) -> IpAddr {
     match (subnet, u32::try_from(number)) {
         (IpNet::V4(_), Ok(number)) => Ipv4Addr::from_bits(number).into(),
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn written_bounds_may_be_the_subnets_edges() {
+    fn explicit_bounds_may_be_the_subnets_edges() {
         let all = range("192.0.2.0/24", "192.0.2.0", "192.0.2.255", "192.0.2.7");
         assert_eq!((all.size(), gateway(&all)), (256, "192.0.2.7".into()));
         assert_eq!(range("10.0.0.0/30", "", "", "").to_string(), "10.0.0.1-10.0.0.2");
@@ -224,22 +223,22 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_may_be_elsewhere() {
+    fn a_gateway_may_be_outside_of_the_subnet() {
         assert_eq!(gateway(&range("10.2.0.0/24", "", "", "169.254.1.1")), "169.254.1.1");
     }
 
     #[test]
-    fn a_wire_between_two_gives_both_addresses_and_has_a_gateway_only_if_told() {
+    fn a_point_to_point_subnet_has_two_addresses_and_no_default_gateway() {
         for (subnet, both) in [("10.0.0.4/31", "10.0.0.4-10.0.0.5"), ("fd00::6/127", "fd00::6-fd00::7")] {
-            let wire = range(subnet, "", "", "");
-            assert_eq!((wire.to_string(), wire.size(), wire.gateway()), (both.into(), 2, None));
+            let link = range(subnet, "", "", "");
+            assert_eq!((link.to_string(), link.size(), link.gateway()), (both.into(), 2, None));
         }
         assert_eq!(gateway(&range("10.0.0.4/31", "", "", "10.0.0.4")), "10.0.0.4");
         assert_eq!(range("255.255.255.254/31", "", "", "").to_string(), "255.255.255.254-255.255.255.255");
     }
 
     #[test]
-    fn what_is_kept_back_does_not_count() {
+    fn held_back_addresses_do_not_count() {
         let list = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
         let range = Range::new(RangeSpec {
             exclude: list(&["10.1.0.0/28", "10.1.0.200-10.1.1.9"]),
@@ -250,12 +249,12 @@ mod tests {
         let ip = |host: u8| IpAddr::from([10, 1, 0, host]);
         assert_eq!(range.size(), 254 - 15 - 55 - 1);
         assert!(range.excludes(ip(1)) && range.excludes(ip(254)) && !range.excludes(ip(20)));
-        assert!(range.keeps_back(ip(20)) && range.keeps_back(ip(1)) && !range.keeps_back(ip(16)));
-        assert!(!range.excludes(ip(0)), "what is not in the range is not kept back by it");
+        assert!(range.is_held_back(ip(20)) && range.is_held_back(ip(1)) && !range.is_held_back(ip(16)));
+        assert!(!range.excludes(ip(0)), "an address outside of the range is not excluded by it");
         let refused = RangeSpec { reserve: list(&["10.2.0.1"]), ..spec("10.1.0.0/24", "", "", "") };
         assert_eq!(
             Range::new(refused).unwrap_err().to_string(),
-            "ipam.reserve: \"10.2.0.1\" cannot be kept back from 10.1.0.0/24: it is outside of the subnet"
+            "ipam.reserve: \"10.2.0.1\" is invalid for 10.1.0.0/24: it is outside of the subnet"
         );
     }
 
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_ranges_are_refused_in_the_words_of_the_field() {
+    fn invalid_ranges_are_rejected_with_the_reference_plugins_messages() {
         assert_eq!(
             refusal("10.2.0.0/32", "", ""),
             "Network 10.2.0.0/32 too small to allocate from (ipam.subnet)"
@@ -304,7 +303,10 @@ mod tests {
             range("10.0.0.0/8", "", "", "").overlaps(&high)
                 && high.overlaps(&range("10.0.0.0/8", "", "", ""))
         );
-        assert!(!range("::/96", "", "", "").overlaps(&range("0.0.0.0/0", "", "", "")), "families never meet");
+        assert!(
+            !range("::/96", "", "", "").overlaps(&range("0.0.0.0/0", "", "", "")),
+            "families never overlap"
+        );
     }
 
     #[test]

@@ -1,16 +1,19 @@
-//! Ranges that stand in for each other.
+//! Range sets: alternative ranges of one family.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::{Error, Range, RangeSpec};
+use podwire_ip::IpFamily;
 
-/// Ranges of one family without an address in common: a pod gets one address from all of them together.
+use crate::error::Error;
+use crate::range::{Range, RangeSpec};
+
+/// Disjoint ranges of one family. A pod gets one address of the whole set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeSet(Vec<Range>);
 
-/// Checks all ranges of a config: each by itself, within its set and against the other sets.
+/// Checks all ranges of a configuration: each by itself, within its set and against the other sets.
 pub fn range_sets(specs: Vec<Vec<RangeSpec>>) -> Result<Vec<RangeSet>, Error> {
     let set = |(set, specs)| RangeSet::new(specs).map_err(|why| Error::InSet { set, why: Box::new(why) });
     let sets = specs.into_iter().enumerate().map(set).collect::<Result<Vec<_>, _>>()?;
@@ -29,7 +32,7 @@ impl RangeSet {
     pub fn new(specs: Vec<RangeSpec>) -> Result<RangeSet, Error> {
         let ranges = specs.into_iter().map(Range::new).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = ranges.first() else { return Err(Error::Empty) };
-        if let Some(other) = ranges.iter().find(|range| range.is_ipv4() != first.is_ipv4()) {
+        if let Some(other) = ranges.iter().find(|range| range.family() != first.family()) {
             return Err(Error::MixedFamilies { first: first.key.clone(), second: other.key.clone() });
         }
         for (i, one) in ranges.iter().enumerate() {
@@ -44,52 +47,52 @@ impl RangeSet {
         Ok(RangeSet(ranges))
     }
 
-    /// Its ranges, at least one.
+    /// The ranges, at least one.
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
 
-    /// The range that `ip` is in.
+    /// The range that contains `ip`.
     pub fn find(&self, ip: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(ip))
     }
 
-    /// Whether `ip` is in one of the ranges, be it a gateway or not.
+    /// Whether a range contains `ip`. Gateways count too.
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.find(ip).is_some()
     }
 
-    /// Whether `ip` is the gateway of any of the ranges. No pod gets it, whichever range it lies in.
+    /// Whether `ip` is the gateway of any of the ranges. No pod gets it, whichever range contains it.
     pub fn is_gateway(&self, ip: IpAddr) -> bool {
         self.0.iter().any(|range| range.gateway() == Some(ip))
     }
 
-    /// Whether nobody gets `ip`, not even who asks for it.
+    /// Whether `ip` is excluded, so that no pod gets it.
     pub fn excludes(&self, ip: IpAddr) -> bool {
         self.0.iter().any(|range| range.excludes(ip))
     }
 
-    /// Whether a pod that asks for no address may get `ip`.
+    /// Whether a pod that requests no specific address may get `ip`.
     pub fn offers(&self, ip: IpAddr) -> bool {
-        !self.is_gateway(ip) && self.gives(ip)
+        !self.is_gateway(ip) && self.is_assignable(ip)
     }
 
-    /// Whether it is IPv4.
-    pub fn is_ipv4(&self) -> bool {
-        self.0.iter().all(Range::is_ipv4)
+    /// The family of all ranges.
+    pub fn family(&self) -> IpFamily {
+        self.0[0].family()
     }
 
-    /// How many pods can have an address without asking for it, at the same time. Ranges beyond that of a `u128` count as its maximum.
+    /// The number of addresses that pods can get without a request for a specific one. Saturates at the maximum of `u128`.
     pub fn size(&self) -> u128 {
         let all = self.0.iter().fold(0u128, |sum, range| sum.saturating_add(range.size()));
         let gateways: HashSet<IpAddr> =
-            self.0.iter().filter_map(Range::gateway).filter(|ip| self.gives(*ip)).collect();
+            self.0.iter().filter_map(Range::gateway).filter(|ip| self.is_assignable(*ip)).collect();
         all.saturating_sub(gateways.len() as u128)
     }
 
-    /// Whether `ip` would be offered if it were no gateway.
-    fn gives(&self, ip: IpAddr) -> bool {
-        self.find(ip).is_some_and(|range| !range.keeps_back(ip))
+    /// Whether `ip` is in a range and neither excluded nor reserved. It may be a gateway.
+    fn is_assignable(&self, ip: IpAddr) -> bool {
+        self.find(ip).is_some_and(|range| !range.is_held_back(ip))
     }
 
     fn common<'s>(&'s self, other: &'s RangeSet) -> Option<(&'s Range, &'s Range)> {
@@ -128,15 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn a_set_reads_as_its_ranges() {
+    fn a_set_is_shown_as_its_ranges() {
         let sets = range_sets(specs(&[&["10.1.0.0/30", "10.2.0.0/24"], &["fd00::/64"]])).unwrap();
         assert_eq!(sets[0].to_string(), "10.1.0.1-10.1.0.2,10.2.0.1-10.2.0.254");
-        assert_eq!((sets[0].size(), sets[0].is_ipv4(), sets[1].is_ipv4()), (254, true, false));
+        assert_eq!((sets[0].size(), sets[0].family(), sets[1].family()), (254, IpFamily::V4, IpFamily::V6));
         assert_eq!(sets[1].size(), u128::from(u64::MAX) - 1);
     }
 
     #[test]
-    fn sets_that_make_no_sense_are_named() {
+    fn invalid_sets_are_rejected() {
         assert_eq!(refusal(&[&["10.1.0.0/24"], &[]]), "invalid range set 1: empty range set");
         assert_eq!(
             refusal(&[&["10.1.0.0/24", "fd00::/64"]]),
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gateway_of_a_set_is_kept_from_pods() {
+    fn no_pod_gets_a_gateway_of_the_set() {
         let one = &["10.1.0.0/24 10.1.0.1 10.1.0.99", "10.1.0.0/24 10.1.0.100 10.1.0.200 10.1.0.50"];
         let set = range_sets(specs(&[one])).unwrap().remove(0);
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
@@ -175,6 +178,6 @@ mod tests {
         );
         assert_eq!(set.size(), 198);
         let away = specs(&[&["10.1.0.0/30 10.1.0.1 10.1.0.2 10.9.0.1"]]);
-        assert_eq!(range_sets(away).unwrap()[0].size(), 2, "a gateway outside takes no address away");
+        assert_eq!(range_sets(away).unwrap()[0].size(), 2, "a gateway outside of the range costs no address");
     }
 }

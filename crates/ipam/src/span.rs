@@ -1,39 +1,41 @@
-//! Addresses that a range keeps back, and how they are written: one, a network, or from one to another.
+//! Excluded and reserved addresses: a single address, a network, or `first-last`.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use podwire_ip::{to_u128, IpFamily};
 
-use podwire_ip::to_u128 as number;
-
-/// Neighbouring addresses, first and last, as numbers.
+/// Consecutive addresses: the first and the last, as integers.
 pub(crate) type Span = (u128, u128);
 
-/// Reads `10.1.0.5`, `10.1.0.0/28` or `10.1.0.5-10.1.0.9`, of which at least one address must be of `subnet`.
+const INVALID: &str = "it is not an address, a network or a range";
+
+/// Parses `10.1.0.5`, `10.1.0.0/28` or `10.1.0.5-10.1.0.9`. At least one address must be in `subnet`.
 pub(crate) fn parse(text: &str, subnet: IpNet) -> Result<Span, &'static str> {
-    let ip = |text: &str| text.trim().parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| "it is none");
-    let (first, last) = match (text.split_once('-'), text.contains('/')) {
-        (Some((first, last)), _) => (ip(first)?, ip(last)?),
-        (None, true) => {
-            let net: IpNet = text.trim().parse().map_err(|_| "it is none")?;
-            (net.network(), net.broadcast())
-        }
-        (None, false) => (ip(text)?, ip(text)?),
+    let ip = |text: &str| text.trim().parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| INVALID);
+    let (first, last) = if let Some((first, last)) = text.split_once('-') {
+        (ip(first)?, ip(last)?)
+    } else if text.contains('/') {
+        let net: IpNet = text.trim().parse().map_err(|_| INVALID)?;
+        (net.network(), net.broadcast())
+    } else {
+        (ip(text)?, ip(text)?)
     };
-    if first.is_ipv4() != last.is_ipv4() || first.is_ipv4() != subnet.addr().is_ipv4() {
-        return Err("it is of the other family");
+    let family = IpFamily::of_net(subnet);
+    if IpFamily::of(first) != family || IpFamily::of(last) != family {
+        return Err("it has the other IP family");
     }
-    let (first, last) = (number(first), number(last));
+    let (first, last) = (to_u128(first), to_u128(last));
     if first > last {
         return Err("it ends before it starts");
     }
-    if last < number(subnet.network()) || first > number(subnet.broadcast()) {
+    if last < to_u128(subnet.network()) || first > to_u128(subnet.broadcast()) {
         return Err("it is outside of the subnet");
     }
     Ok((first, last))
 }
 
-/// Sorted, without overlaps and neighbours, and nothing outside of `bounds`.
+/// Sorts spans, merges overlapping and adjacent ones, and cuts them to `bounds`.
 pub(crate) fn merge(mut spans: Vec<Span>, bounds: Span) -> Vec<Span> {
     spans.sort_unstable();
     let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
@@ -48,13 +50,13 @@ pub(crate) fn merge(mut spans: Vec<Span>, bounds: Span) -> Vec<Span> {
     merged
 }
 
-/// The span that `number` is in.
+/// The span that contains `number`.
 pub(crate) fn find(merged: &[Span], number: u128) -> Option<Span> {
     let behind = merged.partition_point(|(first, _)| *first <= number);
     merged.get(behind.checked_sub(1)?).copied().filter(|(_, last)| number <= *last)
 }
 
-/// How many addresses there are in all.
+/// The total number of addresses.
 pub(crate) fn size(merged: &[Span]) -> u128 {
     merged.iter().fold(0, |sum, (first, last)| sum.saturating_add((last - first).saturating_add(1)))
 }
@@ -65,12 +67,12 @@ mod tests {
 
     fn read(text: &str, subnet: &str) -> Result<(u128, u128), &'static str> {
         let subnet: IpNet = subnet.parse().unwrap();
-        let start = number(subnet.network());
+        let start = to_u128(subnet.network());
         parse(text, subnet).map(|(first, last)| (first - start, last - start))
     }
 
     #[test]
-    fn three_ways_to_write() {
+    fn three_notations_are_parsed() {
         assert_eq!(read("10.1.0.5", "10.1.0.0/24"), Ok((5, 5)));
         assert_eq!(read("10.1.0.16/28", "10.1.0.0/24"), Ok((16, 31)));
         assert_eq!(read("10.1.0.20/28", "10.1.0.0/24"), Ok((16, 31)), "host bits do not matter");
@@ -80,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_apart() {
+    fn invalid_texts_are_rejected_with_a_reason() {
         for (text, why) in [
-            ("ten", "it is none"),
-            ("", "it is none"),
-            ("10.1.0.0/33", "it is none"),
-            ("10.1.0.5-", "it is none"),
-            ("fd00::1", "it is of the other family"),
-            ("10.1.0.5-fd00::1", "it is of the other family"),
+            ("ten", INVALID),
+            ("", INVALID),
+            ("10.1.0.0/33", INVALID),
+            ("10.1.0.5-", INVALID),
+            ("fd00::1", "it has the other IP family"),
+            ("10.1.0.5-fd00::1", "it has the other IP family"),
             ("10.1.0.9-10.1.0.5", "it ends before it starts"),
             ("10.2.0.0/24", "it is outside of the subnet"),
         ] {

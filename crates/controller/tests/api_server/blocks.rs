@@ -1,4 +1,4 @@
-//! Blocks beside the API server's own keys in its etcd, as nodes fill them.
+//! Blocks in the API server's etcd, beside its own keys.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ impl Blocks {
         Blocks(cluster.server.etcd().url())
     }
 
-    /// A store waits for its answers: not on a thread that runs tasks.
+    /// Runs an action on the store, which blocks: not on a thread of the runtime.
     async fn with<T: Send + 'static>(&self, act: impl FnOnce(&EtcdStore) -> T + Send + 'static) -> T {
         let url = self.0.clone();
         let work = move || act(&EtcdStore::connect(&[url], None).unwrap());
         tokio::task::spawn_blocking(work).await.unwrap()
     }
 
-    /// An address of a node's block, for a pod if it has a name.
-    pub async fn give(&self, node: &str, handle: &str, pod: &str) -> String {
+    /// Assigns an address of a node, for a pod unless `pod` is empty.
+    pub async fn assign(&self, node: &str, handle: &str, pod: &str) -> String {
         let mut request = Request::new(AffinityOwner::host(node), handle);
         if !pod.is_empty() {
             request.attributes.insert("namespace".into(), "default".into());
@@ -33,15 +33,15 @@ impl Blocks {
         self.with(move |store| {
             let allocator = Allocator::new(store, now);
             let pool = Pool::new("pods", "10.244.0.0/24".parse().unwrap()).with_block_size(28);
-            // It may be there already.
+            // It may exist already.
             let _ = allocator.add_pool(&pool);
-            let given = allocator.assign(&Rules::load(store).unwrap(), &request).unwrap();
-            given.addresses[0].addr().to_string()
+            let assigned = allocator.assign(&Rules::load(store).unwrap(), &request).unwrap();
+            assigned.addresses[0].addr().to_string()
         })
         .await
     }
 
-    /// The handles that have addresses, in the order of their names.
+    /// All handles, sorted.
     pub async fn handles(&self) -> Vec<String> {
         let handles = self.with(|store| Allocator::new(store, now).handles().unwrap()).await;
         handles.into_iter().map(|(handle, _)| handle).collect()
@@ -59,7 +59,7 @@ impl Blocks {
         .await
     }
 
-    /// A node tells the store that it is a node of Kubernetes.
+    /// Creates the object of a node that is a Kubernetes node.
     pub async fn register(&self, node: &str) {
         let name = node.to_owned();
         self.with(move |store| Node::update(store, &name, Node::set_kubernetes_name).unwrap()).await;

@@ -1,4 +1,4 @@
-//! What is asked. Each case begins without nodes and events.
+//! The cases. Each begins without nodes and events.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,22 +20,22 @@ macro_rules! cases {
 }
 
 cases![
-    fifty_nodes_at_once_get_ranges_of_their_own,
-    every_node_gets_a_range_of_both_families,
-    nothing_else_of_a_node_is_touched,
-    a_full_pool_is_told_and_filled_when_a_node_goes,
-    what_nodes_have_is_learned_again_after_a_crash,
-    duplicates_are_told_and_nobody_else_gets_them,
-    ranges_that_make_no_sense_are_told_and_stop_nobody,
-    somebody_elses_choice_is_accepted,
-    nodes_that_come_back_under_their_names_get_ranges,
-    a_write_that_is_refused_is_told_and_tried_again,
-    an_api_server_that_was_away_is_caught_up_with,
-    when_the_leader_is_killed_another_takes_over,
-    a_leader_that_was_stopped_writes_nothing_when_it_wakes,
-    a_leader_that_is_told_to_end_lets_another_begin,
-    kube_controller_manager_hands_over_and_takes_back,
-    addresses_of_pods_and_nodes_that_are_gone_are_released_after_a_while,
+    fifty_nodes_at_once_get_different_cidrs,
+    every_node_gets_a_cidr_of_both_families,
+    no_other_field_of_a_node_changes,
+    a_full_network_is_reported_and_a_freed_cidr_is_assigned,
+    a_new_controller_respects_the_cidrs_of_all_nodes,
+    duplicates_are_reported_and_not_assigned,
+    invalid_cidrs_are_reported_and_do_not_block_other_nodes,
+    the_choice_of_another_controller_is_accepted,
+    new_nodes_with_old_names_get_cidrs,
+    a_refused_patch_is_reported_and_retried,
+    an_outage_of_the_api_server_loses_nothing,
+    after_the_leader_is_killed_another_takes_over,
+    a_suspended_leader_writes_nothing_after_it_resumes,
+    a_terminated_leader_releases_the_lease,
+    kube_controller_manager_and_podwire_take_over_from_each_other,
+    addresses_of_deleted_pods_and_nodes_are_released,
 ];
 
 const CLUSTER: &str = "10.1.0.0/16";
@@ -44,14 +44,14 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}{number:02}")).collect()
 }
 
-async fn fifty_nodes_at_once_get_ranges_of_their_own(cluster: &mut Cluster) {
+async fn fifty_nodes_at_once_get_different_cidrs(cluster: &mut Cluster) {
     let controller = Controller::start(cluster, "one", CLUSTER, "10.1.0.0/20");
     controller.is_ready().await;
     cluster.create_all(&names("n", 50)).await;
     let all = cluster.all_have(1).await;
     for cidr in all.values().flatten() {
         let third: u8 = cidr.split('.').nth(2).unwrap().parse().unwrap();
-        assert!(cidr.ends_with(".0/24") && third >= 16, "{cidr} is the services'");
+        assert!(cidr.ends_with(".0/24") && third >= 16, "{cidr} is in the service range");
     }
     let label = "{clusterCIDR=\"10.1.0.0/16\"}";
     for line in [
@@ -68,7 +68,7 @@ async fn fifty_nodes_at_once_get_ranges_of_their_own(cluster: &mut Cluster) {
     assert_eq!(controller.get("/healthz").0, 200);
 }
 
-async fn every_node_gets_a_range_of_both_families(cluster: &mut Cluster) {
+async fn every_node_gets_a_cidr_of_both_families(cluster: &mut Cluster) {
     let controller = Controller::start(cluster, ALONE, "fd00:1::/48,10.1.0.0/16", "");
     cluster.create_all(&names("n", 10)).await;
     let all = cluster.all_have(2).await;
@@ -83,33 +83,33 @@ async fn every_node_gets_a_range_of_both_families(cluster: &mut Cluster) {
     assert_eq!(cluster.leader().await, "", "it needs no lease");
 }
 
-async fn nothing_else_of_a_node_is_touched(cluster: &mut Cluster) {
+async fn no_other_field_of_a_node_changes(cluster: &mut Cluster) {
     cluster.create("n", &[]).await;
-    let before = cluster.without_ranges("n").await;
+    let before = cluster.without_cidrs("n").await;
     let _controller = Controller::start(cluster, "one", CLUSTER, "");
-    cluster.has_range("n").await;
-    assert_eq!(cluster.without_ranges("n").await, before);
+    cluster.wait_for_cidr("n").await;
+    assert_eq!(cluster.without_cidrs("n").await, before);
 }
 
-async fn a_full_pool_is_told_and_filled_when_a_node_goes(cluster: &mut Cluster) {
+async fn a_full_network_is_reported_and_a_freed_cidr_is_assigned(cluster: &mut Cluster) {
     let _controller = Controller::start(cluster, "one", "10.1.0.0/23", "");
     cluster.create_all(&names("n", 2)).await;
     cluster.all_have(1).await;
     let freed = cluster.cidr_of("n01").await;
     cluster.create("late", &[]).await;
-    let note = cluster.told("late", "CIDRNotAvailable").await;
+    let note = cluster.wait_for_event("late", "CIDRNotAvailable").await;
     assert!(
-        note.starts_with("Node late status is now: CIDRNotAvailable: 10.1.0.0/23 has no range left"),
+        note.starts_with("Node late status is now: CIDRNotAvailable: 10.1.0.0/23 has no CIDR left"),
         "{note}"
     );
     assert_eq!(cluster.cidr_of("late").await, "");
     cluster.delete("n01").await;
-    cluster.has_range("late").await;
+    cluster.wait_for_cidr("late").await;
     assert_eq!(cluster.cidr_of("late").await, freed);
-    assert_eq!(cluster.events("late", "CIDRNotAvailable").await.len(), 1, "told once");
+    assert_eq!(cluster.events("late", "CIDRNotAvailable").await.len(), 1, "reported once");
 }
 
-async fn what_nodes_have_is_learned_again_after_a_crash(cluster: &mut Cluster) {
+async fn a_new_controller_respects_the_cidrs_of_all_nodes(cluster: &mut Cluster) {
     let controller = Controller::start(cluster, "one", CLUSTER, "");
     cluster.create_all(&names("n", 20)).await;
     let before = cluster.all_have(1).await;
@@ -121,29 +121,29 @@ async fn what_nodes_have_is_learned_again_after_a_crash(cluster: &mut Cluster) {
     assert!(before.iter().filter(|(name, _)| *name != "n03").all(|(name, cidrs)| after[name] == *cidrs));
 }
 
-async fn duplicates_are_told_and_nobody_else_gets_them(cluster: &mut Cluster) {
+async fn duplicates_are_reported_and_not_assigned(cluster: &mut Cluster) {
     cluster.create("a", &["10.1.0.0/24"]).await;
     cluster.create("b", &["10.1.0.0/24"]).await;
     let controller = Controller::start(cluster, "one", "10.1.0.0/23", "");
-    let note = cluster.told("a", "DuplicatePodCIDR").await;
-    assert!(note.starts_with("podCIDR 10.1.0.0/24 of node a is also of b"), "{note}");
-    cluster.told("b", "DuplicatePodCIDR").await;
+    let note = cluster.wait_for_event("a", "DuplicatePodCIDR").await;
+    assert!(note.starts_with("podCIDR 10.1.0.0/24 of node a overlaps that of b"), "{note}");
+    cluster.wait_for_event("b", "DuplicatePodCIDR").await;
     assert_eq!(controller.quarantined(), ["a", "b"]);
     cluster.create("c", &[]).await;
-    cluster.has_range("c").await;
+    cluster.wait_for_cidr("c").await;
     assert_eq!(cluster.cidr_of("c").await, "10.1.1.0/24");
-    // One of the two is gone, and the other still has it.
+    // One of the two is deleted, and the other still has it.
     cluster.create("d", &[]).await;
-    cluster.told("d", "CIDRNotAvailable").await;
+    cluster.wait_for_event("d", "CIDRNotAvailable").await;
     cluster.delete("a").await;
-    eventually("b is alone with its range", || async { controller.quarantined().is_empty() }).await;
+    eventually("b is the only node with its CIDR", || async { controller.quarantined().is_empty() }).await;
     assert_eq!(cluster.cidr_of("d").await, "");
     cluster.delete("b").await;
-    cluster.has_range("d").await;
+    cluster.wait_for_cidr("d").await;
     assert_eq!(cluster.cidr_of("d").await, "10.1.0.0/24");
 }
 
-async fn ranges_that_make_no_sense_are_told_and_stop_nobody(cluster: &mut Cluster) {
+async fn invalid_cidrs_are_reported_and_do_not_block_other_nodes(cluster: &mut Cluster) {
     cluster.create("outside", &["192.168.7.0/24"]).await;
     cluster.create("services", &["10.1.3.0/24"]).await;
     cluster.create("dual", &["10.1.200.0/24", "fd00:7::/64"]).await;
@@ -153,78 +153,78 @@ async fn ranges_that_make_no_sense_are_told_and_stop_nobody(cluster: &mut Cluste
     let there = etcd.get(key, None).await.unwrap().kvs()[0].value_str().unwrap().to_owned();
     etcd.put(key, there.replace("10.1.77.0/24", "10.1.77.0/99"), None).await.unwrap();
     let controller = Controller::start(cluster, "one", CLUSTER, "10.1.0.0/20");
-    for (name, sentence) in [
-        ("outside", "podCIDR 192.168.7.0/24 of node outside is not of the cluster's networks"),
-        ("services", "podCIDR 10.1.3.0/24 of node services has addresses of the services (10.1.0.0/20"),
-        ("dual", "podCIDR fd00:7::/64 of node dual is not of the cluster's networks"),
-        ("garbage", "podCIDR \"10.1.77.0/99\" of node garbage is no range of addresses"),
+    for (name, text) in [
+        ("outside", "podCIDR 192.168.7.0/24 of node outside is not in the cluster networks"),
+        ("services", "podCIDR 10.1.3.0/24 of node services overlaps the service range 10.1.0.0/20"),
+        ("dual", "podCIDR fd00:7::/64 of node dual is not in the cluster networks"),
+        ("garbage", "podCIDR \"10.1.77.0/99\" of node garbage is not a CIDR"),
     ] {
-        let note = cluster.told(name, "InvalidPodCIDR").await;
-        assert!(note.starts_with(sentence), "{note}");
+        let note = cluster.wait_for_event(name, "InvalidPodCIDR").await;
+        assert!(note.starts_with(text), "{note}");
     }
     cluster.create_all(&names("n", 5)).await;
     for name in names("n", 5) {
-        cluster.has_range(&name).await;
+        cluster.wait_for_cidr(&name).await;
     }
     assert_eq!(controller.quarantined(), ["dual", "garbage", "outside", "services"]);
-    assert_eq!(controller.get("/readyz").0, 200, "it goes on");
+    assert_eq!(controller.get("/readyz").0, 200, "it continues");
 }
 
-async fn somebody_elses_choice_is_accepted(cluster: &mut Cluster) {
+async fn the_choice_of_another_controller_is_accepted(cluster: &mut Cluster) {
     let controller = Controller::start(cluster, "one", CLUSTER, "");
     controller.is_ready().await;
-    let mut planted = 0;
+    let mut assigned = 0;
     for (number, name) in names("n", 30).iter().enumerate() {
         cluster.create(name, &[]).await;
-        // Now both try.
-        planted += u32::from(cluster.plant(name, &format!("10.1.{}.0/24", 200 + number)).await);
+        // Both controllers try now.
+        assigned += u32::from(cluster.set_cidr(name, &format!("10.1.{}.0/24", 200 + number)).await);
     }
     let all = cluster.all_have(1).await;
-    eprintln!("   {planted} of {} were somebody else's", all.len());
-    eventually("nobody waits", || async {
+    eprintln!("   {assigned} of {} were assigned by the other controller", all.len());
+    eventually("no node waits", || async {
         controller.status()["waiting"].as_array().is_some_and(Vec::is_empty)
     })
     .await;
     assert!(controller.quarantined().is_empty());
 }
 
-async fn nodes_that_come_back_under_their_names_get_ranges(cluster: &mut Cluster) {
+async fn new_nodes_with_old_names_get_cidrs(cluster: &mut Cluster) {
     let controller = Controller::start(cluster, "one", "10.1.0.0/20", "");
     controller.is_ready().await;
-    // Some go while their range is being written.
+    // Some are deleted while they are patched.
     for _ in 0..10 {
         cluster.create_all(&names("n", 8)).await;
         futures::future::join_all(names("n", 8).iter().map(|name| cluster.delete(name))).await;
     }
     cluster.create_all(&names("n", 16)).await;
     cluster.all_have(1).await;
-    eventually("no range is lost", || async { controller.status()["networks"][0]["taken"] == 16.0 }).await;
+    eventually("no CIDR is lost", || async { controller.status()["networks"][0]["taken"] == 16.0 }).await;
 }
 
-async fn a_write_that_is_refused_is_told_and_tried_again(cluster: &mut Cluster) {
+async fn a_refused_patch_is_reported_and_retried(cluster: &mut Cluster) {
     let controller = Controller::start(cluster, "one", CLUSTER, "");
     controller.is_ready().await;
     cluster.allow_patch(false);
     cluster.create("n", &[]).await;
-    let note = cluster.told("n", "CIDRAssignmentFailed").await;
+    let note = cluster.wait_for_event("n", "CIDRAssignmentFailed").await;
     assert!(
         note.starts_with("Node n status is now: CIDRAssignmentFailed: kubernetes: set podCIDRs of node n"),
         "{note}"
     );
     assert!(note.contains("cannot patch resource"), "{note}");
     let failures = || controller.metric("podwire_controller_write_failures_total").unwrap_or_default();
-    eventually("it is tried again", || async { failures() >= 3.0 }).await;
-    assert_eq!(cluster.events("n", "CIDRAssignmentFailed").await.len(), 1, "told once");
+    eventually("it is retried", || async { failures() >= 3.0 }).await;
+    assert_eq!(cluster.events("n", "CIDRAssignmentFailed").await.len(), 1, "reported once");
     cluster.allow_patch(true);
-    cluster.has_range("n").await;
+    cluster.wait_for_cidr("n").await;
 }
 
-async fn an_api_server_that_was_away_is_caught_up_with(cluster: &mut Cluster) {
+async fn an_outage_of_the_api_server_loses_nothing(cluster: &mut Cluster) {
     let controller = Controller::start(cluster, "one", CLUSTER, "");
     cluster.create_all(&names("n", 10)).await;
     let before = cluster.all_have(1).await;
     cluster.server.stop();
-    eventually("it says that it is not ready", || async { controller.get("/readyz").0 == 503 }).await;
+    eventually("it is not ready", || async { controller.get("/readyz").0 == 503 }).await;
     assert_eq!(controller.get("/healthz").0, 200, "a restart would not help");
     cluster.server.serve();
     controller.is_ready().await;
@@ -233,14 +233,14 @@ async fn an_api_server_that_was_away_is_caught_up_with(cluster: &mut Cluster) {
     assert!(before.iter().all(|(name, cidrs)| after[name] == *cidrs));
 }
 
-async fn when_the_leader_is_killed_another_takes_over(cluster: &mut Cluster) {
+async fn after_the_leader_is_killed_another_takes_over(cluster: &mut Cluster) {
     let one = Controller::start(cluster, "one", CLUSTER, "");
     one.is_ready().await;
     let two = Controller::start(cluster, "two", CLUSTER, "");
     two.is_ready().await;
-    assert_eq!(two.get("/readyz").1, "podwire controller stands by: one leads\n");
+    assert_eq!(two.get("/readyz").1, "podwire controller is on standby, the leader is one\n");
     cluster.create_all(&names("n", 20)).await;
-    // In the middle of its work.
+    // While it works.
     eventually("it has begun", || async { cluster.cidrs().await.values().any(|cidrs| !cidrs.is_empty()) })
         .await;
     one.signal("KILL");
@@ -250,7 +250,7 @@ async fn when_the_leader_is_killed_another_takes_over(cluster: &mut Cluster) {
     assert_eq!(two.status()["phase"], "leading");
 }
 
-async fn a_leader_that_was_stopped_writes_nothing_when_it_wakes(cluster: &mut Cluster) {
+async fn a_suspended_leader_writes_nothing_after_it_resumes(cluster: &mut Cluster) {
     let one = Controller::start(cluster, "one", CLUSTER, "");
     one.is_ready().await;
     for round in ["k", "l", "m"] {
@@ -265,23 +265,23 @@ async fn a_leader_that_was_stopped_writes_nothing_when_it_wakes(cluster: &mut Cl
         let writes = count();
         one.signal("STOP");
         cluster.create_all(&names(round, 10)).await;
-        // Its time ends, and another takes the lease, which writes nothing: what is written now, this one has written.
+        // The lease ends, and a holder that writes nothing takes it: every write from now on would be this controller's.
         tokio::time::sleep(LEASE).await;
-        cluster.hand_lease_to("another").await;
+        cluster.set_leader("another").await;
         one.signal("CONT");
-        eventually("it stands by", || async { one.status()["phase"] == "standing-by" }).await;
+        eventually("it is on standby", || async { one.status()["phase"] == "standby" }).await;
         assert!(cluster
             .cidrs()
             .await
             .iter()
             .all(|(name, cidrs)| cidrs.is_empty() || !name.starts_with(round)));
         assert_eq!(count(), writes);
-        cluster.hand_lease_to("").await;
+        cluster.set_leader("").await;
         cluster.all_have(1).await;
     }
 }
 
-async fn a_leader_that_is_told_to_end_lets_another_begin(cluster: &mut Cluster) {
+async fn a_terminated_leader_releases_the_lease(cluster: &mut Cluster) {
     let one = Controller::start(cluster, "one", CLUSTER, "");
     one.is_ready().await;
     cluster.create_all(&names("n", 20)).await;
@@ -294,7 +294,7 @@ async fn a_leader_that_is_told_to_end_lets_another_begin(cluster: &mut Cluster) 
     two.terminate().await;
 }
 
-async fn kube_controller_manager_hands_over_and_takes_back(cluster: &mut Cluster) {
+async fn kube_controller_manager_and_podwire_take_over_from_each_other(cluster: &mut Cluster) {
     let manager = cluster.controller_manager(CLUSTER);
     cluster.create_all(&names("n", 10)).await;
     let theirs = cluster.all_have(1).await;
@@ -310,19 +310,19 @@ async fn kube_controller_manager_hands_over_and_takes_back(cluster: &mut Cluster
     assert!(ours.iter().all(|(name, cidrs)| again[name] == *cidrs));
 }
 
-async fn addresses_of_pods_and_nodes_that_are_gone_are_released_after_a_while(cluster: &mut Cluster) {
+async fn addresses_of_deleted_pods_and_nodes_are_released(cluster: &mut Cluster) {
     let blocks = Blocks::new(cluster);
     for node in ["n1", "n2"] {
         cluster.create(node, &[]).await;
         blocks.register(node).await;
-        blocks.give(node, &format!("podwire-stock-{node}"), "").await;
-        blocks.give(node, &format!("vxlan-tunnel-addr-{node}"), "").await;
+        blocks.assign(node, &format!("podwire-stock-{node}"), "").await;
+        blocks.assign(node, &format!("vxlan-tunnel-addr-{node}"), "").await;
     }
-    for (node, pod) in [("n1", "stays"), ("n1", "goes"), ("n2", "falls")] {
-        let ip = blocks.give(node, &format!("net.{pod}"), pod).await;
+    for (node, pod) in [("n1", "kept"), ("n1", "deleted"), ("n2", "orphaned")] {
+        let ip = blocks.assign(node, &format!("net.{pod}"), pod).await;
         cluster.run_pod(node, pod, &ip).await;
     }
-    blocks.give("n1", "net.cut-short", "never").await;
+    blocks.assign("n1", "net.leaked", "never").await;
     let store = cluster.server.etcd().url();
     let controllers = ["one", "two"].map(|name| Controller::start_with(cluster, name, [CLUSTER, "", &store]));
     for controller in &controllers {
@@ -335,30 +335,32 @@ async fn addresses_of_pods_and_nodes_that_are_gone_are_released_after_a_while(cl
         all
     };
     let of_n2 = ["podwire-stock-n2".to_owned(), "vxlan-tunnel-addr-n2".to_owned()];
-    let mut all = with(&["stays", "goes", "falls"]);
+    let mut all = with(&["kept", "deleted", "orphaned"]);
     all.extend(of_n2);
     all.sort();
-    eventually("what was cut short is released", || async { blocks.handles().await == all }).await;
-    cluster.delete_pod("goes").await;
-    cluster.delete_pod("falls").await;
+    eventually("the address without a pod is released", || async { blocks.handles().await == all }).await;
+    cluster.delete_pod("deleted").await;
+    cluster.delete_pod("orphaned").await;
     cluster.delete("n2").await;
-    eventually("those who are gone have nothing", || async { blocks.handles().await == with(&["stays"]) })
-        .await;
-    eventually("nor has the node any block", || async { blocks.owners().await == ["n1"] }).await;
-    eventually("nor an object", || async { blocks.nodes().await == ["n1"] }).await;
+    eventually("deleted pods and nodes have no address", || async {
+        blocks.handles().await == with(&["kept"])
+    })
+    .await;
+    eventually("the deleted node has no block", || async { blocks.owners().await == ["n1"] }).await;
+    eventually("the deleted node has no object", || async { blocks.nodes().await == ["n1"] }).await;
     let released = || -> f64 {
         let of = |one: &Controller| one.metric("podwire_controller_released_addresses_total");
         controllers.iter().filter_map(of).sum()
     };
-    // They are counted when the look is over, a moment after the store has it.
+    // The metric is updated at the end of the run, a moment after the store.
     eventually("all of them are counted", || async { released() >= 5.0 }).await;
     assert_eq!(released(), 5.0, "each of them once");
     let status =
         controllers.iter().map(Controller::status).find(|status| status["phase"] == "leading").unwrap();
     assert_eq!(
-        (&status["addresses"]["released"], &status["addresses"]["trouble"]),
+        (&status["addresses"]["released"], &status["addresses"]["error"]),
         (&5.into(), &serde_json::Value::Null)
     );
     blocks.clear().await;
-    cluster.delete_pod("stays").await;
+    cluster.delete_pod("kept").await;
 }

@@ -1,4 +1,4 @@
-//! Controllers as processes of their own.
+//! Controllers as separate processes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use crate::cluster::{eventually, Cluster};
 
-/// What makes this program a controller.
+/// The first argument that makes this program a controller.
 pub const WORD: &str = "be-a-controller";
-/// The name of one that needs no lease.
+/// The name of a controller without leader election.
 pub const ALONE: &str = "alone";
-/// How long the others wait for a leader.
+/// The lease duration.
 pub const LEASE: Duration = Duration::from_secs(15);
 
-/// After what time a leaked address is released.
+/// The grace period of leaked addresses.
 pub const GRACE: Duration = Duration::from_secs(3);
 
-fn addresses(url: String) -> LeakCollection {
+fn leak_collection(url: String) -> LeakCollection {
     let open = move || {
         let store = podwire_store_etcd::EtcdStore::connect(std::slice::from_ref(&url), None)?;
         Ok(Box::new(store) as Box<dyn podwire_block_ipam::store::Store>)
@@ -30,21 +30,21 @@ fn addresses(url: String) -> LeakCollection {
     LeakCollection { open: Arc::new(open), grace: GRACE }
 }
 
-/// The controller: its name, kubeconfig, cluster's networks, services, port, and the store of blocks if there is one.
+/// Runs a controller. Arguments: name, kubeconfig, cluster CIDR, service range, health port, and the URL of the block store or "".
 pub fn main(args: &[String]) {
     let [name, kubeconfig, cluster, services, port, store] = args else { panic!("{args:?}") };
     tracing_subscriber::fmt().with_ansi(false).init();
-    let leadership = LeaderElection {
+    let election = LeaderElection {
         identity: name.clone(),
-        lease: LEASE,
+        lease_duration: LEASE,
         renew_deadline: Duration::from_secs(10),
-        retry: Duration::from_millis(300),
+        retry_period: Duration::from_millis(300),
         ..LeaderElection::default()
     };
     let settings = Settings {
         cluster_cidrs: Some(ClusterCidrs::new(cluster, NodeCidrMasks::default(), services).unwrap()),
-        leak_collection: (!store.is_empty()).then(|| addresses(store.clone())),
-        leader_election: (name != ALONE).then(|| leadership.checked().unwrap()),
+        leak_collection: (!store.is_empty()).then(|| leak_collection(store.clone())),
+        leader_election: (name != ALONE).then(|| election.validate().unwrap()),
         health_address: Some(format!("127.0.0.1:{port}").parse().unwrap()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -57,7 +57,7 @@ pub fn main(args: &[String]) {
     });
 }
 
-/// A running one.
+/// A running controller.
 pub struct Controller {
     process: ChildGuard,
     port: u16,
@@ -90,7 +90,7 @@ impl Controller {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    /// Ends it as kubelet does; it must end by itself, without complaint.
+    /// Ends it with SIGTERM, as kubelet does. It must exit with success.
     pub async fn terminate(mut self) {
         self.signal("TERM");
         let process = std::cell::RefCell::new(&mut self.process.0);
@@ -104,22 +104,22 @@ impl Controller {
         assert!(status.unwrap().success(), "{status:?}");
     }
 
-    /// Asks it over HTTP: the code and the text. Code 0 if it does not serve yet.
+    /// Sends an HTTP request. Returns the status code and the body; the code is 0 if the controller does not serve yet.
     pub fn get(&self, path: &str) -> (u16, String) {
-        let ask = || -> std::io::Result<String> {
+        let request = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
             stream.set_read_timeout(Some(Duration::from_secs(10)))?;
             write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
+            let mut response = String::new();
+            stream.read_to_string(&mut response)?;
+            Ok(response)
         };
-        let answer = ask().unwrap_or_default();
-        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
-        (code, answer.split_once("\r\n\r\n").map(|(_, text)| text.to_owned()).unwrap_or_default())
+        let response = request().unwrap_or_default();
+        let code = response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
+        (code, response.split_once("\r\n\r\n").map(|(_, text)| text.to_owned()).unwrap_or_default())
     }
 
-    /// One number of `/metrics`.
+    /// A value of `/metrics`.
     pub fn metric(&self, name: &str) -> Option<f64> {
         let text = self.get("/metrics").1;
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
@@ -129,7 +129,7 @@ impl Controller {
         serde_json::from_str(&self.get("/status").1).unwrap_or_default()
     }
 
-    /// The names of nodes in quarantine.
+    /// The names of quarantined nodes.
     pub fn quarantined(&self) -> Vec<String> {
         let status = self.status();
         let pairs = status["quarantined"].as_array().cloned().unwrap_or_default();

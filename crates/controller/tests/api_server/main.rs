@@ -1,8 +1,8 @@
-//! Controllers against a real kube-apiserver with a real etcd: do nodes get ranges that no other has, whatever happens?
+//! Controllers against a real kube-apiserver with a real etcd: no two nodes get the same pod CIDR, whatever happens.
 //!
-//! The API server is started once, with the rights for the controller that docs/controller.md tells, and every case begins
-//! without nodes. This file is both the test and the controllers that it starts and kills, so it has a `main` of its own
-//! instead of the harness's. Words on the command line choose cases by their names.
+//! The API server starts once, with the rights for the controller that docs/controller.md lists, and every case begins without
+//! nodes. This program is both the test and the controllers that it starts and kills, so it has its own `main` instead of
+//! the test harness. Arguments select cases by their names.
 
 mod blocks;
 mod cases;
@@ -22,7 +22,7 @@ fn main() {
     }
     let programs = match kubernetes_programs(&["kube-controller-manager"]) {
         Ok(programs) => programs,
-        Err(why) => return eprintln!("left out: controllers against a real API server: {why}"),
+        Err(why) => return eprintln!("skipped: controllers against a real API server: {why}"),
     };
     let wanted: Vec<&String> = args.iter().filter(|word| !word.starts_with('-')).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");

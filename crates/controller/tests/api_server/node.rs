@@ -1,4 +1,4 @@
-//! Node objects and their events, as an administrator makes and reads them.
+//! Node objects, pods, events and the lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ impl Cluster {
         Api::all(self.client.clone())
     }
 
-    /// A node with ranges, or without, as kubelet makes it.
+    /// Creates a node, with pod CIDRs or without, as kubelet does.
     pub async fn create(&self, name: &str, cidrs: &[&str]) {
         let node = serde_json::from_value(json!({
             "metadata": {"name": name},
@@ -29,9 +29,9 @@ impl Cluster {
         futures::future::join_all(names.iter().map(|name| self.create(name, &[]))).await;
     }
 
-    /// A pod that runs on a node and has an address, as kubelet tells it.
+    /// Creates a running pod with an address on a node.
     pub async fn run_pod(&self, node: &str, name: &str, ip: &str) {
-        // A pod needs an account, which a controller of Kubernetes makes elsewhere.
+        // A pod needs a service account, which kube-controller-manager creates in a real cluster.
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), "default");
         let account = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
         let _ = accounts.create(&PostParams::default(), &account).await;
@@ -57,13 +57,13 @@ impl Cluster {
         self.nodes().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Somebody else gives a node ranges. `false` if it has some.
-    pub async fn plant(&self, name: &str, cidr: &str) -> bool {
+    /// Sets a node's pod CIDR, as another controller would. `false` if it has one.
+    pub async fn set_cidr(&self, name: &str, cidr: &str) -> bool {
         let patch = json!({"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}});
         self.nodes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.is_ok()
     }
 
-    /// All nodes' ranges, by name.
+    /// The pod CIDRs of all nodes, by name.
     pub async fn cidrs(&self) -> BTreeMap<String, Vec<String>> {
         let all = self.nodes().list(&ListParams::default()).await.unwrap();
         let cidrs =
@@ -75,22 +75,23 @@ impl Cluster {
         self.cidrs().await.remove(name).unwrap_or_default().join(" ")
     }
 
-    /// Waits until each node that there is has `count` ranges, none of which another has.
+    /// Waits until every node has `count` pod CIDRs, all different.
     pub async fn all_have(&self, count: usize) -> BTreeMap<String, Vec<String>> {
-        let what = format!("all nodes have {count} ranges");
+        let what = format!("all nodes have {count} pod CIDRs");
         eventually(&what, || async { self.cidrs().await.values().all(|cidrs| cidrs.len() == count) }).await;
         let all = self.cidrs().await;
         let distinct: BTreeSet<&String> = all.values().flatten().collect();
-        assert_eq!(distinct.len(), count * all.len(), "a range was given twice: {all:?}");
+        assert_eq!(distinct.len(), count * all.len(), "a CIDR was assigned twice: {all:?}");
         all
     }
 
-    pub async fn has_range(&self, name: &str) {
-        eventually(&format!("{name} has a range"), || async { !self.cidr_of(name).await.is_empty() }).await;
+    pub async fn wait_for_cidr(&self, name: &str) {
+        eventually(&format!("{name} has a pod CIDR"), || async { !self.cidr_of(name).await.is_empty() })
+            .await;
     }
 
-    /// All of a node but its ranges, and the notes of the API server about the last change.
-    pub async fn without_ranges(&self, name: &str) -> Value {
+    /// A node without its pod CIDRs and without the metadata that every change updates.
+    pub async fn without_cidrs(&self, name: &str) -> Value {
         let mut node = serde_json::to_value(self.nodes().get(name).await.unwrap()).unwrap();
         for (part, field) in [
             ("spec", "podCIDR"),
@@ -104,7 +105,7 @@ impl Cluster {
         node
     }
 
-    /// The notes of a node's events of a reason.
+    /// The notes of a node's events with a reason.
     pub async fn events(&self, name: &str, reason: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let all = events.list(&ListParams::default()).await.unwrap();
@@ -115,8 +116,8 @@ impl Cluster {
         all.items.into_iter().filter(of).filter_map(|event| event.note).collect()
     }
 
-    /// Waits for an event, and returns its note.
-    pub async fn told(&self, name: &str, reason: &str) -> String {
+    /// Waits for an event and returns its note.
+    pub async fn wait_for_event(&self, name: &str, reason: &str) -> String {
         eventually(&format!("{name} has an event {reason}"), || async {
             !self.events(name, reason).await.is_empty()
         })
@@ -124,21 +125,21 @@ impl Cluster {
         self.events(name, reason).await.remove(0)
     }
 
-    /// Who holds the lease; nobody's name is empty.
+    /// The holder of the lease, or "".
     pub async fn leader(&self) -> String {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let lease = leases.get_opt("podwire-controller").await.unwrap();
         lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default()
     }
 
-    /// Writes somebody else's name on the lease, for a minute.
-    pub async fn hand_lease_to(&self, holder: &str) {
+    /// Gives the lease to another holder for a minute.
+    pub async fn set_leader(&self, holder: &str) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let patch = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 60}});
         leases.patch("podwire-controller", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// As if nothing had ever been.
+    /// Deletes all nodes, events and the lease.
     pub async fn clear(&self) {
         let every = ListParams::default();
         self.nodes().delete_collection(&DeleteParams::default(), &every).await.unwrap();

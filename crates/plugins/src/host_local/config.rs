@@ -257,7 +257,7 @@ fn from_file(path: &str) -> Result<RangeSpec> {
 }
 
 fn one_of_each_family(version: Version, sets: &[RangeSet]) -> Result<()> {
-    let v4 = sets.iter().filter(|set| set.is_ipv4()).count();
+    let v4 = sets.iter().filter(|set| set.family().is_v4()).count();
     if version >= Version::V0_3_0 || (v4 <= 1 && sets.len() - v4 <= 1) {
         return Ok(());
     }
