@@ -24,12 +24,13 @@ pub(crate) const EXAMPLES: &str = "Examples:
   podwire controller --ipam-store kubernetes
       release leaked addresses of blocks; allocate no pod CIDRs
 
-Every Node without spec.podCIDRs gets one CIDR of each network: the lowest that was never used, then the
-one that has been free the longest. The controller reads existing CIDRs at its start. It reports a
-duplicate or invalid CIDR as an event of the Node and continues with the others. Of several controllers
-one works (--leader-elect). With --ipam-store it releases the addresses of pods and nodes that were
-deleted longer ago than the grace period, unused handles and affinities, and the objects of deleted
-nodes. Start kube-controller-manager with --allocate-node-cidrs=false.";
+Every Node without spec.podCIDRs gets one CIDR of each network: the lowest that was never used,
+then the one that has been free the longest. The controller reads existing CIDRs at its start. It
+reports a duplicate or invalid CIDR as an event of the Node and continues with the others. Of
+several controllers one works (--leader-elect). With --ipam-store it releases the addresses of pods
+and nodes that were deleted longer ago than the grace period, unused handles and affinities, and
+the objects of deleted nodes. For that store it also reads $CALICO_API_GROUP, $ETCD_CA_CERT_FILE,
+$ETCD_CERT_FILE and $ETCD_KEY_FILE. Start kube-controller-manager with --allocate-node-cidrs=false.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Controller {

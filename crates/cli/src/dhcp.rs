@@ -13,8 +13,8 @@ const EXAMPLES: &str = "Examples:
   podwire dhcp daemon --timeout 30s                for a slow DHCP server
   podwire dhcp daemon --host-prefix /host          in a container with the node's root at /host
 
-The plugin connects to the socket of the daemon; set daemonSocketPath in its config if the path is not
-the default. systemd can open the socket and start the daemon when a plugin connects
+The plugin connects to the socket of the daemon; set daemonSocketPath in its config if the path is
+not the default. systemd can open the socket and start the daemon when a plugin connects
 (podwire-dhcp.socket). The daemon keeps its leases in /var/lib/podwire/dhcp and resumes them at its
 next start. SIGTERM ends the daemon and changes nothing for the pods.
 

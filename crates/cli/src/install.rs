@@ -19,12 +19,12 @@ pub(crate) const EXAMPLES: &str = "Examples:
   podwire install --network ptp --subnet 10.9.0.0/24 --subnet fd09::/64
   podwire install --conflist my.conflist --conf-name 05-mine.conflist
   podwire install --root /mnt/image --runtime containerd --no-conflist
-  podwire install --uninstall                     remove what was installed, restore what was replaced
+  podwire install --uninstall                     remove what was installed, restore backups
 
 The directories come from the config of each runtime: containerd's config.toml with its imports,
-crio.conf, containers.conf, and the containerd configs of k3s, rke2 and MicroK8s. The record of installed
-files is in /var/lib/podwire/install. A file that was changed since its installation is kept. After an
-interruption run the same command again.";
+crio.conf, containers.conf, and the containerd configs of k3s, rke2 and MicroK8s. The record of
+installed files is in /var/lib/podwire/install. A file that was changed since its installation is
+kept. After an interruption run the same command again.";
 
 impl Install {
     pub(crate) fn run(&self) -> Result<Output, Failure> {

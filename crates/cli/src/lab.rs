@@ -27,8 +27,8 @@ pub(crate) const EXAMPLES: &str = "Examples:
   podwire lab heal                               remove all faults
   podwire lab down
 
-A lab runs in its own namespaces and does not touch the machine's network, firewall and files. It runs
-until `podwire lab down` or a reboot of the machine.";
+A lab runs in its own namespaces and does not touch the machine's network, firewall and files. It
+runs until `podwire lab down` or a reboot of the machine.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {

@@ -22,13 +22,13 @@ pub(crate) const EXAMPLES: &str = "Examples:
   podwire verify --answer 1m --name n1 > n1.json     on one node of a cluster
   podwire verify --with n1.json                      on another node, within that minute
 
-Every pod sends to every other pod and to the node, and the node sends to every pod, at each address: a
-TCP stream, a UDP datagram, an ICMP echo, and a datagram of the interface's MTU that must not be
-fragmented. The receiver returns the source address that it sees, which must be the sender's address.
-With --answer the node and its pods answer other nodes; with --with they also send to those. Run from
-every node, this covers all pairs of a cluster. The pods are those of every runtime that uses the same
-cache directory. Threads of this program enter their namespaces; nothing is installed in the pods. The
-exit status is 1 if a packet failed.";
+Every pod sends to every other pod and to the node, and the node sends to every pod, at each
+address: a TCP stream, a UDP datagram, an ICMP echo, and a datagram of the interface's MTU that
+must not be fragmented. The receiver returns the source address that it sees, which must be the
+sender's address. With --answer the node and its pods answer other nodes; with --with they also
+send to those. Run from every node, this covers all pairs of a cluster. The pods are those of every
+runtime that uses the same cache directory. Threads of this program enter their namespaces; nothing
+is installed in the pods. The exit status is 1 if a packet failed.";
 
 /// The limits of the text output.
 const MAX_MATRIX: usize = 16;

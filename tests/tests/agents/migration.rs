@@ -130,7 +130,7 @@ impl Migration {
         self.stop(number);
         self.start_flanneld(number);
         self.stage.node(number).write(LIST_FILE, LIST);
-        self.stage.node(number).sh(&format!("{} agent --retire", podwire()));
+        self.stage.node(number).sh(&format!("{} agent flannel --retire", podwire()));
         let rules = self.rules(number);
         assert!(!rules.contains("podwire") && rules.contains("FLANNEL-POSTRTG"), "{rules}");
         let ours = self.stage.node(number).sh("ip route show proto 112; ip link show | grep podwire || true");

@@ -38,9 +38,9 @@ pub(crate) const EXAMPLES: &str = "Examples:
       before flanneld runs on this node again
 
 The network config is flannel's net-conf.json: PREFIX/config in etcd, the file of --net-config-path
-with Kubernetes and the embedded store, or a part of the list file. When the routes to all nodes are
-set up, the agent writes /run/flannel/subnet.env, then the conflist of --cni-network. SIGTERM ends the
-agent and leaves the network as it is.";
+with Kubernetes and the embedded store, or a part of the list file. When the routes to all nodes
+are set up, the agent writes /run/flannel/subnet.env, then the conflist of --cni-network. SIGTERM
+ends the agent and leaves the network as it is.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Flannel {

@@ -15,9 +15,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire cni audit --fix
   podwire cni audit --json | jq '.faults[] | select(.repairable | not)'
 
-The audit compares the plugins' ledger (/run/podwire/ledger), the runtimes' records, the address pools
-of host-local and the kernel. --fix detaches pods that no longer exist, removes orphaned objects and
-restores missing objects of running pods. The exit status is 1 while a fault is left.";
+The audit compares the plugins' ledger (/run/podwire/ledger), the runtimes' records, the address
+pools of host-local and the kernel. --fix detaches pods that no longer exist, removes orphaned
+objects and restores missing objects of running pods. The exit status is 1 while a fault is left.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Audit {

@@ -23,9 +23,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire cni gc pods --all --keep web-1/eth0 --keep web-2
   podwire cni gc podman --all $(podman ps -aq --no-trunc | sed 's/^/--keep /')
 
-GC keeps an attachment if its network namespace exists, if --keep names it, or if its record names no
-namespace. Do not run it while a runtime that records attachments afterwards, such as libcni, starts a
-pod on the same network: GC would release the address of that pod.";
+GC keeps an attachment if its network namespace exists, if --keep names it, or if its record names
+no namespace. Do not run it while a runtime that records attachments afterwards, such as libcni,
+starts a pod on the same network: GC would release the address of that pod.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Gc {

@@ -11,8 +11,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   nft flush ruleset; podwire cni reload
   firewall-cmd --reload; podwire cni reload
 
-From the plugins' ledger, the command restores the rules of every attached pod for masquerading, host
-ports, forwarding and MAC spoof checks. Existing rules stay as they are.";
+From the plugins' ledger, the command restores the rules of every attached pod for masquerading,
+host ports, forwarding and MAC spoof checks. Existing rules stay as they are.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Reload {}
@@ -27,8 +27,8 @@ impl Reload {
             for entry in account.entries.iter().filter(|entry| entry.result.is_some()) {
                 let Some(plugin) = registry.find(&entry.plugin) else { continue };
                 let request = entry.request(Command::Check, registry);
-                match request.and_then(|req| plugin.inspect_rules(&req)).and_then(Finding::repair_all) {
-                    Ok(mended) => restored += mended,
+                match request.and_then(|req| plugin.inspect_rules(&req)).and_then(Finding::mend_all) {
+                    Ok(count) => restored += count,
                     Err(error) => {
                         let of = format!("{} of {}", entry.plugin, entry.owner().comment());
                         errors.push(podwire_cni_spec::Error {

@@ -69,5 +69,5 @@ pub(crate) fn registry() -> Registry<'static> {
 
 /// The directories of `CNI_PATH`.
 pub(crate) fn split(path: &std::ffi::OsStr) -> Vec<PathBuf> {
-    std::env::split_paths(path).filter(|folder| !folder.as_os_str().is_empty()).collect()
+    std::env::split_paths(path).filter(|dir| !dir.as_os_str().is_empty()).collect()
 }

@@ -15,8 +15,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire cni status pods --json
   podwire cni status --watch         print every change of the default network
 
-Networks older than version 1.1.0 have no STATUS. For them the command checks that every plugin exists
-and supports the version of the network. The exit status is 1 if a network is not ready.";
+Networks older than version 1.1.0 have no STATUS. For them the command checks that every plugin
+exists and supports the version of the network. The exit status is 1 if a network is not ready.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {

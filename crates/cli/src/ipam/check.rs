@@ -12,8 +12,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire ipam check
   podwire ipam check --repair
 
-The check takes no lock. An operation in progress can look like a problem, so the check reads twice and
-reports what both reads show. The exit status is 1 if a problem is left.";
+The check takes no lock. An operation in progress can look like a problem, so the check reads twice
+and reports what both reads show. The exit status is 1 if a problem is left.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {

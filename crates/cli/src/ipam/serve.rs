@@ -27,7 +27,8 @@ Examples:
   podwire ipam serve --store http://10.0.0.1:2379 --kubeconfig podwire.conf   honour pod annotations
   podwire ipam serve --store /var/lib/podwire/ipam.db --warm-addresses 32
 
-The daemon runs until SIGTERM. Pods keep their addresses when it ends: the leases in --state survive.";
+The daemon runs until SIGTERM. Pods keep their addresses when it ends: the leases in --state
+survive.";
 
 /// SIGINT and SIGTERM: asm-generic/signal.h.
 const INTERRUPT: i32 = 2;

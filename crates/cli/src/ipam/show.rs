@@ -20,7 +20,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire ipam show --store http://10.0.0.1:2379 --json
   podwire ipam show --store kubernetes --kubeconfig admin.conf
 
-IN USE includes addresses in their cool-down. RESERVED counts reserved addresses that are not in use.";
+IN USE includes addresses in their cool-down. RESERVED counts reserved addresses that are not in
+use.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {

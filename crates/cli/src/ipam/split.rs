@@ -11,8 +11,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire ipam split 4 --name default-ipv4-ippool
   podwire ipam split 2 --cidr 10.244.0.0/16
 
-Pods keep their addresses and nodes their blocks. The pool assigns no new addresses during the split.
-After an interruption run the same command again; use --name if the pool no longer exists.";
+Pods keep their addresses and nodes their blocks. The pool assigns no new addresses during the
+split. After an interruption run the same command again; use --name if the pool no longer exists.";
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").args(["name", "cidr"]).required(true))]

@@ -11,8 +11,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   vi shop/db.yaml && podwire lab apply
   podwire lab exec shop/web -- ping -c 1 ADDRESS    an address of `podwire lab status`
 
-If a file is invalid, nothing changes. New pods in the files are started. Pods that are no longer in the
-files keep running without labels; `podwire lab exec n1 -- podwire pod rm shop/web` removes one.";
+If a file is invalid, nothing changes. New pods in the files are started. Pods that are no longer
+in the files keep running without labels; `podwire lab exec n1 -- podwire pod rm shop/web` removes
+one.";
 
 pub(super) fn run(name: &str) -> Result<Output, Failure> {
     let applied = Lab::lock(name).and_then(|mut lab| lab.apply());

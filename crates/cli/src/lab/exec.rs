@@ -18,8 +18,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire lab exec router -- tcpdump -ni lan1
   podwire lab exec n1                              a shell
 
-The command has the network, processes and host name of the node or pod, and the files of this machine
-except /run, /var/lib and /etc/cni. The exit status is that of the command.";
+The command has the network, processes and host name of the node or pod, and the files of this
+machine except /run, /var/lib and /etc/cni. The exit status is that of the command.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {

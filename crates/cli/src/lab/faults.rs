@@ -16,8 +16,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire lab break stop-store             kill etcd, in a lab with --store etcd
   podwire lab heal
 
-Each fault is a real change inside the lab. `podwire lab heal` removes the faults that the agents cannot
-repair, waits until every agent is healthy and all pods reach each other, and prints the time.";
+Each fault is a real change inside the lab. `podwire lab heal` removes the faults that the agents
+cannot repair, waits until every agent is healthy and all pods reach each other, and prints the
+time.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Break {

@@ -21,16 +21,16 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire lab up --pods 0 --policies shop/          the pods and policies of these files
 
 The nodes are n1, n2…, their pods are n1-pod1, n1-pod2…, and a machine named router connects the
-subnets. Each node runs `podwire agent flannel`, and its pods use the conflist that the agent writes. If
-a step fails, everything is undone.
+subnets. Each node runs `podwire agent flannel`, and its pods use the conflist that the agent
+writes. If a step fails, everything is undone.
 
-With --cni-network calico each node runs `podwire agent calico`. The backend is vxlan, direct-or-vxlan,
-host-gw, or ipip (IPv4 only), and the store is embedded or etcd.
+With --cni-network calico each node runs `podwire agent calico`. The backend is vxlan,
+direct-or-vxlan, host-gw, or ipip (IPv4 only), and the store is embedded or etcd.
 
 The files of --policies are YAML or JSON as for kubectl: NetworkPolicies, ClusterNetworkPolicies,
-Namespaces, and Pods or workloads such as Deployments (one pod each). These pods are started in addition
-to those of --pods, each on the node that it names or on the next in turn. `podwire lab apply` reads the
-files again.";
+Namespaces, and Pods or workloads such as Deployments (one pod each). These pods are started in
+addition to those of --pods, each on the node that it names or on the next in turn. `podwire lab
+apply` reads the files again.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {

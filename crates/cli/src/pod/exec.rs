@@ -19,8 +19,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire pod exec web -- cat /etc/resolv.conf
   podwire pod exec web                         a shell
 
-The command has the network, host name, resolv.conf and processes of the pod, and the files of the node.
-It is killed when the pod stops. The exit status is that of the command.";
+The command has the network, host name, resolv.conf and processes of the pod, and the files of the
+node. It is killed when the pod stops. The exit status is that of the command.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {

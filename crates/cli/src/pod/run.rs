@@ -23,8 +23,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire pod run load --count 200                 load-1 to load-200, in parallel
   generate-names | podwire pod run -
 
-The default network is the first usable file in the config directory, in the order of names. If a step
-fails, all steps for the pod are undone.";
+The default network is the first usable file in the config directory, in the order of names. If a
+step fails, all steps for the pod are undone.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {

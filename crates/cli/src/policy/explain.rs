@@ -21,9 +21,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   kubectl get clusternetworkpolicies -o json > admin.json      if the cluster has them
   podwire policy explain shop/web shop/db pg -f now.json -f admin.json --json
 
-POD is NAMESPACE/NAME (or a name in the namespace default), an address, or node:NAME. A Deployment and
-other workloads stand for their pods. PORT is a number, a number with a protocol, the name of a port of
-the receiver, or ping. The exit status is 1 if the connection is denied.";
+POD is NAMESPACE/NAME (or a name in the namespace default), an address, or node:NAME. A Deployment
+and other workloads stand for their pods. PORT is a number, a number with a protocol, the name of a
+port of the receiver, or ping. The exit status is 1 if the connection is denied.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
