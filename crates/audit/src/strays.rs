@@ -136,7 +136,7 @@ fn addresses<'p>(node: &Node<'_>, known: &Census) -> Vec<Fault<'p>> {
             let owner =
                 format!("{}/{}/{}", taken.network, taken.container, taken.ifname.as_deref().unwrap_or("*"));
             let what = format!("address {} is reserved for nobody", taken.ip);
-            faults.push(Fault::new(Side::Pool, owner, what).mended_by(move || host_local::give_back(&taken)));
+            faults.push(Fault::new(Side::Pool, owner, what).mended_by(move || host_local::release(&taken)));
         }
     }
     faults

@@ -38,7 +38,7 @@ impl Upgrade {
         let success = moved.iter().all(|moved| moved.became.is_ok());
         if success {
             for moved in &moved {
-                let given_back = host_local::give_back(&moved.reservation);
+                let given_back = host_local::release(&moved.reservation);
                 given_back.map_err(|error| Failure::new(WHAT, error.to_cni()))?;
             }
             text += &match self.source.reservations().is_empty() && remove(&self.source.folder()) {
