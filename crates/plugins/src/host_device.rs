@@ -1,24 +1,26 @@
-//! host-device: a device of the node's own goes into the pod, and comes back when the pod ends.
+//! host-device: moves a device of the node into the pod, and back at DEL.
 //!
-//! There is one of it, so while it is away the node must not forget what it was called: its old name travels with it,
-//! as its alias. A device that a driver keeps for a program (DPDK) has no link to move; its pod gets addresses only.
+//! While the device is in the pod, its alias holds the name that it had on the node. A device with a user-space driver (DPDK) has
+//! no link to move: its pod gets addresses only.
 
+mod configure;
+mod hold;
 mod inherited;
-mod loan;
-mod mending;
+mod repair;
+mod selector;
 mod sysfs;
-mod wanted;
 
 use std::path::Path;
 
-use podwire_cni_plugin::{delegate, ledger, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{delegate, ledger, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface, Version};
 use podwire_kernel::{Host, Link, LinkConfig, Undo};
 
-use crate::{lease, pod_interface};
-use loan::Loan;
+use crate::lease;
+use configure::configure;
+use hold::Hold;
+use selector::{Conf, Selector};
 use sysfs::Sysfs;
-use wanted::{Conf, Wanted};
 
 /// The plugin.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ impl Plugin for HostDevice {
     }
 
     fn about(&self) -> &'static str {
-        "host-device: gives a device of the node to a pod"
+        "host-device: moves a device of the node into a pod"
     }
 
     fn bypasses_host_firewall(&self) -> bool {
@@ -38,29 +40,30 @@ impl Plugin for HostDevice {
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        let (conf, wanted) = read(req)?;
+        let (conf, selector) = read(req)?;
         let mut node = Host::here()?;
         let mut undo = Undo::new();
-        let Some(device) = wanted.find(&mut node, &Sysfs::default())? else {
-            // A program has it, and no link is there to move.
+        let Some(device) = selector.find(&mut node, &Sysfs::default())? else {
+            // A user-space driver has the device: there is no link to move.
             let mut result = obtain(req, &mut undo)?;
             result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
             undo.keep();
             return Ok(result);
         };
         let mut pod = req.pod()?;
-        let loan = Loan::of(&mut node, &device)?;
-        let lent = loan.clone();
-        undo.push(move || lent.take_back(req));
-        let inside = loan.hand_to(req, &mut node, &mut pod)?;
-        // Some IPAM plugins (dhcp) talk through the device: it is in its place by now.
+        let hold = Hold::of(&mut node, &device)?;
+        let held = hold.clone();
+        undo.push(move || held.undo(req));
+        let link = hold.move_to_pod(req, &mut node, &mut pod)?;
+        // After the move: some IPAM plugins (dhcp) send through the device.
         let mut result = obtain(req, &mut undo)?;
-        let inherited = match conf.use_interface_network {
-            true => inherited::from(loan.belongings()),
-            false => LinkConfig::default(),
+        let inherited = if conf.use_interface_network {
+            inherited::from(hold.belongings())
+        } else {
+            Belongings::default()
         };
-        wire(&mut pod, &inside, &mut result, &inherited)?;
-        result.interfaces = vec![interface(req, &wanted, &pod.get_link(&req.ifname)?)];
+        configure(&mut pod, &link, &mut result, &inherited)?;
+        result.interfaces = vec![interface(req, &selector, &pod.get_link(&req.ifname)?)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
         result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
@@ -70,16 +73,16 @@ impl Plugin for HostDevice {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let mut errors = Vec::new();
         errors.extend(lease::release(req).err());
-        // A config that lost the device's name is good enough to bring home what is there.
-        let wanted = req.config::<Conf>().and_then(|conf| Wanted::read(req, &conf)).ok();
-        errors.extend(bring_home(req, wanted.as_ref()).err());
+        // DEL works with a config that no longer names the device, too.
+        let selector = req.config::<Conf>().and_then(|conf| Selector::read(req, &conf)).ok();
+        errors.extend(return_device(req, selector.as_ref()).err());
         Error::all(errors)
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        let (_, wanted) = read(req)?;
+        let (_, selector) = read(req)?;
         let mut findings = lease::inspect(req)?;
-        findings.extend(mending::inspect(req, &wanted)?);
+        findings.extend(repair::inspect(req, &selector)?);
         Ok(findings)
     }
 
@@ -87,33 +90,33 @@ impl Plugin for HostDevice {
         req.valid()?;
         let mut errors = Vec::new();
         errors.extend(lease::collect(req).err());
-        if let Ok((_, wanted)) = read(req) {
+        if let Ok((_, selector)) = read(req) {
             let mut node = Host::here()?;
-            let is_it = |link: &Link| wanted.is(link) == Some(true);
-            errors.extend(loan::rename_home(&mut node, is_it, &[]).err());
+            let is_selected = |link: &Link| selector.matches(link) == Some(true);
+            errors.extend(hold::restore_names(&mut node, is_selected, &[]).err());
         }
         Error::all(errors)
     }
 
-    /// Whether the device is here to be given away.
+    /// Fails if the device is not on the node.
     fn status(&self, req: &Request<'_>) -> Result<()> {
         let conf: Conf = req.config()?;
-        if !Wanted::comes_later(req, &conf) {
-            let found = Wanted::read(req, &conf)?.find(&mut Host::here()?, &Sysfs::default());
-            found.map_err(not_now)?;
+        if !Selector::is_from_runtime(req, &conf) {
+            let found = Selector::read(req, &conf)?.find(&mut Host::here()?, &Sysfs::default());
+            found.map_err(not_available)?;
         }
         lease::status(req)
     }
 }
 
-fn read(req: &Request<'_>) -> Result<(Conf, Wanted)> {
+fn read(req: &Request<'_>) -> Result<(Conf, Selector)> {
     let conf: Conf = req.config()?;
-    let wanted = Wanted::read(req, &conf)?;
-    Ok((conf, wanted))
+    let selector = Selector::read(req, &conf)?;
+    Ok((conf, selector))
 }
 
-/// A device that is away is nobody's mistake: no pod can be taken until it is back.
-fn not_now(error: Error) -> Error {
+/// A missing device is a temporary condition, not a wrong config: another pod may have it.
+fn not_available(error: Error) -> Error {
     let error = error.to_cni();
     match error.code {
         podwire_cni_spec::code::INTERNAL => {
@@ -123,7 +126,7 @@ fn not_now(error: Error) -> Error {
     }
 }
 
-/// Addresses, if there is anybody to ask for them: a device may be used without.
+/// The addresses, if the config has an IPAM plugin.
 fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
     match delegate::ipam(req) {
         Some(_) => lease::obtain(req, undo),
@@ -131,42 +134,29 @@ fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachment> {
     }
 }
 
-/// Addresses and routes of the lease first, then those that came with the device.
-fn wire(pod: &mut Host, inside: &Link, result: &mut Attachment, inherited: &LinkConfig) -> Result<()> {
-    // It has neighbours who may remember another owner of an address.
-    let options = pod_interface::Options { announce: true, ..pod_interface::Options::default() };
-    if inherited.addresses.iter().any(|one| one.ip.is_ipv6()) {
-        pod.run(|| pod_interface::enable_ipv6(&inside.name, false))??;
-    }
-    pod_interface::configure(pod, inside, result, options)?;
-    inherited.restore(pod, inside.index).doing(|| format!("give {} what it had on the node", inside.name))?;
-    inherited::add(result, inherited);
-    Ok(())
-}
-
-fn interface(req: &Request<'_>, wanted: &Wanted, link: &Link) -> Interface {
+fn interface(req: &Request<'_>, selector: &Selector, link: &Link) -> Interface {
     let sandbox = req.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let plain = Interface { name: link.name.clone(), mac: link.mac_text(), sandbox, ..Interface::default() };
-    match wanted {
+    match selector {
         _ if req.version < Version::V1_1_0 => plain,
-        Wanted::Bus(_, id) if id.contains(':') => Interface { mtu: link.mtu, pci_id: id.clone(), ..plain },
+        Selector::Bus(_, id) if id.contains(':') => Interface { mtu: link.mtu, pci_id: id.clone(), ..plain },
         _ => Interface { mtu: link.mtu, ..plain },
     }
 }
 
-/// Brings the device back to the node from wherever it is.
-fn bring_home(req: &Request<'_>, wanted: Option<&Wanted>) -> Result<()> {
+/// Moves the device back to the node. If it is already there, restores its name.
+fn return_device(req: &Request<'_>, selector: Option<&Selector>) -> Result<()> {
     let mut node = Host::here()?;
     if let Some(mut pod) = find_sandbox(req)? {
-        if let Some(device) = loan::find(req, wanted, &mut pod)? {
-            return loan::bring_home(&mut pod, &device, &mut node);
+        if let Some(device) = hold::find(req, selector, &mut pod)? {
+            return hold::move_to_node(&mut pod, &device, &mut node);
         }
     }
-    loan::rename_own(req, wanted, &mut node)
+    hold::restore_own_name(req, selector, &mut node)
 }
 
-/// The pod. If the runtime does not tell where it is any more, the record does: as long as that namespace lives the device
-/// is in it. A path that a process number is part of may be another pod's by now.
+/// The pod's namespace: from the runtime, else from the recorded result. The device is in that namespace as long as it exists. A
+/// recorded path below /proc is not used, because its PID may belong to another pod now.
 fn find_sandbox(req: &Request<'_>) -> Result<Option<Host>> {
     if req.netns.is_some() {
         return req.find_pod();

@@ -1,21 +1,21 @@
-//! host-local: addresses from ranges on this node, with a record on disk for each.
+//! host-local: assigns addresses from ranges on this node, with a file on disk for each.
 //!
-//! No daemon and no datastore: a folder for each network, `/var/lib/cni/networks/<network>`, has a file for each
-//! address that is taken. Making a file that must not be there yet is the allocation, and a lock on the folder
-//! keeps plugins from stepping on each other. The layout is that of the reference plugin, so that both can serve
-//! one node at the same time. What ours adds: it finds an owner's addresses without reading every file, frees
-//! what crashes left behind and what was given before the node's boot, needs no valid ranges to let go of an address,
-//! may keep addresses back or give a pod the one that it had, and knows GC and STATUS.
+//! There is no daemon and no datastore: the folder of a network, `/var/lib/cni/networks/<network>`, has a file for each assigned
+//! address. Creating a file that must not exist yet assigns the address, and a lock on the folder serializes plugins. The layout
+//! is that of the reference plugin, so both can serve one node at the same time. Beyond the reference plugin, this one finds an
+//! attachment's addresses without reading every file, frees addresses that crashes left or that were assigned before the node's
+//! boot, releases addresses with an invalid config, supports `cooldown` and `sticky`, and implements GC and STATUS.
 
+mod allocator;
 mod boot;
-mod claim;
 mod config;
 mod entry;
+mod environment;
 mod history;
 mod index;
+mod reservations;
 mod resolv;
 mod store;
-mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -23,37 +23,19 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use podwire_cni_plugin::{Finding, Plugin, Request, Result};
 use podwire_cni_spec::{code, Attachment, Error, Ip};
 use podwire_ipam::{Candidate, RangeSet};
 
-use claim::{exhausted, Claimant, Memory};
+use allocator::{exhausted, Allocator, ReusePolicy};
 use config::Config;
-use entry::{Entry, Holder, Owner};
+use entry::{AttachmentId, Entry, Holder};
+use environment::Environment;
 use store::Store;
 
 pub use config::DATA_DIR as DATA_FOLDER;
-pub use survey::{give_back, reservations, Reservation};
-
-/// What is not in the config and not in the folder. Tests have their own.
-#[derive(Clone, Debug)]
-struct Surroundings {
-    /// Where indexes are. They need not outlive the node's boot: they are made anew from the folders.
-    index_root: PathBuf,
-    /// Where the kernel tells which boot this is.
-    proc: PathBuf,
-    /// Seconds since 1970.
-    now: u64,
-}
-
-impl Surroundings {
-    fn of_this_node() -> Surroundings {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Surroundings { index_root: "/run/podwire/host-local".into(), proc: "/proc".into(), now }
-    }
-}
+pub use reservations::{release, reservations, Reservation};
 
 /// The plugin.
 #[derive(Debug)]
@@ -65,7 +47,7 @@ impl Plugin for HostLocal {
     }
 
     fn about(&self) -> &'static str {
-        "host-local: hands out addresses from ranges on this node"
+        "host-local: assigns addresses from ranges on this node"
     }
 
     fn is_recorded(&self) -> bool {
@@ -73,48 +55,48 @@ impl Plugin for HostLocal {
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
-        add(req, &Surroundings::of_this_node())
+        add(req, &Environment::of_this_node())
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        del(req, &Surroundings::of_this_node())
+        del(req, &Environment::of_this_node())
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
-        inspect(req, &Surroundings::of_this_node())
+        inspect(req, &Environment::of_this_node())
     }
 
     fn gc(&self, req: &Request<'_>) -> Result<()> {
-        gc(req, &Surroundings::of_this_node())
+        gc(req, &Environment::of_this_node())
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
-        status(req, &Surroundings::of_this_node())
+        status(req, &Environment::of_this_node())
     }
 }
 
-/// One address from each set, or none at all.
-fn add(req: &Request<'_>, place: &Surroundings) -> Result<Attachment> {
+/// Assigns one address from each set. If one set fails, all are released.
+fn add(req: &Request<'_>, env: &Environment) -> Result<Attachment> {
     let config = Config::read(req)?;
     let dns = config.dns()?;
-    let owner = Owner::new(&req.container, &req.ifname);
-    let mut store = Store::create(&config.folder, place)?;
+    let owner = AttachmentId::new(&req.container, &req.ifname);
+    let mut store = Store::create(&config.folder, env)?;
     let held: Vec<IpAddr> = store.held(&owner)?.into_iter().map(|entry| entry.ip).collect();
-    let memory = Memory::read(&config, place.now)?;
-    let claimant = Claimant { store: &store, owner: &owner, memory: memory.as_ref() };
+    let reuse = ReusePolicy::read(&config, env.now)?;
+    let allocator = Allocator { store: &store, owner: &owner, reuse: reuse.as_ref() };
 
     let mut claimed = Vec::with_capacity(config.sets.len());
     let mut ips = Vec::with_capacity(config.sets.len());
     for (i, set) in config.sets.iter().enumerate() {
         let last = store.last(i);
-        let given = duplicate(set, &held, &owner).and_then(|()| match config.requested[i] {
-            Some(ip) => claimant.requested(set, ip),
-            None => claimant.next(set, last.ip),
+        let assigned = refuse_duplicate(set, &held, &owner).and_then(|()| match config.requested[i] {
+            Some(ip) => allocator.requested(set, ip),
+            None => allocator.next(set, last.ip),
         });
-        let recorded = given.and_then(|given| {
-            claimed.push(given.ip);
-            last.set(given.ip)?;
-            Ok(given)
+        let recorded = assigned.and_then(|assigned| {
+            claimed.push(assigned.ip);
+            last.set(assigned.ip)?;
+            Ok(assigned)
         });
         match recorded {
             Ok(Candidate { ip, range }) => {
@@ -122,88 +104,88 @@ fn add(req: &Request<'_>, place: &Surroundings) -> Result<Attachment> {
             }
             Err(error) => {
                 let error = in_set(i, error);
-                withdraw(&store, &claimed, &error);
+                undo_claims(&store, &claimed, &error);
                 return Err(error.into());
             }
         }
     }
-    if let Some(error) = memory.and_then(|memory| memory.keep(&config, &claimed).err()) {
+    if let Some(error) = reuse.and_then(|reuse| reuse.record(&config, &claimed).err()) {
         let error = error.to_cni();
-        withdraw(&store, &claimed, &error);
+        undo_claims(&store, &claimed, &error);
         return Err(error.into());
     }
-    store.keep(&owner, &[held, claimed].concat());
+    store.finish(&owner, &[held, claimed].concat());
     Ok(Attachment { ips, routes: config.routes, dns, ..Attachment::default() })
 }
 
-/// The spec allows no second ADD of an attachment. An address of it in the set says that there was one.
-fn duplicate(set: &RangeSet, held: &[IpAddr], owner: &Owner) -> Result<()> {
+/// Fails if the attachment already has an address of the set: the spec does not allow a second ADD.
+fn refuse_duplicate(set: &RangeSet, held: &[IpAddr], owner: &AttachmentId) -> Result<()> {
     let Some(ip) = held.iter().find(|ip| set.contains(**ip)) else { return Ok(()) };
     let id = &owner.container;
     let text = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
-    Err(Error::internal(text).with_details("an ADD before this one got it: run DEL first").into())
+    Err(Error::internal(text).with_details("an earlier ADD assigned it: run DEL first").into())
 }
 
-/// Undoes this call's claims, and only those. After a failure of the disk nothing is sure: the next call reads
-/// the folder again.
-fn withdraw(store: &Store, claimed: &[IpAddr], error: &Error) {
-    // Each one, also behind one that could not be released.
-    let all = claimed.iter().filter(|ip| store.release(**ip).is_err()).count() == 0;
-    if all && error.code != code::IO && (store.was_read() || !claimed.is_empty()) {
+/// Releases the addresses that this call claimed. After an I/O error the index is not sealed, so the next call reads the folder
+/// again.
+fn undo_claims(store: &Store, claimed: &[IpAddr], error: &Error) {
+    // `count` runs through all, even if one release fails.
+    let is_complete = claimed.iter().filter(|ip| store.release(**ip).is_err()).count() == 0;
+    if is_complete && error.code != code::IO && (store.was_read() || !claimed.is_empty()) {
         store.seal();
     }
 }
 
-/// Says which set an error is about, in the words of the reference plugin.
+/// Adds the set to an error, with the text of the reference plugin.
 fn in_set(set: usize, error: podwire_cni_plugin::Error) -> Error {
     let error = error.to_cni();
     Error { msg: format!("failed to allocate for range {set}: {}", error.msg), ..error }
 }
 
-/// Gives back whatever the attachment has. What is missing is as good as given back.
-fn del(req: &Request<'_>, place: &Surroundings) -> Result<()> {
-    let Some(mut store) = Store::find(&config::folder(req), place)? else { return Ok(()) };
-    let owner = Owner::new(&req.container, &req.ifname);
+/// Releases all addresses of the attachment. A missing file counts as released.
+fn del(req: &Request<'_>, env: &Environment) -> Result<()> {
+    let Some(mut store) = Store::find(&config::folder(req), env)? else { return Ok(()) };
+    let owner = AttachmentId::new(&req.container, &req.ifname);
     let mut held = store.held(&owner)?;
     if held.iter().any(|entry| matches!(entry.holder, Holder::Interface(_))) {
-        // An old entry of the container is another interface's then.
+        // An entry without an interface then belongs to another interface of the container.
         held.retain(|entry| matches!(entry.holder, Holder::Interface(_)));
     }
     let released: Vec<Result<()>> = held.iter().map(|entry| store.release(entry.ip)).collect();
     let errors: Vec<_> = released.into_iter().filter_map(Result::err).collect();
-    note_release(req, &held, place.now);
+    record_release(req, &held, env.now);
     if errors.is_empty() && (store.was_read() || !held.is_empty()) {
-        store.keep(&owner, &[]);
+        store.finish(&owner, &[]);
     }
     podwire_cni_plugin::Error::all(errors)
 }
 
-/// Notes when addresses were given back, if they are to cool down. If it cannot be noted they are given a little early.
-fn note_release(req: &Request<'_>, released: &[Entry], now: u64) {
-    if config::cools_down(req) {
+/// Records the time of the release for `cooldown`. If that fails, the addresses can be assigned again too early.
+fn record_release(req: &Request<'_>, released: &[Entry], now: u64) {
+    if config::has_cooldown(req) {
         let ips: Vec<IpAddr> = released.iter().map(|entry| entry.ip).collect();
         let _ = history::release(&config::folder(req), &ips, now);
     }
 }
 
-/// The attachment must have an address, and each that the runtime remembers and that is from our ranges. One that
-/// nobody has taken meanwhile can be reserved again.
-fn inspect<'p>(req: &Request<'p>, place: &Surroundings) -> Result<Vec<Finding<'p>>> {
+/// The attachment has an address, and each recorded address of these ranges. The repair reserves an address again if no other
+/// attachment has it.
+fn inspect<'p>(req: &Request<'p>, env: &Environment) -> Result<Vec<Finding<'p>>> {
     let config = Config::read(req)?;
-    let owner = Owner::new(&req.container, &req.ifname);
+    let owner = AttachmentId::new(&req.container, &req.ifname);
     let lost = |what: String| {
         let text = format!("host-local: Failed to find address added by container {}{what}", owner.container);
         Finding::new(text)
     };
-    let again = |ips: Vec<IpAddr>| reserve_again((config.folder.clone(), place.clone()), owner.clone(), ips);
+    let again = |ips: Vec<IpAddr>| reserve_again(config.folder.clone(), env.clone(), owner.clone(), ips);
     let recorded = req.prev.iter().flat_map(|prev| &prev.ips).map(|ip| ip.address.addr());
     let wanted: Vec<IpAddr> = recorded.filter(|ip| config.sets.iter().any(|set| set.contains(*ip))).collect();
-    let Some(mut store) = Store::find(&config.folder, place)? else {
+    let Some(mut store) = Store::find(&config.folder, env)? else {
         let missing = lost(format!(": there is no folder {}", config.folder.display()));
-        return Ok(match wanted.is_empty() {
-            true => vec![missing],
-            false => vec![missing.repaired_by(again(wanted))],
-        });
+        if wanted.is_empty() {
+            return Ok(vec![missing]);
+        }
+        return Ok(vec![missing.mended_by(again(wanted))]);
     };
     let held = store.held(&owner)?;
     if store.was_read() {
@@ -215,7 +197,7 @@ fn inspect<'p>(req: &Request<'p>, place: &Surroundings) -> Result<Vec<Finding<'p
     let mut findings = Vec::new();
     for ip in wanted.into_iter().filter(|ip| held.iter().all(|entry| entry.ip != *ip)) {
         let file = store.file(ip);
-        findings.push(match store.holder(ip)?.filter(|holder| *holder != Holder::Nobody) {
+        findings.push(match store.holder(ip)?.filter(|holder| *holder != Holder::Empty) {
             Some(holder) => lost(format!(": {ip} belongs to {holder} ({})", file.display())),
             None => lost(format!(": {} is missing", file.display())).repaired_by(again(vec![ip])),
         });
@@ -223,14 +205,15 @@ fn inspect<'p>(req: &Request<'p>, place: &Surroundings) -> Result<Vec<Finding<'p
     Ok(findings)
 }
 
-/// Reserves addresses that the owner has in use. If somebody was faster one is theirs.
+/// A repair that reserves addresses which the attachment uses. It fails for an address that another attachment has by then.
 fn reserve_again<'p>(
-    (folder, place): (PathBuf, Surroundings),
-    owner: Owner,
+    folder: PathBuf,
+    env: Environment,
+    owner: AttachmentId,
     ips: Vec<IpAddr>,
 ) -> impl FnOnce() -> Result<()> + 'p {
     move || {
-        let mut store = Store::create(&folder, &place)?;
+        let mut store = Store::create(&folder, &env)?;
         let mut held: Vec<IpAddr> = store.held(&owner)?.into_iter().map(|entry| entry.ip).collect();
         let mut errors = Vec::new();
         for ip in ips.into_iter().filter(|ip| !held.contains(ip)).collect::<Vec<_>>() {
@@ -238,72 +221,72 @@ fn reserve_again<'p>(
                 held.push(ip);
                 continue;
             }
-            let holder = store.holder(ip)?.unwrap_or(Holder::Stranger);
-            let text = format!("{ip} belongs to {holder} ({}) meanwhile", store.file(ip).display());
+            let holder = store.holder(ip)?.unwrap_or(Holder::Unknown);
+            let text = format!("{ip} now belongs to {holder} ({})", store.file(ip).display());
             errors.push(Error::internal(text).with_details("recreate the pod").into());
         }
-        store.keep(&owner, &held);
+        store.finish(&owner, &held);
         podwire_cni_plugin::Error::all(errors)
     }
 }
 
-/// Gives back everything whose owner is not among the valid ones.
-fn gc(req: &Request<'_>, place: &Surroundings) -> Result<()> {
+/// Releases the addresses of attachments that are no longer valid.
+fn gc(req: &Request<'_>, env: &Environment) -> Result<()> {
     let valid = req.valid()?;
-    let Some(mut store) = Store::find(&config::folder(req), place)? else { return Ok(()) };
-    let containers: HashSet<&str> = valid.iter().map(|one| one.container_id.as_str()).collect();
+    let Some(mut store) = Store::find(&config::folder(req), env)? else { return Ok(()) };
+    let containers: HashSet<&str> = valid.iter().map(|(container, _)| container).collect();
     let is_valid = |holder: &Holder| match holder {
         Holder::Interface(owner) => valid.contains(&owner.container, &owner.ifname),
         Holder::Container(id) => containers.contains(id.as_str()),
-        Holder::Nobody => false,
-        Holder::Stranger => true,
+        Holder::Empty => false,
+        Holder::Unknown => true,
     };
     let (mut entries, mut errors) = (store.read()?.to_vec(), Vec::new());
     let mut released = Vec::new();
     entries.retain(|entry| {
-        let stays =
+        let is_kept =
             is_valid(&entry.holder) || store.release(entry.ip).map_err(|error| errors.push(error)).is_err();
-        released.extend((!stays).then(|| entry.clone()));
-        stays
+        released.extend((!is_kept).then(|| entry.clone()));
+        is_kept
     });
-    note_release(req, &released, place.now);
-    store.keep_all(&entries);
+    record_release(req, &released, env.now);
+    store.finish_all(&entries);
     podwire_cni_plugin::Error::all(errors)
 }
 
-/// Whether an ADD would find an address in each set.
-fn status(req: &Request<'_>, place: &Surroundings) -> Result<()> {
-    if config::leaves_ranges_to_runtime(req) {
+/// Fails if a set has no free address.
+fn status(req: &Request<'_>, env: &Environment) -> Result<()> {
+    if config::has_ranges_from_runtime(req) {
         return Ok(());
     }
     let config = Config::read(req)?;
     config.dns().map_err(|error| Error { code: code::NOT_AVAILABLE, ..error.to_cni() })?;
-    if find_exhausted(&config, place)?.is_none() {
+    if find_exhausted(&config, env)?.is_none() {
         return Ok(());
     }
-    // What pods of an earlier boot had is given back as soon as somebody looks, and an ADD will not come to do so.
-    if let Some(store) = Store::find(&config.folder, place)?.filter(Store::was_read) {
+    // Opening the store releases addresses of an earlier boot. A runtime that sees this STATUS fail runs no ADD, so do it here.
+    if let Some(store) = Store::find(&config.folder, env)?.filter(Store::was_read) {
         store.seal();
     }
-    find_exhausted(&config, place)?.map_or(Ok(()), |error| Err(error.into()))
+    find_exhausted(&config, env)?.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The error of the first set without an address for a pod that asks for none.
-fn find_exhausted(config: &Config, place: &Surroundings) -> Result<Option<Error>> {
+/// The error of the first set that has no free address.
+fn find_exhausted(config: &Config, env: &Environment) -> Result<Option<Error>> {
     let mut taken = match store::taken(&config.folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => HashSet::new(),
         taken => taken.map_err(store::failed("read", &config.folder))?,
     };
-    let memory = Memory::read(config, place.now)?;
+    let reuse = ReusePolicy::read(config, env.now)?;
     for set in &config.sets {
-        let cooling: Vec<IpAddr> = memory.iter().flat_map(|memory| memory.cooling(set)).collect();
+        let cooling: Vec<IpAddr> = reuse.iter().flat_map(|reuse| reuse.cooling(set)).collect();
         let cooling = cooling.into_iter().filter(|ip| taken.insert(*ip)).count();
-        // Most sets have more addresses than there are files: nothing to count.
-        let full = set.size() <= taken.len() as u128
+        // Usually a set has more addresses than there are files, and needs no comparison.
+        let is_full = set.size() <= taken.len() as u128
             && set.after(None).all(|candidate| taken.contains(&candidate.ip));
-        let left_by_crash =
+        let is_left_by_crash =
             |ip: &IpAddr| set.offers(*ip) && store::is_empty(&config.folder.join(ip.to_string()));
-        if full && !taken.iter().any(left_by_crash) {
+        if is_full && !taken.iter().any(is_left_by_crash) {
             return Ok(Some(exhausted(set, cooling, code::NOT_AVAILABLE)));
         }
     }

@@ -1,7 +1,7 @@
-//! ipvlan: the pod is on the node's wire with addresses of its own, behind the hardware address of the node's card.
+//! ipvlan: the pod has its own addresses on the master's network, and shares the master's hardware address.
 //!
-//! For wires on which a card may have one hardware address only: clouds, wireless networks, switches that guard their
-//! ports. In a chain it may take master and addresses from the plugin before it.
+//! For networks that allow one hardware address per port: clouds, wireless networks, switches with port security. In a chain it
+//! can take master and addresses from the previous plugin.
 
 use podwire_cni_plugin::{Command, Request, Result};
 use podwire_cni_spec::{Attachment, Dns};
@@ -15,7 +15,7 @@ use crate::veth_pair;
 /// The plugin.
 pub const PLUGIN: Kind = Kind {
     name: ipvlan::Ipvlan::KIND,
-    about: "ipvlan: puts a pod on the node's wire, behind the node's hardware address",
+    about: "ipvlan: connects a pod to the node's network, with the node's hardware address",
     read,
     given,
 };
@@ -36,9 +36,9 @@ fn read(req: &Request<'_>) -> Result<Subinterface> {
     veth_pair::check_mtu(conf.mtu)?;
     let master = match (Master::read(&conf.master, conf.link_in_container)?, req.command) {
         (Master::DefaultRoute, Command::Add) => chained_master(req)?,
-        // Only ADD gets the result of the plugin before.
+        // Only ADD gets the result of the previous plugin.
         (Master::DefaultRoute, _) => Master::FromChain,
-        (told, _) => told,
+        (configured, _) => configured,
     };
     Ok(Subinterface {
         driver: Driver::Ipvlan(ipvlan::Ipvlan { mode: mode(&conf.mode)?, isolation: isolation(&conf.flag)? }),
@@ -49,7 +49,7 @@ fn read(req: &Request<'_>) -> Result<Subinterface> {
     })
 }
 
-/// Where the config names no master: the only interface of the plugin before, or else the default route's.
+/// The master if the config names none: the only interface of the previous plugin, else that of the default route.
 fn chained_master(req: &Request<'_>) -> Result<Master> {
     let Some(prev) = &req.prev else { return Ok(Master::DefaultRoute) };
     match &prev.interfaces[..] {
@@ -63,18 +63,17 @@ fn chained_master(req: &Request<'_>) -> Result<Master> {
     }
 }
 
-/// The addresses of the plugin before, where the config has no IPAM plugin of its own.
+/// The addresses of the previous plugin, if the config has no IPAM plugin.
 fn given(req: &Request<'_>) -> Result<Attachment> {
-    let before = req.prev.iter().find(|prev| !prev.ips.is_empty());
-    match (subinterface::has_ipam(req)?, before) {
-        (true, _) => Ok(Attachment::default()),
-        (false, Some(before)) => Ok(before.clone()),
-        (false, None) => {
-            let text = "ipam.type: an IPAM plugin is required, such as host-local";
-            let hint = "or chain ipvlan behind a plugin that has addresses";
-            Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into())
-        }
+    if subinterface::has_ipam(req)? {
+        return Ok(Attachment::default());
     }
+    let with_addresses = req.prev.iter().find(|prev| !prev.ips.is_empty());
+    with_addresses.cloned().ok_or_else(|| {
+        let text = "ipam.type: an IPAM plugin is required, such as host-local";
+        let hint = "or put ipvlan after a plugin that has addresses";
+        podwire_cni_spec::Error::invalid_config(text).with_details(hint).into()
+    })
 }
 
 fn mode(name: &str) -> Result<Mode> {
@@ -104,8 +103,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_and_flags_are_those_of_the_kernel() {
-        assert_eq!((mode("").unwrap(), isolation("").unwrap()), (Mode::L2, Isolation::Bridge));
+    fn modes_and_flags_equal_the_kernels() {
+        assert_eq!((mode("").unwrap(), sight("").unwrap()), (Mode::L2, Sight::Bridge));
         assert!(Mode::ALL.iter().all(|one| mode(one.name()).unwrap() == *one));
         assert!(Isolation::ALL.iter().all(|one| isolation(one.name()).unwrap() == *one));
         assert_eq!(mode("L3").unwrap_err().to_cni().code, 7);

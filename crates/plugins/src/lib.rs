@@ -25,6 +25,7 @@ pub mod macvlan;
 pub mod masquerade;
 pub mod noop;
 pub mod pod_interface;
+mod pod_lock;
 pub mod portmap;
 pub mod ptp;
 pub mod sbr;

@@ -1,7 +1,7 @@
-//! macvlan: the pod is on the node's wire with a hardware address of its own, as if it had a card.
+//! macvlan: the pod is on the master's network with its own hardware address.
 //!
-//! The node itself cannot talk to such a pod, nor the pod to the node: what leaves a child goes to the wire or to its
-//! siblings, never to its master.
+//! Node and pod cannot reach each other: what leaves a macvlan interface goes to the network or to its siblings, never to the
+//! master.
 
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::Dns;
@@ -12,10 +12,10 @@ use serde::Deserialize;
 use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
 use crate::veth_pair;
 
-/// The plugin. Without an IPAM plugin the pod has the wire and nothing else.
+/// The plugin. Without an IPAM plugin the interface has no addresses.
 pub const PLUGIN: Kind = Kind {
     name: macvlan::Macvlan::KIND,
-    about: "macvlan: puts a pod on the node's wire, with a hardware address of its own",
+    about: "macvlan: connects a pod to the node's network, with its own hardware address",
     read,
     given: nothing,
 };
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_those_of_the_kernel() {
+    fn modes_equal_the_kernels() {
         assert_eq!(mode("").unwrap(), Mode::Bridge);
         for one in Mode::ALL {
             assert_eq!(mode(one.name()).unwrap(), one);

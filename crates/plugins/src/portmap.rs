@@ -1,24 +1,23 @@
-//! portmap: ports of the node that lead into the pod.
+//! portmap: maps ports of the node to the pod.
 //!
-//! A packet to a mapped port of the node gets the pod's address as its destination. The map is one for the
-//! whole node, so a port has one owner, and an ADD that wants a taken one is told whose it is. Only interfaces of one
-//! container may want the same port: see `waiting`.
+//! A packet to a mapped port of the node gets the pod's address as its destination. One map serves the whole node, so a port has
+//! one owner. An ADD for a taken port fails with an error that names the owner. Only interfaces of one container may share a
+//! port: see [`pending_ports`].
 
 mod check;
 mod conditions;
 mod config;
-mod waiting;
+mod pending_ports;
+mod target;
 
-use ipnet::IpNet;
 use podwire_cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::Attachment;
 use podwire_kernel::firewall::hostports::{self, Options, PortMap, Snat};
 use podwire_kernel::firewall::legacy;
-use podwire_kernel::rt::{link, route};
-use podwire_kernel::{detached, sysctl, Host, Link, Owner, Undo};
+use podwire_kernel::{detached, sysctl, Host, Owner, Undo};
 
-use crate::addresses::addresses_of;
 use config::Conf;
+use target::{find_device, loopback_sysctl, pod_addresses};
 
 /// The plugin.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ impl Plugin for Portmap {
     }
 
     fn about(&self) -> &'static str {
-        "portmap: leads ports of the node into the pod"
+        "portmap: maps ports of the node to the pod"
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
@@ -42,22 +41,22 @@ impl Plugin for Portmap {
         }
         let mut node = Host::here()?;
         let mut undo = Undo::new();
-        let waits = hostports::add(node.nft()?, &req.owner(), &maps, &conf.options)
+        let is_pending = hostports::add(node.nft()?, &req.owner(), &maps, &conf.options)
             .doing(|| "map the pod's ports".into())?;
         undo.push(|| {
-            let asked = Asked::by(req).into_iter().collect();
-            drop(Host::here().map(|mut node| remove(req, &mut node, asked, true)));
+            let mapped = Mapped::read(req).into_iter().collect();
+            drop(Host::here().map(|mut node| remove(req, &mut node, mapped, true)));
         });
-        // Not before the table is there, which keeps those out that come from elsewhere.
+        // After the table exists, which drops packets with a loopback address from outside.
         if conf.options.snat != Snat::Off {
-            open_loopback(&mut node, &maps)?;
+            allow_loopback(&mut node, &maps)?;
         }
-        if waits {
-            waiting::enter(&req.owner())?;
+        if is_pending {
+            pending_ports::enter(&req.owner())?;
         }
-        // Datagrams of a flow that began before the map would go on to wherever they went.
+        // Datagrams of an existing flow would still go to the old destination.
         hostports::forget_earlier_connections(node.nft()?, &maps)
-            .doing(|| "forget connections to the mapped ports".into())?;
+            .doing(|| "delete conntrack entries of the mapped ports".into())?;
         undo.keep();
         detached::after_adding(&node);
         Ok(prev.clone())
@@ -65,8 +64,8 @@ impl Plugin for Portmap {
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let mut node = Host::here()?;
-        let (asked, is_known) = Asked::ever(req);
-        remove(req, &mut node, asked, is_known)?;
+        let (mapped, is_complete) = Mapped::since_add(req);
+        remove(req, &mut node, mapped, is_complete)?;
         detached::after_deleting(&node);
         Ok(())
     }
@@ -86,7 +85,7 @@ impl Plugin for Portmap {
             errors.extend(hostports::collect(nft, &req.network, &kept).err().map(Error::from));
             errors.extend(legacy::collect_ports(nft, &req.network, &kept).err().map(Error::from));
         }
-        errors.extend(waiting::collect().err());
+        errors.extend(pending_ports::collect().err());
         Error::all(errors)
     }
 
@@ -95,73 +94,54 @@ impl Plugin for Portmap {
     }
 }
 
-/// The pod's first address of each family: where its ports lead.
-fn pod_addresses(result: &Attachment, req: &Request<'_>) -> Vec<IpNet> {
-    let all = addresses_of(result, &req.ifname);
-    let first = |v4: bool| all.iter().copied().find(|net| net.addr().is_ipv4() == v4);
-    first(true).into_iter().chain(first(false)).collect()
-}
-
-/// The device by which the node reaches the pod, of the family that knows no loopback off the wire.
-fn way_to_pod(node: &mut Host, maps: &[PortMap]) -> Result<Option<Link>> {
-    let Some(map) = maps.iter().find(|map| map.pod.addr().is_ipv4()) else { return Ok(None) };
-    let Some(index) = route::find(&mut node.route, map.pod.addr())? else { return Ok(None) };
-    Ok(Some(link::by_index(&mut node.route, index)?))
-}
-
-fn loopback_knob(device: &str) -> String {
-    format!("net/ipv4/conf/{device}/route_localnet")
-}
-
-/// A packet from the node's own loopback to a mapped port leaves by the pod's device with a loopback source,
-/// which the kernel takes for a forgery unless route_localnet is on. (The port maps' table drops those that
-/// come from outside, which the kernel would have dropped else.)
-fn open_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
-    // Without a way to the pod, as to one on the wire of a node that has no other, there is nothing to open.
-    let Some(device) = way_to_pod(node, maps)? else { return Ok(()) };
+/// Sets `route_localnet` on the device towards the pod. A packet from the node's loopback to a mapped port leaves through that
+/// device with a loopback source, which the kernel drops as a martian unless `route_localnet` is on. The port maps' table drops
+/// such packets from outside, which the kernel would have dropped otherwise.
+fn allow_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
+    // A node without a route to the pod needs nothing.
+    let Some(device) = find_device(node, maps)? else { return Ok(()) };
     if device.route_localnet == Some(true) {
         return Ok(());
     }
-    sysctl::write(&loopback_knob(&device.name), "1")
+    sysctl::write(&loopback_sysctl(&device.name), "1")
         .doing(|| "let the node's loopback reach mapped ports (snat)".into())
 }
 
-/// What a request asks to be mapped.
-struct Asked {
+/// The port maps that a request describes.
+struct Mapped {
     maps: Vec<PortMap>,
     options: Options,
 }
 
-impl Asked {
-    /// `None` if that cannot be told: the config makes no sense, or the pod has ports and no address.
-    fn by(req: &Request<'_>) -> Option<Asked> {
+impl Mapped {
+    /// `None` if unknown: the config is invalid, or the pod has ports and no address.
+    fn read(req: &Request<'_>) -> Option<Mapped> {
         let conf = Conf::read(req).ok()?;
-        // A later plugin of the chain may have dropped the pod's addresses.
+        // A later plugin of the chain may have dropped the pod's addresses from the result.
         let addresses = req.prev.as_ref().map(|prev| pod_addresses(prev, req)).unwrap_or_default();
-        let is_told = !conf.has_ports() || !addresses.is_empty();
-        is_told.then(|| Asked { maps: conf.maps(&addresses), options: conf.options })
+        let is_known = !conf.has_ports() || !addresses.is_empty();
+        is_known.then(|| Mapped { maps: conf.maps(&addresses), options: conf.options })
     }
 
-    /// All that may have been mapped for the pod of a DEL, and whether that is everything. What is written down of its ADD comes first: a
-    /// runtime that has lost its memory says less, and containerd says nothing of a pod without ports.
-    fn ever(req: &Request<'_>) -> (Vec<Asked>, bool) {
+    /// All port maps that the pod of a DEL may have, and whether the list is complete. The ledger's entry of the ADD comes
+    /// first: a runtime that lost its state passes less, and containerd passes nothing for a pod without ports.
+    fn since_add(req: &Request<'_>) -> (Vec<Mapped>, bool) {
         let added = ledger::requests(&req.owner(), "portmap", req.registry);
-        let written: Vec<_> = added.iter().map(Asked::by).collect();
-        let said = Conf::read(req).is_ok_and(|conf| conf.ports_are_known).then(|| Asked::by(req)).flatten();
-        let is_known = match written.is_empty() {
-            true => said.is_some(),
-            false => written.iter().all(Option::is_some),
-        };
-        (written.into_iter().flatten().chain(said).collect(), is_known)
+        let recorded: Vec<_> = added.iter().map(Mapped::read).collect();
+        let passed =
+            Conf::read(req).is_ok_and(|conf| conf.ports_are_known).then(|| Mapped::read(req)).flatten();
+        let is_complete =
+            if recorded.is_empty() { passed.is_some() } else { recorded.iter().all(Option::is_some) };
+        (recorded.into_iter().flatten().chain(passed).collect(), is_complete)
     }
 }
 
-/// Takes the pod's port maps away, ours and a Go plugin's.
-fn remove(req: &Request<'_>, node: &mut Host, asked: Vec<Asked>, is_known: bool) -> Result<()> {
-    let Some(nft) = node.find_nft()? else { return waiting::leave(req) };
+/// Removes the pod's port maps, and those of a Go plugin.
+fn remove(req: &Request<'_>, node: &mut Host, mapped: Vec<Mapped>, is_complete: bool) -> Result<()> {
+    let Some(nft) = node.find_nft()? else { return pending_ports::leave(req) };
     let owner = req.owner();
     let (mut maps, mut found): (Vec<PortMap>, bool) = (Vec::new(), false);
-    for one in asked {
+    for one in mapped {
         if one.maps.iter().all(|map| maps.contains(map)) {
             continue;
         }
@@ -169,22 +149,22 @@ fn remove(req: &Request<'_>, node: &mut Host, asked: Vec<Asked>, is_known: bool)
         maps.extend(one.maps);
     }
     if !maps.is_empty() {
-        // A client that goes on sending must find the port's next owner, or nobody.
+        // A client that keeps sending must reach the port's next owner, or none.
         hostports::forget_connections_to_pod(nft, &maps)?;
     }
-    // Not where the config says: its conditions may have been others when the pod came.
+    // The config may have had other conditions at ADD, and the maps are then in other sets.
     let is_elsewhere = !found && !maps.is_empty();
-    if !is_known || is_elsewhere {
-        remove_unknown(&owner, nft)?;
+    if !is_complete || is_elsewhere {
+        remove_by_owner(&owner, nft)?;
     }
     if !req.signed_only {
         legacy::remove_ports(nft, &owner)?;
     }
-    waiting::leave(req)
+    pending_ports::leave(req)
 }
 
-/// Without knowing what was mapped: whatever has this owner.
-fn remove_unknown(owner: &Owner, nft: &mut podwire_netlink::Socket) -> Result<()> {
+/// Removes all port maps of the owner.
+fn remove_by_owner(owner: &Owner, nft: &mut podwire_netlink::Socket) -> Result<()> {
     let mapped = hostports::list(nft)?.into_iter().filter(|(_, comment)| owner.matches(comment));
     let maps: Vec<PortMap> = mapped.map(|(map, _)| map).collect();
     hostports::remove_all(nft, owner)?;

@@ -1,14 +1,13 @@
-//! static: the addresses that the config or the runtime says, and nothing to remember.
+//! static: returns the addresses of the config or the runtime, and keeps no state.
 //!
-//! Nobody keeps a record: that two pods do not get the same address is up to whoever chose it. Where addresses
-//! come from, later ones over earlier ones:
+//! The administrator must ensure that no two pods have the same address. Sources of addresses, later ones override earlier ones:
 //! - `ipam.addresses`, each with its gateway;
 //! - `CNI_ARGS`: `IP=` adds addresses (with prefix lengths, separated by commas), `GATEWAY=` sets the gateway of
 //!   every address whose subnet it is in;
 //! - `args.cni.ips`, then `runtimeConfig.ips`: replace all addresses.
 //!
-//! A replacement has no gateway of its own to say. In the reference plugin that left pods without a default
-//! route; here an address keeps the gateway of the one that it replaces if both are in the same subnet.
+//! A replacement names no gateway. The reference plugin therefore leaves such pods without a default route. Here an address keeps
+//! the gateway of the address that it replaces if both are in the same subnet.
 
 use std::net::IpAddr;
 
@@ -26,7 +25,7 @@ impl Plugin for Static {
     }
 
     fn about(&self) -> &'static str {
-        "static: gives the addresses that the config says"
+        "static: assigns the addresses of the config"
     }
 
     fn is_recorded(&self) -> bool {
@@ -37,7 +36,7 @@ impl Plugin for Static {
         read(req)
     }
 
-    /// Nothing was kept.
+    /// Keeps no state.
     fn del(&self, _: &Request<'_>) -> Result<()> {
         Ok(())
     }
@@ -45,11 +44,11 @@ impl Plugin for Static {
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         let (wanted, prev) = (read(req)?, req.recorded()?);
         let compared = wanted.ips.iter().map(|ip| compare(ip, prev, &req.ifname));
-        // The config wants another address now: only a new attachment gets it.
+        // No repair: the config has another address now, which only a new attachment gets.
         Ok(compared.filter_map(Result::err).map(Finding::from).collect())
     }
 
-    /// Nothing was kept.
+    /// Keeps no state.
     fn gc(&self, _: &Request<'_>) -> Result<()> {
         Ok(())
     }
@@ -94,7 +93,7 @@ struct ForCni {
     ips: Vec<String>,
 }
 
-/// What the config, the arguments and the runtime say together.
+/// Combines the config, the arguments and the runtime's addresses.
 fn read(req: &Request<'_>) -> Result<Attachment> {
     let document: Document = req.config()?;
     let missing = || Error::invalid_config("IPAM config missing 'ipam' key");
@@ -113,7 +112,7 @@ fn read(req: &Request<'_>) -> Result<Attachment> {
     Ok(Attachment { ips, routes, dns, ..Attachment::default() })
 }
 
-/// `CNI_ARGS`.
+/// Adds the addresses and gateways of `CNI_ARGS`.
 fn add_arguments(req: &Request<'_>, ips: &mut Vec<Ip>) -> Result<()> {
     req.args.check_known(&["IP", "GATEWAY"])?;
     let list = |key: &str| {
@@ -132,7 +131,7 @@ fn add_arguments(req: &Request<'_>, ips: &mut Vec<Ip>) -> Result<()> {
     Ok(())
 }
 
-/// Replaces all addresses if there is anything to replace them with.
+/// Replaces all addresses, unless the list is empty.
 fn replace(key: &str, texts: &[String], ips: &mut Vec<Ip>) -> Result<()> {
     if texts.is_empty() {
         return Ok(());
@@ -146,13 +145,13 @@ fn replace(key: &str, texts: &[String], ips: &mut Vec<Ip>) -> Result<()> {
     Ok(())
 }
 
-/// The gateway of an address that was in the same subnet, or whose gateway is.
-fn inherited(ip: &Ip, before: &[Ip]) -> Option<IpAddr> {
-    let same = |old: &&Ip| old.address.trunc() == ip.address.trunc();
-    let usable = |gateway: &IpAddr| *gateway != ip.address.addr();
-    let of_subnet = before.iter().filter(same).find_map(|old| old.gateway.filter(usable));
-    let near = |gateway: &IpAddr| ip.address.contains(gateway) && usable(gateway);
-    of_subnet.or_else(|| before.iter().find_map(|old| old.gateway.filter(near)))
+/// The gateway of a replaced address in the same subnet, else any gateway in the subnet.
+fn inherited(ip: &Ip, replaced: &[Ip]) -> Option<IpAddr> {
+    let is_same_subnet = |old: &&Ip| old.address.trunc() == ip.address.trunc();
+    let is_usable = |gateway: &IpAddr| *gateway != ip.address.addr();
+    let of_subnet = replaced.iter().filter(is_same_subnet).find_map(|old| old.gateway.filter(is_usable));
+    let is_in_subnet = |gateway: &IpAddr| ip.address.contains(gateway) && is_usable(gateway);
+    of_subnet.or_else(|| replaced.iter().find_map(|old| old.gateway.filter(is_in_subnet)))
 }
 
 fn parse(text: &str, key: impl Fn() -> String) -> Result<Ip> {
@@ -172,7 +171,7 @@ fn one_of_each_family(version: Version, ips: &[Ip]) -> Result<()> {
     Err(Error::invalid_config(text).with_details("raise cniVersion to 0.3.0 or later").into())
 }
 
-/// An address of the config must be among those that the runtime remembers, with its gateway.
+/// Fails if an address of the config is not in the recorded result with its gateway.
 fn compare(ip: &Ip, prev: &Attachment, ifname: &str) -> Result<()> {
     let address = ip.address.addr();
     let Some(found) = prev.ips.iter().find(|prev| prev.address.addr() == address) else {
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named_with_its_key() {
+    fn invalid_values_are_refused_with_their_key() {
         let start = "invalid CIDR 10.1.0.5: invalid CIDR address: \"10.1.0.5\"";
         let reason = "(expected an address and a prefix length, like 10.1.0.5/16)";
         let config = json!({"ipam": {"addresses": [{"address": "10.1.0.5"}]}});
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn check_compares_with_what_the_runtime_remembers() {
+    fn check_compares_with_the_recorded_result() {
         let mut req = request(both(), "");
         let report = |req: &Request<'_>| Finding::report(Static.inspect(req)?);
         let check = |req: &Request<'_>| report(req).map_err(|error| error.to_cni().msg);
@@ -327,7 +326,7 @@ mod tests {
         req.prev.as_mut().unwrap().ips.remove(0);
         let text = "static: Failed to find address added by conf 10.1.0.5/24 on interface eth0; \
                     static: Failed to match addr fd00::5 on interface eth0";
-        assert_eq!(check(&req), Err(text.into()), "every difference is told");
+        assert_eq!(check(&req), Err(text.into()), "every difference is reported");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! tap: a device in the pod whose wire is a file descriptor, for a virtual machine or another program that speaks in
-//! frames. It is made for good: the program opens it when it likes, and it stays when the program ends.
+//! tap: a TAP device in the pod, for a virtual machine or another program that sends and receives frames through a file
+//! descriptor. The device is persistent: it stays when the program closes it.
 
 use podwire_cni_plugin::{delegate, Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{capability, Attachment, Dns, Interface, Version};
@@ -20,7 +20,7 @@ struct Conf {
     multi_queue: bool,
     mtu: u32,
     mac: String,
-    /// The user who may open it.
+    /// The user that may open it.
     owner: Option<u32>,
     group: Option<u32>,
     selinux_context: String,
@@ -35,7 +35,7 @@ impl Plugin for Tap {
     }
 
     fn about(&self) -> &'static str {
-        "tap: makes a TAP device in a pod, for a virtual machine"
+        "tap: creates a TAP device in a pod, for a virtual machine"
     }
 
     fn bypasses_host_firewall(&self) -> bool {
@@ -73,10 +73,11 @@ impl Plugin for Tap {
         let mut findings = lease::inspect(req)?;
         let mut pod = req.pod()?;
         match pod.find_link(&req.ifname)? {
-            None => findings.push(gone(req)?),
+            None => findings.push(missing(req)?),
             Some(link) if link.kind != tap::KIND => {
                 let kind = if link.kind.is_empty() { "a device" } else { &link.kind };
-                findings.push(Finding::new(format!("interface {} is no TAP device but {kind}", link.name)));
+                findings
+                    .push(Finding::new(format!("interface {} is not a TAP device but {kind}", link.name)));
             }
             Some(link) => {
                 findings.extend(conf.differences(req, &mut pod, &link)?);
@@ -86,16 +87,16 @@ impl Plugin for Tap {
         Ok(findings)
     }
 
-    /// The device is in the pod and goes with it.
+    /// The kernel deletes the device with the pod's namespace.
     fn gc(&self, req: &Request<'_>) -> Result<()> {
         lease::collect(req)
     }
 
-    /// Without the kernel's door for such devices no ADD can succeed.
+    /// Fails if TAP devices cannot be created on this node.
     fn status(&self, req: &Request<'_>) -> Result<()> {
         Conf::read(req)?;
-        if let Err(error) = std::fs::File::options().read(true).write(true).open(DOOR) {
-            let text = format!("{DOOR} cannot be opened: {error}");
+        if let Err(error) = std::fs::File::options().read(true).write(true).open(TUN_DEVICE) {
+            let text = format!("{TUN_DEVICE} cannot be opened: {error}");
             let hint = "TAP devices need CONFIG_TUN, or the module tun, and that file";
             return Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, text)
                 .with_details(hint)
@@ -105,9 +106,9 @@ impl Plugin for Tap {
     }
 }
 
-const DOOR: &str = "/dev/net/tun";
+const TUN_DEVICE: &str = "/dev/net/tun";
 const SELINUX: &str = "/sys/fs/selinux/enforce";
-/// Whoever is behind the device may remember another owner of an address.
+/// Hosts behind the device may have cached another owner of an address.
 const ANNOUNCED: pod_interface::Options =
     pod_interface::Options { detect_duplicates: false, mac: None, announce: true };
 
@@ -116,17 +117,15 @@ impl Conf {
         let conf: Conf = req.config()?;
         veth_pair::check_mtu(conf.mtu)?;
         conf.hardware_address(req)?;
-        // A device with another context than asked for would be a hole in the wall.
+        // A device with another context than requested would be a security hole.
         if !conf.selinux_context.is_empty() && !std::path::Path::new(SELINUX).exists() {
             let text = "selinuxContext: this node has no SELinux";
-            return Err(podwire_cni_spec::Error::invalid_config(text)
-                .with_details("leave the key out")
-                .into());
+            return Err(podwire_cni_spec::Error::invalid_config(text).with_details("remove the key").into());
         }
         Ok(conf)
     }
 
-    /// By the runtime, by `CNI_ARGS`, in the config, in this order.
+    /// The requested hardware address: from the runtime, from `CNI_ARGS`, or from the config, in this order.
     fn hardware_address(&self, req: &Request<'_>) -> Result<Option<Mac>> {
         let by_runtime = capability::mac(&req.config)?;
         let by_args = || req.args.get("MAC").map(str::to_string);
@@ -146,7 +145,7 @@ impl Conf {
         Access { multi_queue: self.multi_queue, user: self.owner, group: self.group, label }
     }
 
-    /// The bridge of which the device is to be a port: it must be in the pod already.
+    /// The bridge of the device. It must already exist in the pod.
     fn find_bridge(&self, pod: &mut Host) -> Result<Option<Link>> {
         if self.bridge.is_empty() {
             return Ok(None);
@@ -154,12 +153,11 @@ impl Conf {
         match pod.find_link(&self.bridge)? {
             Some(bridge) if bridge.kind == "bridge" => Ok(Some(bridge)),
             Some(other) => {
-                invalid(format!("bridge: {:?} in the pod is no bridge but {}", other.name, other.kind))
+                invalid(format!("bridge: {:?} in the pod is not a bridge but {}", other.name, other.kind))
             }
             None => {
                 let text = format!("bridge: the pod has no bridge {:?}", self.bridge);
-                let hint =
-                    "the bridge is looked for in the pod: make it before, by a plugin ahead of this one";
+                let hint = "the bridge must exist in the pod: create it with a plugin before this one";
                 Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into())
             }
         }
@@ -171,7 +169,7 @@ impl Conf {
                 "failed to create tap: the pod has an interface {} of kind {:?}",
                 req.ifname, other.kind
             );
-            let hint = "the container is attached under that name: DEL it first";
+            let hint = "the container is already attached under that name: run DEL first";
             return Err(podwire_cni_spec::Error::internal(text).with_details(hint).into());
         }
         let bridge = self.find_bridge(pod)?.map(|bridge| bridge.index);
@@ -180,24 +178,24 @@ impl Conf {
         tap.create(pod).doing(|| "failed to create tap".into())
     }
 
-    /// What of the device itself is not as the config has it.
+    /// The differences between the device and the config.
     fn differences<'p>(&self, req: &Request<'p>, pod: &mut Host, link: &Link) -> Result<Vec<Finding<'p>>> {
         let name = &link.name;
-        let tell = |what: String| Finding::new(format!("TAP device {name}: {what}"));
-        let mut all: Vec<Finding<'p>> = self.access().differences(link).into_iter().map(tell).collect();
-        // A later plugin may have set it, and then has said so in the record.
+        let finding = |what: String| Finding::new(format!("TAP device {name}: {what}"));
+        let mut all: Vec<Finding<'p>> = self.access().differences(link).into_iter().map(finding).collect();
+        // The recorded MTU, because a later plugin may have changed it.
         if let Some(mtu) = recorded_mtu(req).filter(|mtu| *mtu != link.mtu) {
             let message = link::change(link.index, format!("set the MTU of {name}")).u32(attribute::MTU, mtu);
-            let finding = tell(format!("its MTU is {}, not {mtu}", link.mtu));
-            all.push(finding.repaired_by(inspection::change(req, message)));
+            let text = format!("its MTU is {}, not {mtu}", link.mtu);
+            all.push(finding(text).mended_by(inspection::change(req, message)));
         }
         match self.find_bridge(pod) {
             Err(error) => all.push(error.into()),
             Ok(Some(bridge)) if link.master != Some(bridge.index) => {
                 let message = link::change(link.index, format!("put {name} on bridge {}", bridge.name))
                     .u32(attribute::MASTER, bridge.index);
-                let finding = tell(format!("it is no port of bridge {}", bridge.name));
-                all.push(finding.repaired_by(inspection::change(req, message)));
+                let text = format!("it is not a port of bridge {}", bridge.name);
+                all.push(finding(text).mended_by(inspection::change(req, message)));
             }
             Ok(_) => {}
         }
@@ -205,7 +203,7 @@ impl Conf {
     }
 }
 
-/// Versions before 1.1.0 do not record it.
+/// The recorded MTU. Results before 1.1.0 have none.
 fn recorded_mtu(req: &Request<'_>) -> Option<u32> {
     let recorded = inspection::recorded_interface(req.prev.as_ref()?, &req.ifname)?;
     Some(recorded.mtu).filter(|mtu| *mtu > 0)
@@ -217,8 +215,8 @@ fn interface(req: &Request<'_>, link: &Link) -> Interface {
     Interface { name: link.name.clone(), mac: link.mac_text(), mtu, sandbox, ..Interface::default() }
 }
 
-/// The whole device is made anew, with the hardware address that it had: whoever had it open has lost it anyway.
-fn gone<'p>(req: &Request<'p>) -> Result<Finding<'p>> {
+/// The device is missing. The repair creates it again with its hardware address; a program that had it open must reopen it.
+fn missing<'p>(req: &Request<'p>) -> Result<Finding<'p>> {
     let req = req.clone();
     let text = format!("the pod has no interface {}", req.ifname);
     Ok(Finding::new(text).repaired_by(move || {
@@ -230,12 +228,12 @@ fn gone<'p>(req: &Request<'p>) -> Result<Finding<'p>> {
     }))
 }
 
-/// Deletes the device, if it is there and is not another attachment's, which says so in its alias.
+/// Deletes the device, unless its alias names another attachment.
 fn remove(req: &Request<'_>) -> Result<()> {
     let Some(mut pod) = req.find_pod()? else { return Ok(()) };
-    let ours =
+    let is_ours =
         |link: &Link| link.kind == tap::KIND && (link.alias.is_empty() || req.owner().matches(&link.alias));
-    match pod.find_link(&req.ifname)?.filter(ours) {
+    match pod.find_link(&req.ifname)?.filter(is_ours) {
         Some(link) => Ok(detached::delete_link(&mut pod, &link, None)?),
         None => Ok(()),
     }

@@ -1,9 +1,8 @@
-//! tuning: sysctls of the pod's namespace, and the hardware address, MTU, queue and listening modes of its
-//! interface.
+//! tuning: sets sysctls of the pod's namespace, and the hardware address, MTU, transmit queue, promiscuous and all-multicast
+//! mode of its interface.
 //!
-//! The interface was made by the plugin before this one, and may outlive the pod: a host's card that was lent
-//! to it goes back to the host. So what was there before is written down before anything is changed, and DEL
-//! puts it back.
+//! The interface may outlive the pod: host-device moves a device back to the node. So ADD saves the previous values before it
+//! changes anything, and DEL restores them.
 
 mod allowlist;
 mod backup;
@@ -45,25 +44,25 @@ impl Plugin for Tuning {
         }
         let mut pod = req.pod()?;
         let mut undo = Undo::new();
-        let before = Backup::of(req, &mut pod, &settings)?;
+        let backup = Backup::of(req, &mut pod, &settings)?;
         undo.push(|| drop(self.del(req)));
-        before.save(req)?;
+        backup.save(req)?;
         for (key, value) in &settings.sysctl {
             pod.run(|| sysctl::write(key, value))?.doing(|| format!("set sysctl to {value:?}"))?;
         }
         interface::change(&mut pod, &req.ifname, &settings.link)?;
-        tell(&mut result, req, &settings);
+        update(&mut result, req, &settings);
         undo.keep();
         Ok(result)
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        let Some(before) = Backup::find(req)? else { return Backup::remove_unfinished(req) };
+        let Some(backup) = Backup::find(req)? else { return Backup::remove_unfinished(req) };
         let restored = match req.find_pod()? {
             None => Ok(()),
-            Some(mut pod) => restore(&before, &mut pod, &req.ifname),
+            Some(mut pod) => restore(&backup, &mut pod, &req.ifname),
         };
-        // What could not be put back now will not be later: the next DEL has nothing to stumble over.
+        // Removed even after a failure: a repeated DEL would fail in the same way.
         Backup::remove(req)?;
         restored
     }
@@ -74,7 +73,7 @@ impl Plugin for Tuning {
         let mut pod = req.pod()?;
         let mut findings = Vec::new();
         for (key, wanted) in settings.sysctl {
-            findings.extend(compare_sysctl(req, &pod, (key, wanted))?);
+            findings.extend(compare_sysctl(req, &pod, key, wanted)?);
         }
         if !settings.link.is_empty() {
             let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
@@ -92,23 +91,23 @@ impl Plugin for Tuning {
         backup::collect(req)
     }
 
-    /// Whether the sysctls that every pod of the network gets are allowed on this node.
+    /// Fails if the node's allowlist does not permit the sysctls.
     fn status(&self, req: &Request<'_>) -> Result<()> {
         Allowlist::load()?.check(&Settings::read(req)?)
     }
 }
 
-/// The kernel separates the numbers of one sysctl with tabs, people with blanks.
+/// Compares values by their fields: the kernel separates numbers with tabs, configs with blanks.
 fn same_value(a: &str, b: &str) -> bool {
     a.split_whitespace().eq(b.split_whitespace())
 }
 
-/// What CHECK says, in Go's words.
+/// A finding with the text of the Go plugin.
 fn differs<'p>(text: &str) -> Finding<'p> {
     Finding::new(format!("Error: Tuning configured {text}"))
 }
 
-/// Does `work` in the pod, when it comes to that.
+/// A repair that runs `work` in the pod.
 fn again<'p>(
     req: &Request<'p>,
     work: impl FnOnce(&mut Host, &str) -> Result<()> + 'p,
@@ -120,12 +119,13 @@ fn again<'p>(
 fn compare_sysctl<'p>(
     req: &Request<'p>,
     pod: &Host,
-    (key, wanted): (String, String),
+    key: String,
+    wanted: String,
 ) -> Result<Option<Finding<'p>>> {
     let found = match pod.run(|| sysctl::read(&key))? {
         Ok(found) => found,
-        // Some knobs can only be written: nobody can tell.
-        Err(podwire_kernel::Error::File(error)) if error.source.kind() == ErrorKind::PermissionDenied => {
+        // Some sysctls are write-only and cannot be compared.
+        Err(podwire_kernel::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
             return Ok(None);
         }
         Err(error) => {
@@ -142,19 +142,19 @@ fn compare_sysctl<'p>(
     ))
 }
 
-/// Puts back what differs. A knob or an interface that is gone, or goes right now, needs nothing.
-fn restore(before: &Backup, pod: &mut Host, ifname: &str) -> Result<()> {
+/// Restores the values that differ. A sysctl or interface that no longer exists is skipped.
+fn restore(backup: &Backup, pod: &mut Host, ifname: &str) -> Result<()> {
     let mut errors = Vec::new();
-    for (key, value) in &before.sysctl {
-        let put_back = || match sysctl::read(key) {
+    for (key, value) in &backup.sysctl {
+        let restore = || match sysctl::read(key) {
             Ok(found) if same_value(&found, value) => Ok(()),
             Err(error) if error.is_gone() => Ok(()),
             _ => sysctl::write(key, value).or_else(|error| if error.is_gone() { Ok(()) } else { Err(error) }),
         };
-        errors.extend(pod.run(put_back)?.doing(|| format!("restore sysctl to {value:?}")).err());
+        errors.extend(pod.run(restore)?.doing(|| format!("restore sysctl to {value:?}")).err());
     }
     if pod.find_link(ifname)?.is_some() {
-        let restored = interface::change(pod, ifname, &before.link()).doing(|| format!("restore {ifname}"));
+        let restored = interface::change(pod, ifname, &backup.link()).doing(|| format!("restore {ifname}"));
         if restored.is_err() && pod.find_link(ifname)?.is_some() {
             errors.extend(restored.err());
         }
@@ -162,19 +162,19 @@ fn restore(before: &Backup, pod: &mut Host, ifname: &str) -> Result<()> {
     Error::all(errors)
 }
 
-/// Later plugins and the runtime read the hardware address and MTU from the result.
-fn tell(result: &mut Attachment, req: &Request<'_>, settings: &Settings) {
-    let of_name = |one: &&mut podwire_cni_spec::Interface| one.name == req.ifname;
-    // The node may have an interface of the same name; ours is in a sandbox, if the result says so at all.
-    let sandboxed = result.interfaces.iter().any(|one| one.name == req.ifname && !one.sandbox.is_empty());
-    for one in result.interfaces.iter_mut().filter(of_name) {
-        if sandboxed && one.sandbox.is_empty() {
+/// Updates the hardware address and MTU in the result, which later plugins and the runtime read.
+fn update(result: &mut Attachment, req: &Request<'_>, settings: &Settings) {
+    let has_name = |one: &&mut podwire_cni_spec::Interface| one.name == req.ifname;
+    // The node may have an interface of the same name. The pod's has a sandbox, if the result has any.
+    let is_sandboxed = result.interfaces.iter().any(|one| one.name == req.ifname && !one.sandbox.is_empty());
+    for one in result.interfaces.iter_mut().filter(has_name) {
+        if is_sandboxed && one.sandbox.is_empty() {
             continue;
         }
         if let Some(mac) = settings.link.mac {
             one.mac = mac.to_string();
         }
-        // Older versions of the spec know no MTU in a result.
+        // Results before 1.1.0 have no MTU.
         if let Some(mtu) = settings.link.mtu.filter(|_| req.version >= Version::V1_1_0) {
             one.mtu = mtu;
         }

@@ -1,6 +1,6 @@
-//! vlan: the pod gets the frames of one VLAN of the node's wire, without their tag.
+//! vlan: the pod gets the frames of one VLAN of the master, untagged.
 //!
-//! A card gives each VLAN to one interface only: the pod has the VLAN for itself.
+//! The kernel allows one interface for each VLAN of a master, so the pod has the VLAN for itself.
 
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::Dns;
@@ -14,10 +14,10 @@ use crate::veth_pair;
 /// The largest VLAN id; 4095 is reserved.
 const MAX_VLAN: i64 = 4094;
 
-/// The plugin. Without an IPAM plugin the pod has the VLAN and nothing else.
+/// The plugin. Without an IPAM plugin the interface has no addresses.
 pub const PLUGIN: Kind = Kind {
     name: vlan::Vlan::KIND,
-    about: "vlan: gives a pod one VLAN of the node's wire",
+    about: "vlan: connects a pod to a VLAN of the node's network",
     read,
     given: nothing,
 };

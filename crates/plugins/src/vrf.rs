@@ -1,8 +1,8 @@
-//! vrf: the pod's interface is put into a VRF, a routing table of its own in which nothing but its kind is known. Pods with
-//! legs in several networks can so have overlapping addresses, or several default routes, without confusion.
+//! vrf: puts the pod's interface into a VRF, with a routing table for the VRF's interfaces only. Pods with interfaces in several
+//! networks can then have overlapping addresses, or several default routes.
 //!
-//! The kernel takes an interface down and up again to put it into a VRF. IPv4 addresses live through that; IPv6 addresses
-//! may not, and routes do not. What was lost is put back, the routes into the VRF's table.
+//! To put an interface into a VRF, the kernel takes it down and up again. IPv4 addresses survive that, IPv6 addresses may not,
+//! and routes do not. The plugin restores what was lost, the routes in the VRF's table.
 
 mod table;
 
@@ -12,9 +12,8 @@ use podwire_kernel::rt::{link, route};
 use podwire_kernel::{vrf, Host, Link, LinkConfig, Undo};
 use serde::Deserialize;
 
-use crate::inspection;
-use crate::pod_interface;
-use crate::sbr::turn::{self, Turn};
+use crate::pod_lock::{self, PodLock};
+use crate::{inspection, pod_interface};
 
 /// The plugin.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub struct Vrf;
 #[serde(default, rename_all = "camelCase")]
 struct Conf {
     vrfname: String,
-    /// 0 is the lowest that is free.
+    /// 0 selects the lowest free table.
     table: u32,
 }
 
@@ -34,7 +33,7 @@ impl Plugin for Vrf {
     }
 
     fn about(&self) -> &'static str {
-        "vrf: puts a pod's interface into a routing table of its own"
+        "vrf: puts a pod's interface into a VRF"
     }
 
     fn versions(&self) -> &'static [Version] {
@@ -46,13 +45,13 @@ impl Plugin for Vrf {
         let result = recorded(req)?.clone();
         let mut pod = req.pod()?;
         // Two interfaces that are attached at once must not choose the same free table.
-        let _turn = Turn::take(&pod)?;
+        let _lock = PodLock::acquire(&pod)?;
         let interface = interface(req, &mut pod)?;
-        let was_there = pod.find_link(&conf.vrfname)?.is_some();
+        let existed = pod.find_link(&conf.vrfname)?.is_some();
         let mut undo = Undo::new();
         let vrf = conf.ensure(&mut pod)?;
-        if !was_there || interface.master.is_none() {
-            undo.push(|| drop(leave(req, &conf, was_there)));
+        if !existed || interface.master.is_none() {
+            undo.push(|| drop(leave(req, &conf, existed)));
         }
         join(&mut pod, &interface, &vrf)?;
         undo.keep();
@@ -60,11 +59,11 @@ impl Plugin for Vrf {
     }
 
     fn del(&self, req: &Request<'_>) -> Result<()> {
-        // A config without a name made nothing.
+        // With an invalid config ADD created nothing.
         let Ok(conf) = Conf::read(req) else { return Ok(()) };
         let Some(pod) = req.find_pod()? else { return Ok(()) };
-        // The last one to leave takes the VRF along: nobody is to join it meanwhile.
-        let _turn = Turn::take(&pod)?;
+        // The last interface deletes the VRF: no other ADD may join it meanwhile.
+        let _lock = PodLock::acquire(&pod)?;
         leave(req, &conf, false)
     }
 
@@ -78,8 +77,8 @@ impl Plugin for Vrf {
             let req = req.clone();
             move || {
                 Vrf.add(&req)?;
-                // Routes went when it left the VRF, by whomever's hand.
-                Vrf.inspect(&req)?.into_iter().try_for_each(Finding::repair)
+                // The kernel deleted the routes when the interface left the VRF.
+                Vrf.inspect(&req)?.into_iter().try_for_each(Finding::mend)
             }
         };
         let Some(vrf) = vrf::find(&mut pod, name)? else {
@@ -98,26 +97,26 @@ impl Plugin for Vrf {
             let text = format!("Failed to find {} associated to vrf {name}", req.ifname);
             findings.push(Finding::new(text).repaired_by(again()));
         } else {
-            findings.extend(routes(req, &mut pod, &interface, (recorded, table))?);
+            findings.extend(routes(req, &mut pod, &interface, recorded, table)?);
         }
         Ok(findings)
     }
 
-    /// Everything is in the pods and ends with them.
+    /// Everything else is in the pods' namespaces.
     fn gc(&self, _: &Request<'_>) -> Result<()> {
-        turn::collect()
+        pod_lock::collect()
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         Conf::read(req)?;
-        match vrf::is_supported().doing(|| "find out whether the kernel has VRFs".into())? {
-            true => Ok(()),
-            false => Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, NO_VRF).into()),
+        if vrf::is_supported().doing(|| "check whether the kernel has VRFs".into())? {
+            return Ok(());
         }
+        Err(podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, NO_VRF).into())
     }
 }
 
-const NO_VRF: &str = "the kernel has no VRFs: CONFIG_NET_VRF, or the module vrf, is needed";
+const NO_VRF: &str = "the kernel has no VRFs: it needs CONFIG_NET_VRF, or the module vrf";
 
 impl Conf {
     fn read(req: &Request<'_>) -> Result<Conf> {
@@ -135,7 +134,7 @@ impl Conf {
         Ok(conf)
     }
 
-    /// The VRF, made if it is not there.
+    /// The VRF, created if it does not exist.
     fn ensure(&self, pod: &mut Host) -> Result<Link> {
         let name = &self.vrfname;
         if let Some(vrf) = vrf::find(pod, name).doing(|| format!("vrfname: {name}"))? {
@@ -158,7 +157,7 @@ impl Conf {
     }
 }
 
-/// Puts the interface into the VRF, with all that it has.
+/// Puts the interface into the VRF and restores its addresses and routes.
 fn join(pod: &mut Host, interface: &Link, vrf: &Link) -> Result<()> {
     if interface.master == Some(vrf.index) {
         return Ok(());
@@ -176,9 +175,9 @@ fn join(pod: &mut Host, interface: &Link, vrf: &Link) -> Result<()> {
     restored.doing(|| format!("could not restore addresses and routes of {} @ {}", interface.name, vrf.name))
 }
 
-/// Takes the interface out of the VRF, its routes back to the main table; a VRF with nothing in it goes, unless it `stays`
-/// or has another table than the config wants: then it is somebody else's, and ADD refused it.
-fn leave(req: &Request<'_>, conf: &Conf, stays: bool) -> Result<()> {
+/// Takes the interface out of the VRF and moves its routes back to the main table. Deletes a VRF without interfaces, unless `keep`
+/// is set, or it has another table than the config: then it is not this attachment's, and ADD failed.
+fn leave(req: &Request<'_>, conf: &Conf, keep: bool) -> Result<()> {
     let Some(mut pod) = req.find_pod()? else { return Ok(()) };
     let Some(vrf) = pod.find_link(&conf.vrfname)?.filter(|link| link.kind == vrf::KIND) else {
         return Ok(());
@@ -187,12 +186,12 @@ fn leave(req: &Request<'_>, conf: &Conf, stays: bool) -> Result<()> {
         link::list(&mut pod.route)?.into_iter().filter(|link| link.master == Some(vrf.index)).collect();
     let own = members.iter().find(|link| link.name == req.ifname);
     let table = vrf::table(&vrf).unwrap_or_default();
-    let stays = stays || (own.is_none() && conf.table != 0 && conf.table != table);
-    let belongings = own.map(|link| LinkConfig::read(&mut pod, link.index)).transpose()?;
+    let keep = keep || (own.is_none() && conf.table != 0 && conf.table != table);
+    let belongings = own.map(|link| Belongings::of(&mut pod, link.index)).transpose()?;
     match own {
-        Some(own) if stays || members.len() > 1 => vrf::assign(&mut pod, own, None)?,
-        // Its end lets the last one go.
-        _ if !stays && members.len() <= usize::from(own.is_some()) => delete(&mut pod, &vrf)?,
+        Some(own) if keep || members.len() > 1 => vrf::assign(&mut pod, own, None)?,
+        // Deleting the VRF releases its last interface.
+        _ if !keep && members.len() <= usize::from(own.is_some()) => delete(&mut pod, &vrf)?,
         _ => {}
     }
     match (own, belongings) {
@@ -208,12 +207,13 @@ fn delete(pod: &mut Host, vrf: &Link) -> Result<()> {
     }
 }
 
-/// The recorded routes are in the VRF's table: elsewhere nobody who uses the interface sees them.
+/// The recorded routes are in the VRF's table. In other tables they have no effect for the interface.
 fn routes<'p>(
     req: &Request<'p>,
     pod: &mut Host,
     interface: &Link,
-    (recorded, table): (&Attachment, u32),
+    recorded: &Attachment,
+    table: u32,
 ) -> Result<Vec<Finding<'p>>> {
     let found = route::list(&mut pod.route)?;
     let in_table = |wanted: &route::Route| {

@@ -227,7 +227,7 @@ fn check_says_what_is_missing() {
         let text = pod.call(&Sbr, Command::Check, "eth0", &config).unwrap_err().to_string();
         let lacks = "source based routing of eth0 lacks";
         let expected = format!(
-            "{lacks} rule from fd01::5/128 to a table of its own; \
+            "{lacks} rule from fd01::5/128 to its own table; \
              {lacks} default route via 10.1.0.1 in table 100; {lacks} route to 10.9.0.0/16"
         );
         assert!(text.starts_with(&expected), "{text}");

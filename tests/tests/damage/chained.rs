@@ -175,11 +175,8 @@ fn ways_by_source_on_a_bridge() {
     all_survive(
         &by_source(bridge()),
         &[
-            ("ip -n blue rule delete from 10.7.0.3", &["lacks rule from 10.7.0.3/32 to a table of its own"]),
-            (
-                "ip -n blue -6 rule delete from fd07::3",
-                &["lacks rule from fd07::3/128 to a table of its own"],
-            ),
+            ("ip -n blue rule delete from 10.7.0.3", &["lacks rule from 10.7.0.3/32 to its own table"]),
+            ("ip -n blue -6 rule delete from fd07::3", &["lacks rule from fd07::3/128 to its own table"]),
             ("ip -n blue route delete default table 100", &["route to 0.0.0.0/0 via 10.7.0.1 is missing"]),
             ("ip -n blue route delete 10.7.0.0/24 table 100", &["lacks route to 10.7.0.0/24 in table 100"]),
             ("ip -n blue -6 route delete fd07::/64 table 101", &["lacks route to fd07::/64 in table 101"]),

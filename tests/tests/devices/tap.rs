@@ -143,7 +143,7 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
         (json!({"mac": "x"}), 7, "mac: "),
         (json!({"owner": -1}), 7, "owner"),
         (json!({"bridge": "br7"}), 7, "bridge: the pod has no bridge \"br7\""),
-        (json!({"bridge": "plain"}), 7, "bridge: \"plain\" in the pod is no bridge but veth"),
+        (json!({"bridge": "plain"}), 7, "bridge: \"plain\" in the pod is not a bridge but veth"),
         (json!({"ipam": {"type": "static", "addresses": [{"address": "10.5.0.8"}]}}), 7, "ipam"),
         (
             json!({"ipam": {"type": "static", "addresses": [{"address": "10.5.0.8/24"}],

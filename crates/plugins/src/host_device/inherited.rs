@@ -1,5 +1,5 @@
-//! What a device has on the node and the pod inherits with it (`useInterfaceNetwork`): where a cloud configures its
-//! devices itself, the node's configuration is the only one there is.
+//! `useInterfaceNetwork`: the pod gets the addresses and routes that the device has on the node. In clouds that configure devices
+//! themselves, no other configuration exists.
 
 use std::net::IpAddr;
 
@@ -9,19 +9,20 @@ use podwire_kernel::rt::{address::Address, route};
 use podwire_kernel::LinkConfig;
 
 const UNIVERSE: u8 = 0; // RT_SCOPE_UNIVERSE, linux/rtnetlink.h
-const TEMPORARY: u32 = 0x01; // IFA_F_TEMPORARY, linux/if_addr.h; of IPv4 it means a second address of a subnet
+const TEMPORARY: u32 = 0x01; // IFA_F_TEMPORARY, linux/if_addr.h; for IPv4 the bit marks a secondary address
 
-/// The addresses that are valid everywhere, and the routes of the main table.
-pub fn from(belongings: &LinkConfig) -> LinkConfig {
-    let lasting = |one: &&Address| one.scope == UNIVERSE && (one.ip.is_ipv4() || one.flags & TEMPORARY == 0);
-    LinkConfig {
-        addresses: belongings.addresses.iter().filter(lasting).cloned().collect(),
+/// The permanent addresses of global scope, and the routes of the main table.
+pub fn from(belongings: &Belongings) -> Belongings {
+    let is_permanent =
+        |one: &&Address| one.scope == UNIVERSE && (one.ip.is_ipv4() || one.flags & TEMPORARY == 0);
+    Belongings {
+        addresses: belongings.addresses.iter().filter(is_permanent).cloned().collect(),
         routes: belongings.routes.iter().filter(|one| one.table == route::MAIN).cloned().collect(),
     }
 }
 
-/// Adds them to what the IPAM plugin gave, if it did not give the same.
-pub fn add(result: &mut Attachment, inherited: &LinkConfig) {
+/// Adds them to the result, unless the IPAM plugin returned the same.
+pub fn add(result: &mut Attachment, inherited: &Belongings) {
     for one in &inherited.addresses {
         let Ok(address) = IpNet::new(one.ip, one.prefix) else { continue };
         if !result.ips.iter().any(|ip| ip.address == address) {

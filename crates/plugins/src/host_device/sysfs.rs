@@ -1,14 +1,14 @@
-//! What /sys tells of devices on a bus: the driver that each is bound to, and the links that it has.
+//! Devices in /sys: the driver of each, and its network links.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Drivers that hand a whole device to a program (DPDK): it has no link then.
+/// User-space drivers (DPDK): a device that is bound to one has no network link.
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// The buses on which network devices are known by an id.
+/// The buses on which network devices have an id.
 const BUSES: [&str; 2] = ["pci", "auxiliary"];
 
-/// The tree of devices.
+/// The device tree.
 #[derive(Clone, Debug)]
 pub struct Sysfs {
     root: PathBuf,
@@ -21,7 +21,7 @@ impl Default for Sysfs {
 }
 
 impl Sysfs {
-    /// The folder of the device `id`, on whichever bus it is.
+    /// The folder of the device `id`, on one of the buses.
     pub fn find(&self, id: &str) -> Option<PathBuf> {
         if !is_plain(id) {
             return None;
@@ -30,11 +30,11 @@ impl Sysfs {
         BUSES.iter().map(folder).find(|folder| folder.is_dir())
     }
 
-    /// The folder of a device by its path in the kernel's own tree.
+    /// The folder of a device by its path below /sys/devices.
     pub fn by_path(&self, path: &str) -> Option<PathBuf> {
         let inside = Path::new(path).strip_prefix("/sys").ok()?;
-        let straight = inside.components().all(|part| matches!(part, Component::Normal(_)));
-        (straight && inside.starts_with("devices")).then(|| self.root.join(inside))
+        let is_plain = inside.components().all(|part| matches!(part, Component::Normal(_)));
+        (is_plain && inside.starts_with("devices")).then(|| self.root.join(inside))
     }
 }
 
@@ -44,12 +44,12 @@ pub fn driver(folder: &Path) -> Option<String> {
     Some(target.file_name()?.to_string_lossy().into_owned())
 }
 
-/// The driver, if it is one that gives the device to a program and leaves the node without a link.
+/// The driver, if it is a user-space driver.
 pub fn user_space_driver(folder: &Path) -> Option<String> {
     driver(folder).filter(|driver| USER_SPACE_DRIVERS.contains(&driver.as_str()))
 }
 
-/// The names of the links of the device in `folder`. A virtio device is a device of its own, one step further in.
+/// The names of the links of the device in `folder`. The links of a virtio device are one folder deeper.
 pub fn links(folder: &Path) -> Vec<String> {
     let own = names(&folder.join("net"));
     if !own.is_empty() {
@@ -66,7 +66,7 @@ fn names(folder: &Path) -> Vec<String> {
     all
 }
 
-/// Whether `id` is the name of a folder, and no way out of one.
+/// Whether `id` is a single path component that does not leave its folder.
 fn is_plain(id: &str) -> bool {
     let mut parts = Path::new(id).components();
     matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == id)
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn no_id_and_no_path_leads_out_of_the_tree() {
+    fn ids_and_paths_cannot_leave_the_tree() {
         let sysfs = tree("out");
         for id in ["", ".", "..", "../devices/0000:00:19.0", "0000:00:19.0/net", "/etc", "0000:00:ff.0"] {
             assert_eq!(sysfs.find(id), None, "{id}");

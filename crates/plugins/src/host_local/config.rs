@@ -1,4 +1,4 @@
-//! The config of host-local: ranges, requested addresses, and where records are.
+//! The config of host-local: ranges, requested addresses, and the data folder.
 
 use std::fs;
 use std::net::IpAddr;
@@ -15,33 +15,32 @@ use serde_json::Value;
 
 use super::{resolv, store};
 
-/// Where the reference plugin keeps its records.
-/// Where networks keep their addresses unless a config says otherwise.
+/// The default data folder, that of the reference plugin.
 pub const DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// What Kubernetes' runtimes call a pod in `CNI_ARGS`.
+/// The keys of a pod in `CNI_ARGS`.
 const POD_NAMESPACE: &str = "K8S_POD_NAMESPACE";
 const POD_NAME: &str = "K8S_POD_NAME";
 
 /// `NAME_MAX` of linux/limits.h.
-const LONGEST_NAME: usize = 255;
+const MAX_NAME: usize = 255;
 
-/// What the config means.
+/// The parsed config.
 #[derive(Debug)]
 pub(super) struct Config {
     /// `<dataDir>/<network>`.
     pub(super) folder: PathBuf,
     /// A pod gets one address from each.
     pub(super) sets: Vec<RangeSet>,
-    /// For each set the address that was asked for.
+    /// The requested address of each set.
     pub(super) requested: Vec<Option<IpAddr>>,
     /// The pod's routes.
     pub(super) routes: Vec<Route>,
-    /// For how many seconds an address that was given back is kept from the next pod.
+    /// For how many seconds a released address is not assigned again.
     pub(super) cooldown: u64,
-    /// Whether pods get the addresses that they had.
+    /// Whether pods get the addresses that they had before.
     pub(super) sticky: bool,
-    /// The pod by its name, if addresses are to be its own and somebody said it.
+    /// The pod's name, if `sticky` is set and the runtime passes it.
     pub(super) pod: Option<String>,
     resolv_conf: PathBuf,
 }
@@ -97,13 +96,13 @@ impl Config {
         check_folder(req, &section)?;
         let known: &[&str] = if section.sticky { &["IP", POD_NAMESPACE, POD_NAME] } else { &["IP"] };
         req.args.check_known(known)?;
-        let asked = asked(req, &document.args.unwrap_or_default().cni.ips)?;
+        let requested = requested(req, &document.args.unwrap_or_default().cni.ips)?;
         let sets = range_sets(specs(req, &section)?)
             .map_err(|error| Error::invalid_config(error.to_string()).with_details(error.hint()))?;
         one_of_each_family(req.version, &sets)?;
         Ok(Config {
             folder: folder(req),
-            requested: distribute(asked, &sets)?,
+            requested: distribute(requested, &sets)?,
             sets,
             routes: section.routes,
             cooldown: section.cooldown,
@@ -113,7 +112,7 @@ impl Config {
         })
     }
 
-    /// The name servers in the file that the config names.
+    /// The name servers of the file `resolvConf`.
     pub(super) fn dns(&self) -> Result<Dns> {
         if self.resolv_conf.as_os_str().is_empty() {
             return Ok(Dns::default());
@@ -125,20 +124,20 @@ impl Config {
     }
 }
 
-/// The network's folder. Nothing else of the config needs to make sense: DEL must find what a better one left.
+/// The network's folder, even if the rest of the config is invalid: DEL must find what an earlier config left.
 pub(super) fn folder(req: &Request<'_>) -> PathBuf {
     let data_dir =
         json::get(&req.config, "ipam").and_then(|ipam| json::get(ipam, "dataDir")).and_then(Value::as_str);
     Path::new(data_dir.filter(|text| !text.is_empty()).unwrap_or(DATA_DIR)).join(req.network.as_str())
 }
 
-/// Whether addresses that are given back are to cool down. A config that makes no sense asks for nothing.
-pub(super) fn cools_down(req: &Request<'_>) -> bool {
+/// Whether `cooldown` is set. An invalid value counts as not set.
+pub(super) fn has_cooldown(req: &Request<'_>) -> bool {
     let cooldown = json::get(&req.config, "ipam").and_then(|ipam| json::get(ipam, "cooldown"));
     cooldown.and_then(|value| seconds(value.clone()).ok()).is_some_and(|seconds| seconds > 0)
 }
 
-/// The pod's interface by the pod's name, which outlives the container.
+/// `<namespace>/<pod>/<interface>`, which stays the same when the container is replaced.
 fn pod(req: &Request<'_>) -> Option<String> {
     let word = |text: &&str| !text.is_empty() && !text.contains(char::is_whitespace);
     let (namespace, name) = (req.args.get(POD_NAMESPACE).unwrap_or("default"), req.args.get(POD_NAME)?);
@@ -147,7 +146,7 @@ fn pod(req: &Request<'_>) -> Option<String> {
         .map(|_| format!("{namespace}/{name}/{}", req.ifname))
 }
 
-/// Seconds as a number, or a time in Go's words: `90`, `"90"`, `"90s"`, `"5m"`, `"1h30m"`.
+/// Seconds as a number, or a duration in Go's syntax: `90`, `"90"`, `"90s"`, `"5m"`, `"1h30m"`.
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<u64, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let read = match &value {
@@ -156,7 +155,9 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<u6
         _ => None,
     };
     read.ok_or_else(|| {
-        D::Error::custom(format_args!("{value} is no time: write seconds, or \"90s\", \"5m\", \"1h30m\""))
+        D::Error::custom(format_args!(
+            "{value} is not a duration: write seconds, or \"90s\", \"5m\", \"1h30m\""
+        ))
     })
 }
 
@@ -178,15 +179,15 @@ fn duration(text: &str) -> Option<u64> {
     Some(sum)
 }
 
-/// Refuses what cannot be a folder, in the words of the config.
+/// Fails if the folder's path is not possible.
 fn check_folder(req: &Request<'_>, section: &Section) -> Result<()> {
     if section.data_dir.contains('\0') {
-        let text = format!("ipam.dataDir: {:?} is no path, it has a NUL byte in it", section.data_dir);
+        let text = format!("ipam.dataDir: {:?} is not a path, it contains a NUL byte", section.data_dir);
         return Err(Error::invalid_config(text).into());
     }
-    if req.network.len() > LONGEST_NAME {
+    if req.network.len() > MAX_NAME {
         let text = format!(
-            "name: it has {} bytes and names a folder, for which at most {LONGEST_NAME} are possible",
+            "name: it has {} bytes and names a folder, for which at most {MAX_NAME} are possible",
             req.network.len()
         );
         return Err(Error::invalid_config(text).into());
@@ -194,15 +195,15 @@ fn check_folder(req: &Request<'_>, section: &Section) -> Result<()> {
     Ok(())
 }
 
-/// Whether the runtime will say at ADD which ranges a pod may use.
-pub(super) fn leaves_ranges_to_runtime(req: &Request<'_>) -> bool {
+/// Whether only the runtime passes ranges, at ADD.
+pub(super) fn has_ranges_from_runtime(req: &Request<'_>) -> bool {
     let capability = json::get(&req.config, "capabilities").and_then(|all| json::get(all, "ipRanges"));
     let section = json::get(&req.config, "ipam");
     let has = |key: &str| section.is_some_and(|section| json::get(section, key).is_some());
     capability == Some(&Value::Bool(true)) && !has("subnet") && !has("ranges") && !has("rangeFromFile")
 }
 
-/// The ranges of the runtime come first, then the one that stands in `ipam` itself, then `ipam.ranges`.
+/// All ranges: the runtime's first, then the one of `ipam` itself, then `ipam.ranges`.
 fn specs(req: &Request<'_>, section: &Section) -> Result<Vec<Vec<RangeSpec>>> {
     let sets = |key: &str, sets: &[Vec<IpRange>]| -> Vec<Vec<RangeSpec>> {
         let set = |(i, set): (usize, &Vec<IpRange>)| {
@@ -216,10 +217,8 @@ fn specs(req: &Request<'_>, section: &Section) -> Result<Vec<Vec<RangeSpec>>> {
         let (exclude, reserve) = (section.exclude.clone(), section.reserve.clone());
         specs.push(vec![RangeSpec { key: "ipam".into(), subnet, start, end, gateway, exclude, reserve }]);
     } else if !section.exclude.is_empty() || !section.reserve.is_empty() {
-        let text = "ipam.exclude, ipam.reserve: without ipam.subnet there is no range that they are of";
-        return Err(Error::invalid_config(text)
-            .with_details("write them into a range of ipam.ranges")
-            .into());
+        let text = "ipam.exclude, ipam.reserve: they need ipam.subnet, the range that they belong to";
+        return Err(Error::invalid_config(text).with_details("move them into a range of ipam.ranges").into());
     }
     specs.extend(sets("ipam.ranges", &section.ranges));
     if specs.is_empty() && !section.range_from_file.is_empty() {
@@ -244,7 +243,7 @@ fn spec(key: String, range: &IpRange) -> RangeSpec {
     }
 }
 
-/// A range that something else on the node (an agent that knows the node's subnet) wrote into a file.
+/// The range of a file that another program on the node writes, such as an agent that knows the node's subnet.
 fn from_file(path: &str) -> Result<RangeSpec> {
     let bytes = fs::read(path)
         .map_err(|error| Error::new(code::IO, format!("failed to read rangeFromFile {path:?}: {error}")))?;
@@ -265,29 +264,29 @@ fn one_of_each_family(version: Version, sets: &[RangeSet]) -> Result<()> {
     Err(Error::invalid_config(text).with_details("raise cniVersion to 0.3.0 or later").into())
 }
 
-/// The addresses that somebody asked for: the caller, the author of the config, the runtime.
-fn asked(req: &Request<'_>, args: &[String]) -> Result<Vec<IpAddr>> {
-    let mut asked = Vec::new();
+/// The requested addresses of `CNI_ARGS`, of `args` in the config, and of the runtime.
+fn requested(req: &Request<'_>, args: &[String]) -> Result<Vec<IpAddr>> {
+    let mut requested = Vec::new();
     if let Some(text) = req.args.get("IP").filter(|text| !text.is_empty()) {
         let refused = |_| {
             Error::env(format!("ARGS: error parsing value of pair \"IP={text}\": invalid IP address {text}"))
                 .with_details("CNI_ARGS takes one address, with or without a prefix length")
         };
-        asked.push(parse(text).map_err(refused)?);
+        requested.push(parse(text).map_err(refused)?);
     }
     let runtime = capability::ips(&req.config)?;
     for (key, list) in [("args.cni.ips", args), ("runtimeConfig.ips", &runtime)] {
         for (i, text) in list.iter().enumerate() {
             let refused = |error: Error| Error { msg: format!("{key}[{i}]: {}", error.msg), ..error };
-            asked.push(parse(text).map_err(refused)?);
+            requested.push(parse(text).map_err(refused)?);
         }
     }
     let mut seen = std::collections::HashSet::new();
-    asked.retain(|ip| seen.insert(*ip));
-    Ok(asked)
+    requested.retain(|ip| seen.insert(*ip));
+    Ok(requested)
 }
 
-/// An address with or without prefix length. The length does not matter: the subnet has its own.
+/// An address with or without prefix length. The length is ignored: the range's subnet has one.
 fn parse(text: &str) -> std::result::Result<IpAddr, Error> {
     if text.contains('/') {
         addr::parse_net(text).map(|net| net.addr())
@@ -296,28 +295,28 @@ fn parse(text: &str) -> std::result::Result<IpAddr, Error> {
     }
 }
 
-/// Which set is to give which address. All must be given.
-fn distribute(mut asked: Vec<IpAddr>, sets: &[RangeSet]) -> Result<Vec<Option<IpAddr>>> {
+/// Assigns each requested address to a set that contains it. Fails if one is left.
+fn distribute(mut remaining: Vec<IpAddr>, sets: &[RangeSet]) -> Result<Vec<Option<IpAddr>>> {
     let mut requested = Vec::with_capacity(sets.len());
     for (i, set) in sets.iter().enumerate() {
-        let ip = asked.iter().position(|ip| set.contains(*ip)).map(|at| asked.remove(at));
+        let ip = remaining.iter().position(|ip| set.contains(*ip)).map(|at| remaining.remove(at));
         if let Some(ip) = ip.filter(|ip| set.is_gateway(*ip)) {
             let text = format!("failed to allocate for range {i}: requested ip {ip} is subnet's gateway");
-            return Err(Error::invalid_config(text).with_details("ask for another address").into());
+            return Err(Error::invalid_config(text).with_details("request another address").into());
         }
         if let Some(ip) = ip.filter(|ip| set.excludes(*ip)) {
             let text = format!("failed to allocate for range {i}: requested ip {ip} is excluded (exclude)");
-            return Err(Error::invalid_config(text).with_details("ask for another address").into());
+            return Err(Error::invalid_config(text).with_details("request another address").into());
         }
         requested.push(ip);
     }
-    if asked.is_empty() {
+    if remaining.is_empty() {
         return Ok(requested);
     }
-    let list: Vec<String> = asked.iter().map(IpAddr::to_string).collect();
+    let list: Vec<String> = remaining.iter().map(IpAddr::to_string).collect();
     let all: Vec<String> = sets.iter().map(RangeSet::to_string).collect();
     let text = format!("failed to allocate all requested IPs: {}", list.join(" "));
     let hint =
-        format!("each range set gives one address of its own; the range sets are {}", all.join(" and "));
+        format!("each range set assigns one of its addresses; the range sets are {}", all.join(" and "));
     Err(Error::invalid_config(text).with_details(hint).into())
 }

@@ -1,74 +1,76 @@
-//! Address files: whose an address is.
+//! Address files: who has an address.
 //!
-//! A network's folder has a file for each address that is taken, named after it. In it stand the container's
-//! id and, since 2019, the interface's name: `<id>\r\n<ifname>`.
+//! A network's folder has a file for each assigned address, named after the address. It holds the container's id and, since 2019,
+//! the interface's name: `<id>\r\n<ifname>`.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// The attachment that addresses belong to.
+/// The attachment that has an address. The network is the folder's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct AttachmentId {
     pub(super) container: String,
     pub(super) ifname: String,
 }
 
-impl Owner {
-    pub(super) fn new(container: &str, ifname: &str) -> Owner {
-        Owner { container: container.to_owned(), ifname: ifname.to_owned() }
+impl AttachmentId {
+    pub(super) fn new(container: &str, ifname: &str) -> AttachmentId {
+        AttachmentId { container: container.to_owned(), ifname: ifname.to_owned() }
     }
 
-    /// What stands in the owner's address files.
+    /// The content of the attachment's address files.
     pub(super) fn content(&self) -> String {
         format!("{}\r\n{}", self.container, self.ifname)
     }
 }
 
-/// What an address file says.
+/// The content of an address file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// Nothing: whoever made the file died before writing to it, or the power failed soon after. Everybody
-    /// writes under the folder's lock, so with the lock in hand nobody can be about to.
-    Nobody,
+    /// Empty: a process died before it wrote the file, or the power failed soon after. All plugins write under the folder's
+    /// lock, so no process that holds the lock sees a file that is being written.
+    Empty,
     /// An interface of a container.
-    Interface(Owner),
-    /// A container: an entry from before 2019, whichever its interface is.
+    Interface(AttachmentId),
+    /// A container: an entry from before 2019, which names no interface.
     Container(String),
-    /// Nothing that a plugin writes.
-    Stranger,
+    /// Content that no plugin writes.
+    Unknown,
 }
 
 impl Holder {
     pub(super) fn parse(bytes: &[u8]) -> Holder {
         if bytes.iter().all(|byte| byte.is_ascii_whitespace() || *byte == 0) {
-            return Holder::Nobody;
+            return Holder::Empty;
         }
         let word = |text: &str| !text.is_empty() && !text.contains(char::is_whitespace);
         match std::str::from_utf8(bytes).map(|text| text.trim()) {
-            Err(_) => Holder::Stranger,
+            Err(_) => Holder::Unknown,
             Ok(text) => match text.split_once("\r\n") {
-                Some((id, ifname)) if word(id) && word(ifname) => Holder::Interface(Owner::new(id, ifname)),
+                Some((id, ifname)) if word(id) && word(ifname) => {
+                    Holder::Interface(AttachmentId::new(id, ifname))
+                }
                 None if word(text) => Holder::Container(text.to_owned()),
-                _ => Holder::Stranger,
+                _ => Holder::Unknown,
             },
         }
     }
 
-    /// Whether the address belongs to the attachment, by its interface or by an old entry for all of them.
-    pub(super) fn is(&self, owner: &Owner) -> bool {
+    /// Whether the attachment has the address, by its interface or by an entry without an interface.
+    pub(super) fn is(&self, owner: &AttachmentId) -> bool {
         match self {
             Holder::Interface(holder) => holder == owner,
             Holder::Container(id) => *id == owner.container,
-            Holder::Nobody | Holder::Stranger => false,
+            Holder::Empty | Holder::Unknown => false,
         }
     }
 
-    /// What the index calls it.
+    /// The text that the index hashes.
     pub(super) fn content(&self) -> Option<String> {
         match self {
             Holder::Interface(owner) => Some(owner.content()),
             Holder::Container(id) => Some(id.clone()),
-            Holder::Nobody | Holder::Stranger => None,
+            Holder::Empty | Holder::Unknown => None,
         }
     }
 }
@@ -76,22 +78,22 @@ impl Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Holder::Nobody => f.write_str("nobody"),
+            Holder::Empty => f.write_str("no container"),
             Holder::Interface(owner) => write!(f, "{} ({})", owner.container, owner.ifname),
             Holder::Container(id) => f.write_str(id),
-            Holder::Stranger => f.write_str("something else"),
+            Holder::Unknown => f.write_str("an unknown owner"),
         }
     }
 }
 
-/// An address that is taken.
+/// An assigned address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) ip: IpAddr,
     pub(super) holder: Holder,
 }
 
-/// The address that a file is named after. Other spellings of it are not ours.
+/// The address that a file is named after. Other spellings of an address are not address files.
 pub(super) fn address(name: &std::ffi::OsStr) -> Option<IpAddr> {
     let name = name.to_str()?;
     let ip: IpAddr = name.parse().ok()?;
@@ -104,13 +106,13 @@ mod tests {
 
     #[test]
     fn both_formats_are_read() {
-        let owner = Owner::new("c1", "eth0");
+        let owner = AttachmentId::new("c1", "eth0");
         assert_eq!(owner.content(), "c1\r\neth0");
         assert_eq!(Holder::parse(b"c1\r\neth0"), Holder::Interface(owner.clone()));
         assert_eq!(
             Holder::parse(b"c1\r\neth0\n"),
             Holder::Interface(owner.clone()),
-            "someone's editor was here"
+            "an editor added a line feed"
         );
         assert_eq!(Holder::parse(b"c1"), Holder::Container("c1".into()));
         assert!(Holder::parse(b"c1\n").is(&owner) && !Holder::parse(b"c1\r\neth1").is(&owner));
@@ -118,16 +120,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_leaves_belongs_to_nobody() {
+    fn files_that_a_crash_left_are_empty() {
         for left in [&b""[..], b"\0\0\0\0", b" \r\n"] {
-            assert_eq!(Holder::parse(left), Holder::Nobody);
+            assert_eq!(Holder::parse(left), Holder::Empty);
         }
     }
 
     #[test]
-    fn other_content_is_a_strangers() {
+    fn other_content_is_unknown() {
         for other in [&b"a b"[..], b"a\r\nb\r\nc", b"a\nb", b"\xff", b"a\r\n b"] {
-            assert_eq!(Holder::parse(other), Holder::Stranger, "{other:?}");
+            assert_eq!(Holder::parse(other), Holder::Unknown, "{other:?}");
         }
     }
 

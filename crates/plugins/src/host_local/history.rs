@@ -1,11 +1,10 @@
-//! Who had an address before, and when it was given back: what `cooldown` and `sticky` go by.
+//! The history of addresses, for `cooldown` and `sticky`: which pod had an address, and when it was released.
 //!
-//! One file in the network's folder, `podwire.history`, to which a line is added for each event:
-//! `10.1.0.5 given shop/web-0/eth0` and `10.1.0.5 released 1760000000`. For each address the last lines count. It is
-//! written anew, without the lines that do not matter any more, when most of them do not. Nothing is lost but comfort if
-//! it is: the address files say what is taken.
+//! One file in the network's folder, `podwire.history`, gets a line for each event: `10.1.0.5 given shop/web-0/eth0` and
+//! `10.1.0.5 released 1760000000`. The last lines of an address count. When most lines are outdated, the file is rewritten without
+//! them. If the file is lost, only `cooldown` and `sticky` are affected: the address files define what is assigned.
 //!
-//! The Go plugin reads every file of the folder and compares its content with a container's id, which has no blanks.
+//! The Go plugin reads every file of the folder and compares its content with container ids, which have no blanks.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -17,53 +16,52 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "podwire.history";
 const UNFINISHED: &str = "podwire.history.new";
-/// How many lines that do not matter are borne before the file is written anew.
+/// How many outdated lines to allow before the file is rewritten.
 const SLACK: usize = 64;
-/// Hardly a line is shorter, in bytes.
+/// The length of a short line in bytes, to estimate the number of lines.
 const SHORT_LINE: usize = 24;
-/// How many addresses are remembered: an IPv6 range never comes round, and there is a new pod name every minute.
-const MOST: usize = 16_384;
+/// The maximum number of addresses to keep: an IPv6 range never wraps around, and pods get new names all the time.
+const MAX_ADDRESSES: usize = 16_384;
 
-/// What is remembered of one address.
+/// The history of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Past {
-    /// Where the pod's name stands in the text.
+    /// The pod's name, as a range of the text.
     pod: Option<Range<usize>>,
     released: Option<u64>,
-    /// Where its last line begins: later ones are newer.
+    /// The offset of its last line: larger ones are newer.
     line: usize,
 }
 
-/// All that is remembered of a network's addresses. The caller holds the folder's lock.
+/// The history of a network's addresses. The caller holds the folder's lock.
 #[derive(Debug)]
 pub(super) struct History {
     folder: PathBuf,
-    /// The file, and what is new.
+    /// The file's text, followed by new lines.
     text: String,
-    /// Where the news begin.
-    news: usize,
+    /// The offset of the first new line.
+    saved: usize,
     lines: usize,
     past: HashMap<IpAddr, Past>,
 }
 
 impl History {
-    /// Reads the file; one that is missing is empty, and lines that make no sense are not there.
+    /// Reads the file. A missing file counts as empty; invalid lines are skipped.
     pub(super) fn read(folder: &Path) -> io::Result<History> {
         let bytes = match fs::read(folder.join(FILE)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             read => read?,
         };
-        // Whoever wrote what is no text did not write it for us.
         let text = String::from_utf8(bytes).unwrap_or_default();
-        // Made once for all: growing it in steps would take longer than reading the lines.
+        // Allocated at once: growing it in steps would take longer than reading the lines.
         let past = HashMap::with_capacity(text.len() / SHORT_LINE);
-        let mut history = History { folder: folder.to_owned(), news: text.len(), text, lines: 0, past };
-        history.learn(0);
+        let mut history = History { folder: folder.to_owned(), saved: text.len(), text, lines: 0, past };
+        history.parse_from(0);
         Ok(history)
     }
 
-    /// Reads the lines of the text from there on.
-    fn learn(&mut self, from: usize) {
+    /// Parses the lines of the text from this offset on.
+    fn parse_from(&mut self, from: usize) {
         let mut line = from;
         for text in self.text[from..].split_inclusive('\n') {
             let mut words = text.trim_end().split(' ');
@@ -85,22 +83,22 @@ impl History {
         }
     }
 
-    fn tell(&mut self, line: &str) {
-        // The file may have been cut off in the middle of a line.
+    fn add_line(&mut self, line: &str) {
+        // The file may be truncated in the middle of a line.
         if !self.text.is_empty() && !self.text.ends_with('\n') {
             self.text.push('\n');
         }
         let from = self.text.len();
         self.text.push_str(line);
         self.text.push('\n');
-        self.learn(from);
+        self.parse_from(from);
     }
 
     fn pod(&self, past: &Past) -> Option<&str> {
         self.text.get(past.pod.clone()?)
     }
 
-    /// The addresses that `pod` had, the last one first.
+    /// The addresses that `pod` had, the latest first.
     pub(super) fn addresses_of(&self, pod: &str) -> Vec<IpAddr> {
         let had = self.past.iter().filter(|(_, past)| self.pod(past) == Some(pod));
         let mut had: Vec<(usize, IpAddr)> = had.map(|(ip, past)| (past.line, *ip)).collect();
@@ -108,48 +106,51 @@ impl History {
         had.into_iter().rev().map(|(_, ip)| ip).collect()
     }
 
-    /// Whether the last to have `ip` was another than `pod`.
-    pub(super) fn is_anothers(&self, ip: IpAddr, pod: Option<&str>) -> bool {
+    /// Whether another pod than `pod` was the last to have `ip`.
+    pub(super) fn belonged_to_another(&self, ip: IpAddr, pod: Option<&str>) -> bool {
         self.past.get(&ip).and_then(|past| self.pod(past)).is_some_and(|last| Some(last) != pod)
     }
 
-    /// Whether `ip` was given back less than `cooldown` seconds before `now`. A time that has not come yet was told by a
-    /// clock that was wrong, then or now: it does not count.
+    /// Whether `ip` was released less than `cooldown` seconds before `now`. A time in the future is ignored: the clock was wrong,
+    /// then or now.
     pub(super) fn is_cooling(&self, ip: IpAddr, now: u64, cooldown: u64) -> bool {
         let released = self.past.get(&ip).and_then(|past| past.released);
         released.is_some_and(|released| released <= now && now - released < cooldown)
     }
 
-    /// The addresses that were given back less than `cooldown` seconds before `now`.
+    /// The addresses that were released less than `cooldown` seconds before `now`.
     pub(super) fn cooling(&self, now: u64, cooldown: u64) -> impl Iterator<Item = IpAddr> + '_ {
         self.past.keys().copied().filter(move |ip| self.is_cooling(*ip, now, cooldown))
     }
 
-    /// `pod` has `ip` now, in place of `others` that it had.
-    pub(super) fn give(&mut self, ip: IpAddr, pod: &str, others: &[IpAddr]) {
+    /// Records that `pod` has `ip` now instead of `others`.
+    pub(super) fn assign(&mut self, ip: IpAddr, pod: &str, others: &[IpAddr]) {
         let is_known = |past: &Past| self.pod(past) == Some(pod) && past.released.is_none();
         if !self.past.get(&ip).is_some_and(is_known) {
-            self.tell(&format!("{ip} given {pod}"));
+            self.add_line(&format!("{ip} given {pod}"));
         }
-        others.iter().filter(|other| **other != ip).for_each(|other| self.tell(&format!("{other} given -")));
+        others
+            .iter()
+            .filter(|other| **other != ip)
+            .for_each(|other| self.add_line(&format!("{other} given -")));
     }
 
-    /// Writes down what is new. `matters` says whether an address is worth remembering, by when it was released.
-    pub(super) fn save(mut self, matters: impl Fn(Option<u64>) -> bool) -> io::Result<()> {
-        let live = |past: &Past| past.pod.is_some() || matters(past.released);
-        let count = self.past.values().filter(|past| live(past)).count();
-        if self.lines > 2 * count + SLACK || count > MOST + SLACK {
-            self.past.retain(|_, past| live(past));
-            return self.write_anew();
+    /// Saves new lines. `is_cooling` tells by the time of release whether an address without a pod must be kept.
+    pub(super) fn save(mut self, is_cooling: impl Fn(Option<u64>) -> bool) -> io::Result<()> {
+        let is_current = |past: &Past| past.pod.is_some() || is_cooling(past.released);
+        let count = self.past.values().filter(|past| is_current(past)).count();
+        if self.lines > 2 * count + SLACK || count > MAX_ADDRESSES + SLACK {
+            self.past.retain(|_, past| is_current(past));
+            return self.rewrite();
         }
-        append(&self.folder, &self.text[self.news..])
+        append(&self.folder, &self.text[self.saved..])
     }
 
-    fn write_anew(self) -> io::Result<()> {
+    fn rewrite(self) -> io::Result<()> {
         let mut all: Vec<(&IpAddr, &Past)> = self.past.iter().collect();
         all.sort_unstable_by_key(|(_, past)| past.line);
         let mut text = String::new();
-        for (ip, past) in &all[all.len().saturating_sub(MOST)..] {
+        for (ip, past) in &all[all.len().saturating_sub(MAX_ADDRESSES)..] {
             if let Some(pod) = self.pod(past) {
                 text += &format!("{ip} given {pod}\n");
             }
@@ -165,7 +166,7 @@ impl History {
     }
 }
 
-/// Notes that addresses were given back, without a look at the rest.
+/// Records the release of addresses, without reading the file.
 pub(super) fn release(folder: &Path, ips: &[IpAddr], now: u64) -> io::Result<()> {
     let lines: String = ips.iter().map(|ip| format!("{ip} released {now}\n")).collect();
     append(folder, &lines)

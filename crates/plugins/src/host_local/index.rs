@@ -1,18 +1,17 @@
-//! Whose addresses are which, without reading ten thousand files.
+//! An index from attachments to addresses, so that DEL need not read ten thousand files.
 //!
-//! The files in a network's folder are named after addresses, and DEL asks by owner. So owners are written down
-//! beside: in `/run/podwire/host-local/<device>-<inode of the folder>/` there are
-//! - `snapshot`: a line for each address that was taken when the folder was last read as a whole, sorted by the
-//!   hash of its owner, all lines equally long;
-//! - a file for each owner that came since, named by that hash: the owner, then its addresses;
-//! - `token`: the folder's modification time at the end of our last change.
+//! The files in a network's folder are named after addresses, and DEL looks up by attachment. The index is in
+//! `/run/podwire/host-local/<device>-<inode of the folder>/`:
+//! - `snapshot`: a line for each address that was assigned when the whole folder was last read, sorted by the hash of its
+//!   attachment, all lines of equal length;
+//! - a file for each attachment since then, named by that hash: the attachment, then its addresses;
+//! - `token`: the folder's modification time after the last change by this plugin.
 //!
-//! Other plugins share the folder and know nothing of this. But the kernel changes a folder's modification time
-//! whenever a file in it is made or removed, and we set it ourselves, to a value that nobody else would set,
-//! after each change of ours. As long as it is the one in `token`, nobody else was here; if it is not, or if one
-//! of us died half way, the folder is read again.
+//! Other plugins share the folder and do not maintain the index. But the kernel changes a folder's modification time whenever a
+//! file is created or removed in it, and this plugin sets it after each of its changes to a value that no other program sets. If
+//! it equals `token`, no other program changed the folder. If it differs, or a plugin died half way, the folder is read again.
 //!
-//! Even so, everything here is a hint. An entry may outlive its address; the address file decides.
+//! All entries are hints. An entry may outlive its address; the address file is authoritative.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder, File, FileTimes, Metadata, OpenOptions};
@@ -25,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-use super::entry::{Entry, Owner};
+use super::entry::{AttachmentId, Entry};
 
 /// The first word of a token. An index of another format is rebuilt.
 const FORMAT: &str = "1";
@@ -42,8 +41,8 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The index of the folder with this metadata, made if it is missing. None if that is impossible: then
-    /// every call reads the folder, which is slow and otherwise the same.
+    /// The index of the folder with this metadata, created if it is missing. `None` if that fails: then every call reads the
+    /// whole folder, with the same outcome.
     pub(super) fn open(root: &Path, folder: &Metadata) -> Option<Index> {
         let path = root.join(format!("{}-{}", folder.dev(), folder.ino()));
         let mut options = OpenOptions::new();
@@ -58,15 +57,15 @@ impl Index {
         Some(Index { path, token })
     }
 
-    /// Whether nobody changed the folder since [`Index::seal`].
+    /// Whether the folder is unchanged since [`Index::seal`].
     pub(super) fn is_fresh(&self, folder: &Metadata) -> bool {
         let mut buffer = [0; 64];
         let read = self.token.read_at(&mut buffer, 0).unwrap_or(0);
         buffer[..read] == *token(folder).as_bytes()
     }
 
-    /// Addresses that the owner may have, by its interface or by an old entry for the whole container.
-    pub(super) fn find(&self, owner: &Owner) -> io::Result<Vec<IpAddr>> {
+    /// The addresses that the attachment may have, by its interface or by an entry without an interface.
+    pub(super) fn find(&self, owner: &AttachmentId) -> io::Result<Vec<IpAddr>> {
         let mut ips = self.recorded(owner)?;
         let snapshot = Snapshot::open(&self.path.join("snapshot"))?;
         for content in [&owner.content(), &owner.container] {
@@ -77,7 +76,7 @@ impl Index {
         Ok(ips)
     }
 
-    fn recorded(&self, owner: &Owner) -> io::Result<Vec<IpAddr>> {
+    fn recorded(&self, owner: &AttachmentId) -> io::Result<Vec<IpAddr>> {
         match fs::read_to_string(self.path.join(hash(&owner.content()))) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),
@@ -85,8 +84,8 @@ impl Index {
         }
     }
 
-    /// Writes down all addresses of an owner.
-    pub(super) fn record(&self, owner: &Owner, ips: &[IpAddr]) -> io::Result<()> {
+    /// Records all addresses of an attachment.
+    pub(super) fn record(&self, owner: &AttachmentId, ips: &[IpAddr]) -> io::Result<()> {
         let mut text = format!("{} {}\n", owner.container, owner.ifname);
         for ip in ips {
             text.push_str(&format!("{ip}\n"));
@@ -101,13 +100,13 @@ impl Index {
             .write_all(text.as_bytes())
     }
 
-    /// Forgets an owner that has no address any more.
-    pub(super) fn forget(&self, owner: &Owner) {
-        // A hint that stays is found to be wrong when it is followed.
+    /// Removes an attachment that has no address.
+    pub(super) fn forget(&self, owner: &AttachmentId) {
+        // If this fails, the outdated hint is detected when it is used.
         let _ = fs::remove_file(self.path.join(hash(&owner.content())));
     }
 
-    /// Starts over with what was found in the folder. It is not trusted before [`Index::seal`].
+    /// Replaces the index by the entries of the folder. It is not valid before [`Index::seal`].
     pub(super) fn rebuild(&self, entries: &[Entry]) -> io::Result<()> {
         self.token.set_len(0)?;
         Snapshot::write(&self.path.join("snapshot"), entries)?;
@@ -120,10 +119,10 @@ impl Index {
         Ok(())
     }
 
-    /// Marks the folder as ours. If it fails, the folder is read again next time.
+    /// Marks the index as valid for the folder's current state. If it fails, the next call reads the folder.
     pub(super) fn seal(&self, folder: &File) -> io::Result<()> {
-        // Two seconds ago: a change that somebody makes now cannot get the same time, not even on a
-        // filesystem that keeps whole seconds. The nanoseconds tell two of our own changes apart.
+        // Two seconds ago: a concurrent change cannot get the same time, not even on a filesystem with a resolution of seconds.
+        // The nanoseconds distinguish two changes by this plugin.
         let noise = RandomState::new().build_hasher().finish() % 1_000_000_000;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time =
@@ -134,7 +133,7 @@ impl Index {
     }
 }
 
-/// Always of the same length, so that the next one can be written over it.
+/// The token's text, always of the same length, so that it can be overwritten.
 fn token(folder: &Metadata) -> String {
     format!("{FORMAT} {:020}.{:09}\n", folder.mtime(), folder.mtime_nsec())
 }
@@ -146,7 +145,7 @@ fn hash(content: &str) -> String {
     format!("{half:032x}")
 }
 
-/// IPv4 as mapped IPv6, which no file is named after.
+/// The address as a number: IPv4 as mapped IPv6, which no file is named after.
 fn number(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -154,7 +153,7 @@ fn number(ip: IpAddr) -> u128 {
     }
 }
 
-/// The sorted list. Lines are found by halving, so a look costs the logarithm of their number.
+/// The sorted list, with binary search.
 struct Snapshot {
     file: File,
     lines: u64,

@@ -2,7 +2,7 @@
 
 use podwire_cni_spec::Dns;
 
-/// Reads what resolv.conf(5) has and results can say; everything else is skipped.
+/// Parses the keywords of resolv.conf(5) that a result can hold, and skips the others.
 pub(super) fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {

@@ -1,9 +1,8 @@
 //! A network's folder, `<dataDir>/<network>`, under its lock.
 //!
-//! Files, byte for byte as the reference plugin has them, because it may work in the same folder:
-//! `lock` (flock(2) is taken on it), one file for each address that is taken ([`super::entry`]), and
-//! `last_reserved_ip.<set>` with the address that was given last. Ours adds `podwire.boot` ([`super::boot`]) and, where
-//! the config asks for it, `podwire.history` ([`super::history`]).
+//! The files equal those of the reference plugin byte for byte, because it may use the same folder: `lock`, which is locked with
+//! flock(2), one file for each assigned address ([`super::entry`]), and `last_reserved_ip.<set>` with the last assigned address.
+//! This plugin adds `podwire.boot` ([`super::boot`]) and, for `cooldown` and `sticky`, `podwire.history` ([`super::history`]).
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,12 +15,18 @@ use podwire_cni_plugin::Result;
 use podwire_cni_spec::code;
 
 use super::boot::Boot;
-use super::entry::{address, Entry, Holder, Owner};
+use super::entry::{address, AttachmentId, Entry, Holder};
+use super::environment::Environment;
 use super::index::Index;
-use super::Surroundings;
 
-/// More than an id and an interface's name; what is longer is not ours.
+/// More than an id and an interface's name: longer files are not address files.
 const CONTENT_LIMIT: usize = 4096;
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread read a whole folder.
+    pub(super) static SCANS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 /// The folder, locked until dropped.
 #[derive(Debug)]
@@ -30,23 +35,23 @@ pub(super) struct Store {
     folder: File,
     _lock: File,
     index: Option<Index>,
-    /// Everything in the folder, if it had to be read.
+    /// All entries of the folder, if it was read.
     entries: Option<Vec<Entry>>,
 }
 
-/// The address that a set gave last, and the file that says so.
+/// The last assigned address of a set, and its file.
 #[derive(Debug)]
 pub(super) struct Last {
     path: PathBuf,
     file: Option<File>,
     length: u64,
-    /// The address, if one is written down.
+    /// The address, if the file holds one.
     pub(super) ip: Option<IpAddr>,
 }
 
 impl Store {
-    /// Locks the folder, which is made if it is missing.
-    pub(super) fn create(path: &Path, place: &Surroundings) -> Result<Store> {
+    /// Locks the folder, which is created if it is missing.
+    pub(super) fn create(path: &Path, env: &Environment) -> Result<Store> {
         let folder = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
@@ -54,19 +59,19 @@ impl Store {
             }
             opened => opened.map_err(failed("open", path))?,
         };
-        Store::lock(path, folder, place)
+        Store::lock(path, folder, env)
     }
 
-    /// Locks the folder if there is one.
-    pub(super) fn find(path: &Path, place: &Surroundings) -> Result<Option<Store>> {
+    /// Locks the folder if it exists.
+    pub(super) fn find(path: &Path, env: &Environment) -> Result<Option<Store>> {
         match File::open(path) {
             Err(error) if is_absent(&error) => Ok(None),
             Ok(file) if file.metadata().is_ok_and(|metadata| !metadata.is_dir()) => Ok(None),
-            opened => Store::lock(path, opened.map_err(failed("open", path))?, place).map(Some),
+            opened => Store::lock(path, opened.map_err(failed("open", path))?, env).map(Some),
         }
     }
 
-    fn lock(path: &Path, folder: File, place: &Surroundings) -> Result<Store> {
+    fn lock(path: &Path, folder: File, env: &Environment) -> Result<Store> {
         let name = path.join("lock");
         let lock = match File::open(&name) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -81,38 +86,38 @@ impl Store {
             }
         }
         let metadata = folder.metadata().map_err(failed("stat", path))?;
-        let index = Index::open(&place.index_root, &metadata);
-        let fresh = index.as_ref().is_some_and(|index| index.is_fresh(&metadata));
+        let index = Index::open(&env.index_root, &metadata);
+        let is_fresh = index.as_ref().is_some_and(|index| index.is_fresh(&metadata));
         let mut store = Store { path: path.to_owned(), folder, _lock: lock, index, entries: None };
-        // An index that is fresh was made in this boot: it is where nothing outlives one.
-        if !fresh {
-            if let Some(boot) = Boot::current(&place.proc) {
-                // What cannot be swept now is swept the next time, and until then nothing is lost but addresses.
-                let _ = boot.sweep(path);
+        // A fresh index was created in this boot, because /run does not survive a reboot.
+        if !is_fresh {
+            if let Some(boot) = Boot::current(&env.proc) {
+                // If this fails, the next call tries again. Until then some addresses stay assigned.
+                let _ = boot.release_older(path);
             }
             store.read()?;
         }
         Ok(store)
     }
 
-    /// Reads the whole folder, removes what crashes left, and starts the index anew.
+    /// Reads the whole folder, removes empty files that crashes left, and rebuilds the index.
     pub(super) fn read(&mut self) -> Result<&[Entry]> {
         #[cfg(test)]
-        super::tests::count_a_scan();
+        SCANS.set(SCANS.get() + 1);
         let mut entries = Vec::new();
         for file in fs::read_dir(&self.path).map_err(failed("read", &self.path))? {
             let file = file.map_err(failed("read", &self.path))?;
-            // A pipe or a link with such a name is not ours, and opening it may never return.
+            // A pipe or symlink with such a name is no address file, and opening a pipe may block.
             let (Some(ip), Ok(true)) =
                 (address(&file.file_name()), file.file_type().map(|kind| kind.is_file()))
             else {
                 continue;
             };
             match self.holder(ip) {
-                Ok(Some(Holder::Nobody)) => drop(fs::remove_file(file.path())),
+                Ok(Some(Holder::Empty)) => drop(fs::remove_file(file.path())),
                 Ok(Some(holder)) => entries.push(Entry { ip, holder }),
                 Ok(None) => {}
-                Err(_) => entries.push(Entry { ip, holder: Holder::Stranger }),
+                Err(_) => entries.push(Entry { ip, holder: Holder::Unknown }),
             }
         }
         self.reindex(&entries);
@@ -125,20 +130,20 @@ impl Store {
         }
     }
 
-    /// Whose the address is; None if it is free.
+    /// Who has the address; `None` if it is free.
     pub(super) fn holder(&self, ip: IpAddr) -> Result<Option<Holder>> {
         let path = self.file(ip);
         let mut buffer = [0; CONTENT_LIMIT];
         match File::open(&path).and_then(|mut file| file.read(&mut buffer)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read", &path)(error)),
-            Ok(CONTENT_LIMIT) => Ok(Some(Holder::Stranger)),
+            Ok(CONTENT_LIMIT) => Ok(Some(Holder::Unknown)),
             Ok(read) => Ok(Some(Holder::parse(&buffer[..read]))),
         }
     }
 
-    /// The addresses of an owner. Old entries, which are for all interfaces of a container, count.
-    pub(super) fn held(&mut self, owner: &Owner) -> Result<Vec<Entry>> {
+    /// The addresses of an attachment, including entries without an interface, which count for all interfaces of a container.
+    pub(super) fn held(&mut self, owner: &AttachmentId) -> Result<Vec<Entry>> {
         if self.entries.is_none() {
             match self.index.as_ref().map(|index| index.find(owner)) {
                 Some(Ok(hints)) => return self.verify(&hints, owner),
@@ -149,7 +154,7 @@ impl Store {
         Ok(entries.filter(|entry| entry.holder.is(owner)).cloned().collect())
     }
 
-    fn verify(&self, hints: &[IpAddr], owner: &Owner) -> Result<Vec<Entry>> {
+    fn verify(&self, hints: &[IpAddr], owner: &AttachmentId) -> Result<Vec<Entry>> {
         let mut held = Vec::with_capacity(hints.len());
         for ip in hints {
             if let Some(holder) = self.holder(*ip)?.filter(|holder| holder.is(owner)) {
@@ -159,8 +164,8 @@ impl Store {
         Ok(held)
     }
 
-    /// Takes an address. False if somebody has it.
-    pub(super) fn claim(&self, ip: IpAddr, owner: &Owner) -> Result<bool> {
+    /// Claims an address. Returns false if it is taken.
+    pub(super) fn claim(&self, ip: IpAddr, owner: &AttachmentId) -> Result<bool> {
         let path = self.file(ip);
         let create = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let mut created = create();
@@ -168,7 +173,8 @@ impl Store {
             if !is_empty(&path) {
                 return Ok(false);
             }
-            // Not written to as it is: the folder's time must change, lest this be unseen if we die.
+            // Removed and created again, instead of written: the folder's modification time must change, or a crash of this
+            // process would go unnoticed.
             fs::remove_file(&path).map_err(failed("remove", &path))?;
             created = create();
         }
@@ -182,7 +188,7 @@ impl Store {
         }
     }
 
-    /// Gives an address back.
+    /// Releases an address.
     pub(super) fn release(&self, ip: IpAddr) -> Result<()> {
         let path = self.file(ip);
         match fs::remove_file(&path) {
@@ -191,12 +197,12 @@ impl Store {
         }
     }
 
-    /// Every address that has a file, without a look into them.
+    /// All addresses that have a file, without reading the files.
     pub(super) fn taken(&self) -> Result<HashSet<IpAddr>> {
         taken(&self.path).map_err(failed("read", &self.path))
     }
 
-    /// The address that the set with this number gave last. A file that makes no sense is as good as none.
+    /// The last assigned address of the set with this number. An invalid file counts as missing.
     pub(super) fn last(&self, set: usize) -> Last {
         let path = self.path.join(format!("last_reserved_ip.{set}"));
         let mut buffer = [0; 64];
@@ -207,8 +213,8 @@ impl Store {
         Last { path, file: Some(file), length: length as u64, ip }
     }
 
-    /// All is done: `ips` are the owner's now.
-    pub(super) fn keep(&self, owner: &Owner, ips: &[IpAddr]) {
+    /// Updates the index after a change: the attachment has `ips` now.
+    pub(super) fn finish(&self, owner: &AttachmentId, ips: &[IpAddr]) {
         let Some(index) = &self.index else { return };
         let recorded = match ips {
             [] => {
@@ -222,21 +228,21 @@ impl Store {
         }
     }
 
-    /// All is done: `entries` are what is left of the folder.
-    pub(super) fn keep_all(&mut self, entries: &[Entry]) {
+    /// Updates the index after a change of the whole folder, which has `entries` now.
+    pub(super) fn finish_all(&mut self, entries: &[Entry]) {
         self.reindex(entries);
         self.seal();
     }
 
-    /// The index says what the folder says. To be called after the last change.
+    /// Marks the index as valid. Call this after the last change.
     pub(super) fn seal(&self) {
         if let Some(index) = &self.index {
-            // If it fails the folder is read again next time.
+            // If it fails, the next call reads the folder.
             let _ = index.seal(&self.folder);
         }
     }
 
-    /// Whether the folder had to be read, so that the index is to be sealed even if nothing else changed.
+    /// Whether the folder was read, so that the index must be sealed even if nothing changed.
     pub(super) fn was_read(&self) -> bool {
         self.entries.is_some()
     }
@@ -248,7 +254,7 @@ impl Store {
 }
 
 impl Last {
-    /// Writes down the next one. Not by truncating: some filesystems flush a file that was.
+    /// Writes the address. The file is not truncated first, because some filesystems flush truncated files to disk.
     pub(super) fn set(self, ip: IpAddr) -> Result<()> {
         let Last { path, file, length, .. } = self;
         let text = ip.to_string();
@@ -267,13 +273,13 @@ impl Last {
     }
 }
 
-/// Whether there is no such file, or none can be: an impossible name was never made.
+/// Whether the file does not exist, or cannot exist because its name is impossible.
 fn is_absent(error: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory | InvalidFilename | InvalidInput)
 }
 
-/// Whether this is an address file that a crash left without content.
+/// Whether this is an empty address file, which a crash left.
 pub(super) fn is_empty(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
 }
@@ -287,7 +293,7 @@ pub(super) fn taken(path: &Path) -> io::Result<HashSet<IpAddr>> {
     Ok(taken)
 }
 
-/// An error (code 5) that names the file, and says what helps.
+/// An error (code 5) that names the file, with a hint.
 pub(super) fn failed<'p>(
     doing: &'p str,
     path: &'p Path,
@@ -296,7 +302,7 @@ pub(super) fn failed<'p>(
         let hint = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space on that filesystem",
             ErrorKind::ReadOnlyFilesystem => "remount it writable, or choose another ipam.dataDir",
-            ErrorKind::PermissionDenied => "root is needed, or another ipam.dataDir",
+            ErrorKind::PermissionDenied => "run as root, or choose another ipam.dataDir",
             ErrorKind::NotADirectory => "choose another ipam.dataDir",
             _ => "",
         };

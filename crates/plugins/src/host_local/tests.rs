@@ -1,15 +1,14 @@
-//! A node's folders for a test, and a short language to say what happens on it.
+//! The folders of a node for a test, and short functions for what happens on it.
 
 mod allocation;
-mod boots;
 mod config;
 mod crashes;
 mod maintenance;
-mod memory;
+mod reboot;
+mod reuse;
 mod scale;
 mod sharing;
 
-use std::cell::Cell;
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -20,16 +19,8 @@ use podwire_cni_plugin::{Command, Finding, Registry, Request, Result};
 use podwire_cni_spec::{Args, Attachment, NetworkName, Version};
 use serde_json::{json, Value};
 
-use super::Surroundings;
-
-thread_local! {
-    static SCANS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Called for each time that this thread reads a whole folder.
-pub(super) fn count_a_scan() {
-    SCANS.set(SCANS.get() + 1);
-}
+use super::environment::Environment;
+use super::store::SCANS;
 
 /// How often `action` makes this thread read a whole folder.
 fn scans(action: impl FnOnce()) -> usize {
@@ -38,7 +29,7 @@ fn scans(action: impl FnOnce()) -> usize {
     SCANS.get() - before
 }
 
-/// A node with folders of its own, removed at the end.
+/// A node with its own folders, which are removed at the end.
 struct Node {
     home: PathBuf,
     config: Value,
@@ -73,8 +64,8 @@ impl Node {
         self.home.join("run/host-local")
     }
 
-    fn place(&self) -> Surroundings {
-        Surroundings { index_root: self.index_root(), proc: self.home.join("proc"), now: self.now }
+    fn env(&self) -> Environment {
+        Environment { index_root: self.index_root(), proc: self.home.join("proc"), now: self.now }
     }
 
     fn request(&self, command: Command, container: &str, ifname: &str) -> Request<'static> {
@@ -100,7 +91,7 @@ impl Node {
     }
 
     fn try_add(&self, container: &str) -> Result<Attachment> {
-        super::add(&self.request(Command::Add, container, "eth0"), &self.place())
+        super::add(&self.request(Command::Add, container, "eth0"), &self.env())
     }
 
     /// ADD; the addresses with their prefix lengths.
@@ -115,22 +106,22 @@ impl Node {
     }
 
     fn del(&self, container: &str) {
-        super::del(&self.request(Command::Del, container, "eth0"), &self.place()).unwrap();
+        super::del(&self.request(Command::Del, container, "eth0"), &self.env()).unwrap();
     }
 
     fn check(&self, container: &str) -> Result<()> {
-        Finding::report(super::inspect(&self.request(Command::Check, container, "eth0"), &self.place())?)
+        Finding::report(super::inspect(&self.request(Command::Check, container, "eth0"), &self.env())?)
     }
 
     /// GC that keeps `valid`.
     fn gc(&mut self, valid: &[(&str, &str)]) {
         let valid = valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname}));
         self.config["cni.dev/valid-attachments"] = valid.collect();
-        super::gc(&self.request(Command::Gc, "", ""), &self.place()).unwrap();
+        super::gc(&self.request(Command::Gc, "", ""), &self.env()).unwrap();
     }
 
     fn status(&self) -> Result<(), (u32, String)> {
-        super::status(&self.request(Command::Status, "", ""), &self.place()).map_err(|error| {
+        super::status(&self.request(Command::Status, "", ""), &self.env()).map_err(|error| {
             let error = error.to_cni();
             (error.code, error.msg)
         })
@@ -153,7 +144,7 @@ impl Node {
         ips.iter().map(IpAddr::to_string).collect()
     }
 
-    /// How many owners have a file in the index.
+    /// How many attachments have a file in the index.
     fn owners(&self) -> usize {
         let folder = fs::read_dir(self.index_root()).unwrap().next().unwrap().unwrap();
         let files = fs::read_dir(folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! CHECK of a pod's host ports: every element of every map, the rules that they rely on, the node's loopback.
+//! CHECK of a pod's host ports: the elements of the maps, the shared rules, the node's loopback.
 
 use podwire_cni_plugin::{Context, Finding, Request, Result};
 use podwire_kernel::firewall::hostports::{self, PortMap, Snat};
@@ -6,10 +6,10 @@ use podwire_kernel::firewall::legacy;
 use podwire_kernel::Host;
 
 use super::config::Conf;
-use super::{loopback_knob, pod_addresses, way_to_pod};
+use super::target::{find_device, loopback_sysctl, pod_addresses};
 use crate::inspection::{self, on_node};
 
-/// Compares what the config asks for with what is there. Maps that a Go plugin made count as they are.
+/// Compares the config with the kernel's state. Maps of a Go plugin are not compared further.
 pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
     let maps = conf.maps(&pod_addresses(req.recorded()?, req));
     let mut node = Host::here()?;
@@ -26,11 +26,11 @@ pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<
         move |node| Ok(hostports::prepare(node.nft()?, &of_all, &options)?),
     ));
     let missing = hostports::missing(nft, &req.owner(), &maps, &conf.options)?;
-    findings.extend(missing.into_iter().map(|map| lost(req, conf, map)));
+    findings.extend(missing.into_iter().map(|map| missing_map(req, conf, map)));
     Ok(findings)
 }
 
-fn lost<'p>(req: &Request<'p>, conf: &Conf, map: PortMap) -> Finding<'p> {
+fn missing_map<'p>(req: &Request<'p>, conf: &Conf, map: PortMap) -> Finding<'p> {
     let (port, protocol, pod) = (map.host_port, map.protocol.name(), map.pod.addr());
     let at = map.host_ip.map(|ip| format!(" of {ip}")).unwrap_or_default();
     let text = format!("host port {port}/{protocol}{at} is not mapped to {pod} any more");
@@ -42,19 +42,19 @@ fn lost<'p>(req: &Request<'p>, conf: &Conf, map: PortMap) -> Finding<'p> {
     }))
 }
 
-/// The node's loopback reaches the pod: only where the way to the pod is by a device that was made for it. (Without
-/// that device the way would be another, whose knob is none of ours.)
+/// The node's loopback can reach the pod. Checked only if the device towards the pod is one that the chain created: without that
+/// device the node's route leads through another one, whose sysctl must not change.
 fn loopback<'p>(
     req: &Request<'p>,
     conf: &Conf,
     node: &mut Host,
     maps: &[PortMap],
 ) -> Result<Option<Finding<'p>>> {
-    let Ok(Some(device)) = way_to_pod(node, maps) else { return Ok(None) };
+    let Ok(Some(device)) = find_device(node, maps) else { return Ok(None) };
     let interfaces = &req.recorded()?.interfaces;
-    let is_made = interfaces.iter().any(|one| one.sandbox.is_empty() && one.name == device.name);
-    if conf.options.snat == Snat::Off || !is_made {
+    let is_created = interfaces.iter().any(|one| one.sandbox.is_empty() && one.name == device.name);
+    if conf.options.snat == Snat::Off || !is_created {
         return Ok(None);
     }
-    Ok(inspection::sysctl(loopback_knob(&device.name), "1"))
+    Ok(inspection::sysctl(loopback_sysctl(&device.name), "1"))
 }

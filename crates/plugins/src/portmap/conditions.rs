@@ -1,25 +1,27 @@
-//! `conditionsV4` and `conditionsV6`: which packets a network's port maps apply to, in the words of nft
+//! `conditionsV4` and `conditionsV6`: which packets a network's port maps apply to, in the syntax of nft
 //! (`ip daddr != 192.0.2.0/24`, `iifname eth0`) or of iptables (`! -d 192.0.2.0/24`, `-i eth0`).
 
 use ipnet::IpNet;
 use podwire_cni_plugin::Result;
+use podwire_ip::IpFamily;
 use podwire_kernel::firewall::hostports::{Condition, Part};
 
-/// Reads a list of words about packets of one family.
-pub(super) fn parse(key: &str, words: &[String], v4: bool) -> Result<Vec<Condition>> {
-    // A list may hold whole phrases as well as single words.
+/// Parses the conditions for packets of one family.
+pub(super) fn parse(key: &str, words: &[String], family: IpFamily) -> Result<Vec<Condition>> {
+    // An element of the list may hold several words.
     let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
     let mut rest = words.as_slice();
     let mut all = Vec::new();
     while !rest.is_empty() {
         let (condition, left) = one(rest).ok_or_else(|| {
             let text = format!("{key}: {:?} is not understood", rest.join(" "));
-            let known = "what may stand there: [!] -s|-d PREFIX, [!] -i DEVICE, ip|ip6 saddr|daddr [!=] PREFIX, iifname [!=] DEVICE";
+            let known = "supported are [!] -s|-d PREFIX, [!] -i DEVICE, ip|ip6 saddr|daddr [!=] PREFIX, iifname [!=] DEVICE";
             podwire_cni_spec::Error::invalid_config(text).with_details(known)
         })?;
         if let Part::Source(net) | Part::Destination(net) = &condition.part {
-            if net.addr().is_ipv4() != v4 {
-                let text = format!("{key}: {net} is of the other family, which can never be true");
+            if IpFamily::of_net(*net) != family {
+                let text =
+                    format!("{key}: {net} is not an {family} network, the condition can never be true");
                 return Err(podwire_cni_spec::Error::invalid_config(text).into());
             }
         }
@@ -65,11 +67,11 @@ mod tests {
 
     fn read(words: &[&str]) -> Result<Vec<String>> {
         let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        Ok(parse("conditionsV4", &words, true)?.iter().map(ToString::to_string).collect())
+        Ok(parse("conditionsV4", &words, IpFamily::V4)?.iter().map(ToString::to_string).collect())
     }
 
     #[test]
-    fn both_languages_are_understood() {
+    fn the_syntax_of_nft_and_of_iptables_is_parsed() {
         assert_eq!(read(&["!", "-d", "192.0.2.0/24"]).unwrap(), ["daddr != 192.0.2.0/24"]);
         assert_eq!(read(&["ip daddr != 192.0.2.7"]).unwrap(), ["daddr != 192.0.2.7/32"]);
         assert_eq!(read(&["-s", "10.0.0.0/8", "-i", "eth0"]).unwrap(), ["saddr 10.0.0.0/8", "iifname eth0"]);
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_quoted() {
+    fn invalid_conditions_are_quoted() {
         let error = read(&["-m", "physdev"]).unwrap_err().to_cni();
         assert_eq!(error.code, 7);
         assert!(error.msg.contains("-m physdev"), "{}", error.msg);

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::{capability, json};
+use podwire_ip::IpFamily;
 use podwire_kernel::firewall::hostports::{Options, PortMap, Protocol, Snat};
 use serde::Deserialize;
 
@@ -23,12 +24,12 @@ struct Keys {
     conditions_v6: Option<Vec<String>>,
 }
 
-/// What a user and the runtime asked for.
+/// The settings of the config and the runtime.
 #[derive(Debug)]
 pub(super) struct Conf {
     pub options: Options,
     ports: Vec<Port>,
-    /// Whether the runtime said which ports the pod has, be it none.
+    /// Whether the runtime passed a list of ports, even an empty one.
     pub ports_are_known: bool,
 }
 
@@ -48,15 +49,20 @@ impl Conf {
     pub fn read(req: &Request<'_>) -> Result<Conf> {
         let keys: Keys = req.config()?;
         keys.check()?;
-        let snat = match (keys.snat.unwrap_or(true), keys.masq_all) {
-            (false, _) => Snat::Off,
-            (true, false) => Snat::Local,
-            (true, true) => Snat::All,
+        let snat = if !keys.snat.unwrap_or(true) {
+            Snat::Off
+        } else if keys.masq_all {
+            Snat::All
+        } else {
+            Snat::Local
+        };
+        let conditions = |key: &str, words: Option<Vec<String>>, family: IpFamily| {
+            conditions::parse(key, &words.unwrap_or_default(), family)
         };
         let options = Options {
             snat,
-            conditions_v4: conditions::parse("conditionsV4", &keys.conditions_v4.unwrap_or_default(), true)?,
-            conditions_v6: conditions::parse("conditionsV6", &keys.conditions_v6.unwrap_or_default(), false)?,
+            conditions_v4: conditions("conditionsV4", keys.conditions_v4, IpFamily::V4)?,
+            conditions_v6: conditions("conditionsV6", keys.conditions_v6, IpFamily::V6)?,
         };
         let runtime = json::get(&req.config, "runtimeConfig").and_then(|value| value.as_object());
         let ports_are_known =
@@ -64,12 +70,12 @@ impl Conf {
         Ok(Conf { options, ports: ports(req)?, ports_are_known })
     }
 
-    /// Whether there are ports to be mapped.
+    /// Whether the pod has ports.
     pub fn has_ports(&self) -> bool {
         !self.ports.is_empty()
     }
 
-    /// The maps to a pod that has these addresses.
+    /// The maps to a pod with these addresses.
     pub fn maps(&self, addresses: &[IpNet]) -> Vec<PortMap> {
         let map = |port: &Port, pod: IpNet| PortMap {
             protocol: port.protocol,
@@ -78,18 +84,20 @@ impl Conf {
             pod,
             pod_port: port.container_port,
         };
-        // An address of the node of one family cannot lead to the pod's address of the other.
-        let fits =
-            |port: &Port, pod: &IpNet| port.host_ip.is_none_or(|ip| ip.is_ipv4() == pod.addr().is_ipv4());
-        let to_all =
-            |port| addresses.iter().filter(move |pod| fits(port, pod)).map(move |pod| map(port, *pod));
+        // A node's address of one family cannot be mapped to the pod's address of the other.
+        let is_same_family = |port: &Port, pod: &IpNet| {
+            port.host_ip.is_none_or(|ip| IpFamily::of(ip) == IpFamily::of_net(*pod))
+        };
+        let to_all = |port| {
+            addresses.iter().filter(move |pod| is_same_family(port, pod)).map(move |pod| map(port, *pod))
+        };
         self.ports.iter().flat_map(to_all).collect()
     }
 }
 
 impl Keys {
-    /// `markMasqBit` and `externalSetMarkChain` say how packets that need a rewritten source are marked for
-    /// iptables. Here they are known without a mark, so both are checked as ever and need no effect.
+    /// Checks the keys. `markMasqBit` and `externalSetMarkChain` define how iptables marks packets for source NAT. nftables needs
+    /// no mark, so both are validated and have no effect.
     fn check(&self) -> Result<()> {
         if !matches!(self.backend.as_deref(), None | Some("" | "iptables" | "nftables")) {
             return invalid(format!(
@@ -109,7 +117,7 @@ impl Keys {
     }
 }
 
-const EVERYWHERE: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+const ALL_ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 
 fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
     let mut seen = HashSet::new();
@@ -140,11 +148,12 @@ fn ports(req: &Request<'_>) -> Result<Vec<Port>> {
         };
         let port =
             Port { protocol, host_ip, host_port: mapping.host_port, container_port: mapping.container_port };
-        // No address means those of both families; one of a family that the pod does not have leads nowhere.
-        let mut addresses = host_ip.map_or(EVERYWHERE.to_vec(), |ip| vec![ip]).into_iter().filter(is_of_pod);
+        // No address means both families. A family that the pod does not have is ignored.
+        let mut addresses =
+            host_ip.map_or(ALL_ADDRESSES.to_vec(), |ip| vec![ip]).into_iter().filter(is_of_pod);
         if !addresses.all(|ip| seen.insert((protocol, ip, port.host_port))) {
             return invalid(format!(
-                "{key}: host port {}/{} is asked for twice",
+                "{key}: host port {}/{} is requested twice",
                 port.host_port,
                 protocol.name()
             ));

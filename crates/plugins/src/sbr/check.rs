@@ -1,6 +1,6 @@
-//! CHECK of source based routing: every rule, every lane's ways, and nothing of them in the main table.
+//! CHECK of source based routing: the rules, the routes of the tables, and that none of them is in the main table.
 
-mod ways;
+mod routes;
 
 use podwire_cni_plugin::{Context, Finding, Request, Result};
 use podwire_cni_spec::Ip;
@@ -9,45 +9,45 @@ use podwire_kernel::rt::{link, route, rule};
 use podwire_kernel::{Host, Link};
 use podwire_netlink::Batch;
 
-use super::plan::{Lane, Plan};
-use super::turn::Turn;
-use super::{carry_out, interface, of_interface, open_lanes};
-use ways::Way;
+use super::apply::{add_rules, interface, move_routes, of_interface};
+use super::desired::{SourceRouting, SourceTable};
+use crate::pod_lock::PodLock;
+use routes::MissingRoute;
 
-/// Compares rules and routes with what the plan makes of the recorded result.
-pub(super) fn inspect<'p>(req: &Request<'p>, plan: Plan) -> Result<Vec<Finding<'p>>> {
+/// Compares rules and routes with those that the recorded result requires.
+pub(super) fn inspect<'p>(req: &Request<'p>, routing: SourceRouting) -> Result<Vec<Finding<'p>>> {
     let recorded = req.recorded()?;
     let mut pod = req.pod()?;
     let link = interface(req, &mut pod)?;
-    let (rules, routes) = (rule::list(&mut pod.route)?, route::list(&mut pod.route)?);
-    let (mut findings, mut lanes) = (Vec::new(), Vec::new());
+    let (rules, found) = (rule::list(&mut pod.route)?, route::list(&mut pod.route)?);
+    let (mut findings, mut tables) = (Vec::new(), Vec::new());
     for ip in of_interface(recorded, &req.ifname) {
-        match plan.find_lane(ip, &rules) {
-            Some(lane) => lanes.push(lane),
+        match routing.find_table(ip, &rules) {
+            Some(table) => tables.push(table),
             None => {
-                let lost = lacks(req, &ways::rule_text(&plan, ip));
-                findings.push(lost.repaired_by(lead_again(req, plan, ip.clone())));
+                let lost = lacks(req, &routes::rule_text(&routing, ip));
+                findings.push(lost.mended_by(add_rule_again(req, routing, ip.clone())));
             }
         }
     }
-    // What has come back to the main table goes first: it may be what a lane lacks.
-    let strays = ways::strays(&plan, &lanes, &routes, (recorded, &link));
-    if let Some(first) = strays.first() {
+    // Misplaced routes come first: moving one may add what a table lacks.
+    let misplaced = routes::misplaced(&routing, &tables, &found, recorded, &link);
+    if let Some(first) = misplaced.first() {
         let to = format!("{}/{}", first.dst, first.prefix);
         let text = format!("route to {to} of {} is in the main table again", req.ifname);
-        let (lanes, index) = (lanes.clone(), link.index);
-        let again = in_turn(req, move |pod| carry_out(pod, &plan.moves(&lanes, &strays, index)));
-        findings.push(Finding::new(text).repaired_by(again));
+        let (tables, index) = (tables.clone(), link.index);
+        let again = with_lock(req, move |pod| move_routes(pod, &routing.moves(&tables, &misplaced, index)));
+        findings.push(Finding::new(text).mended_by(again));
     }
-    let routed = is_routed(&lanes, &link)?;
-    let mut missing: Vec<Way> = Vec::new();
-    for lane in &lanes {
-        missing.extend(ways::missing(&plan, lane, &routes, (link.index, routed)));
+    let is_routed = is_routed(&tables, &link)?;
+    let mut missing: Vec<MissingRoute> = Vec::new();
+    for table in &tables {
+        missing.extend(routes::missing(&routing, table, &found, link.index, is_routed));
     }
-    missing.extend(ways::missing_recorded(&plan, &lanes, &routes, (recorded, &link)));
-    findings.extend(missing.into_iter().map(|way| {
-        let lost = lacks(req, &way.text);
-        lost.repaired_by(in_turn(req, move |pod| open_again(pod, &way)))
+    missing.extend(routes::missing_recorded(&routing, &tables, &found, recorded, &link));
+    findings.extend(missing.into_iter().map(|missing| {
+        let lost = lacks(req, &missing.text);
+        lost.mended_by(with_lock(req, move |pod| add_routes(pod, &missing)))
     }));
     Ok(findings)
 }
@@ -56,62 +56,63 @@ fn lacks<'p>(req: &Request<'p>, what: &str) -> Finding<'p> {
     Finding::new(format!("source based routing of {} lacks {what}", req.ifname))
 }
 
-/// Does `work` in the pod when it comes to that, alone as ADD is.
-fn in_turn<'p>(
+/// A repair that runs `work` in the pod, under the pod's lock as ADD does.
+fn with_lock<'p>(
     req: &Request<'p>,
     work: impl FnOnce(&mut Host) -> Result<()> + 'p,
 ) -> impl FnOnce() -> Result<()> + 'p {
     let req = req.clone();
     move || {
         let mut pod = req.pod()?;
-        let _turn = Turn::take(&pod)?;
+        let _lock = PodLock::acquire(&pod)?;
         work(&mut pod)
     }
 }
 
-/// Makes the routes of a way that are not there by then.
-fn open_again(pod: &mut Host, way: &Way) -> Result<()> {
-    let there = route::list(&mut pod.route)?;
-    let is_there = |route: &&route::Route| {
-        let place = |one: &route::Route| (one.dst, one.prefix, one.table, one.link, one.gateway);
-        there.iter().any(|one| place(one) == place(route))
+/// Adds the routes that are still missing.
+fn add_routes(pod: &mut Host, missing: &MissingRoute) -> Result<()> {
+    let present = route::list(&mut pod.route)?;
+    let is_present = |route: &&route::Route| {
+        let key = |one: &route::Route| (one.dst, one.prefix, one.table, one.link, one.gateway);
+        present.iter().any(|one| key(one) == key(route))
     };
     let mut batch = Batch::new();
-    batch.extend(way.routes.iter().filter(|route| !is_there(route)).map(route::Route::replace));
-    match batch.is_empty() {
-        true => Ok(()),
-        false => Ok(pod.route.batch(batch)?),
+    batch.extend(missing.routes.iter().filter(|route| !is_present(route)).map(route::Route::replace));
+    if batch.is_empty() {
+        return Ok(());
     }
+    Ok(pod.route.batch(batch)?)
 }
 
-/// Leads packets from the address to its table again: to the one that has its routes, or to a new one.
-fn lead_again<'p>(req: &Request<'p>, plan: Plan, ip: Ip) -> impl FnOnce() -> Result<()> + 'p {
+/// A repair that adds the rule of an address again: to the table that has its routes, or to a new one.
+fn add_rule_again<'p>(req: &Request<'p>, routing: SourceRouting, ip: Ip) -> impl FnOnce() -> Result<()> + 'p {
     let ifname = req.ifname.clone();
-    in_turn(req, move |pod| {
+    with_lock(req, move |pod| {
         let link = pod.get_link(&ifname)?;
         let (rules, routes) = (rule::list(&mut pod.route)?, route::list(&mut pod.route)?);
-        let Some(table) = ways::orphaned_table(&plan, &ip, (&rules, &routes), link.index) else {
-            return open_lanes(pod, &[ip], &plan).map(drop);
+        let Some(table) = routes::orphaned_table(&routing, &ip, &rules, &routes, link.index) else {
+            return add_rules(pod, &[ip], &routing).map(drop);
         };
         let source = ip.address.addr();
-        let rule = Rule { source: (source, super::plan::host_prefix(&source)), table, priority: None };
+        let rule = Rule { source: (source, super::desired::host_prefix(&source)), table, priority: None };
         Ok(pod.route.request(rule.add())?)
     })
 }
 
-/// Whether the pod is alone with the node on its wire: a cable that ends at the node itself, which has a route of its
-/// own to the pod's address. Then the pod's neighbours are behind the gateway.
-fn is_routed(lanes: &[Lane], inside: &Link) -> Result<bool> {
-    let Some(index) = inside.link.filter(|_| inside.kind == "veth") else { return Ok(false) };
+/// Whether the node is the pod's only neighbour: the other end of the veth pair is not on a bridge, and the node has a host route
+/// to the pod's address through it. Then the pod's subnet is behind the gateway.
+fn is_routed(tables: &[SourceTable], pod_end: &Link) -> Result<bool> {
+    let Some(index) = pod_end.link.filter(|_| pod_end.kind == "veth") else { return Ok(false) };
     let mut node = Host::here()?;
-    let end = link::find_index(&mut node.route, index).doing(|| "look for the other end".into())?;
+    let end =
+        link::find_index(&mut node.route, index).doing(|| "find the other end of the veth pair".into())?;
     let Some(end) = end.filter(|end| end.kind == "veth" && end.master.is_none()) else { return Ok(false) };
     let routes = route::list(&mut node.route)?;
-    let leads = |lane: &Lane| {
-        let ip = lane.address.addr();
+    let is_host_route = |table: &SourceTable| {
+        let ip = table.address.addr();
         routes.iter().any(|route| {
-            (route.dst, route.prefix, route.link) == (ip, super::plan::host_prefix(&ip), Some(end.index))
+            (route.dst, route.prefix, route.link) == (ip, super::desired::host_prefix(&ip), Some(end.index))
         })
     };
-    Ok(lanes.iter().any(leads))
+    Ok(tables.iter().any(is_host_route))
 }

@@ -1,10 +1,10 @@
-//! The hardware address that somebody chose for a pod's interface.
+//! The requested hardware address of a pod's interface.
 
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::capability;
 use podwire_kernel::Mac;
 
-/// The hardware address that was asked for: by the runtime, by `CNI_ARGS`, by the config, in this order.
+/// The requested hardware address: from the runtime, from `CNI_ARGS`, or from the config, in this order.
 pub fn hardware_address(req: &Request<'_>, configured: &str) -> Result<Option<Mac>> {
     let by_runtime = capability::mac(&req.config)?;
     let by_args = req.args.get("MAC").map(str::to_string).filter(|mac| !mac.is_empty());

@@ -1,41 +1,40 @@
-//! The interface that another one hangs on.
+//! The interface below a subinterface.
 
 use podwire_cni_plugin::{Context, Error, Result};
 use podwire_kernel::child;
 use podwire_kernel::rt::{link, route};
 use podwire_kernel::{Host, Link};
 
-/// What an interface hangs on.
+/// The interface below a subinterface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Master {
     /// The interface of that name on the node.
     OnNode(String),
     /// The interface of the node's default route, at the time of ADD.
     DefaultRoute,
-    /// What a plugin before in the chain names, at the time of ADD.
+    /// The interface that the previous plugin of the chain names, at the time of ADD.
     FromChain,
-    /// The interface of that name in the pod; if no name is given, that of the pod's default route.
+    /// The interface of that name in the pod; without a name, that of the pod's default route.
     InPod(Option<String>),
-    /// It hangs on nothing.
+    /// None (dummy).
     Nothing,
 }
 
 impl Master {
-    /// As the keys `master` and `linkInContainer` say it. No `master` means the default route's.
+    /// Reads the keys `master` and `linkInContainer`. Without `master` it is the interface of the default route.
     pub fn read(master: &str, in_pod: bool) -> Result<Master> {
         if !master.is_empty() {
             podwire_cni_spec::IfName::parse(master)
                 .map_err(|error| podwire_cni_spec::Error::invalid_config(format!("master: {}", error.msg)))?;
         }
-        Ok(match (master.is_empty(), in_pod) {
-            (false, false) => Master::OnNode(master.into()),
-            (false, true) => Master::InPod(Some(master.into())),
-            (true, false) => Master::DefaultRoute,
-            (true, true) => Master::InPod(None),
-        })
+        let name = Some(master.to_owned()).filter(|name| !name.is_empty());
+        if in_pod {
+            return Ok(Master::InPod(name));
+        }
+        Ok(name.map_or(Master::DefaultRoute, Master::OnNode))
     }
 
-    /// The link, which must be there; `None` if it hangs on nothing.
+    /// The link; `None` for [`Master::Nothing`]. Fails if it does not exist.
     pub(super) fn find(&self, node: &mut Host, pod: &mut Host) -> Result<Option<Link>> {
         match self {
             Master::OnNode(name) => by_name(node, name, "on the node").map(Some),
@@ -46,8 +45,8 @@ impl Master {
         }
     }
 
-    /// Where it is, for the kernel.
-    pub(super) fn place(&self, found: Option<&Link>) -> child::Master {
+    /// The master as the kernel crate takes it.
+    pub(super) fn in_kernel(&self, found: Option<&Link>) -> child::Master {
         match (self, found) {
             (_, None) | (Master::Nothing, _) => child::Master::None,
             (Master::InPod(_), Some(link)) => child::Master::InPod(link.index),
@@ -55,7 +54,7 @@ impl Master {
         }
     }
 
-    /// The one that the config names, if it does and it is there now.
+    /// The link, if the config names it and it exists now.
     pub(super) fn named(&self, node: &mut Host, pod: &mut Host) -> Result<Option<Link>> {
         match self {
             Master::OnNode(name) => Ok(node.find_link(name)?),
@@ -64,7 +63,7 @@ impl Master {
         }
     }
 
-    /// STATUS: whether the next ADD will find it, as far as that can be told without a pod.
+    /// STATUS: checks that the next ADD will find the master, as far as possible without a pod.
     pub(super) fn status(&self, node: &mut Host, must_be_up: bool) -> Result<Option<Link>> {
         let found = match self {
             Master::OnNode(name) => by_name(node, name, "on the node"),
@@ -80,25 +79,25 @@ impl Master {
     }
 }
 
-/// What ADD would complain of, as STATUS says it.
+/// An error of ADD with the code of STATUS.
 fn not_available(error: Error) -> Error {
     podwire_cni_spec::Error { code: podwire_cni_spec::code::NOT_AVAILABLE, ..error.to_cni() }.into()
 }
 
-fn by_name(place: &mut Host, name: &str, wher: &str) -> Result<Link> {
+fn by_name(host: &mut Host, name: &str, location: &str) -> Result<Link> {
     let missing = || {
-        let text = format!("failed to lookup master {name:?}: there is no such interface {wher}");
+        let text = format!("failed to lookup master {name:?}: there is no such interface {location}");
         podwire_cni_spec::Error::invalid_config(text)
-            .with_details("correct `master`, or bring that interface back")
+            .with_details("correct `master`, or create that interface")
             .into()
     };
-    let found = place.find_link(name).doing(|| format!("failed to lookup master {name:?}"))?;
+    let found = host.find_link(name).doing(|| format!("failed to lookup master {name:?}"))?;
     found.ok_or_else(missing)
 }
 
-/// The default route that wins: of IPv4, if there is one, with the smallest metric.
-fn of_default_route(place: &mut Host, whose: &str) -> Result<Link> {
-    let routes = route::list(&mut place.route)?;
+/// The interface of the default route with the smallest metric, of IPv4 if there is one.
+fn of_default_route(host: &mut Host, whose: &str) -> Result<Link> {
+    let routes = route::list(&mut host.route)?;
     let defaults = routes.iter().filter(|route| route.is_default() && route.table == route::MAIN);
     let best = defaults
         .filter_map(|route| Some((route.dst.is_ipv6(), route.priority.unwrap_or(0), route.link?)))
@@ -109,7 +108,7 @@ fn of_default_route(place: &mut Host, whose: &str) -> Result<Link> {
             .with_details("name the interface in `master`")
             .into());
     };
-    Ok(link::by_index(&mut place.route, index)?)
+    Ok(link::by_index(&mut host.route, index)?)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Which sysctls the node's administrator lets networks set: a file with one regular expression a line, each
-//! of which may match anywhere in a key. Without the file everything is allowed.
+//! The sysctls that the node's administrator permits: a file with one regular expression per line, each of which may match
+//! anywhere in a key. Without the file all are permitted.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::settings::Settings;
 
 const FILE: &str = "/etc/cni/tuning/allowlist.conf";
 
-/// The allowed keys; `None` is all.
+/// The allowed keys; `None` permits all.
 #[derive(Debug)]
 pub struct Allowlist(Option<Vec<Regex>>);
 
@@ -35,14 +35,14 @@ impl Allowlist {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let compile = |line: &str| {
             Regex::new(line).map_err(|error| {
-                let text = format!("{FILE}: the line {line:?} is no regular expression: {error}");
+                let text = format!("{FILE}: the line {line:?} is not a regular expression: {error}");
                 Error::new(code::INVALID_CONFIG, text).with_details("correct or remove that line").into()
             })
         };
         lines.map(compile).collect::<Result<_>>().map(Some).map(Allowlist)
     }
 
-    /// Refuses settings with a sysctl that is not in the list. Keys are compared as they were written.
+    /// Fails for a sysctl that is not in the list. Keys are compared as written.
     pub fn check(&self, settings: &Settings) -> Result<()> {
         let Some(allowed) = &self.0 else { return Ok(()) };
         let matches = |key: &str| allowed.iter().any(|expression| expression.is_match(key));
@@ -55,7 +55,7 @@ impl Allowlist {
                     all.join(" ")
                 );
                 Err(Error::invalid_config(text)
-                    .with_details(format!("{FILE} decides what is allowed"))
+                    .with_details(format!("{FILE} lists the allowed sysctls"))
                     .into())
             }
         }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_allows_all_and_an_empty_one_nothing() {
+    fn no_file_permits_all_and_an_empty_one_nothing() {
         assert_eq!(check(&Allowlist(None), "net.core.somaxconn"), Ok(()));
         assert!(check(&Allowlist::parse("\n").unwrap(), "net.core.somaxconn").is_err());
     }
@@ -92,6 +92,6 @@ mod tests {
     #[test]
     fn a_broken_line_is_named() {
         let text = Allowlist::parse("ok\n(\n").unwrap_err().to_string();
-        assert!(text.contains("the line \"(\" is no regular expression"), "{text}");
+        assert!(text.contains("the line \"(\" is not a regular expression"), "{text}");
     }
 }

@@ -1,6 +1,5 @@
-//! What was before: one file for each attachment, in the folder and the format of the Go plugin, which can
-//! thus put back what we changed, and we what it changed. Keys of our own say what Go does not remember: the
-//! old sysctls, and whose the file is.
+//! The previous values: one file for each attachment, in the folder and format of the Go plugin, so that each plugin can restore
+//! what the other changed. Additional keys hold what the Go plugin does not save: the previous sysctls, and the owner.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use super::settings::{data_dir, LinkSettings, Settings};
 
 const SUFFIX: &str = ".json";
-/// A file that is being written; it gets its name when it is whole.
+/// The suffix of a file that is being written; it is renamed when complete.
 const UNFINISHED: &str = ".json.new";
-/// How often a file is written anew because a GC took the unfinished one away.
+/// How often to write a file if a concurrent GC removes the unfinished one.
 const ATTEMPTS: usize = 10;
 
-/// The values before the first change; what is absent was not changed.
+/// The values before the first change; an absent value was not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Backup {
@@ -35,7 +34,7 @@ pub struct Backup {
     allmulti: Option<bool>,
     #[serde(rename = "txQLen", skip_serializing_if = "Option::is_none")]
     tx_queue: Option<u32>,
-    /// Old values by the knob's path under `/proc/sys`.
+    /// Previous values by the sysctl's path under `/proc/sys`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctl: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -47,10 +46,10 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// What `settings` are about to change. When there is a file already (an ADD that was cut off, or another
-    /// tuning plugin in the same chain) what it remembers is older, and stays.
+    /// The current values that `settings` will change. Values of an existing file (of an interrupted ADD, or another tuning plugin
+    /// in the chain) are older and take precedence.
     pub fn of(req: &Request<'_>, pod: &mut Host, settings: &Settings) -> Result<Backup> {
-        let mut before = Backup {
+        let mut current = Backup {
             network: req.network.to_string(),
             container: req.container.clone(),
             ifname: req.ifname.clone(),
@@ -60,25 +59,25 @@ impl Backup {
             let found = pod.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
             let wanted = &settings.link;
             let flag = |mask: u32| found.flags & mask != 0;
-            before.mac = wanted.mac.map(|_| found.mac_text()).unwrap_or_default();
-            before.mtu = wanted.mtu.map(|_| found.mtu);
-            before.promisc = wanted.promisc.map(|_| flag(link::PROMISC));
-            before.allmulti = wanted.allmulti.map(|_| flag(link::ALLMULTI));
-            before.tx_queue = wanted.tx_queue.map(|_| found.tx_queue);
+            current.mac = wanted.mac.map(|_| found.mac_text()).unwrap_or_default();
+            current.mtu = wanted.mtu.map(|_| found.mtu);
+            current.promisc = wanted.promisc.map(|_| flag(link::PROMISC));
+            current.allmulti = wanted.allmulti.map(|_| flag(link::ALLMULTI));
+            current.tx_queue = wanted.tx_queue.map(|_| found.tx_queue);
         }
         for key in settings.sysctl.keys() {
-            // Some knobs can only be written; nothing is remembered of those.
+            // Some sysctls are write-only and cannot be saved.
             if let Ok(value) = pod.run(|| sysctl::read(key))? {
-                before.sysctl.insert(key.clone(), value);
+                current.sysctl.insert(key.clone(), value);
             }
         }
         Ok(match Backup::find(req)? {
-            Some(older) => before.under(older),
-            None => before,
+            Some(older) => current.overridden_by(older),
+            None => current,
         })
     }
 
-    fn under(mut self, older: Backup) -> Backup {
+    fn overridden_by(mut self, older: Backup) -> Backup {
         self.sysctl.extend(older.sysctl);
         Backup {
             mac: if older.mac.is_empty() { self.mac } else { older.mac },
@@ -90,7 +89,7 @@ impl Backup {
         }
     }
 
-    /// The interface as it was.
+    /// The previous settings of the interface.
     pub fn link(&self) -> LinkSettings {
         LinkSettings {
             mac: self.mac.parse().ok(),
@@ -112,7 +111,7 @@ impl Backup {
             to.write_all(&serde_json::to_vec_pretty(self)?)?;
             fs::rename(unfinished, file(req, SUFFIX))
         };
-        // A GC of another network may take the unfinished file for one that a dead process left.
+        // GC of another network may remove the unfinished file, because a killed process could have left it.
         let mut written = write();
         for _ in 1..ATTEMPTS {
             match &written {
@@ -123,8 +122,7 @@ impl Backup {
         written.map_err(|source| failed("write backup", &file(req, SUFFIX), source))
     }
 
-    /// The file of the request's attachment. One that makes no sense is as good as none, and one of another
-    /// network is not ours to act on.
+    /// The backup of the request's attachment. An invalid file counts as empty, and one of another network is ignored.
     pub fn find(req: &Request<'_>) -> Result<Option<Backup>> {
         let found = read(&file(req, SUFFIX))?;
         let may_be_ours = |backup: &Backup| match backup.network.as_str() {
@@ -140,7 +138,7 @@ impl Backup {
         remove(&file(req, SUFFIX))
     }
 
-    /// Removes what an ADD that was killed had begun to write.
+    /// Removes the unfinished file of a killed ADD.
     pub fn remove_unfinished(req: &Request<'_>) -> Result<()> {
         remove(&file(req, UNFINISHED))
     }
@@ -154,7 +152,7 @@ fn failed(doing: &'static str, path: &Path, source: io::Error) -> Error {
     podwire_kernel::Error::from(podwire_fs::FileError { doing, path: path.to_owned(), source }).into()
 }
 
-/// A file that cannot be understood reads as an empty one: it is there, and there is nothing to put back.
+/// Reads a file. An invalid file counts as empty: there is nothing to restore.
 fn read(path: &Path) -> Result<Option<Backup>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(json::parse(&bytes).and_then(|value| json::decode(&value)).unwrap_or_default())),
@@ -163,7 +161,7 @@ fn read(path: &Path) -> Result<Option<Backup>> {
     }
 }
 
-/// Whether there is no such file, or none can be: an impossible name was never made.
+/// Whether the file does not exist, or cannot exist because its name is impossible.
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory | InvalidFilename | InvalidInput)
@@ -176,26 +174,24 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// The back-ups in a folder: (file, container, interface). Where the file itself does not say whose it is, as those of
-/// Go's plugin, its name does, if there is but one way to read it.
+/// The backups in a folder: (file, container, interface). Files of the Go plugin do not name their owner. Then the file's name
+/// does, if it has one underscore only.
 pub fn all(folder: &Path) -> Vec<(PathBuf, String, String)> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     files
         .filter_map(|path| {
             let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.to_owned();
             let backup = read(&path).ok()??;
-            match (backup.container.is_empty(), name.matches('_').count()) {
-                (false, _) => Some((path, backup.container, backup.ifname)),
-                (true, 1) => {
-                    name.split_once('_').map(|(id, ifname)| (path, id.to_owned(), ifname.to_owned()))
-                }
-                (true, _) => None,
+            if !backup.container.is_empty() {
+                return Some((path, backup.container, backup.ifname));
             }
+            let (container, ifname) = name.split_once('_').filter(|(_, ifname)| !ifname.contains('_'))?;
+            Some((path, container.to_owned(), ifname.to_owned()))
         })
         .collect()
 }
 
-/// Removes the network's files of attachments that are not valid. Their interfaces went with their pods.
+/// Removes the network's files of attachments that are no longer valid. Their interfaces were deleted with their pods.
 pub fn collect(req: &Request<'_>) -> Result<()> {
     let valid = req.valid()?;
     let folder = data_dir(req);
@@ -207,11 +203,11 @@ pub fn collect(req: &Request<'_>) -> Result<()> {
     let is_stale = |path: &Path| -> Result<bool> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.ends_with(UNFINISHED) {
-            // Whose it is cannot be told, but whoever is still writing it will do so again.
+            // It has no owner. A process that is still writing it writes it again.
             return Ok(true);
         }
         let backup = if name.ends_with(SUFFIX) { read(path)? } else { None };
-        // The name alone does not say whose it is: both parts may have an underscore in them.
+        // The name alone does not identify the owner: both parts may contain underscores.
         Ok(backup.is_some_and(|one| {
             one.network == req.network.as_str() && !valid.contains(&one.container, &one.ifname)
         }))
@@ -232,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_is_gos() {
+    fn the_format_equals_gos() {
         let written =
             br#"{"mac": "02:00:00:00:00:01", "promisc": false, "mtu": 1500, "allmulti": true, "txQLen": 0}"#;
         let backup: Backup = serde_json::from_slice(written).unwrap();
@@ -250,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_remembered_first_stays() {
+    fn the_oldest_values_take_precedence() {
         let older =
             Backup { mtu: Some(1500), sysctl: [("a".into(), "0".into())].into(), ..Backup::default() };
         let newer = Backup {
@@ -259,7 +255,7 @@ mod tests {
             sysctl: [("a".into(), "1".into()), ("b".into(), "2".into())].into(),
             ..Backup::default()
         };
-        let both = newer.under(older);
+        let both = newer.overridden_by(older);
         assert_eq!((both.mtu, both.promisc), (Some(1500), Some(true)));
         assert_eq!(both.sysctl, [("a".into(), "0".into()), ("b".into(), "2".into())].into());
     }

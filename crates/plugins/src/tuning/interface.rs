@@ -1,4 +1,4 @@
-//! Changing the pod's interface, and comparing it again.
+//! Changes the pod's interface, and compares it with the settings.
 
 use podwire_cni_plugin::{Context, Result};
 use podwire_kernel::rt::link::{self, attribute as a};
@@ -10,14 +10,14 @@ use super::settings::LinkSettings;
 
 const EBUSY: i32 = 16;
 
-/// Gives the interface `name` what it does not have yet.
+/// Applies the settings that the interface `name` does not have yet.
 pub fn change(pod: &mut Host, name: &str, wanted: &LinkSettings) -> Result<()> {
     if wanted.is_empty() {
         return Ok(());
     }
     let link = pod.get_link(name).doing(|| "interface in the pod".into())?;
     if let Some(mac) = wanted.mac.filter(|mac| mac.0[..] != link.mac[..]) {
-        announced(pod, name, |pod| change_mac(pod, &link, mac))?;
+        with_announcement(pod, name, |pod| change_mac(pod, &link, mac))?;
     }
     let mut batch = Batch::new();
     let mut flag = |on: Option<bool>, mask: u32, what: &str| {
@@ -35,28 +35,28 @@ pub fn change(pod: &mut Host, name: &str, wanted: &LinkSettings) -> Result<()> {
         let doing = format!("set transmit queue length of {name} to {length}");
         batch.push(link::change(link.index, doing).u32(a::TXQLEN, length));
     }
-    match batch.is_empty() {
-        true => Ok(()),
-        false => Ok(pod.route.batch(batch)?),
+    if batch.is_empty() {
+        return Ok(());
     }
+    Ok(pod.route.batch(batch)?)
 }
 
-/// Whoever knows the pod by the hardware address that it has is to learn of the change: the kernel tells them while this sysctl is set.
-fn announced(pod: &mut Host, name: &str, change: impl FnOnce(&mut Host) -> Result<()>) -> Result<()> {
+/// Runs `change` with `arp_notify` set, so that the kernel announces the new hardware address to neighbours.
+fn with_announcement(pod: &mut Host, name: &str, change: impl FnOnce(&mut Host) -> Result<()>) -> Result<()> {
     let knob = format!("net/ipv4/conf/{name}/arp_notify");
-    let is_silent = pod.run(|| sysctl::read(&knob))?.is_ok_and(|value| value == "0");
-    if !is_silent {
+    let is_off = pod.run(|| sysctl::read(&knob))?.is_ok_and(|value| value == "0");
+    if !is_off {
         return change(pod);
     }
-    // To tell is a courtesy, and no reason to fail.
+    // A failed announcement is no reason to fail.
     let _ = pod.run(|| sysctl::write(&knob, "1"))?;
     let changed = change(pod);
     let _ = pod.run(|| sysctl::write(&knob, "0"))?;
     changed
 }
 
-/// Most drivers, veth among them, take a new hardware address while they run. One that is busy is taken down
-/// for it, which costs the interface its routes and IPv6 addresses: they are put back.
+/// Sets the hardware address. Most drivers, such as veth, allow that while the link is up. If the driver answers EBUSY, the link is
+/// taken down for the change; the routes and IPv6 addresses that are lost thereby are restored.
 fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     let set =
         || link::change(link.index, format!("set MAC of {} to {mac}", link.name)).bytes(a::ADDRESS, &mac.0);
@@ -72,7 +72,7 @@ fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     pod.route.request(link::up(link))?;
     let left = address::list(&mut pod.route, link.index)?;
     let mut batch = Batch::new();
-    // The kernel itself gives back the link-local address, which depends on the hardware's.
+    // The kernel restores the link-local address itself, derived from the new hardware address.
     let is_lost =
         |old: &&address::Address| old.scope != route::LINK && !left.iter().any(|one| one.ip == old.ip);
     batch.extend(
@@ -86,7 +86,7 @@ fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     Ok(result?)
 }
 
-/// What is not as wanted, in words that follow "configured", and the setting that is to be made again.
+/// The differences: a text that follows "configured", and the setting to apply again.
 pub fn differences(wanted: &LinkSettings, found: &Link) -> Vec<(String, LinkSettings)> {
     let name = &found.name;
     let mut all = Vec::new();
@@ -104,8 +104,8 @@ pub fn differences(wanted: &LinkSettings, found: &Link) -> Vec<(String, LinkSett
     compare("Ethernet", mac.map(|mac| mac.to_string()), own, LinkSettings { mac, ..none() });
     compare("promisc", on(promisc), has(link::PROMISC), LinkSettings { promisc, ..none() });
     compare("MTU", number(mtu), found.mtu.to_string(), LinkSettings { mtu, ..none() });
-    let of_groups = LinkSettings { allmulti, ..none() };
-    compare("all-multicast mode", on(allmulti), has(link::ALLMULTI), of_groups);
+    let multicast = LinkSettings { allmulti, ..none() };
+    compare("all-multicast mode", on(allmulti), has(link::ALLMULTI), multicast);
     let queue = LinkSettings { tx_queue, ..none() };
     compare("TxQLen", number(tx_queue), found.tx_queue.to_string(), queue);
     all
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_asked_for_is_compared() {
+    fn only_configured_settings_are_compared() {
         let found = Link { name: "eth0".into(), mtu: 1500, mac: vec![2, 0, 0, 0, 0, 1], ..Link::default() };
         assert!(differences(&LinkSettings::default(), &found).is_empty());
         let wanted = LinkSettings {

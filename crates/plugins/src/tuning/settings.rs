@@ -1,5 +1,4 @@
-//! What a config asks for, after everyone who may overrule it has spoken: the config itself, `CNI_ARGS`, the
-//! runtime's `mac` capability, and `args.cni`, each stronger than the one before.
+//! The settings, from the config, `CNI_ARGS`, the runtime's `mac` capability, and `args.cni`. Later ones override earlier ones.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use podwire_cni_spec::{capability, Error};
 use podwire_kernel::Mac;
 use serde::Deserialize;
 
-/// Where back-ups are unless a config says otherwise.
+/// The default folder of backups.
 pub const DATA_DIR: &str = "/run/cni/tuning";
 
 #[derive(Debug, Default, Deserialize)]
@@ -45,34 +44,34 @@ struct Overrides {
     tx_queue: Option<u32>,
 }
 
-/// What an interface is to be like; what is `None` is left alone.
+/// The settings of an interface; `None` leaves a value unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSettings {
     /// Its hardware address.
     pub mac: Option<Mac>,
     /// Its MTU.
     pub mtu: Option<u32>,
-    /// Whether it takes every frame.
+    /// Whether it receives every frame.
     pub promisc: Option<bool>,
-    /// Whether it takes every multicast frame.
+    /// Whether it receives every multicast frame.
     pub allmulti: Option<bool>,
-    /// How many packets may wait to be sent.
+    /// The length of the transmit queue in packets.
     pub tx_queue: Option<u32>,
 }
 
 impl LinkSettings {
-    /// Whether everything is left alone.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == LinkSettings::default()
     }
 }
 
-/// Everything that is to be set.
+/// All settings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Values by the knob's path under `/proc/sys`.
+    /// Values by the sysctl's path under `/proc/sys`.
     pub sysctl: BTreeMap<String, String>,
-    /// The knobs' names as they were written.
+    /// The sysctls' names as written.
     pub written_keys: Vec<String>,
     /// The interface.
     pub link: LinkSettings,
@@ -84,22 +83,22 @@ impl Settings {
         let conf: Conf = req.config()?;
         req.args.check_known(&["MAC"])?;
         if conf.data_dir.contains('\0') {
-            let text = format!("dataDir: {:?} is no path, it has a NUL byte in it", conf.data_dir);
+            let text = format!("dataDir: {:?} is not a path, it contains a NUL byte", conf.data_dir);
             return Err(Error::invalid_config(text).into());
         }
-        let over = conf.args.cni;
+        let overrides = conf.args.cni;
         let from_env = req.args.get("MAC").filter(|mac| !mac.is_empty()).map(str::to_string);
-        let mac = over.mac.or(capability::mac(&req.config)?).or(from_env).unwrap_or(conf.mac);
+        let mac = overrides.mac.or(capability::mac(&req.config)?).or(from_env).unwrap_or(conf.mac);
         let link = LinkSettings {
             mac: Some(mac).filter(|mac| !mac.is_empty()).map(|mac| usable(&mac)).transpose()?,
-            mtu: Some(over.mtu.unwrap_or(conf.mtu)).filter(|mtu| *mtu > 0),
-            promisc: over.promisc.or(Some(conf.promisc)).filter(|on| *on),
-            allmulti: over.allmulti.or(conf.allmulti),
-            tx_queue: over.tx_queue.or(conf.tx_queue),
+            mtu: Some(overrides.mtu.unwrap_or(conf.mtu)).filter(|mtu| *mtu > 0),
+            promisc: overrides.promisc.or(Some(conf.promisc)).filter(|on| *on),
+            allmulti: overrides.allmulti.or(conf.allmulti),
+            tx_queue: overrides.tx_queue.or(conf.tx_queue),
         };
-        let mut sysctl = knobs(&conf.sysctl, &req.ifname)?;
-        sysctl.extend(knobs(&over.sysctl, &req.ifname)?);
-        let written_keys = conf.sysctl.into_keys().chain(over.sysctl.into_keys()).collect();
+        let mut sysctl = sysctls(&conf.sysctl, &req.ifname)?;
+        sysctl.extend(sysctls(&overrides.sysctl, &req.ifname)?);
+        let written_keys = conf.sysctl.into_keys().chain(overrides.sysctl.into_keys()).collect();
         Ok(Settings { sysctl, written_keys, link })
     }
 
@@ -109,7 +108,7 @@ impl Settings {
     }
 }
 
-/// The folder of the backups. DEL and GC need nothing else from a config that may have become nonsense.
+/// The folder of the backups, even if the rest of the config is invalid: DEL and GC need nothing else.
 pub fn data_dir(req: &Request<'_>) -> PathBuf {
     let configured = podwire_cni_spec::json::get(&req.config, "dataDir").and_then(|value| value.as_str());
     PathBuf::from(configured.filter(|path| !path.is_empty()).unwrap_or(DATA_DIR))
@@ -118,37 +117,37 @@ pub fn data_dir(req: &Request<'_>) -> PathBuf {
 fn usable(text: &str) -> Result<Mac> {
     let wrong = |why: String| Error::invalid_config(format!("invalid args {text} for MAC addr: {why}"));
     let mac: Mac = text.parse().map_err(|error: podwire_kernel::Error| wrong(error.to_string()))?;
-    match mac.is_usable() {
-        true => Ok(mac),
-        false => Err(wrong("it is all zero or the address of a group".into()).into()),
+    if !mac.is_usable() {
+        return Err(wrong("it is all zero or the address of a group".into()).into());
     }
+    Ok(mac)
 }
 
-/// The knobs by their paths; the same one in two spellings would get whichever value comes last.
-fn knobs(written: &BTreeMap<String, String>, ifname: &str) -> Result<BTreeMap<String, String>> {
+/// The sysctls by their paths. Fails for the same sysctl in two spellings.
+fn sysctls(written: &BTreeMap<String, String>, ifname: &str) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     for (key, value) in written {
-        if all.insert(knob(key, ifname)?, value.clone()).is_some() {
+        if all.insert(path_of(key, ifname)?, value.clone()).is_some() {
             let text =
-                format!("duplicated sysctl keys are not allowed: {key:?} stands there in another spelling");
+                format!("duplicated sysctl keys are not allowed: {key:?} is also there in another spelling");
             return Err(Error::invalid_config(text).into());
         }
     }
     Ok(all)
 }
 
-/// `net.ipv4.conf.IFNAME.arp_notify` → `net/ipv4/conf/eth0/arp_notify`. Every dot becomes a slash before the
-/// interface's name is put in, so no path can climb, and an interface may have dots in its name.
-fn knob(key: &str, ifname: &str) -> Result<String> {
+/// `net.ipv4.conf.IFNAME.arp_notify` → `net/ipv4/conf/eth0/arp_notify`. Every dot becomes a slash before the interface's name is
+/// inserted, so `..` cannot leave the folder, and an interface's name may contain dots.
+fn path_of(key: &str, ifname: &str) -> Result<String> {
     let path: Vec<&str> = key.split(['.', '/']).filter(|part| !part.is_empty()).collect();
     if key.contains('\0') {
-        return Err(Error::invalid_config(format!("sysctl: {key:?} has a NUL byte in it")).into());
+        return Err(Error::invalid_config(format!("sysctl: {key:?} contains a NUL byte")).into());
     }
     // Only /proc/sys/net belongs to the namespace; the rest is the node's.
     if path.len() < 2 || path[0] != "net" {
         let text = format!("invalid net sysctl key: {key:?}");
         return Err(Error::invalid_config(text)
-            .with_details("only sysctls under net. belong to a pod")
+            .with_details("only sysctls under net. are per namespace")
             .into());
     }
     Ok(path.join("/").replacen("IFNAME", ifname, 1))
@@ -173,21 +172,21 @@ mod tests {
     #[test]
     fn keys_become_paths_that_stay_under_net() {
         assert_eq!(
-            knob("net.ipv4.conf.IFNAME.arp_notify", "eth0.7").unwrap(),
+            path_of("net.ipv4.conf.IFNAME.arp_notify", "eth0.7").unwrap(),
             "net/ipv4/conf/eth0.7/arp_notify"
         );
-        assert_eq!(knob("/net/core/somaxconn", "eth0").unwrap(), "net/core/somaxconn");
-        assert_eq!(knob("net.core.IFNAME.IFNAME", "eth0").unwrap(), "net/core/eth0/IFNAME");
-        // There is no way up: dots are slashes, and empty parts are nothing.
-        assert_eq!(knob("net/../kernel/panic", "eth0").unwrap(), "net/kernel/panic");
+        assert_eq!(path_of("/net/core/somaxconn", "eth0").unwrap(), "net/core/somaxconn");
+        assert_eq!(path_of("net.core.IFNAME.IFNAME", "eth0").unwrap(), "net/core/eth0/IFNAME");
+        // Dots become slashes, and empty parts are dropped.
+        assert_eq!(path_of("net/../kernel/panic", "eth0").unwrap(), "net/kernel/panic");
         for bad in ["", "net", "kernel.panic", "network.x", "../../etc/passwd", "IFNAME.x"] {
-            let text = knob(bad, "net").unwrap_err().to_string();
+            let text = path_of(bad, "net").unwrap_err().to_string();
             assert!(text.starts_with("invalid net sysctl key: "), "{bad}: {text}");
         }
     }
 
     #[test]
-    fn the_strongest_word_on_the_hardware_address_is_args_cni() {
+    fn args_cni_overrides_the_hardware_address() {
         let mac = |config: Value, args: &str| read(config, args).unwrap().link.mac.map(|mac| mac.0[5]);
         let mut config = json!({"mac": "02:00:00:00:00:01"});
         assert_eq!(mac(config.clone(), ""), Some(1));
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn args_cni_overrules_the_rest_too() {
+    fn args_cni_overrides_the_other_settings() {
         let config = json!({
             "sysctl": {"net.core.somaxconn": "1"}, "promisc": true, "mtu": 1500, "allmulti": true, "txQLen": 1,
             "args": {"cni": {"sysctl": {"net/core/somaxconn": "2", "net.a.b": "3"},
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_settings_are_refused() {
         let error = |config: Value, args: &str| read(config, args).unwrap_err().to_string();
         assert!(error(json!({"mac": "xx"}), "").starts_with("invalid args xx for MAC addr: "));
         assert!(error(json!({"mac": "01:00:00:00:00:00"}), "").contains("address of a group"));

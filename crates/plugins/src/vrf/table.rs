@@ -1,4 +1,4 @@
-//! Which routing table a VRF may have.
+//! The routing table of a VRF.
 
 use std::collections::HashSet;
 
@@ -6,24 +6,21 @@ use podwire_cni_plugin::{Error, Result};
 use podwire_kernel::rt::{link, route, rule};
 use podwire_kernel::{vrf, Host};
 
-/// Numbers that mean something else (`rt_class_t`, linux/rtnetlink.h): none at all; "see the attribute"; what is used
-/// when nothing else fits, by everybody, and for the node itself.
+/// Reserved numbers (`rt_class_t`, linux/rtnetlink.h): unspecified, compat ("see the attribute"), default, main and local.
 const RESERVED: [u32; 5] = [0, 252, 253, 254, 255];
 
-/// Refuses a table that is the system's. 0 asks for a free one.
+/// Fails for a reserved table. 0 is allowed: it selects a free table.
 pub fn check(table: u32) -> Result<()> {
-    match table != 0 && RESERVED.contains(&table) {
-        false => Ok(()),
-        true => {
-            let text = format!("table: {table} is one of the system's own tables");
-            Err(podwire_cni_spec::Error::invalid_config(text)
-                .with_details("choose another, or 0 for a free one")
-                .into())
-        }
+    if table == 0 || !RESERVED.contains(&table) {
+        return Ok(());
     }
+    let text = format!("table: {table} is one of the system's own tables");
+    Err(podwire_cni_spec::Error::invalid_config(text)
+        .with_details("choose another, or 0 for a free one")
+        .into())
 }
 
-/// The lowest that no VRF, no route and no rule in `pod` uses.
+/// The lowest table that no VRF, route or rule in `pod` uses.
 pub fn free(pod: &mut Host) -> Result<u32> {
     let mut taken: HashSet<u32> = RESERVED.into();
     taken.extend(link::list(&mut pod.route)?.iter().filter_map(vrf::table));
@@ -45,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_free_table_is_none_of_the_systems() {
+    fn the_lowest_free_table_is_not_reserved() {
         assert_eq!(lowest(&RESERVED.into()), Some(1));
         assert_eq!(lowest(&[0, 1, 2, 4].into()), Some(3));
         let taken: HashSet<u32> = (1..252).chain(RESERVED).collect();
@@ -53,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_tables_are_refused() {
+    fn reserved_tables_are_refused() {
         assert!([0, 1, 100, 256, u32::MAX].iter().all(|table| check(*table).is_ok()));
         assert!([252, 253, 254, 255].iter().all(|table| check(*table).is_err()));
     }

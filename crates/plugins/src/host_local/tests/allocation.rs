@@ -65,7 +65,7 @@ fn addresses_go_round_robin_and_the_last_one_is_remembered() {
 }
 
 #[test]
-fn ranges_of_a_set_stand_in_for_each_other() {
+fn a_full_range_is_followed_by_the_next_of_its_set() {
     let node = Node::new(json!({"ranges": [[{"subnet": "10.1.0.0/30"}, {"subnet": "10.2.0.0/30"}]]}));
     assert_eq!([node.add("a"), node.add("b")].concat(), ["10.1.0.2/30", "10.2.0.2/30"]);
     let text = "failed to allocate for range 0: no IP addresses available in range set: \
@@ -106,7 +106,7 @@ fn an_interface_has_its_own_addresses() {
     let node = Node::subnet("10.1.0.0/24");
     node.add("c1");
     let request = node.request(Command::Add, "c1", "net1");
-    super::super::add(&request, &node.place()).unwrap();
+    super::super::add(&request, &node.env()).unwrap();
     assert_eq!(node.taken(), ["10.1.0.2", "10.1.0.3"]);
     node.del("c1");
     assert_eq!((node.taken(), node.read("10.1.0.3")), (vec!["10.1.0.3".into()], "c1\r\nnet1".into()));
@@ -159,7 +159,7 @@ fn requests_that_no_set_can_fulfil_are_refused_before_anything_is_taken() {
 }
 
 #[test]
-fn many_at_once_never_share_an_address_and_lose_none() {
+fn concurrent_adds_never_share_or_lose_an_address() {
     let node = Node::new(json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/120"}]]}));
     let live: Mutex<HashSet<String>> = Mutex::default();
     std::thread::scope(|scope| {

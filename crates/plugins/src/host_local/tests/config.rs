@@ -1,4 +1,4 @@
-//! Which configs are understood.
+//! Parsing of configs.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn keys_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn a_range_may_stand_in_a_file() {
+fn a_range_can_be_in_a_file() {
     let mut node = Node::new(json!({}));
     let file = node.home.join("range.json");
     node.config["ipam"]["rangeFromFile"] = json!(file);
@@ -43,7 +43,7 @@ fn a_range_may_stand_in_a_file() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_with_its_key() {
+fn invalid_values_are_refused_with_their_key() {
     assert_eq!(refusal(json!({})), (7, "no IP ranges specified".into()));
     assert_eq!(
         refusal(json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.2.0.0/32"}]]})),

@@ -1,6 +1,6 @@
-//! What is left when something dies half way, and what becomes of it.
+//! What killed processes leave, and its cleanup.
 
-use super::super::entry::Owner;
+use super::super::entry::AttachmentId;
 use super::super::store::Store;
 use super::*;
 
@@ -12,14 +12,14 @@ fn files_without_an_owner_are_freed() {
     assert_eq!([node.add("a"), node.add("b")].concat(), ["10.1.0.2/24", "10.1.0.3/24"]);
     node.write("10.1.0.9", "");
     node.del("unknown");
-    assert_eq!(node.taken(), ["10.1.0.2", "10.1.0.3"], "even by the DEL of somebody else");
+    assert_eq!(node.taken(), ["10.1.0.2", "10.1.0.3"], "even by the DEL of another container");
 }
 
 #[test]
-fn an_empty_file_can_be_asked_for() {
+fn an_address_with_an_empty_file_can_be_requested() {
     let mut node = Node::subnet("10.1.0.0/24");
     node.add("a");
-    // In place, so that the folder's time does not tell.
+    // In place, so that the folder's modification time does not change.
     fs::write(node.folder().join("10.1.0.2"), "").unwrap();
     node.args = "IP=10.1.0.2".into();
     assert_eq!(scans(|| assert_eq!(node.add("b"), ["10.1.0.2/24"])), 0);
@@ -32,10 +32,10 @@ fn del_cleans_up_after_an_add_that_died_anywhere() {
     for step in 0..5 {
         let node = Node::subnet("10.1.0.0/24");
         node.add("before");
-        let owner = Owner::new("died", "eth0");
+        let owner = AttachmentId::new("died", "eth0");
         let ip = "10.1.0.3".parse().unwrap();
         {
-            let mut store = Store::create(&node.folder(), &node.place()).unwrap();
+            let mut store = Store::create(&node.folder(), &node.env()).unwrap();
             store.held(&owner).unwrap();
             match step {
                 0 => {}
@@ -47,7 +47,7 @@ fn del_cleans_up_after_an_add_that_died_anywhere() {
             }
             if step == 4 {
                 // Recorded, and no token.
-                store.keep(&owner, &[ip]);
+                store.finish(&owner, &[ip]);
                 node.write("token", "");
                 fs::remove_file(node.folder().join("token")).unwrap();
             }
@@ -80,7 +80,7 @@ fn del_needs_nothing_but_the_folder() {
 }
 
 #[test]
-fn a_disk_that_fails_is_named_and_nothing_is_half_made() {
+fn an_io_error_names_the_file_and_leaves_nothing_behind() {
     let node = Node::new(json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}));
     // The second set's record cannot be written.
     fs::create_dir_all(node.folder().join("last_reserved_ip.1")).unwrap();

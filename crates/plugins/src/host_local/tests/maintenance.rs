@@ -53,12 +53,12 @@ fn gc_keeps_what_is_valid_and_nothing_else() {
 fn gc_without_a_list_removes_nothing() {
     let node = Node::subnet("10.1.0.0/24");
     node.add("a");
-    assert!(super::super::gc(&node.request(Command::Gc, "", ""), &node.place()).is_err());
+    assert!(super::super::gc(&node.request(Command::Gc, "", ""), &node.env()).is_err());
     assert_eq!(node.taken(), ["10.1.0.2"]);
 }
 
 #[test]
-fn status_tells_when_a_set_is_full() {
+fn status_fails_when_a_set_is_full() {
     let node = Node::new(json!({"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/126"}]]}));
     assert_eq!(node.status(), Ok(()));
     node.add("a");
@@ -73,7 +73,7 @@ fn status_tells_when_a_set_is_full() {
 }
 
 #[test]
-fn status_knows_bad_configs_and_ranges_that_come_later() {
+fn status_fails_for_bad_configs_and_accepts_ranges_of_the_runtime() {
     let mut node = Node::new(json!({"subnet": "10.1.0.0/32"}));
     assert_eq!(node.status().unwrap_err().0, 7);
     node.config["ipam"] = json!({});

@@ -3,7 +3,7 @@
 use super::*;
 
 /// `count` addresses of others, written by others, from 10.1.0.2 on.
-fn crowd(node: &Node, count: u32) {
+fn occupy(node: &Node, count: u32) {
     for i in 0..count {
         let ip = std::net::Ipv4Addr::from_bits(0x0a01_0002 + i);
         node.write(&ip.to_string(), &format!("{i:064}\r\neth0"));
@@ -16,7 +16,7 @@ fn crowd(node: &Node, count: u32) {
 #[test]
 fn ten_thousand_addresses_are_read_once() {
     let node = Node::subnet("10.1.0.0/16");
-    crowd(&node, 10_000);
+    occupy(&node, 10_000);
     assert_eq!(scans(|| assert_eq!(node.add("first"), ["10.1.39.18/16"])), 1);
     let work = || {
         for i in 0..100 {
@@ -32,9 +32,9 @@ fn ten_thousand_addresses_are_read_once() {
 }
 
 #[test]
-fn behind_a_crowd_the_first_free_address_is_found() {
+fn the_first_free_address_after_many_taken_ones_is_found() {
     let node = Node::subnet("10.1.0.0/16");
-    crowd(&node, 5_000);
+    occupy(&node, 5_000);
     fs::remove_file(node.folder().join("last_reserved_ip.0")).unwrap();
     assert_eq!(node.add("a"), ["10.1.19.138/16"]);
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_another_plugin_writes_is_noticed() {
+fn files_written_by_another_plugin_are_noticed() {
     let node = Node::subnet("10.1.0.0/24");
     node.add("a");
     node.write("10.1.0.3", "other\r\neth0");
@@ -15,7 +15,7 @@ fn what_another_plugin_writes_is_noticed() {
 }
 
 #[test]
-fn what_another_plugin_removes_is_noticed() {
+fn files_removed_by_another_plugin_are_noticed() {
     let node = Node::subnet("10.1.0.0/24");
     node.add("a");
     fs::remove_file(node.folder().join("10.1.0.2")).unwrap();
@@ -26,7 +26,7 @@ fn what_another_plugin_removes_is_noticed() {
 }
 
 #[test]
-fn a_foreign_change_between_any_two_of_ours_is_seen() {
+fn a_foreign_change_between_two_calls_is_noticed() {
     let node = Node::subnet("10.1.0.0/16");
     for i in 0..50 {
         node.add(&format!("ours-{i}"));
@@ -37,7 +37,7 @@ fn a_foreign_change_between_any_two_of_ours_is_seen() {
 }
 
 #[test]
-fn entries_from_before_2019_are_understood() {
+fn entries_without_an_interface_are_supported() {
     let node = Node::subnet("10.1.0.0/24");
     node.write("10.1.0.9", "old");
     node.write("10.1.0.10", "old\n");
@@ -54,7 +54,7 @@ fn entries_from_before_2019_are_understood() {
 }
 
 #[test]
-fn strangers_are_left_alone() {
+fn unknown_files_are_kept() {
     let mut node = Node::subnet("10.1.0.0/29");
     node.write("10.1.0.2", "two words");
     fs::create_dir(node.folder().join("10.1.0.3")).unwrap();
@@ -69,7 +69,7 @@ fn strangers_are_left_alone() {
 }
 
 #[test]
-fn without_an_index_everything_works_by_reading_the_folder() {
+fn without_an_index_the_folder_is_read() {
     let mut node = Node::subnet("10.1.0.0/24");
     fs::write(node.home.join("run"), "not a folder").unwrap();
     node.add("a");
@@ -84,7 +84,7 @@ fn without_an_index_everything_works_by_reading_the_folder() {
 }
 
 #[test]
-fn an_index_that_is_lost_or_damaged_is_made_anew() {
+fn a_lost_or_damaged_index_is_rebuilt() {
     let node = Node::subnet("10.1.0.0/24");
     node.add("a");
     node.write("10.1.0.9", "b\r\neth0");

@@ -1,4 +1,4 @@
-//! Addresses that are kept back: for good, for those who ask, for a while, for the pod that had them.
+//! Addresses that are excluded, reserved for requests, in cooldown, or sticky.
 
 use super::*;
 
@@ -13,7 +13,7 @@ impl Node {
 }
 
 #[test]
-fn what_is_excluded_is_given_to_nobody() {
+fn excluded_addresses_are_never_assigned() {
     let mut node = Node::new(json!({"ranges": [[
         {"subnet": "10.1.0.0/29", "exclude": ["10.1.0.2-10.1.0.3", "10.1.0.5"]}]]}));
     assert_eq!([node.add("a"), node.add("b")].concat(), ["10.1.0.4/29", "10.1.0.6/29"]);
@@ -28,7 +28,7 @@ fn what_is_excluded_is_given_to_nobody() {
 }
 
 #[test]
-fn what_is_reserved_is_given_to_those_who_ask() {
+fn reserved_addresses_are_assigned_on_request_only() {
     let mut node =
         Node::new(json!({"subnet": "10.1.0.0/29", "reserve": ["10.1.0.2/31", "10.1.0.5"], "sticky": true}));
     assert_eq!(node.add("a"), ["10.1.0.4/29"]);
@@ -41,7 +41,7 @@ fn what_is_reserved_is_given_to_those_who_ask() {
 }
 
 #[test]
-fn lists_that_make_no_sense_are_refused_by_their_keys() {
+fn invalid_lists_are_refused_with_their_key() {
     let refused = |ipam: Value| Node::new(ipam).refused("a");
     let (code, text) = refused(json!({"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["ten"]}]]}));
     assert_eq!(code, 7);
@@ -62,7 +62,7 @@ fn lists_that_make_no_sense_are_refused_by_their_keys() {
 }
 
 #[test]
-fn an_address_cools_down_before_it_is_given_again() {
+fn an_address_is_not_assigned_during_its_cooldown() {
     for cooldown in [json!(300), json!("300"), json!("5m"), json!("4m60s")] {
         let mut node = Node::new(json!({"subnet": "10.1.0.0/30", "cooldown": cooldown}));
         node.add("a");
@@ -79,7 +79,7 @@ fn an_address_cools_down_before_it_is_given_again() {
 }
 
 #[test]
-fn who_asks_for_an_address_does_not_wait_and_wrong_clocks_delay_nobody() {
+fn requests_and_wrong_clocks_ignore_the_cooldown() {
     let mut node = Node::new(json!({"subnet": "10.1.0.0/30", "cooldown": 300}));
     node.add("a");
     node.del("a");
@@ -93,7 +93,7 @@ fn who_asks_for_an_address_does_not_wait_and_wrong_clocks_delay_nobody() {
 }
 
 #[test]
-fn what_gc_gives_back_cools_down_too() {
+fn addresses_released_by_gc_have_a_cooldown() {
     let mut node = Node::new(json!({"subnet": "10.1.0.0/30", "cooldown": 300}));
     node.add("a");
     node.gc(&[]);
@@ -101,7 +101,7 @@ fn what_gc_gives_back_cools_down_too() {
 }
 
 #[test]
-fn a_pod_gets_the_address_that_it_had() {
+fn a_sticky_pod_gets_the_address_that_it_had() {
     let mut node = Node::new(json!({"sticky": true, "cooldown": "1h",
         "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}));
     assert_eq!(node.add_pod("web-0", "a"), "10.1.0.2");
@@ -110,7 +110,7 @@ fn a_pod_gets_the_address_that_it_had() {
     assert_eq!(node.add_pod("other", "c"), "10.1.0.4");
     assert_eq!(node.add_pod("web-0", "a2"), "10.1.0.2", "a cooldown is for others");
     assert_eq!(node.taken(), ["10.1.0.2", "10.1.0.3", "10.1.0.4", "fd00::2", "fd00::3", "fd00::4"]);
-    // Its first container was not let go of yet: it moves on, and stays there.
+    // Its first container still has the address: the pod gets another one, and keeps it.
     assert_eq!(node.add_pod("web-0", "a3"), "10.1.0.5");
     node.del("a2");
     node.del("a3");
@@ -118,18 +118,18 @@ fn a_pod_gets_the_address_that_it_had() {
 }
 
 #[test]
-fn an_address_that_a_pod_may_come_back_for_is_the_last_to_be_given() {
+fn addresses_of_absent_sticky_pods_are_assigned_last() {
     let mut node = Node::new(json!({"subnet": "10.1.0.0/29", "sticky": true}));
     for (name, container) in [("a", "1"), ("b", "2"), ("c", "3")] {
         node.add_pod(name, container);
         node.del(container);
     }
-    // 10.1.0.2, .3 and .4 are theirs, .5 and .6 nobody's; nameless pods come.
+    // 10.1.0.2, .3 and .4 belong to pods, .5 and .6 do not; pods without names are added.
     assert_eq!([node.add("x"), node.add("y")].concat(), ["10.1.0.5/29", "10.1.0.6/29"]);
     assert_eq!(node.add_pod("b", "2b"), "10.1.0.3");
     assert_eq!(node.add("z"), ["10.1.0.4/29"], "there is no other left");
     assert_eq!(node.add_pod("c", "3b"), "10.1.0.2");
-    assert_eq!(node.refused("nobody").0, 11);
+    assert_eq!(node.refused("another").0, 11);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn the_history_stays_short_and_can_be_lost() {
 }
 
 #[test]
-fn a_range_that_never_comes_round_is_not_remembered_for_ever() {
+fn the_history_of_a_large_range_is_limited() {
     let mut node = Node::new(json!({"subnet": "fd00::/64", "sticky": true}));
     let lines: String = (2..20_002u32).map(|i| format!("fd00::{i:x} given shop/p{i}/eth0\n")).collect();
     node.write("podwire.history", &lines);
@@ -175,7 +175,7 @@ fn a_range_that_never_comes_round_is_not_remembered_for_ever() {
 }
 
 #[test]
-fn remembering_makes_nobody_read_the_folder() {
+fn the_history_needs_no_scan_of_the_folder() {
     let mut node = Node::new(json!({"subnet": "10.1.0.0/16", "sticky": true, "cooldown": 60}));
     let lines: String = (0..10_000u32)
         .map(|i| format!("10.1.{}.{} given shop/p{i}/eth0\n", 4 + i / 250, 2 + i % 250))
@@ -192,13 +192,13 @@ fn remembering_makes_nobody_read_the_folder() {
 }
 
 #[test]
-fn a_wire_between_two_gives_both_of_its_addresses() {
+fn a_point_to_point_subnet_assigns_both_addresses() {
     for (subnet, both) in
         [("10.1.0.4/31", ["10.1.0.4/31", "10.1.0.5/31"]), ("fd00::6/127", ["fd00::6/127", "fd00::7/127"])]
     {
         let node = Node::subnet(subnet);
         let first = node.try_add("a").unwrap();
-        assert_eq!(first.ips[0].gateway, None, "nobody said which");
+        assert_eq!(first.ips[0].gateway, None, "none is configured");
         assert_eq!([first.ips[0].address.to_string(), node.add("b").remove(0)], both);
         assert_eq!(node.status().unwrap_err().0, 50);
     }

@@ -1,7 +1,7 @@
-//! One at a time in a pod: two interfaces that are attached at once must not choose the same free table.
+//! A lock for each pod: two interfaces that are attached at once must not choose the same free table. sbr and vrf use it.
 //!
-//! The lock is a file on the node named after the namespace's number. It is removed by whoever held it, so
-//! nothing is left for each pod; one that waited for a removed file starts again with a new one.
+//! The lock is a file on the node, named after the inode of the namespace. Its holder removes it, so nothing is left behind. A
+//! process that waited for a removed file starts again with a new one.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -14,17 +14,17 @@ use podwire_kernel::Host;
 
 const FOLDER: &str = "/run/podwire/sbr";
 
-/// The right to change a pod's rules, until it is dropped.
+/// The lock of a pod, held until dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub struct PodLock {
     path: PathBuf,
     _locked: File,
 }
 
-impl Turn {
-    /// Waits for the turn in `pod`.
-    pub fn take(pod: &Host) -> Result<Turn> {
-        let number = match pod.netns() {
+impl PodLock {
+    /// Waits for the lock of `pod`.
+    pub fn acquire(pod: &Host) -> Result<PodLock> {
+        let inode = match pod.netns() {
             Some(netns) => netns
                 .as_fd()
                 .try_clone_to_owned()
@@ -33,13 +33,13 @@ impl Turn {
             None => Ok(0),
         };
         let folder = Path::new(FOLDER);
-        let path = number.map(|number| folder.join(format!("{number}.lock")));
-        let path = path.map_err(|source| failed("find the number of the namespace for", folder, source))?;
+        let path = inode.map(|inode| folder.join(format!("{inode}.lock")));
+        let path = path.map_err(|source| failed("read the inode of the namespace for", folder, source))?;
         fs::create_dir_all(folder).map_err(|source| failed("create folder", folder, source))?;
-        Turn::of(path)
+        PodLock::at(path)
     }
 
-    fn of(path: PathBuf) -> Result<Turn> {
+    fn at(path: PathBuf) -> Result<PodLock> {
         let locked = || -> io::Result<Option<File>> {
             let file = File::options().create(true).truncate(false).write(true).open(&path)?;
             file.lock()?;
@@ -47,7 +47,7 @@ impl Turn {
         };
         loop {
             match locked() {
-                Ok(Some(file)) => return Ok(Turn { path, _locked: file }),
+                Ok(Some(file)) => return Ok(PodLock { path, _locked: file }),
                 Ok(None) => {}
                 Err(source) => return Err(failed("lock", &path, source)),
             }
@@ -55,14 +55,14 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for PodLock {
     fn drop(&mut self) {
-        // Still locked: whoever waits will see that the file is not in its place any more.
+        // Still locked: a waiting process then sees that the file was removed.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Removes the files of those who were killed while it was their turn.
+/// Removes the files of killed processes.
 pub fn collect() -> Result<()> {
     let entries = match fs::read_dir(FOLDER) {
         Ok(entries) => entries,
@@ -107,16 +107,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_has_the_turn_and_no_file_stays() {
-        let path = std::env::temp_dir().join(format!("podwire-sbr-turn-{}.lock", std::process::id()));
-        let inside = AtomicU32::new(0);
+    fn only_one_holds_the_lock_and_no_file_is_left() {
+        let path = std::env::temp_dir().join(format!("podwire-sbr-lock-{}.lock", std::process::id()));
+        let holders = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        let _turn = Turn::of(path.clone()).unwrap();
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                        inside.fetch_sub(1, Ordering::SeqCst);
+                        let _lock = PodLock::at(path.clone()).unwrap();
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                        holders.fetch_sub(1, Ordering::SeqCst);
                     }
                 });
             }
@@ -125,12 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_held_is_not_collected() {
+    fn a_held_lock_is_not_collected() {
         let path = std::env::temp_dir().join(format!("podwire-sbr-held-{}.lock", std::process::id()));
-        let turn = Turn::of(path.clone()).unwrap();
+        let lock = PodLock::at(path.clone()).unwrap();
         remove_idle(&path).unwrap();
         assert!(path.exists());
-        drop(turn);
+        drop(lock);
         fs::write(&path, "").unwrap();
         remove_idle(&path).unwrap();
         assert!(!path.exists());

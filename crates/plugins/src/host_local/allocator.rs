@@ -1,4 +1,4 @@
-//! Which address a pod gets: the one that it asks for, the one that it had, or the next that is free.
+//! Chooses a pod's address: the requested one, the one that the pod had before, or the next free one.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,43 +8,43 @@ use podwire_cni_spec::{code, Error};
 use podwire_ipam::{Candidate, RangeSet};
 
 use super::config::Config;
-use super::entry::{Holder, Owner};
+use super::entry::{AttachmentId, Holder};
 use super::history::History;
 use super::store::{failed, Store};
 
-/// How many addresses in a row may be taken before the folder is listed.
-const PATIENCE: usize = 32;
+/// How many candidates to try one by one before the folder is listed.
+const MAX_PROBES: usize = 32;
 
-/// What `cooldown` and `sticky` know.
+/// The settings `cooldown` and `sticky`, and the history that they need.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct ReusePolicy {
     history: History,
     cooldown: u64,
-    /// The pod by its name, if addresses are to be its own.
+    /// The pod's name, if `sticky` is set and the runtime passes it.
     pod: Option<String>,
     sticky: bool,
     now: u64,
 }
 
-/// One that gives addresses of a network to an owner.
-pub(super) struct Claimant<'a> {
+/// Assigns addresses of a network to an attachment.
+pub(super) struct Allocator<'a> {
     pub(super) store: &'a Store,
-    pub(super) owner: &'a Owner,
-    pub(super) memory: Option<&'a Memory>,
+    pub(super) owner: &'a AttachmentId,
+    pub(super) reuse: Option<&'a ReusePolicy>,
 }
 
-impl Memory {
-    /// What the config needs to be remembered; nothing, mostly.
-    pub(super) fn read(config: &Config, now: u64) -> Result<Option<Memory>> {
+impl ReusePolicy {
+    /// Reads the history, if the config needs it.
+    pub(super) fn read(config: &Config, now: u64) -> Result<Option<ReusePolicy>> {
         if config.cooldown == 0 && !config.sticky {
             return Ok(None);
         }
         let history = History::read(&config.folder).map_err(failed("read the history of", &config.folder))?;
         let (cooldown, sticky, pod) = (config.cooldown, config.sticky, config.pod.clone());
-        Ok(Some(Memory { history, cooldown, pod, sticky, now }))
+        Ok(Some(ReusePolicy { history, cooldown, pod, sticky, now }))
     }
 
-    /// The addresses of `set` that are free and not to be given yet.
+    /// The free addresses of `set` that are still in their cooldown.
     pub(super) fn cooling<'s>(&'s self, set: &'s RangeSet) -> impl Iterator<Item = IpAddr> + 's {
         self.history.cooling(self.now, self.cooldown).filter(|ip| set.offers(*ip))
     }
@@ -53,63 +53,67 @@ impl Memory {
         self.history.is_cooling(ip, self.now, self.cooldown)
     }
 
-    fn is_anothers(&self, ip: IpAddr) -> bool {
-        self.sticky && self.history.is_anothers(ip, self.pod.as_deref())
+    fn belonged_to_another(&self, ip: IpAddr) -> bool {
+        self.sticky && self.history.belonged_to_another(ip, self.pod.as_deref())
     }
 
-    /// The addresses of `set` that the pod had.
-    fn own(&self, set: &RangeSet) -> Vec<IpAddr> {
+    /// The addresses of `set` that the pod had before.
+    fn previous(&self, set: &RangeSet) -> Vec<IpAddr> {
         let had = self.pod.as_deref().map(|pod| self.history.addresses_of(pod)).unwrap_or_default();
         had.into_iter().filter(|ip| set.contains(*ip)).collect()
     }
 
-    /// Writes down that the pod has these addresses now, each in the place of others of its set.
-    pub(super) fn keep(mut self, config: &Config, ips: &[IpAddr]) -> Result<()> {
+    /// Records that the pod has these addresses now. They replace its previous addresses of the same set.
+    pub(super) fn record(mut self, config: &Config, ips: &[IpAddr]) -> Result<()> {
         if let Some(pod) = self.pod.clone() {
             for (set, ip) in config.sets.iter().zip(ips) {
-                let others = self.own(set);
-                self.history.give(*ip, &pod, &others);
+                let others = self.previous(set);
+                self.history.assign(*ip, &pod, &others);
             }
         }
         let (now, cooldown) = (self.now, self.cooldown);
-        let matters =
+        let is_cooling =
             |released: Option<u64>| released.is_some_and(|released| now.saturating_sub(released) < cooldown);
-        self.history.save(matters).map_err(failed("write the history of", &config.folder))
+        self.history.save(is_cooling).map_err(failed("write the history of", &config.folder))
     }
 }
 
-impl Claimant<'_> {
-    /// The address that was asked for. Neither a cooldown nor another pod's memory keeps it back.
+impl Allocator<'_> {
+    /// Assigns the requested address, regardless of `cooldown` and `sticky`.
     pub(super) fn requested<'s>(&self, set: &'s RangeSet, ip: IpAddr) -> Result<Candidate<'s>> {
         if let (Some(range), true) = (set.find(ip), self.store.claim(ip, self.owner)?) {
             return Ok(Candidate { ip, range });
         }
-        let holder = self.store.holder(ip)?.unwrap_or(Holder::Stranger);
+        let holder = self.store.holder(ip)?.unwrap_or(Holder::Unknown);
         let text = format!("requested IP address {ip} is not available in range set {set}");
         let hint = format!("it belongs to {holder} ({})", self.store.file(ip).display());
         Err(Error::internal(text).with_details(hint).into())
     }
 
-    /// The address that the pod had, else the first free one behind the one that was given last; one that another pod
-    /// may come back for only when there is no other.
+    /// Assigns the address that the pod had, else the first free one after the last assigned address. An address that another
+    /// pod had before is assigned only if there is no other.
     pub(super) fn next<'s>(&self, set: &'s RangeSet, last: Option<IpAddr>) -> Result<Candidate<'s>> {
-        let Some(memory) = self.memory else {
-            return self.walk(set, last, |_| false)?.ok_or_else(|| exhausted(set, 0, code::TRY_AGAIN).into());
+        let Some(reuse) = self.reuse else {
+            return self
+                .first_free(set, last, |_| false)?
+                .ok_or_else(|| exhausted(set, 0, code::TRY_AGAIN).into());
         };
-        for ip in memory.own(set).into_iter().filter(|ip| set.offers(*ip)) {
+        for ip in reuse.previous(set).into_iter().filter(|ip| set.offers(*ip)) {
             if let (Some(range), true) = (set.find(ip), self.store.claim(ip, self.owner)?) {
                 return Ok(Candidate { ip, range });
             }
         }
-        let fresh = self.walk(set, last, |ip| memory.is_cooling(ip) || memory.is_anothers(ip))?;
-        let found = match fresh {
-            None if memory.sticky => self.walk(set, last, |ip| memory.is_cooling(ip))?,
-            fresh => fresh,
+        let unused =
+            self.first_free(set, last, |ip| reuse.is_cooling(ip) || reuse.belonged_to_another(ip))?;
+        let found = match unused {
+            None if reuse.sticky => self.first_free(set, last, |ip| reuse.is_cooling(ip))?,
+            unused => unused,
         };
-        found.ok_or_else(|| exhausted(set, memory.cooling(set).count(), code::TRY_AGAIN).into())
+        found.ok_or_else(|| exhausted(set, reuse.cooling(set).count(), code::TRY_AGAIN).into())
     }
 
-    fn walk<'s>(
+    /// Claims the first free address after `last` that `avoid` does not exclude.
+    fn first_free<'s>(
         &self,
         set: &'s RangeSet,
         last: Option<IpAddr>,
@@ -117,7 +121,7 @@ impl Claimant<'_> {
     ) -> Result<Option<Candidate<'s>>> {
         let mut taken: Option<HashSet<IpAddr>> = None;
         for (tried, candidate) in set.after(last).enumerate() {
-            if tried == PATIENCE {
+            if tried == MAX_PROBES {
                 taken = Some(self.store.taken()?);
             }
             let is_taken = taken.as_ref().is_some_and(|taken| taken.contains(&candidate.ip));
@@ -129,14 +133,14 @@ impl Claimant<'_> {
     }
 }
 
-/// No address is left in a set, or none but those that were given back a moment ago.
+/// The error for a set without a free address. `cooling` addresses are free, but still in their cooldown.
 pub(super) fn exhausted(set: &RangeSet, cooling: usize, code: u32) -> Error {
-    let cooled = match cooling {
+    let in_cooldown = match cooling {
         0 => String::new(),
-        some => format!(", {some} of them by pods that are gone, until ipam.cooldown is over"),
+        some => format!(", {some} of them until ipam.cooldown is over"),
     };
     Error::new(code, format!("no IP addresses available in range set: {set}")).with_details(format!(
-        "all {} are taken{cooled}: remove containers, have the runtime run GC if they are gone already, or add a range",
+        "all {} are taken{in_cooldown}: delete containers, run GC if they are already deleted, or add a range",
         set.size()
     ))
 }

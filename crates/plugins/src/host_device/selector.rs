@@ -1,4 +1,4 @@
-//! Which device is wanted: by its name, its hardware address, its place in the kernel's tree or its id on a bus.
+//! Selects a device: by name, hardware address, path in the kernel's device tree, or id on a bus.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub struct Conf {
 
 /// The device that the config or the runtime names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Selector {
     /// The link of this name.
     Name(String),
     /// The link with this hardware address.
@@ -38,42 +38,42 @@ pub enum Wanted {
     Bus(&'static str, String),
 }
 
-impl Wanted {
-    /// Reads which one. What the runtime chose for this pod comes before what the config says of all pods.
-    pub fn read(req: &Request<'_>, conf: &Conf) -> Result<Wanted> {
+impl Selector {
+    /// Reads the selector. The runtime's device for this pod overrides the config's for all pods.
+    pub fn read(req: &Request<'_>, conf: &Conf) -> Result<Selector> {
         let chosen = capability::read::<String>(&req.config, "deviceID")?.filter(|id| !id.is_empty());
         match chosen {
-            Some(id) => Ok(Wanted::Bus("runtimeConfig.deviceID", id)),
-            None if !conf.device.is_empty() => Ok(Wanted::Name(conf.device.clone())),
-            None if !conf.hwaddr.is_empty() => hardware_address(&conf.hwaddr).map(Wanted::Hardware),
-            None if !conf.kernelpath.is_empty() => Ok(Wanted::Path(conf.kernelpath.clone())),
-            None if !conf.pci_bus_id.is_empty() => Ok(Wanted::Bus("pciBusID", conf.pci_bus_id.clone())),
+            Some(id) => Ok(Selector::Bus("runtimeConfig.deviceID", id)),
+            None if !conf.device.is_empty() => Ok(Selector::Name(conf.device.clone())),
+            None if !conf.hwaddr.is_empty() => hardware_address(&conf.hwaddr).map(Selector::Hardware),
+            None if !conf.kernelpath.is_empty() => Ok(Selector::Path(conf.kernelpath.clone())),
+            None if !conf.pci_bus_id.is_empty() => Ok(Selector::Bus("pciBusID", conf.pci_bus_id.clone())),
             None => invalid("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"".into()),
         }
     }
 
-    /// Whether the runtime will name a device for each pod, so that a config without one is fine until then.
-    pub fn comes_later(req: &Request<'_>, conf: &Conf) -> bool {
-        let asked = json::get(&req.config, "capabilities").and_then(|all| json::get(all, "deviceID"));
-        let none = [&conf.device, &conf.hwaddr, &conf.kernelpath, &conf.pci_bus_id];
-        asked.is_some_and(|asked| asked == true) && none.iter().all(|key| key.is_empty())
+    /// Whether the runtime names a device for each pod at ADD, so that the config needs none.
+    pub fn is_from_runtime(req: &Request<'_>, conf: &Conf) -> bool {
+        let capability = json::get(&req.config, "capabilities").and_then(|all| json::get(all, "deviceID"));
+        let keys = [&conf.device, &conf.hwaddr, &conf.kernelpath, &conf.pci_bus_id];
+        capability.is_some_and(|is_on| is_on == true) && keys.iter().all(|key| key.is_empty())
     }
 
-    /// Finds it on the node. One that a driver keeps for a program has no link that could be given to a pod: `None`.
+    /// Finds the device on the node. `None` if it has a user-space driver, and so no link.
     pub fn find(&self, node: &mut Host, sysfs: &Sysfs) -> Result<Option<Link>> {
         match self {
-            Wanted::Name(name) => match node.find_link(name)? {
+            Selector::Name(name) => match node.find_link(name)? {
                 Some(link) => Ok(Some(link)),
                 None => missing(format!("there is no {name:?} on the node")),
             },
-            Wanted::Hardware(mac) => by_hardware_address(node, mac).map(Some),
-            Wanted::Path(path) => match sysfs.by_path(path) {
+            Selector::Hardware(mac) => by_hardware_address(node, mac).map(Some),
+            Selector::Path(path) => match sysfs.by_path(path) {
                 Some(folder) => of_device(node, "kernelpath", path, folder),
                 None => invalid(format!(
                     "kernelpath: kernel device path {path:?} must be absolute and begin with /sys/devices/"
                 )),
             },
-            Wanted::Bus(key, id) => match sysfs.find(id) {
+            Selector::Bus(key, id) => match sysfs.find(id) {
                 Some(folder) => of_device(node, key, id, folder),
                 None => {
                     invalid(format!("{key}: device {id:?} is neither on the PCI nor on the auxiliary bus"))
@@ -82,27 +82,26 @@ impl Wanted {
         }
     }
 
-    /// Whether `link`, with the name that it had on the node as its alias, is this device; `None` if that cannot
-    /// be told from the link.
-    pub fn is(&self, link: &Link) -> Option<bool> {
+    /// Whether `link` is this device; its alias holds its name on the node. `None` if the link does not tell.
+    pub fn matches(&self, link: &Link) -> Option<bool> {
         let is_pci = |id: &str| id.contains(':');
         match self {
-            Wanted::Name(name) => Some(link.alias == *name),
-            Wanted::Hardware(mac) => Some(link.mac == *mac || link.permanent_mac == *mac),
-            Wanted::Path(path) if path.rsplit('/').next() == Some(&link.parent) => Some(true),
-            Wanted::Bus(_, id) if link.parent == *id => Some(true),
-            // A virtio device's parent has a number of its own.
-            Wanted::Bus(_, id) if is_pci(id) && is_pci(&link.parent) => Some(false),
+            Selector::Name(name) => Some(link.alias == *name),
+            Selector::Hardware(mac) => Some(link.mac == *mac || link.permanent_mac == *mac),
+            Selector::Path(path) if path.rsplit('/').next() == Some(&link.parent) => Some(true),
+            Selector::Bus(_, id) if link.parent == *id => Some(true),
+            // The parent of a virtio link is a virtio device, not the PCI device.
+            Selector::Bus(_, id) if is_pci(id) && is_pci(&link.parent) => Some(false),
             _ => None,
         }
     }
 }
 
-impl std::fmt::Display for Wanted {
+impl std::fmt::Display for Selector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Wanted::Name(text) | Wanted::Path(text) | Wanted::Bus(_, text) => f.write_str(text),
-            Wanted::Hardware(mac) => f.write_str(&link::mac_text(mac)),
+            Selector::Name(text) | Selector::Path(text) | Selector::Bus(_, text) => f.write_str(text),
+            Selector::Hardware(mac) => f.write_str(&link::mac_text(mac)),
         }
     }
 }
@@ -112,7 +111,7 @@ fn of_device(node: &mut Host, key: &str, id: &str, folder: PathBuf) -> Result<Op
         return Ok(None);
     }
     for name in sysfs::links(&folder) {
-        // The folder tells of the namespace in which /sys was mounted.
+        // The folder shows the links of the namespace in which /sys was mounted.
         if let Some(link) = node.find_link(&name)? {
             return Ok(Some(link));
         }
@@ -124,7 +123,8 @@ fn of_device(node: &mut Host, key: &str, id: &str, folder: PathBuf) -> Result<Op
     }
 }
 
-/// A bridge takes over a port's address, a VLAN its parent's: the device itself is meant, which no driver made up.
+/// The physical link with this hardware address. Bridges copy the address of a port and VLANs that of their parent, so links
+/// without a kind, and links with this permanent address, are preferred.
 fn by_hardware_address(node: &mut Host, mac: &[u8]) -> Result<Link> {
     let mut all = link::list(&mut node.route)?;
     all.retain(|link| link.mac == mac);
@@ -145,11 +145,11 @@ fn by_hardware_address(node: &mut Host, mac: &[u8]) -> Result<Link> {
     }
 }
 
-/// Six bytes, or eight or twenty for other than Ethernet.
+/// Parses a hardware address: six bytes for Ethernet, eight or twenty for other links.
 fn hardware_address(text: &str) -> Result<Vec<u8>> {
-    let byte = |part: &str| match part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        true => u8::from_str_radix(part, 16).ok(),
-        false => None,
+    let byte = |part: &str| {
+        let is_hex = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_hex.then(|| u8::from_str_radix(part, 16).ok())?
     };
     match text.split([':', '-']).map(byte).collect::<Option<Vec<u8>>>() {
         Some(bytes) if [6, 8, 20].contains(&bytes.len()) => Ok(bytes),
@@ -164,7 +164,7 @@ fn invalid<T>(text: String) -> Result<T> {
 }
 
 fn missing<T>(text: String) -> Result<T> {
-    let hint = "is it in another pod? A device can be in one place only";
+    let hint = "is the device in another pod? It can be in one namespace only";
     Err(podwire_cni_spec::Error::internal(format!("failed to find host device: {text}"))
         .with_details(hint)
         .into())
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hardware_addresses_of_every_kind_are_read() {
+    fn hardware_addresses_of_every_length_are_parsed() {
         assert_eq!(hardware_address("02:00:5E:10:00:01").unwrap(), [2, 0, 0x5e, 0x10, 0, 1]);
         assert_eq!(hardware_address(&["0a"; 20].join(":")).unwrap(), [10; 20]);
         for bad in ["", "02:00", "02:00:5e:10:00:01:02", "+2:00:5e:10:00:01", "2:0:5e:10:0:1"] {
@@ -184,19 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn a_device_in_a_pod_is_recognized_if_the_link_tells() {
+    fn a_device_in_a_pod_is_recognized() {
         let link = |alias: &str, parent: &str| Link {
             alias: alias.into(),
             parent: parent.into(),
             ..Link::default()
         };
-        let by_name = Wanted::Name("ens1".into());
-        assert_eq!(by_name.is(&link("ens1", "")), Some(true));
-        assert_eq!(by_name.is(&link("ens2", "")), Some(false));
-        let by_id = Wanted::Bus("pciBusID", "0000:00:19.0".into());
-        assert_eq!(by_id.is(&link("ens1", "0000:00:19.0")), Some(true));
-        assert_eq!(by_id.is(&link("ens1", "0000:00:1a.0")), Some(false));
-        assert_eq!(by_id.is(&link("ens1", "virtio0")), None);
-        assert_eq!(by_id.is(&link("ens1", "")), None);
+        let by_name = Selector::Name("ens1".into());
+        assert_eq!(by_name.matches(&link("ens1", "")), Some(true));
+        assert_eq!(by_name.matches(&link("ens2", "")), Some(false));
+        let by_id = Selector::Bus("pciBusID", "0000:00:19.0".into());
+        assert_eq!(by_id.matches(&link("ens1", "0000:00:19.0")), Some(true));
+        assert_eq!(by_id.matches(&link("ens1", "0000:00:1a.0")), Some(false));
+        assert_eq!(by_id.matches(&link("ens1", "virtio0")), None);
+        assert_eq!(by_id.matches(&link("ens1", "")), None);
     }
 }

@@ -1,4 +1,4 @@
-//! All addresses that are taken, in every network of a data folder: for whoever looks after the whole node.
+//! All assigned addresses of all networks in a data folder, for `podwire audit` and migrations.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use podwire_cni_plugin::Result;
 
 use super::entry::{Entry, Holder};
+use super::environment::Environment;
 use super::store::Store;
-use super::Surroundings;
 
-/// An address that somebody has.
+/// An assigned address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// The network's name.
@@ -18,13 +18,13 @@ pub struct Reservation {
     pub ip: IpAddr,
     /// The container.
     pub container: String,
-    /// Its interface; entries from before 2019 do not say.
+    /// Its interface; entries from before 2019 do not name it.
     pub ifname: Option<String>,
     /// The address's file.
     pub file: PathBuf,
 }
 
-/// Every address that is taken in the networks of a data folder. What cannot be read has nothing to tell.
+/// All assigned addresses of the networks in a data folder. Networks that cannot be read are skipped.
 pub fn reservations(folder: &Path) -> Vec<Reservation> {
     let networks = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = networks.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -32,14 +32,14 @@ pub fn reservations(folder: &Path) -> Vec<Reservation> {
 }
 
 fn of_network(folder: &Path, network: &str) -> Vec<Reservation> {
-    let Ok(Some(mut store)) = Store::find(folder, &Surroundings::of_this_node()) else { return Vec::new() };
+    let Ok(Some(mut store)) = Store::find(folder, &Environment::of_this_node()) else { return Vec::new() };
     let Ok(entries) = store.read().map(<[Entry]>::to_vec) else { return Vec::new() };
     store.seal();
     let reservation = |entry: Entry| {
         let (container, ifname) = match entry.holder {
             Holder::Interface(owner) => (owner.container, Some(owner.ifname)),
             Holder::Container(container) => (container, None),
-            Holder::Nobody | Holder::Stranger => return None,
+            Holder::Empty | Holder::Unknown => return None,
         };
         let file = store.file(entry.ip);
         Some(Reservation { network: network.to_owned(), ip: entry.ip, container, ifname, file })
@@ -47,12 +47,12 @@ fn of_network(folder: &Path, network: &str) -> Vec<Reservation> {
     entries.into_iter().filter_map(reservation).collect()
 }
 
-/// Frees the address, if it is still that one's.
-pub fn give_back(reservation: &Reservation) -> Result<()> {
+/// Releases the address, if the container still has it.
+pub fn release(reservation: &Reservation) -> Result<()> {
     let Some(folder) = reservation.file.parent() else { return Ok(()) };
-    let Some(mut store) = Store::find(folder, &Surroundings::of_this_node())? else { return Ok(()) };
+    let Some(mut store) = Store::find(folder, &Environment::of_this_node())? else { return Ok(()) };
     let mut entries = store.read()?.to_vec();
-    let is_it = |entry: &Entry| {
+    let is_reserved = |entry: &Entry| {
         entry.ip == reservation.ip
             && match &entry.holder {
                 Holder::Interface(owner) => {
@@ -60,13 +60,13 @@ pub fn give_back(reservation: &Reservation) -> Result<()> {
                         && reservation.ifname.as_ref() == Some(&owner.ifname)
                 }
                 Holder::Container(container) => *container == reservation.container,
-                Holder::Nobody | Holder::Stranger => false,
+                Holder::Empty | Holder::Unknown => false,
             }
     };
-    if entries.iter().any(is_it) {
+    if entries.iter().any(is_reserved) {
         store.release(reservation.ip)?;
-        entries.retain(|entry| !is_it(entry));
+        entries.retain(|entry| !is_reserved(entry));
     }
-    store.keep_all(&entries);
+    store.finish_all(&entries);
     Ok(())
 }

@@ -1,12 +1,14 @@
-//! CHECK: the pod's interface is of its kind, in its mode, on its master, and configured as recorded.
+//! CHECK of a subinterface: its kind, mode, master, and its recorded configuration.
 
 use podwire_cni_plugin::{Finding, Request, Result};
 use podwire_cni_spec::{Attachment, Interface};
 use podwire_kernel::child::Driver;
 use podwire_kernel::{Host, Link, Undo};
 
-use super::{Master, Subinterface};
-use crate::{inspection, lease};
+use super::interface::Subinterface;
+use super::master::Master;
+use crate::inspection::{self, VethEnds};
+use crate::lease;
 
 pub(super) fn inspect<'p>(req: &Request<'p>, wanted: &Subinterface) -> Result<Vec<Finding<'p>>> {
     req.recorded()?;
@@ -24,16 +26,16 @@ pub(super) fn inspect<'p>(req: &Request<'p>, wanted: &Subinterface) -> Result<Ve
     }
     findings.extend(master(wanted, &mut pod, &link)?);
     findings.extend(mode(req, wanted.driver, &link));
-    // Without one in the config it is the master's, and follows it.
+    // Without `mtu` in the config it follows the master's.
     if wanted.mtu != 0 {
-        findings.extend(inspection::mtu(req, inspection::VethEnds { pod: &link, node: None }, wanted.mtu));
+        findings.extend(inspection::mtu(req, VethEnds { pod: &link, node: None }, wanted.mtu));
     }
-    findings.extend(inspection::pod_interface(&as_recorded(req, wanted.driver), &mut pod)?);
+    findings.extend(inspection::pod_interface(&without_recorded_mac(req, wanted.driver), &mut pod)?);
     Ok(findings)
 }
 
-/// An ipvlan has its master's hardware address, whichever that is by now.
-fn as_recorded<'p>(req: &Request<'p>, driver: Driver) -> Request<'p> {
+/// The request, for ipvlan without the recorded hardware address: an ipvlan always has its master's current one.
+fn without_recorded_mac<'p>(req: &Request<'p>, driver: Driver) -> Request<'p> {
     let mut req = req.clone();
     if let (Driver::Ipvlan(_), Some(recorded)) = (driver, &mut req.prev) {
         recorded.interfaces.iter_mut().for_each(|interface| interface.mac.clear());
@@ -41,23 +43,23 @@ fn as_recorded<'p>(req: &Request<'p>, driver: Driver) -> Request<'p> {
     req
 }
 
-/// Somebody deleted it, or its master went for a moment (a driver that was loaded again): it can be made anew from the
-/// record, since its lease is still held.
+/// The interface was deleted, or its master was gone for a moment (a reloaded driver). The repair creates it again from the
+/// recorded result: the lease is still held.
 fn missing<'p>(req: &Request<'p>, wanted: &Subinterface) -> Finding<'p> {
     let finding = Finding::new(format!("the pod has no interface {}", req.ifname));
-    // The record does not tell what the plugin before had named.
+    // The recorded result does not hold the master that the previous plugin named.
     if wanted.master == Master::FromChain {
         return finding;
     }
     let (again, wanted) = (req.clone(), wanted.clone());
-    finding.repaired_by(move || revive(&again, wanted))
+    finding.mended_by(move || create_again(&again, wanted))
 }
 
-fn revive(req: &Request<'_>, wanted: Subinterface) -> Result<()> {
+fn create_again(req: &Request<'_>, wanted: Subinterface) -> Result<()> {
     let recorded = req.recorded()?;
     let own = |interface: &Interface| interface.name == req.ifname && !interface.sandbox.is_empty();
     let mac = recorded.interfaces.iter().find(|one| own(one)).and_then(|one| one.mac.parse().ok());
-    // It follows from the master, unless the driver lets a child choose.
+    // An ipvlan's hardware address is its master's and cannot be set.
     let mac = mac.filter(|_| !matches!(wanted.driver, Driver::Ipvlan(_)));
     let is_own = |index: Option<usize>| index.and_then(|n| recorded.interfaces.get(n)).is_none_or(own);
     let again = Attachment {
@@ -73,26 +75,26 @@ fn revive(req: &Request<'_>, wanted: Subinterface) -> Result<()> {
     Ok(())
 }
 
-/// The master that the config names. (Where it names none, the one that it was at the time of ADD is as good as any.)
+/// The interface is on the master that the config names. Without one in the config, any master is accepted.
 fn master<'p>(wanted: &Subinterface, pod: &mut Host, link: &Link) -> Result<Option<Finding<'p>>> {
     let mut node = Host::here()?;
     let found = wanted.master.named(&mut node, pod)?;
-    // What hangs on one of its own kind really hangs on that one's master.
+    // If the master is of the same kind, the kernel uses the master's own master.
     let differs = found.filter(|master| link.link != Some(master.index) && master.kind != link.kind);
     Ok(differs
-        .map(|master| Finding::new(format!("interface {} does not hang on {}", link.name, master.name))))
+        .map(|master| Finding::new(format!("interface {} is not on master {}", link.name, master.name))))
 }
 
 fn mode<'p>(req: &Request<'p>, wanted: Driver, link: &Link) -> Option<Finding<'p>> {
     let Some(found) = Driver::of(link) else {
-        return Some(Finding::new(format!("interface {} is in a mode that is not known here", link.name)));
+        return Some(Finding::new(format!("interface {} is in an unknown mode", link.name)));
     };
     if wanted.fits(found) {
         return None;
     }
     let finding = Finding::new(format!("interface {} is {found}, not {wanted}", link.name));
-    Some(match wanted.can_follow(found) {
-        true => finding.repaired_by(inspection::change(req, wanted.change(link))),
-        false => finding,
-    })
+    if !wanted.can_follow(found) {
+        return Some(finding);
+    }
+    Some(finding.mended_by(inspection::change(req, wanted.change(link))))
 }

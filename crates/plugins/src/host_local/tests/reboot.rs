@@ -1,4 +1,4 @@
-//! A node that was switched off and on again.
+//! A node that was rebooted.
 
 use std::fs::FileTimes;
 use std::time::{Duration, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::*;
 
 impl Node {
-    /// The node boots: the kernel has a new id, and whatever was in /run is gone.
+    /// Reboots the node: a new boot id, and an empty /run.
     fn boot(&self, id: &str, began: u64) {
         self.boot_as("machine", id, began);
     }
@@ -20,7 +20,7 @@ impl Node {
         let _ = fs::remove_dir_all(self.index_root());
     }
 
-    /// The address was given at this time.
+    /// Sets the time at which the address was assigned.
     fn given_at(&self, ip: &str, time: u64) {
         let file = fs::File::options().write(true).open(self.folder().join(ip)).unwrap();
         file.set_times(FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(time))).unwrap();
@@ -28,7 +28,7 @@ impl Node {
 }
 
 #[test]
-fn what_was_given_before_the_boot_is_free_after_it() {
+fn addresses_of_an_earlier_boot_are_free() {
     let node = Node::subnet("10.1.0.0/24");
     node.boot("one", 1000);
     node.add("a");
@@ -44,7 +44,7 @@ fn what_was_given_before_the_boot_is_free_after_it() {
 }
 
 #[test]
-fn what_was_given_since_the_boot_stays() {
+fn addresses_of_the_current_boot_stay() {
     let node = Node::subnet("10.1.0.0/24");
     node.boot("one", 1000);
     node.add("a");
@@ -55,7 +55,7 @@ fn what_was_given_since_the_boot_stays() {
     node.given_at("10.1.0.3", 2000);
     node.add("b");
     assert_eq!(node.taken(), ["10.1.0.3", "10.1.0.4"]);
-    // Nobody is swept later in the same boot, whatever a clock that was set says.
+    // Nothing is removed later in the same boot, even if the clock is set.
     node.given_at("10.1.0.3", 1500);
     fs::remove_dir_all(node.index_root()).unwrap();
     node.add("c");
@@ -63,7 +63,7 @@ fn what_was_given_since_the_boot_stays() {
 }
 
 #[test]
-fn a_folder_of_which_nothing_is_known_is_not_swept() {
+fn a_folder_without_a_recorded_boot_is_not_changed() {
     let node = Node::subnet("10.1.0.0/24");
     node.write("10.1.0.2", "go\r\neth0");
     node.given_at("10.1.0.2", 500);
@@ -79,7 +79,7 @@ fn a_folder_of_which_nothing_is_known_is_not_swept() {
 }
 
 #[test]
-fn a_folder_that_another_machine_used_last_is_not_swept() {
+fn a_folder_of_another_machine_is_not_changed() {
     let node = Node::subnet("10.1.0.0/24");
     node.boot_as("north", "one", 1000);
     node.add("a");
@@ -90,7 +90,7 @@ fn a_folder_that_another_machine_used_last_is_not_swept() {
 }
 
 #[test]
-fn strangers_and_notes_outlive_a_boot() {
+fn other_files_survive_a_reboot() {
     let node = Node::new(json!({"subnet": "10.1.0.0/24", "sticky": true, "cooldown": 60}));
     node.boot("one", 1000);
     node.add("a");
@@ -100,20 +100,20 @@ fn strangers_and_notes_outlive_a_boot() {
     }
     fs::create_dir(node.folder().join("10.1.0.9")).unwrap();
     node.boot("two", 1 << 40);
-    node.del("nobody");
+    node.del("unknown");
     assert_eq!(node.taken(), ["10.1.0.9"], "whichever verb comes first");
     assert_eq!((node.read("notes"), node.read("last_reserved_ip.0")), ("x".into(), "10.1.0.2".into()));
 }
 
 #[test]
-fn a_full_node_that_was_rebooted_takes_pods_again() {
+fn a_full_node_has_free_addresses_after_a_reboot() {
     let mut node = Node::subnet("10.1.0.0/30");
     node.boot("one", 1000);
     node.add("a");
     assert_eq!(node.status().unwrap_err().0, 50);
     node.given_at("10.1.0.2", 1100);
     node.boot("two", 2000);
-    assert_eq!(node.status(), Ok(()), "or nobody would send it a pod");
+    assert_eq!(node.status(), Ok(()), "or the runtime would not schedule pods");
     assert_eq!(node.add("b"), ["10.1.0.2/30"]);
     node.boot("three", 1 << 40);
     node.gc(&[("b", "eth0")]);
@@ -121,7 +121,7 @@ fn a_full_node_that_was_rebooted_takes_pods_again() {
 }
 
 #[test]
-fn a_container_that_keeps_its_id_over_a_boot_is_attached_anew() {
+fn a_container_that_keeps_its_id_over_a_reboot_can_be_added_again() {
     let node = Node::subnet("10.1.0.0/24");
     node.boot("one", 1000);
     node.add("podman");
