@@ -1,7 +1,7 @@
 use podwire_block_ipam::store::{Change, Memory, Store};
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Request, Rules};
-use podwire_block_ipam::{Encapsulation, Owner};
+use podwire_block_ipam::{AffinityOwner, Encapsulation};
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn desired(pools: &[Pool], objects: &[(&str, &str, &str)]) -> Desired {
     pools.iter().for_each(|pool| allocator.add_pool(pool).unwrap());
     let rules = Rules::load(&store).unwrap();
     for pool in pools {
-        let mut request = Request::new(Owner::host("a"), pool.name());
+        let mut request = Request::new(AffinityOwner::host("a"), pool.name());
         request.pools = vec![pool.name().into()];
         allocator.assign(&rules, &request).unwrap();
     }
