@@ -117,7 +117,7 @@ fn what_could_not_be_taken_back_is_told_and_remembered() {
     let error = bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap_err();
     assert!(matches!(error, Error::Undo { .. }));
     assert_eq!(error.code(), 7);
-    assert!(error.to_string().contains("bad config; taking back what was done failed too: "), "{error}");
+    assert!(error.to_string().contains("bad config; the cleanup failed too: "), "{error}");
     assert!(
         error.to_string().ends_with(r#"plugin type="b" name="net" failed (delete): device busy"#),
         "{error}"
@@ -156,7 +156,10 @@ fn a_second_add_that_fails_does_not_cut_off_a_running_container() {
     bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();
     bench.fails("a", "ADD", 100, "eth0 exists").calls();
     let error = bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
-    assert!(error.to_string().contains("eth0 exists; the container is attached already, says "), "{error}");
+    assert!(
+        error.to_string().contains("eth0 exists; the container is already attached, according to "),
+        "{error}"
+    );
     assert_eq!(bench.calls(), ["ADD a pod1"]);
     assert_eq!(bench.records(), ["net-pod1-eth0"]);
 }

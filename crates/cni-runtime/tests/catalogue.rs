@@ -153,7 +153,7 @@ fn the_default_follows_files_that_appear_change_break_and_vanish() {
     let bench = bench(&["a"]);
     let folder = bench.root.join("net.d");
     let mut all = catalogue(&bench);
-    let watch = &mut Watch::over(&mut all).unwrap();
+    let watch = &mut Watch::new(&mut all).unwrap();
     let all = &mut all;
     let one = network("one", "1.0.0", "a");
     follow(watch, all, "one", || write(&bench, "20-one.conflist", &one));
@@ -189,7 +189,7 @@ fn a_watch_waits_for_the_folder_of_a_plugins_vendor() {
     write(&bench, "10-acme.conflist", &network("acme", "1.0.0", "acme"));
     let runtime = bench.runtime().vendors(bench.root.join("opt"));
     let mut all = Catalogue::read(ConfigFolder::new(bench.root.join("net.d")), runtime);
-    let mut watch = Watch::over(&mut all).unwrap();
+    let mut watch = Watch::new(&mut all).unwrap();
     follow(&mut watch, &mut all, "acme", || {
         // Its log is beside its folder.
         fs::create_dir_all(vendor.join("log")).unwrap();
@@ -204,7 +204,7 @@ fn a_watch_waits_for_a_folder_that_is_not_there_yet() {
     let bench = bench(&["a"]);
     let deep = bench.root.join("etc/cni/net.d");
     let mut all = Catalogue::read(ConfigFolder::new(&deep), bench.runtime());
-    let mut watch = Watch::over(&mut all).unwrap();
+    let mut watch = Watch::new(&mut all).unwrap();
     follow(&mut watch, &mut all, "deep", || {
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("10-deep.conflist"), network("deep", "1.0.0", "a")).unwrap();

@@ -219,13 +219,13 @@ fn repair(bench: &Bench, kinds: &[&str], wrong: &[&'static str]) -> (Vec<String>
     CALLS.lock().unwrap().clear();
     runtime.del(&list, &pod()).unwrap();
     CALLS.lock().unwrap().clear();
-    assert_eq!(repaired.is_whole(), repaired.left.is_empty());
-    let put_back = repaired.put_back.iter().map(|one| format!("{}: {}", one.plugin, one.what));
-    let left = repaired.left.iter().map(|one| {
+    assert_eq!(repaired.is_complete(), repaired.remaining.is_empty());
+    let repaired = repaired.repaired.iter().map(|one| format!("{}: {}", one.plugin, one.what));
+    let left = repaired.remaining.iter().map(|one| {
         let why = one.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         format!("{}: {}{why}", one.plugin, one.what)
     });
-    (put_back.collect(), left.collect())
+    (repaired.collect(), left.collect())
 }
 
 #[test]
@@ -234,18 +234,18 @@ fn a_repair_mends_what_can_be_and_tells_the_rest() {
     let bench = bench();
     let none: Vec<String> = Vec::new();
     assert_eq!(repair(&bench, &["theirs", "ours"], &[]), (none.clone(), none.clone()));
-    let (put_back, left) = repair(&bench, &["theirs", "ours"], &["hiding", "down"]);
-    assert_eq!((put_back.join(","), left), ("ours: hiding,ours: down,ours: hidden".into(), none.clone()));
-    let (put_back, left) = repair(&bench, &["ours"], &["lost", "failing", "panicking", "down"]);
-    assert_eq!(put_back, ["ours: down"]);
+    let (repaired, left) = repair(&bench, &["theirs", "ours"], &["hiding", "down"]);
+    assert_eq!((repaired.join(","), left), ("ours: hiding,ours: down,ours: hidden".into(), none.clone()));
+    let (repaired, left) = repair(&bench, &["ours"], &["lost", "failing", "panicking", "down"]);
+    assert_eq!(repaired, ["ours: down"]);
     let panicked = "ours: panicking (the plugin panicked: this is a bug in it)";
     assert_eq!(left, ["ours: lost", "ours: failing (no such luck)", panicked]);
-    let (put_back, left) = repair(&bench, &["ours"], &["stubborn"]);
-    assert_eq!((put_back, left), (none.clone(), vec!["ours: stubborn".into()]), "it does not stay");
+    let (repaired, left) = repair(&bench, &["ours"], &["stubborn"]);
+    assert_eq!((repaired, left), (none.clone(), vec!["ours: stubborn".into()]), "it does not stay");
     bench.fails("theirs", "CHECK", 100, "eth0 is down");
-    let (put_back, left) = repair(&bench, &["theirs", "ours"], &["down"]);
+    let (repaired, left) = repair(&bench, &["theirs", "ours"], &["down"]);
     let complaint = r#"theirs: plugin type="theirs" name="net" failed (check): eth0 is down"#;
-    assert_eq!((put_back, left), (vec!["ours: down".into()], vec![complaint.into()]));
+    assert_eq!((repaired, left), (vec!["ours: down".into()], vec![complaint.into()]));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_network_that_switches_checks_off_is_not_repaired() {
     let config =
         r#"{"cniVersion": "1.1.0", "name": "net", "disableCheck": true, "plugins": [{"type": "ours"}]}"#;
     let off = podwire_cni_spec::NetworkList::parse(config.as_bytes()).unwrap();
-    assert_eq!(runtime.repair(&off, &pod()).unwrap(), podwire_cni_runtime::Repaired::default());
+    assert_eq!(runtime.repair(&off, &pod()).unwrap(), podwire_cni_runtime::RepairReport::default());
     assert!(CALLS.lock().unwrap().is_empty());
     let error = runtime.repair(&list("0.3.1", &["ours"]), &pod()).unwrap_err();
     assert_eq!(error.code(), code::INCOMPATIBLE_VERSION);

@@ -37,7 +37,7 @@ impl Lab {
         }
         let key = podwire_sandbox::PodName::parse(name, "default").map(|pod| pod.key());
         let has_pod = |node: &String| {
-            let folder = key.as_ref().map(|key| format!("{}/{key}", podwire_sandbox::FOLDER));
+            let folder = key.as_ref().map(|key| format!("{}/{key}", podwire_sandbox::DIR));
             folder.is_ok_and(|path| self.file(node, &path).is_ok_and(|folder| folder.is_dir()))
         };
         match self.nodes().into_iter().find(has_pod) {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use podwire_kernel::{Host, Netns};
-use podwire_sandbox::pause::{Newborn, Order};
+use podwire_sandbox::pause::{PauseProcess, SetupStep};
 use podwire_sandbox::{PodName, Process};
 
 use crate::{Error, Lab, Result};
@@ -16,11 +16,11 @@ impl Lab {
     pub(crate) fn boot(&mut self, name: &str) -> Result<()> {
         let called = PodName::new(&self.state.plan.namespace(), name);
         let called = called.map_err(|error| Error::input(error.msg, error.details))?;
-        let mut newborn = Newborn::start(&called, true).map_err(Error::machine(name))?;
-        newborn.tell(&orders(name, &self.home.shared())).map_err(Error::machine(name))?;
+        let mut newborn = PauseProcess::start(&called, true).map_err(Error::machine(name))?;
+        newborn.configure(&orders(name, &self.home.shared())).map_err(Error::machine(name))?;
         self.state.machines.insert(name.into(), newborn.process);
         self.save()?;
-        newborn.live().map_err(Error::machine(name))
+        newborn.release().map_err(Error::machine(name))
     }
 
     /// Ends a machine, and all that runs on it.
@@ -67,20 +67,20 @@ impl Lab {
 fn orders(name: &str, shared: &Path) -> Vec<String> {
     let path = Path::new;
     let orders = [
-        Order::ShowItself { own_network: true },
-        Order::Memory(path("/var/lib")),
-        Order::Folder(path("/var/lib/cni")),
-        Order::Folder(path(SHARED)),
-        Order::Cover { file: path(SHARED), with: shared },
-        Order::Mirror { folder: path("/etc"), but: "cni" },
-        Order::Folder(path("/etc/cni/net.d")),
-        Order::Memory(path("/run")),
-        Order::Folder(path("/run/netns")),
-        Order::HostName(name),
-        Order::Loopback,
+        SetupStep::MountProcAndSys { own_network: true },
+        SetupStep::Tmpfs(path("/var/lib")),
+        SetupStep::CreateDir(path("/var/lib/cni")),
+        SetupStep::CreateDir(path(SHARED)),
+        SetupStep::BindMount { target: path(SHARED), source: shared },
+        SetupStep::Mirror { dir: path("/etc"), except: "cni" },
+        SetupStep::CreateDir(path("/etc/cni/net.d")),
+        SetupStep::Tmpfs(path("/run")),
+        SetupStep::CreateDir(path("/run/netns")),
+        SetupStep::HostName(name),
+        SetupStep::Loopback,
         // Nobody else can have the lab's addresses: they need not be asked for, which takes a second.
-        Order::Knob { path: "net/ipv6/conf/all/accept_dad", value: "0" },
-        Order::Knob { path: "net/ipv6/conf/default/accept_dad", value: "0" },
+        SetupStep::Sysctl { path: "net/ipv6/conf/all/accept_dad", value: "0" },
+        SetupStep::Sysctl { path: "net/ipv6/conf/default/accept_dad", value: "0" },
     ];
-    orders.iter().map(Order::line).collect()
+    orders.iter().map(SetupStep::encode).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use podwire_cni_spec::Dns;
-use podwire_sandbox::{bandwidth, Bandwidth, PodName, Pods, Spec, Wanted};
+use podwire_sandbox::{bandwidth, Bandwidth, NetworkRequest, PodName, Pods, Spec};
 use serde_json::{json, Value};
 
 use super::several::{conclude, each, named};
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     count: Option<u32>,
     /// A network besides the default one, as net1, net2… or with a name for the interface; may be repeated.
     #[arg(long, value_name = "NAME[=IFNAME]", value_parser = network)]
-    network: Vec<Wanted>,
+    network: Vec<NetworkRequest>,
     /// Use the node's network: no namespace, no addresses of its own.
     #[arg(long)]
     host_network: bool,
@@ -140,14 +140,14 @@ impl Run {
     }
 }
 
-fn network(text: &str) -> Result<Wanted, String> {
+fn network(text: &str) -> Result<NetworkRequest, String> {
     let (network, ifname) = match text.split_once('=') {
         Some((network, ifname)) => (network, Some(ifname.to_owned())),
         None => (text, None),
     };
     match network.is_empty() || ifname.as_deref() == Some("") {
         true => Err("expected NAME or NAME=IFNAME".to_owned()),
-        false => Ok(Wanted { network: network.to_owned(), ifname }),
+        false => Ok(NetworkRequest { network: network.to_owned(), ifname }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `podwire cni check`: is an attachment as it was made? And if not, put back what can be.
 
 use clap::Args;
-use podwire_cni_runtime::{Identity, Left, PutBack, Repaired};
+use podwire_cni_runtime::{Difference, Identity, Remaining, RepairReport};
 use podwire_cni_spec::NetworkList;
 use serde_json::{json, Value};
 
@@ -45,7 +45,7 @@ impl Check {
     fn repair(&self, list: &NetworkList, identity: &Identity) -> Result<Answer, Failure> {
         let what = format!("cannot repair {} in {}", self.target.name(), self.target.network);
         let repaired = self.place.runtime().repair(list, identity).map_err(Failure::to(what))?;
-        let success = repaired.is_whole();
+        let success = repaired.is_complete();
         let place = format!("{} of {}", self.target.ifname(), self.target.name());
         let mut text = describe(&repaired, &place, Paint::stdout());
         text += &match success {
@@ -57,8 +57,8 @@ impl Check {
             ),
         };
         let mut json = self.json(identity, success);
-        json["repaired"] = repaired.put_back.iter().map(mended).collect();
-        json["left"] = repaired.left.iter().map(left).collect();
+        json["repaired"] = repaired.repaired.iter().map(mended).collect();
+        json["left"] = repaired.remaining.iter().map(left).collect();
         Ok(Answer { text, json, success })
     }
 
@@ -77,24 +77,24 @@ impl Check {
 }
 
 /// A line for each difference.
-fn describe(repaired: &Repaired, place: &str, paint: Paint) -> String {
+fn describe(repaired: &RepairReport, place: &str, paint: Paint) -> String {
     let mut text = String::new();
-    for PutBack { what, .. } in &repaired.put_back {
+    for Difference { what, .. } in &repaired.repaired {
         text += &format!("{place}: {} {what}\n", paint.good("put back:"));
     }
-    for Left { what, why, .. } in &repaired.left {
+    for Remaining { what, reason: why, .. } in &repaired.remaining {
         let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         text += &format!("{place}: {} {what}{why}\n", paint.bad("not put back:"));
     }
     text
 }
 
-fn mended(one: &PutBack) -> Value {
+fn mended(one: &Difference) -> Value {
     json!({ "plugin": one.plugin, "what": one.what })
 }
 
-fn left(one: &Left) -> Value {
-    json!({ "plugin": one.plugin, "what": one.what, "why": one.why })
+fn left(one: &Remaining) -> Value {
+    json!({ "plugin": one.plugin, "what": one.what, "why": one.reason })
 }
 
 #[cfg(test)]
@@ -103,11 +103,14 @@ mod tests {
 
     #[test]
     fn each_difference_has_its_line() {
-        let put_back = vec![PutBack { plugin: "bridge".into(), what: "interface eth0 is down".into() }];
+        let put_back = vec![Difference { plugin: "bridge".into(), what: "interface eth0 is down".into() }];
         let why = Some("it is gone".into());
-        let left = vec![Left { plugin: "sbr".into(), what: "a rule is missing".into(), why }];
+        let left = vec![Remaining { plugin: "sbr".into(), what: "a rule is missing".into(), reason: why }];
         let text = "eth0 of blue: put back: interface eth0 is down\n\
                     eth0 of blue: not put back: a rule is missing (it is gone)\n";
-        assert_eq!(describe(&Repaired { put_back, left }, "eth0 of blue", Paint::plain()), text);
+        assert_eq!(
+            describe(&RepairReport { repaired: put_back, remaining: left }, "eth0 of blue", Paint::plain()),
+            text
+        );
     }
 }

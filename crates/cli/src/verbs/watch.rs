@@ -17,7 +17,7 @@ const PULSE: Duration = Duration::from_secs(5);
 pub(super) fn run(place: &Place, json: bool) -> Result<Answer, Failure> {
     let what = || "cannot watch the networks".to_owned();
     let mut catalogue = place.catalogue();
-    let mut watch = Watch::over(&mut catalogue).map_err(Failure::to(what()))?;
+    let mut watch = Watch::new(&mut catalogue).map_err(Failure::to(what()))?;
     let (mut told, mut skipped) = (None, Vec::new());
     loop {
         let readiness = catalogue.readiness();
@@ -53,7 +53,7 @@ fn lines(
             Readiness::Ready { network, file } => {
                 format!("{} {network} ({})\n", paint.good("ready"), file.display())
             }
-            Readiness::NotReady { network, why } => {
+            Readiness::NotReady { network, reason: why } => {
                 let of = network.as_ref().map(|network| format!("{network}: ")).unwrap_or_default();
                 format!("{} {of}{} ({})\n", paint.bad("not ready"), why.msg, why.code)
             }
@@ -65,7 +65,7 @@ fn lines(
 fn as_json(readiness: &Readiness, skipped: &[Problem]) -> Value {
     let error = match readiness {
         Readiness::Ready { .. } => None,
-        Readiness::NotReady { why, .. } => Some(why.to_json()),
+        Readiness::NotReady { reason: why, .. } => Some(why.to_json()),
     };
     let skipped = skipped
         .iter()
