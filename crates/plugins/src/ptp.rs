@@ -42,7 +42,7 @@ impl Plugin for Ptp {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = read(req)?;
-        let policy = Policy::read(req)?;
+        let policy = Policy::read(&req.config)?;
         lease::check_kind(req)?;
         let mut undo = Undo::new();
         let mut node = Host::here()?;
