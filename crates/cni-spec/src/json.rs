@@ -31,7 +31,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, Error> {
     }
     serde_json::from_slice(bytes).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        // serde_json ends its text with the position, which stands in front here.
+        // serde_json ends its text with the position, which is in front here.
         let text = error.to_string();
         let why = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
         let near = match error.classify() {
