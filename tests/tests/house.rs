@@ -43,6 +43,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "block-ipam",
             "agent-ipc",
             "plugins",
+            "fs",
         ],
     ),
     ("install", &["cni-spec"]),
@@ -79,6 +80,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "reconcile",
             "subnets",
             "kubernetes",
+            "fs",
         ],
     ),
     (
@@ -120,6 +122,8 @@ const HOUSE: &[(&str, &[&str])] = &[
             "policy-agent",
             "sandbox",
             "verify",
+            "fs",
+            "ip",
         ],
     ),
     ("controller", &["cni-spec", "ip", "ipam", "block-ipam", "subnets", "kubernetes"]),
@@ -155,6 +159,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "agent",
             "lab",
             "controller",
+            "fs",
         ],
     ),
 ];

@@ -9,8 +9,8 @@ use podwire_cni_spec::{code, json, Version};
 use podwire_kernel::Netns;
 use serde_json::Value;
 
-use crate::request::{Command, Request, Source};
-use crate::{recorded, Error, Finding, Plugin, Registry, Result};
+use crate::request::{Request, Source};
+use crate::{recorded, Command, Error, Finding, Plugin, Registry, Result};
 
 /// The longest config that is read. A runtime that sends more is broken or hostile.
 const STDIN_LIMIT: u64 = 64 << 20;
@@ -151,7 +151,7 @@ pub fn call(plugin: &dyn Plugin, req: &Request<'_>, own_namespace_allowed: bool)
 }
 
 fn perform(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Option<Value>> {
-    req.registry.hooks().before(plugin, req)?;
+    req.registry.hooks().before(plugin, req.command, &req.config)?;
     match req.command {
         Command::Add => return timed(plugin, req, recorded::add).map(Some),
         Command::Del => timed(plugin, req, recorded::del)?,
@@ -170,7 +170,7 @@ fn timed<T>(plugin: &dyn Plugin, req: &Request<'_>, verb: Verb<T>) -> Result<T> 
     let start = Instant::now();
     let result = verb(plugin, req);
     let code = result.as_ref().err().map_or(0, |error| error.to_cni().code);
-    req.registry.hooks().after(plugin, req, start.elapsed(), code);
+    req.registry.hooks().after(plugin, req.command, start.elapsed(), code);
     result
 }
 

@@ -36,6 +36,7 @@
 //! - [`exec`] executes a plugin, with a deadline that lets it clean up;
 //! - [`Hooks`] run code of the program around every call.
 
+mod command;
 pub mod delegate;
 pub mod dispatch;
 mod error;
@@ -49,13 +50,14 @@ mod registry;
 mod request;
 mod stop;
 
+pub use command::Command;
 pub use dispatch::{main, run, RawOutput};
 pub use error::{Context, Error, Result};
 pub use finding::Finding;
 pub use hooks::{Hooks, NoHooks};
 pub use recorded::{delete_recorded, delete_recorded_unless_changed};
 pub use registry::Registry;
-pub use request::{Command, Request, Source, Valid};
+pub use request::{Request, Source, Valid};
 
 use podwire_cni_spec::{Attachment, Version};
 

@@ -1,4 +1,4 @@
-//! ADD: the plugins of a network one after the other, and backwards if one of them fails.
+//! ADD: runs the plugins of a network in order, and DEL backwards if one of them fails.
 
 use std::path::PathBuf;
 
@@ -11,11 +11,11 @@ use crate::cache::in_version;
 use crate::invoke::{Call, Step};
 use crate::{Error, Identity, Record, Result, Runtime};
 
-/// How far an ADD got, and why not farther.
+/// The progress of an ADD that failed, and its error.
 struct Failure {
     /// How many plugins were started.
     started: usize,
-    /// What the last one that succeeded returned.
+    /// The result of the last plugin that succeeded.
     result: Option<Value>,
     error: Error,
 }
@@ -23,12 +23,11 @@ struct Failure {
 impl Runtime<'_> {
     /// Attaches a container to a network.
     ///
-    /// If it fails, the plugins that ran, the failing one included, are told to take back what they did, and
-    /// nothing is remembered. The error has the failing plugin's code, and what could not be taken back. Only when
-    /// the container is attached already, by its record, nothing is taken back: it may be running. (Not so if the interface of
-    /// which the record tells is not there.)
+    /// If it fails, DEL runs for the plugins that ran, including the failing one, and no record stays. The error has the failing
+    /// plugin's code and lists what could not be undone. If the container is already attached according to its record, nothing
+    /// is undone, because it may be running, unless the interface of the record does not exist.
     ///
-    /// If an earlier ADD of the same container was interrupted, what it left is removed first.
+    /// Leftovers of an interrupted ADD of the same container are removed first.
     pub fn add(&self, list: &NetworkList, identity: &Identity) -> Result<Attachment> {
         let chain = self.chain(list, Command::Add)?;
         let path = self.cache.path(&list.name, &identity.container, &identity.ifname)?;
@@ -37,7 +36,7 @@ impl Runtime<'_> {
         if earlier.is_none() {
             self.cache.write(&record)?;
         }
-        let failure = match self.forward(list, identity, &chain) {
+        let failure = match self.run_add(list, identity, &chain) {
             Ok((attachment, result)) => {
                 record.result = Some(result.clone());
                 match self.cache.complete(&record) {
@@ -49,29 +48,29 @@ impl Runtime<'_> {
         };
         Err(match earlier {
             Some(record) => Error::Attached { record, source: Box::new(failure.error) },
-            None => self.take_back(list, identity, &record, *failure),
+            None => self.undo(list, identity, &record, *failure),
         })
     }
 
-    /// Looks at what is remembered of this container. Returns the record of an ADD that succeeded, unless nothing came of it that
-    /// is still there.
+    /// Returns the record of an earlier ADD that succeeded and whose interface still exists. Removes what another earlier ADD
+    /// left.
     fn prepare(&self, list: &NetworkList, identity: &Identity) -> Result<Option<PathBuf>> {
         match self.cache.find(&list.name, identity) {
             Ok(Some(record)) if record.result.is_some() && !is_stale(&record, identity) => {
                 Ok(Some(record.path))
             }
             Ok(Some(record)) => {
-                // If this fails, so will a plugin's ADD, with a better text.
-                let _ = self.withdraw(list, &record);
+                // If this fails, a plugin's ADD fails too, with a better text.
+                let _ = self.delete_recorded(list, &record);
                 Ok(None)
             }
             Err(error @ Error::Foreign { .. }) => Err(error),
-            // What cannot be read has nothing to say.
+            // An unreadable record is ignored.
             Ok(None) | Err(_) => Ok(None),
         }
     }
 
-    fn forward(
+    fn run_add(
         &self,
         list: &NetworkList,
         identity: &Identity,
@@ -87,7 +86,7 @@ impl Runtime<'_> {
             let read = answer.and_then(|answer| {
                 in_version(answer.unwrap_or(Value::Null), list.version, list.version).map_err(|error| {
                     match error {
-                        Error::Cni(error) => step.misread(list, error),
+                        Error::Cni(error) => step.invalid_result(list, error),
                         other => other,
                     }
                 })
@@ -108,22 +107,21 @@ impl Runtime<'_> {
         last.ok_or_else(|| Box::new(none()))
     }
 
-    fn take_back(&self, list: &NetworkList, identity: &Identity, record: &Record, failure: Failure) -> Error {
+    fn undo(&self, list: &NetworkList, identity: &Identity, record: &Record, failure: Failure) -> Error {
         let Failure { started, result, error } = failure;
-        let mut errors = self.backward(list, &list.plugins[..started], identity, result.as_ref());
+        let mut errors = self.run_del(list, &list.plugins[..started], identity, result.as_ref());
         if errors.is_empty() {
             errors.extend(self.cache.remove(&record.path).err());
         }
-        match errors.is_empty() {
-            true => error,
-            // The record stays: by it the rest can be removed later.
-            false => Error::Undo { source: Box::new(error), undo: errors },
+        if errors.is_empty() {
+            return error;
         }
+        // The record stays, so that the rest can be removed later.
+        Error::Undo { source: Box::new(error), undo: errors }
     }
 }
 
-/// Whether it can be seen that nothing of what the record tells is there: one of before a reboot, say, whose namespace was made again under its
-/// name. Then the interface that was made in that namespace is missing.
+/// Whether the interface of the record is gone, as after a reboot when the namespace was created again under its name.
 fn is_stale(record: &Record, identity: &Identity) -> bool {
     let interfaces = record.attachment().map(|made| made.interfaces).unwrap_or_default();
     let was_made = interfaces.iter().any(|one| one.name == *identity.ifname && !one.sandbox.is_empty());

@@ -1,12 +1,15 @@
-//! What is remembered of every attachment: `<folder>/results/<network>-<container>-<ifname>`, in libcni's format.
+//! The record of every attachment: `<folder>/results/<network>-<container>-<ifname>`, in libcni's format.
 //!
 //! A record is written before the first plugin runs, without a result, and again with it when all have run. So a
-//! record without a result tells of an ADD that did not finish: what it made may be there, all of it or a part.
-//! libcni reads such a record as an empty result, in every version that knows the format, and so its DEL and GC
-//! can clean up after us. (A null or made-up result would say nothing more.)
+//! record without a result belongs to an ADD that did not finish: its objects may exist, all or some of them.
+//! libcni reads such a record as an empty result, in every version that knows the format, so its DEL and GC
+//! can clean up after Podwire.
 //!
-//! Files appear by renaming, so nobody reads half of one. They are not flushed to the disk: the interfaces and
-//! rules that they tell of do not outlive the boot either, and a file that a power loss emptied stops nobody.
+//! Files are created by renaming, so no reader sees a part of one. They are not flushed to disk: the interfaces and
+//! rules that they describe do not survive a boot either, and a file that a power loss emptied causes no error.
+//!
+//! The temporary file is in `.new` instead of beside the record (as `podwire_fs::replace` puts it), because libcni reads every
+//! file of `results`.
 
 mod record;
 
@@ -26,20 +29,20 @@ pub struct Cache {
     folder: PathBuf,
 }
 
-/// Everything in a cache.
+/// The content of a cache.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// The attachments, in the order of their files' names.
+    /// The records, sorted by file name.
     pub records: Vec<Record>,
-    /// The files that tell of no attachment, and why.
+    /// The files that are not records, and why.
     pub problems: Vec<Problem>,
 }
 
-/// What Linux file systems take for a name.
+/// The longest file name of Linux file systems.
 const NAME_MAX: usize = 255;
-/// New records are written in here. Readers look at the files of `results` only.
+/// The directory of temporary files. Readers read the files of `results` only.
 const NEW: &str = ".new";
-/// How often a record is written anew because its draft was taken away.
+/// How often a record is written again because its temporary file was removed.
 const ATTEMPTS: usize = 10;
 
 impl Default for Cache {
@@ -55,7 +58,7 @@ impl Cache {
         Cache { folder: folder.into() }
     }
 
-    /// Where the records are.
+    /// The directory of the records.
     pub fn results(&self) -> PathBuf {
         self.folder.join("results")
     }
@@ -95,7 +98,7 @@ impl Cache {
         Err(Error::Foreign { path, owner })
     }
 
-    /// Every record, of this runtime and of every other that uses the folder.
+    /// Every record, of this runtime and of all others that use the directory.
     pub fn list(&self) -> Listing {
         let mut listing = Listing::default();
         let results = self.results();
@@ -103,7 +106,7 @@ impl Cache {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return listing,
             Err(error) => {
-                let error = Error::file("read folder", &results)(error);
+                let error = Error::file("read directory", &results)(error);
                 listing.problems.push(Problem { path: results, error });
                 return listing;
             }
@@ -121,7 +124,7 @@ impl Cache {
         listing
     }
 
-    /// Writes a record, in place of an earlier one.
+    /// Writes a record, replacing an earlier one.
     pub(crate) fn write(&self, record: &Record) -> Result<()> {
         let (new, text) = (self.draft(&record.path), record.to_text());
         let write = || -> io::Result<()> {
@@ -133,7 +136,7 @@ impl Cache {
         let mut written = write();
         for _ in 1..ATTEMPTS {
             match &written {
-                // Nobody has written here yet; or a GC took the draft for one that a dead process had left.
+                // The directory does not exist yet, or a GC removed the temporary file as that of a dead process.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let made = DirBuilder::new().recursive(true).mode(0o700).create(self.results().join(NEW));
                     written = made.and_then(|()| write());
@@ -144,9 +147,8 @@ impl Cache {
         written.map_err(Error::file("write record", &record.path))
     }
 
-    /// Writes a result into the record of its ADD. The record that is there says all that this one says but the
-    /// result, and is shorter: it is written over, by one call, since a file system may wait for the disk when a
-    /// file takes another one's place.
+    /// Adds the result to the record of an ADD. The existing record is the same without the result, and shorter. It is
+    /// overwritten in place by one write(2), because some file systems wait for the disk when a rename replaces a file.
     pub(crate) fn complete(&self, record: &Record) -> Result<()> {
         let text = record.to_text();
         let over = || -> io::Result<()> {
@@ -157,29 +159,27 @@ impl Cache {
             file.write_all_at(text.as_bytes(), 0)
         };
         match over() {
-            // Somebody removed it, or it is another one: a new one then.
+            // It was removed or replaced: write a new one.
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.write(record),
             other => other.map_err(Error::file("write record", &record.path)),
         }
     }
 
-    /// Removes what was being written when somebody died. Who still writes will do so again.
+    /// Removes temporary files of killed processes. A process that is still writing writes again.
     pub(crate) fn remove_drafts(&self) -> Result<()> {
         let folder = self.results().join(NEW);
         let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(Error::file("read folder", &folder))?,
+            entries => entries.map_err(Error::file("read directory", &folder))?,
         };
         let remove = |path: PathBuf| match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::file("remove draft", &path)(error))
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", &path)(error)),
             _ => Ok(()),
         };
         Error::all(entries.flatten().filter_map(|entry| remove(entry.path()).err()).collect())
     }
 
-    /// Forgets an attachment. It need not be there.
+    /// Removes a record, if it exists.
     pub(crate) fn remove(&self, path: &Path) -> Result<()> {
         for path in [self.draft(path).as_path(), path] {
             match fs::remove_file(path) {
@@ -192,13 +192,13 @@ impl Cache {
         Ok(())
     }
 
-    /// Where a record is written before it gets its name.
+    /// The temporary file of a record.
     fn draft(&self, path: &Path) -> PathBuf {
         self.results().join(NEW).join(path.file_name().unwrap_or_default())
     }
 }
 
-/// Reads a file of the folder. One that vanished in the meantime is none.
+/// Reads a file; `None` if it was removed meanwhile.
 fn read(path: &Path) -> Result<Option<Record>> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -206,7 +206,7 @@ fn read(path: &Path) -> Result<Option<Record>> {
     };
     let unknown = || {
         podwire_cni_spec::Error::decode(
-            "a bare result as runtimes wrote it before 2020: whose it is cannot be told from it",
+            "a bare result, as runtimes wrote before 2020: it does not name its attachment",
         )
         .with_details("DEL of its container removes it")
     };

@@ -1,9 +1,8 @@
-//! A folder of networks as kubelet and its runtimes see it: which networks can be used, which one is the default, and
-//! could a pod be attached to it now?
+//! The networks of a directory as kubelet and its runtimes see them: which ones can be used, which one is the default, and
+//! whether a pod could be attached to it now.
 //!
-//! A file is usable if it loads, names at least one plugin, and every plugin of it is installed and speaks the
-//! network's version. The first usable file, by name, is the default network. All others of the folder are reported with
-//! the reason, and hide nothing.
+//! A file is usable if it is valid, names at least one plugin, and all its plugins are installed and support the network's
+//! version. The first usable file, by name, is the default network. Unusable files are reported with the reason.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,10 +12,10 @@ use podwire_cni_plugin::Command;
 use podwire_cni_spec::NetworkName;
 
 use crate::folder::{is_list, Loaded};
-use crate::invoke::{Place, Step};
+use crate::invoke::{Location, Step};
 use crate::{ConfigFolder, Error, Network, Problem, Result, Runtime};
 
-/// The networks of a folder, as they were when it was read last.
+/// The networks of a directory, as of the last read.
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("podwire-catalogue-example-{}", std::process::id()));
@@ -35,111 +34,125 @@ pub struct Catalogue<'p> {
     runtime: Runtime<'p>,
     usable: Vec<Network>,
     skipped: Vec<Problem>,
-    /// Lists that were found usable, with what their plugins' files were then: a foreign plugin is executed to learn
-    /// its versions, which need not be done again while it is the same file.
-    proven: Vec<Proof>,
+    /// Successful validations. A plugin is executed to learn its versions; that is not repeated while its file is unchanged.
+    validated: Vec<Validation>,
 }
 
+/// A validated list, with the state of its plugins' files.
 #[derive(Debug, PartialEq)]
-struct Proof {
+struct Validation {
     list: Vec<u8>,
-    plugins: Vec<(PathBuf, u64, i64, i64, u64)>,
+    plugins: Vec<PluginFile>,
 }
 
-impl Proof {
-    /// What a network's usability depends on; none if that cannot be told.
-    fn of(network: &Network, chain: &[Step<'_, '_>]) -> Option<Proof> {
-        let files = chain.iter().filter_map(|step| match &step.place {
-            Place::File(file) => Some(file),
-            Place::Here(_) => None,
+/// The state of a plugin's file, by which a replacement is noticed.
+#[derive(Debug, PartialEq)]
+struct PluginFile {
+    path: PathBuf,
+    inode: u64,
+    mtime: (i64, i64),
+    length: u64,
+}
+
+impl Validation {
+    /// What the validity of a network depends on; `None` if a file cannot be read.
+    fn of(network: &Network, chain: &[Step<'_, '_>]) -> Option<Validation> {
+        let files = chain.iter().filter_map(|step| match &step.location {
+            Location::File(file) => Some(file),
+            Location::InProcess(_) => None,
         });
-        let look = |file: &PathBuf| {
+        let stat = |file: &PathBuf| {
             let found = fs::metadata(file).ok()?;
-            Some((file.clone(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+            Some(PluginFile {
+                path: file.clone(),
+                inode: found.ino(),
+                mtime: (found.mtime(), found.mtime_nsec()),
+                length: found.len(),
+            })
         };
-        let plugins = files.map(look).collect::<Option<_>>()?;
-        Some(Proof { list: network.list.bytes.clone(), plugins })
+        let plugins = files.map(stat).collect::<Option<_>>()?;
+        Some(Validation { list: network.list.bytes.clone(), plugins })
     }
 }
 
 /// Whether pods can be attached.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Readiness {
-    /// To this network.
+    /// Pods can be attached to this network.
     Ready {
         /// The default network.
         network: NetworkName,
         /// Its file.
         file: PathBuf,
     },
-    /// Not now.
+    /// Pods cannot be attached now.
     NotReady {
         /// The default network, if there is one.
         network: Option<NetworkName>,
-        /// Why: as the plugin said it, or what is wrong with the folder.
-        why: podwire_cni_spec::Error,
+        /// Why: the plugin's error, or what is wrong with the directory.
+        reason: podwire_cni_spec::Error,
     },
 }
 
 impl<'p> Catalogue<'p> {
-    /// Reads the folder. Plugins are those that `runtime` would find.
+    /// Reads the directory. `runtime` finds the plugins.
     pub fn read(folder: ConfigFolder, runtime: Runtime<'p>) -> Catalogue<'p> {
-        let (usable, skipped, proven) = Default::default();
-        let mut catalogue = Catalogue { folder, runtime, usable, skipped, proven };
+        let (usable, skipped, validated) = Default::default();
+        let mut catalogue = Catalogue { folder, runtime, usable, skipped, validated };
         catalogue.refresh();
         catalogue
     }
 
-    /// Reads the folder again. Returns whether anything is different.
+    /// Reads the directory again. Returns whether anything changed.
     pub fn refresh(&mut self) -> bool {
         let Loaded { networks, mut problems } = self.folder.load();
-        let (mut usable, mut proven) = (Vec::new(), Vec::new());
+        let (mut usable, mut validated) = (Vec::new(), Vec::new());
         for network in networks {
-            match self.prove(&network) {
+            match self.validate(&network) {
                 Ok(proof) => {
-                    proven.extend(proof);
+                    validated.extend(proof);
                     usable.push(network);
                 }
                 Err(error) => problems.push(Problem { path: network.path, error }),
             }
         }
         problems.sort_by(|one, other| one.path.cmp(&other.path));
-        let told = |problems: &[Problem]| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let changed = usable != self.usable || told(&problems) != told(&self.skipped);
-        (self.usable, self.skipped, self.proven) = (usable, problems, proven);
+        let texts = |problems: &[Problem]| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let changed = usable != self.usable || texts(&problems) != texts(&self.skipped);
+        (self.usable, self.skipped, self.validated) = (usable, problems, validated);
         changed
     }
 
-    fn prove(&self, network: &Network) -> Result<Option<Proof>> {
+    fn validate(&self, network: &Network) -> Result<Option<Validation>> {
         let chain = self.runtime.chain(&network.list, Command::Version)?;
-        let proof = Proof::of(network, &chain);
-        if !proof.as_ref().is_some_and(|proof| self.proven.contains(proof)) {
+        let proof = Validation::of(network, &chain);
+        if !proof.as_ref().is_some_and(|proof| self.validated.contains(proof)) {
             self.runtime.validate_chain(&network.list, &chain)?;
         }
         Ok(proof)
     }
 
-    /// Where it is read from.
+    /// The directory.
     pub fn folder(&self) -> &ConfigFolder {
         &self.folder
     }
 
-    /// Who runs its plugins.
+    /// The runtime of its plugins.
     pub fn runtime(&self) -> &Runtime<'p> {
         &self.runtime
     }
 
-    /// The networks that can be used, in the order of their files' names.
+    /// The usable networks, sorted by file name.
     pub fn networks(&self) -> &[Network] {
         &self.usable
     }
 
-    /// The files that cannot, and why.
+    /// The unusable files, and why.
     pub fn skipped(&self) -> &[Problem] {
         &self.skipped
     }
 
-    /// The network that pods are attached to: that of the first usable file.
+    /// The default network: that of the first usable file.
     pub fn default_network(&self) -> Result<&Network> {
         self.usable.first().ok_or_else(|| self.missing(None))
     }
@@ -151,23 +164,23 @@ impl<'p> Catalogue<'p> {
         list.or_else(|| named().next()).ok_or_else(|| self.missing(Some(name)))
     }
 
-    /// Whether a pod could be attached to the default network, as its plugins' STATUS says.
+    /// Whether a pod could be attached to the default network, by STATUS of its plugins.
     pub fn readiness(&self) -> Readiness {
         let network = match self.default_network() {
             Ok(network) => network,
-            Err(error) => return Readiness::NotReady { network: None, why: error.to_cni() },
+            Err(error) => return Readiness::NotReady { network: None, reason: error.to_cni() },
         };
         let name = network.list.name.clone();
         match self.runtime.status(&network.list) {
             Ok(()) => Readiness::Ready { network: name, file: network.path.clone() },
-            Err(error) => Readiness::NotReady { network: Some(name), why: error.to_cni() },
+            Err(error) => Readiness::NotReady { network: Some(name), reason: error.to_cni() },
         }
     }
 
     fn missing(&self, name: Option<&str>) -> Error {
-        let told = |problem: &Problem| {
+        let without_path = |problem: &Problem| {
             let error = problem.error.to_cni();
-            // The file's name stands before it.
+            // The problem's text begins with the file's name.
             let msg = error.msg.replace(&format!("{}: ", problem.path.display()), "");
             Problem { path: problem.path.clone(), error: podwire_cni_spec::Error { msg, ..error }.into() }
         };
@@ -175,12 +188,12 @@ impl<'p> Catalogue<'p> {
             folder: self.folder.path().to_owned(),
             name: name.map(str::to_owned),
             present: self.usable.iter().map(|network| network.list.name.to_string()).collect(),
-            problems: self.skipped.iter().map(told).collect(),
+            problems: self.skipped.iter().map(without_path).collect(),
         }
     }
 
-    /// Every folder on which the answers depend.
-    pub(crate) fn places(&self) -> Vec<PathBuf> {
+    /// Every directory on which the answers depend.
+    pub(crate) fn watched_dirs(&self) -> Vec<PathBuf> {
         let own = self.folder.path();
         let entries = fs::read_dir(own).into_iter().flatten().flatten().map(|entry| entry.path());
         let of_plugins = entries.filter(|path| path.is_dir());
@@ -193,7 +206,7 @@ impl<'p> Catalogue<'p> {
 }
 
 impl Readiness {
-    /// Whether it is.
+    /// Whether it is ready.
     pub fn is_ready(&self) -> bool {
         matches!(self, Readiness::Ready { .. })
     }

@@ -1,4 +1,4 @@
-//! DEL: the plugins of a network backwards, each of them, whatever the others say.
+//! DEL: runs all plugins of a network backwards, past failures.
 
 use podwire_cni_plugin::Command;
 use podwire_cni_spec::{NetworkList, PluginConfig};
@@ -10,28 +10,27 @@ use crate::{Error, Identity, Record, Result, Runtime};
 impl Runtime<'_> {
     /// Detaches a container from a network.
     ///
-    /// It may come twice, after an ADD that failed, and when the namespace is gone ([`Identity::netns`] not set).
-    /// Arguments and capability arguments that are not given are those of the ADD. A plugin that fails does not
-    /// keep the others from being told; all errors are returned, and what is remembered stays for the next try.
+    /// It can be called twice, after a failed ADD, and when the namespace is gone ([`Identity::netns`] not set). Missing
+    /// arguments and capability arguments are those of the ADD. A failing plugin does not prevent the others; all errors are
+    /// returned, and the record stays for the next attempt.
     pub fn del(&self, list: &NetworkList, identity: &Identity) -> Result<()> {
         let path = self.cache.path(&list.name, &identity.container, &identity.ifname)?;
         let (record, ours) = match self.cache.find(&list.name, identity) {
             Ok(record) => (record, true),
             Err(Error::Foreign { .. }) => (None, false),
-            // Torn, empty, from the future: a record must never keep a dead container's network alive.
+            // Incomplete, empty or of a newer format: a record must not prevent the cleanup.
             Err(_) => (None, true),
         };
-        let identity = identity.clone().completed(record.as_ref());
+        let identity = Record::complete(record.as_ref(), identity);
         let result = record.and_then(|record| record.result_in(list.version).unwrap_or_default());
-        Error::all(self.backward(list, &list.plugins, &identity, result.as_ref()))?;
-        match ours {
-            true => self.cache.remove(&path),
-            false => Ok(()),
+        Error::all(self.run_del(list, &list.plugins, &identity, result.as_ref()))?;
+        if ours {
+            self.cache.remove(&path)?;
         }
+        Ok(())
     }
 
-    /// Detaches a container of which only the names are known, by the config that is remembered. Returns whether
-    /// anything is.
+    /// Detaches a container by its names alone, with the recorded config. Returns false if there is no record.
     pub fn del_cached(&self, network: &str, container: &str, ifname: &str) -> Result<bool> {
         let identity = Identity::new(container, ifname)?;
         let Some(record) = self.cache.find(network, &identity)? else { return Ok(false) };
@@ -39,25 +38,26 @@ impl Runtime<'_> {
         Ok(true)
     }
 
-    /// Detaches what a record tells of, by the config that it was attached with: the network may have lost a
-    /// plugin since, and nobody else would tell that one. If such a one is not installed any more, by the config of today. What
-    /// fails otherwise may succeed next time.
-    pub(crate) fn withdraw(&self, list: &NetworkList, record: &Record) -> Result<()> {
+    /// Detaches the attachment of a record, with the config of its ADD: the network's config may lack a plugin by now, and that
+    /// plugin must run DEL too. If such a plugin is no longer installed, with the current config.
+    pub(crate) fn delete_recorded(&self, list: &NetworkList, record: &Record) -> Result<()> {
         let identity = record.identity()?;
         match record.network_list() {
             Ok(old) if old.bytes != list.bytes => {
                 let is_missing = || old.plugins.iter().any(|plugin| !self.can_delete(&old, plugin));
-                self.del(&old, &identity).or_else(|first| match is_missing() {
-                    true => self.del(list, &identity).map_err(|second| Error::Several(vec![second, first])),
-                    false => Err(first),
+                self.del(&old, &identity).or_else(|first| {
+                    if !is_missing() {
+                        return Err(first);
+                    }
+                    self.del(list, &identity).map_err(|second| Error::Several(vec![second, first]))
                 })
             }
             _ => self.del(list, &identity),
         }
     }
 
-    /// Tells these plugins to take back what they did, the last one first. Returns everything that failed.
-    pub(crate) fn backward(
+    /// Runs DEL of these plugins, the last one first. Returns all errors.
+    pub(crate) fn run_del(
         &self,
         list: &NetworkList,
         plugins: &[PluginConfig],

@@ -1,17 +1,18 @@
-//! What can go wrong, as the caller of a runtime can act on it.
+//! Errors of the runtime.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use podwire_cni_spec::code;
+use podwire_fs::FileError;
 
-/// The result of a runtime's step.
+/// The result of a runtime operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a container could not be attached, detached, checked or swept up.
+/// Why a runtime operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A name, config or record that makes no sense.
+    /// An invalid name, config or record.
     #[error(transparent)]
     Cni(#[from] podwire_cni_spec::Error),
     /// A plugin failed, or could not be run.
@@ -23,33 +24,33 @@ pub enum Error {
         network: String,
         /// `add`, `delete`, `check`, `gc`, `status` or `version`.
         verb: &'static str,
-        /// What it said.
+        /// Its error.
         source: Box<podwire_cni_plugin::Error>,
     },
-    /// ADD failed, and so did taking back what it had done.
-    #[error("{source}; taking back what was done failed too: {}", joined(.undo))]
+    /// ADD failed, and so did its cleanup.
+    #[error("{source}; the cleanup failed too: {}", joined(.undo))]
     Undo {
         /// Why ADD failed.
         source: Box<Error>,
-        /// What could not be taken back.
+        /// The errors of the cleanup.
         undo: Vec<Error>,
     },
-    /// ADD failed for a container that is attached already. Nothing was taken back: it may be in use.
-    #[error("{source}; the container is attached already, says {}", .record.display())]
+    /// ADD failed for a container that is already attached. Nothing was undone: it may be in use.
+    #[error("{source}; the container is already attached, according to {}", .record.display())]
     Attached {
         /// The record of the earlier ADD.
         record: PathBuf,
         /// Why this one failed.
         source: Box<Error>,
     },
-    /// The folder has no such network.
+    /// The directory has no such network.
     #[error("{}", absent(.folder, .name))]
     NotFound {
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
-        /// The network; none if any would do.
+        /// The network; `None` for the default one.
         name: Option<String>,
-        /// The networks that are there.
+        /// The existing networks.
         present: Vec<String>,
         /// The files that could not be read: the network may be in one of them.
         problems: Vec<Problem>,
@@ -59,27 +60,20 @@ pub enum Error {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// Whose it is: network/container/interface.
+        /// Its owner: network/container/interface.
         owner: String,
     },
     /// A file could not be read or written.
-    #[error("{doing} {}: {source}", .path.display())]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// Several things failed, and each is worth knowing.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Several operations failed.
     #[error("{}", joined(.0))]
     Several(Vec<Error>),
 }
 
 /// A file that was skipped, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{error}", place(.path, .error))]
+#[error("{}{error}", prefix(.path, .error))]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
@@ -105,7 +99,7 @@ impl Error {
             Error::Undo { source, .. } | Error::Attached { source, .. } => source.code(),
             Error::NotFound { .. } => code::INVALID_CONFIG,
             Error::Foreign { .. } => code::INVALID_ENV,
-            Error::File { .. } => code::IO,
+            Error::File(_) => code::IO,
             Error::Several(all) => all.first().map_or(code::INTERNAL, Error::code),
         }
     }
@@ -124,7 +118,7 @@ impl Error {
             Error::Attached { .. } => (self.to_string(), "DEL it first".into()),
             Error::NotFound { present, problems, .. } => (self.to_string(), nearby(present, problems)),
             Error::Foreign { .. } => (self.to_string(), "choose another container id or network name".into()),
-            Error::File { source, .. } => (self.to_string(), of_file(source)),
+            Error::File(error) => (self.to_string(), file_hint(&error.source)),
             Error::Several(all) => {
                 (self.to_string(), all.first().map(|e| e.to_cni().details).unwrap_or_default())
             }
@@ -132,16 +126,17 @@ impl Error {
         podwire_cni_spec::Error::new(self.code(), msg).with_details(hint)
     }
 
+    /// For `map_err`: names the action and the path.
     pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-        let path = path.to_owned();
-        move |source| Error::File { doing, path, source }
+        let at = FileError::at(doing, path.to_owned());
+        move |source| at(source).into()
     }
 }
 
-/// Where the problem is, unless its error says so itself.
-fn place(path: &Path, error: &Error) -> String {
+/// The path, unless the error names it.
+fn prefix(path: &Path, error: &Error) -> String {
     match error {
-        Error::File { path: named, .. } if named == path => String::new(),
+        Error::File(file) if file.path == path => String::new(),
         _ => format!("{}: ", path.display()),
     }
 }
@@ -150,7 +145,7 @@ fn joined(errors: &[Error]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The words of libcni, which runbooks know.
+/// libcni's text, which runbooks know.
 fn whose(kind: &str, network: &str, verb: &str) -> String {
     match network {
         "" => format!("plugin type={kind:?} failed ({verb})"),
@@ -168,17 +163,17 @@ fn absent(folder: &Path, name: &Option<String>) -> String {
 
 fn nearby(present: &[String], problems: &[Problem]) -> String {
     let there = match present {
-        [] => "no network is there".to_owned(),
+        [] => "there are no networks".to_owned(),
         names => format!("there are: {}", names.join(", ")),
     };
     problems.iter().fold(there, |text, problem| format!("{text}; skipped {problem}"))
 }
 
-fn of_file(error: &io::Error) -> String {
+fn file_hint(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "root is needed".into(),
         io::ErrorKind::StorageFull => "the disk is full".into(),
-        io::ErrorKind::ReadOnlyFilesystem => "choose a cache folder that can be written".into(),
+        io::ErrorKind::ReadOnlyFilesystem => "choose a writable cache directory".into(),
         _ => String::new(),
     }
 }
@@ -188,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugins_code_and_hint_survive_every_wrapping() {
+    fn a_plugins_code_and_hint_are_kept() {
         let source =
             Box::new(podwire_cni_spec::Error::new(11, "pool is full").with_details("add a range").into());
         let plugin = Error::Plugin { kind: "bridge".into(), network: "pods".into(), verb: "add", source };
@@ -203,11 +198,11 @@ mod tests {
             undo: vec![podwire_cni_spec::Error::internal("stuck").into()],
         };
         assert_eq!(undo.code(), 11);
-        assert!(undo.to_string().ends_with("taking back what was done failed too: stuck"), "{undo}");
+        assert!(undo.to_string().ends_with("the cleanup failed too: stuck"), "{undo}");
     }
 
     #[test]
-    fn a_missing_network_names_its_neighbours_and_the_files_that_were_skipped() {
+    fn a_missing_network_error_lists_the_networks_and_skipped_files() {
         let problem = Problem {
             path: "/n/10-x.conflist".into(),
             error: podwire_cni_spec::Error::decode("torn").into(),

@@ -1,8 +1,7 @@
-//! The folder in which an administrator keeps networks, mostly `/etc/cni/net.d`.
+//! The directory of network configs, usually `/etc/cni/net.d`.
 //!
-//! A network is a `.conflist` file, or a `.conf` or `.json` file with a single plugin from before lists. More
-//! plugins of a list may stand in the sub-folder that has the network's name. A file that cannot be read is
-//! reported, and hides no other.
+//! A network is a `.conflist` file, or a `.conf` or `.json` file with a single plugin, the older format. The subdirectory with the
+//! network's name may contain more plugins of a list. An invalid file is reported and hides no other.
 
 use std::fs;
 use std::io;
@@ -13,7 +12,7 @@ use serde_json::Value;
 
 use crate::{Error, Problem, Result};
 
-/// A folder of networks.
+/// A directory of network configs.
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("podwire-folder-example-{}", std::process::id()));
@@ -37,31 +36,31 @@ pub struct ConfigFolder {
 pub struct Network {
     /// The file.
     pub path: PathBuf,
-    /// What it says, with the plugins of the sub-folder.
+    /// The list, with the plugins of the subdirectory.
     pub list: NetworkList,
 }
 
-/// Everything in a folder.
+/// The content of a directory.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// The networks, in the order of their files' names.
+    /// The networks, sorted by file name.
     pub networks: Vec<Network>,
-    /// The files that are no networks though they should be, and why.
+    /// The invalid files, and why.
     pub problems: Vec<Problem>,
 }
 
 impl ConfigFolder {
-    /// The folder at `path`. It need not exist.
+    /// The directory at `path`. It need not exist.
     pub fn new(path: impl Into<PathBuf>) -> ConfigFolder {
         ConfigFolder { path: path.into() }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads every file. A folder that does not exist is empty.
+    /// Reads every file. A missing directory is empty.
     pub fn load(&self) -> Loaded {
         let mut loaded = Loaded::default();
         let files = match files(&self.path, &["conflist", "conf", "json"]) {
@@ -91,13 +90,13 @@ impl ConfigFolder {
         }
     }
 
-    /// The network that kubelet's runtimes attach pods to: the first file, by name, that can be used.
+    /// The network that kubelet's runtimes attach pods to: the first valid file by name.
     pub fn default_network(&self) -> Result<Network> {
         let Loaded { mut networks, problems } = self.load();
-        match networks.is_empty() {
-            true => Err(self.missing(None, &networks, problems)),
-            false => Ok(networks.swap_remove(0)),
+        if networks.is_empty() {
+            return Err(self.missing(None, &networks, problems));
         }
+        Ok(networks.swap_remove(0))
     }
 
     fn missing(&self, name: Option<&str>, networks: &[Network], problems: Vec<Problem>) -> Error {
@@ -111,21 +110,18 @@ impl ConfigFolder {
 
     fn read(&self, path: &Path) -> Result<NetworkList> {
         let bytes = fs::read(path).map_err(Error::file("read", path))?;
-        let list = match is_list(path) {
-            true => NetworkList::parse(&bytes)?,
-            false => return Ok(NetworkList::from_single(&bytes)?),
-        };
-        let list = match list.load_only_inlined_plugins {
-            true => list,
-            false => with_plugins(list, &self.path)?,
-        };
-        match list.plugins.is_empty() {
-            true => Err(podwire_cni_spec::Error::invalid_config(
-                "error parsing configuration list: no plugin configs found",
-            )
-            .into()),
-            false => Ok(list),
+        if !is_list(path) {
+            return Ok(NetworkList::from_single(&bytes)?);
         }
+        let mut list = NetworkList::parse(&bytes)?;
+        if !list.load_only_inlined_plugins {
+            list = with_plugins(list, &self.path)?;
+        }
+        if list.plugins.is_empty() {
+            let text = "error parsing configuration list: no plugin configs found";
+            return Err(podwire_cni_spec::Error::invalid_config(text).into());
+        }
+        Ok(list)
     }
 }
 
@@ -133,11 +129,11 @@ pub(crate) fn is_list(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "conflist")
 }
 
-/// The files in `folder` with one of these endings, by name. Folders are skipped.
+/// The files of a directory with one of these endings, sorted by name.
 fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(Error::file("read folder", folder))?,
+        entries => entries.map_err(Error::file("read directory", folder))?,
     };
     let wanted =
         |path: &PathBuf| path.extension().is_some_and(|end| endings.iter().any(|ending| end == *ending));
@@ -147,8 +143,8 @@ fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The list with the plugins of its sub-folder at the end. They are written into its bytes too: those are what
-/// a runtime remembers for DEL, and libcni, which leaves them out, forgets to run those plugins then.
+/// Appends the plugins of the subdirectory. They are added to the list's bytes too, which a runtime records for DEL; libcni does
+/// not do that and so does not run those plugins on DEL.
 fn with_plugins(list: NetworkList, folder: &Path) -> Result<NetworkList> {
     let files = files(&folder.join(list.name.as_str()), &["conf"])?;
     if files.is_empty() {

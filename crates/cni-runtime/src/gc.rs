@@ -1,4 +1,4 @@
-//! GC: what belongs to no container any more goes.
+//! GC: removes attachments that are no longer valid.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use podwire_cni_spec::{ContainerId, IfName, NetworkList, PluginConfig};
 use crate::invoke::Call;
 use crate::{Error, Record, Result, Runtime};
 
-/// What a GC did.
+/// The outcome of a GC.
 #[derive(Debug, Default)]
-pub struct Sweep {
-    /// The attachments that were removed, by their records. Plugins may have found more.
+pub struct GcReport {
+    /// The records of the removed attachments. Plugins may have removed more.
     pub removed: Vec<Record>,
-    /// What failed. The rest was done all the same.
+    /// The errors. Everything else was done.
     pub errors: Vec<Error>,
 }
 
-impl Sweep {
+impl GcReport {
     /// An error if anything failed.
     pub fn done(self) -> Result<Vec<Record>> {
         Error::all(self.errors)?;
@@ -27,63 +27,66 @@ impl Sweep {
 }
 
 impl Runtime<'_> {
-    /// Removes everything of a network that belongs to none of the `valid` attachments: first what is remembered,
-    /// by DEL, then, from version 1.1.0 on, whatever the plugins themselves find. It goes on past errors.
+    /// Removes everything of a network except the `valid` attachments: first those with a record, by DEL; then, from version
+    /// 1.1.0 on, what the plugins find by GC. It goes on past errors.
     ///
-    /// A container that is being attached right now must be in `valid`; for one that may be attached meanwhile there is
-    /// [`gc_of`](Runtime::gc_of).
-    pub fn gc(&self, list: &NetworkList, valid: &[(ContainerId, IfName)]) -> Sweep {
+    /// `valid` must contain containers whose ADD is in progress; [`gc_of`](Runtime::gc_of) allows ADDs meanwhile.
+    pub fn gc(&self, list: &NetworkList, valid: &[(ContainerId, IfName)]) -> GcReport {
         self.gc_of(list, self.cache.list().records, valid)
     }
 
-    /// The same for whoever has looked at records to tell which attachments are valid: these `records` were all that there
-    /// were then. A container of which there is a record only since is kept.
-    pub fn gc_of(&self, list: &NetworkList, records: Vec<Record>, valid: &[(ContainerId, IfName)]) -> Sweep {
-        let mut sweep = Sweep::default();
+    /// The same, with the `records` that existed when `valid` was computed. A container whose record is newer is kept.
+    pub fn gc_of(
+        &self,
+        list: &NetworkList,
+        records: Vec<Record>,
+        valid: &[(ContainerId, IfName)],
+    ) -> GcReport {
+        let mut report = GcReport::default();
         if list.disable_gc {
-            return sweep;
+            return report;
         }
         let own = |record: &&Record| record.network == list.name.as_str();
-        let mut judged: HashSet<_> = records.iter().filter(own).map(|record| record.path.clone()).collect();
+        let mut known: HashSet<_> = records.iter().filter(own).map(|record| record.path.clone()).collect();
         let kept: HashSet<_> =
             valid.iter().map(|(container, ifname)| (container.as_str(), ifname.as_str())).collect();
         let is_kept = |record: &Record| kept.contains(&(&*record.container, &*record.ifname));
         for record in records.into_iter().filter(|record| own(&record) && !is_kept(record)) {
             if self.has_changed(&record) {
-                judged.remove(&record.path);
+                known.remove(&record.path);
                 continue;
             }
-            match self.withdraw(list, &record) {
+            match self.delete_recorded(list, &record) {
                 Ok(()) => {
-                    // Whoever has a record there from now on is somebody else.
-                    judged.remove(&record.path);
-                    sweep.removed.push(record);
+                    // A record at this path from now on is of a new attachment.
+                    known.remove(&record.path);
+                    report.removed.push(record);
                 }
-                Err(error) => sweep.errors.push(error),
+                Err(error) => report.errors.push(error),
             }
         }
-        sweep.errors.extend(self.cache.remove_drafts().err());
+        report.errors.extend(self.cache.remove_drafts().err());
         if list.version.has_gc() {
             for plugin in &list.plugins {
-                let valid = [valid, &self.came_since(list, &judged)].concat();
-                sweep.errors.extend(self.gc_plugin(list, plugin, &valid).err());
+                let valid = [valid, &self.added_since(list, &known)].concat();
+                report.errors.extend(self.gc_plugin(list, plugin, &valid).err());
             }
         }
-        sweep
+        report
     }
 
-    /// Whether a record tells of another attachment by now, or is gone: a container may come back under its id.
-    /// One that cannot be read any more is being written, by whoever is attached now.
+    /// Whether a record was replaced or removed: a container may be restarted under its id. An unreadable record is being
+    /// written by a new ADD.
     pub fn has_changed(&self, record: &Record) -> bool {
         let Ok(identity) = record.identity() else { return false };
         let now = self.cache.find(&record.network, &identity);
         !matches!(now, Ok(Some(now)) if now == *record)
     }
 
-    /// The attachments of a network whose records are none of these files.
-    fn came_since(&self, list: &NetworkList, judged: &HashSet<PathBuf>) -> Vec<(ContainerId, IfName)> {
+    /// The attachments of a network whose records are not among these files.
+    fn added_since(&self, list: &NetworkList, known: &HashSet<PathBuf>) -> Vec<(ContainerId, IfName)> {
         let records = self.cache.list().records.into_iter();
-        let new = records.filter(|one| one.network == list.name.as_str() && !judged.contains(&one.path));
+        let new = records.filter(|one| one.network == list.name.as_str() && !known.contains(&one.path));
         let names = |record: Record| {
             Some((ContainerId::parse(&record.container).ok()?, IfName::parse(&record.ifname).ok()?))
         };

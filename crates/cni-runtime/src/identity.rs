@@ -1,13 +1,13 @@
-//! Which container is to be attached, and what the runtime tells its plugins about it.
+//! The attachment that a call concerns, and the arguments for its plugins.
 
 use std::path::PathBuf;
 
 use podwire_cni_spec::{Args, ContainerId, IfName};
 use serde_json::{Map, Value};
 
-use crate::{Record, Result};
+use crate::Result;
 
-/// One interface of one container: what ADD makes, and by which DEL finds it again.
+/// One interface of one container, with the arguments of the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Identity {
     /// The container's id (`CNI_CONTAINERID`).
@@ -18,7 +18,7 @@ pub struct Identity {
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS`.
     pub args: Args,
-    /// What plugins that ask for it find in `runtimeConfig`: `portMappings`, `bandwidth`, `mac`…
+    /// Capability arguments, for `runtimeConfig` of the plugins that have the capability: `portMappings`, `bandwidth`, `mac`…
     pub capabilities: Map<String, Value>,
 }
 
@@ -44,23 +44,9 @@ impl Identity {
         Identity { args, ..self }
     }
 
-    /// With a capability's argument, for those plugins of the chain that have the capability.
+    /// With a capability argument.
     pub fn capability(mut self, name: impl Into<String>, value: Value) -> Identity {
         self.capabilities.insert(name.into(), value);
-        self
-    }
-
-    /// What the caller left out is as it was at ADD: a portmap plugin that is not told the ports would leave them
-    /// open. The namespace is not filled in, because the caller may know that it is gone.
-    pub(crate) fn completed(mut self, record: Option<&Record>) -> Identity {
-        if let Some(record) = record {
-            if self.args.is_empty() {
-                self.args = record.args();
-            }
-            if self.capabilities.is_empty() {
-                self.capabilities = record.capabilities.clone();
-            }
-        }
         self
     }
 

@@ -1,4 +1,4 @@
-//! One call of one plugin: in this process if it is one of ours, else by executing its file.
+//! One call of one plugin: in this process if this program contains it, otherwise by executing its file.
 
 use std::ffi::OsString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -12,15 +12,15 @@ use serde_json::Value;
 
 use crate::{Error, Identity, Result, Runtime};
 
-/// A plugin of a list, found.
+/// A plugin of a list, with its location.
 pub(crate) struct Step<'l, 'p> {
     pub(crate) config: &'l PluginConfig,
-    pub(crate) place: Place<'p>,
+    pub(crate) location: Location<'p>,
 }
 
 impl Step<'_, '_> {
-    /// The error of a result that cannot be understood.
-    pub(crate) fn misread(&self, list: &NetworkList, error: podwire_cni_spec::Error) -> Error {
+    /// The error for an invalid result.
+    pub(crate) fn invalid_result(&self, list: &NetworkList, error: podwire_cni_spec::Error) -> Error {
         let source = podwire_cni_plugin::Error::Step {
             doing: "read its result".into(),
             source: Box::new(error.into()),
@@ -30,12 +30,12 @@ impl Step<'_, '_> {
 }
 
 /// Where a plugin is.
-pub(crate) enum Place<'p> {
-    Here(&'p dyn Plugin),
+pub(crate) enum Location<'p> {
+    InProcess(&'p dyn Plugin),
     File(PathBuf),
 }
 
-/// What a plugin is asked. GC and STATUS concern no container.
+/// A call of a plugin. GC and STATUS have no identity.
 pub(crate) struct Call<'a> {
     pub(crate) command: Command,
     pub(crate) identity: Option<&'a Identity>,
@@ -51,12 +51,13 @@ impl<'p> Runtime<'p> {
         config: &'l PluginConfig,
         verb: Command,
     ) -> Result<Step<'l, 'p>> {
-        let stand_in = || self.registry.in_place_of_missing(&config.kind, verb);
-        let place = self.place(&config.kind).or_else(|error| stand_in().map(Place::Here).ok_or(error));
-        Ok(Step { config, place: place.map_err(failed(list, &config.kind, verb))? })
+        let replacement = || self.registry.in_place_of_missing(&config.kind, verb);
+        let location =
+            self.locate(&config.kind).or_else(|error| replacement().map(Location::InProcess).ok_or(error));
+        Ok(Step { config, location: location.map_err(failed(list, &config.kind, verb))? })
     }
 
-    /// Whether a plugin of the list is installed, and the one that it has its addresses from.
+    /// Whether a plugin of the list and its IPAM plugin are installed.
     pub(crate) fn can_delete(&self, list: &NetworkList, config: &PluginConfig) -> bool {
         let is_there = |kind: &String| {
             exec::find(kind, &self.path_of(&config.kind)).is_ok()
@@ -65,7 +66,7 @@ impl<'p> Runtime<'p> {
         self.step(list, config, Command::Del).is_ok() && config.ipam.as_ref().is_none_or(is_there)
     }
 
-    /// Finds every plugin of the list, so that a missing one is noticed before another has made anything.
+    /// Finds every plugin of the list, so that a missing one is noticed before another creates anything.
     pub(crate) fn chain<'l>(&self, list: &'l NetworkList, verb: Command) -> Result<Vec<Step<'l, 'p>>> {
         if list.plugins.is_empty() {
             let text = format!("no plugin configs found in network {:?}", list.name.as_str());
@@ -75,25 +76,25 @@ impl<'p> Runtime<'p> {
     }
 
     /// Finds the plugin `kind`.
-    pub(crate) fn place(&self, kind: &str) -> podwire_cni_plugin::Result<Place<'p>> {
+    pub(crate) fn locate(&self, kind: &str) -> podwire_cni_plugin::Result<Location<'p>> {
         let file = exec::find(kind, &self.path).or_else(|_| exec::find(kind, &self.path_of(kind)))?;
-        Ok(self.registry.in_file(kind, &file).map_or(Place::File(file), Place::Here))
+        Ok(self.registry.in_file(kind, &file).map_or(Location::File(file), Location::InProcess))
     }
 
-    /// The vendor's folder of the plugin `kind`.
+    /// The vendor directory of the plugin `kind`.
     pub(crate) fn vendor(&self, kind: &str) -> Option<PathBuf> {
-        // A type that is no file name is told of where it is looked for.
+        // `exec::find` reports a type that is not a file name.
         let folder = self.vendors.as_ref().filter(|_| podwire_cni_spec::name::plugin_type(kind).is_ok())?;
         Some(folder.join(kind).join("bin"))
     }
 
-    /// Where the plugin `kind`, and those that it calls, are looked for.
+    /// The search path of the plugin `kind` and of its delegates.
     fn path_of(&self, kind: &str) -> Vec<PathBuf> {
         let there = self.vendor(kind).filter(|folder| folder.is_dir());
         self.path.iter().cloned().chain(there).collect()
     }
 
-    /// Calls a plugin. Returns what ADD printed.
+    /// Calls a plugin. Returns the result of ADD.
     pub(crate) fn call(
         &self,
         list: &NetworkList,
@@ -101,20 +102,24 @@ impl<'p> Runtime<'p> {
         call: Call<'_>,
     ) -> Result<Option<Value>> {
         let verb = call.command;
-        self.place_call(&step.place, call).map_err(failed(list, &step.config.kind, verb))
+        self.run_plugin(&step.location, call).map_err(failed(list, &step.config.kind, verb))
     }
 
-    fn place_call(&self, place: &Place<'_>, call: Call<'_>) -> podwire_cni_plugin::Result<Option<Value>> {
+    fn run_plugin(
+        &self,
+        location: &Location<'_>,
+        call: Call<'_>,
+    ) -> podwire_cni_plugin::Result<Option<Value>> {
         if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(podwire_cni_spec::Error::new(
                 code::TRY_AGAIN,
-                "the time was up before it could be started",
+                "the deadline passed before the plugin was started",
             )
             .into());
         }
-        match place {
-            Place::Here(plugin) => self.in_process(*plugin, call),
-            Place::File(file) => {
+        match location {
+            Location::InProcess(plugin) => self.in_process(*plugin, call),
+            Location::File(file) => {
                 let env = self.environment(&call);
                 let stdin = call.config.to_string();
                 let output =
@@ -172,8 +177,8 @@ impl<'p> Runtime<'p> {
     }
 }
 
-/// A plugin that panics has failed like any other: what was done so far can still be taken back. (In a program that is built to abort, a panic is
-/// its end, and what was done is taken back by the next ADD, DEL or GC.)
+/// Turns a panic of a plugin into an error, so that the ADD can be undone. (A program that is built to abort ends; the next ADD,
+/// DEL or GC cleans up.)
 pub(crate) fn guarded<T>(
     work: impl FnOnce() -> podwire_cni_plugin::Result<T>,
 ) -> podwire_cni_plugin::Result<T> {
@@ -186,7 +191,7 @@ pub(crate) fn own_namespace_allowed() -> bool {
     matches!(own.as_str(), "1" | "true")
 }
 
-/// Says which plugin of which network it was.
+/// Adds the plugin and the network to an error.
 pub(crate) fn failed<'a>(
     list: &'a NetworkList,
     kind: &'a str,

@@ -1,12 +1,11 @@
-//! What a container runtime needs to put containers on networks: the whole other side of the CNI protocol.
+//! The runtime side of the CNI protocol: what libcni is in Go.
 //!
-//! An administrator writes networks into a folder ([`ConfigFolder`]; a [`Catalogue`] knows which of them can be used, and
-//! a [`Watch`] when that changes). To attach a container, [`Runtime::add`]
-//! runs the network's plugins one after the other, hands each the result of the one before, and remembers what
-//! it did in a [`cache`]; [`Runtime::del`] runs them backwards with what was remembered. [`Runtime::check`],
-//! [`Runtime::gc`] and [`Runtime::status`] ask the plugins whether all is as it was, sweep up what nobody
-//! needs any more, and tell whether another container could be attached. [`Runtime::repair`] puts back what is
-//! not as it was.
+//! An administrator writes network configs into a directory ([`ConfigFolder`]; a [`Catalogue`] knows which of them can be used,
+//! and a [`Watch`] reports when that changes). [`Runtime::add`] attaches a container: it runs the network's plugins in order,
+//! passes each the result of the one before, and records the attachment in a [`cache`]. [`Runtime::del`] runs them backwards
+//! with the recorded result. [`Runtime::check`] compares an attachment with the result of its ADD, [`Runtime::gc`] removes
+//! attachments that are no longer valid, [`Runtime::status`] tells whether an ADD could succeed, and [`Runtime::repair`] repairs
+//! what CHECK finds.
 //!
 //! ```no_run
 //! use podwire_cni_runtime::{ConfigFolder, Identity, Runtime};
@@ -23,15 +22,13 @@
 //! # Ok::<(), podwire_cni_runtime::Error>(())
 //! ```
 //!
-//! The files and the protocol are those of libcni, so that both can serve the same node. What differs is what
-//! happens when something fails:
+//! The files and the protocol are those of libcni, so that both can serve the same node. The error handling differs:
 //!
-//! - a bad file in the folder is reported and hides no other network;
-//! - an ADD that fails is taken back, the failing plugin included;
-//! - an ADD leaves its record before the first plugin runs, so a runtime that is killed half way leaves something
-//!   by which DEL and GC find what it made;
-//! - a DEL goes on past a plugin that fails, and no broken record can keep it from starting;
-//! - a plugin that is too slow is asked to stop, and killed only if it will not;
+//! - an invalid file in the directory is reported and hides no other network;
+//! - a failed ADD is undone, including the failing plugin;
+//! - an ADD writes its record before the first plugin runs, so that DEL and GC find what a killed runtime made;
+//! - a DEL goes on past a failing plugin, and an invalid record does not prevent it;
+//! - a plugin that is too slow gets SIGTERM, and SIGKILL only if it does not end;
 //! - plugins of this program are called without starting a process ([`Runtime::registry`]).
 
 #![forbid(unsafe_code)]
@@ -55,8 +52,8 @@ pub use cache::{Cache, Listing, Record};
 pub use catalogue::{Catalogue, Readiness};
 pub use error::{Error, Problem, Result};
 pub use folder::{ConfigFolder, Loaded, Network};
-pub use gc::Sweep;
+pub use gc::GcReport;
 pub use identity::Identity;
-pub use repair::{Left, PutBack, Repaired};
+pub use repair::{Difference, Remaining, RepairReport};
 pub use runtime::{Runtime, Trace};
 pub use watch::Watch;

@@ -1,4 +1,4 @@
-//! Repair: what CHECK finds changed is put back, as far as it can be without a new attachment.
+//! Repair: restores what CHECK finds changed, as far as that is possible without a new ADD.
 
 use std::collections::HashMap;
 
@@ -7,76 +7,75 @@ use podwire_cni_spec::NetworkList;
 use serde_json::Value;
 
 use crate::check::require_check;
-use crate::invoke::{failed, guarded, own_namespace_allowed, Call, Place, Step};
-use crate::{Identity, Result, Runtime};
+use crate::invoke::{failed, guarded, own_namespace_allowed, Call, Location, Step};
+use crate::{Identity, Record, Result, Runtime};
 
-/// How often the chain is gone through. Some things can be seen, or put back, only when others are: a route when
-/// its link is up, a port's VLANs when it is on its bridge.
+/// The largest number of passes over the chain. Some differences can be found or repaired only after others: a route needs a link
+/// that is up, a port's VLANs need the bridge.
 const ROUNDS: usize = 4;
 
-/// What a repair did, and what it could not do.
+/// The outcome of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repaired {
-    /// What was not as it should be and is now, in the order in which it was put back.
-    pub put_back: Vec<PutBack>,
-    /// What is still not as it should be: empty if a CHECK would pass.
-    pub left: Vec<Left>,
+pub struct RepairReport {
+    /// The differences that were repaired, in order.
+    pub repaired: Vec<Difference>,
+    /// The differences that remain; empty if CHECK would succeed.
+    pub remaining: Vec<Remaining>,
 }
 
-impl Repaired {
+impl RepairReport {
     /// Whether the attachment is as ADD left it.
-    pub fn is_whole(&self) -> bool {
-        self.left.is_empty()
+    pub fn is_complete(&self) -> bool {
+        self.remaining.is_empty()
     }
 }
 
-/// A difference that was mended.
+/// A difference that was repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PutBack {
+pub struct Difference {
     /// The plugin that found it.
     pub plugin: String,
-    /// What it was.
+    /// Its description.
     pub what: String,
 }
 
-/// A difference that was not mended.
+/// A difference that was not repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Remaining {
     /// The plugin that found it.
     pub plugin: String,
-    /// What it is.
+    /// Its description.
     pub what: String,
-    /// Why it could not be put back; `None` if only a new attachment can, or if the plugin is not one of ours and
-    /// nobody knows how.
-    pub why: Option<String>,
+    /// Why the repair failed; `None` if there is no repair, as for plugins of other programs.
+    pub reason: Option<String>,
 }
 
-/// One time through the chain.
+/// One pass over the chain.
 #[derive(Default)]
 struct Round {
-    /// Everything that was found, and whether it was mended.
-    found: Vec<(PutBack, Outcome)>,
+    /// The differences and their outcomes.
+    found: Vec<(Difference, Outcome)>,
 }
 
 enum Outcome {
-    Mended,
+    Repaired,
     Failed(String),
-    CannotBe,
+    NotRepairable,
 }
 
 impl<'p> Runtime<'p> {
-    /// Compares the attachment with what ADD left, as [`check`](Self::check) does, and puts back what differs.
+    /// Compares the attachment with the result of ADD, as [`check`](Self::check) does, and repairs the differences.
     ///
-    /// Plugins of this program ([`registry`](Self::registry)) say how; any other is asked for its CHECK, and what
-    /// it complains of is left. Nothing is put back in a network that switches checks off.
-    pub fn repair(&self, list: &NetworkList, identity: &Identity) -> Result<Repaired> {
+    /// In-process plugins ([`registry`](Self::registry)) have repairs; of other plugins CHECK runs, and its errors remain. A
+    /// network with `disableCheck` is not repaired.
+    pub fn repair(&self, list: &NetworkList, identity: &Identity) -> Result<RepairReport> {
         require_check(list)?;
-        let mut repaired = Repaired::default();
+        let mut repaired = RepairReport::default();
         if list.disable_check {
             return Ok(repaired);
         }
         let record = self.cache.find(&list.name, identity)?;
-        let identity = identity.clone().completed(record.as_ref());
+        let identity = Record::complete(record.as_ref(), identity);
         let result = record.map(|record| record.result_in(list.version)).transpose()?.flatten();
         let chain = self.chain(list, Command::Check)?;
         let mut reasons: HashMap<String, String> = HashMap::new();
@@ -84,8 +83,9 @@ impl<'p> Runtime<'p> {
             let mut now = Round::default();
             for step in &chain {
                 let config = step.config.request(list, result.as_ref(), &identity.capabilities);
-                // The last time is a CHECK: whatever is found then was not put back.
-                now.go_through(self, (list, step, &identity), config, round < ROUNDS);
+                // The last pass only checks: what it finds was not repaired.
+                let target = Target { list, step, identity: &identity };
+                now.run_plugin(self, &target, config, round < ROUNDS);
             }
             if now.conclude(&mut repaired, &mut reasons) {
                 break;
@@ -94,14 +94,14 @@ impl<'p> Runtime<'p> {
         Ok(repaired)
     }
 
-    /// What a plugin of this program finds.
+    /// The differences that an in-process plugin finds.
     fn inspect(
         &self,
         step: &Step<'_, 'p>,
         identity: &Identity,
         config: Value,
     ) -> podwire_cni_plugin::Result<Option<Vec<Finding<'p>>>> {
-        let Place::Here(plugin) = step.place else { return Ok(None) };
+        let Location::InProcess(plugin) = step.location else { return Ok(None) };
         let call =
             Call { command: Command::Check, identity: Some(identity), config, deadline: self.deadline() };
         let request = self.request(call)?;
@@ -109,29 +109,37 @@ impl<'p> Runtime<'p> {
     }
 }
 
+/// The plugin and the attachment of a pass.
+struct Target<'t, 'p> {
+    list: &'t NetworkList,
+    step: &'t Step<'t, 'p>,
+    identity: &'t Identity,
+}
+
 impl Round {
-    /// Asks one plugin, and mends what it finds if that is wanted.
-    fn go_through<'p>(
+    /// Inspects one plugin's part, and repairs it with `repair`.
+    fn run_plugin<'p>(
         &mut self,
         runtime: &Runtime<'p>,
-        (list, step, identity): (&NetworkList, &Step<'_, 'p>, &Identity),
+        target: &Target<'_, 'p>,
         config: Value,
-        mend: bool,
+        repair: bool,
     ) {
+        let Target { list, step, identity } = *target;
         let kind = &step.config.kind;
         let mut note = |what: String, outcome: Outcome| {
-            self.found.push((PutBack { plugin: kind.clone(), what }, outcome));
+            self.found.push((Difference { plugin: kind.clone(), what }, outcome));
         };
         match runtime.inspect(step, identity, config.clone()) {
             Ok(Some(findings)) => {
                 for finding in findings {
                     let what = finding.to_string();
-                    let outcome = match finding.is_repairable() && mend {
-                        false => Outcome::CannotBe,
-                        true => match guarded(|| finding.repair()) {
-                            Ok(()) => Outcome::Mended,
-                            Err(error) => Outcome::Failed(error.to_string()),
-                        },
+                    let outcome = if !finding.is_repairable() || !repair {
+                        Outcome::NotRepairable
+                    } else if let Err(error) = guarded(|| finding.repair()) {
+                        Outcome::Failed(error.to_string())
+                    } else {
+                        Outcome::Repaired
                     };
                     note(what, outcome);
                 }
@@ -140,31 +148,33 @@ impl Round {
                 let deadline = runtime.deadline();
                 let call = Call { command: Command::Check, identity: Some(identity), config, deadline };
                 if let Err(error) = runtime.call(list, step, call) {
-                    note(error.to_cni().msg, Outcome::CannotBe);
+                    note(error.to_cni().msg, Outcome::NotRepairable);
                 }
             }
-            Err(error) => note(failed(list, kind, Command::Check)(error).to_cni().msg, Outcome::CannotBe),
+            Err(error) => {
+                note(failed(list, kind, Command::Check)(error).to_cni().msg, Outcome::NotRepairable)
+            }
         }
     }
 
-    /// Adds what came of this round to the whole; says whether another one is of no use.
-    fn conclude(self, repaired: &mut Repaired, reasons: &mut HashMap<String, String>) -> bool {
-        let mended = self.found.iter().any(|(_, outcome)| matches!(outcome, Outcome::Mended));
-        // What is found again did not stay where it was put.
-        repaired.put_back.retain(|before| !self.found.iter().any(|(now, _)| now == before));
-        repaired.left.clear();
+    /// Adds the outcomes of this pass to the report; returns true if another pass is useless.
+    fn conclude(self, repaired: &mut RepairReport, reasons: &mut HashMap<String, String>) -> bool {
+        let has_repaired = self.found.iter().any(|(_, outcome)| matches!(outcome, Outcome::Repaired));
+        // A difference that is found again was not repaired.
+        repaired.repaired.retain(|before| !self.found.iter().any(|(now, _)| now == before));
+        repaired.remaining.clear();
         for (found, outcome) in self.found {
             match outcome {
-                Outcome::Mended => {
-                    repaired.put_back.push(found);
+                Outcome::Repaired => {
+                    repaired.repaired.push(found);
                     continue;
                 }
-                Outcome::Failed(why) => drop(reasons.insert(found.what.clone(), why)),
-                Outcome::CannotBe => {}
+                Outcome::Failed(reason) => drop(reasons.insert(found.what.clone(), reason)),
+                Outcome::NotRepairable => {}
             }
-            let why = reasons.get(&found.what).cloned();
-            repaired.left.push(Left { plugin: found.plugin, what: found.what, why });
+            let reason = reasons.get(&found.what).cloned();
+            repaired.remaining.push(Remaining { plugin: found.plugin, what: found.what, reason });
         }
-        !mended
+        !has_repaired
     }
 }

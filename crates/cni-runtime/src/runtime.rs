@@ -1,4 +1,4 @@
-//! The runtime: where plugins are, where attachments are remembered, how long a plugin may take.
+//! The runtime's settings: plugin directories, cache, timeout, trace context.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use podwire_cni_plugin::Registry;
 
 use crate::Cache;
 
-/// Attaches containers to networks by running plugins. Make one and keep it; it holds no open resource.
+/// Attaches containers to networks by running plugins. It holds no open resource.
 ///
-/// The spec's rules stay the caller's: no two calls for one container at the same time, and no GC while a
-/// container of the same network is being attached or detached.
+/// The caller must follow the spec's rules: no two concurrent calls for one container, and no GC while a container of the same
+/// network is being attached or detached.
 #[derive(Clone, Debug)]
 pub struct Runtime<'p> {
     pub(crate) path: Vec<PathBuf>,
@@ -21,8 +21,7 @@ pub struct Runtime<'p> {
     pub(crate) trace: Trace,
 }
 
-/// The trace that a call is part of. Plugins that know of traces add to it; what is empty here is inherited
-/// from this process's environment.
+/// The trace context of a call. Empty fields are inherited from this process's environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     /// W3C `traceparent`, passed on as `TRACEPARENT`.
@@ -34,8 +33,8 @@ pub struct Trace {
 }
 
 impl Runtime<'static> {
-    /// A runtime that looks for plugins in these folders, in this order, remembers attachments in
-    /// `/var/lib/cni`, executes every plugin and waits for each as long as it takes.
+    /// A runtime that searches plugins in these directories, keeps its records in `/var/lib/cni`, executes every plugin and has
+    /// no timeout.
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Runtime<'static> {
         Runtime {
             path: path.into_iter().map(Into::into).collect(),
@@ -49,42 +48,42 @@ impl Runtime<'static> {
 }
 
 impl<'p> Runtime<'p> {
-    /// Remembers attachments in `folder` (its sub-folder `results`).
+    /// Keeps the records in `folder` (its subdirectory `results`).
     pub fn cache_folder(self, folder: impl Into<PathBuf>) -> Self {
         Runtime { cache: Cache::new(folder), ..self }
     }
 
-    /// Looks for a plugin that is in none of the folders in `<folder>/<type>/bin`, as kubelet did with `/opt`. That
-    /// folder is then in the plugin's own `CNI_PATH` too.
+    /// Searches a plugin that is in none of the directories in `<folder>/<type>/bin`, as kubelet did with `/opt`. That directory
+    /// is then part of the plugin's `CNI_PATH`.
     pub fn vendors(self, folder: impl Into<PathBuf>) -> Self {
         Runtime { vendors: Some(folder.into()), ..self }
     }
 
-    /// Calls these plugins in this process when the file that would be executed is the program that holds them.
+    /// Calls these plugins in this process if the file to be executed is the program that contains them.
     pub fn registry<'r>(self, registry: Registry<'r>) -> Runtime<'r> {
         let Runtime { path, vendors, cache, timeout, trace, .. } = self;
         Runtime { path, vendors, cache, registry, timeout, trace }
     }
 
-    /// How long ADD, CHECK, STATUS and VERSION may take in all, and each plugin of DEL, GC and of taking back a
-    /// failed ADD: those go on past a slow plugin. A plugin that takes longer is asked to stop (SIGTERM), so that
-    /// it can clean up, and killed five seconds later; so is whomever it has called. Plugins that are called in this
-    /// process are not timed, but the programs that they call are.
+    /// The time limit for ADD, CHECK, STATUS and VERSION in total, and for each plugin of DEL, GC and the cleanup of a failed
+    /// ADD, which go on past a slow plugin. A plugin that takes longer gets SIGTERM, so that it can clean up, and SIGKILL five
+    /// seconds later, together with the processes that it started. In-process plugins are not stopped, but the programs that
+    /// they execute are.
     pub fn timeout(self, timeout: Duration) -> Self {
         Runtime { timeout: Some(timeout), ..self }
     }
 
-    /// Hands this trace context to the plugins that are executed.
+    /// Passes this trace context to executed plugins.
     pub fn trace(self, trace: Trace) -> Self {
         Runtime { trace, ..self }
     }
 
-    /// What is remembered.
+    /// The records.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// When patience ends if it begins now.
+    /// The deadline of a call that starts now.
     pub fn deadline(&self) -> Option<Instant> {
         self.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
     }

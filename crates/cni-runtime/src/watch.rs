@@ -1,8 +1,8 @@
-//! Waiting for a change of a folder of networks, or of the plugins that they name.
+//! Waits for changes of a directory of networks, or of their plugins.
 //!
-//! The kernel tells of every change (inotify): files that are made, written, renamed in from another folder, linked,
-//! removed. A folder that is not there is awaited in the nearest one that is. What the kernel does not tell of, such as a
-//! symbolic link somewhere on the way that leads elsewhere now, is found by looking every five seconds, as kubelet does.
+//! inotify reports files that are created, written, renamed from another directory, linked or removed. For a missing directory
+//! the nearest existing parent is watched. What inotify does not report, such as a changed symbolic link in the path, is found
+//! by reading every five seconds, as kubelet does.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,40 +14,40 @@ use podwire_netlink::sys;
 
 use crate::{Catalogue, Error, Result};
 
-/// How long a change may stay unnoticed of which the kernel does not tell.
-const LONGEST: Duration = Duration::from_secs(5);
+/// The interval of reads without an inotify event.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Watches over folders.
+/// Watches the directories of a catalogue.
 #[derive(Debug)]
 pub struct Watch {
-    notices: File,
+    events: File,
 }
 
 impl Watch {
-    /// Watches whatever `catalogue` depends on, and reads it again: nothing that happened before is missed.
-    pub fn over(catalogue: &mut Catalogue<'_>) -> Result<Watch> {
+    /// Watches the directories of `catalogue` and reads it again, so that no earlier change is missed.
+    pub fn new(catalogue: &mut Catalogue<'_>) -> Result<Watch> {
         let failed = Error::file("watch", catalogue.folder().path());
-        let watch = Watch { notices: sys::open_inotify().map_err(failed)?.into() };
-        watch.aim(catalogue);
+        let watch = Watch { events: sys::watch_nothing().map_err(failed)?.into() };
+        watch.add_watches(catalogue);
         catalogue.refresh();
         Ok(watch)
     }
 
-    /// Waits for a notice, at most `patience` and never longer than five seconds, and reads the networks again. Returns
-    /// whether they changed. What STATUS says may be another even if they did not.
-    pub fn next(&mut self, catalogue: &mut Catalogue<'_>, patience: Duration) -> Result<bool> {
+    /// Waits for an event, at most `timeout` and never longer than five seconds, and reads the networks again. Returns whether
+    /// they changed. The answer of STATUS may change even if they did not.
+    pub fn next(&mut self, catalogue: &mut Catalogue<'_>, timeout: Duration) -> Result<bool> {
         let failed = |error| Error::file("watch", catalogue.folder().path())(error);
-        sys::readable(&[self.as_fd()], patience.min(LONGEST)).map_err(failed)?;
+        sys::readable(&[self.as_fd()], timeout.min(MAX_WAIT)).map_err(failed)?;
         self.drain().map_err(failed)?;
-        // In this order: what comes between the two is told of by a notice.
-        self.aim(catalogue);
+        // In this order: a change in between causes another event.
+        self.add_watches(catalogue);
         Ok(catalogue.refresh())
     }
 
     fn drain(&mut self) -> io::Result<()> {
-        let mut notices = [0; 4096];
+        let mut buffer = [0; 4096];
         loop {
-            match self.notices.read(&mut notices) {
+            match self.events.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -57,18 +57,18 @@ impl Watch {
         }
     }
 
-    /// A folder that was made anew is another one, and one that is watched already stays so.
-    fn aim(&self, catalogue: &Catalogue<'_>) {
-        for folder in catalogue.places() {
-            // Where none can be had there is still the look every five seconds.
-            let _ = ancestors(&folder).any(|place| sys::watch_directory(self.as_fd(), place).is_ok());
+    /// A directory that was created again needs a new watch; adding an existing watch changes nothing.
+    fn add_watches(&self, catalogue: &Catalogue<'_>) {
+        for folder in catalogue.watched_dirs() {
+            // Without a watch there is still the read every five seconds.
+            let _ = ancestors(&folder).any(|place| sys::watch_all(self.as_fd(), place).is_ok());
         }
     }
 }
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.notices.as_fd()
+        self.events.as_fd()
     }
 }
 

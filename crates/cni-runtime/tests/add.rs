@@ -1,4 +1,4 @@
-//! ADD: what each plugin is told, and what is left when one fails.
+//! ADD: the input of each plugin, and what remains when one fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use podwire_cni_runtime::{Error, Identity, Trace};
 use podwire_cni_spec::{code, Args, NetworkList};
 use serde_json::{json, Value};
 
-/// A plugin has begun before this is over.
+/// Long enough for a plugin to start.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 #[test]
@@ -69,7 +69,7 @@ fn the_highest_common_version_is_spoken() {
 }
 
 #[test]
-fn a_result_without_a_version_or_of_another_one_is_put_right() {
+fn a_result_of_another_version_is_converted() {
     let bench = Bench::new(&["a", "b", "c"]);
     bench.says("a", "ADD", r#"{"cniVersion": "", "ips": [{"version": "4", "address": "10.1.0.5/16"}]}"#);
     bench.says("b", "ADD", r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/16"}]}"#);
@@ -85,7 +85,7 @@ fn a_result_without_a_version_or_of_another_one_is_put_right() {
 }
 
 #[test]
-fn null_is_an_empty_result_but_nothing_is_none() {
+fn null_is_an_empty_result_but_no_output_is_an_error() {
     let bench = Bench::new(&["a", "b"]);
     bench.says("a", "ADD", "null");
     bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
@@ -98,7 +98,7 @@ fn null_is_an_empty_result_but_nothing_is_none() {
 }
 
 #[test]
-fn a_failed_add_is_taken_back_in_reverse_with_the_failing_plugin() {
+fn a_failed_add_runs_del_backwards_including_the_failing_plugin() {
     let bench = Bench::new(&["a", "b", "c"]);
     bench.says("a", "ADD", r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/16"}]}"#);
     bench.fails("b", "ADD", 11, "no address left");
@@ -111,13 +111,13 @@ fn a_failed_add_is_taken_back_in_reverse_with_the_failing_plugin() {
 }
 
 #[test]
-fn what_could_not_be_taken_back_is_told_and_remembered() {
+fn a_failed_cleanup_is_reported_and_the_record_stays() {
     let bench = Bench::new(&["a", "b"]);
     bench.fails("b", "ADD", 7, "bad config").fails("b", "DEL", 100, "device busy");
     let error = bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap_err();
     assert!(matches!(error, Error::Undo { .. }));
     assert_eq!(error.code(), 7);
-    assert!(error.to_string().contains("bad config; taking back what was done failed too: "), "{error}");
+    assert!(error.to_string().contains("bad config; the cleanup failed too: "), "{error}");
     assert!(
         error.to_string().ends_with(r#"plugin type="b" name="net" failed (delete): device busy"#),
         "{error}"
@@ -127,7 +127,7 @@ fn what_could_not_be_taken_back_is_told_and_remembered() {
 }
 
 #[test]
-fn there_is_a_record_before_the_first_plugin_runs() {
+fn the_record_exists_before_the_first_plugin_runs() {
     let bench = Bench::new(&["a"]);
     bench.does("a", "ADD", r#"cp "${0%/*}/../cache/results/net-pod1-eth0" "$log/seen""#);
     bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();
@@ -151,18 +151,21 @@ fn an_interrupted_add_is_cleaned_up_by_the_next() {
 }
 
 #[test]
-fn a_second_add_that_fails_does_not_cut_off_a_running_container() {
+fn a_failing_second_add_does_not_detach_a_running_container() {
     let bench = Bench::new(&["a"]);
     bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();
     bench.fails("a", "ADD", 100, "eth0 exists").calls();
     let error = bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
-    assert!(error.to_string().contains("eth0 exists; the container is attached already, says "), "{error}");
+    assert!(
+        error.to_string().contains("eth0 exists; the container is already attached, according to "),
+        "{error}"
+    );
     assert_eq!(bench.calls(), ["ADD a pod1"]);
     assert_eq!(bench.records(), ["net-pod1-eth0"]);
 }
 
 #[test]
-fn a_missing_plugin_is_noticed_before_anything_is_made() {
+fn a_missing_plugin_is_noticed_before_any_plugin_runs() {
     let bench = Bench::new(&["a"]);
     let error = bench.runtime().add(&list("1.0.0", &["a", "absent"]), &pod()).unwrap_err();
     let start = r#"plugin type="absent" name="net" failed (add): failed to find plugin "absent" in path ["#;
@@ -179,7 +182,7 @@ fn a_plugin_that_only_writes_to_stderr_is_quoted() {
 }
 
 #[test]
-fn a_plugin_that_is_being_written_is_an_error_and_not_success() {
+fn a_plugin_file_that_is_being_written_is_an_error() {
     let bench = Bench::new(&["a"]);
     let writer = OpenOptions::new().append(true).open(bench.plugin("a")).unwrap();
     let error = bench.runtime().del(&list("1.0.0", &["a"]), &pod()).unwrap_err();
@@ -189,7 +192,7 @@ fn a_plugin_that_is_being_written_is_an_error_and_not_success() {
 }
 
 #[test]
-fn a_slow_plugin_is_asked_to_stop_and_may_clean_up() {
+fn a_slow_plugin_gets_sigterm_and_can_clean_up() {
     let bench = Bench::new(&["a"]);
     bench.does("a", "ADD", r#"trap 'echo yes > "$log/cleaned"; exit 1' TERM; while :; do sleep 0.05; done"#);
     let runtime = bench.runtime().timeout(DEADLINE);
@@ -201,7 +204,7 @@ fn a_slow_plugin_is_asked_to_stop_and_may_clean_up() {
 }
 
 #[test]
-fn a_plugin_that_will_not_stop_is_killed() {
+fn a_plugin_that_ignores_sigterm_is_killed() {
     let bench = Bench::new(&["a"]);
     bench.does("a", "ADD", "trap '' TERM; while :; do sleep 0.05; done");
     let started = Instant::now();
@@ -211,16 +214,16 @@ fn a_plugin_that_will_not_stop_is_killed() {
     assert!(started.elapsed() < Duration::from_secs(60));
 }
 
-/// An IPAM plugin, say, that would take an address when nobody is left to give it back.
+/// For example an IPAM plugin, which could allocate an address that no process releases.
 #[test]
-fn whomever_a_slow_plugin_has_called_is_stopped_with_it() {
+fn child_processes_of_a_slow_plugin_are_stopped_with_it() {
     let bench = Bench::new(&["a"]);
     let calls = r#"(trap '' TERM; sh -c 'echo $PPID' > "$log/called"; while :; do sleep 0.05; done) & wait"#;
     bench.does("a", "ADD", calls);
     let error = bench.runtime().timeout(DEADLINE).add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
     assert!(error.to_string().contains("did not end before its deadline and was stopped"), "{error}");
     let called = fs::read_to_string(bench.root.join("log/called")).unwrap();
-    // Whoever has ended is there until the machine's first process has taken note.
+    // An ended process stays a zombie until init reaps it.
     let is_at_work = || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", called.trim())).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
@@ -243,7 +246,7 @@ fn a_daemon_that_a_plugin_leaves_behind_is_not_waited_for() {
 
 /// A pipe takes 64 KiB of the config.
 #[test]
-fn who_does_not_read_what_it_is_told_is_not_waited_for() {
+fn a_plugin_that_does_not_read_its_input_does_not_block() {
     let bench = Bench::new(&["a"]);
     std::fs::write(bench.plugin("a"), "#!/bin/sh\nsleep 60 <&0 >/dev/null 2>&1 &\necho '{}'\n").unwrap();
     let long = "x".repeat(1 << 20);
@@ -255,27 +258,27 @@ fn who_does_not_read_what_it_is_told_is_not_waited_for() {
 }
 
 #[test]
-fn a_plugin_that_never_stops_talking_is_stopped_all_the_same() {
+fn a_plugin_with_endless_output_is_stopped() {
     let bench = Bench::new(&["a"]);
     bench.does("a", "ADD", "trap '' TERM; while :; do echo; done");
     let error = bench.runtime().timeout(DEADLINE).add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
     assert!(error.to_string().contains("nor when asked to, and was killed"), "{error}");
-    // Not even for want of a deadline is all of it kept.
+    // Even without a deadline the output is limited.
     bench.does("a", "ADD", "exec yes >&2");
     let error = bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
     assert!(error.to_string().contains("it has printed more than 64 MiB, and was killed"), "{error}");
 }
 
 #[test]
-fn a_daemon_that_talks_on_is_not_listened_to() {
+fn output_of_a_daemon_that_a_plugin_left_is_ignored() {
     let bench = Bench::new(&["a"]);
-    // Empty lines: they do not spoil the result, and end when nobody reads them.
+    // Empty lines are valid JSON white space; the writer ends when the pipe is closed.
     bench.does("a", "ADD", "while echo; do :; done 2>/dev/null &");
     bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();
 }
 
 #[test]
-fn names_that_no_file_can_have_are_refused_before_anything_is_made() {
+fn names_too_long_for_a_file_are_refused_before_any_plugin_runs() {
     let bench = Bench::new(&["a"]);
     let long = Identity::new(&"f".repeat(250), "eth0").unwrap().netns("/x");
     let error = bench.runtime().add(&list("1.0.0", &["a"]), &long).unwrap_err();

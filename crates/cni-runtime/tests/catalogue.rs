@@ -1,4 +1,4 @@
-//! The networks of a folder that can be used, and waiting for others.
+//! The usable networks of a directory, and waiting for changes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ fn default(catalogue: &Catalogue<'_>) -> String {
 }
 
 #[test]
-fn the_default_is_the_first_file_whose_plugins_are_there_and_speak_its_version() {
+fn the_default_network_is_the_first_usable_file() {
     let bench = bench(&["a", "old"]);
     bench.says("old", "VERSION", r#"{"cniVersion": "0.4.0", "supportedVersions": ["0.4.0"]}"#);
     write(&bench, "10-torn.conflist", "{");
@@ -53,7 +53,7 @@ fn the_default_is_the_first_file_whose_plugins_are_there_and_speak_its_version()
     write(&bench, "70-other.conflist", &network("other", "1.0.0", "a"));
     let catalogue = catalogue(&bench);
     assert_eq!(default(&catalogue), "good");
-    let told: Vec<_> = catalogue.skipped().iter().map(ToString::to_string).collect();
+    let sent: Vec<_> = catalogue.skipped().iter().map(ToString::to_string).collect();
     let reasons = [
         "invalid JSON",
         "no plugin configs found",
@@ -61,8 +61,8 @@ fn the_default_is_the_first_file_whose_plugins_are_there_and_speak_its_version()
         "failed to find plugin \"nowhere\"",
         "does not support config version \"1.0.0\"",
     ];
-    assert_eq!(told.len(), reasons.len(), "{told:#?}");
-    for (line, reason) in told.iter().zip(reasons) {
+    assert_eq!(sent.len(), reasons.len(), "{sent:#?}");
+    for (line, reason) in sent.iter().zip(reasons) {
         assert!(line.contains(reason), "{line}");
     }
     assert_eq!(catalogue.find("other").unwrap().list.name.as_str(), "other");
@@ -71,7 +71,7 @@ fn the_default_is_the_first_file_whose_plugins_are_there_and_speak_its_version()
 }
 
 #[test]
-fn a_plugin_is_asked_for_its_versions_once_while_it_is_the_same_file() {
+fn versions_are_asked_once_while_the_plugin_file_is_unchanged() {
     let bench = bench(&["a"]);
     write(&bench, "10-a.conflist", &network("a", "1.0.0", "a"));
     let mut catalogue = catalogue(&bench);
@@ -84,7 +84,7 @@ fn a_plugin_is_asked_for_its_versions_once_while_it_is_the_same_file() {
 }
 
 #[test]
-fn readiness_is_what_the_default_networks_plugins_say() {
+fn readiness_is_the_status_of_the_default_network() {
     let bench = bench(&["a"]);
     write(&bench, "10-a.conflist", &network("a", "1.1.0", "a"));
     let catalogue = catalogue(&bench);
@@ -105,7 +105,7 @@ fn readiness_is_what_the_default_networks_plugins_say() {
 }
 
 #[test]
-fn a_plugin_may_be_in_a_folder_of_its_vendors() {
+fn a_plugin_can_be_in_a_vendor_directory() {
     let bench = bench(&["a"]);
     let vendor = bench.root.join("opt/acme/bin");
     fs::create_dir_all(&vendor).unwrap();
@@ -117,7 +117,7 @@ fn a_plugin_may_be_in_a_folder_of_its_vendors() {
         )
     };
     assert_eq!(default(&open()), "");
-    // Its log is beside its folder.
+    // Its log is beside its directory.
     fs::create_dir_all(bench.root.join("opt/acme/log")).unwrap();
     fs::write(bench.root.join("opt/acme/log/acme.VERSION.out"), VERSIONS).unwrap();
     fs::copy(bench.plugin("a"), vendor.join("acme")).unwrap();
@@ -130,30 +130,30 @@ fn a_plugin_may_be_in_a_folder_of_its_vendors() {
     assert!(env.contains(&path), "{env}");
 }
 
-/// Throws away what the kernel told of earlier changes: it says nothing of the next one.
+/// Discards the inotify events of earlier changes.
 fn forget(watch: &Watch) {
     let mut notices = File::from(watch.as_fd().try_clone_to_owned().unwrap());
     while notices.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
 }
 
-/// Changes something, and waits until the default network is `expected`. The kernel must tell of the change: a look
-/// without a notice, as every five seconds, would find it, too.
+/// Makes a change and waits until the default network is `expected`. There must be an inotify event: the read every five
+/// seconds would find the change too.
 fn follow(watch: &mut Watch, catalogue: &mut Catalogue<'_>, expected: &str, change: impl FnOnce()) {
     forget(watch);
     change();
     while default(catalogue) != expected {
-        let told = sys::readable(&[watch.as_fd()], Duration::from_secs(20)).unwrap();
-        assert!(told[0], "no notice leads to {expected:?}");
+        let sent = sys::readable(&[watch.as_fd()], Duration::from_secs(20)).unwrap();
+        assert!(sent[0], "no inotify event before {expected:?}");
         watch.next(catalogue, Duration::ZERO).unwrap();
     }
 }
 
 #[test]
-fn the_default_follows_files_that_appear_change_break_and_vanish() {
+fn the_default_network_follows_created_changed_and_removed_files() {
     let bench = bench(&["a"]);
     let folder = bench.root.join("net.d");
     let mut all = catalogue(&bench);
-    let watch = &mut Watch::over(&mut all).unwrap();
+    let watch = &mut Watch::new(&mut all).unwrap();
     let all = &mut all;
     let one = network("one", "1.0.0", "a");
     follow(watch, all, "one", || write(&bench, "20-one.conflist", &one));
@@ -161,14 +161,14 @@ fn the_default_follows_files_that_appear_change_break_and_vanish() {
     follow(watch, all, "changed", || write(&bench, "10-first.conflist", &network("changed", "1.0.0", "a")));
     follow(watch, all, "one", || write(&bench, "10-first.conflist", "{ torn"));
     assert_eq!(all.skipped().len(), 1);
-    // As containerd misses it: renamed in from another folder, and linked.
+    // Events that containerd misses: renamed from another directory, and linked.
     let elsewhere = bench.root.join("elsewhere");
     fs::write(&elsewhere, network("moved", "1.0.0", "a")).unwrap();
     follow(watch, all, "moved", || fs::rename(&elsewhere, folder.join("05-moved.conflist")).unwrap());
     follow(watch, all, "one", || fs::rename(folder.join("05-moved.conflist"), &elsewhere).unwrap());
     follow(watch, all, "moved", || fs::hard_link(&elsewhere, folder.join("05-moved.conflist")).unwrap());
     follow(watch, all, "one", || fs::remove_file(folder.join("05-moved.conflist")).unwrap());
-    // The folder itself goes, and comes back; another takes its place.
+    // The directory itself is removed, created again, and replaced.
     follow(watch, all, "", || fs::remove_dir_all(&folder).unwrap());
     follow(watch, all, "one", || {
         fs::create_dir(&folder).unwrap();
@@ -176,22 +176,22 @@ fn the_default_follows_files_that_appear_change_break_and_vanish() {
     });
     follow(watch, all, "", || fs::rename(&folder, bench.root.join("away")).unwrap());
     follow(watch, all, "one", || fs::rename(bench.root.join("away"), &folder).unwrap());
-    // And so do plugins.
+    // The same for plugins.
     let (plugin, away) = (bench.plugin("a"), bench.root.join("a"));
     follow(watch, all, "", || fs::rename(&plugin, &away).unwrap());
     follow(watch, all, "one", || fs::rename(&away, &plugin).unwrap());
 }
 
 #[test]
-fn a_watch_waits_for_the_folder_of_a_plugins_vendor() {
+fn a_watch_waits_for_a_vendor_directory() {
     let bench = bench(&["a"]);
     let vendor = bench.root.join("opt/acme");
     write(&bench, "10-acme.conflist", &network("acme", "1.0.0", "acme"));
     let runtime = bench.runtime().vendors(bench.root.join("opt"));
     let mut all = Catalogue::read(ConfigFolder::new(bench.root.join("net.d")), runtime);
-    let mut watch = Watch::over(&mut all).unwrap();
+    let mut watch = Watch::new(&mut all).unwrap();
     follow(&mut watch, &mut all, "acme", || {
-        // Its log is beside its folder.
+        // Its log is beside its directory.
         fs::create_dir_all(vendor.join("log")).unwrap();
         fs::write(vendor.join("log/acme.VERSION.out"), VERSIONS).unwrap();
         fs::create_dir_all(vendor.join("bin")).unwrap();
@@ -200,11 +200,11 @@ fn a_watch_waits_for_the_folder_of_a_plugins_vendor() {
 }
 
 #[test]
-fn a_watch_waits_for_a_folder_that_is_not_there_yet() {
+fn a_watch_waits_for_a_missing_directory() {
     let bench = bench(&["a"]);
     let deep = bench.root.join("etc/cni/net.d");
     let mut all = Catalogue::read(ConfigFolder::new(&deep), bench.runtime());
-    let mut watch = Watch::over(&mut all).unwrap();
+    let mut watch = Watch::new(&mut all).unwrap();
     follow(&mut watch, &mut all, "deep", || {
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("10-deep.conflist"), network("deep", "1.0.0", "a")).unwrap();

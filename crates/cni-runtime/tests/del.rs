@@ -1,4 +1,4 @@
-//! DEL and CHECK: what plugins are told again, and that nothing keeps a dead container's network alive.
+//! DEL and CHECK: the input of plugins, and that nothing prevents a cleanup.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use serde_json::{json, Value};
 const RESULT: &str = r#"{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/16"}]}"#;
 
 #[test]
-fn del_runs_backwards_with_the_remembered_result() {
+fn del_runs_backwards_with_the_recorded_result() {
     let bench = Bench::new(&["a", "b"]);
     bench.says("b", "ADD", RESULT);
     let (runtime, list) = (bench.runtime(), list("1.0.0", &["a", "b"]));
@@ -31,7 +31,7 @@ fn del_runs_backwards_with_the_remembered_result() {
 }
 
 #[test]
-fn old_versions_have_no_result_on_del_and_changed_ones_a_converted_one() {
+fn del_omits_the_result_for_old_versions_and_converts_it_for_others() {
     let bench = Bench::new(&["a"]);
     bench.says("a", "ADD", RESULT);
     bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();
@@ -42,7 +42,7 @@ fn old_versions_have_no_result_on_del_and_changed_ones_a_converted_one() {
 }
 
 #[test]
-fn a_failing_plugin_does_not_keep_the_others_from_being_told() {
+fn a_failing_plugin_does_not_prevent_the_others() {
     let bench = Bench::new(&["a", "b", "c"]);
     let (runtime, list) = (bench.runtime(), list("1.0.0", &["a", "b", "absent", "c"]));
     bench.fails("b", "DEL", 100, "busy").fails("c", "DEL", 5, "no disk");
@@ -59,7 +59,7 @@ fn a_failing_plugin_does_not_keep_the_others_from_being_told() {
 }
 
 #[test]
-fn no_broken_record_blocks_del() {
+fn an_invalid_record_does_not_prevent_del() {
     let bench = Bench::new(&["a"]);
     let (runtime, list) = (bench.runtime(), list("1.0.0", &["a"]));
     fs::create_dir_all(bench.root.join("cache/results")).unwrap();
@@ -86,7 +86,7 @@ fn a_bare_result_of_an_old_runtime_is_used() {
 }
 
 #[test]
-fn anothers_record_is_neither_used_nor_removed() {
+fn a_record_of_another_attachment_is_neither_used_nor_removed() {
     let bench = Bench::new(&["a"]);
     let pod = Identity::new("b-c", "eth0").unwrap().netns("/x");
     let config = |name: &str| {
@@ -103,7 +103,7 @@ fn anothers_record_is_neither_used_nor_removed() {
 }
 
 #[test]
-fn what_the_caller_leaves_out_is_as_it_was_at_add() {
+fn missing_arguments_are_those_of_the_add() {
     let bench = Bench::new(&["a"]);
     let config = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [
         {"type": "a", "capabilities": {"portMappings": true}}]});
@@ -131,7 +131,7 @@ fn a_container_can_be_detached_by_its_names_alone() {
 }
 
 #[test]
-fn check_sends_the_remembered_result_forward_and_stops_at_the_first_no() {
+fn check_sends_the_recorded_result_and_stops_at_the_first_error() {
     let bench = Bench::new(&["a", "b"]);
     bench.says("b", "ADD", RESULT);
     let (runtime, config) = (bench.runtime(), list("1.0.0", &["a", "b"]));
@@ -156,7 +156,7 @@ fn check_sends_the_remembered_result_forward_and_stops_at_the_first_no() {
 }
 
 #[test]
-fn records_are_for_the_owners_eyes_and_appear_whole() {
+fn records_are_private_and_appear_atomically() {
     use std::os::unix::fs::PermissionsExt;
     let bench = Bench::new(&["a"]);
     bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap();

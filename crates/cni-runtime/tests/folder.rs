@@ -1,4 +1,4 @@
-//! The folder of networks.
+//! The directory of network configs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ fn single(name: &str, kind: &str) -> String {
 }
 
 #[test]
-fn a_bad_file_hides_no_network_and_is_told_of() {
+fn an_invalid_file_is_reported_and_hides_no_network() {
     let folder = Folder::new(&[
         ("10-torn.conflist", r#"{"cniVersion": "1.0.0", "na"#),
         ("15-empty.conflist", r#"{"cniVersion": "1.0.0", "name": "none", "plugins": []}"#),
@@ -76,7 +76,7 @@ fn lists_come_before_single_plugins_and_names_in_order() {
 }
 
 #[test]
-fn plugins_of_the_sub_folder_are_added_and_remembered() {
+fn plugins_of_the_subdirectory_are_added_and_recorded() {
     let folder = Folder::new(&[
         ("10-net.conflist", &network("net", "a")),
         ("net/20-c.conf", r#"{"type": "c"}"#),
@@ -96,7 +96,7 @@ fn plugins_of_the_sub_folder_are_added_and_remembered() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_empty() {
+fn a_missing_directory_is_empty() {
     let folder = ConfigFolder::new("/nonexistent/net.d");
     assert!(folder.load().networks.is_empty() && folder.load().problems.is_empty());
     let error = folder.default_network().unwrap_err();

@@ -20,7 +20,7 @@ fn valid(container: &str) -> Vec<(ContainerId, IfName)> {
 }
 
 #[test]
-fn what_is_not_valid_goes_and_plugins_hear_of_it_under_both_keys() {
+fn gc_removes_invalid_attachments_and_sends_both_keys() {
     let bench = Bench::new(&["a", "b"]);
     let (runtime, list) = (bench.runtime(), list("1.1.0", &["a", "b"]));
     for container in ["keep", "stale"] {
@@ -40,7 +40,7 @@ fn what_is_not_valid_goes_and_plugins_hear_of_it_under_both_keys() {
 }
 
 #[test]
-fn who_comes_after_records_were_looked_at_is_kept_and_plugins_hear_of_it() {
+fn a_container_attached_after_the_listing_is_kept() {
     let bench = Bench::new(&["a"]);
     let (runtime, list) = (bench.runtime(), list("1.1.0", &["a"]));
     runtime.add(&list, &id("stale")).unwrap();
@@ -50,13 +50,13 @@ fn who_comes_after_records_were_looked_at_is_kept_and_plugins_hear_of_it() {
     let removed = runtime.gc_of(&list, judged, &[]).done().unwrap();
     assert_eq!(removed.iter().map(|record| record.container.as_str()).collect::<Vec<_>>(), ["stale"]);
     assert_eq!(bench.calls(), ["DEL a stale", "GC a"]);
-    let told = &bench.stdin("a", "GC")["cni.dev/valid-attachments"];
-    assert_eq!(*told, json!([{"containerID": "new", "ifname": "eth0"}]));
+    let sent = &bench.stdin("a", "GC")["cni.dev/valid-attachments"];
+    assert_eq!(*sent, json!([{"containerID": "new", "ifname": "eth0"}]));
 }
 
-/// A container that is started again keeps its id, and so the place of its record.
+/// A restarted container keeps its id, and so the path of its record.
 #[test]
-fn who_comes_back_after_records_were_looked_at_is_kept() {
+fn a_container_restarted_after_the_listing_is_kept() {
     let bench = Bench::new(&["a"]);
     let (runtime, list) = (bench.runtime(), list("1.1.0", &["a"]));
     runtime.add(&list, &id("restarted")).unwrap();
@@ -66,25 +66,25 @@ fn who_comes_back_after_records_were_looked_at_is_kept() {
     bench.calls();
     assert!(runtime.gc_of(&list, judged, &[]).done().unwrap().is_empty());
     assert_eq!(bench.calls(), ["GC a"]);
-    let told = &bench.stdin("a", "GC")["cni.dev/valid-attachments"];
-    assert_eq!(*told, json!([{"containerID": "restarted", "ifname": "eth0"}]));
+    let sent = &bench.stdin("a", "GC")["cni.dev/valid-attachments"];
+    assert_eq!(*sent, json!([{"containerID": "restarted", "ifname": "eth0"}]));
 }
 
 #[test]
-fn who_comes_back_while_plugins_are_told_is_kept() {
+fn a_container_restarted_during_gc_is_kept() {
     let bench = Bench::new(&["a", "b"]);
     let (runtime, list) = (bench.runtime(), list("1.1.0", &["a", "b"]));
     runtime.add(&list, &id("restarted")).unwrap();
     fs::copy(bench.record("net-restarted-eth0"), bench.root.join("again")).unwrap();
     bench.does("a", "GC", r#"cp "$log/../again" "$log/../cache/results/net-restarted-eth0""#);
     assert_eq!(runtime.gc(&list, &[]).done().unwrap().len(), 1);
-    let told = |kind: &str| bench.stdin(kind, "GC")["cni.dev/valid-attachments"].clone();
-    assert_eq!(told("a"), json!([]));
-    assert_eq!(told("b"), json!([{"containerID": "restarted", "ifname": "eth0"}]));
+    let sent = |kind: &str| bench.stdin(kind, "GC")["cni.dev/valid-attachments"].clone();
+    assert_eq!(sent("a"), json!([]));
+    assert_eq!(sent("b"), json!([{"containerID": "restarted", "ifname": "eth0"}]));
 }
 
 #[test]
-fn older_networks_are_swept_by_del_alone_and_some_not_at_all() {
+fn older_networks_are_collected_by_del_only() {
     let bench = Bench::new(&["a"]);
     let mut list = list("1.0.0", &["a"]);
     bench.runtime().add(&list, &pod()).unwrap();
@@ -113,7 +113,7 @@ fn gc_goes_on_past_every_error_and_reports_them_all() {
 }
 
 #[test]
-fn a_plugin_that_the_network_has_lost_since_is_told_too() {
+fn a_plugin_removed_from_the_network_runs_del_too() {
     let bench = Bench::new(&["a", "b"]);
     bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
     bench.calls();
@@ -122,20 +122,20 @@ fn a_plugin_that_the_network_has_lost_since_is_told_too() {
 }
 
 #[test]
-fn a_plugin_that_the_network_has_lost_is_told_again_if_it_fails() {
+fn a_plugin_removed_from_the_network_is_retried_if_it_fails() {
     let bench = Bench::new(&["a", "b"]);
     bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
     bench.fails("b", "DEL", code::TRY_AGAIN, "busy").calls();
     let sweep = bench.runtime().gc(&list("1.0.0", &["a"]), &[]);
     assert_eq!((sweep.removed.len(), sweep.errors.len()), (0, 1));
-    assert_eq!(bench.records(), ["net-pod1-eth0"], "nobody else knows of it");
+    assert_eq!(bench.records(), ["net-pod1-eth0"], "only the record knows it");
     bench.works_again("b", "DEL").calls();
     assert_eq!(bench.runtime().gc(&list("1.0.0", &["a"]), &[]).done().unwrap().len(), 1);
     assert_eq!(bench.calls(), ["DEL b pod1", "DEL a pod1"]);
 }
 
 #[test]
-fn if_a_plugin_of_the_old_config_is_gone_the_new_one_does() {
+fn if_a_plugin_of_the_old_config_is_gone_the_new_config_is_used() {
     let bench = Bench::new(&["a", "b"]);
     bench.runtime().add(&list("1.0.0", &["a", "b"]), &pod()).unwrap();
     fs::remove_file(bench.plugin("b")).unwrap();
@@ -143,9 +143,9 @@ fn if_a_plugin_of_the_old_config_is_gone_the_new_one_does() {
     assert!(bench.records().is_empty());
 }
 
-/// It is called by the plugin, which is still there, and fails without it.
+/// The plugin, which is still installed, calls it and fails without it.
 #[test]
-fn if_an_ipam_plugin_of_the_old_config_is_gone_the_new_one_does() {
+fn if_an_ipam_plugin_of_the_old_config_is_gone_the_new_config_is_used() {
     let bench = Bench::new(&["a", "ipam"]);
     let with_ipam =
         json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a", "ipam": {"type": "ipam"}}]});
@@ -169,7 +169,7 @@ fn other_networks_are_left_alone() {
 }
 
 #[test]
-fn an_add_that_was_killed_half_way_is_swept_up() {
+fn an_add_that_was_killed_is_collected() {
     let bench = Bench::new(&["a"]);
     let list = list("1.0.0", &["a"]);
     bench.fails("a", "ADD", 1, "x").fails("a", "DEL", 1, "x").runtime().add(&list, &pod()).unwrap_err();
@@ -182,7 +182,7 @@ fn an_add_that_was_killed_half_way_is_swept_up() {
 }
 
 #[test]
-fn status_stops_at_the_first_no_and_keeps_its_code() {
+fn status_stops_at_the_first_error_and_keeps_its_code() {
     let bench = Bench::new(&["a", "b"]);
     bench.runtime().status(&list("1.1.0", &["a", "b"])).unwrap();
     assert_eq!(bench.calls(), ["STATUS a", "STATUS b"]);

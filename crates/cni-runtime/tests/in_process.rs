@@ -1,4 +1,4 @@
-//! Plugins of this program are called without a process, and behave as if they had one.
+//! In-process plugins behave like executed ones.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,15 +16,15 @@ static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// The tests share `CALLS`.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What is wrong with an attachment by our plugin.
+/// The differences that the test plugin finds.
 static WRONG: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
-/// By its name it can be mended, shows something else when it is, cannot, or will not stay.
+/// Its name decides: repairable, reveals another difference, not repairable, or reappears.
 fn finding<'p>(name: &'static str) -> Finding<'p> {
-    let mend = move || {
+    let repair = move || {
         match name {
             "failing" => return Err(podwire_cni_spec::Error::internal("no such luck").into()),
-            "panicking" => panic!("as it was told"),
+            "panicking" => panic!("as the test requests"),
             "stubborn" => return Ok(()),
             _ => {}
         }
@@ -35,7 +35,7 @@ fn finding<'p>(name: &'static str) -> Finding<'p> {
     };
     match name {
         "lost" => Finding::new(name),
-        _ => Finding::new(name).repaired_by(mend),
+        _ => Finding::new(name).repaired_by(repair),
     }
 }
 
@@ -58,7 +58,7 @@ impl Plugin for Ours {
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         assert_eq!(req.command, Command::Add);
         self.note(req);
-        assert!(req.container != "panic", "as it was told");
+        assert!(req.container != "panic", "as the test requests");
         let mut attachment = req.prev.clone().unwrap_or_default();
         attachment.ips.push(Ip::new(addr::parse_net("10.1.0.5/16")?));
         Ok(attachment)
@@ -83,7 +83,7 @@ impl Plugin for Ours {
     }
 }
 
-/// Has its addresses from somebody else.
+/// Delegates to another IPAM plugin.
 struct Asks;
 
 impl Plugin for Asks {
@@ -112,7 +112,7 @@ impl Plugin for Asks {
 
 const PLUGINS: &[&dyn Plugin] = &[&Ours, &Asks];
 
-/// A file that nobody could execute, with our build id in it.
+/// A file that is not executable, with our build id.
 fn bench() -> Bench {
     let bench = Bench::new(&["theirs"]);
     let mut program = b"\x7fELF".to_vec();
@@ -126,7 +126,7 @@ fn bench() -> Bench {
 }
 
 #[test]
-fn ours_and_theirs_work_together() {
+fn in_process_and_executed_plugins_work_together() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = bench();
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
@@ -177,7 +177,7 @@ fn an_add_without_a_namespace_is_refused_as_that_of_a_program_is() {
 }
 
 #[test]
-fn a_panic_is_a_failure_and_is_taken_back() {
+fn a_panic_is_a_failure_and_the_add_is_undone() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = bench();
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
@@ -189,9 +189,9 @@ fn a_panic_is_a_failure_and_is_taken_back() {
     assert!(bench.records().is_empty());
 }
 
-/// What the runtime says to programs that it executes itself holds for those that its plugins execute, too.
+/// The trace context and the deadline apply to programs that in-process plugins execute, too.
 #[test]
-fn a_program_that_ours_asks_is_told_of_the_trace_and_stopped_at_the_deadline() {
+fn a_delegate_gets_the_trace_and_is_stopped_at_the_deadline() {
     let bench = bench();
     let trace = podwire_cni_runtime::Trace { parent: "00-4bf9-00f0-01".into(), ..Default::default() };
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd")).trace(trace);
@@ -203,12 +203,12 @@ fn a_program_that_ours_asks_is_told_of_the_trace_and_stopped_at_the_deadline() {
     let error = runtime.timeout(Duration::from_secs(10)).add(&list, &pod()).unwrap_err();
     assert!(error.to_string().contains("theirs did not end before its deadline and was stopped"), "{error}");
     assert_eq!(error.code(), code::TRY_AGAIN);
-    // It gives back what it may have given, though time is up; and then the whole ADD is taken back.
+    // After the deadline the delegate's DEL runs, then the whole ADD is undone.
     assert_eq!(bench.calls(), ["ADD theirs pod1", "DEL theirs pod1", "DEL theirs pod1"]);
     assert!(bench.records().is_empty());
 }
 
-/// A repair of an attachment with these faults: what was put back, and what is left and why.
+/// Repairs an attachment with these differences: what was repaired, and what remains and why.
 fn repair(bench: &Bench, kinds: &[&str], wrong: &[&'static str]) -> (Vec<String>, Vec<String>) {
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
     let list = list("1.1.0", kinds);
@@ -219,44 +219,44 @@ fn repair(bench: &Bench, kinds: &[&str], wrong: &[&'static str]) -> (Vec<String>
     CALLS.lock().unwrap().clear();
     runtime.del(&list, &pod()).unwrap();
     CALLS.lock().unwrap().clear();
-    assert_eq!(repaired.is_whole(), repaired.left.is_empty());
-    let put_back = repaired.put_back.iter().map(|one| format!("{}: {}", one.plugin, one.what));
-    let left = repaired.left.iter().map(|one| {
+    assert_eq!(repaired.is_complete(), repaired.remaining.is_empty());
+    let repaired = repaired.repaired.iter().map(|one| format!("{}: {}", one.plugin, one.what));
+    let left = repaired.remaining.iter().map(|one| {
         let why = one.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         format!("{}: {}{why}", one.plugin, one.what)
     });
-    (put_back.collect(), left.collect())
+    (repaired.collect(), left.collect())
 }
 
 #[test]
-fn a_repair_mends_what_can_be_and_tells_the_rest() {
+fn a_repair_fixes_what_it_can_and_reports_the_rest() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = bench();
     let none: Vec<String> = Vec::new();
     assert_eq!(repair(&bench, &["theirs", "ours"], &[]), (none.clone(), none.clone()));
-    let (put_back, left) = repair(&bench, &["theirs", "ours"], &["hiding", "down"]);
-    assert_eq!((put_back.join(","), left), ("ours: hiding,ours: down,ours: hidden".into(), none.clone()));
-    let (put_back, left) = repair(&bench, &["ours"], &["lost", "failing", "panicking", "down"]);
-    assert_eq!(put_back, ["ours: down"]);
+    let (repaired, left) = repair(&bench, &["theirs", "ours"], &["hiding", "down"]);
+    assert_eq!((repaired.join(","), left), ("ours: hiding,ours: down,ours: hidden".into(), none.clone()));
+    let (repaired, left) = repair(&bench, &["ours"], &["lost", "failing", "panicking", "down"]);
+    assert_eq!(repaired, ["ours: down"]);
     let panicked = "ours: panicking (the plugin panicked: this is a bug in it)";
     assert_eq!(left, ["ours: lost", "ours: failing (no such luck)", panicked]);
-    let (put_back, left) = repair(&bench, &["ours"], &["stubborn"]);
-    assert_eq!((put_back, left), (none.clone(), vec!["ours: stubborn".into()]), "it does not stay");
+    let (repaired, left) = repair(&bench, &["ours"], &["stubborn"]);
+    assert_eq!((repaired, left), (none.clone(), vec!["ours: stubborn".into()]), "it does not stay");
     bench.fails("theirs", "CHECK", 100, "eth0 is down");
-    let (put_back, left) = repair(&bench, &["theirs", "ours"], &["down"]);
+    let (repaired, left) = repair(&bench, &["theirs", "ours"], &["down"]);
     let complaint = r#"theirs: plugin type="theirs" name="net" failed (check): eth0 is down"#;
-    assert_eq!((put_back, left), (vec!["ours: down".into()], vec![complaint.into()]));
+    assert_eq!((repaired, left), (vec!["ours: down".into()], vec![complaint.into()]));
 }
 
 #[test]
-fn a_network_that_switches_checks_off_is_not_repaired() {
+fn a_network_with_disabled_checks_is_not_repaired() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = bench();
     let runtime = bench.runtime().registry(Registry::new(PLUGINS, "abcd"));
     let config =
         r#"{"cniVersion": "1.1.0", "name": "net", "disableCheck": true, "plugins": [{"type": "ours"}]}"#;
     let off = podwire_cni_spec::NetworkList::parse(config.as_bytes()).unwrap();
-    assert_eq!(runtime.repair(&off, &pod()).unwrap(), podwire_cni_runtime::Repaired::default());
+    assert_eq!(runtime.repair(&off, &pod()).unwrap(), podwire_cni_runtime::RepairReport::default());
     assert!(CALLS.lock().unwrap().is_empty());
     let error = runtime.repair(&list("0.3.1", &["ours"]), &pod()).unwrap_err();
     assert_eq!(error.code(), code::INCOMPATIBLE_VERSION);

@@ -1,8 +1,7 @@
 //! Addresses in the text forms that Go's `net` package reads and prints.
 //!
-//! Two habits matter on the wire. An address in a result keeps its host bits (`10.1.0.5/16` is the pod's address
-//! *and* its subnet), and an IPv4 address that arrives dressed as IPv6 (`::ffff:10.1.0.5`) is IPv4: it is
-//! undressed here, so that nobody later takes it for the other family.
+//! An address in a result keeps its host bits (`10.1.0.5/16` is the pod's address *and* its subnet). An IPv4-mapped IPv6 address
+//! (`::ffff:10.1.0.5`) is converted to IPv4 here.
 
 use std::net::IpAddr;
 
@@ -36,7 +35,7 @@ pub fn parse_net(text: &str) -> Result<IpNet, Error> {
         })
     })?;
     match net {
-        // Fewer bits than the mapping itself has would make every IPv4 address a neighbour.
+        // A prefix shorter than that of the mapping would contain every IPv4 address.
         IpNet::V6(v6) if v6.addr().to_ipv4_mapped().is_some() && v6.prefix_len() < 96 => {
             Err(fail("an IPv4-mapped address needs a prefix length of at least 96"))
         }
@@ -54,7 +53,7 @@ pub fn canonical_net(net: IpNet) -> IpNet {
     }
 }
 
-/// `#[serde(with = "cni::addr::net")]` for a mandatory [`IpNet`].
+/// `#[serde(with = "podwire_cni_spec::addr::net")]` for a mandatory [`IpNet`].
 pub mod net {
     use super::*;
 
@@ -69,7 +68,7 @@ pub mod net {
     }
 }
 
-/// `#[serde(default, with = "cni::addr::optional_net")]` for an [`IpNet`] that may be absent, null or `""`.
+/// `#[serde(default, with = "podwire_cni_spec::addr::optional_net")]` for an [`IpNet`] that may be absent, null or `""`.
 pub mod optional_net {
     use super::*;
 
@@ -90,7 +89,7 @@ pub mod optional_net {
     }
 }
 
-/// `#[serde(default, with = "cni::addr::optional_ip")]` for an [`IpAddr`] that may be absent, null or `""`.
+/// `#[serde(default, with = "podwire_cni_spec::addr::optional_ip")]` for an [`IpAddr`] that may be absent, null or `""`.
 pub mod optional_ip {
     use super::*;
 
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_a_reason() {
+    fn invalid_addresses_are_refused_with_a_reason() {
         for bad in [
             "",
             "10.1.0.5",

@@ -24,12 +24,12 @@ impl Args {
         text.split(';').map(read).collect::<Result<_, _>>().map(Args)
     }
 
-    /// Those pairs that can be read: for whoever takes something away, and must not fail because of how it was once asked for.
+    /// The valid pairs, for DEL and GC, which must not fail because of the arguments.
     pub fn parse_readable(text: &str) -> Args {
         Args(text.split(';').filter_map(pair).collect())
     }
 
-    /// Args made by a runtime rather than read by a plugin. Pairs that could not be read back are an error.
+    /// Args of a runtime. Pairs that a plugin could not parse are an error.
     pub fn from_pairs<K, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Result<Args, Error>
     where
         K: Into<String>,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_refused_unless_told_otherwise() {
+    fn unknown_keys_are_refused_unless_ignored() {
         let known = ["IP", "MAC"];
         let args = |text| Args::parse(text).unwrap();
         assert_eq!(args("IP=10.0.0.5;IgnoreUnknown=0").check_known(&known), Ok(()));

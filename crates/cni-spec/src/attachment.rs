@@ -24,7 +24,7 @@ use crate::{code, json, Error, Version};
 /// Interfaces, addresses, routes and name servers of one container on one network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
-    /// Every interface that was made, on both sides.
+    /// Every interface that was created, in the container and on the host.
     pub interfaces: Vec<Interface>,
     /// The container's addresses.
     pub ips: Vec<Ip>,
@@ -116,10 +116,9 @@ pub struct Dns {
 }
 
 impl Attachment {
-    /// Reads a result of the version that it names, or of `fallback` if it names none. A plugin with nothing to
-    /// say prints `null`, which is an empty attachment.
+    /// Decodes a result of the version that it names, or of `fallback` if it names none. `null` is an empty attachment.
     ///
-    /// Errors have code 6 and begin with the path of the value, except for a version that nobody knows (code 1).
+    /// Errors have code 6 and begin with the path of the value, except for an unknown version (code 1).
     pub fn from_json(v: &Value, fallback: Version) -> Result<Attachment, Error> {
         if v.is_null() {
             return Ok(Attachment::default());
@@ -131,8 +130,8 @@ impl Attachment {
         read.map_err(undecodable)
     }
 
-    /// Writes a result of a version. Fails for 0.1.0 and 0.2.0 if there is no address (they have nothing else to
-    /// say), and if an address names an interface that does not exist.
+    /// Encodes a result of a version. Fails for 0.1.0 and 0.2.0 without an address, which they require, and if an address names
+    /// an interface that does not exist.
     pub fn to_json(&self, version: Version) -> Result<Value, Error> {
         match version {
             Version::V0_1_0 | Version::V0_2_0 => legacy::write(self, version),
@@ -156,7 +155,7 @@ impl Route {
 }
 
 impl Dns {
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         *self == Dns::default()
     }

@@ -1,4 +1,4 @@
-//! What a runtime tells a plugin about one pod: the typed entries of `runtimeConfig`.
+//! Capability arguments: the typed entries of `runtimeConfig`.
 //!
 //! A plugin opts in with `"capabilities": {"portMappings": true}`; the runtime then adds the pod's
 //! `runtimeConfig.portMappings` to the request. containerd writes `HostPort` and `IngressRate` where the
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{json, Dns, Error};
 
-/// A port of the host that leads into the pod (`portMappings`).
+/// A host port that is forwarded to the pod (`portMappings`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortMapping {
@@ -61,10 +61,10 @@ pub struct IpRange {
     /// The gateway; by default the first address of the subnet.
     #[serde(default, with = "crate::addr::optional_ip")]
     pub gateway: Option<IpAddr>,
-    /// What nobody gets: addresses, networks, or `first-last`. (Podwire's own key.)
+    /// Addresses that are never assigned: addresses, networks, or `first-last`. (Podwire's own key.)
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// What only those get who ask for it, written in the same way. (Podwire's own key.)
+    /// Addresses that are assigned only on request, in the same notation. (Podwire's own key.)
     #[serde(default)]
     pub reserve: Vec<String>,
 }

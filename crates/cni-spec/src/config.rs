@@ -2,6 +2,7 @@
 
 mod gc;
 mod plugin;
+mod request;
 
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -16,21 +17,21 @@ use crate::{json, Error, NetworkName, Version};
 pub struct NetworkList {
     /// The name, unique among the networks of a node.
     pub name: NetworkName,
-    /// The version to speak with the plugins.
+    /// The version for calls of the plugins.
     pub version: Version,
-    /// CHECK must not be sent.
+    /// CHECK must not be called.
     pub disable_check: bool,
-    /// GC must not be sent.
+    /// GC must not be called.
     pub disable_gc: bool,
-    /// Plugins in the folder beside the file must not be added.
+    /// Plugins of the subdirectory must not be added.
     pub load_only_inlined_plugins: bool,
-    /// The plugins. May be empty until the runtime has added those of the folder.
+    /// The plugins. Can be empty until the runtime has added those of the subdirectory.
     pub plugins: Vec<PluginConfig>,
-    /// The list as it was read; runtimes remember it for DEL.
+    /// The list as it was read; runtimes record it for DEL.
     pub bytes: Vec<u8>,
 }
 
-/// Reference tools and runbooks know this beginning.
+/// The prefix of libcni's errors, which tools and runbooks know.
 const WHERE: &str = "error parsing configuration list";
 
 impl NetworkList {
@@ -40,8 +41,8 @@ impl NetworkList {
     /// newer ones. A list that names only unknown versions is incompatible (code 1), one that names none is 0.1.0.
     /// Keys come in any case, and booleans may be strings.
     pub fn parse(bytes: &[u8]) -> Result<NetworkList, Error> {
-        let document = json::parse(bytes).map_err(|error| within(WHERE, error))?;
-        let list: Document = json::decode(&document).map_err(|error| within(WHERE, error))?;
+        let document = json::parse(bytes).map_err(|error| error.within(WHERE))?;
+        let list: Document = json::decode(&document).map_err(|error| error.within(WHERE))?;
         let name = list.name.ok_or_else(|| Error::invalid_config(format!("{WHERE}: no name")))?;
         if list.load_only_inlined_plugins && list.plugins.is_none() {
             return Err(Error::invalid_config(format!(
@@ -50,11 +51,11 @@ impl NetworkList {
         }
         let parse = |(i, plugin)| {
             PluginConfig::parse(plugin)
-                .map_err(|error| within(&format!("failed to parse plugin config {i}"), error))
+                .map_err(|error| error.within(&format!("failed to parse plugin config {i}")))
         };
         Ok(NetworkList {
-            name: NetworkName::parse(&name).map_err(|error| within(&format!("{WHERE}: name"), error))?,
-            version: choose(&list.cni_version, &list.cni_versions).map_err(|error| within(WHERE, error))?,
+            name: NetworkName::parse(&name).map_err(|error| error.within(&format!("{WHERE}: name")))?,
+            version: choose(&list.cni_version, &list.cni_versions).map_err(|error| error.within(WHERE))?,
             disable_check: list.disable_check,
             disable_gc: list.disable_gc,
             load_only_inlined_plugins: list.load_only_inlined_plugins,
@@ -82,8 +83,8 @@ impl NetworkList {
             plugins: Option<Value>,
             r#type: Option<Value>,
         }
-        let plugin = json::parse(bytes).map_err(|error| within(WHERE, error))?;
-        let single: Single = json::decode(&plugin).map_err(|error| within(WHERE, error))?;
+        let plugin = json::parse(bytes).map_err(|error| error.within(WHERE))?;
+        let single: Single = json::decode(&plugin).map_err(|error| error.within(WHERE))?;
         if single.r#type.is_none() && single.plugins.is_some() {
             return Err(Error::invalid_config(format!("{WHERE}: missing 'type'")).with_details(
                 "'plugins' is there: this is a list, and its file name should end in .conflist",
@@ -113,11 +114,6 @@ struct Document {
     #[serde(deserialize_with = "json::lenient::bool")]
     load_only_inlined_plugins: bool,
     plugins: Option<Vec<Value>>,
-}
-
-/// The same error with the place in front.
-fn within(place: &str, error: Error) -> Error {
-    Error { msg: format!("{place}: {}", error.msg), ..error }
 }
 
 /// The highest known version among those that a list names.

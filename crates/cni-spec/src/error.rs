@@ -6,15 +6,15 @@
 
 use serde_json::{json, Value};
 
-use crate::json;
+use crate::json::keys;
 
 /// The error codes of the CNI specification, and the two that the reference library added.
 ///
 /// 0–99 belong to the specification; a plugin's own codes start at 100.
 pub mod code {
-    /// The plugin does not speak the config's `cniVersion`.
+    /// The plugin does not support the config's `cniVersion`.
     pub const INCOMPATIBLE_VERSION: u32 = 1;
-    /// A config field that the plugin cannot honour.
+    /// A config field that the plugin does not support.
     pub const UNSUPPORTED_FIELD: u32 = 2;
     /// The container does not exist; the runtime need not run DEL.
     pub const UNKNOWN_CONTAINER: u32 = 3;
@@ -24,7 +24,7 @@ pub mod code {
     pub const IO: u32 = 5;
     /// Bytes that are not the JSON they should be.
     pub const DECODE: u32 = 6;
-    /// The network config is well-formed JSON that makes no sense.
+    /// The network config is valid JSON with invalid content.
     pub const INVALID_CONFIG: u32 = 7;
     /// The network namespace is unusable (reference library only, not in the specification).
     pub const INVALID_NETNS: u32 = 8;
@@ -51,6 +51,11 @@ pub struct Error {
 }
 
 impl Error {
+    /// The same error with its position in front.
+    pub(crate) fn within(self, position: &str) -> Error {
+        Error { msg: format!("{position}: {}", self.msg), ..self }
+    }
+
     /// An error without details.
     pub fn new(code: u32, msg: impl Into<String>) -> Self {
         Error { code, msg: msg.into(), details: String::new() }
@@ -94,11 +99,11 @@ impl Error {
     /// Reads what a failed plugin printed. `None` if this is no error object: not an object, neither `code` nor
     /// `msg` in it, or one of them of a wrong type.
     pub fn from_json(v: &Value) -> Option<Error> {
-        let code = match json::get(v, "code") {
+        let code = match keys::get(v, "code") {
             Some(code) => Some(u32::try_from(code.as_u64()?).ok()?),
             None => None,
         };
-        let text = |key| match json::get(v, key) {
+        let text = |key| match keys::get(v, key) {
             Some(text) => text.as_str().map(|text| Some(text.to_owned())),
             None => Some(None),
         };

@@ -1,21 +1,22 @@
 //! JSON as Go reads it.
 //!
-//! The CNI world grew up on Go's `encoding/json`, and runtimes rely on its habits: containerd sends
-//! `{"HostPort": 8080}` where the specification says `hostPort`, `null` stands for "not set", and keys that nobody
-//! knows are skipped. A plain serde struct would silently see no ports at all. [`decode`] reads any
-//! `Deserialize` type with those habits and says where in the document a value was wrong.
+//! Runtimes rely on the behaviour of Go's `encoding/json`: containerd sends `{"HostPort": 8080}` where the specification says
+//! `hostPort`, `null` means "not set", and unknown keys are skipped. A plain serde struct would see no ports at all. [`decode`]
+//! decodes any `Deserialize` type with this behaviour; its errors name the path of the value.
 
 mod decode;
+mod decode_error;
+pub(crate) mod keys;
 pub mod lenient;
-mod misfit;
 mod node;
 
 use serde::Serialize;
 use serde_json::error::Category;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub use decode::decode;
 pub(crate) use decode::decode_under;
+pub use keys::{get, set};
 
 use crate::Error;
 
@@ -30,7 +31,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, Error> {
     }
     serde_json::from_slice(bytes).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        // serde_json ends its text with the position, which stands in front here.
+        // serde_json ends its text with the position, which is in front here.
         let text = error.to_string();
         let why = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
         let near = match error.classify() {
@@ -49,25 +50,6 @@ fn excerpt(bytes: &[u8], line: usize, column: usize) -> String {
     let start = end.saturating_sub(EXCERPT);
     let text = String::from_utf8_lossy(&line[start..end]);
     text.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// The value of a key in an object as Go would find it: the exact spelling first, else the last spelling that
-/// differs only in ASCII case. Null is absent, and a value that is no object has no keys.
-pub fn get<'v>(v: &'v Value, key: &str) -> Option<&'v Value> {
-    find(v.as_object()?, key).map(|(_, value)| value)
-}
-
-/// [`get`] for a map, together with the spelling that was found.
-pub(crate) fn find<'v>(object: &'v Map<String, Value>, key: &str) -> Option<(&'v str, &'v Value)> {
-    let exact = object.get_key_value(key).filter(|(_, value)| !value.is_null());
-    let folded = || object.iter().rfind(|(k, value)| !value.is_null() && k.eq_ignore_ascii_case(key));
-    exact.or_else(folded).map(|(k, value)| (k.as_str(), value))
-}
-
-/// Sets a key in place, and removes other spellings of it, which a reader in Go might take instead.
-pub fn set(object: &mut Map<String, Value>, key: &str, value: Value) {
-    object.retain(|k, _| k == key || !k.eq_ignore_ascii_case(key));
-    object.insert(key.to_owned(), value);
 }
 
 /// The text that plugins print: indented by four spaces, without a line feed at the end.

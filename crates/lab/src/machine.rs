@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use podwire_fs::FileError;
 use podwire_kernel::{Host, Netns};
-use podwire_sandbox::pause::{Newborn, Order};
+use podwire_sandbox::pause::{PauseProcess, SetupStep};
 use podwire_sandbox::{PodName, Process};
 
 use crate::{Error, Lab, Result};

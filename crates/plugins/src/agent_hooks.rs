@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use podwire_agent_ipc::calls::Call;
 use podwire_agent_ipc::readiness;
-use podwire_cni_plugin::{Command, Hooks, Plugin, Request, Result};
+use podwire_cni_plugin::{Command, Hooks, Plugin, Result};
 use podwire_cni_spec::{code, json, Error};
 use serde_json::Value;
 
@@ -15,24 +15,24 @@ use crate::policy::Policy;
 pub struct AgentHooks;
 
 impl Hooks for AgentHooks {
-    fn before(&self, plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
-        if matches!(req.command, Command::Add | Command::Status) && plugin.bypasses_host_firewall() {
-            refuse_policies(plugin, req)?;
+    fn before(&self, plugin: &dyn Plugin, command: Command, config: &Value) -> Result<()> {
+        if matches!(command, Command::Add | Command::Status) && plugin.bypasses_host_firewall() {
+            refuse_policies(plugin, config)?;
         }
-        if req.command == Command::Status {
-            check_readiness(req)?;
+        if command == Command::Status {
+            check_readiness(config)?;
         }
         Ok(())
     }
 
-    fn after(&self, plugin: &dyn Plugin, req: &Request<'_>, duration: Duration, code: u32) {
-        Call { verb: req.command.as_str(), plugin: plugin.name(), duration, code }.report();
+    fn after(&self, plugin: &dyn Plugin, command: Command, duration: Duration, code: u32) {
+        Call { verb: command.as_str(), plugin: plugin.name(), duration, code }.report();
     }
 }
 
 /// A network that asks for policies must not come up without them.
-fn refuse_policies(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
-    if Policy::read(req)?.is_none() {
+fn refuse_policies(plugin: &dyn Plugin, config: &Value) -> Result<()> {
+    if Policy::read(config)?.is_none() {
         return Ok(());
     }
     let name = plugin.name();
@@ -45,8 +45,8 @@ fn refuse_policies(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
 }
 
 /// Fails with code 50 (the spec's "not available") while the agent says that the node is not ready.
-fn check_readiness(req: &Request<'_>) -> Result<()> {
-    let Some(path) = json::get(&req.config, readiness::KEY).and_then(Value::as_str) else { return Ok(()) };
+fn check_readiness(config: &Value) -> Result<()> {
+    let Some(path) = json::get(config, readiness::KEY).and_then(Value::as_str) else { return Ok(()) };
     readiness::check(path).map_err(|reason| {
         let text = "the node cannot carry pod traffic";
         Error::new(code::NOT_AVAILABLE, text).with_details(format!("{path}: {reason}")).into()
@@ -55,7 +55,7 @@ fn check_readiness(req: &Request<'_>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use podwire_cni_plugin::{dispatch, Registry, Source};
+    use podwire_cni_plugin::{dispatch, Registry, Request, Source};
     use serde_json::json;
 
     use super::*;

@@ -37,7 +37,7 @@ impl Plugin for Bridge {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(req)?;
+        let policy = Policy::read(&req.config)?;
         let mut undo = Undo::new();
         let mut node = Host::here()?;
         let mut pod = req.pod()?;

@@ -31,14 +31,14 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Reads it; `None` if the network has no policies, or those of another implementation.
-    pub fn read(req: &Request<'_>) -> Result<Option<Policy>> {
-        let Some(section) = json::get(&req.config, "policy") else { return Ok(None) };
+    /// Reads it from a network's config; `None` if the network has no policies, or those of another implementation.
+    pub fn read(config: &Value) -> Result<Option<Policy>> {
+        let Some(section) = json::get(config, "policy") else { return Ok(None) };
         let text = |key: &str| json::get(section, key).and_then(Value::as_str);
         if text("type") != Some("k8s") {
             return Ok(None);
         }
-        policy::allowed_source_prefixes(&req.config)?;
+        policy::allowed_source_prefixes(config)?;
         let seconds = match json::get(section, "timeout") {
             None => DEFAULT_TIMEOUT,
             Some(value) => value.as_u64().filter(|seconds| (1..=300).contains(seconds)).ok_or_else(|| {
@@ -103,13 +103,13 @@ pub fn await_enforcement<'a>(
 /// restarted has the same id, and the agent must receive this before it receives the new interface. An agent that is not
 /// running reads the ledger when it starts.
 pub fn detach(req: &Request<'_>) {
-    let Ok(Some(Policy { socket, .. })) = Policy::read(req) else { return };
+    let Ok(Some(Policy { socket, .. })) = Policy::read(&req.config) else { return };
     let _ = client::request(&socket, &policy::Request::Detach { owner: req.owner() }, DETACH_TIMEOUT);
 }
 
 /// Fails if the network has policies and no agent enforces them.
 pub fn status(req: &Request<'_>) -> Result<()> {
-    let Some(policy) = Policy::read(req)? else { return Ok(()) };
+    let Some(policy) = Policy::read(&req.config)? else { return Ok(()) };
     client::probe(&policy.socket, policy.timeout).map_err(|error| {
         let socket = policy.socket.display();
         let text = format!("no agent enforces the network's policies: connect to {socket}: {error}");

@@ -1,4 +1,4 @@
-//! A pod's networks: which ones, what their plugins are told, and the way there and back.
+//! A pod's networks: which ones, their capability arguments, attaching and detaching.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use podwire_cni_runtime::{Catalogue, Identity, Runtime};
 use podwire_cni_spec::{Args, Attachment, Dns, NetworkList};
 use serde_json::{json, Map, Value};
 
-use crate::checkpoint::{Checkpoint, Plan};
+use crate::checkpoint::{Checkpoint, PlannedAttachment};
 use crate::{Error, Result, Spec};
 
 /// The interface of the default network.
@@ -17,14 +17,14 @@ const DNS: &str = "dns";
 /// containerd's name for it, which plugins know.
 const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
-/// The networks that a pod is to be attached to, the one with the default route first.
-pub(crate) fn plan(spec: &Spec, networks: &Catalogue<'_>) -> Result<Vec<(Plan, NetworkList)>> {
+/// The networks to attach a pod to; the one with the default route first.
+pub(crate) fn plan(spec: &Spec, networks: &Catalogue<'_>) -> Result<Vec<(PlannedAttachment, NetworkList)>> {
     if spec.host_network {
         return Ok(Vec::new());
     }
     let is_first = |ifname: &Option<String>| ifname.as_deref() == Some(FIRST);
-    let stand_in = spec.networks.iter().find(|wanted| is_first(&wanted.ifname));
-    let first = match stand_in {
+    let replacement = spec.networks.iter().find(|wanted| is_first(&wanted.ifname));
+    let first = match replacement {
         Some(wanted) => networks.find(&wanted.network)?,
         None => networks.default_network()?,
     };
@@ -36,15 +36,15 @@ pub(crate) fn plan(spec: &Spec, networks: &Catalogue<'_>) -> Result<Vec<(Plan, N
     }
     let mut names = BTreeSet::from(["lo"]);
     if let Some((twice, _)) = plans.iter().find(|(ifname, _)| !names.insert(ifname)) {
-        let text = format!("interface {twice:?} is asked for twice");
+        let text = format!("interface {twice:?} is requested twice");
         return Err(podwire_cni_spec::Error::env(text)
-            .with_details("give each network another: --network NAME=IFNAME")
+            .with_details("choose another interface for each network: --network NAME=IFNAME")
             .into());
     }
     if spec.networks.iter().filter(|wanted| is_first(&wanted.ifname)).count() > 1 {
-        let text = format!("interface {FIRST:?} is asked for twice");
+        let text = format!("interface {FIRST:?} is requested twice");
         return Err(podwire_cni_spec::Error::env(text)
-            .with_details("give each network another: --network NAME=IFNAME")
+            .with_details("choose another interface for each network: --network NAME=IFNAME")
             .into());
     }
     let mut planned = Vec::new();
@@ -52,14 +52,14 @@ pub(crate) fn plan(spec: &Spec, networks: &Catalogue<'_>) -> Result<Vec<(Plan, N
         let capabilities = capabilities(spec, number == 0, &network.list)?;
         let config = String::from_utf8_lossy(&network.list.bytes).into_owned();
         let name = network.list.name.to_string();
-        planned.push((Plan { network: name, ifname, config, capabilities }, network.list.clone()));
+        planned
+            .push((PlannedAttachment { network: name, ifname, config, capabilities }, network.list.clone()));
     }
     Ok(planned)
 }
 
-/// What the plugins of a network are told about the pod, as far as they ask. What the pod needs and nobody would do is an
-/// error: a port that nobody opens is found out too late otherwise. Ports and limits are the first network's: twice the
-/// same port of the node cannot be.
+/// The capability arguments of a network's plugins. A pod that needs a capability that no plugin has is an error: a port that no
+/// plugin opens would be noticed too late. Ports and limits belong to the first network: a host port cannot be used twice.
 fn capabilities(spec: &Spec, first: bool, list: &NetworkList) -> Result<Map<String, Value>> {
     let bandwidth = spec.bandwidth.or_annotated(&spec.annotations)?.argument();
     let ports = (!spec.ports.is_empty()).then(|| json!(spec.ports));
@@ -71,20 +71,20 @@ fn capabilities(spec: &Spec, first: bool, list: &NetworkList) -> Result<Map<Stri
         (DNS, (spec.dns != Dns::default()).then_some(dns), false),
         (ANNOTATIONS, (!spec.annotations.is_empty()).then(|| json!(spec.annotations)), false),
     ];
-    let mut told = Map::new();
+    let mut arguments = Map::new();
     for (name, value, needed) in all {
         let Some(value) = value else { continue };
         let asked = list.plugins.iter().any(|plugin| plugin.capabilities.iter().any(|known| known == name));
-        match asked {
-            true => drop(told.insert(name.to_owned(), value)),
-            false if needed => return Err(nobody_does(name, list).into()),
-            false => {}
+        if asked {
+            arguments.insert(name.to_owned(), value);
+        } else if needed {
+            return Err(missing_capability(name, list).into());
         }
     }
-    Ok(told)
+    Ok(arguments)
 }
 
-fn nobody_does(capability: &str, list: &NetworkList) -> podwire_cni_spec::Error {
+fn missing_capability(capability: &str, list: &NetworkList) -> podwire_cni_spec::Error {
     let (what, plugin) = match capability {
         PORTS => ("publishes no ports", "portmap"),
         _ => ("limits no bandwidth", "bandwidth"),
@@ -108,17 +108,17 @@ pub(crate) fn attach(
     Ok(made)
 }
 
-/// Detaches the pod from all networks, the last one first, past failures. It may never have been attached.
+/// Detaches the pod from all networks, the last one first, and goes on past failures. The pod may never have been attached.
 pub(crate) fn detach(runtime: &Runtime<'_>, pod: &Checkpoint) -> Vec<Error> {
-    let one = |plan: &Plan| -> Result<()> {
+    let one = |plan: &PlannedAttachment| -> Result<()> {
         let list = NetworkList::parse(plan.config.as_bytes())?;
         Ok(runtime.del(&list, &identity(pod, plan)?)?)
     };
     pod.attachments.iter().rev().filter_map(|plan| one(plan).err()).collect()
 }
 
-/// A namespace that is gone is not named: its process's number may be another's by now.
-fn identity(pod: &Checkpoint, plan: &Plan) -> Result<Identity> {
+/// The identity of an attachment. A namespace that is gone is left out: the PID in its path may be reused.
+fn identity(pod: &Checkpoint, plan: &PlannedAttachment) -> Result<Identity> {
     let name = &pod.spec.name;
     let args = [
         ("IgnoreUnknown", "1"),

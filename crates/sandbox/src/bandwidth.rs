@@ -1,11 +1,11 @@
-//! How much a pod may send and receive, as Kubernetes writes it: `10M` is ten million bits a second.
+//! Bandwidth limits of a pod, in Kubernetes' notation: `10M` is ten million bits a second.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Map, Value};
 
-/// Bits a second, from the pod's point of view: ingress is what comes to it.
+/// Limits in bits a second. Ingress is traffic to the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bandwidth {
     /// To the pod.
@@ -14,17 +14,17 @@ pub struct Bandwidth {
     pub egress: Option<u64>,
 }
 
-/// The annotations by which Kubernetes limits pods.
+/// Kubernetes' annotations for the limits.
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";
-/// As much at once as the plugins' integers hold: kubelet limits the rate and not the burst.
+/// The largest burst that the plugins accept: kubelet limits only the rate.
 const BURST: u64 = i32::MAX as u64;
-/// What kubelet takes: from 1k to 1P.
-const SMALLEST: u64 = 1000;
-const LARGEST: u64 = 1_000_000_000_000_000;
+/// The range that kubelet accepts: from 1k to 1P.
+const MIN_RATE: u64 = 1000;
+const MAX_RATE: u64 = 1_000_000_000_000_000;
 
 impl Bandwidth {
-    /// What the annotations say where this says nothing.
+    /// Takes missing limits from the annotations.
     pub fn or_annotated(
         self,
         annotations: &BTreeMap<String, String>,
@@ -37,7 +37,7 @@ impl Bandwidth {
         Ok(Bandwidth { ingress: self.ingress.or(ingress), egress: self.egress.or(egress) })
     }
 
-    /// The capability's argument; none if nothing is limited.
+    /// The capability argument; `None` without limits.
     pub(crate) fn argument(self) -> Option<Value> {
         let limits = [("ingress", self.ingress), ("egress", self.egress)];
         let mut argument = Map::new();
@@ -60,9 +60,9 @@ pub fn rate(text: &str) -> Result<u64, String> {
         (_, Some(power)) => 1024f64.powi(power as i32 + 1),
         _ => return Err(format!("{text:?}: unknown unit {unit:?}: k, M, G, T, P, Ki, Mi, Gi, Ti or Pi")),
     };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no rate, like 10M"))?;
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a rate such as 10M"))?;
     match (number * factor).round() as u64 {
-        rate if (SMALLEST..=LARGEST).contains(&rate) => Ok(rate),
+        rate if (MIN_RATE..=MAX_RATE).contains(&rate) => Ok(rate),
         _ => Err(format!("{text:?} is not between 1k and 1P bits a second")),
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_limit_what_is_not_limited_otherwise() {
+    fn annotations_set_missing_limits() {
         let annotations =
             BTreeMap::from([(INGRESS.to_owned(), "1M".to_owned()), (EGRESS.to_owned(), "2M".to_owned())]);
         let limits = Bandwidth { ingress: Some(7000), egress: None }.or_annotated(&annotations).unwrap();
@@ -96,9 +96,9 @@ mod tests {
         let argument = json!({"ingressRate": 7000, "ingressBurst": 2147483647u64, "egressRate": 2000000, "egressBurst": 2147483647u64});
         assert_eq!(limits.argument(), Some(argument));
         assert_eq!(Bandwidth::default().argument(), None);
-        let torn = BTreeMap::from([(EGRESS.to_owned(), "fast".to_owned())]);
+        let invalid = BTreeMap::from([(EGRESS.to_owned(), "fast".to_owned())]);
         assert!(Bandwidth::default()
-            .or_annotated(&torn)
+            .or_annotated(&invalid)
             .unwrap_err()
             .msg
             .starts_with("annotation kubernetes.io/egress"));

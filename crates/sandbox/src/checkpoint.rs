@@ -1,4 +1,4 @@
-//! What is known of a pod, so that whoever comes next can go on: written before anything is made that it tells of.
+//! The stored state of a pod, written before the objects that it names are created.
 
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,13 +9,13 @@ use serde_json::{json, Map, Value};
 
 use crate::{Process, Spec};
 
-/// One pod, at one moment.
+/// The state of one pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Checkpoint {
-    /// Of this format.
+    /// The version of this format.
     version: u32,
-    /// The container id for its plugins: no other pod ever has it.
+    /// The container id for plugins; unique for ever.
     pub(crate) id: String,
     pub(crate) spec: Spec,
     pub(crate) stage: Stage,
@@ -23,35 +23,35 @@ pub(crate) struct Checkpoint {
     pub(crate) created: u64,
     pub(crate) process: Option<Process>,
     /// In the order of their attachment.
-    pub(crate) attachments: Vec<Plan>,
+    pub(crate) attachments: Vec<PlannedAttachment>,
 }
 
-/// How far a pod has come.
+/// The progress of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stage {
-    /// It is being made.
+    /// It is being started.
     Starting,
-    /// All of it is there.
+    /// It is complete.
     Ready,
-    /// It is being taken apart.
+    /// It is being stopped.
     Stopping,
-    /// Nothing is left but this note.
+    /// Only this checkpoint is left.
     Stopped,
 }
 
-/// A network that the pod is attached to, or was about to be: all that DEL needs.
+/// An attachment of the pod, done or planned, with all that DEL needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct PlannedAttachment {
     pub(crate) network: String,
     pub(crate) ifname: String,
-    /// The network's config: that in the folder may change, or go.
+    /// The network's config: the file may change or be removed.
     pub(crate) config: String,
     pub(crate) capabilities: Map<String, Value>,
 }
 
 impl Checkpoint {
-    pub(crate) fn new(spec: &Spec, attachments: Vec<Plan>) -> io::Result<Checkpoint> {
+    pub(crate) fn new(spec: &Spec, attachments: Vec<PlannedAttachment>) -> io::Result<Checkpoint> {
         let id: String = sys::random::<32>()?.iter().map(|byte| format!("{byte:02x}")).collect();
         let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (spec, stage, process) = (spec.clone(), Stage::Starting, None);

@@ -1,20 +1,18 @@
-//! What a pod lives in: namespaces, the process that holds them, its networks and its `resolv.conf`. It is what kubelet's
-//! network plugin manager and a container runtime's `RunPodSandbox` do, and no more: nothing here knows of images or
-//! containers.
+//! Pod sandboxes: namespaces, the process that holds them, networks and `resolv.conf`. This is what kubelet's network plugin
+//! manager and a container runtime's `RunPodSandbox` do, without images or containers.
 //!
-//! [`Pods::run`] goes in kubelet's order. The pod's process is started in new namespaces ([`pause`]); a checkpoint is
-//! written; the loopback comes up; the default network and further ones are attached, each by its plugins; the checkpoint
-//! says that the pod is ready. [`Pods::stop`] goes backwards: networks last to first, then the process.
-//! [`Pods::status`] asks the kernel, not a file, for the pod's addresses.
+//! [`Pods::run`] follows kubelet's order: start the pod's process in new namespaces ([`pause`]); write a checkpoint; set up the
+//! loopback; attach the default network and the others; mark the checkpoint as ready. [`Pods::stop`] goes backwards: networks
+//! last to first, then the process. [`Pods::status`] reads the pod's addresses from the kernel, not from a file.
 //!
-//! Three rules make it hold when something dies half way.
+//! Three invariants hold if a process dies in between:
 //!
-//! - **The process lives only once it is written down.** It waits for a word, which is given after the checkpoint is
-//!   there. Whoever dies before that takes it along, since the word can never come. So no process is without a pod.
-//! - **The checkpoint names everything before it is made**: networks, interfaces, ports and the whole configuration.
-//!   Teardown needs nothing else: the process, its namespaces, the config folder and the plugins' files may all be gone.
-//! - **A pod is its folder**, `/run/podwire/pods/<name>_<namespace>`, and the folder is the pod's lock. Operations on one
-//!   pod come one after the other, from whichever process; those on different pods do not know of each other.
+//! - **The pause process runs only once it is recorded.** It waits for a message that is sent after the checkpoint is written.
+//!   If the sender dies before, the pause process ends too. So no process is without a pod.
+//! - **The checkpoint names everything before it is created**: networks, interfaces, ports and the whole config. Teardown
+//!   needs nothing else: the process, its namespaces, the config directory and the plugins' files may all be gone.
+//! - **A pod is its directory**, `/run/podwire/pods/<name>_<namespace>`, and the directory is the pod's lock. Operations on one
+//!   pod are serialized across processes; operations on different pods are independent.
 
 #![forbid(unsafe_code)]
 
@@ -22,13 +20,14 @@ mod attach;
 pub mod bandwidth;
 mod checkpoint;
 mod error;
-mod home;
 mod name;
 pub mod pause;
+mod pod_dir;
 mod process;
 mod resolv;
 mod run;
 mod spec;
+mod state;
 mod status;
 mod stop;
 pub mod sysctl;
@@ -42,12 +41,13 @@ pub use error::{Error, Result};
 pub use name::PodName;
 pub use process::Process;
 pub use run::Started;
-pub use spec::{Spec, Wanted};
-pub use status::{Interface, State, Status};
+pub use spec::{NetworkRequest, Spec};
+pub use state::State;
+pub use status::{Interface, Status};
 pub use stop::Stopped;
 
-/// Where pods are noted down: it goes with the boot, as they do.
-pub const FOLDER: &str = "/run/podwire/pods";
+/// The directory of the pods; like them, it does not survive a boot.
+pub const DIR: &str = "/run/podwire/pods";
 
 /// The pods of this node.
 ///
@@ -68,18 +68,18 @@ pub const FOLDER: &str = "/run/podwire/pods";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pods<'p> {
-    folder: PathBuf,
+    dir: PathBuf,
     runtime: Runtime<'p>,
 }
 
 impl<'p> Pods<'p> {
-    /// The pods in `/run/podwire/pods`, whose networks are attached by `runtime`.
+    /// The pods in `/run/podwire/pods`; `runtime` attaches their networks.
     pub fn new(runtime: Runtime<'p>) -> Pods<'p> {
-        Pods { folder: FOLDER.into(), runtime }
+        Pods { dir: DIR.into(), runtime }
     }
 
-    /// Those in another folder. It must not outlive the boot.
-    pub fn folder(self, folder: impl Into<PathBuf>) -> Self {
-        Pods { folder: folder.into(), ..self }
+    /// The pods in another directory, which must not survive a boot.
+    pub fn dir(self, dir: impl Into<PathBuf>) -> Self {
+        Pods { dir: dir.into(), ..self }
     }
 }

@@ -1,10 +1,10 @@
-//! What a pod is called: a name within a Kubernetes namespace.
+//! A pod's name and Kubernetes namespace.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A pod's name and its Kubernetes namespace. Both are words of the domain name system.
+/// A pod's name and its Kubernetes namespace. Both are DNS names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PodName {
@@ -12,9 +12,9 @@ pub struct PodName {
     name: String,
 }
 
-/// What file systems take for a name.
-const LONGEST: usize = 255;
-const LONGEST_LABEL: usize = 63;
+/// The longest file name.
+const MAX_LENGTH: usize = 255;
+const MAX_LABEL: usize = 63;
 
 impl PodName {
     /// Checks a name.
@@ -29,7 +29,7 @@ impl PodName {
                 "a pod's name is made of a-z, 0-9, - and ., and begins and ends with a letter or digit";
             return fail(format!("invalid pod name {name:?}"), hint);
         }
-        if namespace.len() + name.len() + 1 > LONGEST {
+        if namespace.len() + name.len() + 1 > MAX_LENGTH {
             return fail(format!("pod name {name:?} is too long"), "at most 255 with its namespace");
         }
         Ok(PodName { namespace: namespace.into(), name: name.into() })
@@ -53,12 +53,12 @@ impl PodName {
         &self.name
     }
 
-    /// The name of the pod's folder, in kubelet's spelling: `name_namespace`. Neither can have an underscore.
+    /// The name of the pod's directory, in kubelet's format: `name_namespace`. Neither can contain an underscore.
     pub fn key(&self) -> String {
         format!("{}_{}", self.name, self.namespace)
     }
 
-    /// The pod of such a folder.
+    /// The pod of such a directory.
     pub(crate) fn of_key(key: &str) -> Option<PodName> {
         let (name, namespace) = key.split_once('_')?;
         PodName::new(namespace, name).ok()
@@ -67,7 +67,7 @@ impl PodName {
 
 fn is_label(text: &str) -> bool {
     let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    text.len() <= LONGEST_LABEL
+    text.len() <= MAX_LABEL
         && is_end(text.chars().next())
         && is_end(text.chars().next_back())
         && text.chars().all(|c| c == '-' || is_end(Some(c)))
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_kubernetes_takes() {
+    fn names_follow_kubernetes_rules() {
         let pod = PodName::parse("web-0.example", "default").unwrap();
         assert_eq!(
             (pod.to_string().as_str(), pod.key().as_str()),

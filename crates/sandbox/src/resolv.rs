@@ -1,49 +1,52 @@
-//! How a pod finds names: its `resolv.conf`.
+//! A pod's `resolv.conf`.
 //!
-//! What the pod asks for comes first, then what the plugins of its networks returned. If nobody names a server, the
-//! node's own are used. Resolvers read three servers; searches are cut where kubelet cuts them.
+//! The pod's own settings come first, then those that its networks' plugins returned. Without any server, the node's are used.
+//! Resolvers read three servers; search domains are limited as kubelet limits them.
 
 use std::net::IpAddr;
 
 use podwire_cni_spec::Dns;
 
-/// What the C library reads (`MAXNS` in resolv.h).
+/// The number of servers that the C library reads (`MAXNS` in resolv.h).
 const SERVERS: usize = 3;
-/// What old resolvers read (`MAXDNSRCH` in resolv.h).
+/// The number of search domains that old resolvers read (`MAXDNSRCH` in resolv.h).
 const OLD_SEARCHES: usize = 6;
-/// Where kubelet cuts.
+/// Kubelet's limits.
 const SEARCHES: usize = 32;
 const SEARCH_CHARACTERS: usize = 2048;
 
-/// A `resolv.conf`, and what there is to say about it.
+/// A `resolv.conf`, with warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resolv {
     pub(crate) text: String,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Checks what a pod asks for.
+/// Checks the settings of a pod.
 pub(crate) fn check(dns: &Dns) -> Result<(), podwire_cni_spec::Error> {
     let fail = |text: String, hint: &str| Err(podwire_cni_spec::Error::env(text).with_details(hint));
     if let Some(bad) = dns.nameservers.iter().find(|server| server.parse::<IpAddr>().is_err()) {
-        return fail(format!("DNS server {bad:?} is no address"), "give an IPv4 or IPv6 address");
+        return fail(format!("DNS server {bad:?} is not an address"), "give an IPv4 or IPv6 address");
     }
     if let Some(bad) =
         dns.search.iter().chain(Some(&dns.domain).filter(|d| !d.is_empty())).find(|name| !is_domain(name))
     {
-        return fail(format!("DNS search {bad:?} is no domain"), "it reads like default.svc.cluster.local");
+        return fail(
+            format!("DNS search {bad:?} is not a domain"),
+            "an example is default.svc.cluster.local",
+        );
     }
     match dns
         .options
         .iter()
         .find(|option| option.is_empty() || option.contains(|c: char| c.is_whitespace() || c.is_control()))
     {
-        Some(bad) => fail(format!("DNS option {bad:?} is no option"), "it reads like ndots:5"),
+        Some(bad) => fail(format!("DNS option {bad:?} is invalid"), "an example is ndots:5"),
         None => Ok(()),
     }
 }
 
-/// Letters of any case and underscores are in use, though no host has them; a dot alone is the root.
+/// Upper case and underscores are accepted, because they are in use; a single dot is the root.
 fn is_domain(name: &str) -> bool {
     let is_word = |word: &str| {
         !word.is_empty()
@@ -54,7 +57,7 @@ fn is_domain(name: &str) -> bool {
     name == "." || (name.len() <= 253 && name.strip_suffix('.').unwrap_or(name).split('.').all(is_word))
 }
 
-/// The file of a pod that asks for `own`, whose plugins returned `given`, on a node whose file is `node`.
+/// The file of a pod with the settings `own`, the settings `given` of its plugins, and the node's file `node`.
 pub(crate) fn compose(own: &Dns, given: &[Dns], node: &str) -> Resolv {
     let mut all = Dns::default();
     for dns in std::iter::once(own).chain(given) {
@@ -81,7 +84,7 @@ fn append<'a>(to: &mut Vec<String>, from: impl IntoIterator<Item = &'a String>) 
     }
 }
 
-/// What a file says. Later lines of searches stand for earlier ones, as resolvers read it.
+/// Parses a file. A later search line replaces an earlier one, as in resolvers.
 fn read(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_own_come_first_and_the_plugins_after_them() {
+    fn the_pods_own_settings_come_before_the_plugins() {
         let own = dns(&["10.0.0.10"], &["svc.local"], &["ndots:5"]);
         let given =
             Dns { domain: "lan".into(), ..dns(&["10.0.0.10", "fd00::1"], &["svc.local"], &["rotate"]) };
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_server_it_is_the_nodes() {
+    fn without_a_server_the_nodes_are_used() {
         let node = "# mine\nsearch old\nnameserver 9.9.9.9\nsearch home\noptions edns0\n";
         let resolv = compose(&Dns::default(), &[], node);
         assert_eq!(resolv.text, "nameserver 9.9.9.9\nsearch home\noptions edns0\n");
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_resolvers_do_not_read_is_left_out_and_told() {
+    fn entries_over_the_limits_are_left_out_with_a_warning() {
         let names: Vec<String> = (0..40).map(|n| format!("d{n}.example")).collect();
         let many: Vec<&str> = names.iter().map(String::as_str).collect();
         let resolv = compose(&dns(&["1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"], &many, &[]), &[], "");
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_settings_are_refused() {
         assert!(check(&dns(&["1.1.1.1", "fd00::1"], &["a.b.", ".", "_tcp.x"], &["ndots:5"])).is_ok());
         for bad in [
             dns(&["dns.example"], &[], &[]),

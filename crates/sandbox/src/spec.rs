@@ -1,4 +1,4 @@
-//! What a pod is to be like.
+//! The spec of a pod.
 
 use std::collections::BTreeMap;
 
@@ -8,51 +8,50 @@ use serde_json::Value;
 
 use crate::{resolv, sysctl, Bandwidth, PodName, Result};
 
-/// What is asked for when a pod is run.
+/// The spec of a pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
     /// Its name.
     pub name: PodName,
-    /// The id that Kubernetes gave to it (`K8S_POD_UID`); plugins tell by it a pod from a later one of the same name.
+    /// Its Kubernetes UID (`K8S_POD_UID`), by which plugins distinguish pods of the same name.
     pub uid: String,
-    /// The name of its host; the pod's own name if there is none.
+    /// Its host name; by default the pod's name.
     pub hostname: Option<String>,
-    /// It uses the node's network and host name, and has no network of its own.
+    /// Whether it uses the node's network and host name.
     pub host_network: bool,
-    /// How it finds names.
+    /// Its DNS settings.
     pub dns: Dns,
-    /// Ports of the node that lead into it, as entries of `portMappings`.
+    /// Host ports, as entries of `portMappings`.
     pub ports: Vec<Value>,
-    /// How much it may send and receive.
+    /// Its bandwidth limits.
     pub bandwidth: Bandwidth,
-    /// Knobs of its namespaces.
+    /// Sysctls of its namespaces.
     pub sysctls: Vec<(String, String)>,
-    /// Labels: kept for whoever looks.
+    /// Labels, for display.
     pub labels: BTreeMap<String, String>,
-    /// Annotations: kept, and passed to plugins that have the capability for them.
+    /// Annotations, for display and for plugins with the capability.
     pub annotations: BTreeMap<String, String>,
     /// Networks besides the default one, or in its place.
-    pub networks: Vec<Wanted>,
+    pub networks: Vec<NetworkRequest>,
 }
 
-/// A network that a pod is to be attached to.
+/// A network to attach a pod to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct NetworkRequest {
     /// The network.
     pub network: String,
-    /// The interface in the pod: `net1`, `net2`… if not given. `eth0` is the default network's: a network that takes it
-    /// stands in that one's place.
+    /// The interface in the pod; by default `net1`, `net2`… A network with `eth0` replaces the default network.
     pub ifname: Option<String>,
 }
 
-/// What the kernel takes (`__NEW_UTS_LEN` in linux/utsname.h).
-const LONGEST_HOSTNAME: usize = 64;
-/// Where kubelet cuts a pod's name to make a host name of it.
+/// The longest host name (`__NEW_UTS_LEN` in linux/utsname.h).
+const MAX_HOSTNAME: usize = 64;
+/// The length to which kubelet cuts a pod's name for its host name.
 const CUT: usize = 63;
 
 impl Spec {
-    /// A pod with nothing special.
+    /// A pod with default settings.
     pub fn new(name: PodName) -> Spec {
         Spec {
             name,
@@ -69,14 +68,14 @@ impl Spec {
         }
     }
 
-    /// The name of its host.
+    /// Its host name.
     pub fn hostname(&self) -> &str {
         let name = self.name.name();
         let cut = || name[..name.len().min(CUT)].trim_end_matches(['-', '.']);
         self.hostname.as_deref().unwrap_or_else(cut)
     }
 
-    /// Whether it makes sense; told before anything is made.
+    /// Checks the spec before anything is created.
     pub(crate) fn check(&self) -> Result<()> {
         let fail =
             |text: String, hint: &str| Err(podwire_cni_spec::Error::env(text).with_details(hint).into());
@@ -85,14 +84,14 @@ impl Spec {
         for (key, value) in &self.sysctls {
             sysctl::path(key, self.host_network)?;
             if value.is_empty() || value.contains(['\n', '\0']) {
-                return fail(format!("sysctl {key:?} has no value of one line: {value:?}"), "");
+                return fail(format!("sysctl {key:?}: {value:?} is not a single-line value"), "");
             }
         }
         let hostname = self.hostname();
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-        if hostname.is_empty() || hostname.len() > LONGEST_HOSTNAME || !hostname.chars().all(is_name) {
+        if hostname.is_empty() || hostname.len() > MAX_HOSTNAME || !hostname.chars().all(is_name) {
             let hint = "letters, digits, - and ., at most 64";
-            return fail(format!("{hostname:?} is no name of a host"), hint);
+            return fail(format!("{hostname:?} is not a host name"), hint);
         }
         let own = [
             (self.hostname.is_some(), "a host name"),
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_called_like_its_pod() {
+    fn the_host_name_is_the_pods_name() {
         let long = format!("{}-.{}", "a".repeat(62), "b".repeat(9)).replace("-.", "a.");
         let spec = Spec::new(PodName::new("default", &long).unwrap());
         assert_eq!(spec.hostname(), "a".repeat(63));
@@ -128,7 +127,7 @@ mod tests {
     fn a_pod_on_the_hosts_network_has_none_of_its_own() {
         let spec = Spec { host_network: true, ..Spec::new(PodName::new("default", "a").unwrap()) };
         assert!(spec.check().is_ok());
-        let wanted = Wanted { network: "x".into(), ifname: None };
+        let wanted = NetworkRequest { network: "x".into(), ifname: None };
         let error = Spec { networks: vec![wanted], ..spec.clone() }.check().unwrap_err();
         assert_eq!(error.to_string(), "a pod on the host's network has no networks of its own");
         let error = Spec { hostname: Some("b".into()), ..spec }.check().unwrap_err();

@@ -1,67 +1,37 @@
-//! What a pod does, and which addresses it has: asked of the kernel, since files may be wrong.
+//! The status of pods. Addresses come from the kernel, not from files.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use podwire_ip::IpFamily;
 use podwire_kernel::rt::{address, link};
 use podwire_kernel::{Host, Netns};
 use podwire_netlink::sys;
 use std::os::fd::AsFd;
 
 use crate::checkpoint::{Checkpoint, Stage};
-use crate::home::{self, Home};
-use crate::{Error, PodName, Pods, Process, Result, Spec};
+use crate::pod_dir::{self, PodDir};
+use crate::{Error, PodName, Pods, Process, Result, Spec, State};
 
-/// What a pod does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Somebody is about to run it.
-    Starting,
-    /// It runs.
-    Ready,
-    /// It ran, and its process is gone: killed, or out of memory.
-    Lost,
-    /// Somebody stops it.
-    Stopping,
-    /// Whoever ran or stopped it died before all was done.
-    Unfinished,
-    /// Nothing of it is left but what is known of it.
-    Stopped,
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            State::Starting => "starting",
-            State::Ready => "ready",
-            State::Lost => "lost",
-            State::Stopping => "stopping",
-            State::Unfinished => "unfinished",
-            State::Stopped => "stopped",
-        })
-    }
-}
-
-/// A pod.
+/// The status of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// Its name.
     pub name: PodName,
-    /// What it does.
+    /// Its state.
     pub state: State,
-    /// Its container id; none if nothing is known of it but its name, as of all that follows.
+    /// Its container id. This and all that follows is missing if the pod has no checkpoint.
     pub id: Option<String>,
-    /// What was asked for.
+    /// Its spec.
     pub spec: Option<Spec>,
-    /// When it was run, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub created: Option<u64>,
     /// The process that holds its namespaces, if it is alive.
     pub process: Option<Process>,
-    /// Its networks and their interfaces in it, in the order of their attachment.
+    /// Its networks, in the order of their attachment: network and interface name.
     pub networks: Vec<(String, String)>,
-    /// Its interfaces, but for the loopback, as the kernel shows them. A pod on the host's network has none of its own.
+    /// Its interfaces without the loopback, from the kernel. Empty for a pod on the host network.
     pub interfaces: Vec<Interface>,
 }
 
@@ -72,18 +42,18 @@ pub struct Interface {
     pub name: String,
     /// Whether it is up.
     pub up: bool,
-    /// Addresses that others can reach it by.
+    /// Its global addresses.
     pub addresses: Vec<IpNet>,
 }
 
 impl Status {
-    /// The pod's addresses: of its first network, the first of each family.
+    /// The pod's addresses: the first of each family on its first network.
     pub fn ips(&self) -> Vec<IpAddr> {
         let first = self.networks.first().map(|(_, ifname)| ifname);
         let all =
             self.interfaces.iter().filter(|one| Some(&one.name) == first).flat_map(|one| &one.addresses);
-        let of_family = |v4: bool| all.clone().map(IpNet::addr).find(|ip| ip.is_ipv4() == v4);
-        [of_family(true), of_family(false)].into_iter().flatten().collect()
+        let of_family = |family| all.clone().map(IpNet::addr).find(|ip| IpFamily::of(*ip) == family);
+        IpFamily::ALL.into_iter().filter_map(of_family).collect()
     }
 
     /// The file of its network namespace.
@@ -92,8 +62,8 @@ impl Status {
     }
 }
 
-/// What a pod does, by what is known of it and whether somebody works on it.
-pub(crate) fn judge(pod: Option<&Checkpoint>, busy: bool) -> State {
+/// The state of a pod, from its checkpoint and whether another process works on it.
+pub(crate) fn find_state(pod: Option<&Checkpoint>, busy: bool) -> State {
     let stage = pod.map_or(Stage::Starting, |pod| pod.stage);
     let alive = || pod.and_then(|pod| pod.process).is_some_and(|process| process.is_alive());
     match (stage, busy) {
@@ -107,20 +77,19 @@ pub(crate) fn judge(pod: Option<&Checkpoint>, busy: bool) -> State {
 }
 
 impl Pods<'_> {
-    /// What a pod does; none if there is none.
+    /// The status of a pod; `None` if it does not exist.
     pub fn status(&self, name: &PodName) -> Result<Option<Status>> {
-        self.look(&self.folder.join(name.key()), name)
+        self.read_status(&self.dir.join(name.key()), name)
     }
 
-    /// Every pod, by namespace and name, and what cannot be understood.
+    /// Every pod, sorted by namespace and name, and the pods that cannot be read.
     pub fn list(&self) -> (Vec<Status>, Vec<Error>) {
         let (mut pods, mut errors) = (Vec::new(), Vec::new());
-        let entries =
-            std::fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path());
         for path in entries {
             let key = path.file_name().unwrap_or_default().to_string_lossy();
             let Some(name) = PodName::of_key(&key) else { continue };
-            match self.look(&path, &name) {
+            match self.read_status(&path, &name) {
                 Ok(pod) => pods.extend(pod),
                 Err(error) => errors.push(error),
             }
@@ -129,22 +98,22 @@ impl Pods<'_> {
         (pods, errors)
     }
 
-    /// The names of all pods, whatever is known of them.
+    /// The names of all pods.
     pub fn names(&self) -> Vec<PodName> {
-        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut names: Vec<_> =
             entries.filter_map(|entry| PodName::of_key(&entry.file_name().to_string_lossy())).collect();
         names.sort();
         names
     }
 
-    fn look(&self, path: &Path, name: &PodName) -> Result<Option<Status>> {
-        // In this order: who begins in between is seen as busy.
-        let pod = home::read(path)?;
+    fn read_status(&self, path: &Path, name: &PodName) -> Result<Option<Status>> {
+        // In this order: a process that begins in between is seen as busy.
+        let pod = pod_dir::read(path)?;
         if pod.is_none() && !path.exists() {
             return Ok(None);
         }
-        let state = judge(pod.as_ref(), Home::is_busy(path));
+        let state = find_state(pod.as_ref(), PodDir::is_busy(path));
         let mut status = Status {
             name: name.clone(),
             state,
@@ -157,24 +126,27 @@ impl Pods<'_> {
         };
         if let Some(pod) = pod {
             status.process = pod.process.filter(|process| process.is_alive());
-            status.networks = pod.attachments.into_iter().map(|plan| (plan.network, plan.ifname)).collect();
+            status.networks = pod.attachments.into_iter().map(|one| (one.network, one.ifname)).collect();
             let own_network = status.process.filter(|_| !pod.spec.host_network);
-            // Who vanishes while being looked at has none.
+            // A pod that ends meanwhile has none.
             status.interfaces = own_network.and_then(|process| interfaces(process).ok()).unwrap_or_default();
             (status.id, status.created, status.spec) = (Some(pod.id), Some(pod.created), Some(pod.spec));
         }
         Ok(Some(status))
     }
 
-    /// Moves this process, which must have one thread only, into a pod. Programs that it starts from now on run there, and
-    /// end with the pod.
+    /// Moves this process, which must be single-threaded, into a pod. Programs that it starts afterwards run there and end with
+    /// the pod.
     pub fn enter(&self, name: &PodName) -> Result<()> {
-        let path = self.folder.join(name.key());
-        let pod = home::read(&path)?;
-        let state = judge(pod.as_ref(), Home::is_busy(&path));
-        let not_running = || match path.exists() {
-            true => Error::NotRunning { name: name.clone(), state },
-            false => Error::Unknown(name.clone()),
+        let path = self.dir.join(name.key());
+        let pod = pod_dir::read(&path)?;
+        let state = find_state(pod.as_ref(), PodDir::is_busy(&path));
+        let not_running = || {
+            if path.exists() {
+                Error::NotRunning { name: name.clone(), state }
+            } else {
+                Error::Unknown(name.clone())
+            }
         };
         let process =
             pod.and_then(|pod| pod.process).filter(|_| state == State::Ready).ok_or_else(not_running)?;
@@ -189,7 +161,7 @@ impl Pods<'_> {
             Ok(true) => Ok(()),
             Ok(false) => Err(not_running()),
             Err(error) => {
-                Err(Error::Pause { name: name.clone(), why: format!("enter its namespaces: {error}") })
+                Err(Error::Pause { name: name.clone(), reason: format!("enter its namespaces: {error}") })
             }
         }
     }

@@ -1,65 +1,65 @@
-//! Stopping pods, and removing what is known of them.
+//! Stops and removes pods.
 
 use crate::checkpoint::{Checkpoint, Stage};
-use crate::home::Home;
+use crate::pod_dir::PodDir;
 use crate::{attach, Error, PodName, Pods, Result};
 
-/// What there was to do.
+/// Whether there was something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It was there, and is not any more.
+    /// The pod was stopped.
     Now,
-    /// There was nothing to do.
-    Before,
+    /// The pod was stopped before or does not exist.
+    Already,
 }
 
 impl Pods<'_> {
-    /// Takes a pod's networks away, the last one first, and ends its process. It stays known until it is removed.
+    /// Detaches a pod's networks, the last one first, and ends its process. The checkpoint stays until the pod is removed.
     ///
-    /// It may be repeated, and needs nothing but the checkpoint: process, namespaces, config and plugins of ours may be
-    /// gone. What fails keeps nothing else from being done, and can be tried again.
+    /// It can be repeated and needs nothing but the checkpoint: the process, namespaces, config and our plugins' files may be
+    /// gone. A failure does not prevent the other steps.
     pub fn stop(&self, name: &PodName) -> Result<Stopped> {
-        let Some(home) = Home::find(&self.folder, name)? else { return Ok(Stopped::Before) };
-        match home.checkpoint()? {
-            Some(pod) if pod.stage == Stage::Stopped => Ok(Stopped::Before),
+        let Some(dir) = PodDir::find(&self.dir, name)? else { return Ok(Stopped::Already) };
+        match dir.checkpoint()? {
+            Some(pod) if pod.stage == Stage::Stopped => Ok(Stopped::Already),
             Some(mut pod) => {
-                self.take_apart(&home, &mut pod)?;
+                self.tear_down(&dir, &mut pod)?;
                 pod.stage = Stage::Stopped;
-                home.save(&pod)?;
+                dir.save(&pod)?;
                 Ok(Stopped::Now)
             }
-            // Whoever was to run it died before anything was made.
-            None => home.remove().map(|()| Stopped::Now),
+            // The process that started it died before it created anything.
+            None => dir.remove().map(|()| Stopped::Now),
         }
     }
 
-    /// Stops a pod and forgets it. With `force` it is forgotten even if a plugin fails or its checkpoint makes no sense:
-    /// what that plugin holds, such as an address, is left to a GC.
+    /// Stops a pod and removes its directory. With `force` even if a plugin fails or its checkpoint is invalid: what the plugin
+    /// holds, such as an address, is left to a GC.
     pub fn remove(&self, name: &PodName, force: bool) -> Result<Stopped> {
-        let Some(home) = Home::find(&self.folder, name)? else { return Ok(Stopped::Before) };
-        let stopped = home.checkpoint().and_then(|pod| match pod {
-            Some(mut pod) if pod.stage != Stage::Stopped => self.take_apart(&home, &mut pod),
+        let Some(dir) = PodDir::find(&self.dir, name)? else { return Ok(Stopped::Already) };
+        let stopped = dir.checkpoint().and_then(|pod| match pod {
+            Some(mut pod) if pod.stage != Stage::Stopped => self.tear_down(&dir, &mut pod),
             _ => Ok(()),
         });
         match stopped {
             Err(error) if !force => Err(error),
-            _ => home.remove().map(|()| Stopped::Now),
+            _ => dir.remove().map(|()| Stopped::Now),
         }
     }
 
-    /// Whatever of the pod is there goes. The checkpoint stays as it is: what it names may be there in part.
-    pub(crate) fn take_apart(&self, home: &Home, pod: &mut Checkpoint) -> Result<()> {
+    /// Removes everything of the pod except the checkpoint.
+    pub(crate) fn tear_down(&self, dir: &PodDir, pod: &mut Checkpoint) -> Result<()> {
         if pod.stage == Stage::Ready {
             pod.stage = Stage::Stopping;
-            home.save(pod)?;
+            dir.save(pod)?;
         }
         let mut errors = attach::detach(&self.runtime, pod);
         if let Some(process) = pod.process {
             let name = || pod.spec.name.clone();
             match process.end() {
                 Ok(true) => {}
-                Ok(false) => errors.push(Error::Endless { name: name(), pid: process.pid }),
-                Err(error) => errors.push(Error::Pause { name: name(), why: format!("end it: {error}") }),
+                Ok(false) => errors.push(Error::StillRunning { name: name(), pid: process.pid }),
+                Err(error) => errors.push(Error::Pause { name: name(), reason: format!("end it: {error}") }),
             }
         }
         Error::all(errors)

@@ -1,8 +1,7 @@
-//! The kernel's knobs that a pod may turn: those that its namespaces have for themselves.
+//! The sysctls that a pod may set: those of its own namespaces.
 
-/// The path under /proc/sys of a knob that belongs to a pod's namespaces. `net.` belongs to the network; of the others
-/// Kubernetes knows those of System V objects and message queues. Dots or slashes may separate the words: a name with
-/// slashes may have dots in its words, as interfaces do.
+/// The path under /proc/sys of a namespaced sysctl: `net.` of the network namespace, and those of System V IPC and message queues,
+/// as in Kubernetes. Dots or slashes separate the words; with slashes a word may contain dots, as interface names do.
 pub fn path(key: &str, host_network: bool) -> Result<String, podwire_cni_spec::Error> {
     let fail = |text: &str, hint: &str| {
         Err(podwire_cni_spec::Error::env(format!("sysctl {key:?} {text}")).with_details(hint))
@@ -22,22 +21,18 @@ pub fn path(key: &str, host_network: bool) -> Result<String, podwire_cni_spec::E
     if path.split('/').any(|word| word.is_empty() || word == "." || word == "..")
         || path.contains(['\0', ' ', '\n'])
     {
-        return fail("is no name of a knob", "it reads like net.ipv4.ip_unprivileged_port_start");
+        return fail("is not a sysctl name", "an example is net.ipv4.ip_unprivileged_port_start");
     }
     let of_network = path.starts_with("net/");
-    let of_objects = ["kernel/shm", "kernel/msg", "fs/mqueue/"].iter().any(|begin| path.starts_with(begin))
+    let of_ipc = ["kernel/shm", "kernel/msg", "fs/mqueue/"].iter().any(|begin| path.starts_with(begin))
         || path == "kernel/sem";
-    match (of_network, of_objects) {
-        (true, _) if host_network => fail(
-            "would change the node",
-            "a pod on the host's network has no knobs of the network of its own",
-        ),
-        (true, _) | (_, true) => Ok(path),
-        _ => fail(
-            "is not namespaced",
-            "allowed are net.*, kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.*",
-        ),
+    if of_network && host_network {
+        return fail("would change the node", "a pod on the host's network cannot set network sysctls");
     }
+    if of_network || of_ipc {
+        return Ok(path);
+    }
+    fail("is not namespaced", "allowed are net.*, kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.*")
 }
 
 #[cfg(test)]
@@ -45,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_knobs_of_namespaces_may_be_turned() {
+    fn only_namespaced_sysctls_are_allowed() {
         assert_eq!(path("net.core.somaxconn", false).unwrap(), "net/core/somaxconn");
         assert_eq!(
             path("net/ipv4/conf/eth0.5/arp_filter", false).unwrap(),

@@ -188,7 +188,7 @@ fn what_only_a_new_attachment_brings_back_is_told_and_left_alone() {
         node.sh(&format!("{TOOLS}{damage}"));
         let damaged = state(&node, &pod);
         let checked = run(&node, "check", &[]);
-        assert!(checked.stderr.contains("attach it anew to repair it"), "{}", checked.stderr);
+        assert!(checked.stderr.contains("recreate the pod to repair it"), "{}", checked.stderr);
         let repaired = run(&node, "check", &["--repair"]);
         assert_eq!(repaired.status, 1, "{}", repaired.stdout);
         assert!(repaired.stdout.contains(says), "{}", repaired.stdout);

@@ -43,7 +43,7 @@ fn one_of_many_who_run_the_same_pod_does_and_the_others_are_told() {
     let (done, refused): (Vec<_>, Vec<_>) = outputs.iter().partition(|output| output.status == 0);
     assert_eq!(done.len(), 1, "{outputs:?}");
     assert!(
-        refused.iter().all(|output| output.stderr.contains("pod default/same exists already: it is ready")),
+        refused.iter().all(|output| output.stderr.contains("pod default/same already exists: it is ready")),
         "{refused:?}"
     );
     world.ok("rm same");

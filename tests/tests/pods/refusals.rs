@@ -17,18 +17,18 @@ fn a_pod_that_makes_no_sense_is_refused_and_leaves_nothing() {
         ("run Web", "invalid pod name \"Web\""),
         ("run a/b/c", "invalid pod name \"b/c\""),
         ("run web --namespace ../x", "invalid namespace \"../x\""),
-        ("run web --hostname 'a b'", "\"a b\" is no name of a host"),
-        ("run web --dns-server dns.example", "DNS server \"dns.example\" is no address"),
-        ("run web --dns-search 'a b'", "DNS search \"a b\" is no domain"),
-        ("run web --dns-option 'a b'", "DNS option \"a b\" is no option"),
+        ("run web --hostname 'a b'", "\"a b\" is not a host name"),
+        ("run web --dns-server dns.example", "DNS server \"dns.example\" is not an address"),
+        ("run web --dns-search 'a b'", "DNS search \"a b\" is not a domain"),
+        ("run web --dns-option 'a b'", "DNS option \"a b\" is invalid"),
         ("run web --sysctl vm.swappiness=1", "sysctl \"vm.swappiness\" is not namespaced"),
         ("run web --sysctl net.ipv4.no_such_knob=1", "net/ipv4/no_such_knob"),
         ("run web --sysctl net.core.somaxconn=many", "Invalid argument"),
         ("run web --host-network --sysctl net.core.somaxconn=1", "would change the node"),
         ("run web --host-network --port 80:80", "a pod on the host's network has no ports of its own"),
         ("run web --network nowhere", "no net configuration with name \"nowhere\""),
-        ("run web --network pods=lo", "interface \"lo\" is asked for twice"),
-        ("run web --network pods=a --network pods=a", "interface \"a\" is asked for twice"),
+        ("run web --network pods=lo", "interface \"lo\" is requested twice"),
+        ("run web --network pods=a --network pods=a", "interface \"a\" is requested twice"),
         ("run web --network pods=a/b", "interface name contains / or :"),
         (
             "run web --annotation kubernetes.io/ingress-bandwidth=fast",
@@ -55,7 +55,7 @@ fn a_pod_that_is_there_is_not_touched_by_another_of_its_name() {
     let world = World::new();
     let pod = world.start("web", "");
     let address = world.ip("web", false);
-    assert!(world.fails("run web").contains("pod default/web exists already: it is ready"));
+    assert!(world.fails("run web").contains("pod default/web already exists: it is ready"));
     assert!(world.node.pings(None, &address) && world.node.pings(Some(&pod), "10.9.0.1"));
     world.ok("rm web");
     world.assert_clean("after a pod that was asked for twice");

@@ -69,7 +69,7 @@ fn what_is_done_already_may_be_done_again() {
     world.ok("run web");
     assert_eq!(world.ok("stop web"), "stopped default/web\n");
     assert_eq!(world.ok("stop web"), "nothing to do for default/web\n");
-    assert!(world.fails("run web").contains("exists already: it is stopped"));
+    assert!(world.fails("run web").contains("already exists: it is stopped"));
     assert_eq!(world.ok("rm web"), "removed default/web\n");
     world.assert_clean("after doing everything twice");
 }

@@ -1,7 +1,7 @@
 //! `podwire cni check`: compares an attachment with the result of its ADD, and restores it.
 
 use clap::Args;
-use podwire_cni_runtime::{Identity, Left, PutBack, Repaired};
+use podwire_cni_runtime::{Difference, Identity, Remaining, RepairReport};
 use podwire_cni_spec::NetworkList;
 use serde_json::{json, Value};
 
@@ -82,7 +82,7 @@ fn describe(repaired: &Repaired, interface: &str, paint: Paint) -> String {
     for PutBack { what, .. } in &repaired.put_back {
         text += &format!("{interface}: {} {what}\n", paint.good("repaired:"));
     }
-    for Left { what, why, .. } in &repaired.left {
+    for Remaining { what, reason: why, .. } in &repaired.remaining {
         let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         text += &format!("{interface}: {} {what}{why}\n", paint.bad("not repaired:"));
     }

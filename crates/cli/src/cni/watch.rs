@@ -55,7 +55,7 @@ fn lines(
             Readiness::Ready { network, file } => {
                 format!("{} {network} ({})\n", paint.good("ready"), file.display())
             }
-            Readiness::NotReady { network, why } => {
+            Readiness::NotReady { network, reason: why } => {
                 let of = network.as_ref().map(|network| format!("{network}: ")).unwrap_or_default();
                 format!("{} {of}{} ({})\n", paint.bad("not ready"), why.msg, why.code)
             }
@@ -67,7 +67,7 @@ fn lines(
 fn as_json(readiness: &Readiness, skipped: &[Problem]) -> Value {
     let error = match readiness {
         Readiness::Ready { .. } => None,
-        Readiness::NotReady { why, .. } => Some(why.to_json()),
+        Readiness::NotReady { reason: why, .. } => Some(why.to_json()),
     };
     let skipped = skipped
         .iter()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use podwire_cni_spec::Dns;
-use podwire_sandbox::{bandwidth, Bandwidth, PodName, Pods, Spec, Wanted};
+use podwire_sandbox::{bandwidth, Bandwidth, NetworkRequest, PodName, Pods, Spec};
 use serde_json::{json, Value};
 
 use super::batch::{conclude, each, named};
@@ -141,7 +141,7 @@ impl Run {
     }
 }
 
-fn network(text: &str) -> Result<Wanted, String> {
+fn network(text: &str) -> Result<NetworkRequest, String> {
     let (network, ifname) = match text.split_once('=') {
         Some((network, ifname)) => (network, Some(ifname.to_owned())),
         None => (text, None),

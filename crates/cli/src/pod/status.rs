@@ -74,7 +74,7 @@ impl Status {
             Readiness::Ready { network, file } => {
                 (format!("network {}: {network} ({})\n", paint.good("ready"), file.display()), None)
             }
-            Readiness::NotReady { network, why } => {
+            Readiness::NotReady { network, reason: why } => {
                 let of = network.as_ref().map(|network| format!(" {network}:")).unwrap_or_default();
                 let hint =
                     if why.details.is_empty() { String::new() } else { format!("\n  hint: {}", why.details) };

@@ -15,7 +15,7 @@ use crate::{Error, Identity, Result};
 
 const KIND: &str = "cniCacheV1";
 
-/// What is remembered of one attachment.
+/// The record of one attachment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Its file.
@@ -26,8 +26,7 @@ pub struct Record {
     pub container: String,
     /// The interface in the container.
     pub ifname: String,
-    /// The container's namespace at the time of ADD. libcni wrote none down before 1.2; then it is the one that the plugins
-    /// told in their result.
+    /// The container's namespace at the time of ADD. libcni before 1.2 did not record it; then it is taken from the result.
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS` of the ADD.
     pub arg_pairs: Vec<(String, String)>,
@@ -39,7 +38,7 @@ pub struct Record {
     pub result: Option<Value>,
 }
 
-/// The file, read.
+/// The file as it is read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Document {
@@ -74,7 +73,7 @@ struct Text<'r> {
 }
 
 impl Record {
-    /// The record of an ADD that begins.
+    /// The record of a new ADD.
     pub(crate) fn new(path: PathBuf, list: &NetworkList, identity: &Identity) -> Record {
         Record {
             path,
@@ -89,7 +88,7 @@ impl Record {
         }
     }
 
-    /// Reads a file; `None` if it is JSON but no record.
+    /// Parses a file; `None` if it is JSON but not a record.
     pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Record>> {
         let value = json::parse(bytes)?;
         if json::get(&value, "kind").and_then(Value::as_str) != Some(KIND) {
@@ -121,7 +120,7 @@ impl Record {
         }))
     }
 
-    /// The record of runtimes from before 2020: the bare result, in the file of an attachment that is known.
+    /// The record of runtimes before 2020: the bare result.
     pub(crate) fn legacy(path: &Path, bytes: &[u8], network: &str, identity: &Identity) -> Result<Record> {
         let result = json::parse(bytes)?;
         Attachment::from_json(&result, Version::V0_1_0)?;
@@ -138,7 +137,7 @@ impl Record {
         })
     }
 
-    /// What its file says.
+    /// The content of the file.
     pub(crate) fn to_text(&self) -> String {
         let text = Text {
             kind: KIND,
@@ -154,15 +153,15 @@ impl Record {
         serde_json::to_string(&text).unwrap_or_default()
     }
 
-    /// Who was attached, without the path of a namespace that leads to somebody else by now.
+    /// The identity of the attachment, without the namespace if its path names another one by now.
     pub fn identity(&self) -> Result<Identity> {
         let identity = Identity::new(&self.container, &self.ifname)?.args(self.args());
-        let netns = self.netns.clone().filter(|path| !self.leads_elsewhere(path));
+        let netns = self.netns.clone().filter(|path| !self.is_reused(path));
         Ok(Identity { netns, capabilities: self.capabilities.clone(), ..identity })
     }
 
-    /// A process may have the number by now that one of the pod's had.
-    fn leads_elsewhere(&self, path: &Path) -> bool {
+    /// Whether the path names another namespace by now: the PID in it may be reused.
+    fn is_reused(&self, path: &Path) -> bool {
         let owner = Owner::new(&*self.network, &*self.container, &*self.ifname);
         let plugins = self.network_list().map(|list| list.plugins).unwrap_or_default();
         let accounts: Vec<_> = plugins.iter().filter_map(|one| ledger::find(&owner, &one.kind)).collect();
@@ -171,7 +170,7 @@ impl Record {
             && matches!(ledger::find_recorded_netns(path, entries), Ok(None))
     }
 
-    /// `CNI_ARGS` of the ADD, without what no plugin could read.
+    /// `CNI_ARGS` of the ADD, without pairs that plugins could not parse.
     pub fn args(&self) -> Args {
         let readable = self
             .arg_pairs
@@ -184,7 +183,7 @@ impl Record {
     pub fn network_list(&self) -> Result<NetworkList> {
         let list = match NetworkList::parse(&self.config) {
             Ok(list) if !list.plugins.is_empty() => list,
-            // Runtimes that attach by a single plugin remember that one's config.
+            // Runtimes that call a single plugin record its config.
             _ => NetworkList::from_single(&self.config)?,
         };
         if list.name.as_str() != self.network {
@@ -195,19 +194,34 @@ impl Record {
         Ok(list)
     }
 
-    /// What ADD returned, if it finished and the record can be understood.
+    /// Fills in the arguments that the caller left out with those of the ADD: without the ports, portmap would leave them open.
+    /// The namespace is not filled in, because the caller may know that it is gone.
+    pub(crate) fn complete(record: Option<&Record>, identity: &Identity) -> Identity {
+        let mut identity = identity.clone();
+        if let Some(record) = record {
+            if identity.args.is_empty() {
+                identity.args = record.args();
+            }
+            if identity.capabilities.is_empty() {
+                identity.capabilities = record.capabilities.clone();
+            }
+        }
+        identity
+    }
+
+    /// The result of ADD, if it finished and can be decoded.
     pub fn attachment(&self) -> Option<Attachment> {
         Attachment::from_json(self.result.as_ref()?, Version::V0_1_0).ok()
     }
 
-    /// What ADD returned, in a version of the spec.
+    /// The result of ADD in a version of the spec.
     pub(crate) fn result_in(&self, version: Version) -> Result<Option<Value>> {
         let Some(result) = &self.result else { return Ok(None) };
         Ok(Some(in_version(result.clone(), version, Version::V0_1_0)?.1))
     }
 }
 
-/// A result as it was printed if it is of this version, else converted. One without a version is of `unstated`.
+/// A result, converted if it is of another version. A result without a version is of version `unstated`.
 pub(crate) fn in_version(
     result: Value,
     wanted: Version,
@@ -229,7 +243,7 @@ pub(crate) fn in_version(
     Ok((attachment, value))
 }
 
-/// In which namespace a result's interface is.
+/// The namespace of a result's interface.
 fn sandbox(result: &Value, ifname: &str) -> Option<String> {
     let interfaces = json::get(result, "interfaces")?.as_array()?.iter();
     let text = |interface, key| json::get(interface, key).and_then(Value::as_str).unwrap_or_default();
@@ -248,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_reads_as_libcni_writes_it() {
+    fn a_record_has_libcnis_format() {
         let list =
             NetworkList::parse(br#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"x"}]}"#).unwrap();
         let mut record = Record::new("/r/n-c0ffee-eth0".into(), &list, &identity());
@@ -269,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_an_old_libcni_did_not_record_is_read_from_the_result() {
+    fn a_missing_namespace_is_read_from_the_result() {
         let text = |interfaces: Value| {
             json!({"kind": KIND, "containerId": "c0ffee", "ifName": "eth0", "networkName": "n", "config": "",
                    "result": {"cniVersion": "0.4.0", "interfaces": interfaces}})
@@ -283,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_converted_only_if_they_must_be() {
+    fn results_are_converted_only_if_necessary() {
         let raw = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}], "x": 1});
         assert_eq!(
             in_version(raw.clone(), Version::V1_0_0, Version::V1_0_0).unwrap().1,

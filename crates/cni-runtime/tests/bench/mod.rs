@@ -1,4 +1,4 @@
-//! A folder with plugins that are shell scripts: each notes how it was called and answers what a test told it.
+//! A directory with plugins that are shell scripts: each logs its calls and answers as the test requests.
 
 #![allow(dead_code)]
 
@@ -26,7 +26,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bench with these plugins, which succeed; ADD returns an empty result.
+    /// A test directory with these plugins, which succeed; ADD returns an empty result.
     pub fn new(kinds: &[&str]) -> Bench {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Bench {
         Runtime::new([self.root.join("bin")]).cache_folder(self.root.join("cache"))
     }
 
-    /// The calls so far, `VERB plugin container`, and forgets them.
+    /// Takes the log of calls: `VERB plugin container`.
     pub fn calls(&self) -> Vec<String> {
         let file = self.root.join("log/calls");
         let text = fs::read_to_string(&file).unwrap_or_default();
@@ -94,7 +94,7 @@ impl Bench {
         found.unwrap_or_default().to_owned()
     }
 
-    /// The file that remembers an attachment.
+    /// The record of an attachment.
     pub fn record(&self, name: &str) -> PathBuf {
         self.root.join("cache/results").join(name)
     }

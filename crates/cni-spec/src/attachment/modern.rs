@@ -21,7 +21,7 @@ pub(super) fn read(v: &Value, version: Version) -> Result<Attachment, Error> {
     if version < Version::V1_0_0 {
         interfaces = interfaces.iter().map(before_1_0).collect();
     }
-    // Go's host-device gives the address of a device without an interface that of number 0.
+    // Go's host-device sets interface 0 for the address of a device without an interface.
     for ip in &mut ips {
         ip.interface = ip.interface.filter(|index| *index < interfaces.len());
     }
@@ -34,14 +34,17 @@ pub(super) fn write(attachment: &Attachment, version: Version) -> Result<Value, 
         return Err(Error::internal(path));
     }
     let old = version < Version::V1_0_0;
-    let interfaces = attachment.interfaces.iter().map(|interface| match old {
-        true => json!(before_1_0(interface)),
-        false => json!(interface),
-    });
-    let ips = attachment.ips.iter().map(|ip| match old {
-        true => with_family(ip),
-        false => json!(ip),
-    });
+    let interfaces =
+        attachment.interfaces.iter().map(
+            |interface| {
+                if old {
+                    json!(before_1_0(interface))
+                } else {
+                    json!(interface)
+                }
+            },
+        );
+    let ips = attachment.ips.iter().map(|ip| if old { with_family(ip) } else { json!(ip) });
     let routes = attachment.routes.iter().map(|route| json!(route));
 
     let mut result = Map::new();

@@ -191,9 +191,9 @@ fn errors_name_the_place() {
 }
 
 #[test]
-fn an_address_of_an_interface_that_is_not_told_is_nobodys() {
-    let told = json!({"interfaces": [{"name": "a"}], "ips": [{"address": "10.0.0.1/8", "interface": 1}, {"address": "10.0.0.2/8", "interface": 0}]});
-    let read = Attachment::from_json(&told, Version::V1_0_0).unwrap();
+fn an_address_of_a_missing_interface_has_none() {
+    let result = json!({"interfaces": [{"name": "a"}], "ips": [{"address": "10.0.0.1/8", "interface": 1}, {"address": "10.0.0.2/8", "interface": 0}]});
+    let read = Attachment::from_json(&result, Version::V1_0_0).unwrap();
     assert_eq!((read.ips[0].interface, read.ips[1].interface), (None, Some(0)));
 }
 

@@ -18,11 +18,11 @@ pub struct ValidAttachment {
     pub ifname: String,
 }
 
-/// The valid attachments of a GC request, under either of the two keys (code 7 if they make no sense, because
-/// guessing here deletes what pods still use).
+/// The valid attachments of a GC request, under either of the two keys (code 7 if they are invalid: a guess
+/// could delete what pods still use).
 ///
-/// `None` if neither key is there or both are null. Beware of taking that for an empty list: a runtime that means
-/// "nothing is valid" says `[]`, though the reference runtime has also been seen to say it with null.
+/// `None` if neither key exists or both are null. That is not an empty list: a runtime that means "nothing is valid" sends `[]`,
+/// although the reference runtime has also sent null.
 pub fn valid_attachments(config: &Value) -> Result<Option<Vec<ValidAttachment>>, Error> {
     let Some((key, list)) = KEYS.iter().find_map(|key| json::get(config, key).map(|list| (key, list))) else {
         return Ok(None);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_attachment_is_an_error() {
+    fn an_incomplete_attachment_is_an_error() {
         let error = valid_attachments(&json!({"cni.dev/attachments": [{"containerID": "a"}]})).unwrap_err();
         assert_eq!(error.code, code::INVALID_CONFIG);
         assert_eq!(error.msg, "cni.dev/attachments[0]: missing field `ifname`");

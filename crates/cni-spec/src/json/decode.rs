@@ -36,9 +36,10 @@ pub fn decode<T: DeserializeOwned>(v: &Value) -> Result<T, Error> {
 
 /// [`decode`] for a value inside a document, whose keys down to it go in front of the path.
 pub(crate) fn decode_under<T: DeserializeOwned>(keys: &[&str], v: &Value) -> Result<T, Error> {
-    T::deserialize(Node(v)).map_err(|misfit| {
-        let misfit = keys.iter().rev().fold(misfit, |misfit, key| misfit.under_key(key));
-        Error::invalid_config(misfit.to_string())
+    T::deserialize(Node(v)).map_err(|decode_error| {
+        let decode_error =
+            keys.iter().rev().fold(decode_error, |decode_error, key| decode_error.under_key(key));
+        Error::invalid_config(decode_error.to_string())
     })
 }
 
@@ -99,7 +100,7 @@ mod tests {
         decode(&v).unwrap()
     }
 
-    fn misfit(v: Value) -> String {
+    fn decode_error(v: Value) -> String {
         let error = decode::<Conf>(&v).unwrap_err();
         assert_eq!(error.code, code::INVALID_CONFIG);
         error.msg
@@ -134,9 +135,9 @@ mod tests {
         let ipam = read(ipam).ipam.unwrap();
         assert_eq!((ipam.ranges.len(), ipam.weights), (2, vec![None, Some(-1)]));
         assert_eq!(read(json!({"sysctl": {"a": null}})).sysctl["a"], "");
-        assert_eq!(misfit(json!({"ipam": {"type": null}})), "ipam: missing field `type`");
+        assert_eq!(decode_error(json!({"ipam": {"type": null}})), "ipam: missing field `type`");
         assert_eq!(
-            misfit(json!({"ipam": {"type": "x", "ranges": [[null]]}})),
+            decode_error(json!({"ipam": {"type": "x", "ranges": [[null]]}})),
             "ipam.ranges[0][0]: missing field `subnet`"
         );
     }
@@ -150,10 +151,13 @@ mod tests {
         );
         assert_eq!(decode::<Vec<i8>>(&json!([-3.0])), Ok(vec![-3]));
         assert_eq!(read(json!({"ratio": 2})).ratio, 2.0);
-        assert_eq!(misfit(json!({"mtu": 1.5})), "mtu: invalid type: floating point `1.5`, expected u32");
-        assert_eq!(misfit(json!({"mtu": -1.0})), "mtu: invalid value: integer `-1`, expected u32");
         assert_eq!(
-            misfit(json!({"mtu": 4294967296u64})),
+            decode_error(json!({"mtu": 1.5})),
+            "mtu: invalid type: floating point `1.5`, expected u32"
+        );
+        assert_eq!(decode_error(json!({"mtu": -1.0})), "mtu: invalid value: integer `-1`, expected u32");
+        assert_eq!(
+            decode_error(json!({"mtu": 4294967296u64})),
             "mtu: invalid value: integer `4294967296`, expected u32"
         );
     }
@@ -161,20 +165,23 @@ mod tests {
     #[test]
     fn errors_begin_with_the_path_as_the_author_spelled_it() {
         let v = json!({"IPAM": {"type": "x", "ranges": [[{"subnet": "10.0.0.0/8"}, {"subnet": 5}]]}});
-        assert_eq!(misfit(v), "IPAM.ranges[0][1].subnet: invalid type: integer `5`, expected a string");
+        assert_eq!(decode_error(v), "IPAM.ranges[0][1].subnet: invalid type: integer `5`, expected a string");
         let v = json!({"ipam": {"type": "x", "ranges": [[{"subnet": "10.0.0.0"}]]}});
-        assert!(misfit(v).starts_with("ipam.ranges[0][0].subnet: invalid CIDR address: \"10.0.0.0\""));
+        assert!(decode_error(v).starts_with("ipam.ranges[0][0].subnet: invalid CIDR address: \"10.0.0.0\""));
         assert_eq!(
-            misfit(json!({"ipam": "dhcp"})),
+            decode_error(json!({"ipam": "dhcp"})),
             "ipam: invalid type: string \"dhcp\", expected an object"
         );
-        assert_eq!(misfit(json!({"ipam": ["dhcp"]})), "ipam: invalid type: an array, expected an object");
-        assert_eq!(misfit(json!({"name": {}})), "name: invalid type: map, expected a string");
         assert_eq!(
-            misfit(json!({"sysctl": {"a b": 1}})),
+            decode_error(json!({"ipam": ["dhcp"]})),
+            "ipam: invalid type: an array, expected an object"
+        );
+        assert_eq!(decode_error(json!({"name": {}})), "name: invalid type: map, expected a string");
+        assert_eq!(
+            decode_error(json!({"sysctl": {"a b": 1}})),
             "sysctl.a b: invalid type: integer `1`, expected a string"
         );
-        assert_eq!(misfit(json!([])), "invalid type: an array, expected an object");
+        assert_eq!(decode_error(json!([])), "invalid type: an array, expected an object");
     }
 
     #[test]
@@ -199,7 +206,7 @@ mod tests {
             assert!(mode(bad.clone()).is_err(), "{bad}");
         }
         assert_eq!(
-            misfit(json!({"mode": {"tunnel": {"id": []}}})),
+            decode_error(json!({"mode": {"tunnel": {"id": []}}})),
             "mode.tunnel.id: invalid type: sequence, expected u32"
         );
     }

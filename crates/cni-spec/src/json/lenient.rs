@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::Deserializer;
 
-/// `#[serde(default, deserialize_with = "cni::json::lenient::bool")]`: `true`, `false`, or either of them as a
+/// `#[serde(default, deserialize_with = "podwire_cni_spec::json::lenient::bool")]`: `true`, `false`, or either of them as a
 /// string in any case. Version 0.4.0 of the specification asked for `"disableCheck": "true"`.
 pub fn bool<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     deserializer.deserialize_any(BoolOrText)

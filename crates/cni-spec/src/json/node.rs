@@ -7,8 +7,8 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
 
-use super::find;
-use super::misfit::{wrong_type, Misfit};
+use super::decode_error::{wrong_type, DecodeError};
+use super::keys::find;
 
 /// A whole number within what a float holds exactly, however it is written.
 fn whole(value: &Value) -> Option<i64> {
@@ -22,7 +22,7 @@ fn whole(value: &Value) -> Option<i64> {
 pub(super) struct Node<'de>(pub &'de Value);
 
 impl<'de> Node<'de> {
-    fn integer<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn integer<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match (self.0, whole(self.0)) {
             (Value::Null, _) => visitor.visit_u64(0),
             (_, Some(n)) if n < 0 => visitor.visit_i64(n),
@@ -31,14 +31,14 @@ impl<'de> Node<'de> {
         }
     }
 
-    fn float<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn float<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::Null => visitor.visit_f64(0.0),
             _ => de::Deserializer::deserialize_any(self, visitor),
         }
     }
 
-    fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::Null => visitor.visit_borrowed_str(""),
             _ => de::Deserializer::deserialize_any(self, visitor),
@@ -49,16 +49,16 @@ impl<'de> Node<'de> {
 /// Several of serde's methods that do the same.
 macro_rules! each {
     ($what:ident: $($method:ident)*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
             self.$what(visitor)
         }
     )*};
 }
 
 impl<'de> de::Deserializer<'de> for Node<'de> {
-    type Error = Misfit;
+    type Error = DecodeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::Null => visitor.visit_unit(),
             Value::Bool(b) => visitor.visit_bool(*b),
@@ -73,7 +73,7 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::Null => visitor.visit_bool(false),
             _ => self.deserialize_any(visitor),
@@ -85,7 +85,7 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
     each! { float: deserialize_f32 deserialize_f64 }
     each! { text: deserialize_str deserialize_string }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
@@ -96,11 +96,11 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Misfit> {
+    ) -> Result<V::Value, DecodeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::Null => visitor.visit_seq(Items { rest: [].iter().enumerate() }),
             Value::Array(_) => self.deserialize_any(visitor),
@@ -108,7 +108,7 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::Null => visitor.visit_map(Fields { object: None, names: [].iter(), value: None }),
             Value::Object(_) => self.deserialize_any(visitor),
@@ -121,7 +121,7 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Misfit> {
+    ) -> Result<V::Value, DecodeError> {
         let object = match self.0 {
             Value::Null => None,
             Value::Object(object) => Some(object),
@@ -135,7 +135,7 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Misfit> {
+    ) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::String(variant) => visitor.visit_enum(Variant { name: variant, content: None }),
             Value::Object(object) => match (object.iter().next(), object.len()) {
@@ -146,7 +146,7 @@ impl<'de> de::Deserializer<'de> for Node<'de> {
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_unit()
     }
 
@@ -161,11 +161,14 @@ struct Items<'de> {
 }
 
 impl<'de> SeqAccess<'de> for Items<'de> {
-    type Error = Misfit;
+    type Error = DecodeError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Misfit> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DecodeError> {
         let Some((index, item)) = self.rest.next() else { return Ok(None) };
-        seed.deserialize(Node(item)).map(Some).map_err(|misfit| misfit.under_index(index))
+        seed.deserialize(Node(item)).map(Some).map_err(|decode_error| decode_error.under_index(index))
     }
 
     // No size hint: the length is the author's, the allocation would be ours.
@@ -178,16 +181,16 @@ struct Entries<'de> {
 }
 
 impl<'de> MapAccess<'de> for Entries<'de> {
-    type Error = Misfit;
+    type Error = DecodeError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misfit> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
         let Some((key, value)) = self.rest.next() else { return Ok(None) };
         self.value = Some((key, value));
         let named = seed.deserialize(BorrowedStrDeserializer::new(key));
-        named.map(Some).map_err(|misfit: Misfit| misfit.under_key(key))
+        named.map(Some).map_err(|decode_error: DecodeError| decode_error.under_key(key))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Misfit> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
         take_value(&mut self.value, seed)
     }
 }
@@ -200,21 +203,21 @@ struct Fields<'de> {
 }
 
 impl<'de> MapAccess<'de> for Fields<'de> {
-    type Error = Misfit;
+    type Error = DecodeError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misfit> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
         let Some(object) = self.object else { return Ok(None) };
         for name in self.names.by_ref() {
             if let Some(found) = find(object, name) {
                 self.value = Some(found);
-                let name: StrDeserializer<'_, Misfit> = name.into_deserializer();
+                let name: StrDeserializer<'_, DecodeError> = name.into_deserializer();
                 return seed.deserialize(name).map(Some);
             }
         }
         Ok(None)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Misfit> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
         take_value(&mut self.value, seed)
     }
 }
@@ -222,10 +225,10 @@ impl<'de> MapAccess<'de> for Fields<'de> {
 fn take_value<'de, V: DeserializeSeed<'de>>(
     value: &mut Option<(&'de str, &'de Value)>,
     seed: V,
-) -> Result<V::Value, Misfit> {
+) -> Result<V::Value, DecodeError> {
     let (key, value) =
         value.take().ok_or_else(|| de::Error::custom("a value was asked for before its key"))?;
-    seed.deserialize(Node(value)).map_err(|misfit| misfit.under_key(key))
+    seed.deserialize(Node(value)).map_err(|decode_error| decode_error.under_key(key))
 }
 
 /// An externally tagged enum: `"name"`, or `{"name": content}`.
@@ -235,10 +238,10 @@ struct Variant<'de> {
 }
 
 impl<'de> EnumAccess<'de> for Variant<'de> {
-    type Error = Misfit;
+    type Error = DecodeError;
     type Variant = Self;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Misfit> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), DecodeError> {
         let name = seed.deserialize(BorrowedStrDeserializer::new(self.name))?;
         Ok((name, self))
     }
@@ -251,30 +254,30 @@ impl<'de> Variant<'de> {
 }
 
 impl<'de> VariantAccess<'de> for Variant<'de> {
-    type Error = Misfit;
+    type Error = DecodeError;
 
-    fn unit_variant(self) -> Result<(), Misfit> {
+    fn unit_variant(self) -> Result<(), DecodeError> {
         match self.content {
             None | Some(Value::Null) => Ok(()),
             Some(other) => Err(wrong_type(other, &"nothing after the name").under_key(self.name)),
         }
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Misfit> {
-        seed.deserialize(self.content()).map_err(|misfit| misfit.under_key(self.name))
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, DecodeError> {
+        seed.deserialize(self.content()).map_err(|decode_error| decode_error.under_key(self.name))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Misfit> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DecodeError> {
         let read = de::Deserializer::deserialize_seq(self.content(), visitor);
-        read.map_err(|misfit| misfit.under_key(self.name))
+        read.map_err(|decode_error| decode_error.under_key(self.name))
     }
 
     fn struct_variant<V: Visitor<'de>>(
         self,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Misfit> {
+    ) -> Result<V::Value, DecodeError> {
         let read = de::Deserializer::deserialize_struct(self.content(), "", fields, visitor);
-        read.map_err(|misfit| misfit.under_key(self.name))
+        read.map_err(|decode_error| decode_error.under_key(self.name))
     }
 }

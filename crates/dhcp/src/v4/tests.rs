@@ -150,23 +150,23 @@ fn messages_for_other_clients_are_ignored() {
 
 #[test]
 fn an_invalid_message_has_a_reason() {
-    let why = |address: [u8; 4], options: Vec<DhcpOption>| match codec()
+    let reason = |address: [u8; 4], options: Vec<DhcpOption>| match codec()
         .decode(&message(MessageType::Ack, 7, address, options), 7)
     {
         Some(Received::Invalid(reason)) => reason,
         other => panic!("{other:?}"),
     };
-    assert!(why([127, 0, 0, 1], lease(120)).contains("127.0.0.1"));
-    assert!(why([255, 255, 255, 255], lease(120)).contains("no host"));
+    assert!(reason([127, 0, 0, 1], lease(120)).contains("127.0.0.1"));
+    assert!(reason([255, 255, 255, 255], lease(120)).contains("not a host address"));
     let mask = |mask: [u8; 4]| vec![DhcpOption::SubnetMask(mask.into()), DhcpOption::AddressLeaseTime(120)];
-    assert!(why([10, 0, 0, 9], mask([255, 0, 255, 0])).contains("255.0.255.0"));
+    assert!(reason([10, 0, 0, 9], mask([255, 0, 255, 0])).contains("255.0.255.0"));
     assert_eq!(
-        why([10, 0, 0, 9], vec![DhcpOption::AddressLeaseTime(9)]),
+        reason([10, 0, 0, 9], vec![DhcpOption::AddressLeaseTime(9)]),
         "DHCP option Subnet Mask not found in DHCPACK"
     );
     let endless = vec![DhcpOption::SubnetMask([255, 0, 0, 0].into())];
-    assert_eq!(why([10, 0, 0, 9], endless), "DHCP option Lease Time not found in DHCPACK");
-    assert!(why([10, 0, 0, 9], lease(1)).contains("too short"));
+    assert_eq!(reason([10, 0, 0, 9], endless), "DHCP option Lease Time not found in DHCPACK");
+    assert!(reason([10, 0, 0, 9], lease(1)).contains("too short"));
 }
 
 #[test]

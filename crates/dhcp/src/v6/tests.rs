@@ -85,13 +85,13 @@ fn messages_for_other_clients_are_ignored() {
 
 #[test]
 fn a_status_is_not_an_address() {
-    let heard = |kind, inside| codec().decode(&message(kind, 7, inside), 7);
-    let full = heard(MessageType::Advertise, vec![status(Status::NoAddrsAvail)]);
+    let decoded = |kind, inside| codec().decode(&message(kind, 7, inside), 7);
+    let full = decoded(MessageType::Advertise, vec![status(Status::NoAddrsAvail)]);
     assert_eq!(full, Some(Received::Invalid("the server answered NoAddrsAvail".into())));
-    let unknown = heard(MessageType::Reply, vec![status(Status::NoBinding)]);
+    let unknown = decoded(MessageType::Reply, vec![status(Status::NoBinding)]);
     assert!(matches!(unknown, Some(Received::Refusal { .. })), "{unknown:?}");
-    assert!(matches!(heard(MessageType::Reply, vec![address(0)]), Some(Received::Invalid(_))));
-    assert!(matches!(heard(MessageType::Reply, vec![]), Some(Received::Invalid(_))));
+    assert!(matches!(decoded(MessageType::Reply, vec![address(0)]), Some(Received::Invalid(_))));
+    assert!(matches!(decoded(MessageType::Reply, vec![]), Some(Received::Invalid(_))));
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn imports_of_containerd_count_as_they_do_in_its_version() {
         format!("version = {version}\nimports = ['conf.d/*.toml', '/etc/containerd/config.toml']\n[plugins.'{name}'.cni]\nbin_dir = '/a'\nconf_dir = '/b'")
     };
     let import = |name: &str| format!("[plugins.'{name}'.cni]\nconf_dir = '/c'");
-    // Before 2.0 the import's table stands for the whole; since 2.0 it is merged.
+    // Before 2.0 the import's table replaces the whole table; since 2.0 it is merged.
     for (version, name, wanted) in [
         (2, "io.containerd.grpc.v1.cri", pair("/opt/cni/bin", "/c")),
         (3, "io.containerd.cri.v1.runtime", pair("/a", "/c")),

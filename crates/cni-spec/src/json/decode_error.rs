@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Why, and the steps to the value: innermost first, collected while the error rises.
 #[derive(Debug)]
-pub(super) struct Misfit {
+pub(super) struct DecodeError {
     path: Vec<Step>,
     why: String,
 }
@@ -18,7 +18,7 @@ enum Step {
     Index(usize),
 }
 
-impl Misfit {
+impl DecodeError {
     pub(super) fn under_key(mut self, key: &str) -> Self {
         self.path.push(Step::Key(key.to_owned()));
         self
@@ -30,7 +30,7 @@ impl Misfit {
     }
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.path.iter().rev().enumerate() {
             match step {
@@ -44,16 +44,16 @@ impl fmt::Display for Misfit {
     }
 }
 
-impl std::error::Error for Misfit {}
+impl std::error::Error for DecodeError {}
 
-impl de::Error for Misfit {
+impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(why: T) -> Self {
-        Misfit { path: Vec::new(), why: why.to_string() }
+        DecodeError { path: Vec::new(), why: why.to_string() }
     }
 }
 
-/// The misfit of a value whose kind of JSON is wrong.
-pub(super) fn wrong_type(found: &Value, expected: &dyn Expected) -> Misfit {
+/// The decode_error of a value whose kind of JSON is wrong.
+pub(super) fn wrong_type(found: &Value, expected: &dyn Expected) -> DecodeError {
     let found = match found {
         Value::Null => Unexpected::Unit,
         Value::Bool(b) => Unexpected::Bool(*b),
