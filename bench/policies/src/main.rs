@@ -63,8 +63,8 @@ fn main() -> ExitCode {
 fn bench(arguments: &Arguments) -> Result<Promises> {
     println!("\npolicies: cost of packets and updates");
     // A private /run keeps the ledger of this machine's plugins apart from these nodes.
-    sys::private_mounts().context("create a mount namespace (this needs root)")?;
-    sys::mount_memory(Path::new("/run")).context("mount a private /run")?;
+    sys::unshare_mounts().context("create a mount namespace (this needs root)")?;
+    sys::mount_tmpfs(Path::new("/run")).context("mount a private /run")?;
     let all_pods = usize::try_from(arguments.cluster_pods)?;
     let mut all = Vec::new();
     for pods in PODS {

@@ -80,9 +80,9 @@ impl Input<'_> {
 
 /// Writes `input` and reads the output until the plugin ends.
 pub(crate) fn communicate(child: &mut Child, input: &[u8], deadline: Option<Instant>) -> io::Result<Output> {
-    let exit = sys::process_descriptor(child.id())?;
+    let exit = sys::open_pidfd(child.id())?;
     let pipe = child.stdin.take().map(|pipe| File::from(OwnedFd::from(pipe)));
-    pipe.as_ref().map_or(Ok(()), |pipe| sys::never_block(pipe.as_fd()))?;
+    pipe.as_ref().map_or(Ok(()), |pipe| sys::set_nonblocking(pipe.as_fd()))?;
     let mut input = Input { pipe, left: input };
     let (mut out, mut err) = (Stream::of(child.stdout.take()), Stream::of(child.stderr.take()));
     let mut stop: Option<Stop> = None;

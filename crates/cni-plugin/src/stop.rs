@@ -30,7 +30,7 @@ pub(crate) struct Stop {
 impl Stop {
     /// Sends SIGTERM to the plugin with this PID and to its descendants.
     pub(crate) fn terminate(plugin: u32) -> io::Result<Stop> {
-        let mut processes = vec![sys::process_descriptor(plugin)?];
+        let mut processes = vec![sys::open_pidfd(plugin)?];
         processes.extend(descendants(plugin));
         let outcome = "did not end before its deadline and was stopped";
         let stop = Stop { plugin, processes, deadline: Instant::now() + GRACE, was_killed: false, outcome };

@@ -27,7 +27,7 @@ impl Watch {
     /// Watches the directories of `catalogue` and reads it again, so that no earlier change is missed.
     pub fn new(catalogue: &mut Catalogue<'_>) -> Result<Watch> {
         let failed = Error::file("watch", catalogue.folder().path());
-        let watch = Watch { events: sys::watch_nothing().map_err(failed)?.into() };
+        let watch = Watch { events: sys::open_inotify().map_err(failed)?.into() };
         watch.add_watches(catalogue);
         catalogue.refresh();
         Ok(watch)
@@ -61,7 +61,7 @@ impl Watch {
     fn add_watches(&self, catalogue: &Catalogue<'_>) {
         for folder in catalogue.watched_dirs() {
             // Without a watch there is still the read every five seconds.
-            let _ = ancestors(&folder).any(|place| sys::watch_all(self.as_fd(), place).is_ok());
+            let _ = ancestors(&folder).any(|place| sys::watch_directory(self.as_fd(), place).is_ok());
         }
     }
 }

@@ -44,13 +44,13 @@ pub fn run(settings: &Settings) -> Result<()> {
     // First: the passed socket has a fixed descriptor number, which no other file may take.
     let passed = server::passed()?;
     let signal =
-        sys::signal_descriptor(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
+        sys::open_signalfd(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
     let boot_id = pending::boot_id().map_err(FileError::at("read", "/proc/sys/kernel/random/boot_id"))?;
     let context =
         Context { host_prefix: settings.host_prefix.clone(), max_wait: settings.resend_max, boot_id };
     let lease_dir = LeaseDir::open(&context.host_path(Path::new(STATE_DIR)), &context.boot_id)?;
     let watched = lease_dir.released_dir();
-    let watch = sys::watch_folder(&watched).map_err(FileError::at("watch", &watched))?;
+    let watch = sys::watch_written_files(&watched).map_err(FileError::at("watch", &watched))?;
     let server = Server::open(passed, &context.host_path(&settings.socket))?;
     if let Some(path) = &settings.pid_file {
         fs::write(path, format!("{}\n", std::process::id())).map_err(FileError::at("write", path))?;

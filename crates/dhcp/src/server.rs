@@ -69,7 +69,7 @@ pub(crate) fn passed() -> Result<Option<UnixListener>> {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
     match (variable("LISTEN_PID"), variable("LISTEN_FDS")) {
         (Some(process), Some(1)) if process == std::process::id() => {
-            let socket = sys::inherited(FIRST_PASSED).map_err(Error::io("use the passed socket"))?;
+            let socket = sys::duplicate(FIRST_PASSED).map_err(Error::io("use the passed socket"))?;
             Ok(Some(UnixListener::from(socket)))
         }
         (Some(process), Some(count)) if process == std::process::id() && count > 1 => {

@@ -122,7 +122,7 @@ impl DhcpSocket {
                 let mut buffer = [0; MAX_FRAME];
                 let failed = Error::io("receive a DHCP message");
                 let frame = sys::receive_packet(socket.as_fd(), &mut buffer).map_err(failed)?;
-                let message = frame.filter(|frame| !frame.own).and_then(|frame| {
+                let message = frame.filter(|frame| !frame.outgoing).and_then(|frame| {
                     let bytes = frame::unwrap(&buffer[..frame.length])?;
                     Some(Message { bytes: bytes.to_vec(), from: frame.from })
                 });

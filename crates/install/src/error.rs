@@ -34,7 +34,7 @@ pub enum Error {
 
 impl Error {
     /// For `map_err`: names the action and the path.
-    pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
         let at = FileError::at(doing, path.to_owned());
         move |source| at(source).into()
     }

@@ -165,7 +165,7 @@ pub fn main() -> ExitCode {
     let mut line = String::new();
     let is_released =
         done.is_ok() && reported.is_ok() && setup.read_line(&mut line).is_ok() && line.trim() == LIVE;
-    if is_released && sys::rest().is_ok() {
+    if is_released && sys::wait_for_termination().is_ok() {
         return ExitCode::SUCCESS;
     }
     ExitCode::FAILURE
@@ -173,7 +173,7 @@ pub fn main() -> ExitCode {
 
 fn set_up(steps: &mut impl BufRead) -> Result<(), String> {
     let _ = std::fs::write("/proc/self/comm", "podwire-pause");
-    sys::follow_mounts().map_err(|error| format!("separate the mounts from the node's: {error}"))?;
+    sys::make_mounts_slave().map_err(|error| format!("separate the mounts from the node's: {error}"))?;
     for line in steps.lines().map_while(io::Result::ok) {
         if line == END {
             return Ok(());
@@ -210,7 +210,7 @@ fn run_step(line: &str) -> Result<(), String> {
         "hostname" => sys::set_host_name(first).map_err(|error| format!("set host name {first:?}: {error}")),
         "sysctl" => podwire_kernel::sysctl::write(first, second).map_err(|error| error.to_string()),
         "mkdir" => std::fs::create_dir_all(first).map_err(|error| format!("create {first}: {error}")),
-        "tmpfs" => sys::mount_memory(Path::new(first)).map_err(|error| format!("mount {first}: {error}")),
+        "tmpfs" => sys::mount_tmpfs(Path::new(first)).map_err(|error| format!("mount {first}: {error}")),
         "mirror" => mirror(Path::new(first), second).map_err(|error| format!("mirror {first}: {error}")),
         "loopback" => set_loopback_up().map_err(|error| error.to_string()),
         other => Err(format!("unknown setup step {other:?}")),
@@ -224,7 +224,7 @@ fn mirror(dir: &Path, except: &str) -> io::Result<()> {
     let original = Path::new(ORIGINALS).join(dir.strip_prefix("/").unwrap_or(dir));
     std::fs::create_dir_all(&original)?;
     sys::bind_mount(dir, &original)?;
-    sys::mount_memory(dir)?;
+    sys::mount_tmpfs(dir)?;
     for entry in std::fs::read_dir(&original)?.flatten().filter(|entry| entry.file_name() != except) {
         // A symbolic link is copied, not followed: its target may be relative.
         let source = original.join(entry.file_name());

@@ -46,7 +46,7 @@ impl Process {
 
     /// A descriptor of it; none if it is gone.
     pub fn open(&self) -> io::Result<Option<OwnedFd>> {
-        match sys::process_descriptor(self.pid) {
+        match sys::open_pidfd(self.pid) {
             // In this order: after the descriptor is open, the PID cannot be reused.
             Ok(process) => Ok(self.is_alive().then_some(process)),
             Err(error) if error.raw_os_error() == Some(ESRCH) => Ok(None),
@@ -58,7 +58,7 @@ impl Process {
     pub fn end(&self) -> io::Result<bool> {
         let Some(process) = self.open()? else {
             // A child of this process that has ended must be reaped.
-            if let Ok(process) = sys::process_descriptor(self.pid) {
+            if let Ok(process) = sys::open_pidfd(self.pid) {
                 if read_stat(self.pid).is_ok_and(|(_, start)| start == self.start) {
                     sys::reap(process.as_fd());
                 }

@@ -146,17 +146,17 @@ fn exchange(socket: &UdpSocket, size: usize, timeout: Duration) -> io::Result<An
 /// large, the network is at fault; the error has both numbers.
 fn large(from: &Endpoint, to: &EchoAddress, timeout: Duration) -> io::Result<Answer> {
     let socket = connect(to)?;
-    let v6 = to.address.is_ipv6();
-    sys::never_fragment(socket.as_fd(), v6)?;
+    let family = IpFamily::of(to.address);
+    sys::disable_fragmentation(socket.as_fd(), family)?;
     let link_mtu = from.mtu_of(socket.local_addr()?.ip());
-    let own = link_mtu.map_or_else(|| sys::path_mtu(socket.as_fd(), v6), Ok)?;
+    let own = link_mtu.map_or_else(|| sys::path_mtu(socket.as_fd(), family), Ok)?;
     // A node's links have a larger MTU than its pods': a tunnel needs room for its headers.
     let mtu = if from.kind == Kind::Node { own.min(to.mtu) } else { own };
     // The headers of IP and UDP. A UDP datagram has at most 65,507 bytes, whatever the MTU of lo is.
-    let headers = if v6 { 48 } else { 28 };
+    let headers = if family.is_v6() { 48 } else { 28 };
     let size = (mtu as usize).saturating_sub(headers).min(65_000);
     exchange(&socket, size, timeout).map_err(|error| {
-        let path_mtu = sys::path_mtu(socket.as_fd(), v6).unwrap_or(mtu);
+        let path_mtu = sys::path_mtu(socket.as_fd(), family).unwrap_or(mtu);
         let text = match error.kind() {
             _ if path_mtu < mtu => {
                 format!("the interface has MTU {mtu}, the path carries only {path_mtu} bytes")
@@ -172,7 +172,7 @@ fn large(from: &Endpoint, to: &EchoAddress, timeout: Duration) -> io::Result<Ans
 
 /// Sends echo requests from the calling thread's namespace until one is answered; returns its round-trip time.
 pub fn ping(to: IpAddr, timeout: Duration) -> io::Result<Duration> {
-    let socket = UdpSocket::from(sys::icmp_socket(to.is_ipv6())?);
+    let socket = UdpSocket::from(sys::icmp_socket(IpFamily::of(to))?);
     // Every ICMP socket of the namespace receives all echo replies: the payload identifies ours.
     let token: [u8; 8] = sys::random()?;
     let mut echo = *b"\x08\0\0\0\0\x2a\0\x01........";

@@ -17,8 +17,8 @@ pub(super) struct Namespace {
 
 /// A private mount namespace with an empty /run, so that namespaces and files vanish with this process.
 pub(super) fn private_mounts() -> Result<()> {
-    sys::private_mounts()?;
-    Ok(sys::mount_memory(Path::new("/run"))?)
+    sys::unshare_mounts()?;
+    Ok(sys::mount_tmpfs(Path::new("/run"))?)
 }
 
 impl Namespace {

@@ -52,7 +52,7 @@ impl Serve {
             )
         };
         // Before any thread starts, so that every thread inherits the blocked signals.
-        let signals = sys::signal_descriptor(&[INTERRUPT, TERMINATE]).map_err(|error| {
+        let signals = sys::open_signalfd(&[INTERRUPT, TERMINATE]).map_err(|error| {
             Failure::new(what, podwire_cni_spec::Error::internal(format!("wait for signals: {error}")))
         })?;
         Format::Text.start();

@@ -64,7 +64,7 @@ fn failure(pod: &PodName, program: &str, error: &io::Error) -> Failure {
 
 /// Runs a program to its end, and forwards the signals that would end this program.
 pub(crate) fn run_to_end(words: &[String]) -> io::Result<ExitStatus> {
-    let signals = sys::signal_descriptor(&SIGNALS)?;
+    let signals = sys::open_signalfd(&SIGNALS)?;
     let mut child = sys::spawn_unblocked(Command::new(&words[0]).args(&words[1..]))?;
     let process = sys::open_pidfd(child.id())?;
     let mut signals = std::fs::File::from(signals);

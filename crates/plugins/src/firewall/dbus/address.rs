@@ -20,7 +20,7 @@ pub(super) fn connect() -> Result<UnixStream, Error> {
 fn first(addresses: &str) -> Result<UnixStream, Error> {
     let mut failed = Error::Absent(addresses.into());
     for address in addresses.split(';').filter_map(parse) {
-        match sys::connect_local(&address, TIMEOUT) {
+        match sys::connect_unix(&address, TIMEOUT) {
             Ok(stream) => return Ok(stream),
             Err(error) if is_absence(&error) => {}
             Err(error) => failed = error.into(),
