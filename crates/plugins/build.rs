@@ -1,6 +1,6 @@
-//! Computes the fingerprint of the plugins: a hash of the sources and manifests of this crate and of every workspace crate
-//! that it links, and of `Cargo.toml` and `Cargo.lock` of the workspace. The linker stores it as the build id of `podwire-cni`,
-//! so that the runtime recognises its own plugins on disk and calls them in-process.
+//! Computes the fingerprint of the plugins: a hash of the sources and manifests of this crate and of every workspace
+//! crate that it links, and of `Cargo.toml` and `Cargo.lock` of the workspace. The linker stores it as the build id of
+//! `podwire-cni`, so that the runtime recognises its own plugins on disk and calls them in-process.
 //!
 //! The list of crates comes from the manifests, so a new dependency needs no change here.
 

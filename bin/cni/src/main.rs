@@ -1,4 +1,4 @@
-//! podwire-cni: every plugin in one program. The name under which it is called picks the plugin.
+//! podwire-cni: all plugins in one program. The file name of the program selects the plugin.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,10 +14,10 @@ fn main() -> ExitCode {
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
     let registry = podwire_plugins::registry();
     match registry.find(&name) {
-        // All is said and written: what else a program does at its end, the kernel does faster.
-        Some(plugin) => podwire_netlink::sys::exit_immediately(podwire_cni_plugin::run(plugin, &registry)),
+        // Exits without Rust's cleanup, which costs two system calls: all output is written.
+        Some(plugin) => podwire_netlink::sys::end(podwire_cni_plugin::run(plugin, &registry)),
         None => {
-            eprintln!("podwire-cni: CNI plugins in one program; call it by the name of one of them:");
+            eprintln!("podwire-cni: all CNI plugins in one program; run it under the name of one of them:");
             PLUGINS.iter().for_each(|plugin| eprintln!("  {}", plugin.about()));
             ExitCode::from(u8::from(name != "podwire-cni"))
         }

@@ -1,8 +1,8 @@
 //! bandwidth: limits how fast a pod receives and sends.
 //!
-//! A queueing discipline shapes only what leaves a device. What the pod receives leaves the node's end of its veth pair, so a
-//! token bucket there is enough. What the pod sends *enters* at that end: it is redirected to an [ifb device](ifb_device), and the
-//! second token bucket shapes what leaves that device.
+//! A queueing discipline shapes only what leaves a device. What the pod receives leaves the node's end of its veth
+//! pair, so a token bucket there is enough. What the pod sends *enters* at that end: it is redirected to an [ifb
+//! device](ifb_device), and the second token bucket shapes what leaves that device.
 
 mod check;
 mod ifb_device;
@@ -113,8 +113,8 @@ fn limit_rate(node: &mut Host, link: &Link, limit: Limit) -> Result<()> {
     shaping::limit(node, link, limit.bucket()).doing(|| format!("create a token bucket on {}", link.name))
 }
 
-/// Deletes an ifb device over a separate socket, because link notifications of the node may flood it. The lookup binds the
-/// socket: an unbound socket gets no notifications, and the deletion would wait for the kernel's cleanup.
+/// Deletes an ifb device over a separate socket, because link notifications of the node may flood it. The lookup binds
+/// the socket: an unbound socket gets no notifications, and the deletion would wait for the kernel's cleanup.
 fn delete(ifb: &Link) -> Result<()> {
     let mut host = Host::here()?;
     match link::find_index(&mut host.route, ifb.index)? {

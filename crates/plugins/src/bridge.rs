@@ -1,7 +1,7 @@
 //! bridge: connects each pod to a bridge on the node by a veth pair.
 //!
-//! The pod's end of the veth pair gets addresses and routes. With `isGateway` the bridge gets the gateway's address and the node
-//! routes for the pods. With a VLAN, a separate link `<bridge>.<vlan>` has the gateway's address.
+//! The pod's end of the veth pair gets addresses and routes. With `isGateway` the bridge gets the gateway's address and
+//! the node routes for the pods. With a VLAN, a separate link `<bridge>.<vlan>` has the gateway's address.
 
 mod check;
 mod config;

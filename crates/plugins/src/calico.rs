@@ -1,8 +1,9 @@
 //! calico: a routed veth pair for each pod, without a bridge and without a subnet.
 //!
-//! A pod has a /32 or /128 address. It sends everything to `169.254.1.1`, an address that no interface has: the node's end of the
-//! veth pair answers ARP for it, always with the same hardware address, and forwards. The node has a route to each pod's
-//! address. Names, addresses and sysctls are those of Calico's plugin of this type, so Calico's node agent adopts these pods.
+//! A pod has a /32 or /128 address. It sends everything to `169.254.1.1`, an address that no interface has: the node's
+//! end of the veth pair answers ARP for it, always with the same hardware address, and forwards. The node has a route
+//! to each pod's address. Names, addresses and sysctls are those of Calico's plugin of this type, so Calico's node
+//! agent adopts these pods.
 
 mod agent;
 mod annotation;
@@ -153,9 +154,9 @@ fn connect(req: &Request<'_>, conf: &Conf, mac: Option<Mac>, hosts: Namespaces<'
     veth_pair::create(&veth, req, hosts, "the node")
 }
 
-/// A free name for the node's end. If the name is derived from the pod, an existing veth pair with that name belongs to an
-/// earlier sandbox of the pod, and is deleted. If it is derived from the container id, an existing veth pair belongs to another
-/// container unless its alias names this owner.
+/// A free name for the node's end. If the name is derived from the pod, an existing veth pair with that name belongs to
+/// an earlier sandbox of the pod, and is deleted. If it is derived from the container id, an existing veth pair belongs
+/// to another container unless its alias names this owner.
 fn free_name(req: &Request<'_>, node: &mut Host) -> Result<String> {
     let names = name::node_end_names(req);
     let is_from_pod = names.len() == 1;
@@ -194,8 +195,8 @@ fn limit_bandwidth<'a>(
     Ok(())
 }
 
-/// Adds the addresses, the routes through the gateways, and permanent neighbour entries for the gateways, so that the pod's first
-/// packet needs no ARP.
+/// Adds the addresses, the routes through the gateways, and permanent neighbour entries for the gateways, so that the
+/// pod's first packet needs no ARP.
 fn configure_pod(req: &Request<'_>, conf: &Conf, pod: &mut Host, result: &Attachment) -> Result<()> {
     let pod_end = pod.glance_at_link(&req.ifname)?;
     let without_routes = Attachment { routes: Vec::new(), ..result.clone() };

@@ -1,7 +1,9 @@
-//! calico-ipam: addresses from pools whose blocks the nodes of a cluster share, compatible with Calico's plugin of that name.
+//! calico-ipam: addresses from pools whose blocks the nodes of a cluster share, compatible with Calico's plugin of that
+//! name.
 //!
-//! The node's agent owns the node's blocks and assigns from them. If no agent runs, the plugin runs the program `podwire`, which
-//! accesses the datastore of the config, as Calico's plugin does. A DEL that reaches neither writes a pending release to disk.
+//! The node's agent owns the node's blocks and assigns from them. If no agent runs, the plugin runs the program
+//! `podwire`, which accesses the datastore of the config, as Calico's plugin does. A DEL that reaches neither writes a
+//! pending release to disk.
 
 pub(crate) mod config;
 pub(crate) mod request;
@@ -125,8 +127,9 @@ pub(crate) fn collect(req: &Request<'_>) -> Result<()> {
     request::call(req, Question::Collect { network: req.network.to_string(), valid }).map(drop)
 }
 
-/// The result in the form of Calico's plugin: addresses with the prefix lengths of their blocks, and a route for each. Without
-/// the route, Calico's `calico` plugin adds no route to the pod on the node. An explicitly requested address has full length.
+/// The result in the form of Calico's plugin: addresses with the prefix lengths of their blocks, and a route for each.
+/// Without the route, Calico's `calico` plugin adds no route to the pod on the node. An explicitly requested address
+/// has full length.
 fn result(addresses: &[ipnet::IpNet], is_explicit: bool) -> Attachment {
     let shown = |net: &ipnet::IpNet| if is_explicit { ipnet::IpNet::from(net.addr()) } else { *net };
     let ip = |net: &ipnet::IpNet| Ip { address: shown(net), interface: None, gateway: None };

@@ -1,7 +1,7 @@
 //! debug: records its calls in a file and runs commands in the pod, to debug a chain.
 //!
-//! The commands come from the network's config, which root wrote. No other plugin runs foreign programs. If a command fails or
-//! the file cannot be written, the plugin reports it on standard error and the chain continues.
+//! The commands come from the network's config, which root wrote. No other plugin runs foreign programs. If a command
+//! fails or the file cannot be written, the plugin reports it on standard error and the chain continues.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -112,8 +112,8 @@ fn run(req: &Request<'_>, hooks: &[Vec<String>]) {
     }
 }
 
-/// Runs one command from this thread, so that it starts in the thread's namespace. Its output does not reach the plugin's
-/// standard output.
+/// Runs one command from this thread, so that it starts in the thread's namespace. Its output does not reach the
+/// plugin's standard output.
 fn execute(hook: &[String]) -> Result<(), String> {
     let (program, arguments) = hook.split_first().ok_or("it is empty")?;
     let ended = Command::new(program).args(arguments).stdin(Stdio::null()).output();

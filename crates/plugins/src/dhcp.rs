@@ -1,8 +1,8 @@
 //! dhcp: addresses from a DHCP server on the pod's network.
 //!
-//! A lease must be renewed while the pod runs, so this plugin only calls the daemon (`podwire dhcp daemon`), which talks to the
-//! server from the pod's namespace and renews the lease. If the daemon is down at DEL, the plugin writes a pending release to
-//! disk, and the daemon carries it out when it starts.
+//! A lease must be renewed while the pod runs, so this plugin only calls the daemon (`podwire dhcp daemon`), which
+//! talks to the server from the pod's namespace and renews the lease. If the daemon is down at DEL, the plugin writes a
+//! pending release to disk, and the daemon carries it out when it starts.
 
 mod options;
 

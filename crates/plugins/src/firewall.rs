@@ -1,8 +1,8 @@
 //! firewall: accepts the pod's packets on a node that drops forwarded packets by default, and isolates bridges.
 //!
-//! If firewalld runs, the pod's addresses become sources of one of its zones. Otherwise they become elements of sets; the rules
-//! that use the sets exist once, after a chain that the administrator may fill. `ingressPolicy` isolates the pods of one bridge
-//! from other bridges, in both cases by Podwire's rules.
+//! If firewalld runs, the pod's addresses become sources of one of its zones. Otherwise they become elements of sets;
+//! the rules that use the sets exist once, after a chain that the administrator may fill. `ingressPolicy` isolates the
+//! pods of one bridge from other bridges, in both cases by Podwire's rules.
 
 mod check;
 mod config;
@@ -51,8 +51,8 @@ impl Plugin for Firewall {
                 bind(&mut firewalld, conf.zone(), &all_hosts(prev), &mut undo)?;
             }
             None => {
-                // Before `add`, which adds the addresses first: its later steps (the administrator's chain, iptables' rule)
-                // may fail.
+                // Before `add`, which adds the addresses first: its later steps (the administrator's chain, iptables'
+                // rule) may fail.
                 undo.push(|| {
                     drop(
                         Host::here().and_then(|mut node| {
@@ -69,8 +69,8 @@ impl Plugin for Firewall {
         Ok(prev.clone())
     }
 
-    /// Removes the pod from Podwire's rules and from firewalld's zone: the backend is not recorded, and firewalld may have been
-    /// started or stopped since ADD.
+    /// Removes the pod from Podwire's rules and from firewalld's zone: the backend is not recorded, and firewalld may
+    /// have been started or stopped since ADD.
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let known = req.prev.as_ref().map(all_hosts);
         let mut node = Host::here()?;
@@ -109,7 +109,8 @@ impl Plugin for Firewall {
     }
 }
 
-/// Fails if `ingressPolicy` is set and the first interface is not a bridge. Rules for a pod's veth pair would remain after DEL.
+/// Fails if `ingressPolicy` is set and the first interface is not a bridge. Rules for a pod's veth pair would remain
+/// after DEL.
 fn require_bridge(rules: &Rules, node: &mut Host) -> Result<()> {
     let Some(name) = rules.bridge.as_ref().filter(|_| rules.policy != Policy::Open) else { return Ok(()) };
     if node.find_link(name)?.is_some_and(|link| link.kind == "bridge") {

@@ -1,9 +1,9 @@
 //! flannel: attaches pods to the node's subnet of a flannel network, through another plugin.
 //!
-//! flanneld assigns a subnet to every node and writes it, with the whole network and the MTU, into `subnet.env`. From that file
-//! and its own config this plugin renders the config of a delegate, usually `bridge`: the node's subnet becomes the ranges of the
-//! IPAM plugin, the network becomes a route. The rendered config is saved for each attachment, because the node may have another
-//! subnet at DEL.
+//! flanneld assigns a subnet to every node and writes it, with the whole network and the MTU, into `subnet.env`. From
+//! that file and its own config this plugin renders the config of a delegate, usually `bridge`: the node's subnet
+//! becomes the ranges of the IPAM plugin, the network becomes a route. The rendered config is saved for each
+//! attachment, because the node may have another subnet at DEL.
 
 mod delegate_config;
 mod render;
@@ -116,8 +116,8 @@ impl Plugin for Flannel {
     }
 }
 
-/// Runs the delegate's DEL for an attachment that is no longer valid, and removes its file. A file of the Go plugin does not
-/// name the interface: then only the delegate's GC removes what is left.
+/// Runs the delegate's DEL for an attachment that is no longer valid, and removes its file. A file of the Go plugin
+/// does not name the interface: then only the delegate's GC removes what is left.
 fn detach_stale(req: &Request<'_>, stale: &Stale) -> Result<()> {
     if let Some(ifname) = &stale.ifname {
         let of_pod = Request {
@@ -149,8 +149,8 @@ fn detach(req: &Request<'_>, config: Value) -> Result<()> {
     delegate::del(&delegate::with(req, config), &kind)
 }
 
-/// DEL without a saved config: ADD did not run or failed early, or the file is lost. The delegate's DEL finds the attachment's
-/// objects by their owner. If `subnet.env` is missing, too, errors of the delegate are ignored.
+/// DEL without a saved config: ADD did not run or failed early, or the file is lost. The delegate's DEL finds the
+/// attachment's objects by their owner. If `subnet.env` is missing, too, errors of the delegate are ignored.
 fn detach_unrecorded(req: &Request<'_>) -> Result<()> {
     let with_subnet = read_subnet(req).and_then(|subnet| render(req, Some(&subnet)));
     match (with_subnet, render(req, None)) {

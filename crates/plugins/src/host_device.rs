@@ -1,7 +1,7 @@
 //! host-device: moves a device of the node into the pod, and back at DEL.
 //!
-//! While the device is in the pod, its alias holds the name that it had on the node. A device with a user-space driver (DPDK) has
-//! no link to move: its pod gets addresses only.
+//! While the device is in the pod, its alias holds the name that it had on the node. A device with a user-space driver
+//! (DPDK) has no link to move: its pod gets addresses only.
 
 mod configure;
 mod hold;
@@ -155,8 +155,8 @@ fn return_device(req: &Request<'_>, selector: Option<&Selector>) -> Result<()> {
     hold::restore_own_name(req, selector, &mut node)
 }
 
-/// The pod's namespace: from the runtime, else from the recorded result. The device is in that namespace as long as it exists. A
-/// recorded path below /proc is not used, because its PID may belong to another pod now.
+/// The pod's namespace: from the runtime, else from the recorded result. The device is in that namespace as long as it
+/// exists. A recorded path below /proc is not used, because its PID may belong to another pod now.
 fn find_sandbox(req: &Request<'_>) -> Result<Option<Host>> {
     if req.netns.is_some() {
         return req.find_pod();

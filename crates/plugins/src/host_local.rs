@@ -1,10 +1,11 @@
 //! host-local: assigns addresses from ranges on this node, with a file on disk for each.
 //!
-//! There is no daemon and no datastore: the folder of a network, `/var/lib/cni/networks/<network>`, has a file for each assigned
-//! address. Creating a file that must not exist yet assigns the address, and a lock on the folder serializes plugins. The layout
-//! is that of the reference plugin, so both can serve one node at the same time. Beyond the reference plugin, this one finds an
-//! attachment's addresses without reading every file, frees addresses that crashes left or that were assigned before the node's
-//! boot, releases addresses with an invalid config, supports `cooldown` and `sticky`, and implements GC and STATUS.
+//! There is no daemon and no datastore: the folder of a network, `/var/lib/cni/networks/<network>`, has a file for each
+//! assigned address. Creating a file that must not exist yet assigns the address, and a lock on the folder serializes
+//! plugins. The layout is that of the reference plugin, so both can serve one node at the same time. Beyond the
+//! reference plugin, this one finds an attachment's addresses without reading every file, frees addresses that crashes
+//! left or that were assigned before the node's boot, releases addresses with an invalid config, supports `cooldown`
+//! and `sticky`, and implements GC and STATUS.
 
 mod allocator;
 mod boot;
@@ -126,8 +127,8 @@ fn refuse_duplicate(set: &RangeSet, held: &[IpAddr], owner: &AttachmentId) -> Re
     Err(Error::internal(text).with_details("an earlier ADD assigned it: run DEL first").into())
 }
 
-/// Releases the addresses that this call claimed. After an I/O error the index is not sealed, so the next call reads the folder
-/// again.
+/// Releases the addresses that this call claimed. After an I/O error the index is not sealed, so the next call reads
+/// the folder again.
 fn undo_claims(store: &Store, claimed: &[IpAddr], error: &Error) {
     // `count` runs through all, even if one release fails.
     let is_complete = claimed.iter().filter(|ip| store.release(**ip).is_err()).count() == 0;
@@ -168,8 +169,8 @@ fn record_release(req: &Request<'_>, released: &[Entry], now: u64) {
     }
 }
 
-/// The attachment has an address, and each recorded address of these ranges. The repair reserves an address again if no other
-/// attachment has it.
+/// The attachment has an address, and each recorded address of these ranges. The repair reserves an address again if no
+/// other attachment has it.
 fn inspect<'p>(req: &Request<'p>, env: &Environment) -> Result<Vec<Finding<'p>>> {
     let config = Config::read(req)?;
     let owner = AttachmentId::new(&req.container, &req.ifname);
@@ -205,7 +206,8 @@ fn inspect<'p>(req: &Request<'p>, env: &Environment) -> Result<Vec<Finding<'p>>>
     Ok(findings)
 }
 
-/// A repair that reserves addresses which the attachment uses. It fails for an address that another attachment has by then.
+/// A repair that reserves addresses which the attachment uses. It fails for an address that another attachment has by
+/// then.
 fn reserve_again<'p>(
     folder: PathBuf,
     env: Environment,
@@ -264,7 +266,8 @@ fn status(req: &Request<'_>, env: &Environment) -> Result<()> {
     if find_exhausted(&config, env)?.is_none() {
         return Ok(());
     }
-    // Opening the store releases addresses of an earlier boot. A runtime that sees this STATUS fail runs no ADD, so do it here.
+    // Opening the store releases addresses of an earlier boot. A runtime that sees this STATUS fail runs no ADD, so do
+    // it here.
     if let Some(store) = Store::find(&config.folder, env)?.filter(Store::was_read) {
         store.seal();
     }

@@ -1,6 +1,6 @@
-//! CHECK and repair, the part that all plugins with an interface share: compare a pod's interface and what belongs to it on the
-//! node with what was recorded at ADD, and return each difference as a [`Finding`](podwire_cni_plugin::Finding) with its
-//! repair.
+//! CHECK and repair, the part that all plugins with an interface share: compare a pod's interface and what belongs to
+//! it on the node with what was recorded at ADD, and return each difference as a
+//! [`Finding`](podwire_cni_plugin::Finding) with its repair.
 
 mod interface;
 mod node;

@@ -1,7 +1,7 @@
 //! ipvlan: the pod has its own addresses on the master's network, and shares the master's hardware address.
 //!
-//! For networks that allow one hardware address per port: clouds, wireless networks, switches with port security. In a chain it
-//! can take master and addresses from the previous plugin.
+//! For networks that allow one hardware address per port: clouds, wireless networks, switches with port security. In a
+//! chain it can take master and addresses from the previous plugin.
 
 use podwire_cni_plugin::{Command, Request, Result};
 use podwire_cni_spec::{Attachment, Dns};

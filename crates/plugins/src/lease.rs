@@ -31,8 +31,8 @@ pub(crate) enum Lease {
     Pending(PendingAssignment),
 }
 
-/// Requests addresses from the IPAM plugin. Only `calico-ipam` of this program runs in the background: its agent looks for
-/// addresses while the caller does something else. Every other IPAM plugin is waited for.
+/// Requests addresses from the IPAM plugin. Only `calico-ipam` of this program runs in the background: its agent looks
+/// for addresses while the caller does something else. Every other IPAM plugin is waited for.
 pub(crate) fn begin<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Lease> {
     match kind(req)? {
         kind @ "calico-ipam" if delegate::is_own(req, kind) => calico_ipam::begin(req).map(Lease::Pending),
@@ -41,8 +41,8 @@ pub(crate) fn begin<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Lea
 }
 
 impl Lease {
-    /// Waits for the addresses. `undo` releases them if the caller's ADD fails. Call this even if another step has failed:
-    /// the agent assigns the addresses in any case.
+    /// Waits for the addresses. `undo` releases them if the caller's ADD fails. Call this even if another step has
+    /// failed: the agent assigns the addresses in any case.
     pub(crate) fn obtain<'a>(self, req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Assigned> {
         match self {
             Lease::Ready(lease) => Ok(Assigned { lease, connection: None }),

@@ -1,9 +1,9 @@
 //! Every CNI plugin of the project, one file or folder each, composed from `kernel` and `ipam`.
 //!
-//! Modules that several plugins share: [`lease`] gets addresses from the IPAM plugin of the config, [`addresses`] selects those
-//! of an interface, [`pod_interface`] configures an interface in a pod, [`inspection`] compares and repairs it, [`masquerade`] is
-//! `ipMasq`, [`veth_pair`] connects pods of bridge, ptp and calico, [`subinterface`] is the common part of macvlan, ipvlan, vlan
-//! and dummy.
+//! Modules that several plugins share: [`lease`] gets addresses from the IPAM plugin of the config, [`addresses`]
+//! selects those of an interface, [`pod_interface`] configures an interface in a pod, [`inspection`] compares and
+//! repairs it, [`masquerade`] is `ipMasq`, [`veth_pair`] connects pods of bridge, ptp and calico, [`subinterface`] is
+//! the common part of macvlan, ipvlan, vlan and dummy.
 
 pub mod addresses;
 pub mod bandwidth;

@@ -1,7 +1,7 @@
 //! loopback: brings up `lo` in the pod.
 //!
-//! A new namespace has a loopback device that is down. When it comes up, the kernel adds 127.0.0.1/8, ::1/128 if IPv6 is on, and
-//! the routes to them.
+//! A new namespace has a loopback device that is down. When it comes up, the kernel adds 127.0.0.1/8, ::1/128 if IPv6
+//! is on, and the routes to them.
 
 use ipnet::IpNet;
 use podwire_cni_plugin::{Context, Finding, Plugin, Request, Result};
@@ -91,8 +91,8 @@ fn expected(req: &Request<'_>) -> Vec<IpNet> {
     own
 }
 
-/// The first address of each family. Fails on a non-loopback address: the pod would reach itself instead of the host that
-/// has the address.
+/// The first address of each family. Fails on a non-loopback address: the pod would reach itself instead of the host
+/// that has the address.
 fn addresses(pod: &mut Host, lo: &Link) -> Result<Vec<IpNet>> {
     let all = address::list(&mut pod.route, lo.index)?;
     if let Some(foreign) = all.iter().find(|address| !address.ip.is_loopback()) {

@@ -1,7 +1,7 @@
 //! macvlan: the pod is on the master's network with its own hardware address.
 //!
-//! Node and pod cannot reach each other: what leaves a macvlan interface goes to the network or to its siblings, never to the
-//! master.
+//! Node and pod cannot reach each other: what leaves a macvlan interface goes to the network or to its siblings, never
+//! to the master.
 
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::Dns;

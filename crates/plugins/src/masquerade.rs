@@ -39,8 +39,8 @@ pub fn add_with_undo<'a>(
     Ok(())
 }
 
-/// Removes the pod's elements, and the rules of a Go plugin for this container. Without a recorded result, or if a later plugin
-/// of the chain dropped the pod's addresses from it, the elements are found by their owner.
+/// Removes the pod's elements, and the rules of a Go plugin for this container. Without a recorded result, or if a
+/// later plugin of the chain dropped the pod's addresses from it, the elements are found by their owner.
 pub fn remove(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let Some(nft) = node.find_nft()? else { return Ok(()) };
     let owner = req.owner();

@@ -1,8 +1,8 @@
 //! noop: does nothing and returns what a file dictates. For tests of runtimes.
 //!
-//! It is the test double of the reference library: `debugFile` in the config, or `DEBUG` in `CNI_ARGS`, names a file that holds
-//! the response and into which the plugin writes its call. As an executed program it prints the response verbatim. Called in
-//! the runtime's process it must return a valid result, as every plugin.
+//! It is the test double of the reference library: `debugFile` in the config, or `DEBUG` in `CNI_ARGS`, names a file
+//! that holds the response and into which the plugin writes its call. As an executed program it prints the response
+//! verbatim. Called in the runtime's process it must return a valid result, as every plugin.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, Write};

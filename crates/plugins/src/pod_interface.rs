@@ -54,8 +54,8 @@ pub fn configure(pod: &mut Host, link: &Link, result: &Attachment, options: Opti
     Ok(())
 }
 
-/// Sends gratuitous ARP from a link that is up. With `arp_notify`, setting the hardware address triggers it, even if the
-/// address stays the same.
+/// Sends gratuitous ARP from a link that is up. With `arp_notify`, setting the hardware address triggers it, even if
+/// the address stays the same.
 pub(crate) fn announce(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     let mut batch = Batch::new();
     batch.push(set_arp_notify(link));
@@ -64,8 +64,8 @@ pub(crate) fn announce(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     Ok(pod.route.batch(batch)?)
 }
 
-/// The message that sets `arp_notify`: the kernel then sends gratuitous ARP when the link comes up or its hardware address is
-/// set. A sysctl in a link message costs a tenth of a write to /proc/sys.
+/// The message that sets `arp_notify`: the kernel then sends gratuitous ARP when the link comes up or its hardware
+/// address is set. A sysctl in a link message costs a tenth of a write to /proc/sys.
 fn set_arp_notify(link: &Link) -> Message {
     let knob = |m: Message| m.nest(attribute::INET_CONF, |m| m.u32(ARP_NOTIFY, 1));
     let inet = u16::from(rt::family(&IpAddr::from([0u8; 4])));
@@ -92,8 +92,8 @@ pub(crate) fn enable_forwarding(families: &[IpFamily]) -> podwire_kernel::Result
     sysctl::forward(families.contains(&IpFamily::V4), families.contains(&IpFamily::V6))
 }
 
-/// The kernel's form of a route. A route without a gateway gets the gateway of the first address of its family, unless its
-/// scope is link.
+/// The kernel's form of a route. A route without a gateway gets the gateway of the first address of its family, unless
+/// its scope is link.
 pub(crate) fn kernel_route(wanted: &Route, link: &Link, result: &Attachment) -> route::Route {
     let family = IpFamily::of_net(wanted.dst);
     let is_on_link = wanted.scope == Some(u32::from(route::LINK));
@@ -111,8 +111,9 @@ pub(crate) fn kernel_route(wanted: &Route, link: &Link, result: &Attachment) -> 
     }
 }
 
-/// Waits until no IPv6 address of `link` is tentative, except the link-local one. The kernel sends a notification on every
-/// change. Without carrier the kernel cannot probe: it does so when the carrier appears, so nothing is waited for.
+/// Waits until no IPv6 address of `link` is tentative, except the link-local one. The kernel sends a notification on
+/// every change. Without carrier the kernel cannot probe: it does so when the carrier appears, so nothing is waited
+/// for.
 fn wait_for_duplicate_detection(pod: &mut Host, link: &Link) -> Result<()> {
     let mut notices = pod.run(podwire_netlink::Socket::route)??;
     notices.subscribe(GROUP_IPV6_ADDRESS)?;

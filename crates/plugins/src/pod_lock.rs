@@ -1,7 +1,8 @@
-//! A lock for each pod: two interfaces that are attached at once must not choose the same free table. sbr and vrf use it.
+//! A lock for each pod: two interfaces that are attached at once must not choose the same free table. sbr and vrf use
+//! it.
 //!
-//! The lock is a file on the node, named after the inode of the namespace. Its holder removes it, so nothing is left behind. A
-//! process that waited for a removed file starts again with a new one.
+//! The lock is a file on the node, named after the inode of the namespace. Its holder removes it, so nothing is left
+//! behind. A process that waited for a removed file starts again with a new one.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

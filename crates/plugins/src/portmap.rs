@@ -1,8 +1,8 @@
 //! portmap: maps ports of the node to the pod.
 //!
-//! A packet to a mapped port of the node gets the pod's address as its destination. One map serves the whole node, so a port has
-//! one owner. An ADD for a taken port fails with an error that names the owner. Only interfaces of one container may share a
-//! port: see [`pending_ports`].
+//! A packet to a mapped port of the node gets the pod's address as its destination. One map serves the whole node, so a
+//! port has one owner. An ADD for a taken port fails with an error that names the owner. Only interfaces of one
+//! container may share a port: see [`pending_ports`].
 
 mod check;
 mod conditions;
@@ -94,9 +94,9 @@ impl Plugin for Portmap {
     }
 }
 
-/// Sets `route_localnet` on the device towards the pod. A packet from the node's loopback to a mapped port leaves through that
-/// device with a loopback source, which the kernel drops as a martian unless `route_localnet` is on. The port maps' table drops
-/// such packets from outside, which the kernel would have dropped otherwise.
+/// Sets `route_localnet` on the device towards the pod. A packet from the node's loopback to a mapped port leaves
+/// through that device with a loopback source, which the kernel drops as a martian unless `route_localnet` is on. The
+/// port maps' table drops such packets from outside, which the kernel would have dropped otherwise.
 fn allow_loopback(node: &mut Host, maps: &[PortMap]) -> Result<()> {
     // A node without a route to the pod needs nothing.
     let Some(device) = find_device(node, maps)? else { return Ok(()) };
@@ -123,8 +123,8 @@ impl Mapped {
         is_known.then(|| Mapped { maps: conf.maps(&addresses), options: conf.options })
     }
 
-    /// All port maps that the pod of a DEL may have, and whether the list is complete. The ledger's entry of the ADD comes
-    /// first: a runtime that lost its state passes less, and containerd passes nothing for a pod without ports.
+    /// All port maps that the pod of a DEL may have, and whether the list is complete. The ledger's entry of the ADD
+    /// comes first: a runtime that lost its state passes less, and containerd passes nothing for a pod without ports.
     fn since_add(req: &Request<'_>) -> (Vec<Mapped>, bool) {
         let added = ledger::requests(&req.owner(), "portmap", req.registry);
         let recorded: Vec<_> = added.iter().map(Mapped::read).collect();

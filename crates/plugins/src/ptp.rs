@@ -1,8 +1,8 @@
 //! ptp: a veth pair between the pod and the node, without a bridge.
 //!
-//! The node is the pod's only neighbour. The pod's address has the subnet's prefix, as if all pods shared one L2 segment, but a
-//! route sends the whole subnet through the gateway, whose address is on the node's end of the veth pair. The node has a host
-//! route to each address of the pod.
+//! The node is the pod's only neighbour. The pod's address has the subnet's prefix, as if all pods shared one L2
+//! segment, but a route sends the whole subnet through the gateway, whose address is on the node's end of the veth
+//! pair. The node has a host route to each address of the pod.
 
 mod check;
 mod config;

@@ -1,9 +1,9 @@
 //! sbr: source based routing, for pods with interfaces in several networks.
 //!
-//! Normally the destination of a packet selects its route. A pod that replies from its second interface's address would send the
-//! reply through the first interface's gateway, which drops it. With sbr the source selects the route: each address of the
-//! interface gets its own routing table with the interface's routes, and a rule that sends packets *from* that address to the
-//! table.
+//! Normally the destination of a packet selects its route. A pod that replies from its second interface's address would
+//! send the reply through the first interface's gateway, which drops it. With sbr the source selects the route: each
+//! address of the interface gets its own routing table with the interface's routes, and a rule that sends packets
+//! *from* that address to the table.
 //!
 //! All rules and routes are in the pod's namespace and disappear with it.
 

@@ -1,13 +1,14 @@
 //! static: returns the addresses of the config or the runtime, and keeps no state.
 //!
-//! The administrator must ensure that no two pods have the same address. Sources of addresses, later ones override earlier ones:
+//! The administrator must ensure that no two pods have the same address. Sources of addresses, later ones override
+//! earlier ones:
 //! - `ipam.addresses`, each with its gateway;
 //! - `CNI_ARGS`: `IP=` adds addresses (with prefix lengths, separated by commas), `GATEWAY=` sets the gateway of
 //!   every address whose subnet it is in;
 //! - `args.cni.ips`, then `runtimeConfig.ips`: replace all addresses.
 //!
-//! A replacement names no gateway. The reference plugin therefore leaves such pods without a default route. Here an address keeps
-//! the gateway of the address that it replaces if both are in the same subnet.
+//! A replacement names no gateway. The reference plugin therefore leaves such pods without a default route. Here an
+//! address keeps the gateway of the address that it replaces if both are in the same subnet.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! An interface in the pod on top of another interface, its master: the common part of macvlan, ipvlan and vlan, and of dummy,
-//! which has no master.
+//! An interface in the pod on top of another interface, its master: the common part of macvlan, ipvlan and vlan, and of
+//! dummy, which has no master.
 //!
 //! The kernel deletes the interface with the pod's namespace or with its master. The node keeps nothing but the lease.
 
@@ -76,8 +76,8 @@ impl Plugin for Kind {
     }
 }
 
-/// Whether the config names an IPAM plugin. An invalid `ipam` section is an error: otherwise the pod would silently have no
-/// addresses.
+/// Whether the config names an IPAM plugin. An invalid `ipam` section is an error: otherwise the pod would silently
+/// have no addresses.
 pub fn has_ipam(req: &Request<'_>) -> Result<bool> {
     #[derive(Default, Deserialize)]
     #[serde(default)]

@@ -215,7 +215,8 @@ fn interface(req: &Request<'_>, link: &Link) -> Interface {
     Interface { name: link.name.clone(), mac: link.mac_text(), mtu, sandbox, ..Interface::default() }
 }
 
-/// The device is missing. The repair creates it again with its hardware address; a program that had it open must reopen it.
+/// The device is missing. The repair creates it again with its hardware address; a program that had it open must reopen
+/// it.
 fn missing<'p>(req: &Request<'p>) -> Result<Finding<'p>> {
     let req = req.clone();
     let text = format!("the pod has no interface {}", req.ifname);

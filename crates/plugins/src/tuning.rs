@@ -1,8 +1,8 @@
-//! tuning: sets sysctls of the pod's namespace, and the hardware address, MTU, transmit queue, promiscuous and all-multicast
-//! mode of its interface.
+//! tuning: sets sysctls of the pod's namespace, and the hardware address, MTU, transmit queue, promiscuous and
+//! all-multicast mode of its interface.
 //!
-//! The interface may outlive the pod: host-device moves a device back to the node. So ADD saves the previous values before it
-//! changes anything, and DEL restores them.
+//! The interface may outlive the pod: host-device moves a device back to the node. So ADD saves the previous values
+//! before it changes anything, and DEL restores them.
 
 mod allowlist;
 mod backup;

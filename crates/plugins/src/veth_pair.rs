@@ -1,5 +1,5 @@
-//! The veth pair between a pod and its node: create it, find it again from whatever still exists, delete it without waiting
-//! for the kernel's cleanup, and collect the pairs of pods that no longer exist.
+//! The veth pair between a pod and its node: create it, find it again from whatever still exists, delete it without
+//! waiting for the kernel's cleanup, and collect the pairs of pods that no longer exist.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,8 @@ use podwire_kernel::veth::{self, Pair, Veth};
 use podwire_kernel::{detached, Host, Link, Owner};
 use podwire_netlink::Socket;
 
-/// The MTUs that the kernel accepts (`ETH_MIN_MTU` and `ETH_MAX_MTU` of linux/if_ether.h). 0 selects the kernel's default.
+/// The MTUs that the kernel accepts (`ETH_MIN_MTU` and `ETH_MAX_MTU` of linux/if_ether.h). 0 selects the kernel's
+/// default.
 const MTUS: std::ops::RangeInclusive<u32> = 68..=65535;
 
 /// Checks `mtu`. The kernel would only answer "invalid argument".
@@ -87,8 +88,8 @@ pub fn remove(req: &Request<'_>, node: &mut Host, hold: Option<&Socket>) -> Resu
     }
 }
 
-/// Finds the pair. Podwire's pairs are found by the name of the node's end. A Go plugin gives that end a random name, so
-/// its pairs are found by the pod's end, or by the recorded result.
+/// Finds the pair. Podwire's pairs are found by the name of the node's end. A Go plugin gives that end a random name,
+/// so its pairs are found by the pod's end, or by the recorded result.
 fn find(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
     let own = node.find_link(&veth::host_name(&req.owner()))?.filter(|link| link.kind == "veth");
     let in_pod = match req.find_pod()? {
@@ -107,9 +108,10 @@ fn find(req: &Request<'_>, node: &mut Host) -> Result<Option<Found>> {
     }
 }
 
-/// Whether the pod's interface belongs to another attachment. A runtime follows a failed ADD with DEL. If the ADD failed
-/// because the pod had an interface of that name, this DEL must not touch that interface or what belongs to it. Podwire
-/// writes the owner into the alias of the node's end of a veth pair, and into the alias of a device without a peer.
+/// Whether the pod's interface belongs to another attachment. A runtime follows a failed ADD with DEL. If the ADD
+/// failed because the pod had an interface of that name, this DEL must not touch that interface or what belongs to it.
+/// Podwire writes the owner into the alias of the node's end of a veth pair, and into the alias of a device without a
+/// peer.
 pub fn belongs_to_another(req: &Request<'_>, node: &mut Host, in_pod: &Link) -> Result<bool> {
     let mut alias = in_pod.alias.clone();
     if let (true, Some(index)) = (alias.is_empty() && in_pod.kind == "veth", in_pod.link) {

@@ -1,8 +1,8 @@
-//! vrf: puts the pod's interface into a VRF, with a routing table for the VRF's interfaces only. Pods with interfaces in several
-//! networks can then have overlapping addresses, or several default routes.
+//! vrf: puts the pod's interface into a VRF, with a routing table for the VRF's interfaces only. Pods with interfaces
+//! in several networks can then have overlapping addresses, or several default routes.
 //!
-//! To put an interface into a VRF, the kernel takes it down and up again. IPv4 addresses survive that, IPv6 addresses may not,
-//! and routes do not. The plugin restores what was lost, the routes in the VRF's table.
+//! To put an interface into a VRF, the kernel takes it down and up again. IPv4 addresses survive that, IPv6 addresses
+//! may not, and routes do not. The plugin restores what was lost, the routes in the VRF's table.
 
 mod table;
 
@@ -175,8 +175,8 @@ fn join(pod: &mut Host, interface: &Link, vrf: &Link) -> Result<()> {
     restored.doing(|| format!("could not restore addresses and routes of {} @ {}", interface.name, vrf.name))
 }
 
-/// Takes the interface out of the VRF and moves its routes back to the main table. Deletes a VRF without interfaces, unless `keep`
-/// is set, or it has another table than the config: then it is not this attachment's, and ADD failed.
+/// Takes the interface out of the VRF and moves its routes back to the main table. Deletes a VRF without interfaces,
+/// unless `keep` is set, or it has another table than the config: then it is not this attachment's, and ADD failed.
 fn leave(req: &Request<'_>, conf: &Conf, keep: bool) -> Result<()> {
     let Some(mut pod) = req.find_pod()? else { return Ok(()) };
     let Some(vrf) = pod.find_link(&conf.vrfname)?.filter(|link| link.kind == vrf::KIND) else {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
-mod wired_pod;
+mod test_pod;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use podwire_cni_plugin::{Command, Source};
 use podwire_plugins::bandwidth::Bandwidth;
 use serde_json::{json, Value};
-use wired_pod::{call, collect_until, go, json, run, with_pod, Pod};
+use test_pod::{call, collect_until, go, json, run, with_pod, Pod};
 
 const MBIT: u64 = 1_000_000;
 
@@ -22,7 +22,7 @@ fn config(prev: &Value) -> Value {
     })
 }
 
-fn detours() -> Vec<String> {
+fn ifb_devices() -> Vec<String> {
     let all = json("ip -j link show type ifb");
     all.as_array().unwrap().iter().filter_map(|link| Some(link["ifname"].as_str()?.to_string())).collect()
 }
@@ -49,12 +49,12 @@ fn complaint(pod: &Pod, config: &Value) -> String {
 }
 
 #[test]
-fn both_directions_get_their_bucket() {
+fn both_directions_get_a_token_bucket() {
     with_pod(|pod| {
-        let (pair, prev) = pod.wire("net", "eth0");
+        let (pair, prev) = pod.connect("net", "eth0");
         let config = config(&prev);
         let result = add(pod, "eth0", &config);
-        let names = detours();
+        let names = ifb_devices();
         assert_eq!(names.len(), 1);
         let detour = names[0].as_str();
         assert_eq!(bucket(&pair.host), Some((1_000_000, 100_000)));
@@ -69,10 +69,10 @@ fn both_directions_get_their_bucket() {
         checked["prevResult"] = result.clone();
         pod.call(&Bandwidth, Command::Check, "eth0", &checked).unwrap();
         assert_eq!(add(pod, "eth0", &config), result, "once more changes nothing");
-        assert_eq!(detours(), names);
+        assert_eq!(ifb_devices(), names);
 
         pod.call(&Bandwidth, Command::Del, "eth0", &checked).unwrap();
-        assert!(detours().is_empty());
+        assert!(ifb_devices().is_empty());
         assert_eq!(
             json(&format!("tc -j qdisc show dev {} ingress", pair.host)),
             json!([]),
@@ -83,13 +83,13 @@ fn both_directions_get_their_bucket() {
 }
 
 #[test]
-fn the_kernel_state_is_gos() {
+fn the_kernel_state_equals_gos() {
     with_pod(|pod| {
-        let (pair, prev) = pod.wire("net", "eth0");
+        let (pair, prev) = pod.connect("net", "eth0");
         let mut config = config(&prev);
         config["cniVersion"] = json!("1.0.0");
         let state = || {
-            let names = detours();
+            let names = ifb_devices();
             let of = |device: &str| {
                 let mut all = json(&format!("tc -j qdisc show dev {device}"));
                 for one in all.as_array_mut().unwrap() {
@@ -103,16 +103,16 @@ fn the_kernel_state_is_gos() {
         let theirs = state();
         config["prevResult"] = result.clone();
         pod.call(&Bandwidth, Command::Check, "eth0", &config).unwrap();
-        // What Go made, we take away.
+        // DEL removes what the Go plugin created.
         pod.call(&Bandwidth, Command::Del, "eth0", &config).unwrap();
-        assert!(detours().is_empty());
+        assert!(ifb_devices().is_empty());
         config["prevResult"] = prev;
         let ours = add(pod, "eth0", &config);
         assert_eq!(state(), theirs);
         assert_eq!(ours["interfaces"][2]["name"], result["interfaces"][2]["name"]);
-        // And what we made, Go.
+        // The Go plugin's DEL removes what this plugin created.
         go("bandwidth", "DEL", &pod.source("eth0"), &config);
-        assert!(detours().is_empty());
+        assert!(ifb_devices().is_empty());
     });
 }
 
@@ -129,9 +129,9 @@ fn transfer(size: usize, from: impl FnOnce() -> TcpStream + Send, listener: TcpL
 }
 
 #[test]
-fn packets_really_are_held_back() {
+fn packets_are_shaped() {
     with_pod(|pod| {
-        let (pair, prev) = pod.wire("net", "eth0");
+        let (pair, prev) = pod.connect("net", "eth0");
         run(&format!("ip address add 10.1.0.1/24 dev {}", pair.host));
         pod.run("ip address add 10.1.0.5/24 dev eth0");
         let node = podwire_kernel::Netns::current().unwrap();
@@ -159,9 +159,9 @@ fn packets_really_are_held_back() {
 }
 
 #[test]
-fn check_says_what_differs() {
+fn check_reports_differences() {
     with_pod(|pod| {
-        let (pair, prev) = pod.wire("net", "eth0");
+        let (pair, prev) = pod.connect("net", "eth0");
         let config = config(&prev);
         let detour = add(pod, "eth0", &config)["interfaces"][2]["name"].as_str().unwrap().to_string();
         let host = &pair.host;
@@ -189,62 +189,62 @@ fn check_says_what_differs() {
 }
 
 #[test]
-fn the_burst_that_containerd_sends_is_taken_and_compared() {
+fn the_burst_that_containerd_sends_is_accepted_and_compared() {
     with_pod(|pod| {
-        let (pair, prev) = pod.wire("net", "eth0");
+        let (pair, prev) = pod.connect("net", "eth0");
         let limits = json!({"IngressRate": MBIT, "IngressBurst": u32::MAX, "EgressRate": 80_000 * MBIT, "EgressBurst": u32::MAX});
         let config = json!({
             "cniVersion": "1.0.0", "name": "net", "prevResult": prev, "runtimeConfig": {"bandwidth": limits},
         });
         add(pod, "eth0", &config);
         assert_eq!(bucket(&pair.host).unwrap().0, MBIT / 8);
-        assert_eq!(bucket(&detours()[0]).unwrap().0, 10_000 * MBIT);
+        assert_eq!(bucket(&ifb_devices()[0]).unwrap().0, 10_000 * MBIT);
         pod.call(&Bandwidth, Command::Check, "eth0", &config).unwrap();
     });
 }
 
 #[test]
-fn the_pod_may_be_gone_and_the_result_too() {
+fn del_succeeds_without_the_namespace_and_the_result() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let mut config = config(&prev);
         add(pod, "eth0", &config);
         pod.vanish();
         config.as_object_mut().unwrap().remove("prevResult");
         pod.call(&Bandwidth, Command::Del, "eth0", &config).unwrap();
-        assert!(detours().is_empty());
+        assert!(ifb_devices().is_empty());
         let nowhere = Source { netns: String::new(), ..pod.source("eth0") };
         call(&Bandwidth, Command::Del, &nowhere, &config).unwrap();
     });
 }
 
 #[test]
-fn two_interfaces_of_a_container_do_not_meet() {
+fn two_interfaces_of_a_container_have_separate_devices() {
     with_pod(|pod| {
         let configs: Vec<Value> =
-            ["eth0", "eth1"].iter().map(|name| config(&pod.wire("net", name).1)).collect();
+            ["eth0", "eth1"].iter().map(|name| config(&pod.connect("net", name).1)).collect();
         let first = add(pod, "eth0", &configs[0])["interfaces"][2]["name"].clone();
         let second = add(pod, "eth1", &configs[1])["interfaces"][2]["name"].clone();
         assert_ne!(first, second);
         assert_eq!(add(pod, "eth1", &configs[1])["interfaces"][2]["name"], second);
         pod.call(&Bandwidth, Command::Check, "eth1", &configs[1]).unwrap();
         pod.call(&Bandwidth, Command::Del, "eth1", &configs[1]).unwrap();
-        assert_eq!(detours(), [first.as_str().unwrap()]);
+        assert_eq!(ifb_devices(), [first.as_str().unwrap()]);
         pod.call(&Bandwidth, Command::Check, "eth0", &configs[0]).unwrap();
         pod.call(&Bandwidth, Command::Del, "eth0", &configs[0]).unwrap();
-        assert!(detours().is_empty());
+        assert!(ifb_devices().is_empty());
     });
 }
 
 #[test]
-fn gc_takes_what_is_not_valid_and_nothing_else() {
+fn gc_removes_stale_devices_only() {
     with_pod(|pod| {
         let net = pod.own_network();
-        let (_, prev) = pod.wire(&net, "eth0");
+        let (_, prev) = pod.connect(&net, "eth0");
         let mut config = config(&prev);
         config["name"] = json!(net);
         add(pod, "eth0", &config);
-        let kept = detours();
+        let kept = ifb_devices();
         for (name, alias) in [
             ("bwpstale", format!("{net}/gone/eth0")),
             ("bwpother", "net2/gone/eth0".into()),
@@ -257,25 +257,25 @@ fn gc_takes_what_is_not_valid_and_nothing_else() {
             }
         }
         let mut gc = json!({"cniVersion": "1.1.0", "name": net});
-        let nobody = Source::default();
-        let error = call(&Bandwidth, Command::Gc, &nobody, &gc).unwrap_err().to_string();
+        let no_container = Source::default();
+        let error = call(&Bandwidth, Command::Gc, &no_container, &gc).unwrap_err().to_string();
         assert!(error.contains("valid-attachments is missing"), "{error}");
         gc["cni.dev/valid-attachments"] = json!([{"containerID": pod.container, "ifname": "eth0"}]);
-        call(&Bandwidth, Command::Gc, &nobody, &gc).unwrap();
-        let left = detours();
+        call(&Bandwidth, Command::Gc, &no_container, &gc).unwrap();
+        let left = ifb_devices();
         assert!(
             !left.contains(&"bwpstale".to_string()) && left.len() == 4 && left.contains(&kept[0]),
             "{left:?}"
         );
         gc["cni.dev/valid-attachments"] = json!([]);
-        collect_until(&Bandwidth, &gc, || detours().len() == 3);
+        collect_until(&Bandwidth, &gc, || ifb_devices().len() == 3);
     });
 }
 
 #[test]
-fn nothing_is_limited_unless_asked_for() {
+fn without_limits_nothing_changes() {
     with_pod(|pod| {
-        let (pair, prev) = pod.wire("net", "eth0");
+        let (pair, prev) = pod.connect("net", "eth0");
         let config = json!({"cniVersion": "1.0.0", "name": "net", "prevResult": prev});
         let result = add(pod, "eth0", &config);
         assert_eq!(result["interfaces"], prev["interfaces"]);
@@ -288,7 +288,7 @@ fn nothing_is_limited_unless_asked_for() {
 }
 
 #[test]
-fn only_a_cable_can_be_limited() {
+fn only_a_veth_pair_can_be_limited() {
     with_pod(|pod| {
         pod.run("ip link add br0 type bridge");
         let config = config(&json!({"cniVersion": "1.0.0"}));
@@ -297,39 +297,39 @@ fn only_a_cable_can_be_limited() {
             error.starts_with("no veth peer of container interface found in host ns: \"br0\""),
             "{error}"
         );
-        // Both ends inside: the number of the other end means nothing on the node.
+        // Both ends are in the pod: the peer's index is not one of the node.
         pod.run("ip link add eth0 type veth peer name eth1");
         assert!(pod.call(&Bandwidth, Command::Add, "eth0", &config).is_err());
-        assert!(detours().is_empty());
+        assert!(ifb_devices().is_empty());
     });
 }
 
 #[test]
 fn a_failed_add_leaves_nothing() {
     with_pod(|pod| {
-        let (pair, prev) = pod.wire("net", "eth0");
-        // Somebody else has the place where packets come in.
+        let (pair, prev) = pod.connect("net", "eth0");
+        // Another ingress qdisc exists.
         run(&format!("tc qdisc add dev {} clsact", pair.host));
         let error = pod.call(&Bandwidth, Command::Add, "eth0", &config(&prev)).unwrap_err().to_string();
         assert!(error.starts_with("lead what the pod sends from veth"), "{error}");
-        assert!(detours().is_empty());
+        assert!(ifb_devices().is_empty());
         assert_eq!(bucket(&pair.host), None);
     });
 }
 
 #[test]
-fn an_add_that_was_killed_is_finished_or_cleaned_up() {
+fn a_killed_add_is_completed_or_cleaned_up() {
     with_pod(|pod| {
-        let (pair, prev) = pod.wire("net", "eth0");
+        let (pair, prev) = pod.connect("net", "eth0");
         let config = config(&prev);
         let detour = add(pod, "eth0", &config)["interfaces"][2]["name"].as_str().unwrap().to_string();
         pod.call(&Bandwidth, Command::Del, "eth0", &config).unwrap();
         let unrecorded = json!({"cniVersion": "1.0.0", "name": "net"});
-        // Killed before it signed the device.
+        // Killed before it set the alias of the device.
         run(&format!("ip link add {detour} type ifb"));
         pod.call(&Bandwidth, Command::Del, "eth0", &unrecorded).unwrap();
-        assert!(detours().is_empty());
-        // Killed with the redirect half made, into a device that is gone since.
+        assert!(ifb_devices().is_empty());
+        // Killed after it redirected to a device that was deleted since.
         run(&format!("ip link add {detour} type ifb"));
         run(&format!("ip link set {detour} up alias net/{}/eth0", pod.container));
         run(&format!("tc qdisc add dev {} ingress", pair.host));
@@ -341,6 +341,6 @@ fn an_add_that_was_killed_is_finished_or_cleaned_up() {
         pod.call(&Bandwidth, Command::Check, "eth0", &config).unwrap();
         assert_eq!(redirect(host).as_deref(), Some(detour.as_str()));
         pod.call(&Bandwidth, Command::Del, "eth0", &unrecorded).unwrap();
-        assert!(detours().is_empty() && redirect(host).is_none());
+        assert!(ifb_devices().is_empty() && redirect(host).is_none());
     });
 }

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
-mod wired_pod;
+mod test_pod;
 
 use podwire_cni_plugin::{Command, Source};
 use podwire_plugins::loopback::Loopback;
 use serde_json::{json, Value};
-use wired_pod::{call, go, with_pod, Pod};
+use test_pod::{call, go, with_pod, Pod};
 
 fn config() -> Value {
     json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"})
@@ -18,7 +18,7 @@ fn is_up(pod: &Pod) -> bool {
 }
 
 #[test]
-fn lo_goes_up_is_told_and_goes_down() {
+fn lo_is_brought_up_reported_and_taken_down() {
     with_pod(|pod| {
         assert!(!is_up(pod));
         let result = pod.call(&Loopback, Command::Add, "eth0", &config()).unwrap();
@@ -41,12 +41,12 @@ fn lo_goes_up_is_told_and_goes_down() {
 }
 
 #[test]
-fn the_result_is_gos() {
+fn the_result_equals_gos() {
     with_pod(|pod| {
         let Some(theirs) = go("loopback", "ADD", &pod.source("lo"), &config()) else { return };
         let ours = pod.call(&Loopback, Command::Add, "lo", &config()).unwrap();
         // Go always prints an empty "dns" in its 1.0.0 results; readers take it for absent.
-        assert_eq!(wired_pod::attachment(&ours), wired_pod::attachment(&theirs));
+        assert_eq!(test_pod::attachment(&ours), test_pod::attachment(&theirs));
     });
 }
 
@@ -62,7 +62,7 @@ fn a_previous_result_is_passed_on() {
 }
 
 #[test]
-fn a_foreign_address_on_lo_is_refused_and_lo_is_down_again() {
+fn a_foreign_address_on_lo_is_refused_and_lo_is_taken_down() {
     with_pod(|pod| {
         pod.run("ip address add 10.9.9.9/32 dev lo");
         let error = pod.call(&Loopback, Command::Add, "lo", &config()).unwrap_err().to_string();
@@ -75,7 +75,7 @@ fn a_foreign_address_on_lo_is_refused_and_lo_is_down_again() {
 }
 
 #[test]
-fn without_a_namespace_there_is_nothing_to_take_down() {
+fn del_succeeds_without_the_namespace() {
     with_pod(|pod| {
         let source = pod.source("lo");
         pod.vanish();

@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
-mod wired_pod;
+mod test_pod;
 
 use std::fs;
 
 use podwire_cni_plugin::{Command, Source};
 use podwire_plugins::sbr::Sbr;
 use serde_json::{json, Value};
-use wired_pod::{call, go, with_pod, Pod};
+use test_pod::{call, go, with_pod, Pod};
 
 /// An interface with an address of each family and a route through its gateway.
 fn attach(pod: &Pod, ifname: &str, n: u8) -> Value {
-    let (_, mut result) = pod.wire("net", ifname);
+    let (_, mut result) = pod.connect("net", ifname);
     pod.run(&format!("ip address add 10.{n}.0.5/24 dev {ifname}"));
     pod.run(&format!("ip address add fd0{n}::5/64 dev {ifname} nodad"));
     pod.run(&format!("ip route add 10.9.0.0/16 via 10.{n}.0.1 metric {n}"));
@@ -59,7 +59,7 @@ fn taken(pod: &Pod, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn each_address_gets_its_own_way_out() {
+fn each_address_gets_its_own_default_route() {
     with_pod(|pod| {
         let first = config(&attach(pod, "eth0", 1));
         let second = config(&attach(pod, "eth1", 2));
@@ -94,7 +94,7 @@ fn each_address_gets_its_own_way_out() {
 
         for (ifname, config) in [("eth0", &first), ("eth1", &second)] {
             pod.call(&Sbr, Command::Check, ifname, config).unwrap();
-            // Once more: everything is as it was.
+            // A second ADD changes nothing.
             let before = (rules(pod), routes(pod, "-4", "all", ifname));
             pod.call(&Sbr, Command::Add, ifname, config).unwrap();
             assert_eq!((rules(pod), routes(pod, "-4", "all", ifname)), before);
@@ -109,7 +109,7 @@ fn each_address_gets_its_own_way_out() {
 }
 
 #[test]
-fn the_ways_are_gos() {
+fn the_routes_equal_gos() {
     let state = |pod: &Pod| (rules(pod), routes(pod, "-4", "100", "eth0"), routes(pod, "-4", "main", "eth0"));
     let alone = |theirs: bool| {
         let mut found = None;
@@ -143,7 +143,7 @@ fn the_ways_are_gos() {
 }
 
 #[test]
-fn hints_leave_the_wire_in_the_main_table() {
+fn hints_keep_on_link_routes_in_the_main_table() {
     with_pod(|pod| {
         let mut config = config(&attach(pod, "eth0", 1));
         config["addSourceHints"] = json!(true);
@@ -165,7 +165,7 @@ fn two_interfaces_in_one_subnet_keep_their_hints() {
     with_pod(|pod| {
         let mut configs = Vec::new();
         for (ifname, last) in [("eth0", 5), ("eth1", 6)] {
-            let (_, mut prev) = pod.wire("net", ifname);
+            let (_, mut prev) = pod.connect("net", ifname);
             pod.run(&format!("ip address add 10.1.0.{last}/24 dev {ifname}"));
             prev["ips"] =
                 json!([{"interface": 1, "address": format!("10.1.0.{last}/24"), "gateway": "10.1.0.1"}]);
@@ -197,7 +197,7 @@ fn a_configured_table_only_gets_rules() {
         }
         assert_eq!(routes(pod, "-4", "main", "eth0"), main);
         pod.call(&Sbr, Command::Check, "eth0", &config).unwrap();
-        // A rule of somebody else for the same address stays.
+        // A rule of another program for the same address stays.
         pod.run("ip rule add from 10.1.0.5 table 77");
         pod.call(&Sbr, Command::Del, "eth0", &config).unwrap();
         assert_eq!(rules(pod), [("10.1.0.5".to_string(), "77".to_string())]);
@@ -217,7 +217,7 @@ fn configured_gateways_are_used() {
 }
 
 #[test]
-fn check_says_what_is_missing() {
+fn check_reports_what_is_missing() {
     with_pod(|pod| {
         let config = config(&attach(pod, "eth0", 1));
         pod.call(&Sbr, Command::Add, "eth0", &config).unwrap();
@@ -260,11 +260,11 @@ fn a_failed_add_leaves_the_main_table_as_it_was() {
 }
 
 #[test]
-fn a_vanished_pod_is_no_error_and_nothing_appears_in_its_place() {
+fn del_succeeds_without_the_namespace() {
     with_pod(|pod| {
         let mut config = config(&attach(pod, "eth0", 1));
         pod.call(&Sbr, Command::Add, "eth0", &config).unwrap();
-        // The interface went first: the record knows its addresses.
+        // The interface is already deleted: the recorded result has its addresses.
         pod.run("ip link del eth0");
         pod.call(&Sbr, Command::Del, "eth0", &config).unwrap();
         assert!(rules(pod).is_empty());
@@ -278,7 +278,7 @@ fn a_vanished_pod_is_no_error_and_nothing_appears_in_its_place() {
 }
 
 #[test]
-fn interfaces_that_come_at_once_choose_different_tables() {
+fn concurrent_adds_choose_different_tables() {
     with_pod(|pod| {
         let configs: Vec<Value> = (0..6).map(|n| config(&attach(pod, &format!("eth{n}"), n + 1))).collect();
         let node = podwire_kernel::Netns::current().unwrap();
@@ -303,10 +303,10 @@ fn interfaces_that_come_at_once_choose_different_tables() {
 }
 
 #[test]
-fn an_add_that_was_killed_is_gone_on_with() {
+fn a_killed_add_can_be_repeated() {
     with_pod(|pod| {
         let config = config(&attach(pod, "eth0", 1));
-        // Killed behind the rules, with one route copied.
+        // Killed after adding the rules and copying one route.
         pod.run("ip rule add from 10.1.0.5 table 100");
         pod.run("ip -6 rule add from fd01::5 table 101");
         pod.run("ip route add 10.1.0.0/24 dev eth0 src 10.1.0.5 proto kernel scope link table 100");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
-mod wired_pod;
+mod test_pod;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use podwire_cni_plugin::{Command, Source};
 use podwire_plugins::tuning::Tuning;
 use serde_json::{json, Value};
-use wired_pod::{call, collect_until, go, with_pod, Pod};
+use test_pod::{call, collect_until, go, with_pod, Pod};
 
 /// A folder for the backups of one test.
 struct Folder(PathBuf);
@@ -48,7 +48,7 @@ fn everything() -> Value {
     })
 }
 
-/// What can be tuned, as it is now.
+/// The current values of everything that tuning can set.
 fn state(pod: &Pod) -> Value {
     let link = &pod.json("ip -j link show eth0")[0];
     let has = |flag: &str| link["flags"].as_array().unwrap().contains(&json!(flag));
@@ -61,9 +61,9 @@ fn state(pod: &Pod) -> Value {
 }
 
 #[test]
-fn everything_is_set_told_checked_and_put_back() {
+fn settings_are_applied_reported_checked_and_restored() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let config = config(&prev, &folder, everything());
         let before = state(pod);
@@ -85,7 +85,7 @@ fn everything_is_set_told_checked_and_put_back() {
         }
 
         pod.call(&Tuning, Command::Check, "eth0", &config).unwrap();
-        // Again: what was before is not forgotten.
+        // A second ADD keeps the saved values.
         pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
         pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
         assert_eq!(state(pod), before);
@@ -95,9 +95,9 @@ fn everything_is_set_told_checked_and_put_back() {
 }
 
 #[test]
-fn check_says_what_differs_and_only_of_what_was_asked_for() {
+fn check_compares_configured_settings_only() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let all = config(&prev, &folder, everything());
         pod.call(&Tuning, Command::Add, "eth0", &all).unwrap();
@@ -107,7 +107,7 @@ fn check_says_what_differs_and_only_of_what_was_asked_for() {
         assert!(text.starts_with("Error: Tuning configured value of /proc/sys/net/ipv4/conf/eth0/arp_notify is 1, current value is 0"), "{text}");
         assert!(text.contains("MTU of eth0 is 1400, current value is 1300"), "{text}");
         assert!(text.contains("promisc of eth0 is true, current value is false"), "{text}");
-        // Somebody looks at the pod's packets: no concern of a network that does not speak of it.
+        // Another program set promiscuous mode, which the config does not set.
         pod.run("ip link set eth0 promisc on");
         let little = config(&prev, &folder, json!({"mtu": 1300}));
         pod.call(&Tuning, Command::Check, "eth0", &little).unwrap();
@@ -116,9 +116,9 @@ fn check_says_what_differs_and_only_of_what_was_asked_for() {
 }
 
 #[test]
-fn a_failed_add_takes_back_what_it_did() {
+fn a_failed_add_is_undone() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let before = state(pod);
         let mut settings = everything();
@@ -139,14 +139,14 @@ fn a_failed_add_takes_back_what_it_did() {
 }
 
 #[test]
-fn the_pod_may_be_gone_and_the_file_still_goes() {
+fn del_removes_the_backup_without_the_namespace() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let mut config = config(&prev, &folder, everything());
         pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
         pod.run("ip link del eth0");
-        // A config that has become nonsense is no reason to keep anything.
+        // DEL works with an invalid config, too.
         config["mtu"] = json!("large");
         config.as_object_mut().unwrap().remove("prevResult");
         pod.vanish();
@@ -158,9 +158,9 @@ fn the_pod_may_be_gone_and_the_file_still_goes() {
 }
 
 #[test]
-fn the_interface_may_be_gone_while_the_pod_lives() {
+fn del_succeeds_without_the_interface() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let config = config(&prev, &folder, everything());
         pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
@@ -171,9 +171,9 @@ fn the_interface_may_be_gone_while_the_pod_lives() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_no_obstacle() {
+fn a_truncated_backup_is_ignored() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let config = config(&prev, &folder, everything());
         let before = state(pod);
@@ -192,14 +192,14 @@ fn a_file_that_was_cut_off_is_no_obstacle() {
 }
 
 #[test]
-fn go_and_we_put_back_each_others_changes() {
+fn each_plugin_restores_changes_of_the_other() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let settings = json!({"mac": "02:00:5e:10:00:01", "mtu": 1400, "promisc": true, "allmulti": true});
         let mut config = config(&prev, &folder, settings);
         config["cniVersion"] = json!("1.0.0");
-        // The Go plugin of this machine remembers in a fixed folder; the file is what matters.
+        // The installed Go plugin uses a fixed folder; the file is copied.
         let before = state(pod);
         if go("tuning", "ADD", &pod.source("eth0"), &config).is_none() {
             return;
@@ -224,7 +224,7 @@ fn go_and_we_put_back_each_others_changes() {
 fn gc_removes_only_its_networks_stale_files() {
     with_pod(|pod| {
         let net = pod.own_network();
-        let (_, prev) = pod.wire(&net, "eth0");
+        let (_, prev) = pod.connect(&net, "eth0");
         let folder = Folder::of(pod);
         let mut config = config(&prev, &folder, everything());
         config["name"] = json!(net);
@@ -245,13 +245,13 @@ fn gc_removes_only_its_networks_stale_files() {
 }
 
 #[test]
-fn a_foreign_file_is_not_acted_on() {
+fn a_backup_of_another_network_is_ignored() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let mut config = config(&prev, &folder, json!({"mtu": 1400}));
         pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
-        // Another network failed to attach under the same name, and is cleaned up.
+        // ADD of another network failed under the same name, and DEL follows.
         config["name"] = json!("other");
         pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
         assert_eq!(state(pod)["mtu"], 1400);
@@ -262,7 +262,7 @@ fn a_foreign_file_is_not_acted_on() {
 #[test]
 fn without_settings_the_result_is_passed_on() {
     with_pod(|pod| {
-        let (_, prev) = pod.wire("net", "eth0");
+        let (_, prev) = pod.connect("net", "eth0");
         let folder = Folder::of(pod);
         let nothing = config(&prev, &folder, json!({}));
         let result = pod.call(&Tuning, Command::Add, "eth0", &nothing).unwrap();

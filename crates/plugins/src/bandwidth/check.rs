@@ -46,8 +46,8 @@ fn bucket<'p>(req: &Request<'p>, node: &mut Host, link: &Link, limit: Limit) -> 
     ))
 }
 
-/// The ifb device, its token bucket, and the redirect. The repair creates the redirect last, so that no packet passes an
-/// incomplete device.
+/// The ifb device, its token bucket, and the redirect. The repair creates the redirect last, so that no packet passes
+/// an incomplete device.
 fn out_of_pod<'p>(req: &Request<'p>, node: &mut Host, end: &Link, limit: Limit) -> Result<Vec<Finding<'p>>> {
     let Some(found) = ifb_device::all_of(node, req)?.into_iter().next() else {
         let text = format!("the device {} is missing", ifb_device::names(&req.owner())[0]);

@@ -1,8 +1,8 @@
 //! The ifb device on the node that shapes what a pod sends, one for each attachment.
 //!
-//! The Go plugin derives its name from network and container, so two interfaces of one container on the same network collide.
-//! Podwire uses Go's name if it is free; a further interface gets a name that also depends on the interface. The alias holds the
-//! owner. A device with Go's name and without an alias was created by the Go plugin.
+//! The Go plugin derives its name from network and container, so two interfaces of one container on the same network
+//! collide. Podwire uses Go's name if it is free; a further interface gets a name that also depends on the interface.
+//! The alias holds the owner. A device with Go's name and without an alias was created by the Go plugin.
 
 use podwire_cni_plugin::{Context, Request, Result};
 use podwire_kernel::rt::link;

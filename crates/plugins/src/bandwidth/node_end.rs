@@ -5,8 +5,8 @@ use podwire_cni_spec::Attachment;
 use podwire_kernel::rt::link;
 use podwire_kernel::{Host, Link};
 
-/// The node's end: each end of a veth pair has the other end's index. The previous plugin should have listed its name. Checking
-/// the name rules out a device that has the same index in another namespace.
+/// The node's end: each end of a veth pair has the other end's index. The previous plugin should have listed its name.
+/// Checking the name rules out a device that has the same index in another namespace.
 pub(super) fn get(req: &Request<'_>, node: &mut Host, result: &Attachment) -> Result<Link> {
     let pod_end = req.pod()?.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
     let listed: Vec<_> = result.interfaces.iter().filter(|one| one.sandbox.is_empty()).collect();

@@ -1,7 +1,7 @@
 //! The node as the pods' gateway: the link that has the gateway's address, and the assignment of the address.
 //!
-//! Without a VLAN the link is the bridge. With a VLAN it is one end of a veth pair whose other end is a port of the bridge in
-//! that VLAN. It is called the gateway link here.
+//! Without a VLAN the link is the bridge. With a VLAN it is one end of a veth pair whose other end is a port of the
+//! bridge in that VLAN. It is called the gateway link here.
 
 use std::net::IpAddr;
 
@@ -19,8 +19,8 @@ use super::config::Conf;
 use super::port;
 use crate::addresses;
 
-/// The gateway of a subnet if the IPAM plugin names none: its first host address. A subnet of two addresses or fewer has no
-/// address left for a gateway.
+/// The gateway of a subnet if the IPAM plugin names none: its first host address. A subnet of two addresses or fewer
+/// has no address left for a gateway.
 pub(super) fn expected(net: &IpNet) -> Result<IpAddr> {
     if net.prefix_len() + 1 < net.max_prefix_len() {
         return Ok(addresses::first_host(net));
@@ -29,8 +29,8 @@ pub(super) fn expected(net: &IpNet) -> Result<IpAddr> {
     Err(podwire_cni_spec::Error::invalid_config(text).with_details("give the IPAM plugin a gateway").into())
 }
 
-/// Adds a default route through the gateway of each family. Skips a family that has a default route with a gateway, or one to
-/// which the family's gateway will be added.
+/// Adds a default route through the gateway of each family. Skips a family that has a default route with a gateway, or
+/// one to which the family's gateway will be added.
 pub(super) fn add_default_routes(result: &mut Attachment) {
     for family in IpFamily::ALL {
         let Ok(dst) = IpNet::new(family.unspecified(), 0) else { continue };
@@ -47,9 +47,9 @@ pub(super) fn add_default_routes(result: &mut Attachment) {
     }
 }
 
-/// The bridge after a port was added, with its previous hardware address if it is a gateway. A bridge whose address was never
-/// set takes the smallest hardware address of its ports, which changes with every pod. Neighbours of a gateway would then have
-/// stale ARP entries.
+/// The bridge after a port was added, with its previous hardware address if it is a gateway. A bridge whose address was
+/// never set takes the smallest hardware address of its ports, which changes with every pod. Neighbours of a gateway
+/// would then have stale ARP entries.
 pub(super) fn keep_hardware_address(conf: &Conf, node: &mut Host, before: Link) -> Result<Link> {
     let now = Link { mac: node.glance_at_link(&before.name)?.mac, ..before.clone() };
     if !conf.is_gateway {

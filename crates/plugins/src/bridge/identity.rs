@@ -1,8 +1,8 @@
 //! The hardware address of a pod on a bridge.
 //!
-//! IPAM reuses addresses, and neighbours cache the hardware address of the previous pod. So the hardware address is derived from
-//! the pod's IP address: the cached entry stays correct, and no announcement is needed. An announcement would cost one packet for
-//! each pod on the bridge.
+//! IPAM reuses addresses, and neighbours cache the hardware address of the previous pod. So the hardware address is
+//! derived from the pod's IP address: the cached entry stays correct, and no announcement is needed. An announcement
+//! would cost one packet for each pod on the bridge.
 
 use podwire_cni_plugin::{delegate, Request, Result};
 use podwire_cni_spec::Attachment;
@@ -11,7 +11,8 @@ use podwire_kernel::{Host, Link, Mac};
 
 use super::config::Conf;
 
-/// IPAM plugins that allow a change of the hardware address after the lease. A DHCP server leases to a hardware address.
+/// IPAM plugins that allow a change of the hardware address after the lease. A DHCP server leases to a hardware
+/// address.
 const MAC_INDEPENDENT: [&str; 2] = ["host-local", "static"];
 
 /// How neighbours find a pod.

@@ -1,5 +1,5 @@
-//! The pod's port on the bridge: its VLANs, its check against spoofed hardware addresses (`macspoofchk`), and the wait until it
-//! forwards.
+//! The pod's port on the bridge: its VLANs, its check against spoofed hardware addresses (`macspoofchk`), and the wait
+//! until it forwards.
 
 use std::time::{Duration, Instant};
 
@@ -58,8 +58,8 @@ pub(super) fn set_vlans(conf: &Conf, node: &mut Host, pair: &Pair) -> Result<()>
 
 /// Waits until the port forwards, so that the pod's first packet is not dropped.
 pub(super) fn wait_until_forwarding(node: &mut Host, name: &str) -> Result<()> {
-    // `get_link` takes the rtnl lock. A lookup without it would not do: the link's state is "up" shortly before the bridge
-    // starts to forward, and only a reader that waits for the lock sees both.
+    // `get_link` takes the rtnl lock. A lookup without it would not do: the link's state is "up" shortly before the
+    // bridge starts to forward, and only a reader that waits for the lock sees both.
     if node.get_link(name)?.operstate == link::OPER_UP {
         return Ok(());
     }

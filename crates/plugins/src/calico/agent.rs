@@ -1,8 +1,8 @@
-//! Calls to the node's agent about the pod: fetch the pod's metadata before it is connected, publish its endpoint afterwards,
-//! withdraw the endpoint at DEL.
+//! Calls to the node's agent about the pod: fetch the pod's metadata before it is connected, publish its endpoint
+//! afterwards, withdraw the endpoint at DEL.
 //!
-//! The agent has the client of the cluster. A network whose config names no datastore, and whose IPAM plugin is not calico-ipam,
-//! makes no calls.
+//! The agent has the client of the cluster. A network whose config names no datastore, and whose IPAM plugin is not
+//! calico-ipam, makes no calls.
 
 use std::path::Path;
 
@@ -59,8 +59,8 @@ fn profiles(req: &Request<'_>, namespace: &str, account: &str) -> Vec<String> {
     }
 }
 
-/// Sends the pod's endpoint to the agent, which stores it while the pod is still being configured. [`finish_publish`] waits for
-/// the response.
+/// Sends the pod's endpoint to the agent, which stores it while the pod is still being configured. [`finish_publish`]
+/// waits for the response.
 pub(super) fn begin_publish(
     req: &Request<'_>,
     connection: Option<Line>,
@@ -91,8 +91,8 @@ pub(super) fn begin_publish(
     begin_on(req, connection, Question::Publish { endpoint: Box::new(endpoint) }).map(Some)
 }
 
-/// Waits until the agent has stored the endpoint on this node; the agent writes it to the cluster afterwards. Without an agent it
-/// is written to the cluster now. If the pod was not configured, the endpoint is withdrawn.
+/// Waits until the agent has stored the endpoint on this node; the agent writes it to the cluster afterwards. Without
+/// an agent it is written to the cluster now. If the pod was not configured, the endpoint is withdrawn.
 pub(super) fn finish_publish(
     req: &Request<'_>,
     publication: Option<Pending>,
@@ -118,7 +118,8 @@ pub(super) fn join(req: &Request<'_>) -> Result<Option<Endpoint>> {
     }
 }
 
-/// Withdraws the pod's endpoint. If the agent cannot be reached, a pending withdrawal is written to disk, and DEL succeeds.
+/// Withdraws the pod's endpoint. If the agent cannot be reached, a pending withdrawal is written to disk, and DEL
+/// succeeds.
 pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
     if !is_in_cluster(req) {
         return Ok(());
@@ -134,7 +135,8 @@ pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
     }
 }
 
-/// Removes the endpoints of attachments that are no longer valid. GC of calico-ipam does that when it releases their addresses.
+/// Removes the endpoints of attachments that are no longer valid. GC of calico-ipam does that when it releases their
+/// addresses.
 pub(super) fn collect(req: &Request<'_>) -> Result<()> {
     if is_in_cluster(req) && delegate::ipam(req) != Some("calico-ipam") {
         return crate::calico_ipam::collect(req);

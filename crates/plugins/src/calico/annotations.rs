@@ -1,5 +1,5 @@
-//! The network settings that a pod requests by its annotations, or that its namespace requests for it. ADD reads and checks all of
-//! them before it changes anything.
+//! The network settings that a pod requests by its annotations, or that its namespace requests for it. ADD reads and
+//! checks all of them before it changes anything.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! The config: Calico's keys that concern Linux and a pod's veth pair. `calico-ipam` and the agent read the keys about the
-//! datastore. Keys about logs and request rates are ignored, because the agent does that work.
+//! The config: Calico's keys that concern Linux and a pod's veth pair. `calico-ipam` and the agent read the keys about
+//! the datastore. Keys about logs and request rates are ignored, because the agent does that work.
 
 use std::path::Path;
 
@@ -116,7 +116,8 @@ impl Conf {
             mtu => mtu,
         };
         veth_pair::check_mtu(mtu)?;
-        // Routes of host-local are for the pod. With other IPAM plugins, routes say whether the node needs a route to the pod.
+        // Routes of host-local are for the pod. With other IPAM plugins, routes say whether the node needs a route to
+        // the pod.
         let named = if document.ipam.kind == "host-local" { document.ipam.routes } else { Vec::new() };
         let route = |route: Destination| {
             podwire_cni_spec::addr::parse_net(&route.dst).map_err(|_| {

@@ -1,5 +1,5 @@
-//! The desired network of a routed pod: fixed addresses, sysctls of the node's end, and the pod's routes. The values are those of
-//! Calico's plugin, because Calico's node agent adopts these pods.
+//! The desired network of a routed pod: fixed addresses, sysctls of the node's end, and the pod's routes. The values
+//! are those of Calico's plugin, because Calico's node agent adopts these pods.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -26,8 +26,8 @@ pub(super) fn gateway(family: IpFamily) -> IpAddr {
     }
 }
 
-/// The sysctls of the node's end that are not set when it is created. Without `proxy_delay` 0 the kernel delays proxy ARP
-/// replies.
+/// The sysctls of the node's end that are not set when it is created. Without `proxy_delay` 0 the kernel delays proxy
+/// ARP replies.
 pub(super) fn node_end_sysctls(end: &str, families: &[IpFamily]) -> Vec<(String, &'static str)> {
     let mut all = vec![(format!("net/ipv6/conf/{end}/accept_ra"), "0")];
     if families.contains(&IpFamily::V4) {

@@ -12,8 +12,8 @@ pub(super) const PREFIX: &str = "cali";
 const SUFFIX_LENGTH: usize = 11;
 
 /// The possible names, preferred first: one derived from the pod if the runtime passes a pod, else two derived from the
-/// container. Container ids that begin alike (cnitool's do) share the first name, so the second container gets the other one,
-/// which Calico learns from the endpoint.
+/// container. Container ids that begin alike (cnitool's do) share the first name, so the second container gets the
+/// other one, which Calico learns from the endpoint.
 pub(super) fn node_end_names(req: &Request<'_>) -> Vec<String> {
     match pod(req) {
         Some((namespace, pod)) => vec![of_pod(&namespace, &pod)],

@@ -13,8 +13,8 @@ use crate::calico_ipam::request::{call, unexpected};
 
 const PLACEHOLDERS: [(&str, IpFamily); 2] = [("usePodCidr", IpFamily::V4), ("usePodCidrIPv6", IpFamily::V6)];
 
-/// The request with the node's pod CIDRs in place of the placeholders. Only ADD and STATUS need the CIDRs: the other commands
-/// get `0.0.0.0/0` or `::/0`.
+/// The request with the node's pod CIDRs in place of the placeholders. Only ADD and STATUS need the CIDRs: the other
+/// commands get `0.0.0.0/0` or `::/0`.
 pub(super) fn substitute<'r, 'p>(req: &'r Request<'p>) -> Result<Cow<'r, Request<'p>>> {
     if delegate::ipam(req) != Some("host-local") {
         return Ok(Cow::Borrowed(req));

@@ -1,4 +1,5 @@
-//! Traffic limits that a pod requests by annotations: Calico's `qos.projectcalico.org/*` and `kubernetes.io/*-bandwidth`.
+//! Traffic limits that a pod requests by annotations: Calico's `qos.projectcalico.org/*` and
+//! `kubernetes.io/*-bandwidth`.
 
 use std::collections::BTreeMap;
 

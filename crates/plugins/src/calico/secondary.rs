@@ -1,5 +1,5 @@
-//! A secondary network on an interface that another network created. Calico has this for containers that are not pods: the
-//! container keeps its veth pair and addresses, and the network's profile is added to its endpoint.
+//! A secondary network on an interface that another network created. Calico has this for containers that are not pods:
+//! the container keeps its veth pair and addresses, and the network's profile is added to its endpoint.
 
 use ipnet::IpNet;
 use podwire_cni_plugin::{Request, Result};
@@ -11,8 +11,8 @@ use super::desired::NODE_END_MAC;
 use crate::calico_ipam::config;
 use crate::veth_pair;
 
-/// Adds this network to the container's endpoint and returns the existing interface and addresses. `None` if the container has
-/// no such interface, or has it from this network.
+/// Adds this network to the container's endpoint and returns the existing interface and addresses. `None` if the
+/// container has no such interface, or has it from this network.
 pub(super) fn join(req: &Request<'_>, node: &mut Host, pod: &mut Host) -> Result<Option<Attachment>> {
     // This lookup does not wait for the rtnl lock, and most containers have no such interface.
     let may_be_secondary = is_container(req) && pod.glance_at_link(&req.ifname).is_ok();

@@ -1,5 +1,5 @@
-//! Requests about addresses and endpoints: to the node's agent over its socket, or, if the socket does not exist, to the datastore
-//! through the program `podwire`.
+//! Requests about addresses and endpoints: to the node's agent over its socket, or, if the socket does not exist, to
+//! the datastore through the program `podwire`.
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
@@ -25,7 +25,8 @@ pub(crate) fn call(req: &Request<'_>, question: Question) -> Result<Answer> {
     begin(req, question)?.wait(req)
 }
 
-/// Sends a request without waiting for the response. Without an agent, the program runs only when the response is needed.
+/// Sends a request without waiting for the response. Without an agent, the program runs only when the response is
+/// needed.
 pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Pending> {
     let socket = socket(req);
     match line::begin(&socket, &question, TIMEOUT) {
@@ -36,7 +37,8 @@ pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Pending> {
     }
 }
 
-/// The same over a connection that the agent has kept open. Agents of earlier versions close it, then a new one is made.
+/// The same over a connection that the agent has kept open. Agents of earlier versions close it, then a new one is
+/// made.
 pub(crate) fn begin_on(req: &Request<'_>, connection: Option<Line>, question: Question) -> Result<Pending> {
     match connection.map(|connection| connection.begin(&question)) {
         Some(Ok(sent)) => Ok(Pending::OnOpenConnection(sent, Box::new(question))),

@@ -1,7 +1,7 @@
 //! A minimal client of the system's D-Bus: call a method of a service and read its response.
 //!
-//! The client blocks, because a plugin has nothing else to do meanwhile. Every exchange has a deadline, and every received value
-//! is validated: docs/decisions/0012-dbus-by-hand.md.
+//! The client blocks, because a plugin has nothing else to do meanwhile. Every exchange has a deadline, and every
+//! received value is validated: docs/decisions/0012-dbus-by-hand.md.
 
 mod address;
 mod error;
@@ -41,8 +41,8 @@ impl Bus {
         Bus { socket: BufReader::new(Socket { stream, deadline: Instant::now() }), serial: 0 }
     }
 
-    /// The handshake, sent at once and in the form of sd-bus, which every bus accepts. The name for EXTERNAL stays empty, because
-    /// the kernel passes the credentials. The first message must be Hello.
+    /// The handshake, sent at once and in the form of sd-bus, which every bus accepts. The name for EXTERNAL stays
+    /// empty, because the kernel passes the credentials. The first message must be Hello.
     fn authenticate(&mut self) -> Result<()> {
         self.send(HANDSHAKE)?;
         let mut line = self.line()?;

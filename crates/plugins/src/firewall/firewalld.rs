@@ -1,6 +1,7 @@
 //! firewalld: binds the pod's addresses as sources to a zone, `trusted` unless the config names another.
 //!
-//! The binding lasts until firewalld is restarted or reloaded, because pods do not belong in its permanent configuration.
+//! The binding lasts until firewalld is restarted or reloaded, because pods do not belong in its permanent
+//! configuration.
 
 use std::net::IpAddr;
 

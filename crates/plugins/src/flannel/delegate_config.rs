@@ -1,9 +1,9 @@
-//! The saved configs of delegates: one file for each attachment, in the folder and format of the Go plugin, so that each plugin can
-//! detach pods of the other.
+//! The saved configs of delegates: one file for each attachment, in the folder and format of the Go plugin, so that
+//! each plugin can detach pods of the other.
 //!
-//! The Go plugin names the file after the container, so a second flannel interface of a container overwrites the first. This
-//! plugin saves the first interface under Go's name and further ones as `<container>@<interface>`; container ids have no `@`. The
-//! config holds the interface's name; one that the Go plugin wrote does not.
+//! The Go plugin names the file after the container, so a second flannel interface of a container overwrites the first.
+//! This plugin saves the first interface under Go's name and further ones as `<container>@<interface>`; container ids
+//! have no `@`. The config holds the interface's name; one that the Go plugin wrote does not.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -18,7 +18,8 @@ use super::render::IFNAME;
 
 /// The default folder of the Go plugin.
 pub const DATA_DIR: &str = "/var/lib/cni/flannel";
-/// The suffix of a file that is being written; it is renamed when complete. Its name starts with a dot, no container id does.
+/// The suffix of a file that is being written; it is renamed when complete. Its name starts with a dot, no container id
+/// does.
 const UNFINISHED: &str = ".new";
 /// How often to write a file if a concurrent GC removes the unfinished one.
 const ATTEMPTS: usize = 10;
@@ -93,8 +94,8 @@ impl DelegateConfig {
         Ok(Saved { files: self, path, previous })
     }
 
-    /// Writes a complete file at once: over `onto`, else under the first free name. Not `podwire_fs::replace`, because the first
-    /// name must be claimed with link(2).
+    /// Writes a complete file at once: over `onto`, else under the first free name. Not `podwire_fs::replace`, because
+    /// the first name must be claimed with link(2).
     fn write(&self, bytes: &[u8], onto: Option<&Path>) -> io::Result<PathBuf> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let unfinished = self.unfinished();

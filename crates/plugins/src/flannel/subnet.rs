@@ -79,7 +79,8 @@ impl Subnet {
     }
 }
 
-/// The networks of a list, each once. flanneld writes its own address with the subnet's prefix, so host bits are cleared.
+/// The networks of a list, each once. flanneld writes its own address with the subnet's prefix, so host bits are
+/// cleared.
 fn nets(list: &str, family: IpFamily) -> Result<Vec<IpNet>, String> {
     let mut nets = Vec::new();
     for text in list.split(',').map(str::trim) {

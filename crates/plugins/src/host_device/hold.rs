@@ -1,5 +1,5 @@
-//! Moves a device into a pod and back. While the device is in the pod, its alias holds the name that it had on the node. The Go
-//! plugin does the same, so each plugin can return devices that the other moved.
+//! Moves a device into a pod and back. While the device is in the pod, its alias holds the name that it had on the
+//! node. The Go plugin does the same, so each plugin can return devices that the other moved.
 
 use podwire_cni_plugin::{Context, Error, Request, Result};
 use podwire_cni_spec::IfName;
@@ -87,12 +87,12 @@ fn is_recorded(req: &Request<'_>, link: &Link) -> bool {
     recorded.is_some_and(|one| !one.mac.is_empty() && one.mac == link.mac_text())
 }
 
-/// Finds the attachment's device in the pod, even if it was renamed there. The alias of the returned link is the device's name on
-/// the node, even if the alias was cleared.
+/// Finds the attachment's device in the pod, even if it was renamed there. The alias of the returned link is the
+/// device's name on the node, even if the alias was cleared.
 ///
-/// Without a recorded result, only the interface of the request's name is considered, and only if it is not known to be another
-/// device. A runtime follows a failed ADD with DEL, and the ADD may have failed because another attachment has the device or the
-/// name.
+/// Without a recorded result, only the interface of the request's name is considered, and only if it is not known to be
+/// another device. A runtime follows a failed ADD with DEL, and the ADD may have failed because another attachment has
+/// the device or the name.
 pub fn find(req: &Request<'_>, selector: Option<&Selector>, pod: &mut Host) -> Result<Option<Link>> {
     let is_selected = |link: &Link| selector.and_then(|selector| selector.matches(link));
     let all: Vec<Link> = link::list(&mut pod.route)?
@@ -145,8 +145,9 @@ pub fn move_to_node(pod: &mut Host, device: &Link, node: &mut Host) -> Result<()
     Err(podwire_cni_spec::Error::internal(text).with_details(hint).into())
 }
 
-/// Restores the names of devices that the kernel moved back: when a namespace is destroyed, the kernel moves physical devices to
-/// the node, down and under a free name. `names` lists names, besides temporary ones, that such a device may have.
+/// Restores the names of devices that the kernel moved back: when a namespace is destroyed, the kernel moves physical
+/// devices to the node, down and under a free name. `names` lists names, besides temporary ones, that such a device may
+/// have.
 pub fn restore_names(node: &mut Host, is_device: impl Fn(&Link) -> bool, names: &[&str]) -> Result<()> {
     let mut errors: Vec<Error> = Vec::new();
     for link in link::list(&mut node.route)? {

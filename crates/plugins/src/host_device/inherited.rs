@@ -1,5 +1,5 @@
-//! `useInterfaceNetwork`: the pod gets the addresses and routes that the device has on the node. In clouds that configure devices
-//! themselves, no other configuration exists.
+//! `useInterfaceNetwork`: the pod gets the addresses and routes that the device has on the node. In clouds that
+//! configure devices themselves, no other configuration exists.
 
 use std::net::IpAddr;
 

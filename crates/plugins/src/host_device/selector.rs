@@ -82,7 +82,7 @@ impl Selector {
         }
     }
 
-    /// Whether `link` is this device; its alias holds its name on the node. `None` if the link does not tell.
+    /// Whether `link` is this device; its alias holds its name on the node. `None` if unknown.
     pub fn matches(&self, link: &Link) -> Option<bool> {
         let is_pci = |id: &str| id.contains(':');
         match self {
@@ -123,8 +123,8 @@ fn of_device(node: &mut Host, key: &str, id: &str, folder: PathBuf) -> Result<Op
     }
 }
 
-/// The physical link with this hardware address. Bridges copy the address of a port and VLANs that of their parent, so links
-/// without a kind, and links with this permanent address, are preferred.
+/// The physical link with this hardware address. Bridges copy the address of a port and VLANs that of their parent, so
+/// links without a kind, and links with this permanent address, are preferred.
 fn by_hardware_address(node: &mut Host, mac: &[u8]) -> Result<Link> {
     let mut all = link::list(&mut node.route)?;
     all.retain(|link| link.mac == mac);

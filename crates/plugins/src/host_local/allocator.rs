@@ -90,8 +90,8 @@ impl Allocator<'_> {
         Err(Error::internal(text).with_details(hint).into())
     }
 
-    /// Assigns the address that the pod had, else the first free one after the last assigned address. An address that another
-    /// pod had before is assigned only if there is no other.
+    /// Assigns the address that the pod had, else the first free one after the last assigned address. An address that
+    /// another pod had before is assigned only if there is no other.
     pub(super) fn next<'s>(&self, set: &'s RangeSet, last: Option<IpAddr>) -> Result<Candidate<'s>> {
         let Some(reuse) = self.reuse else {
             return self

@@ -1,8 +1,9 @@
-//! Releases addresses after a reboot: every address that was assigned before the boot belongs to a container that no longer runs.
+//! Releases addresses after a reboot: every address that was assigned before the boot belongs to a container that no
+//! longer runs.
 //!
-//! The address files survive a reboot, and a runtime that lost its state sends no DEL for them. So the folder has a file
-//! `podwire.boot` with the boot id of its last use. If that differs from the current boot, files that were written before this
-//! boot are removed, once. docs/decisions/0014-reboot.md explains why this is safe and when it is not done.
+//! The address files survive a reboot, and a runtime that lost its state sends no DEL for them. So the folder has a
+//! file `podwire.boot` with the boot id of its last use. If that differs from the current boot, files that were written
+//! before this boot are removed, once. docs/decisions/0014-reboot.md explains why this is safe and when it is not done.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -11,8 +12,8 @@ use std::path::Path;
 
 use super::entry::address;
 
-/// The file that holds the boot. Its text has blanks, so the Go plugin, which compares the content of every file with container
-/// ids, never matches it.
+/// The file that holds the boot. Its text has blanks, so the Go plugin, which compares the content of every file with
+/// container ids, never matches it.
 const FILE: &str = "podwire.boot";
 
 /// The current boot of the node.
@@ -36,8 +37,8 @@ impl Boot {
         Some(Boot { id, machine: word(read("sys/kernel/hostname")?)?, time })
     }
 
-    /// Removes address files of earlier boots if `folder` was last used in an earlier boot of this machine, and records this
-    /// boot. The caller holds the folder's lock.
+    /// Removes address files of earlier boots if `folder` was last used in an earlier boot of this machine, and records
+    /// this boot. The caller holds the folder's lock.
     pub(super) fn release_older(&self, folder: &Path) -> io::Result<()> {
         let recorded = fs::read_to_string(folder.join(FILE)).unwrap_or_default();
         let mut words = recorded.split_whitespace();

@@ -1,7 +1,7 @@
 //! Address files: who has an address.
 //!
-//! A network's folder has a file for each assigned address, named after the address. It holds the container's id and, since 2019,
-//! the interface's name: `<id>\r\n<ifname>`.
+//! A network's folder has a file for each assigned address, named after the address. It holds the container's id and,
+//! since 2019, the interface's name: `<id>\r\n<ifname>`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,8 +27,8 @@ impl AttachmentId {
 /// The content of an address file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// Empty: a process died before it wrote the file, or the power failed soon after. All plugins write under the folder's
-    /// lock, so no process that holds the lock sees a file that is being written.
+    /// Empty: a process died before it wrote the file, or the power failed soon after. All plugins write under the
+    /// folder's lock, so no process that holds the lock sees a file that is being written.
     Empty,
     /// An interface of a container.
     Interface(AttachmentId),

@@ -1,8 +1,9 @@
 //! The history of addresses, for `cooldown` and `sticky`: which pod had an address, and when it was released.
 //!
-//! One file in the network's folder, `podwire.history`, gets a line for each event: `10.1.0.5 given shop/web-0/eth0` and
-//! `10.1.0.5 released 1760000000`. The last lines of an address count. When most lines are outdated, the file is rewritten without
-//! them. If the file is lost, only `cooldown` and `sticky` are affected: the address files define what is assigned.
+//! One file in the network's folder, `podwire.history`, gets a line for each event: `10.1.0.5 given shop/web-0/eth0`
+//! and `10.1.0.5 released 1760000000`. The last lines of an address count. When most lines are outdated, the file is
+//! rewritten without them. If the file is lost, only `cooldown` and `sticky` are affected: the address files define
+//! what is assigned.
 //!
 //! The Go plugin reads every file of the folder and compares its content with container ids, which have no blanks.
 
@@ -111,8 +112,8 @@ impl History {
         self.past.get(&ip).and_then(|past| self.pod(past)).is_some_and(|last| Some(last) != pod)
     }
 
-    /// Whether `ip` was released less than `cooldown` seconds before `now`. A time in the future is ignored: the clock was wrong,
-    /// then or now.
+    /// Whether `ip` was released less than `cooldown` seconds before `now`. A time in the future is ignored: the clock
+    /// was wrong, then or now.
     pub(super) fn is_cooling(&self, ip: IpAddr, now: u64, cooldown: u64) -> bool {
         let released = self.past.get(&ip).and_then(|past| past.released);
         released.is_some_and(|released| released <= now && now - released < cooldown)

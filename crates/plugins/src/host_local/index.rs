@@ -2,14 +2,15 @@
 //!
 //! The files in a network's folder are named after addresses, and DEL looks up by attachment. The index is in
 //! `/run/podwire/host-local/<device>-<inode of the folder>/`:
-//! - `snapshot`: a line for each address that was assigned when the whole folder was last read, sorted by the hash of its
-//!   attachment, all lines of equal length;
+//! - `snapshot`: a line for each address that was assigned when the whole folder was last read, sorted by the hash of
+//!   its attachment, all lines of equal length;
 //! - a file for each attachment since then, named by that hash: the attachment, then its addresses;
 //! - `token`: the folder's modification time after the last change by this plugin.
 //!
-//! Other plugins share the folder and do not maintain the index. But the kernel changes a folder's modification time whenever a
-//! file is created or removed in it, and this plugin sets it after each of its changes to a value that no other program sets. If
-//! it equals `token`, no other program changed the folder. If it differs, or a plugin died half way, the folder is read again.
+//! Other plugins share the folder and do not maintain the index. But the kernel changes a folder's modification time
+//! whenever a file is created or removed in it, and this plugin sets it after each of its changes to a value that no
+//! other program sets. If it equals `token`, no other program changed the folder. If it differs, or a plugin died half
+//! way, the folder is read again.
 //!
 //! All entries are hints. An entry may outlive its address; the address file is authoritative.
 
@@ -41,8 +42,8 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The index of the folder with this metadata, created if it is missing. `None` if that fails: then every call reads the
-    /// whole folder, with the same outcome.
+    /// The index of the folder with this metadata, created if it is missing. `None` if that fails: then every call
+    /// reads the whole folder, with the same outcome.
     pub(super) fn open(root: &Path, folder: &Metadata) -> Option<Index> {
         let path = root.join(format!("{}-{}", folder.dev(), folder.ino()));
         let mut options = OpenOptions::new();
@@ -121,8 +122,8 @@ impl Index {
 
     /// Marks the index as valid for the folder's current state. If it fails, the next call reads the folder.
     pub(super) fn seal(&self, folder: &File) -> io::Result<()> {
-        // Two seconds ago: a concurrent change cannot get the same time, not even on a filesystem with a resolution of seconds.
-        // The nanoseconds distinguish two changes by this plugin.
+        // Two seconds ago: a concurrent change cannot get the same time, not even on a filesystem with a resolution of
+        // seconds. The nanoseconds distinguish two changes by this plugin.
         let noise = RandomState::new().build_hasher().finish() % 1_000_000_000;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time =

@@ -1,8 +1,9 @@
 //! A network's folder, `<dataDir>/<network>`, under its lock.
 //!
-//! The files equal those of the reference plugin byte for byte, because it may use the same folder: `lock`, which is locked with
-//! flock(2), one file for each assigned address ([`super::entry`]), and `last_reserved_ip.<set>` with the last assigned address.
-//! This plugin adds `podwire.boot` ([`super::boot`]) and, for `cooldown` and `sticky`, `podwire.history` ([`super::history`]).
+//! The files equal those of the reference plugin byte for byte, because it may use the same folder: `lock`, which is
+//! locked with flock(2), one file for each assigned address ([`super::entry`]), and `last_reserved_ip.<set>` with the
+//! last assigned address. This plugin adds `podwire.boot` ([`super::boot`]) and, for `cooldown` and `sticky`,
+//! `podwire.history` ([`super::history`]).
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -142,7 +143,8 @@ impl Store {
         }
     }
 
-    /// The addresses of an attachment, including entries without an interface, which count for all interfaces of a container.
+    /// The addresses of an attachment, including entries without an interface, which count for all interfaces of a
+    /// container.
     pub(super) fn held(&mut self, owner: &AttachmentId) -> Result<Vec<Entry>> {
         if self.entries.is_none() {
             match self.index.as_ref().map(|index| index.find(owner)) {
@@ -173,8 +175,8 @@ impl Store {
             if !is_empty(&path) {
                 return Ok(false);
             }
-            // Removed and created again, instead of written: the folder's modification time must change, or a crash of this
-            // process would go unnoticed.
+            // Removed and created again, instead of written: the folder's modification time must change, or a crash of
+            // this process would go unnoticed.
             fs::remove_file(&path).map_err(failed("remove", &path))?;
             created = create();
         }

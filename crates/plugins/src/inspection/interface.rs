@@ -15,8 +15,8 @@ pub fn recorded_interface<'a>(recorded: &'a Attachment, ifname: &str) -> Option<
     recorded.interfaces.iter().find(|one| one.name == ifname && !one.sandbox.is_empty())
 }
 
-/// Compares the pod's interface with the recorded result: it exists, is up, and has its hardware address, addresses and routes.
-/// The findings are in the order of their repair: an interface that is down has no routes.
+/// Compares the pod's interface with the recorded result: it exists, is up, and has its hardware address, addresses and
+/// routes. The findings are in the order of their repair: an interface that is down has no routes.
 pub fn pod_interface<'p>(req: &Request<'p>, pod: &mut Host) -> Result<Vec<Finding<'p>>> {
     let recorded = req.recorded()?;
     let Some(link) = pod.find_link(&req.ifname)? else {
@@ -133,9 +133,10 @@ fn replace_route<'p>(
     }
 }
 
-/// Whether `found` is the recorded route `wanted`, whose kernel form is `expected`. A later plugin (sbr, vrf) may have moved a
-/// route to another table: a route that names no table may be in any table, with the gateway that the plugin chose. A default
-/// route may lead through another interface. In the main table, through this interface, the gateway must match.
+/// Whether `found` is the recorded route `wanted`, whose kernel form is `expected`. A later plugin (sbr, vrf) may have
+/// moved a route to another table: a route that names no table may be in any table, with the gateway that the plugin
+/// chose. A default route may lead through another interface. In the main table, through this interface, the gateway
+/// must match.
 fn is_same(found: &route::Route, wanted: &Route, expected: &route::Route) -> bool {
     let is_elsewhere = found.link != expected.link || found.table != route::MAIN;
     let may_differ = wanted.dst.prefix_len() == 0 || wanted.gw.is_none();

@@ -51,8 +51,9 @@ pub struct VethEnds<'l> {
     pub node: Option<&'l Link>,
 }
 
-/// Both ends of a pod's veth pair have the expected MTU. For the pod's end this is the recorded MTU, which a later plugin may
-/// have changed, else the configured one. Results before 1.1.0 record no MTU: then an MTU that tuning set is accepted.
+/// Both ends of a pod's veth pair have the expected MTU. For the pod's end this is the recorded MTU, which a later
+/// plugin may have changed, else the configured one. Results before 1.1.0 record no MTU: then an MTU that tuning set is
+/// accepted.
 pub fn mtu<'p>(req: &Request<'p>, ends: VethEnds<'_>, configured: u32) -> Vec<Finding<'p>> {
     let recorded = req.prev.as_ref().and_then(|prev| recorded_interface(prev, &req.ifname));
     let recorded = recorded.map(|one| one.mtu).filter(|mtu| *mtu != 0);

@@ -42,8 +42,8 @@ fn missing_map<'p>(req: &Request<'p>, conf: &Conf, map: PortMap) -> Finding<'p> 
     }))
 }
 
-/// The node's loopback can reach the pod. Checked only if the device towards the pod is one that the chain created: without that
-/// device the node's route leads through another one, whose sysctl must not change.
+/// The node's loopback can reach the pod. Checked only if the device towards the pod is one that the chain created:
+/// without that device the node's route leads through another one, whose sysctl must not change.
 fn loopback<'p>(
     req: &Request<'p>,
     conf: &Conf,

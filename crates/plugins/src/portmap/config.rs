@@ -96,8 +96,8 @@ impl Conf {
 }
 
 impl Keys {
-    /// Checks the keys. `markMasqBit` and `externalSetMarkChain` define how iptables marks packets for source NAT. nftables needs
-    /// no mark, so both are validated and have no effect.
+    /// Checks the keys. `markMasqBit` and `externalSetMarkChain` define how iptables marks packets for source NAT.
+    /// nftables needs no mark, so both are validated and have no effect.
     fn check(&self) -> Result<()> {
         if !matches!(self.backend.as_deref(), None | Some("" | "iptables" | "nftables")) {
             return invalid(format!(

@@ -1,8 +1,9 @@
 //! Interfaces of one container that map the same port of the node.
 //!
-//! podman publishes the ports of a container on each of its networks. A port is mapped to one address, that of the interface which
-//! was added first. The others are pending: a file of the container lists them, and when the first interface is deleted, the
-//! next one gets the port. Only containers whose interfaces map the same port have such a file.
+//! podman publishes the ports of a container on each of its networks. A port is mapped to one address, that of the
+//! interface which was added first. The others are pending: a file of the container lists them, and when the first
+//! interface is deleted, the next one gets the port. Only containers whose interfaces map the same port have such a
+//! file.
 
 use std::fs;
 use std::io;

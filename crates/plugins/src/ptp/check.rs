@@ -72,8 +72,8 @@ fn own<'a>(req: &Request<'_>, recorded: &'a Attachment) -> impl Iterator<Item = 
     recorded.ips.iter().filter(move |ip| nets.contains(&ip.address))
 }
 
-/// In the pod the gateway is on the link and the subnet is behind the gateway; no route in the main table puts the subnet on the
-/// link. A later plugin may have moved the routes to another table.
+/// In the pod the gateway is on the link and the subnet is behind the gateway; no route in the main table puts the
+/// subnet on the link. A later plugin may have moved the routes to another table.
 fn routes<'p>(req: &Request<'p>, pod: &mut Host, recorded: &Attachment) -> Result<Vec<Finding<'p>>> {
     let Some(pod_end) = pod.find_link(&req.ifname)? else { return Ok(Vec::new()) };
     let found = route::list(&mut pod.route)?;

@@ -1,7 +1,7 @@
 //! The routes and sysctls of a pod that is connected to the node only.
 //!
-//! The kernel's route for the pod's address would make the pod look for its neighbours on the link, where only the node is. This
-//! route is deleted. Instead the gateway is on the link, and the subnet is behind the gateway.
+//! The kernel's route for the pod's address would make the pod look for its neighbours on the link, where only the node
+//! is. This route is deleted. Instead the gateway is on the link, and the subnet is behind the gateway.
 
 use podwire_cni_spec::Ip;
 use podwire_kernel::rt::{route, route::Route};
@@ -23,10 +23,10 @@ pub(super) fn through_gateway(ip: &Ip, pod_end: &Link) -> [Route; 2] {
     ]
 }
 
-/// The sysctl of the node's end. A pod must not become the node's router: it could send router advertisements even without an
-/// IPv6 address. If the pod has no IPv6 address, IPv6 is disabled on the node's end: otherwise each end would have IPv6 routes,
-/// and the kernel walks all of them whenever a link appears or disappears. The pair is not in use yet, so there are none to
-/// remove.
+/// The sysctl of the node's end. A pod must not become the node's router: it could send router advertisements even
+/// without an IPv6 address. If the pod has no IPv6 address, IPv6 is disabled on the node's end: otherwise each end
+/// would have IPv6 routes, and the kernel walks all of them whenever a link appears or disappears. The pair is not in
+/// use yet, so there are none to remove.
 pub(super) fn node_end_sysctl(end: &str, has_v6: bool) -> (String, &'static str) {
     let (knob, value) = if has_v6 { ("accept_ra", "0") } else { ("disable_ipv6", "1") };
     (format!("net/ipv6/conf/{end}/{knob}"), value)

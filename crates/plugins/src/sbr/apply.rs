@@ -27,8 +27,8 @@ pub(super) fn interface(req: &Request<'_>, pod: &mut Host) -> Result<Link> {
     pod.get_link(&req.ifname).doing(|| format!("Cannot find network interface {}", req.ifname))
 }
 
-/// Adds a rule for each address and returns the tables. Rules come first: a table is found again by its rule. A rule to an empty
-/// table does no harm, because the kernel continues with the main table.
+/// Adds a rule for each address and returns the tables. Rules come first: a table is found again by its rule. A rule to
+/// an empty table does no harm, because the kernel continues with the main table.
 pub(super) fn add_rules(pod: &mut Host, sources: &[Ip], routing: &SourceRouting) -> Result<Vec<SourceTable>> {
     let rules = rule::list(&mut pod.route)?;
     let mut taken = rule::tables(&mut pod.route)?;
@@ -43,8 +43,8 @@ pub(super) fn add_rules(pod: &mut Host, sources: &[Ip], routing: &SourceRouting)
     Ok(tables)
 }
 
-/// Copies the interface's routes into the tables, then deletes them from the main table. The order matters: a gateway must be
-/// reachable when a route through it is added.
+/// Copies the interface's routes into the tables, then deletes them from the main table. The order matters: a gateway
+/// must be reachable when a route through it is added.
 pub(super) fn move_routes(pod: &mut Host, moves: &RouteMoves) -> Result<()> {
     let mut batch = Batch::new();
     batch.extend(moves.copies.iter().map(route::Route::replace));

@@ -99,8 +99,8 @@ fn add_rule_again<'p>(req: &Request<'p>, routing: SourceRouting, ip: Ip) -> impl
     })
 }
 
-/// Whether the node is the pod's only neighbour: the other end of the veth pair is not on a bridge, and the node has a host route
-/// to the pod's address through it. Then the pod's subnet is behind the gateway.
+/// Whether the node is the pod's only neighbour: the other end of the veth pair is not on a bridge, and the node has a
+/// host route to the pod's address through it. Then the pod's subnet is behind the gateway.
 fn is_routed(tables: &[SourceTable], pod_end: &Link) -> Result<bool> {
     let Some(index) = pod_end.link.filter(|_| pod_end.kind == "veth") else { return Ok(false) };
     let mut node = Host::here()?;

@@ -72,8 +72,8 @@ impl SourceTable {
         self.gateway.map(|gateway| Route { gateway: Some(gateway), ..route })
     }
 
-    /// Whether a route of the interface belongs to this address: its source or gateway is in the address's subnet, or it has
-    /// neither.
+    /// Whether a route of the interface belongs to this address: its source or gateway is in the address's subnet, or
+    /// it has neither.
     pub(super) fn claims(&self, route: &Route) -> bool {
         let within = |ip: Option<IpAddr>| ip.is_some_and(|ip| self.address.contains(&ip));
         self.is_of_family(route)
@@ -115,8 +115,8 @@ impl SourceRouting {
         }
     }
 
-    /// A table for each address. An address that has a rule, from an interrupted ADD, keeps its table. Other addresses get the
-    /// first that is not `taken`, unless the config names a table for all.
+    /// A table for each address. An address that has a rule, from an interrupted ADD, keeps its table. Other addresses
+    /// get the first that is not `taken`, unless the config names a table for all.
     pub fn tables(&self, sources: &[Ip], rules: &[Rule], taken: &[u32]) -> Result<Vec<SourceTable>, Error> {
         if self.table == Some(0) {
             return Err(Error::invalid_config("table: 0 is not a routing table"));

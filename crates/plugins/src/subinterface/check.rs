@@ -43,8 +43,8 @@ fn without_recorded_mac<'p>(req: &Request<'p>, driver: Driver) -> Request<'p> {
     req
 }
 
-/// The interface was deleted, or its master was gone for a moment (a reloaded driver). The repair creates it again from the
-/// recorded result: the lease is still held.
+/// The interface was deleted, or its master was gone for a moment (a reloaded driver). The repair creates it again from
+/// the recorded result: the lease is still held.
 fn missing<'p>(req: &Request<'p>, wanted: &Subinterface) -> Finding<'p> {
     let finding = Finding::new(format!("the pod has no interface {}", req.ifname));
     // The recorded result does not hold the master that the previous plugin named.

@@ -24,8 +24,8 @@ pub struct Subinterface {
 }
 
 impl Subinterface {
-    /// ADD: creates the interface first, because an IPAM plugin may send through it (DHCP). Then come the addresses, of the IPAM
-    /// plugin or `given`.
+    /// ADD: creates the interface first, because an IPAM plugin may send through it (DHCP). Then come the addresses, of
+    /// the IPAM plugin or `given`.
     pub(super) fn attach<'a>(&self, req: &'a Request<'a>, given: Attachment) -> Result<Attachment> {
         let mut undo = Undo::new();
         let mut pod = req.pod()?;
@@ -77,8 +77,8 @@ impl Subinterface {
         }
     }
 
-    /// Configures the interface. Unknown hosts share the master's network: the addresses are announced to them, and duplicate
-    /// address detection runs.
+    /// Configures the interface. Unknown hosts share the master's network: the addresses are announced to them, and
+    /// duplicate address detection runs.
     pub(super) fn configure(&self, pod: &mut Host, link: &Link, result: &Attachment) -> Result<()> {
         let is_shared = self.driver != Driver::Dummy;
         if is_shared && result.ips.iter().any(|ip| ip.address.addr().is_ipv6()) {
@@ -108,14 +108,14 @@ impl Subinterface {
     }
 }
 
-/// Deletes the pod's interface if it belongs to this attachment. A runtime follows a failed ADD with DEL. If the ADD failed because
-/// the pod had an interface of that name, this DEL must not delete it: it is of another kind, or its alias names another owner.
-/// Go plugins set no alias.
+/// Deletes the pod's interface if it belongs to this attachment. A runtime follows a failed ADD with DEL. If the ADD
+/// failed because the pod had an interface of that name, this DEL must not delete it: it is of another kind, or its
+/// alias names another owner. Go plugins set no alias.
 pub(super) fn remove(req: &Request<'_>, kind: &str) -> Result<()> {
     let Some(mut pod) = req.find_pod()? else { return Ok(()) };
     let owner = req.owner();
-    // An interface without an alias may be a Go plugin's, which GC by the ledger keeps. One with the name that is derived from
-    // the owner is Podwire's.
+    // An interface without an alias may be a Go plugin's, which GC by the ledger keeps. One with the name that is
+    // derived from the owner is Podwire's.
     let names = [(req.ifname.clone(), !req.signed_only), (child::birth_name(&owner), true)];
     for (name, may_lack_alias) in names {
         let is_own = |link: &Link| {

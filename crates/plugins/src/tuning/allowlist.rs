@@ -1,5 +1,5 @@
-//! The sysctls that the node's administrator permits: a file with one regular expression per line, each of which may match
-//! anywhere in a key. Without the file all are permitted.
+//! The sysctls that the node's administrator permits: a file with one regular expression per line, each of which may
+//! match anywhere in a key. Without the file all are permitted.
 
 use std::io;
 use std::path::PathBuf;

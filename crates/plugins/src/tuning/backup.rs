@@ -1,5 +1,6 @@
-//! The previous values: one file for each attachment, in the folder and format of the Go plugin, so that each plugin can restore
-//! what the other changed. Additional keys hold what the Go plugin does not save: the previous sysctls, and the owner.
+//! The previous values: one file for each attachment, in the folder and format of the Go plugin, so that each plugin
+//! can restore what the other changed. Additional keys hold what the Go plugin does not save: the previous sysctls, and
+//! the owner.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,8 +47,8 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// The current values that `settings` will change. Values of an existing file (of an interrupted ADD, or another tuning plugin
-    /// in the chain) are older and take precedence.
+    /// The current values that `settings` will change. Values of an existing file (of an interrupted ADD, or another
+    /// tuning plugin in the chain) are older and take precedence.
     pub fn of(req: &Request<'_>, pod: &mut Host, settings: &Settings) -> Result<Backup> {
         let mut current = Backup {
             network: req.network.to_string(),
@@ -174,8 +175,8 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// The backups in a folder: (file, container, interface). Files of the Go plugin do not name their owner. Then the file's name
-/// does, if it has one underscore only.
+/// The backups in a folder: (file, container, interface). Files of the Go plugin do not name their owner. Then the
+/// file's name does, if it has one underscore only.
 pub fn all(folder: &Path) -> Vec<(PathBuf, String, String)> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     files

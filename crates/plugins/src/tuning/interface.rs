@@ -55,8 +55,8 @@ fn with_announcement(pod: &mut Host, name: &str, change: impl FnOnce(&mut Host) 
     changed
 }
 
-/// Sets the hardware address. Most drivers, such as veth, allow that while the link is up. If the driver answers EBUSY, the link is
-/// taken down for the change; the routes and IPv6 addresses that are lost thereby are restored.
+/// Sets the hardware address. Most drivers, such as veth, allow that while the link is up. If the driver answers EBUSY,
+/// the link is taken down for the change; the routes and IPv6 addresses that are lost thereby are restored.
 fn change_mac(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
     let set =
         || link::change(link.index, format!("set MAC of {} to {mac}", link.name)).bytes(a::ADDRESS, &mac.0);

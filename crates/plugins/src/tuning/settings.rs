@@ -1,4 +1,5 @@
-//! The settings, from the config, `CNI_ARGS`, the runtime's `mac` capability, and `args.cni`. Later ones override earlier ones.
+//! The settings, from the config, `CNI_ARGS`, the runtime's `mac` capability, and `args.cni`. Later ones override
+//! earlier ones.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -136,8 +137,8 @@ fn sysctls(written: &BTreeMap<String, String>, ifname: &str) -> Result<BTreeMap<
     Ok(all)
 }
 
-/// `net.ipv4.conf.IFNAME.arp_notify` → `net/ipv4/conf/eth0/arp_notify`. Every dot becomes a slash before the interface's name is
-/// inserted, so `..` cannot leave the folder, and an interface's name may contain dots.
+/// `net.ipv4.conf.IFNAME.arp_notify` → `net/ipv4/conf/eth0/arp_notify`. Every dot becomes a slash before the
+/// interface's name is inserted, so `..` cannot leave the folder, and an interface's name may contain dots.
 fn path_of(key: &str, ifname: &str) -> Result<String> {
     let path: Vec<&str> = key.split(['.', '/']).filter(|part| !part.is_empty()).collect();
     if key.contains('\0') {

@@ -6,7 +6,8 @@ use podwire_cni_plugin::{Error, Result};
 use podwire_kernel::rt::{link, route, rule};
 use podwire_kernel::{vrf, Host};
 
-/// Reserved numbers (`rt_class_t`, linux/rtnetlink.h): unspecified, compat ("see the attribute"), default, main and local.
+/// Reserved numbers (`rt_class_t`, linux/rtnetlink.h): unspecified, compat ("see the attribute"), default, main and
+/// local.
 const RESERVED: [u32; 5] = [0, 252, 253, 254, 255];
 
 /// Fails for a reserved table. 0 is allowed: it selects a free table.

@@ -104,7 +104,8 @@ fn shown(vlans: &Vlans) -> String {
     format!("{}-{}", vlans.first, vlans.last)
 }
 
-/// The missing VLANs, and the unwanted ones. An id may be wanted twice, in a trunk and as native: native takes precedence.
+/// The missing VLANs, and the unwanted ones. An id may be wanted twice, in a trunk and as native: native takes
+/// precedence.
 fn compare(found: &[Vlans], wanted: &[Vlans], exact: bool) -> (Vec<Vlans>, Vec<Vlans>) {
     let native = |all: &[Vlans], id: u16| all.iter().any(|vlans| vlans.native && vlans.contains(id));
     let has = |all: &[Vlans], id: u16| all.iter().any(|vlans| vlans.contains(id));

@@ -1,7 +1,8 @@
 //! D-Bus messages: calls with string arguments, and responses that are a string, a boolean or an error.
 //!
-//! A message has a prefix of 16 bytes, header fields, and a body. A header field is a code and a typed value. One of the fields
-//! holds the body's signature. Numbers are aligned to their size; prefix, fields and body each start aligned to 8 bytes.
+//! A message has a prefix of 16 bytes, header fields, and a body. A header field is a code and a typed value. One of
+//! the fields holds the body's signature. Numbers are aligned to their size; prefix, fields and body each start aligned
+//! to 8 bytes.
 
 /// More than firewalld sends; the specification's limit is 128 MiB.
 const MAX_LENGTH: usize = 64 << 10;

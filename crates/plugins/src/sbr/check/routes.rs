@@ -50,8 +50,8 @@ fn is_subnet(table: &SourceTable, route: &Route) -> bool {
     (route.dst, route.prefix) == (subnet.addr(), subnet.prefix_len())
 }
 
-/// The routes that a table should have and `routes` lack: to its subnet, the default route, its hint in the main table. If the
-/// interface `is_routed`, the subnet is behind the gateway, otherwise on the link.
+/// The routes that a table should have and `routes` lack: to its subnet, the default route, its hint in the main table.
+/// If the interface `is_routed`, the subnet is behind the gateway, otherwise on the link.
 pub(super) fn missing(
     routing: &SourceRouting,
     table: &SourceTable,
@@ -115,7 +115,8 @@ fn on_link_route(table: &SourceTable, link: u32) -> Route {
     }
 }
 
-/// The recorded routes that are in no routing table. They are added to the tables that claim them, or to all of their family.
+/// The recorded routes that are in no routing table. They are added to the tables that claim them, or to all of their
+/// family.
 pub(super) fn missing_recorded(
     routing: &SourceRouting,
     tables: &[SourceTable],
@@ -146,8 +147,8 @@ pub(super) fn missing_recorded(
     missing.map(missing_route).collect()
 }
 
-/// Routes that must be in the tables and are in the main table again: the kernel adds some when a link comes up. Other routes
-/// through the interface are ignored.
+/// Routes that must be in the tables and are in the main table again: the kernel adds some when a link comes up. Other
+/// routes through the interface are ignored.
 pub(super) fn misplaced(
     routing: &SourceRouting,
     tables: &[SourceTable],

@@ -1,4 +1,4 @@
-//! A node and a pod for one test: two fresh namespaces that nobody else knows.
+//! A node and a pod for one test: two fresh network namespaces.
 
 #![allow(dead_code)] // Each test program uses its part.
 
@@ -42,18 +42,18 @@ pub fn with_pod(test: impl FnOnce(&Pod) + Send) {
 }
 
 impl Pod {
-    /// The whole namespace goes away, as when a node loses a container.
+    /// Deletes the namespace, as after the loss of a container.
     pub fn vanish(&self) {
         Netns::remove(&self.netns).unwrap();
     }
 
-    /// A network that no other test has. The ledger is the machine's: a GC of a network takes what any other test has
-    /// attached to it.
+    /// A network name that no other test uses. Tests share the machine's ledger, and GC of a network would remove
+    /// attachments of other tests.
     pub fn own_network(&self) -> String {
         format!("net-{}", self.container)
     }
 
-    /// What a runtime would put into the environment.
+    /// The environment that a runtime passes.
     pub fn source(&self, ifname: &str) -> Source {
         Source {
             container: self.container.clone(),
@@ -63,7 +63,7 @@ impl Pod {
         }
     }
 
-    /// Calls a plugin as a runtime would; returns the printed result.
+    /// Calls a plugin as a runtime does, and returns the printed result.
     pub fn call(&self, plugin: &dyn Plugin, command: Command, ifname: &str, config: &Value) -> Result<Value> {
         call(plugin, command, &self.source(ifname), config)
     }
@@ -83,8 +83,8 @@ impl Pod {
         Netns::open(&self.netns).unwrap().run(work).unwrap()
     }
 
-    /// A cable into the pod, up at both ends, and the result of the plugin that made it.
-    pub fn wire(&self, network: &str, ifname: &str) -> (Pair, Value) {
+    /// Creates a veth pair into the pod, up at both ends, and the result of a plugin that created it.
+    pub fn connect(&self, network: &str, ifname: &str) -> (Pair, Value) {
         let owner = Owner::new(network, &self.container, ifname);
         let cable = Veth { name: ifname, owner: &owner, mtu: 1500, mac: None, port: None, end: None };
         let pair = cable.create(&mut Host::here().unwrap(), &Netns::open(&self.netns).unwrap()).unwrap();
@@ -100,14 +100,14 @@ impl Pod {
     }
 }
 
-/// Calls a plugin for whatever `source` says.
+/// Calls a plugin for `source`.
 pub fn call(plugin: &dyn Plugin, command: Command, source: &Source, config: &Value) -> Result<Value> {
     let req = Request::new(command, source, config.clone(), Registry::none())?;
     Ok(dispatch::call(plugin, &req, false)?.unwrap_or(Value::Null))
 }
 
-/// GC by `plugin` until `done`. An attachment that is being made is left to the next GC, and so is one whose lock is held,
-/// until its exec, by a program that another test starts right now.
+/// GC by `plugin` until `done`. An attachment that is being made is left to the next GC, and so is one whose lock is
+/// held, until its exec, by a program that another test starts right now.
 pub fn collect_until(plugin: &dyn Plugin, config: &Value, done: impl Fn() -> bool) {
     let collected = (0..1000).any(|_| {
         call(plugin, Command::Gc, &Source::default(), config).unwrap();
@@ -142,7 +142,7 @@ fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The Go plugin's answer, if it is installed here.
+/// The result of the Go plugin, if it is installed.
 pub fn go(kind: &str, command: &str, source: &Source, config: &Value) -> Option<Value> {
     let file = Path::new("/usr/lib/cni").join(kind);
     if !file.exists() {

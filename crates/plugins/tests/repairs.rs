@@ -1,8 +1,8 @@
-//! What CHECK finds wrong with a lent device, a TAP device or a VRF, and that mending puts it right.
+//! CHECK and repair of host-device, tap and vrf.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
-mod wired_pod;
+mod test_pod;
 
 use podwire_cni_plugin::{Command, Finding, Plugin, Registry, Request};
 use podwire_kernel::{Host, Netns};
@@ -10,19 +10,19 @@ use podwire_plugins::host_device::HostDevice;
 use podwire_plugins::tap::Tap;
 use podwire_plugins::vrf::Vrf;
 use serde_json::{json, Value};
-use wired_pod::{run, with_pod, Pod};
+use test_pod::{run, with_pod, Pod};
 
 const ADDRESSES: &str = r#"[{"interface": 0, "address": "10.5.0.2/24", "gateway": "10.5.0.1"},
     {"interface": 0, "address": "fd05::2/64", "gateway": "fd05::1"}]"#;
 
-/// What a plugin finds in `pod`, each as text.
+/// The findings of a plugin in `pod`.
 fn findings<'p>(pod: &Pod, plugin: &dyn Plugin, config: &Value) -> Vec<Finding<'p>> {
     let req = Request::new(Command::Check, &pod.source("eth0"), config.clone(), Registry::none()).unwrap();
     plugin.inspect(&req).unwrap()
 }
 
-/// Does damage, sees that it is found, mends it, sees that nothing is found any more.
-fn is_mended(pod: &Pod, plugin: &dyn Plugin, config: &Value, (damage, complaint): (&str, &str)) {
+/// Damages the pod, checks that the damage is found, repairs it, and checks that nothing is found afterwards.
+fn assert_repaired(pod: &Pod, plugin: &dyn Plugin, config: &Value, damage: &str, finding: &str) {
     assert!(findings(pod, plugin, config).is_empty(), "before {damage}: {:?}", findings(pod, plugin, config));
     for line in damage.split("; ") {
         match line.strip_prefix("node ") {
@@ -31,7 +31,7 @@ fn is_mended(pod: &Pod, plugin: &dyn Plugin, config: &Value, (damage, complaint)
         }
     }
     let found = findings(pod, plugin, config);
-    assert!(found.iter().any(|one| one.to_string().contains(complaint)), "{damage}: {found:?}");
+    assert!(found.iter().any(|one| one.to_string().contains(finding)), "{damage}: {found:?}");
     for finding in found {
         let text = finding.to_string();
         finding.repair().unwrap_or_else(|error| panic!("{damage}: {text}: {error}"));
@@ -40,7 +40,7 @@ fn is_mended(pod: &Pod, plugin: &dyn Plugin, config: &Value, (damage, complaint)
     assert!(left.is_empty(), "{damage}: {left:?}");
 }
 
-/// ADD; the config with a record in which the pod has addresses and a route, which are given to it by mending.
+/// Runs ADD. Returns the config with a recorded result that has addresses and routes, which a repair has added.
 fn attach(pod: &Pod, plugin: &dyn Plugin, mut config: Value) -> Value {
     config["cniVersion"] = json!("1.1.0");
     config["name"] = json!("net");
@@ -56,13 +56,13 @@ fn attach(pod: &Pod, plugin: &dyn Plugin, mut config: Value) -> Value {
 }
 
 #[test]
-fn a_lent_device_is_mended() {
+fn a_host_device_is_repaired() {
     with_pod(|pod| {
         run("ip link add lent0 type veth peer name lent1");
         run("ip link set lent1 up");
         let config = attach(pod, &HostDevice, json!({"type": "host-device", "device": "lent0"}));
         let home = Netns::current().unwrap();
-        for damage in [
+        for (damage, finding) in [
             ("ip link set eth0 down", "eth0 is down"),
             ("ip address flush dev eth0", "lacks address"),
             ("ip route delete 198.51.100.0/24", "198.51.100.0/24"),
@@ -70,9 +70,9 @@ fn a_lent_device_is_mended() {
             ("ip link set eth0 down; ip link set eth0 name wan", "the device is called wan"),
             ("ip link set dev eth0 alias ", "lost its alias"),
         ] {
-            is_mended(pod, &HostDevice, &config, damage);
+            assert_repaired(pod, &HostDevice, &config, damage, finding);
         }
-        // Somebody took it back to the node.
+        // The device was moved back to the node.
         let mut inside = Host::within(Netns::open(&pod.netns).unwrap()).unwrap();
         let device = inside.get_link("eth0").unwrap();
         inside.move_link(&device, &home, "lent0", "").unwrap();
@@ -89,36 +89,36 @@ fn a_lent_device_is_mended() {
 }
 
 #[test]
-fn a_tap_device_is_mended() {
+fn a_tap_device_is_repaired() {
     with_pod(|pod| {
         pod.run("ip link add br0 type bridge");
         let config = json!({"type": "tap", "mtu": 1400, "owner": 1234, "multiQueue": true, "bridge": "br0"});
         let config = attach(pod, &Tap, config);
-        for damage in [
+        for (damage, finding) in [
             ("ip link set eth0 down", "eth0 is down"),
             ("ip address flush dev eth0", "lacks address"),
             ("ip route delete 198.51.100.0/24", "198.51.100.0/24"),
             ("ip link set eth0 address 02:00:00:00:00:99", "02:00:00:00:00:99"),
             ("ip link set eth0 mtu 1300", "MTU is 1300"),
-            ("ip link set eth0 nomaster", "no port of bridge br0"),
+            ("ip link set eth0 nomaster", "not a port of bridge br0"),
             ("ip link delete eth0", "no interface eth0"),
         ] {
-            is_mended(pod, &Tap, &config, damage);
+            assert_repaired(pod, &Tap, &config, damage, finding);
         }
         pod.run("ip link delete eth0");
         pod.run("ip tuntap add mode tap name eth0");
         let found = findings(pod, &Tap, &config);
-        let anew =
-            found.iter().filter(|one| !one.is_repairable()).map(ToString::to_string).collect::<Vec<_>>();
+        let not_repairable =
+            found.iter().filter(|one| !one.can_be_mended()).map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
-            anew,
+            not_repairable,
             ["TAP device eth0: its owner is nobody, not 1234", "TAP device eth0: it has one queue"]
         );
     });
 }
 
 #[test]
-fn a_vrf_is_mended() {
+fn a_vrf_is_repaired() {
     with_pod(|pod| {
         // Kernels without VRFs are left out; the suite `devices` says so.
         if !podwire_kernel::vrf::is_supported().unwrap() {
@@ -128,9 +128,9 @@ fn a_vrf_is_mended() {
             );
             return;
         }
-        let (_, mut prev) = pod.wire("net", "eth0");
+        let (_, mut prev) = pod.connect("net", "eth0");
         for line in [
-            // Addresses are the business of the plugin before; ours make them live through a link that goes down.
+            // The previous plugin owns the addresses; Podwire's plugins keep them when a link goes down.
             "sysctl -qw net.ipv6.conf.eth0.keep_addr_on_down=1",
             "ip address add 10.5.0.2/24 dev eth0",
             "ip address add fd05::2/64 dev eth0 nodad",
@@ -143,14 +143,14 @@ fn a_vrf_is_mended() {
             json!([{"dst": "198.51.100.0/24", "gw": "10.5.0.1"}, {"dst": "2001:db8::/32", "gw": "fd05::1"}]);
         let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "vrf", "vrfname": "red", "prevResult": prev});
         pod.call(&Vrf, Command::Add, "eth0", &config).unwrap();
-        for damage in [
+        for (damage, finding) in [
             ("ip link set eth0 nomaster", "eth0 associated to vrf red"),
             ("ip link set red down", "red is down"),
             ("ip route delete 198.51.100.0/24 table 1", "198.51.100.0/24 is missing in table 1"),
             ("ip -6 route delete 2001:db8::/32 table 1", "2001:db8::/32 is missing in table 1"),
             ("ip link delete red", "no VRF red"),
         ] {
-            is_mended(pod, &Vrf, &config, damage);
+            assert_repaired(pod, &Vrf, &config, damage, finding);
         }
         assert!(pod.run("ip address show eth0").contains("fd05::2/64"));
     });
