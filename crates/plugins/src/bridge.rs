@@ -37,7 +37,7 @@ impl Plugin for Bridge {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(&req.config)?;
+        let policy = Policy::read(req)?;
         let mut undo = Undo::new();
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
@@ -65,7 +65,7 @@ impl Plugin for Bridge {
         if conf.macspoofchk {
             port::add_spoof_check(req, &mut node, &pair, &mut undo)?;
         }
-        policy::stand(policy, req, &result, &mut undo)?;
+        policy::await_enforcement(policy, req, &result, &mut undo)?;
         let pod_end = pod.glance_at_link(&req.ifname)?;
         if conf.has_ipam() {
             let options = Options { detect_duplicates: conf.enabledad, mac: identity.mac, announce: false };

@@ -36,6 +36,7 @@ use podwire_netlink::Batch;
 use crate::addresses::families;
 use crate::calico_ipam::Assigned;
 use crate::lease::{self, Lease};
+use crate::policy::{self, Policy};
 use crate::veth_pair::{self, Namespaces};
 use crate::{bandwidth, pod_interface};
 
@@ -54,7 +55,7 @@ impl Plugin for Calico {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(req)?.filter(Policy::is_somebody_there);
+        let policy = Policy::read(req)?.filter(Policy::has_agent);
         conf.gates.iter().try_for_each(readiness_gate::Gate::wait)?;
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
@@ -92,7 +93,7 @@ impl Plugin for Calico {
         result.ips.iter_mut().for_each(|ip| (ip.interface, ip.gateway) = (Some(1), None));
 
         let publication = agent::begin_publish(req, connection, &result, info, &requested)?;
-        let configured = policy::stand(policy, req, &result, &mut undo)
+        let configured = policy::await_enforcement(policy, req, &result, &mut undo)
             .and_then(|()| configure_pod(req, &conf, &mut pod, &result))
             .and_then(|()| configure_node(&mut node, &pair, &result));
         agent::finish_publish(req, publication, configured)?;
@@ -109,7 +110,7 @@ impl Plugin for Calico {
         errors.extend(disconnect(req, &mut node).err());
         errors.extend(bandwidth::remove(req).err());
         errors.extend(pod_cidr::substitute(req).and_then(|req| lease::release(&req)).err());
-        policy::farewell(req);
+        policy::detach(req);
         Error::all(errors)
     }
 

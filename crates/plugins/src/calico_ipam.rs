@@ -11,8 +11,8 @@ pub(crate) mod request;
 use std::path::Path;
 use std::time::Duration;
 
-use podwire_agent_ipc::blocks::{self, Answer, Question};
-use podwire_agent_ipc::line::Line;
+use podwire_agent_ipc::addresses::{self, Response};
+use podwire_agent_ipc::client::Connection;
 use podwire_cni_plugin::{Finding, Plugin, Request, Result};
 use podwire_cni_spec::{code, Attachment, Ip, Route};
 use request::{owner, unexpected, Pending};
@@ -46,11 +46,13 @@ impl Plugin for CalicoIpam {
     /// Succeeds even if the datastore is down: the release is then written to disk and carried out later.
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let owner = owner(req);
-        let release = Question::Release { owner: owner.clone(), legacy: config::legacy_handle(req) };
+        let release =
+            addresses::Request::Release { owner: owner.clone(), legacy_handle: config::legacy_handle(req) };
         match request::call(req, release) {
             Ok(_) => Ok(()),
-            Err(_) => blocks::leave(Path::new(blocks::STATE), &owner).map_err(|error| {
-                let text = format!("write the pending release of addresses into {}: {error}", blocks::STATE);
+            Err(_) => addresses::release(Path::new(addresses::STATE_DIR), &owner).map_err(|error| {
+                let text =
+                    format!("write the pending release of addresses into {}: {error}", addresses::STATE_DIR);
                 podwire_cni_spec::Error::new(code::IO, text).into()
             }),
         }
@@ -59,8 +61,8 @@ impl Plugin for CalicoIpam {
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         config::requested_addresses(req)?;
         let recorded = req.recorded()?;
-        match request::call(req, Question::Inspect { owner: owner(req) })? {
-            Answer::Given { addresses } => {
+        match request::call(req, addresses::Request::Inspect { owner: owner(req) })? {
+            Response::Assigned { addresses } => {
                 let is_lost = |ip: &&Ip| !addresses.iter().any(|held| held.addr() == ip.address.addr());
                 let finding = |ip: &Ip| {
                     let (ip, container) = (ip.address.addr(), &req.container);
@@ -80,7 +82,7 @@ impl Plugin for CalicoIpam {
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         config::requested_addresses(req)?;
-        request::call(req, Question::Ping).map(drop).map_err(|error| {
+        request::call(req, addresses::Request::Ping).map(drop).map_err(|error| {
             let error = error.to_cni();
             podwire_cni_spec::Error::new(code::NOT_AVAILABLE, error.msg).with_details(error.details).into()
         })
@@ -96,15 +98,16 @@ pub(crate) struct PendingAssignment {
 /// The assigned addresses, and the connection to the agent if it is still open.
 pub(crate) struct Assigned {
     pub(crate) lease: Attachment,
-    pub(crate) connection: Option<Line>,
+    pub(crate) connection: Option<Connection>,
 }
 
 /// Requests a pod's addresses without waiting for the response.
 pub(crate) fn begin(req: &Request<'_>) -> Result<PendingAssignment> {
-    let wish = config::requested_addresses(req)?;
-    let is_explicit = !wish.ips.is_empty();
-    let patience = u64::try_from(ASSIGN_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-    let pending = request::begin(req, Question::Assign { owner: owner(req), wish, patience })?;
+    let addresses = config::requested_addresses(req)?;
+    let is_explicit = !addresses.ips.is_empty();
+    let timeout_ms = u64::try_from(ASSIGN_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+    let pending =
+        request::begin(req, addresses::Request::Assign { owner: owner(req), addresses, timeout_ms })?;
     Ok(PendingAssignment { pending, is_explicit })
 }
 
@@ -112,7 +115,7 @@ impl PendingAssignment {
     /// Waits for the addresses.
     pub(crate) fn wait(self, req: &Request<'_>) -> Result<Assigned> {
         match self.pending.wait_and_keep(req)? {
-            (Answer::Given { addresses }, connection) => {
+            (Response::Assigned { addresses }, connection) => {
                 Ok(Assigned { lease: result(&addresses, self.is_explicit), connection })
             }
             (other, _) => Err(unexpected(&other)),
@@ -123,8 +126,8 @@ impl PendingAssignment {
 /// Releases the addresses and endpoints of attachments that are no longer valid.
 pub(crate) fn collect(req: &Request<'_>) -> Result<()> {
     let valid = req.valid()?;
-    let valid = valid.iter().map(|(container, ifname)| (container.into(), ifname.into())).collect();
-    request::call(req, Question::Collect { network: req.network.to_string(), valid }).map(drop)
+    let valid = valid.iter().cloned().collect();
+    request::call(req, addresses::Request::Collect { network: req.network.to_string(), valid }).map(drop)
 }
 
 /// The result in the form of Calico's plugin: addresses with the prefix lengths of their blocks, and a route for each.

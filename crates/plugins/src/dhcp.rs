@@ -46,18 +46,18 @@ impl Plugin for Dhcp {
     fn del(&self, req: &Request<'_>) -> Result<()> {
         let owner = owner(req);
         // DEL must succeed while the daemon is down.
-        match line::ask(&socket(req), &Question::Release { owner: owner.clone() }, TIMEOUT) {
+        match client::request(&socket(req), &dhcp::Request::Release { owner: owner.clone() }, TIMEOUT) {
             Ok(_) => Ok(()),
-            Err(_) => written(notes::leave(Path::new(STATE), &owner)),
+            Err(_) => written(pending::release(Path::new(STATE_DIR), &owner)),
         }
     }
 
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>> {
         let conf = read(req)?;
         let recorded = req.recorded()?;
-        match call(req, &Question::Inspect { owner: owner(req) }, TIMEOUT)? {
-            Answer::Lease { result } => compare(&req.ifname, recorded, &result),
-            Answer::None { why } => {
+        match call(req, &dhcp::Request::Inspect { owner: owner(req) }, TIMEOUT)? {
+            Response::Lease { result } => compare(&req.ifname, recorded, &result),
+            Response::NoLease { reason: why } => {
                 let text = format!("the DHCP lease of {} is not valid: {why}", req.ifname);
                 let req = req.clone();
                 Ok(vec![Finding::new(text).repaired_by(move || reacquire(&req, conf))])
@@ -70,17 +70,17 @@ impl Plugin for Dhcp {
         let valid = req.valid()?;
         let valid: Vec<_> = valid.iter().cloned().collect();
         let network = req.network.to_string();
-        let question = Question::Collect { network: network.clone(), valid: valid.clone() };
-        match line::ask(&socket(req), &question, TIMEOUT) {
+        let question = dhcp::Request::Collect { network: network.clone(), valid: valid.clone() };
+        match client::request(&socket(req), &question, TIMEOUT) {
             Ok(_) => Ok(()),
-            Err(_) => written(notes::leave_all_but(Path::new(STATE), &network, &valid)),
+            Err(_) => written(pending::release_all_except(Path::new(STATE_DIR), &network, &valid)),
         }
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
         read(req)?;
-        match line::ask(&socket(req), &Question::Ping, TIMEOUT) {
-            Ok(Answer::Done) => Ok(()),
+        match client::request(&socket(req), &dhcp::Request::Ping, TIMEOUT) {
+            Ok(Response::Done) => Ok(()),
             Ok(other) => Err(unexpected(other)),
             Err(error) => Err(unreachable(req, code::NOT_AVAILABLE, &error)),
         }
@@ -106,7 +106,7 @@ struct Section {
 }
 
 /// The request to the daemon that the config describes.
-fn read(req: &Request<'_>) -> Result<Wish> {
+fn read(req: &Request<'_>) -> Result<LeaseOptions> {
     let document: Document = req.config()?;
     let missing = || podwire_cni_spec::Error::invalid_config("IPAM config missing 'ipam' key");
     let section = document.ipam.ok_or_else(missing)?;
@@ -140,19 +140,19 @@ fn owner(req: &Request<'_>) -> Owner {
     Owner { network: req.network.to_string(), container, ifname }
 }
 
-fn acquire(req: &Request<'_>, wish: Wish) -> Result<Attachment> {
+fn acquire(req: &Request<'_>, options: LeaseOptions) -> Result<Attachment> {
     // Made absolute here: the daemon has another working directory.
     let netns = std::path::absolute(req.netns()?.path()).unwrap_or_default();
-    match call(req, &Question::Acquire { owner: owner(req), netns, wish }, ACQUIRE_TIMEOUT)? {
-        Answer::Lease { result } => Ok(Attachment::from_json(&result, Version::V1_1_0)?),
+    match call(req, &dhcp::Request::Acquire { owner: owner(req), netns, options }, ACQUIRE_TIMEOUT)? {
+        Response::Lease { result } => Ok(Attachment::from_json(&result, Version::V1_1_0)?),
         other => Err(unexpected(other)),
     }
 }
 
 /// Acquires a lease for the recorded addresses: a pod's addresses must not change while it runs.
-fn reacquire(req: &Request<'_>, wish: Wish) -> Result<()> {
+fn reacquire(req: &Request<'_>, options: LeaseOptions) -> Result<()> {
     let before: Vec<IpAddr> = req.recorded()?.ips.iter().map(|ip| ip.address.addr()).collect();
-    let leased = acquire(req, LeaseOptions { previous_addresses: before.clone(), ..wish })?;
+    let leased = acquire(req, LeaseOptions { previous_addresses: before.clone(), ..options })?;
     match leased.ips.iter().find(|ip| !before.contains(&ip.address.addr())) {
         None => Ok(()),
         Some(other) => {
@@ -173,8 +173,8 @@ fn compare<'p>(ifname: &str, recorded: &Attachment, result: &Value) -> Result<Ve
         .collect())
 }
 
-fn call(req: &Request<'_>, question: &Question, timeout: Duration) -> Result<Answer> {
-    match line::ask(&socket(req), question, timeout) {
+fn call(req: &Request<'_>, question: &dhcp::Request, timeout: Duration) -> Result<Response> {
+    match client::request(&socket(req), question, timeout) {
         Err(error) => Err(unreachable(req, code::TRY_AGAIN, &error)),
         Ok(Response::Failed { code, msg, hint }) => {
             let text = format!("error calling DHCP.Allocate: {msg}");
@@ -191,7 +191,7 @@ fn unreachable(req: &Request<'_>, code: u32, error: &std::io::Error) -> podwire_
     podwire_cni_spec::Error::new(code, text).with_details(hint).into()
 }
 
-fn unexpected(answer: Answer) -> podwire_cni_plugin::Error {
+fn unexpected(answer: Response) -> podwire_cni_plugin::Error {
     let text = format!("the DHCP daemon sent an unexpected response: {answer:?}");
     let hint = "install the plugins and the daemon of one version";
     podwire_cni_spec::Error::internal(text).with_details(hint).into()
@@ -199,7 +199,7 @@ fn unexpected(answer: Answer) -> podwire_cni_plugin::Error {
 
 fn written(outcome: std::io::Result<()>) -> Result<()> {
     let failed = |error| {
-        let text = format!("write the pending release of the lease into {STATE}: {error}");
+        let text = format!("write the pending release of the lease into {STATE_DIR}: {error}");
         podwire_cni_spec::Error::new(code::IO, text).into()
     };
     outcome.map_err(failed)

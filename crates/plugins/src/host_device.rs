@@ -60,7 +60,7 @@ impl Plugin for HostDevice {
         let inherited = if conf.use_interface_network {
             inherited::from(hold.belongings())
         } else {
-            Belongings::default()
+            LinkConfig::default()
         };
         configure(&mut pod, &link, &mut result, &inherited)?;
         result.interfaces = vec![interface(req, &selector, &pod.get_link(&req.ifname)?)];

@@ -186,7 +186,7 @@ fn inspect<'p>(req: &Request<'p>, env: &Environment) -> Result<Vec<Finding<'p>>>
         if wanted.is_empty() {
             return Ok(vec![missing]);
         }
-        return Ok(vec![missing.mended_by(again(wanted))]);
+        return Ok(vec![missing.repaired_by(again(wanted))]);
     };
     let held = store.held(&owner)?;
     if store.was_read() {

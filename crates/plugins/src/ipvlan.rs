@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn modes_and_flags_equal_the_kernels() {
-        assert_eq!((mode("").unwrap(), sight("").unwrap()), (Mode::L2, Sight::Bridge));
+        assert_eq!((mode("").unwrap(), isolation("").unwrap()), (Mode::L2, Isolation::Bridge));
         assert!(Mode::ALL.iter().all(|one| mode(one.name()).unwrap() == *one));
         assert!(Isolation::ALL.iter().all(|one| isolation(one.name()).unwrap() == *one));
         assert_eq!(mode("L3").unwrap_err().to_cni().code, 7);

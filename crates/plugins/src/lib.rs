@@ -6,6 +6,7 @@
 //! the common part of macvlan, ipvlan, vlan and dummy.
 
 pub mod addresses;
+mod agent_hooks;
 pub mod bandwidth;
 pub mod bridge;
 pub mod calico;
@@ -26,6 +27,7 @@ pub mod masquerade;
 pub mod noop;
 pub mod pod_interface;
 mod pod_lock;
+pub mod policy;
 pub mod portmap;
 pub mod ptp;
 pub mod sbr;
@@ -70,34 +72,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
 /// The fingerprint of the sources of these plugins, which is the build id of `podwire-cni`.
 pub const FINGERPRINT: &str = env!("PODWIRE_FINGERPRINT");
 
-#[cfg(test)]
-mod tests {
-    use podwire_cni_plugin::{dispatch, Command, Registry, Request, Source};
-    use serde_json::json;
-
-    use super::PLUGINS;
-
-    #[test]
-    fn plugins_that_bypass_policies_refuse_networks_with_policies() {
-        let config = json!({
-            "cniVersion": "1.1.0", "name": "net", "policy": {"type": "k8s"}, "master": "nowhere", "vlanId": 5,
-            "ipam": {"type": "static"},
-        });
-        let source = Source {
-            container: "c".into(),
-            ifname: "eth0".into(),
-            netns: "/nowhere".into(),
-            ..Source::default()
-        };
-        let bypassing: Vec<_> = PLUGINS.iter().filter(|plugin| plugin.bypasses_policies()).collect();
-        let names: Vec<_> = bypassing.iter().map(|plugin| plugin.name()).collect();
-        assert_eq!(names, ["dummy", "host-device", "ipvlan", "macvlan", "tap", "vlan"]);
-        for (plugin, command) in
-            bypassing.iter().flat_map(|one| [(one, Command::Add), (one, Command::Status)])
-        {
-            let req = Request::new(command, &source, config.clone(), Registry::none()).unwrap();
-            let error = dispatch::call(**plugin, &req, true).unwrap_err().to_string();
-            assert!(error.contains("policies cannot be enforced"), "{}: {error}", plugin.name());
-        }
-    }
+/// The plugins of this program, with the hooks that connect them to the node's agent.
+pub fn registry() -> Registry<'static> {
+    Registry::new(PLUGINS, FINGERPRINT).with_hooks(&AgentHooks)
 }

@@ -60,7 +60,7 @@ impl Plugin for Noop {
         }
     }
 
-    fn verbatim(&self, req: &Request<'_>) -> Result<Option<Verbatim>> {
+    fn raw_output(&self, req: &Request<'_>) -> Result<Option<RawOutput>> {
         respond(req).map(Some)
     }
 
@@ -91,7 +91,7 @@ impl Plugin for Noop {
 }
 
 /// The response for a caller in the same process, which sees no exit status.
-fn respond_in_process(req: &Request<'_>) -> Result<Verbatim> {
+fn respond_in_process(req: &Request<'_>) -> Result<RawOutput> {
     let response = respond(req)?;
     eprint!("{}", response.stderr);
     match response.exit {
@@ -104,7 +104,7 @@ fn respond_in_process(req: &Request<'_>) -> Result<Verbatim> {
 }
 
 /// Records the call and returns the response of the file.
-fn respond(req: &Request<'_>) -> Result<Verbatim> {
+fn respond(req: &Request<'_>) -> Result<RawOutput> {
     let conf: Conf = req.config()?;
     let path = req.args.get("DEBUG").unwrap_or(&conf.debug_file);
     if path.is_empty() {
@@ -141,7 +141,7 @@ impl Script {
         })?)
     }
 
-    fn response(self, req: &Request<'_>) -> Result<Verbatim> {
+    fn response(self, req: &Request<'_>) -> Result<RawOutput> {
         if let Some(versions) = self.report_version_support.filter(|versions| !versions.is_empty()) {
             if !versions.iter().any(|version| version == req.version.as_str()) {
                 let details = format!("config is {:?}, plugin supports {versions:?}", req.version.as_str());

@@ -59,7 +59,7 @@ impl Plugin for Ptp {
         result.interfaces = veth_pair::interfaces(req, conf.mtu, &pair);
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
 
-        policy::stand(policy, req, &result, &mut undo)?;
+        policy::await_enforcement(policy, req, &result, &mut undo)?;
         configure_pod(req, &mut pod, &result)?;
         configure_node(&mut node, &pair, &result)?;
         if conf.ip_masq {

@@ -187,7 +187,7 @@ impl Conf {
         if let Some(mtu) = recorded_mtu(req).filter(|mtu| *mtu != link.mtu) {
             let message = link::change(link.index, format!("set the MTU of {name}")).u32(attribute::MTU, mtu);
             let text = format!("its MTU is {}, not {mtu}", link.mtu);
-            all.push(finding(text).mended_by(inspection::change(req, message)));
+            all.push(finding(text).repaired_by(inspection::change(req, message)));
         }
         match self.find_bridge(pod) {
             Err(error) => all.push(error.into()),
@@ -195,7 +195,7 @@ impl Conf {
                 let message = link::change(link.index, format!("put {name} on bridge {}", bridge.name))
                     .u32(attribute::MASTER, bridge.index);
                 let text = format!("it is not a port of bridge {}", bridge.name);
-                all.push(finding(text).mended_by(inspection::change(req, message)));
+                all.push(finding(text).repaired_by(inspection::change(req, message)));
             }
             Ok(_) => {}
         }

@@ -78,7 +78,7 @@ impl Plugin for Vrf {
             move || {
                 Vrf.add(&req)?;
                 // The kernel deleted the routes when the interface left the VRF.
-                Vrf.inspect(&req)?.into_iter().try_for_each(Finding::mend)
+                Vrf.inspect(&req)?.into_iter().try_for_each(Finding::repair)
             }
         };
         let Some(vrf) = vrf::find(&mut pod, name)? else {
@@ -187,7 +187,7 @@ fn leave(req: &Request<'_>, conf: &Conf, keep: bool) -> Result<()> {
     let own = members.iter().find(|link| link.name == req.ifname);
     let table = vrf::table(&vrf).unwrap_or_default();
     let keep = keep || (own.is_none() && conf.table != 0 && conf.table != table);
-    let belongings = own.map(|link| Belongings::of(&mut pod, link.index)).transpose()?;
+    let belongings = own.map(|link| LinkConfig::read(&mut pod, link.index)).transpose()?;
     match own {
         Some(own) if keep || members.len() > 1 => vrf::assign(&mut pod, own, None)?,
         // Deleting the VRF releases its last interface.

@@ -52,7 +52,7 @@ fn out_of_pod<'p>(req: &Request<'p>, node: &mut Host, end: &Link, limit: Limit) 
     let Some(found) = ifb_device::all_of(node, req)?.into_iter().next() else {
         let text = format!("the device {} is missing", ifb_device::names(&req.owner())[0]);
         let (req_again, end) = (req.clone(), end.clone());
-        return Ok(vec![differs(req, &text).mended_by(on_node(move |node| {
+        return Ok(vec![differs(req, &text).repaired_by(on_node(move |node| {
             let ifb = ifb_device::ensure(node, &req_again.owner(), end.mtu)?;
             shaping::limit_again(node, &ifb, limit.bucket())?;
             ifb_device::redirect(node, &end, &ifb)
@@ -68,7 +68,7 @@ fn out_of_pod<'p>(req: &Request<'p>, node: &mut Host, end: &Link, limit: Limit) 
         let text = format!("what the pod sends to {} is not redirected to {}", end.name, found.name);
         let end = end.clone();
         findings.push(
-            differs(req, &text).mended_by(on_node(move |node| ifb_device::redirect(node, &end, &found))),
+            differs(req, &text).repaired_by(on_node(move |node| ifb_device::redirect(node, &end, &found))),
         );
     }
     Ok(findings)

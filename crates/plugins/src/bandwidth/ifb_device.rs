@@ -5,6 +5,7 @@
 //! The alias holds the owner. A device with Go's name and without an alias was created by the Go plugin.
 
 use podwire_cni_plugin::{Context, Request, Result};
+use podwire_cni_spec::ValidAttachment;
 use podwire_kernel::rt::link;
 use podwire_kernel::{ifb, shaping, Host, Link, Owner};
 use sha2::{Digest, Sha512};

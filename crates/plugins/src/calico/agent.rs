@@ -6,9 +6,9 @@
 
 use std::path::Path;
 
-use podwire_agent_ipc::blocks::{self, Answer, Question};
-use podwire_agent_ipc::line::Line;
-use podwire_agent_ipc::pods::{self, Endpoint, Pod};
+use podwire_agent_ipc::addresses::{self, Response};
+use podwire_agent_ipc::client::Connection;
+use podwire_agent_ipc::pods::{self, Endpoint, PodMetadata};
 use podwire_cni_plugin::{delegate, Request, Result};
 use podwire_cni_spec::{code, json, Attachment};
 use serde_json::Value;
@@ -32,7 +32,7 @@ fn has_kubernetes_policies(req: &Request<'_>) -> bool {
 }
 
 /// The pod's metadata from Kubernetes, if the config names Kubernetes.
-pub(super) fn find_pod(req: &Request<'_>) -> Result<Option<Pod>> {
+pub(super) fn find_pod(req: &Request<'_>) -> Result<Option<PodMetadata>> {
     let is_kubernetes = has_kubernetes_policies(req)
         || json::get(&req.config, "kubernetes")
             .and_then(Value::as_object)
@@ -41,8 +41,8 @@ pub(super) fn find_pod(req: &Request<'_>) -> Result<Option<Pod>> {
         return Ok(None);
     };
     let uid = req.args.get("K8S_POD_UID").unwrap_or_default().to_owned();
-    match call(req, Question::Pod { namespace, name, uid })? {
-        Answer::Pod { known } => Ok(known.map(|pod| *pod)),
+    match call(req, addresses::Request::Pod { namespace, name, uid })? {
+        Response::Pod { metadata } => Ok(metadata.map(|pod| *pod)),
         other => Err(unexpected(&other)),
     }
 }
@@ -63,9 +63,9 @@ fn profiles(req: &Request<'_>, namespace: &str, account: &str) -> Vec<String> {
 /// waits for the response.
 pub(super) fn begin_publish(
     req: &Request<'_>,
-    connection: Option<Line>,
+    connection: Option<Connection>,
     made: &Attachment,
-    info: Option<Pod>,
+    info: Option<PodMetadata>,
     requested: &Annotations,
 ) -> Result<Option<Pending>> {
     if !is_in_cluster(req) {
@@ -78,17 +78,21 @@ pub(super) fn begin_publish(
     let endpoint = Endpoint {
         profiles: profiles(req, &key.namespace, &info.service_account),
         // The other fields hold the settings of the annotations.
-        known: Pod { annotations: Default::default(), namespace_annotations: Default::default(), ..info },
-        floating: requested.floating_ips(&addresses)?,
+        metadata: PodMetadata {
+            annotations: Default::default(),
+            namespace_annotations: Default::default(),
+            ..info
+        },
+        ip_nats: requested.floating_ips(&addresses)?,
         addresses,
         interface: interface(0).name,
         mac: interface(1).mac,
-        prefixes: requested.source_prefixes.clone(),
+        allowed_source_prefixes: requested.source_prefixes.clone(),
         limits: requested.limits.clone(),
-        namespace_of_cable: pods::network_namespace(),
+        host_netns: pods::current_netns_inode(),
         ..key
     };
-    begin_on(req, connection, Question::Publish { endpoint: Box::new(endpoint) }).map(Some)
+    begin_on(req, connection, addresses::Request::Publish { endpoint: Box::new(endpoint) }).map(Some)
 }
 
 /// Waits until the agent has stored the endpoint on this node; the agent writes it to the cluster afterwards. Without
@@ -112,8 +116,8 @@ pub(super) fn finish_publish(
 
 /// Adds this network to the endpoint that another network created for the container.
 pub(super) fn join(req: &Request<'_>) -> Result<Option<Endpoint>> {
-    match call(req, Question::Join { endpoint: Box::new(endpoint_key(req)) })? {
-        Answer::Joined { endpoint } => Ok(endpoint.map(|endpoint| *endpoint)),
+    match call(req, addresses::Request::Join { endpoint: Box::new(endpoint_key(req)) })? {
+        Response::Joined { endpoint } => Ok(endpoint.map(|endpoint| *endpoint)),
         other => Err(unexpected(&other)),
     }
 }
@@ -125,11 +129,13 @@ pub(super) fn withdraw(req: &Request<'_>) -> Result<()> {
         return Ok(());
     }
     let key = endpoint_key(req);
-    match call(req, Question::Withdraw { endpoint: Box::new(key.clone()) }) {
+    match call(req, addresses::Request::Withdraw { endpoint: Box::new(key.clone()) }) {
         Ok(_) => Ok(()),
-        Err(_) => pods::withdraw(Path::new(blocks::STATE), &key).map_err(|error| {
-            let text =
-                format!("write the pending withdrawal of the endpoint into {}: {error}", blocks::STATE);
+        Err(_) => pods::withdraw(Path::new(addresses::STATE_DIR), &key).map_err(|error| {
+            let text = format!(
+                "write the pending withdrawal of the endpoint into {}: {error}",
+                addresses::STATE_DIR
+            );
             podwire_cni_spec::Error::new(code::IO, text).into()
         }),
     }

@@ -1,13 +1,13 @@
 //! Single annotations: reading one, and the error for one that cannot be honoured.
 
-use podwire_agent_ipc::pods::Texts;
+use podwire_agent_ipc::pods::StringMap;
 use podwire_cni_spec::Error;
 
 /// The prefix of annotations about a pod's network.
 pub(super) const PREFIX: &str = "cni.projectcalico.org/";
 
 /// The annotation's text, if it is not empty.
-pub(super) fn non_empty<'a>(annotations: &'a Texts, name: &str) -> Option<&'a str> {
+pub(super) fn non_empty<'a>(annotations: &'a StringMap, name: &str) -> Option<&'a str> {
     annotations.get(name).map(String::as_str).filter(|text| !text.is_empty())
 }
 

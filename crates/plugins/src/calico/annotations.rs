@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use podwire_agent_ipc::pods::Pod;
+use podwire_agent_ipc::pods::{IpNat, PodMetadata};
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::{json, Args, Error};
 use podwire_ip::IpFamily;
@@ -55,7 +55,7 @@ pub(super) struct Annotations {
 
 impl Annotations {
     /// Reads the annotations of a pod and its namespace.
-    pub(super) fn read(pod: &Pod, permissions: &Permissions) -> Result<Annotations, Error> {
+    pub(super) fn read(pod: &PodMetadata, permissions: &Permissions) -> Result<Annotations, Error> {
         let own = |name: &str| non_empty(&pod.annotations, &format!("{PREFIX}{name}"));
         let of_namespace = |name: &str| non_empty(&pod.namespace_annotations, &format!("{PREFIX}{name}"));
         let own_or_namespace = |name: &str| own(name).or_else(|| of_namespace(name));
@@ -126,13 +126,17 @@ impl Annotations {
         Ok(changed)
     }
 
-    /// The pod's address that each floating IP is translated to, as pairs of (pod's address, floating IP).
-    pub(super) fn floating_ips(&self, of_pod: &[IpAddr]) -> Result<Vec<(IpAddr, IpAddr)>, Error> {
+    /// The pod's address that each floating IP is translated to, with the floating IP.
+    pub(super) fn floating_ips(&self, of_pod: &[IpAddr]) -> Result<Vec<IpNat>, Error> {
         let target = |external: &IpAddr| {
             let is_same_family = |ip: &&IpAddr| ip.is_ipv4() == external.is_ipv4();
-            of_pod.iter().find(is_same_family).map(|internal| (*internal, *external)).ok_or_else(|| {
-                refused("floatingIPs", &format!("the pod has no address of the family of {external}"))
-            })
+            of_pod
+                .iter()
+                .find(is_same_family)
+                .map(|internal| IpNat { internal: *internal, external: *external })
+                .ok_or_else(|| {
+                    refused("floatingIPs", &format!("the pod has no address of the family of {external}"))
+                })
         };
         self.floating_ips.iter().map(target).collect()
     }
@@ -233,11 +237,11 @@ fn source_prefixes(text: &str) -> Result<Vec<IpNet>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use podwire_agent_ipc::pods::Texts;
+    use podwire_agent_ipc::pods::StringMap;
 
     use super::*;
 
-    fn texts(pairs: &[(&str, &str)]) -> Texts {
+    fn texts(pairs: &[(&str, &str)]) -> StringMap {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
@@ -246,7 +250,7 @@ mod tests {
     }
 
     fn read(pairs: &[(&str, &str)]) -> Result<Annotations, Error> {
-        Annotations::read(&Pod { annotations: texts(pairs), ..Pod::default() }, &everything())
+        Annotations::read(&PodMetadata { annotations: texts(pairs), ..PodMetadata::default() }, &everything())
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -275,7 +279,10 @@ mod tests {
         .unwrap();
         assert_eq!(requested.addresses, [ip("10.0.0.1"), ip("2001:db8::1")]);
         assert_eq!(requested.mac.unwrap().to_string(), "1c:0c:0a:c0:ff:ee");
-        assert_eq!(requested.floating_ips(&[ip("10.0.0.1")]).unwrap(), [(ip("10.0.0.1"), ip("192.0.2.7"))]);
+        assert_eq!(
+            requested.floating_ips(&[ip("10.0.0.1")]).unwrap(),
+            [IpNat { internal: ip("10.0.0.1"), external: ip("192.0.2.7") }]
+        );
         assert_eq!(requested.source_prefixes, ["10.8.1.0/24".parse().unwrap()]);
         let limits: Vec<_> = requested.limits.iter().map(|(name, amount)| (name.as_str(), *amount)).collect();
         assert_eq!(
@@ -302,7 +309,8 @@ mod tests {
             ("cni.projectcalico.org/hwAddr", "not for all pods"),
         ]);
         let own = texts(&[("cni.projectcalico.org/ipv4pools", r#"["own", "10.0.0.0/24"]"#)]);
-        let pod = Pod { annotations: own, namespace_annotations: namespace, ..Pod::default() };
+        let pod =
+            PodMetadata { annotations: own, namespace_annotations: namespace, ..PodMetadata::default() };
         let requested = Annotations::read(&pod, &everything()).unwrap();
         let expected = [
             ("ipv4_pools", serde_json::json!(["own", "10.0.0.0/24"])),
@@ -355,7 +363,9 @@ mod tests {
     fn annotations_that_the_config_does_not_permit_are_refused() {
         let ask = |name: &str, permissions: Permissions| {
             let annotations = texts(&[(&format!("cni.projectcalico.org/{name}"), r#"["10.0.0.1"]"#)]);
-            Annotations::read(&Pod { annotations, ..Pod::default() }, &permissions).unwrap_err().msg
+            Annotations::read(&PodMetadata { annotations, ..PodMetadata::default() }, &permissions)
+                .unwrap_err()
+                .msg
         };
         let calicos = Permissions { ipam: "calico-ipam".into(), ..Permissions::default() };
         let others = Permissions { ipam: "host-local".into(), ..everything() };

@@ -68,7 +68,7 @@ fn node_end<'p>(req: &Request<'p>, conf: &Conf, node: &mut Host, pod_end: &Link)
         let text = format!("{} on the node has hardware address {is}, not {NODE_END_MAC}", end.name);
         let message = link::change(end.index, format!("set the hardware address of {}", end.name))
             .bytes(link::attribute::ADDRESS, &NODE_END_MAC.0);
-        findings.push(Finding::new(text).mended_by(inspection::change_node(message)));
+        findings.push(Finding::new(text).repaired_by(inspection::change_node(message)));
     }
     findings.extend(inspection::is_up(&end, "the node's end"));
     let families = families(recorded);
@@ -108,11 +108,11 @@ fn pod_side<'p>(req: &Request<'p>, conf: &Conf, pod: &mut Host, pod_end: &Link) 
             let via = wanted.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
             let text =
                 format!("route to {}/{}{via} on {} is missing", wanted.dst, wanted.prefix, pod_end.name);
-            findings.push(Finding::new(text).mended_by(inspection::change(req, wanted.add())));
+            findings.push(Finding::new(text).repaired_by(inspection::change(req, wanted.add())));
         }
     }
     for gateway in families(recorded).into_iter().map(gateway) {
-        let entries = neighbour::list(&mut pod.route, pod_end.index, gateway)?;
+        let entries = neighbour::list(&mut pod.route, pod_end.index, IpFamily::of(gateway))?;
         // No entry is fine: Calico's plugin adds none, and the kernel resolves the gateway by ARP.
         let is_wrong = |mac: [u8; 6]| mac != NODE_END_MAC.0;
         if entries.iter().any(|one| one.ip == gateway && one.mac.is_some_and(is_wrong)) {
@@ -120,7 +120,7 @@ fn pod_side<'p>(req: &Request<'p>, conf: &Conf, pod: &mut Host, pod_end: &Link) 
                 format!("{} in the pod has a wrong hardware address for gateway {gateway}", pod_end.name);
             let again =
                 Neighbour::permanent(pod_end.index, gateway, NODE_END_MAC.0).replace(Table::Addresses);
-            findings.push(Finding::new(text).mended_by(inspection::change(req, again)));
+            findings.push(Finding::new(text).repaired_by(inspection::change(req, again)));
         }
     }
     Ok(findings)

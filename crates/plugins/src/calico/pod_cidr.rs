@@ -51,8 +51,8 @@ fn pod_cidrs(req: &Request<'_>) -> Result<Vec<IpNet>> {
     let kubernetes = json::get(&req.config, "kubernetes");
     let node = kubernetes.and_then(|section| json::get(section, "node_name")).and_then(Value::as_str);
     let node = node.filter(|node| !node.is_empty()).map(str::to_owned);
-    match call(req, Question::Ranges { node })? {
-        Answer::Ranges { ranges } => Ok(ranges),
+    match call(req, addresses::Request::PodCidrs { node })? {
+        Response::PodCidrs { cidrs } => Ok(cidrs),
         other => Err(unexpected(&other)),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use podwire_agent_ipc::pods::Texts;
+use podwire_agent_ipc::pods::StringMap;
 use podwire_cni_spec::Error;
 
 use super::annotation::{non_empty, refused};
@@ -39,7 +39,7 @@ const DEFAULTS: [(&str, &str, u64); 2] =
     [("Bandwidth", "Burst", 4_294_967_296), ("PacketRate", "PacketBurst", 5)];
 
 /// The limits by Calico's names, such as `ingressBandwidth`.
-pub(super) fn limits(annotations: &Texts) -> Result<BTreeMap<String, u64>, Error> {
+pub(super) fn limits(annotations: &StringMap) -> Result<BTreeMap<String, u64>, Error> {
     let mut limits = BTreeMap::new();
     for direction in ["ingress", "egress"] {
         for limit in &LIMITS {
@@ -62,7 +62,7 @@ pub(super) fn limits(annotations: &Texts) -> Result<BTreeMap<String, u64>, Error
 }
 
 /// The annotation of a limit, and its text. Kubernetes' annotation counts if Calico's is absent.
-fn find<'a>(annotations: &'a Texts, direction: &str, limit: &str) -> Option<(String, &'a str)> {
+fn find<'a>(annotations: &'a StringMap, direction: &str, limit: &str) -> Option<(String, &'a str)> {
     let calico = format!("qos.projectcalico.org/{direction}{limit}");
     if let Some(text) = non_empty(annotations, &calico) {
         return Some((calico, text));

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use podwire_agent_ipc::blocks::Wish;
+use podwire_agent_ipc::addresses::AddressRequest;
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::json;
 use serde_json::Value;
 
 /// The addresses to assign to the pod.
-pub(super) fn requested_addresses(req: &Request<'_>) -> Result<Wish> {
+pub(super) fn requested_addresses(req: &Request<'_>) -> Result<AddressRequest> {
     let empty = Value::Null;
     let ipam = json::get(&req.config, "ipam").unwrap_or(&empty);
     let ips = addresses(req.args.get("IP").unwrap_or_default())?;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use podwire_agent_ipc::blocks::{Answer, Question, DOOR};
-use podwire_agent_ipc::line::{self, Line};
+use podwire_agent_ipc::addresses::{self, Response, SOCKET};
+use podwire_agent_ipc::client::{self, Connection};
 use podwire_agent_ipc::Owner;
 use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::{code, json};
@@ -21,15 +21,15 @@ const TIMEOUT: Duration = Duration::from_secs(25);
 const PROGRAM: &str = "podwire";
 
 /// Sends a request and waits for the response. A failure becomes a CNI error.
-pub(crate) fn call(req: &Request<'_>, question: Question) -> Result<Answer> {
+pub(crate) fn call(req: &Request<'_>, question: addresses::Request) -> Result<Response> {
     begin(req, question)?.wait(req)
 }
 
 /// Sends a request without waiting for the response. Without an agent, the program runs only when the response is
 /// needed.
-pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Pending> {
+pub(crate) fn begin(req: &Request<'_>, question: addresses::Request) -> Result<Pending> {
     let socket = socket(req);
-    match line::begin(&socket, &question, TIMEOUT) {
+    match client::send(&socket, &question, TIMEOUT) {
         // No agent has created the socket since boot: there is none on this node.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Pending::ForProgram(Box::new(question))),
         Err(error) => Err(unreachable(&socket, &error)),
@@ -39,8 +39,12 @@ pub(crate) fn begin(req: &Request<'_>, question: Question) -> Result<Pending> {
 
 /// The same over a connection that the agent has kept open. Agents of earlier versions close it, then a new one is
 /// made.
-pub(crate) fn begin_on(req: &Request<'_>, connection: Option<Line>, question: Question) -> Result<Pending> {
-    match connection.map(|connection| connection.begin(&question)) {
+pub(crate) fn begin_on(
+    req: &Request<'_>,
+    connection: Option<Connection>,
+    question: addresses::Request,
+) -> Result<Pending> {
+    match connection.map(|connection| connection.send(&question)) {
         Some(Ok(sent)) => Ok(Pending::OnOpenConnection(sent, Box::new(question))),
         _ => begin(req, question),
     }
@@ -49,36 +53,36 @@ pub(crate) fn begin_on(req: &Request<'_>, connection: Option<Line>, question: Qu
 /// A request whose response is not read yet.
 pub(crate) enum Pending {
     /// Sent to the agent over a new connection.
-    OnNewConnection(line::Asked<Answer>),
+    OnNewConnection(client::Sent<Response>),
     /// Sent to the agent over an earlier connection, which the agent may have closed.
-    OnOpenConnection(line::Asked<Answer>, Box<Question>),
+    OnOpenConnection(client::Sent<Response>, Box<addresses::Request>),
     /// Not sent yet: there is no agent.
-    ForProgram(Box<Question>),
+    ForProgram(Box<addresses::Request>),
 }
 
 impl Pending {
     /// Waits for the response. A failure becomes a CNI error.
-    pub(crate) fn wait(self, req: &Request<'_>) -> Result<Answer> {
+    pub(crate) fn wait(self, req: &Request<'_>) -> Result<Response> {
         self.wait_and_keep(req).map(|(answer, _)| answer)
     }
 
     /// The same, and returns the connection for further requests, if there is one.
-    pub(crate) fn wait_and_keep(self, req: &Request<'_>) -> Result<(Answer, Option<Line>)> {
-        let received = |answer: std::io::Result<(Answer, Line)>| match answer {
+    pub(crate) fn wait_and_keep(self, req: &Request<'_>) -> Result<(Response, Option<Connection>)> {
+        let received = |answer: std::io::Result<(Response, Connection)>| match answer {
             Ok((answer, connection)) => Ok((answer, Some(connection))),
             Err(error) => Err(unreachable(&socket(req), &error)),
         };
         let (answer, connection) = match self {
             Pending::ForProgram(question) => (run_program(req, &question)?, None),
-            Pending::OnNewConnection(sent) => received(sent.answer_and_stay())?,
-            Pending::OnOpenConnection(sent, question) => match sent.answer_and_stay() {
+            Pending::OnNewConnection(sent) => received(sent.response_and_connection())?,
+            Pending::OnOpenConnection(sent, question) => match sent.response_and_connection() {
                 // The agent closed the connection before it read the request.
                 Err(error) if is_closed(&error) => return begin(req, *question)?.wait_and_keep(req),
                 answer => received(answer)?,
             },
         };
         match answer {
-            Answer::Failed { code, msg, hint } => {
+            Response::Failed { code, msg, hint } => {
                 Err(podwire_cni_spec::Error::new(code, msg).with_details(hint).into())
             }
             answer => Ok((answer, connection)),
@@ -89,7 +93,7 @@ impl Pending {
     pub(crate) fn discard(self) -> bool {
         match self {
             Pending::OnNewConnection(sent) | Pending::OnOpenConnection(sent, _) => {
-                let _ = sent.answer();
+                let _ = sent.response();
                 true
             }
             Pending::ForProgram(_) => false,
@@ -104,7 +108,7 @@ pub(crate) fn owner(req: &Request<'_>) -> Owner {
 }
 
 /// The error for a response of the wrong kind.
-pub(crate) fn unexpected(answer: &Answer) -> podwire_cni_plugin::Error {
+pub(crate) fn unexpected(answer: &Response) -> podwire_cni_plugin::Error {
     let text = format!("the agent sent an unexpected response: {answer:?}");
     let hint = "install the plugins and the agent of one version";
     podwire_cni_spec::Error::internal(text).with_details(hint).into()
@@ -117,7 +121,7 @@ fn is_closed(error: &std::io::Error) -> bool {
 fn socket(req: &Request<'_>) -> PathBuf {
     let ipam = json::get(&req.config, "ipam");
     let path = ipam.and_then(|ipam| json::get(ipam, "agent_socket")).and_then(Value::as_str);
-    PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(DOOR))
+    PathBuf::from(path.filter(|path| !path.is_empty()).unwrap_or(SOCKET))
 }
 
 fn unreachable(socket: &Path, error: &std::io::Error) -> podwire_cni_plugin::Error {
@@ -128,10 +132,10 @@ fn unreachable(socket: &Path, error: &std::io::Error) -> podwire_cni_plugin::Err
 }
 
 /// Runs `podwire ipam answer`, which accesses the datastore of the config.
-fn run_program(req: &Request<'_>, question: &Question) -> Result<Answer> {
+fn run_program(req: &Request<'_>, question: &addresses::Request) -> Result<Response> {
     let program = find_program(&req.path).ok_or_else(|| {
         let text = format!(
-            "no agent owns this node's blocks ({DOOR} does not exist), and the program {PROGRAM} is not found"
+            "no agent owns this node's blocks ({SOCKET} does not exist), and the program {PROGRAM} is not found"
         );
         let hint = "start `podwire agent calico` or `podwire ipam serve`; or install `podwire` beside the plugins or \
                     in PATH";
@@ -143,7 +147,7 @@ fn run_program(req: &Request<'_>, question: &Question) -> Result<Answer> {
         let text = format!("access the datastore with {}: {what}", program.display());
         podwire_cni_plugin::Error::from(podwire_cni_spec::Error::new(code::TRY_AGAIN, text))
     };
-    let input = serde_json::json!({ "question": question, "config": *req.config });
+    let input = serde_json::json!({ "request": question, "config": *req.config });
     let run = || -> std::io::Result<std::process::Output> {
         let mut child = Command::new(&program)
             .args(["ipam", "answer"])
@@ -191,7 +195,7 @@ mod tests {
                 let (stream, _) = listener.accept().unwrap();
                 let mut question = String::new();
                 BufReader::new(&stream).read_line(&mut question).unwrap();
-                (&stream).write_all(b"{\"answer\":\"done\"}\n").unwrap();
+                (&stream).write_all(b"{\"response\":\"done\"}\n").unwrap();
                 question
             };
             (0..calls).map(respond).collect()
@@ -206,13 +210,14 @@ mod tests {
             "cniVersion": "1.0.0", "name": "net", "ipam": { "type": "calico-ipam", "agent_socket": socket }
         });
         let req = Request::new(Command::Gc, &Default::default(), config, Registry::none()).unwrap();
-        let (answer, connection) = begin(&req, Question::Ping).unwrap().wait_and_keep(&req).unwrap();
-        assert_eq!(answer, Answer::Done);
+        let (answer, connection) =
+            begin(&req, addresses::Request::Ping).unwrap().wait_and_keep(&req).unwrap();
+        assert_eq!(answer, Response::Done);
         assert!(connection.is_some());
-        let again = begin_on(&req, connection, Question::Ranges { node: None }).unwrap();
-        assert_eq!(again.wait(&req).unwrap(), Answer::Done);
+        let again = begin_on(&req, connection, addresses::Request::PodCidrs { node: None }).unwrap();
+        assert_eq!(again.wait(&req).unwrap(), Response::Done);
         let questions = agent.join().unwrap();
-        assert!(questions[0].contains("ping") && questions[1].contains("ranges"), "{questions:?}");
+        assert!(questions[0].contains("ping") && questions[1].contains("podCidrs"), "{questions:?}");
         std::fs::remove_file(&socket).unwrap();
     }
 }

@@ -67,8 +67,8 @@ pub(super) fn requested(wanted: &[Request]) -> Result<Vec<u8>> {
 }
 
 /// The options to send. A value of `CNI_ARGS` overrides one of the config; without either the option is not sent.
-pub(super) fn provided(given: &[Provide], args: &Args) -> Result<Vec<(u8, Vec<u8>)>> {
-    let mut all: Vec<(u8, Vec<u8>)> = Vec::new();
+pub(super) fn provided(given: &[Provide], args: &Args) -> Result<Vec<ProvidedOption>> {
+    let mut all: Vec<ProvidedOption> = Vec::new();
     for (i, one) in given.iter().enumerate() {
         let number = number(&one.option, &format!("ipam.provide[{i}].option"))?;
         let from_args = Some(&one.from_arg).filter(|key| !key.is_empty()).and_then(|key| args.get(key));

@@ -4,7 +4,7 @@
 use podwire_cni_plugin::{Context, Error, Request, Result};
 use podwire_cni_spec::IfName;
 use podwire_kernel::rt::link::{self, attribute};
-use podwire_kernel::{custody, Belongings, Host, Link, Netns};
+use podwire_kernel::{custody, Host, Link, LinkConfig, Netns};
 use podwire_netlink::Batch;
 
 use super::selector::Selector;
@@ -17,18 +17,18 @@ const TEMPORARY_NAME: &str = "dev%d";
 #[derive(Clone, Debug)]
 pub struct Hold {
     device: Link,
-    belongings: Belongings,
+    belongings: LinkConfig,
 }
 
 impl Hold {
     /// Reads the device's configuration on the node.
     pub fn of(node: &mut Host, device: &Link) -> Result<Hold> {
-        let belongings = Belongings::of(node, device.index)?;
+        let belongings = LinkConfig::read(node, device.index)?;
         Ok(Hold { device: device.clone(), belongings })
     }
 
     /// The addresses and routes that the device had on the node.
-    pub fn belongings(&self) -> &Belongings {
+    pub fn belongings(&self) -> &LinkConfig {
         &self.belongings
     }
 
@@ -43,7 +43,7 @@ impl Hold {
             let hint = "the container is already attached under that name: run DEL first";
             return Err(podwire_cni_spec::Error::internal(text).with_details(hint).into());
         }
-        custody::hand_over(node, &self.device, &req.netns()?, (&req.ifname, name))
+        node.move_link(&self.device, &req.netns()?, &req.ifname, name)
             .doing(|| format!("failed to move link {name}"))?;
         Ok(pod.get_link(&req.ifname)?)
     }
@@ -57,7 +57,7 @@ impl Hold {
             let is_device = |one: &Link| (one.alias == *name || one.name == *name) && one.mac == *mac;
             let inside = link::list(&mut pod.route)?.into_iter().filter(|_| !is_on_node).find(is_device);
             if let Some(inside) = inside {
-                custody::hand_over(&mut pod, &inside, &Netns::current()?, (name, alias))?;
+                pod.move_link(&inside, &Netns::current()?, name, alias)?;
             }
             let home = node.get_link(name)?;
             let mut batch = Batch::new();
@@ -124,13 +124,13 @@ pub fn move_to_node(pod: &mut Host, device: &Link, node: &mut Host) -> Result<()
     let (inside, name) = (&device.name, &device.alias);
     let home = Netns::current()?;
     if node.find_link(name)?.is_none() {
-        return match custody::hand_over(pod, device, &home, (name, "")) {
+        return match pod.move_link(device, &home, name, "") {
             // A concurrent DEL was faster.
             Err(error) if error.is_gone() => Ok(()),
             done => done.doing(|| format!("failed to restore {inside:?} to original name {name:?}")),
         };
     }
-    match custody::hand_over(pod, device, &home, (TEMPORARY_NAME, name)) {
+    match pod.move_link(device, &home, TEMPORARY_NAME, name) {
         // A concurrent DEL was faster: the link of that name is the device.
         Err(error) if error.is_gone() => return Ok(()),
         moved => moved.doing(|| format!("failed to move {inside:?} to host netns"))?,

@@ -12,17 +12,17 @@ const UNIVERSE: u8 = 0; // RT_SCOPE_UNIVERSE, linux/rtnetlink.h
 const TEMPORARY: u32 = 0x01; // IFA_F_TEMPORARY, linux/if_addr.h; for IPv4 the bit marks a secondary address
 
 /// The permanent addresses of global scope, and the routes of the main table.
-pub fn from(belongings: &Belongings) -> Belongings {
+pub fn from(belongings: &LinkConfig) -> LinkConfig {
     let is_permanent =
         |one: &&Address| one.scope == UNIVERSE && (one.ip.is_ipv4() || one.flags & TEMPORARY == 0);
-    Belongings {
+    LinkConfig {
         addresses: belongings.addresses.iter().filter(is_permanent).cloned().collect(),
         routes: belongings.routes.iter().filter(|one| one.table == route::MAIN).cloned().collect(),
     }
 }
 
 /// Adds them to the result, unless the IPAM plugin returned the same.
-pub fn add(result: &mut Attachment, inherited: &Belongings) {
+pub fn add(result: &mut Attachment, inherited: &LinkConfig) {
     for one in &inherited.addresses {
         let Ok(address) = IpNet::new(one.ip, one.prefix) else { continue };
         if !result.ips.iter().any(|ip| ip.address == address) {

@@ -49,7 +49,7 @@ fn renamed<'p>(req: &Request<'p>, device: Link, name_is_taken: bool) -> Finding<
         let mut pod = req.pod()?;
         pod.route.batch(batch)?;
         // The kernel deleted the routes when the link went down.
-        inspection::pod_interface(&req, &mut pod)?.into_iter().try_for_each(Finding::mend)
+        inspection::pod_interface(&req, &mut pod)?.into_iter().try_for_each(Finding::repair)
     })
 }
 
@@ -73,7 +73,7 @@ fn without_alias<'p>(
     let lost = match selector {
         Selector::Name(name) => {
             let doing = format!("set the alias of {} to {name}", found.name);
-            lost.mended_by(inspection::change(
+            lost.repaired_by(inspection::change(
                 req,
                 link::change(found.index, doing).string(attribute::IFALIAS, name),
             ))
@@ -96,7 +96,7 @@ fn missing<'p>(req: &Request<'p>, selector: &Selector) -> Result<Finding<'p>> {
         let (mut node, mut pod) = (Host::here()?, req.pod()?);
         let link = Hold::of(&mut node, &device)?.move_to_pod(&req, &mut node, &mut pod)?;
         let mut recorded = req.recorded()?.clone();
-        configure(&mut pod, &link, &mut recorded, &podwire_kernel::Belongings::default())
+        configure(&mut pod, &link, &mut recorded, &podwire_kernel::LinkConfig::default())
             .doing(|| format!("move {} into the pod again", device.name))
     }))
 }

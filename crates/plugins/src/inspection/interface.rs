@@ -26,7 +26,8 @@ pub fn pod_interface<'p>(req: &Request<'p>, pod: &mut Host) -> Result<Vec<Findin
     findings.extend(hardware_address(req, recorded, &link));
     if !link.is_up() {
         findings.push(
-            Finding::new(format!("interface {} is down", link.name)).mended_by(change(req, link::up(&link))),
+            Finding::new(format!("interface {} is down", link.name))
+                .repaired_by(change(req, link::up(&link))),
         );
     }
     findings.extend(addresses(req, pod, recorded, &link)?);
@@ -43,7 +44,7 @@ fn hardware_address<'p>(req: &Request<'p>, recorded: &Attachment, link: &Link) -
     let text = format!("interface {name} has hardware address {is}, recorded was {expected}");
     let message = link::change(link.index, format!("set the hardware address of {name}"))
         .bytes(attribute::ADDRESS, &expected.0);
-    Some(Finding::new(text).mended_by(change(req, message)))
+    Some(Finding::new(text).repaired_by(change(req, message)))
 }
 
 fn addresses<'p>(
@@ -60,7 +61,7 @@ fn addresses<'p>(
         .map(|net| {
             let again = address::add(link.index, net.addr(), net.prefix_len(), false);
             let (req, name) = (req.clone(), link.name.clone());
-            Finding::new(format!("interface {name} lacks address {net}")).mended_by(move || {
+            Finding::new(format!("interface {name} lacks address {net}")).repaired_by(move || {
                 let mut pod = req.pod()?;
                 if net.addr().is_ipv6() {
                     pod.run(|| pod_interface::enable_ipv6(&name, false))??;
@@ -95,11 +96,8 @@ fn routes<'p>(
             let again = in_kernel(wanted);
             let conflicting = found.iter().filter(|one| conflicts(one, &again) && !is_recorded(one));
             let conflicting = conflicting.cloned().collect();
-            Finding::new(format!("route to {}{via}{table} is missing", wanted.dst)).mended_by(replace_route(
-                req,
-                again,
-                conflicting,
-            ))
+            Finding::new(format!("route to {}{via}{table} is missing", wanted.dst))
+                .repaired_by(replace_route(req, again, conflicting))
         })
         .collect())
 }

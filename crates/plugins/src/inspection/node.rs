@@ -67,10 +67,10 @@ pub fn mtu<'p>(req: &Request<'p>, ends: VethEnds<'_>, configured: u32) -> Vec<Fi
     };
     let mut findings = Vec::new();
     if differs(ends.pod, wanted) && !is_tuned() {
-        findings.push(Finding::new(text(ends.pod, wanted)).mended_by(change(req, set(ends.pod, wanted))));
+        findings.push(Finding::new(text(ends.pod, wanted)).repaired_by(change(req, set(ends.pod, wanted))));
     }
     if let Some(end) = ends.node.filter(|end| differs(end, configured)) {
-        findings.push(Finding::new(text(end, configured)).mended_by(change_node(set(end, configured))));
+        findings.push(Finding::new(text(end, configured)).repaired_by(change_node(set(end, configured))));
     }
     findings
 }
@@ -117,7 +117,7 @@ pub fn node_routes<'p>(node: &mut Host, end: &Link, pods: &[IpAddr]) -> Result<V
             let again =
                 route::Route { link: Some(end.index), scope: route::LINK, ..route::Route::to(*pod, full) };
             Finding::new(format!("the node has no route to {pod} through {}", end.name))
-                .mended_by(change_node(again.add()))
+                .repaired_by(change_node(again.add()))
         })
         .collect())
 }

@@ -113,7 +113,7 @@ pub(super) fn leave(req: &Request<'_>) -> Result<()> {
         // A failure must not fail this DEL: CHECK of the pending interface reports it.
         let map_ports = || -> Result<usize> {
             let sibling = entry.request(Command::Check, req.registry)?;
-            Finding::mend_all(check::inspect(&sibling, &Conf::read(&sibling)?)?)
+            Finding::repair_all(check::inspect(&sibling, &Conf::read(&sibling)?)?)
         };
         let _ = map_ports();
     }

@@ -89,7 +89,7 @@ fn routes<'p>(req: &Request<'p>, pod: &mut Host, recorded: &Attachment) -> Resul
                 let via = wanted.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
                 findings.push(
                     Finding::new(format!("route to {to}{via} on {} is missing", pod_end.name))
-                        .mended_by(inspection::change(req, wanted.add())),
+                        .repaired_by(inspection::change(req, wanted.add())),
                 );
             }
         }
@@ -98,7 +98,7 @@ fn routes<'p>(req: &Request<'p>, pod: &mut Host, recorded: &Attachment) -> Resul
         if let Some(present) = found.iter().find(|one| on_link(&unwanted, one) && one.table == route::MAIN) {
             let text =
                 format!("route to {} is on {}, not behind the gateway", ip.address.trunc(), pod_end.name);
-            findings.push(Finding::new(text).mended_by(inspection::change(req, present.delete())));
+            findings.push(Finding::new(text).repaired_by(inspection::change(req, present.delete())));
         }
     }
     Ok(findings)

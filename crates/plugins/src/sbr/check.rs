@@ -26,7 +26,7 @@ pub(super) fn inspect<'p>(req: &Request<'p>, routing: SourceRouting) -> Result<V
             Some(table) => tables.push(table),
             None => {
                 let lost = lacks(req, &routes::rule_text(&routing, ip));
-                findings.push(lost.mended_by(add_rule_again(req, routing, ip.clone())));
+                findings.push(lost.repaired_by(add_rule_again(req, routing, ip.clone())));
             }
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn inspect<'p>(req: &Request<'p>, routing: SourceRouting) -> Result<V
         let text = format!("route to {to} of {} is in the main table again", req.ifname);
         let (tables, index) = (tables.clone(), link.index);
         let again = with_lock(req, move |pod| move_routes(pod, &routing.moves(&tables, &misplaced, index)));
-        findings.push(Finding::new(text).mended_by(again));
+        findings.push(Finding::new(text).repaired_by(again));
     }
     let is_routed = is_routed(&tables, &link)?;
     let mut missing: Vec<MissingRoute> = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn inspect<'p>(req: &Request<'p>, routing: SourceRouting) -> Result<V
     missing.extend(routes::missing_recorded(&routing, &tables, &found, recorded, &link));
     findings.extend(missing.into_iter().map(|missing| {
         let lost = lacks(req, &missing.text);
-        lost.mended_by(with_lock(req, move |pod| add_routes(pod, &missing)))
+        lost.repaired_by(with_lock(req, move |pod| add_routes(pod, &missing)))
     }));
     Ok(findings)
 }

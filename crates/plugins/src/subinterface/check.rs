@@ -52,7 +52,7 @@ fn missing<'p>(req: &Request<'p>, wanted: &Subinterface) -> Finding<'p> {
         return finding;
     }
     let (again, wanted) = (req.clone(), wanted.clone());
-    finding.mended_by(move || create_again(&again, wanted))
+    finding.repaired_by(move || create_again(&again, wanted))
 }
 
 fn create_again(req: &Request<'_>, wanted: Subinterface) -> Result<()> {
@@ -96,5 +96,5 @@ fn mode<'p>(req: &Request<'p>, wanted: Driver, link: &Link) -> Option<Finding<'p
     if !wanted.can_follow(found) {
         return Some(finding);
     }
-    Some(finding.mended_by(inspection::change(req, wanted.change(link))))
+    Some(finding.repaired_by(inspection::change(req, wanted.change(link))))
 }

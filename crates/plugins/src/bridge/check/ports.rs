@@ -88,7 +88,7 @@ pub(super) fn vlans<'p>(
     let port = port.clone();
     let text = format!("bridge port {} {}", port.name, texts.join(" and "));
     // The repair compares again: a port that was just added to its bridge is in the bridge's default VLAN.
-    Ok(Some(Finding::new(text).mended_by(on_node(move |node| {
+    Ok(Some(Finding::new(text).repaired_by(on_node(move |node| {
         let (missing, unwanted) = compare(&bridge::vlans(node, port.index)?, &wanted, exact);
         let mut batch = Batch::new();
         batch.extend(unwanted.iter().map(|vlans| delete_vlans(&port, *vlans)));
@@ -145,7 +145,7 @@ pub(super) fn spoof_check<'p>(req: &Request<'p>, node: &mut Host, end: &Link) ->
     if !spoof::is_present(nft, &owner, &end.name, mac)? {
         let name = end.name.clone();
         let text = format!("bridge port {name} lost its spoof check (macspoofchk)");
-        findings.push(Finding::new(text).mended_by(on_node(move |node| {
+        findings.push(Finding::new(text).repaired_by(on_node(move |node| {
             // A remaining element may allow another address.
             spoof::remove_all(node.nft()?, &owner)?;
             Ok(spoof::add(node.nft()?, &owner, &name, mac)?)

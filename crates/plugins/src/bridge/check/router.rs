@@ -64,13 +64,13 @@ fn gateway_link<'p>(
     if !found.as_ref().is_some_and(Link::is_up) {
         let state = if found.is_some() { "down" } else { "missing" };
         let again = ensure_link(req);
-        findings.push(Finding::new(format!("the gateway link {name} is {state}")).mended_by(again));
+        findings.push(Finding::new(format!("the gateway link {name} is {state}")).repaired_by(again));
     }
     let Some(port) = gateway::link_port(node, &conf.bridge, name)? else { return Ok(findings) };
     if bridge.is_none_or(|bridge| port.master != Some(bridge.index)) {
         let text =
             format!("{} of the gateway link {name} is not a port of bridge {:?}", port.name, conf.bridge);
-        findings.push(Finding::new(text).mended_by(ports::plug_in(&conf.bridge, &port)));
+        findings.push(Finding::new(text).repaired_by(ports::plug_in(&conf.bridge, &port)));
     }
     findings.extend(inspection::is_up(&port, "bridge port"));
     findings.extend(ports::vlans(node, &port, vec![gateway::link_vlan(conf)], !conf.preserve_default_vlan)?);
@@ -109,7 +109,7 @@ fn addresses<'p>(
                 format!("{name:?} lost the gateway's address {}", ip.gateway.unwrap_or(ip.address.addr()));
             let (req, name) = (req.clone(), name.clone());
             let one = Attachment { ips: vec![ip.clone()], ..Attachment::default() };
-            Finding::new(text).mended_by(on_node(move |node| {
+            Finding::new(text).repaired_by(on_node(move |node| {
                 let link = node.get_link(&name)?;
                 gateway::assign(&Conf::read(&req)?, node, &link, &one)
             }))
