@@ -153,7 +153,7 @@ impl Install {
         let turn = self.turn(root).map_err(Failure::to(what))?;
         let wish = Wish::new(self, root)?;
         let paths = wish.targets.iter().map(|target| target.path.as_path());
-        let survey = NodeState::new(root, paths).map_err(Failure::to(what))?;
+        let survey = NodeState::read(root, paths).map_err(Failure::to(what))?;
         let plan = InstallPlan::install(&wish.targets, self.replace, &survey);
         if let Some(turn) = turn {
             apply(root, &plan, &wish.program, &turn).map_err(Failure::to(what))?;
@@ -164,7 +164,7 @@ impl Install {
 
     fn take_back(&self, root: &Root) -> podwire_install::Result<Answer> {
         let turn = self.turn(root)?;
-        let plan = InstallPlan::uninstall(&NodeState::new(root, [])?);
+        let plan = InstallPlan::uninstall(&NodeState::read(root, [])?);
         if let Some(turn) = turn {
             apply(root, &plan, "".as_ref(), &turn)?;
         }

@@ -175,8 +175,14 @@ fn choose(
         // Runtimes that know `cniVersions` choose 1.1.0, and so have STATUS and GC; older ones read over it.
         None => (lowest, (lowest == "1.0.0").then_some("1.1.0")),
     };
-    let design =
-        NetworkSpec { shape, name: wish.name.clone(), subnets, master: wish.master.clone(), version, newer };
+    let design = NetworkSpec {
+        kind: shape,
+        name: wish.name.clone(),
+        subnets,
+        master: wish.master.clone(),
+        version,
+        newer,
+    };
     let text = design.to_list().map_err(Failure::to(WHAT))?;
     let file = conf_name.unwrap_or_else(|| "10-podwire.conflist".to_owned());
     Ok(Some(Chosen { file, name: wish.name.clone(), text }))
