@@ -53,7 +53,7 @@ fn the_default_network_is_the_first_usable_file() {
     write(&bench, "70-other.conflist", &network("other", "1.0.0", "a"));
     let catalogue = catalogue(&bench);
     assert_eq!(default(&catalogue), "good");
-    let sent: Vec<_> = catalogue.skipped().iter().map(ToString::to_string).collect();
+    let skipped: Vec<_> = catalogue.skipped().iter().map(ToString::to_string).collect();
     let reasons = [
         "invalid JSON",
         "no plugin configs found",
@@ -61,8 +61,8 @@ fn the_default_network_is_the_first_usable_file() {
         "failed to find plugin \"nowhere\"",
         "does not support config version \"1.0.0\"",
     ];
-    assert_eq!(sent.len(), reasons.len(), "{sent:#?}");
-    for (line, reason) in sent.iter().zip(reasons) {
+    assert_eq!(skipped.len(), reasons.len(), "{skipped:#?}");
+    for (line, reason) in skipped.iter().zip(reasons) {
         assert!(line.contains(reason), "{line}");
     }
     assert_eq!(catalogue.find("other").unwrap().list.name.as_str(), "other");
@@ -91,9 +91,9 @@ fn readiness_is_the_status_of_the_default_network() {
     assert!(catalogue.readiness().is_ready());
     bench.fails("a", "STATUS", 50, "no addresses are left");
     match catalogue.readiness() {
-        Readiness::NotReady { network, why } => {
-            assert_eq!((network.unwrap().as_str(), why.code), ("a", 50));
-            assert!(why.msg.ends_with("no addresses are left"), "{why:?}");
+        Readiness::NotReady { network, reason } => {
+            assert_eq!((network.unwrap().as_str(), reason.code), ("a", 50));
+            assert!(reason.msg.ends_with("no addresses are left"), "{reason:?}");
         }
         ready => panic!("{ready:?}"),
     }
@@ -142,8 +142,8 @@ fn follow(watch: &mut Watch, catalogue: &mut Catalogue<'_>, expected: &str, chan
     forget(watch);
     change();
     while default(catalogue) != expected {
-        let sent = sys::readable(&[watch.as_fd()], Duration::from_secs(20)).unwrap();
-        assert!(sent[0], "no inotify event before {expected:?}");
+        let ready = sys::readable(&[watch.as_fd()], Duration::from_secs(20)).unwrap();
+        assert!(ready[0], "no inotify event before {expected:?}");
         watch.next(catalogue, Duration::ZERO).unwrap();
     }
 }

@@ -214,18 +214,18 @@ fn repair(bench: &Bench, kinds: &[&str], wrong: &[&'static str]) -> (Vec<String>
     let list = list("1.1.0", kinds);
     runtime.add(&list, &pod()).unwrap();
     *WRONG.lock().unwrap() = wrong.to_vec();
-    let repaired = runtime.repair(&list, &pod()).unwrap();
+    let report = runtime.repair(&list, &pod()).unwrap();
     WRONG.lock().unwrap().clear();
     CALLS.lock().unwrap().clear();
     runtime.del(&list, &pod()).unwrap();
     CALLS.lock().unwrap().clear();
-    assert_eq!(repaired.is_complete(), repaired.remaining.is_empty());
-    let repaired = repaired.repaired.iter().map(|one| format!("{}: {}", one.plugin, one.what));
-    let left = repaired.remaining.iter().map(|one| {
-        let why = one.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        format!("{}: {}{why}", one.plugin, one.what)
+    assert_eq!(report.is_complete(), report.remaining.is_empty());
+    let repaired = report.repaired.iter().map(|one| format!("{}: {}", one.plugin, one.what));
+    let remaining = report.remaining.iter().map(|one| {
+        let reason = one.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        format!("{}: {}{reason}", one.plugin, one.what)
     });
-    (repaired.collect(), left.collect())
+    (repaired.collect(), remaining.collect())
 }
 
 #[test]
