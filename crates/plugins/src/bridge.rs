@@ -18,6 +18,7 @@ use podwire_kernel::{detached, Host, Link, Undo};
 
 use crate::addresses::families;
 use crate::pod_interface::{self, Options};
+use crate::policy::{self, Policy};
 use crate::veth_pair::{self, Namespaces};
 use crate::{lease, masquerade};
 use config::Conf;
@@ -37,7 +38,7 @@ impl Plugin for Bridge {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(req)?;
+        let policy = Policy::read(&req.config)?;
         let mut undo = Undo::new();
         let mut node = Host::here()?;
         let mut pod = req.pod()?;

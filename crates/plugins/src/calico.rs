@@ -55,7 +55,7 @@ impl Plugin for Calico {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(req)?.filter(Policy::has_agent);
+        let policy = Policy::read(&req.config)?.filter(Policy::has_agent);
         conf.gates.iter().try_for_each(readiness_gate::Gate::wait)?;
         let mut node = Host::here()?;
         let mut pod = req.pod()?;

@@ -236,7 +236,7 @@ fn reserve_again<'p>(
 fn gc(req: &Request<'_>, env: &Environment) -> Result<()> {
     let valid = req.valid()?;
     let Some(mut store) = Store::find(&config::folder(req), env)? else { return Ok(()) };
-    let containers: HashSet<&str> = valid.iter().map(|(container, _)| container).collect();
+    let containers: HashSet<&str> = valid.iter().map(|one| one.container_id.as_str()).collect();
     let is_valid = |holder: &Holder| match holder {
         Holder::Interface(owner) => valid.contains(&owner.container, &owner.ifname),
         Holder::Container(id) => containers.contains(id.as_str()),

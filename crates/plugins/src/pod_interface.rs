@@ -68,7 +68,7 @@ pub(crate) fn announce(pod: &mut Host, link: &Link, mac: Mac) -> Result<()> {
 /// address is set. A sysctl in a link message costs a tenth of a write to /proc/sys.
 fn set_arp_notify(link: &Link) -> Message {
     let knob = |m: Message| m.nest(attribute::INET_CONF, |m| m.u32(ARP_NOTIFY, 1));
-    let inet = u16::from(rt::family(&IpAddr::from([0u8; 4])));
+    let inet = u16::from(rt::address_family(IpFamily::V4));
     link::change(link.index, format!("set arp_notify of {}", link.name))
         .nest(attribute::AF_SPEC, |m| m.nest(inet, knob))
 }
@@ -89,7 +89,7 @@ pub(crate) fn enable_ipv6(name: &str, detect_duplicates: bool) -> podwire_kernel
 
 /// Enables forwarding on the node for these families.
 pub(crate) fn enable_forwarding(families: &[IpFamily]) -> podwire_kernel::Result<()> {
-    sysctl::forward(families.contains(&IpFamily::V4), families.contains(&IpFamily::V6))
+    sysctl::enable_forwarding(families)
 }
 
 /// The kernel's form of a route. A route without a gateway gets the gateway of the first address of its family, unless

@@ -20,6 +20,7 @@ use podwire_netlink::Batch;
 use routes::{connected, node_end_sysctl, through_gateway};
 
 use crate::addresses::families;
+use crate::policy::{self, Policy};
 use crate::veth_pair::{self, Namespaces};
 use crate::{lease, masquerade, pod_interface};
 
@@ -38,7 +39,7 @@ impl Plugin for Ptp {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let policy = Policy::read(req)?;
+        let policy = Policy::read(&req.config)?;
         lease::check_kind(req)?;
         let mut undo = Undo::new();
         let mut node = Host::here()?;

@@ -125,7 +125,7 @@ fn compare_sysctl<'p>(
     let found = match pod.run(|| sysctl::read(&key))? {
         Ok(found) => found,
         // Some sysctls are write-only and cannot be compared.
-        Err(podwire_kernel::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+        Err(podwire_kernel::Error::File(error)) if error.source.kind() == ErrorKind::PermissionDenied => {
             return Ok(None);
         }
         Err(error) => {

@@ -214,9 +214,8 @@ fn check(cases: &'static [(&str, &str, Spoilt)]) {
 
 /// The same cases for every plugin type.
 fn check_everywhere(cases: &'static [(&str, Spoilt)]) {
-    let of_kind = |kind: String| {
-        cases.iter().map(move |(what, spoilt)| (kind.clone(), what.to_string(), spoilt))
-    };
+    let of_kind =
+        |kind: String| cases.iter().map(move |(what, spoilt)| (kind.clone(), what.to_string(), spoilt));
     let all: Vec<_> = types().into_iter().flat_map(of_kind).collect();
     check_all(sample("bad input for every plugin", all, 4));
 }

@@ -1,7 +1,7 @@
 use podwire_block_ipam::store::{Change, Memory, Store};
 use podwire_block_ipam::timestamp::Timestamp;
-use podwire_block_ipam::{Allocator, Request, Rules};
 use podwire_block_ipam::{AffinityOwner, Encapsulation};
+use podwire_block_ipam::{Allocator, Request, Rules};
 
 use super::*;
 

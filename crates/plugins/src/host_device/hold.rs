@@ -4,7 +4,7 @@
 use podwire_cni_plugin::{Context, Error, Request, Result};
 use podwire_cni_spec::IfName;
 use podwire_kernel::rt::link::{self, attribute};
-use podwire_kernel::{custody, Host, Link, LinkConfig, Netns};
+use podwire_kernel::{Host, Link, LinkConfig, Netns};
 use podwire_netlink::Batch;
 
 use super::selector::Selector;
