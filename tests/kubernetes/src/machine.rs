@@ -143,7 +143,7 @@ impl Machine {
 
     /// Whether what its agent knows of the other nodes is what the API server knows.
     pub fn agent_is_current(&self) -> bool {
-        self.agent_status()["source"] == "current"
+        self.agent_status()["store"]["detail"] == "current"
     }
 
     /// What its agent says of itself; `null` if it does not answer.

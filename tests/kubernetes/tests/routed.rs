@@ -100,9 +100,9 @@ fn nobody_complains(cluster: &Cluster, machines: &[Machine]) {
     for machine in machines {
         cluster.wait(&format!("nothing is wrong on {}", machine.name), || {
             let status = machine.agent_status();
-            let (roads, addresses) = (&status["roads"]["problems"], &status["addresses"]["trouble"]);
+            let (roads, addresses) = (&status["problems"], &status["addresses"]["problem"]);
             let is_clean =
-                *roads == json!({}) && addresses.is_null() && status["policies"]["problem"].is_null();
+                *roads == json!([]) && addresses.is_null() && status["policies"]["problem"].is_null();
             is_clean.then_some(())
         });
         let said = machine.stage().sh("cat /var/log/pods/kube-system_podwire-*/*/*.log");

@@ -98,7 +98,7 @@ fn a_claim_on_a_nodes_range_and_a_foreign_config_are_told_and_harm_nobody() {
     let lab = stage(&[]);
     lab.run(&["break", "foreign-config", "n2"]);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !lab.status()["nodes"][1]["problems"].to_string().contains("00-foreign.conflist stands before") {
+    while !lab.status()["nodes"][1]["problems"].to_string().contains("00-foreign.conflist sorts before") {
         assert!(std::time::Instant::now() < end, "{}", lab.status());
     }
     assert!(!lab.run(&["status"]).status.success(), "a lab with a problem is not whole");
