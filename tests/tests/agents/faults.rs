@@ -110,7 +110,9 @@ fn while_etcd_is_away_packets_flow_and_agents_may_restart() {
     let lost = stage.lost_while(1, 3, |stage| {
         stage.etcd = None;
         stage.wait_until("n2 notices", |stage| {
-            stage.status(2)["store"]["detail"].as_str().is_some_and(|source| source.contains("keeping what is known"))
+            stage.status(2)["store"]["detail"]
+                .as_str()
+                .is_some_and(|source| source.contains("keeping what is known"))
         });
         // One that comes up without its source touches nothing.
         stage.kill_agent(1);
