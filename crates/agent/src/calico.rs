@@ -72,8 +72,8 @@ pub struct Settings {
     pub policy_cut: bool,
 }
 
-/// Runs until SIGTERM or SIGINT. Routes, rules and leases stay, so pods keep their connections. `opener` opens the store; each
-/// thread is its own client.
+/// Runs until SIGTERM or SIGINT. Routes, rules and leases stay, so pods keep their connections. `opener` opens the
+/// store; each thread is its own client.
 pub async fn run<O>(settings: Settings, opener: O) -> Result<()>
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Clone + Send + Sync + 'static,

@@ -1,7 +1,7 @@
 //! flannel mode: the agent in place of flanneld.
 //!
-//! The agent reads the other nodes from a [`podwire_subnets::Source`], acquires a pod CIDR for this node, sets up the routes and
-//! tunnels, and announces the network last: `subnet.env`, then a conflist in the runtime's directory.
+//! The agent reads the other nodes from a [`podwire_subnets::Source`], acquires a pod CIDR for this node, sets up the
+//! routes and tunnels, and announces the network last: `subnet.env`, then a conflist in the runtime's directory.
 //!
 //! ```text
 //! source ──node lists──▶ daemon ──desired routes──▶ routes (a thread) ──▶ kernel
@@ -12,7 +12,8 @@
 //!                         └──▶ status, metrics, Kubernetes events
 //! ```
 //!
-//! The agent and the source may be down: routes stay. A restarted agent compares the whole desired state with the kernel.
+//! The agent and the source may be down: routes stay. A restarted agent compares the whole desired state with the
+//! kernel.
 
 mod backend;
 mod conflist;

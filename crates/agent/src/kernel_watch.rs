@@ -16,8 +16,8 @@ pub(crate) struct KernelWatch {
 }
 
 impl KernelWatch {
-    /// Follows these devices and uplinks from now on; without an uplink, every link that could become one. Call it before the
-    /// kernel is read, so that no change is missed. Returns whether the uplinks changed.
+    /// Follows these devices and uplinks from now on; without an uplink, every link that could become one. Call it
+    /// before the kernel is read, so that no change is missed. Returns whether the uplinks changed.
     pub(crate) fn follow(&mut self, host: &mut Host, devices: &[&str], uplinks: &[Uplink]) -> Result<bool> {
         if uplinks == self.uplinks && self.watch.is_some() {
             return Ok(false);
@@ -38,8 +38,8 @@ impl KernelWatch {
         self.watch.iter().flat_map(Watch::event_sources).collect()
     }
 
-    /// Reads the notifications. Returns whether something of the agent's was changed. After an error the sockets are closed;
-    /// the next [`follow`](Self::follow) opens new ones.
+    /// Reads the notifications. Returns whether something of the agent's was changed. After an error the sockets are
+    /// closed; the next [`follow`](Self::follow) opens new ones.
     pub(crate) fn read_events(&mut self) -> Result<bool> {
         let Some(watch) = &mut self.watch else { return Ok(false) };
         let events = watch.read_events().inspect_err(|_| self.watch = None)?;

@@ -1,6 +1,7 @@
 //! Prometheus metrics of both modes, with the prefix `podwire_agent_`.
 //!
-//! Gauges are set from the [`Status`] when the metrics are read. Counters and histograms are updated when something happens.
+//! Gauges are set from the [`Status`] when the metrics are read. Counters and histograms are updated when something
+//! happens.
 
 mod calico;
 mod flannel;

@@ -1,5 +1,5 @@
-//! The block allocator on a real kube-apiserver, with a kubeconfig whose token has expired: ADD fails with "try again", DEL succeeds,
-//! and with a new token in the same file everything is made up for. Skipped without Kubernetes' programs.
+//! The block allocator on a real kube-apiserver, with a kubeconfig whose token has expired: ADD fails with "try again",
+//! DEL succeeds, and with a new token in the same file everything is made up for. Skipped without Kubernetes' programs.
 
 use std::time::Duration;
 

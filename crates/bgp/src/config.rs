@@ -211,8 +211,8 @@ impl Builder<'_> {
             functions.filter(|one| one.is_for(family, direction)).map(|one| one.name.clone()).collect()
         };
         let hidden = self.index.pools.values().filter(|pool| !pool.is_exported()).map(Pool::cidr);
-        // A router outside of the cluster learns each node's blocks from that node. Only a reflector announces routes of other
-        // nodes, and it does not forward their packets.
+        // A router outside of the cluster learns each node's blocks from that node. Only a reflector announces routes
+        // of other nodes, and it does not forward their packets.
         let (is_external, is_reflector) =
             (session.asn != local_asn, self.node.route_reflector_cluster_id().is_some());
         let next_hop = match session.peer.map_or(NextHop::Auto, Peer::next_hop) {

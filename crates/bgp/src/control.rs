@@ -1,5 +1,5 @@
-//! BIRD's control socket. A command is a line. A reply is several lines with a code before each; a blank follows the code of
-//! the last one.
+//! BIRD's control socket. A command is a line. A reply is several lines with a code before each; a blank follows the
+//! code of the last one.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -32,7 +32,8 @@ struct ReplyLine {
 }
 
 impl ReplyLine {
-    /// Parses `0001 BIRD 2.0.12 ready.` or `1002-name Proto…`. A line that begins with a blank has the code of the previous line.
+    /// Parses `0001 BIRD 2.0.12 ready.` or `1002-name Proto…`. A line that begins with a blank has the code of the
+    /// previous line.
     fn parse(line: &str, before: u16) -> Option<ReplyLine> {
         if let Some(text) = line.strip_prefix([' ', '+']) {
             return Some(ReplyLine { code: before, is_last: false, text: text.into() });

@@ -2,8 +2,9 @@
 //!
 //! Input: the [`Desired`] state, sent to the thread that [`spawn`] starts. Output: a [`Report`] after each attempt.
 //!
-//! BIRD is a separate process. It continues when this program ends, and this program finds it again by its control socket, so
-//! sessions and routes stay up. If BIRD dies, it is started again with graceful restart, so that its peers keep its routes.
+//! BIRD is a separate process. It continues when this program ends, and this program finds it again by its control
+//! socket, so sessions and routes stay up. If BIRD dies, it is started again with graceful restart, so that its peers
+//! keep its routes.
 
 #![forbid(unsafe_code)]
 

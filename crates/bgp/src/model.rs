@@ -1,5 +1,5 @@
-//! BIRD's configuration as a value: filter functions, the tables of each family and the BGP protocols. `Display` writes it in
-//! BIRD's language.
+//! BIRD's configuration as a value: filter functions, the tables of each family and the BGP protocols. `Display` writes
+//! it in BIRD's language.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};

@@ -8,8 +8,8 @@ pub(crate) fn word(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// An object's name as a part of a name. Different names stay different: Kubernetes names have no `_`, so `-` becomes `_`; a name
-/// that is too long or has a dot ends with a hash.
+/// An object's name as a part of a name. Different names stay different: Kubernetes names have no `_`, so `-` becomes
+/// `_`; a name that is too long or has a dot ends with a hash.
 pub(crate) fn label(name: &str) -> String {
     let word = word(name);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';

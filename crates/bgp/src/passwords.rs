@@ -1,5 +1,5 @@
-//! Passwords of sessions (TCP MD5 signatures): files `SECRET/KEY` in a directory, as Kubernetes mounts a Secret. They are read each
-//! time the configuration is built, so BIRD gets a changed password within seconds.
+//! Passwords of sessions (TCP MD5 signatures): files `SECRET/KEY` in a directory, as Kubernetes mounts a Secret. They
+//! are read each time the configuration is built, so BIRD gets a changed password within seconds.
 //!
 //! A password is written to BIRD's configuration only. No log line and no error text contains it.
 

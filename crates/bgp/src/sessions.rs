@@ -114,7 +114,8 @@ impl Sessions<'_> {
         }
     }
 
-    /// Sessions with the nodes that `selector` names; unless `reversePeering` is `Manual`, they have one with this node too.
+    /// Sessions with the nodes that `selector` names; unless `reversePeering` is `Manual`, they have one with this node
+    /// too.
     fn with_selected_nodes<'p>(
         &self,
         name: &str,

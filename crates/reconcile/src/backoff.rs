@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A pause that doubles with each failure, from 100 ms to 1.5 s: a node repairs everything within 2 s after the cause is gone.
+/// A pause that doubles with each failure, from 100 ms to 1.5 s: a node repairs everything within 2 s after the cause
+/// is gone.
 #[derive(Debug)]
 pub struct Backoff(Duration);
 

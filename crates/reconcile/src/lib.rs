@@ -1,7 +1,7 @@
 //! The reconcile loop of every daemon part.
 //!
-//! A [`Reconciler`] compares the whole desired state with the whole kernel state and applies the difference. [`spawn`] runs it
-//! in a thread and calls it
+//! A [`Reconciler`] compares the whole desired state with the whole kernel state and applies the difference. [`spawn`]
+//! runs it in a thread and calls it
 //!
 //! - after a message ([`Handle::send`]) or a [`Waker::wake`],
 //! - after a kernel notification that concerns it ([`Reconciler::handle_events`]),
@@ -51,7 +51,8 @@ pub trait Reconciler: Send + 'static {
     /// Takes a message. A reconciler whose messages are whole desired states keeps the last one.
     fn receive(&mut self, message: Self::Message);
 
-    /// Compares the desired state with the kernel and applies the difference. The loop also calls it before the first message.
+    /// Compares the desired state with the kernel and applies the difference. The loop also calls it before the first
+    /// message.
     fn reconcile(&mut self) -> Result<Self::Report, Self::Error>;
 
     /// Publishes the outcome of a reconcile that took `took`: status, metrics, log.
@@ -60,9 +61,9 @@ pub trait Reconciler: Send + 'static {
     /// The sockets on which kernel notifications arrive. They may change with each reconcile.
     fn event_sources(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Reads the event sources that are ready (`ready` has the order of [`event_sources`](Self::event_sources)) until they are
-    /// empty. Returns whether a reconcile is needed. After an error the loop reconciles [`RETRY`] later; a source that cannot
-    /// be read again must be gone from `event_sources` by then.
+    /// Reads the event sources that are ready (`ready` has the order of [`event_sources`](Self::event_sources)) until
+    /// they are empty. Returns whether a reconcile is needed. After an error the loop reconciles [`RETRY`] later; a
+    /// source that cannot be read again must be gone from `event_sources` by then.
     fn handle_events(&mut self, ready: &[bool]) -> Result<bool, Self::Error>;
 }
 
@@ -98,8 +99,8 @@ impl<M> Handle<M> {
     }
 }
 
-/// Runs a reconciler in a thread named `name`. `resync` is the interval between reconciles without a cause; it grows up to
-/// 300 s so that resyncs take at most 1/1000 of a core.
+/// Runs a reconciler in a thread named `name`. `resync` is the interval between reconciles without a cause; it grows up
+/// to 300 s so that resyncs take at most 1/1000 of a core.
 pub fn spawn<R: Reconciler>(name: &str, resync: Duration, reconciler: R) -> io::Result<Handle<R::Message>> {
     let (sender, messages) = mpsc::channel();
     let (waker, wakeups) = waker::pair()?;

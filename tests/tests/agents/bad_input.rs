@@ -8,7 +8,7 @@ use super::stage::{net_conf, Stage, Store};
 const SUBNETS: &str = "/coreos.com/network/subnets";
 
 fn refused(stage: &Stage, number: u8, words: &[&str]) -> bool {
-    let text = stage.status(number)["refused"].to_string();
+    let text = stage.status(number)["unreachable"].to_string();
     words.iter().all(|word| text.contains(word))
 }
 

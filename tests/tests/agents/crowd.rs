@@ -152,7 +152,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
     std::fs::create_dir_all(scene.stage().folder.join("held")).expect("a folder");
     let is_settled = |stage: &Stage, number| {
         let addresses = stage.status(number)["addresses"].clone();
-        is_ready(stage, number) && addresses["untold"] == 0 && addresses["leases"] == stay
+        is_ready(stage, number) && addresses["unsynced"] == 0 && addresses["leases"] == stay
     };
     let settled = |stage: &Stage| (1..=3).all(|number| is_settled(stage, number));
     scene.stage().wait_until("the first pods are told", settled);

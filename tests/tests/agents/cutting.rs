@@ -126,7 +126,7 @@ fn what_stands_outlives_the_policy_that_allowed_it() {
     let scene = Scene::new("bridge", &[]);
     scene.close();
     scene.closed.iter().chain([&scene.open]).for_each(|stream| stream.assert_flows(&scene.stage));
-    assert_eq!(metric(&scene.stage, "cut_connections_total", &[]), Some(0));
+    assert_eq!(metric(&scene.stage, "closed_connections_total", &[]), Some(0));
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn if_wished_what_a_policy_no_longer_allows_ends_whoever_speaks_and_nothing_else
     for chain in ["bridge", "ptp"] {
         let scene = Scene::new(chain, &["--policy-cut"]);
         let stage = &scene.stage;
-        assert_eq!(metric(stage, "cut_connections_total", &[]), Some(0), "nothing is forbidden yet");
+        assert_eq!(metric(stage, "closed_connections_total", &[]), Some(0), "nothing is forbidden yet");
         let kept = format!("conntrack -L -p tcp --dport {OPEN} -o id 2>/dev/null | grep -o 'id=[0-9]*'");
         let entry = stage.node(1).sh(&kept);
         scene.close();
-        stage.wait_until("they are cut", |stage| metric(stage, "cut_connections_total", &[]) >= Some(3));
+        stage.wait_until("they are cut", |stage| metric(stage, "closed_connections_total", &[]) >= Some(3));
         let before = scene.stopped();
         scene.open.assert_flows(stage);
         stage.wait_until("what comes late is counted", |stage| dropped(stage, "egress", CUT) > Some(0));

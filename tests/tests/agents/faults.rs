@@ -83,7 +83,7 @@ fn an_uplink_that_goes_down_and_up_carries_again() {
 #[test]
 fn a_node_that_left_while_another_was_down_is_forgotten() {
     let mut stage = stage(Store::Etcd);
-    let range = stage.status(3)["ranges"][0].as_str().expect("a range").to_string();
+    let range = stage.status(3)["podCidrs"][0].as_str().expect("a range").to_string();
     stage.kill_agent(1);
     stage.kill_agent(3);
     let all = stage.etcdctl("get --prefix /coreos.com/network/subnets/");
@@ -110,7 +110,9 @@ fn while_etcd_is_away_packets_flow_and_agents_may_restart() {
     let lost = stage.lost_while(1, 3, |stage| {
         stage.etcd = None;
         stage.wait_until("n2 notices", |stage| {
-            stage.status(2)["source"].as_str().is_some_and(|source| source.contains("keeping what is known"))
+            stage.status(2)["store"]["detail"]
+                .as_str()
+                .is_some_and(|source| source.contains("keeping what is known"))
         });
         // One that comes up without its source touches nothing.
         stage.kill_agent(1);
@@ -120,7 +122,7 @@ fn while_etcd_is_away_packets_flow_and_agents_may_restart() {
         });
         stage.start_etcd();
         stage.wait_ready(1);
-        stage.wait_until("n2 is current", |stage| stage.status(2)["source"] == "current");
+        stage.wait_until("n2 is current", |stage| stage.status(2)["store"]["detail"] == "current");
     });
     assert!(lost.is_empty(), "{lost:?}");
     stage.assert_model_holds();
@@ -132,7 +134,7 @@ fn a_list_of_plugins_before_ours_is_told() {
     stage.node(2).sh("echo '{}' > /run/cni-conf/05-other.conflist");
     stage.node(2).sh("ip route flush proto 112"); // Something to look at.
     stage.wait_until("the rival is told", |stage| {
-        stage.status(2)["problems"].to_string().contains("05-other.conflist stands before")
+        stage.status(2)["problems"].to_string().contains("05-other.conflist sorts before")
     });
 }
 

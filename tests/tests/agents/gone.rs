@@ -22,7 +22,7 @@ for key, value in sqlite3.connect(sys.argv[1]).execute('SELECT key, value FROM e
 }
 
 fn peers(stage: &Stage, number: u8) -> u64 {
-    stage.status(number)["roads"]["peers"].as_u64().unwrap_or(0)
+    stage.status(number)["peers"].as_u64().unwrap_or(0)
 }
 
 #[test]

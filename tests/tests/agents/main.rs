@@ -54,10 +54,10 @@ fn a_peer_on_the_wire_is_reached_directly_and_one_behind_a_router_through_a_tunn
 fn with_host_gw_a_peer_behind_a_router_is_refused_and_told() {
     let stage = Stage::ready(Store::Embedded, json!({"Type": "host-gw"}));
     stage.wait_until("n1 knows both peers", |stage| {
-        stage.status(1)["refused"].as_array().is_some_and(|refused| !refused.is_empty())
+        stage.status(1)["unreachable"].as_array().is_some_and(|refused| !refused.is_empty())
     });
     let status = stage.status(1);
-    assert!(status["refused"].to_string().contains("n3"), "{status}");
+    assert!(status["unreachable"].to_string().contains("n3"), "{status}");
     let report = stage.verify();
     let between = |one: usize, other: usize| report.matrix().get(&(one, other)).copied().unwrap_or_default();
     // The places are pod1, n1, pod2, n2, pod3, n3.
@@ -82,7 +82,7 @@ fn the_node_is_announced_when_its_roads_are_open() {
     let list = stage.node(1).json("cat /run/cni-conf/10-podwire.conflist");
     assert_eq!(list["plugins"][0]["type"], "flannel");
     let metrics = stage.metrics(1);
-    for line in ["podwire_agent_ready 1", "podwire_agent_peers 0", "podwire_agent_comparison_seconds_count"] {
+    for line in ["podwire_agent_ready 1", "podwire_agent_peers 0", "podwire_agent_reconcile_seconds_count"] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
 }
@@ -99,7 +99,7 @@ fn what_plugins_took_and_what_is_taken_is_counted() {
     counted("podwire_agent_plugin_call_seconds_count{verb=\"ADD\",plugin=\"flannel\"} 1");
     counted("podwire_agent_plugin_call_seconds_count{verb=\"ADD\",plugin=\"portmap\"} 1");
     // One of each family, and the bridge's own are none of a pod's.
-    counted("podwire_agent_range_addresses_taken 2");
+    counted("podwire_agent_pod_cidr_addresses_used 2");
     // Both families: two peers each.
     counted("podwire_agent_kernel_objects{kind=\"route\"} 4");
     counted("podwire_agent_kernel_objects{kind=\"device\"} 2");
@@ -107,7 +107,7 @@ fn what_plugins_took_and_what_is_taken_is_counted() {
     // The plugin does not wait until the agent has heard of it.
     let deleted = "podwire_agent_plugin_call_seconds_count{verb=\"DEL\",plugin=\"flannel\"} 1";
     stage.wait_until("DEL is counted", |stage| stage.metrics(1).lines().any(|line| line == deleted));
-    counted("podwire_agent_range_addresses_taken 0");
+    counted("podwire_agent_pod_cidr_addresses_used 0");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn what_is_sent_to_a_pod_that_is_not_there_goes_nowhere_if_so_wished() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     stage.start_agent(1, &["--ip-blackhole-route"]);
     stage.wait_ready(1);
-    let range = stage.status(1)["ranges"][0].as_str().expect("a range").to_string();
+    let range = stage.status(1)["podCidrs"][0].as_str().expect("a range").to_string();
     let node = stage.node(1);
     let holes = node.sh("ip route show proto 112 type blackhole; ip -6 route show proto 112 type blackhole");
     assert!(holes.contains(&range) && holes.lines().count() == 2, "{holes}");
@@ -133,7 +133,7 @@ fn what_is_sent_to_a_pod_that_is_not_there_goes_nowhere_if_so_wished() {
     stage.node(1).sh("ip link set eth0 txqueuelen 900");
     let comparisons = |stage: &Stage| {
         let metrics = stage.metrics(1);
-        metrics.lines().find(|line| line.starts_with("podwire_agent_comparisons_total")).map(String::from)
+        metrics.lines().find(|line| line.starts_with("podwire_agent_reconciles_total")).map(String::from)
     };
     let count = comparisons(&stage);
     stage.node(1).sh("ip link set eth0 txqueuelen 901");
@@ -166,7 +166,7 @@ fn the_administrators_own_commands_make_the_roads() {
         stage.node(1).can(&format!("ip netns exec pod1 ping -c 1 -W 1 {target}"))
     });
     assert!(stage.node(1).sh("cat /run/heard").contains("hello from here"));
-    let range = stage.status(2)["ranges"][0].as_str().expect("a range").to_string();
+    let range = stage.status(2)["podCidrs"][0].as_str().expect("a range").to_string();
     assert_eq!(stage.node(1).sh(&format!("grep -c 'add 192.168.10.12 {range}' /run/calls")).trim(), "1");
 
     // It leaves while the other is down.

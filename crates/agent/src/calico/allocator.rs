@@ -9,13 +9,14 @@
 //!                          └──────────── refills ──────────────┘
 //! ```
 //!
-//! - The warm pool has addresses of the node's blocks that the store assigns to the node's own handle. No other node can take them,
-//!   so a pod gets one at once and the store is updated later.
+//! - The warm pool has addresses of the node's blocks that the store assigns to the node's own handle. No other node
+//!   can take them, so a pod gets one at once and the store is updated later.
 //! - A lease is a file that is written before the plugin gets its response. A restarted agent reads all leases again.
 //! - An endpoint is a file too: an attached pod, which the store publishes as Calico's workload endpoint.
 //! - The store sync thread is the only part that talks to the store. It repeats what the store has not confirmed.
 //!
-//! DEL deletes the lease at once; the store is updated later. A plugin that finds no agent records the release in a file.
+//! DEL deletes the lease at once; the store is updated later. A plugin that finds no agent records the release in a
+//! file.
 
 pub mod direct;
 mod endpoints;
@@ -168,8 +169,8 @@ impl BlockAllocator {
         self.state.lock().leases.get(owner).cloned()
     }
 
-    /// Releases the addresses of a network's attachments except the valid ones. Addresses without a lease are searched in the
-    /// blocks later.
+    /// Releases the addresses of a network's attachments except the valid ones. Addresses without a lease are searched
+    /// in the blocks later.
     pub fn collect(&self, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
         let is_valid = |owner: &Owner| {
             valid.iter().any(|one| one.container_id == owner.container && one.ifname == owner.ifname)

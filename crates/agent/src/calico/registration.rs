@@ -1,4 +1,5 @@
-//! Registers this node in the store: its addresses on the network between nodes, and the addresses of its tunnel devices.
+//! Registers this node in the store: its addresses on the network between nodes, and the addresses of its tunnel
+//! devices.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

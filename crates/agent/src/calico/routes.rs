@@ -1,5 +1,5 @@
-//! The thread that keeps the kernel's routes, tunnels and rules equal to the block index, and passes on what follows from it: the
-//! node's registration, and BIRD's input.
+//! The thread that keeps the kernel's routes, tunnels and rules equal to the block index, and passes on what follows
+//! from it: the node's registration, and BIRD's input.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -23,7 +23,8 @@ use crate::metrics::Metrics;
 use crate::status::StatusHandle;
 use crate::{Error, Result};
 
-/// The interval after which a registration that the store does not show is requested again: another client may have undone it.
+/// The interval after which a registration that the store does not show is requested again: another client may have
+/// undone it.
 const REGISTER_AGAIN: Duration = Duration::from_secs(30);
 
 /// Whether Kubernetes has a node of this name.
@@ -173,8 +174,8 @@ impl RouteReconciler {
         status.unreachable = unreachable;
     }
 
-    /// Requests a registration that the store does not show yet. The first request after the start is always made: tunnel addresses
-    /// may have been released while the agent was down.
+    /// Requests a registration that the store does not show yet. The first request after the start is always made:
+    /// tunnel addresses may have been released while the agent was down.
     fn register(&mut self, desired: &DesiredState) {
         let wanted = &desired.registration;
         match &self.registered {

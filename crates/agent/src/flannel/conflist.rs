@@ -1,9 +1,9 @@
 //! The conflist in the runtime's directory, and the readiness file that STATUS of its plugins reads.
 //!
-//! A runtime treats its node as ready as soon as a conflist exists. So the agent writes it after the routes are set up, as a temporary
-//! file that it renames, which every runtime notices. While the node cannot carry traffic, the agent removes the conflist; or it
-//! keeps the conflist and the plugins' STATUS fails. A config of another program that sorts before ours is reported: the runtime
-//! would use that one.
+//! A runtime treats its node as ready as soon as a conflist exists. So the agent writes it after the routes are set up,
+//! as a temporary file that it renames, which every runtime notices. While the node cannot carry traffic, the agent
+//! removes the conflist; or it keeps the conflist and the plugins' STATUS fails. A config of another program that sorts
+//! before ours is reported: the runtime would use that one.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -33,7 +33,8 @@ pub enum Chain {
 pub enum NotReady {
     /// No conflist. Every runtime supports that, but it cannot detach pods without a conflist.
     Withdraw,
-    /// STATUS fails with code 50 and the reason. The runtime must call STATUS, and the conflist must have version 1.1.0.
+    /// STATUS fails with code 50 and the reason. The runtime must call STATUS, and the conflist must have version
+    /// 1.1.0.
     Status,
 }
 
@@ -80,7 +81,8 @@ impl Conflist {
             }
         };
         if let Some(prefixes) = &self.policy {
-            // The plugin that creates the interface waits for policies; flannel's plugin passes its delegate's config on.
+            // The plugin that creates the interface waits for policies; flannel's plugin passes its delegate's config
+            // on.
             let creator = if self.chain == Chain::Flannel { &mut first["delegate"] } else { &mut first };
             creator["policy"] = json!({ "type": "k8s" });
             if !prefixes.is_empty() {
@@ -143,7 +145,8 @@ pub(crate) fn write_readiness(file: &Path, why: Option<&str>) -> Result<()> {
     }
 }
 
-/// Writes why an agent that starts is not ready yet. If the previous agent was ready, its routes still work and the file stays.
+/// Writes why an agent that starts is not ready yet. If the previous agent was ready, its routes still work and the
+/// file stays.
 pub(crate) fn write_readiness_at_start(file: &Path, why: &str) -> Result<()> {
     match fs::read_to_string(file) {
         Ok(there) if there.trim() == readiness::READY => Ok(()),

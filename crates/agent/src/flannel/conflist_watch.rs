@@ -1,5 +1,5 @@
-//! Watches the runtime's directory of network configs: a conflist may be added before ours, and ours may be deleted. Each change
-//! wakes the route reconciler, whose report makes the daemon write the conflist again.
+//! Watches the runtime's directory of network configs: a conflist may be added before ours, and ours may be deleted.
+//! Each change wakes the route reconciler, whose report makes the daemon write the conflist again.
 
 use std::fs::{self, File};
 use std::io::Read;

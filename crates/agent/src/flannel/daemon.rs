@@ -1,6 +1,6 @@
-//! The daemon of flannel mode: reads the network config, acquires a pod CIDR, sends the desired routes to the route reconciler and
-//! announces the network. When the pod CIDR is lost or a step fails, it starts over, with a backoff after a failure. A failure
-//! never ends the program.
+//! The daemon of flannel mode: reads the network config, acquires a pod CIDR, sends the desired routes to the route
+//! reconciler and announces the network. When the pod CIDR is lost or a step fails, it starts over, with a backoff
+//! after a failure. A failure never ends the program.
 
 mod report;
 mod setup;
@@ -156,7 +156,8 @@ impl Daemon {
         }
     }
 
-    /// Sets up the network and keeps it, until the pod CIDR changes or is lost, which it returns as text, or a step fails.
+    /// Sets up the network and keeps it, until the pod CIDR changes or is lost, which it returns as text, or a step
+    /// fails.
     async fn run_once(&mut self) -> Result<String> {
         let mut network = self.set_up().await?;
         let mut watch = self.source.watch();
@@ -180,7 +181,8 @@ impl Daemon {
         }
     }
 
-    /// Sends the desired routes of a node list to the route reconciler. Returns why the daemon must start over, if it must.
+    /// Sends the desired routes of a node list to the route reconciler. Returns why the daemon must start over, if it
+    /// must.
     async fn handle_nodes(&mut self, network: &mut NodeNetwork, list: NodeList) -> Result<Option<String>> {
         self.show_source(&list.health);
         let Some(nodes) = list.nodes.clone() else { return Ok(None) };
@@ -225,7 +227,8 @@ impl Daemon {
         }
     }
 
-    /// Reports nodes with another backend, which get no routes: usually the config was changed and not all agents were restarted.
+    /// Reports nodes with another backend, which get no routes: usually the config was changed and not all agents were
+    /// restarted.
     async fn report_mismatches(&mut self, own: &Node, nodes: &[Node]) {
         let kind = &own.backend.kind;
         let mismatched = nodes.iter().filter(|node| node.backend.kind != *kind);

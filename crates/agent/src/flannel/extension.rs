@@ -1,8 +1,9 @@
-//! The backend `extension`: the administrator's own routes. The agent runs commands of the network config when the node starts, and for
-//! each node that joins, changes or leaves.
+//! The backend `extension`: the administrator's own routes. The agent runs commands of the network config when the node
+//! starts, and for each node that joins, changes or leaves.
 //!
-//! Commands, variables and input are flannel's: a command is split at spaces, `$NAME` in a word is replaced, and no shell is involved. In
-//! addition, nodes that left while the agent was down are removed: a file lists the nodes that were added.
+//! Commands, variables and input are flannel's: a command is split at spaces, `$NAME` in a word is replaced, and no
+//! shell is involved. In addition, nodes that left while the agent was down are removed: a file lists the nodes that
+//! were added.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -15,7 +15,8 @@ pub(crate) struct Facts<'a> {
     pub settings: &'a Settings,
     pub backend: &'a Backend,
     pub uplinks: &'a [Uplink],
-    /// The tunnel devices that exist. The key of a WireGuard device is known only then, so a second registration follows.
+    /// The tunnel devices that exist. The key of a WireGuard device is known only then, so a second registration
+    /// follows.
     pub devices: &'a [TunnelDevice],
     /// The pod CIDRs that the node had before.
     pub previous: PodCidrs,

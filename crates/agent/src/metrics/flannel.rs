@@ -84,8 +84,8 @@ impl FlannelMetrics {
     }
 }
 
-/// The number of addresses of `cidrs` that host-local has allocated, in all networks. A node's pod CIDR has a few hundred
-/// addresses, so the files are counted when the metrics are read.
+/// The number of addresses of `cidrs` that host-local has allocated, in all networks. A node's pod CIDR has a few
+/// hundred addresses, so the files are counted when the metrics are read.
 fn addresses_used(dir: &Path, cidrs: &[IpNet]) -> usize {
     let networks = fs::read_dir(dir).into_iter().flatten().flatten();
     let files = networks.filter_map(|network| fs::read_dir(network.path()).ok()).flatten().flatten();

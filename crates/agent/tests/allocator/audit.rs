@@ -15,7 +15,7 @@ use crate::cluster::{eventually, now, owner, pool, settled, v4, Cluster, Mode, T
 fn blink(cluster: &Cluster, agent: &BlockAllocator) {
     cluster.store.set(Mode::Down);
     // Gives the store sync something to do.
-    agent.release(&owner("nobody"), None).unwrap();
+    agent.release(&owner("unknown"), None).unwrap();
     eventually("the store fails", || agent.status().problem.is_some());
     cluster.store.set(Mode::Working);
     eventually("the store answers again", || agent.status().problem.is_none());
@@ -105,7 +105,7 @@ fn a_lease_released_without_an_agent_is_forgotten() {
 
 #[test]
 fn a_pod_without_its_veth_pair_is_released() {
-    let cluster = Cluster::new("cables", pool());
+    let cluster = Cluster::new("veths", pool());
     let agent = cluster.agent("node1");
     for (container, interface) in [("living", "lo"), ("gone", "nosuch0")] {
         agent.assign(&owner(container), &v4(), TIMEOUT).unwrap();

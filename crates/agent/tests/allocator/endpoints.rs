@@ -110,7 +110,8 @@ fn pods_that_another_program_deleted_are_not_published_again() {
     let cluster = Cluster::new("endpoint-deleted", pool());
     let state = cluster.state("node1");
     let endpoints = podwire_agent_ipc::pods::endpoints_dir(&state);
-    // A previous agent has published two pods. Calico's plugin has deleted one of them since, without updating the agent's files.
+    // A previous agent has published two pods. Calico's plugin has deleted one of them since, without updating the
+    // agent's files.
     let note = |pod: &str, ip: &str, interface: &str, host_netns: u64| {
         let boot = pending::boot_id().unwrap();
         let name = pending::file_name(&owner(pod));

@@ -121,7 +121,8 @@ fn a_killed_agent_recovers_its_leases() {
     let kept = agent.assign(&owner("kept"), &v4(), TIMEOUT).unwrap();
     agent.assign(&owner("gone"), &v4(), TIMEOUT).unwrap();
     agent.release(&owner("gone"), None).unwrap();
-    // The next agent has a copy of the directory: this one's thread holds the lock until the process ends. It cannot reach the store.
+    // The next agent has a copy of the directory: this one's thread holds the lock until the process ends. It cannot
+    // reach the store.
     let copy = cluster.state("node1-again");
     copy_tree(&state, &copy);
     let store = Shared(Arc::default());
@@ -254,7 +255,8 @@ fn a_request_that_cannot_be_satisfied_gets_the_reason() {
     assert_eq!(ask("f", pools(&["pods"])).unwrap().len(), 1);
 }
 
-/// The handle of one pod is damaged, before or after the store has its lease. Only that pod keeps its address until it is repaired.
+/// The handle of one pod is damaged, before or after the store has its lease. Only that pod keeps its address until it
+/// is repaired.
 #[test]
 fn an_unreadable_handle_does_not_block_other_releases() {
     let cluster = Cluster::new("handle", pool());

@@ -176,11 +176,12 @@ fn a_pool_that_a_pod_named_keeps_warm_addresses() {
         agent.release(&owner, None).unwrap();
         eventually("it is synced or reported", || settled(&agent, &cluster.state("node1")));
     }
-    assert_eq!(revisions(), before, "nobody touched the block");
+    assert_eq!(revisions(), before, "the block is unchanged");
     cluster.assert_sound();
 }
 
-/// Reserved addresses are assigned to a pod that names them, and are never warm. One that is assigned waits for the other.
+/// Reserved addresses are assigned to a pod that names them, and are never warm. One that is assigned waits for the
+/// other.
 #[test]
 fn a_pod_gets_named_addresses_that_may_not_be_warm() {
     let cluster = Cluster::new("both", pool().for_nodes("has(nothing)"));
@@ -203,7 +204,7 @@ fn an_unreadable_pool_at_the_first_start_is_skipped() {
     agent.assign(&owner("c1"), &v4(), TIMEOUT).unwrap();
     // An idle sync clears its reports, so it gets something to do.
     eventually("it is synced or reported", || {
-        agent.release(&owner("nobody"), None).unwrap();
+        agent.release(&owner("unknown"), None).unwrap();
         agent.status().unreadable.iter().any(|one| one.contains(&key))
     });
 }

@@ -1,5 +1,6 @@
-//! The block allocator with a real etcd that is stopped, slow, rejecting or full. ADD succeeds while the warm pool lasts, then fails with
-//! "try again" and etcd's error; DEL always succeeds; and when etcd works again, it agrees with the leases.
+//! The block allocator with a real etcd that is stopped, slow, rejecting or full. ADD succeeds while the warm pool
+//! lasts, then fails with "try again" and etcd's error; DEL always succeeds; and when etcd works again, it agrees with
+//! the leases.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -57,10 +58,10 @@ impl Site {
     fn assign(
         &self,
         container: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<IpAddr, podwire_agent::calico::allocator::Error> {
         let wanted = AddressRequest { ipv4_pools: Some(Vec::new()), ..AddressRequest::default() };
-        self.agent.assign(&owner(container), &wanted, patience).map(|given| given[0].addr())
+        self.agent.assign(&owner(container), &wanted, timeout).map(|given| given[0].addr())
     }
 
     /// The handles of pods and their addresses in etcd.

@@ -143,9 +143,9 @@ fn a_session_without_its_password_is_ignored() {
     assert!(without_mesh.text.contains(wanted), "{}", without_mesh.text);
     assert!(!without_mesh.text.contains("0.0.0.0/0"), "a password must not add configuration");
     let problems = without_mesh.problems.join("\n");
-    for told in ["BGPPeer bad", "key bad of secret bgp", "BGPPeer other", "key none", "the mesh", "key mesh"]
+    for part in ["BGPPeer bad", "key bad of secret bgp", "BGPPeer other", "key none", "the mesh", "key mesh"]
     {
-        assert!(problems.contains(told), "{told}: {problems}");
+        assert!(problems.contains(part), "{part}: {problems}");
     }
     assert_eq!(without_mesh.problems.len(), 3, "the peer of another node needs no password here: {problems}");
     assert!(!problems.contains("protocol static") && !problems.contains("sesame"), "{problems}");

@@ -136,7 +136,8 @@ impl<'a> Direct<'a> {
         Ok(assigned?.concat())
     }
 
-    /// Assigns a particular address. A pod that requests it again in a new sandbox gets it: the previous sandbox is gone, or will be.
+    /// Assigns a particular address. A pod that requests it again in a new sandbox gets it: the previous sandbox is
+    /// gone, or will be.
     fn assign_address(
         &self,
         request: &IpamRequest,
@@ -172,8 +173,8 @@ impl<'a> Direct<'a> {
         Ok(())
     }
 
-    /// Writes pending releases and withdrawals to the store. One that fails stays pending and does not fail the request: if the
-    /// store is down, the request fails by itself.
+    /// Writes pending releases and withdrawals to the store. One that fails stays pending and does not fail the
+    /// request: if the store is down, the request fails by itself.
     fn write_pending(&self, state_dir: &Path) {
         for (path, lease) in pending::read_all::<Lease>(&pending::released_dir(state_dir)) {
             if lease.is_ok_and(|lease| self.release(&lease.owner).is_ok()) {
@@ -188,7 +189,8 @@ impl<'a> Direct<'a> {
         }
     }
 
-    /// Releases the addresses of a network's containers in this node's blocks except the valid ones, and withdraws their endpoints.
+    /// Releases the addresses of a network's containers in this node's blocks except the valid ones, and withdraws
+    /// their endpoints.
     fn collect(&self, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
         for (id, gone) in &handles::stale(&self.allocator, self.node, network, valid)? {
             endpoints::withdraw(self.store, self.node, gone)?;

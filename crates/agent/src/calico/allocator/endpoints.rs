@@ -1,9 +1,9 @@
 //! The endpoints of the node's attached pods: Calico's workload endpoints.
 //!
-//! A plugin publishes an endpoint when the veth pair exists, and gets its response when the file is written. The store sync writes it to
-//! the store later, and repeats that until it succeeds. When the pod is detached, its file is moved and the endpoint is withdrawn from
-//! the store. Endpoints of an earlier boot, and those without a veth pair, are stale: another program deleted those pods, such as
-//! Calico's plugin while it managed the node.
+//! A plugin publishes an endpoint when the veth pair exists, and gets its response when the file is written. The store
+//! sync writes it to the store later, and repeats that until it succeeds. When the pod is detached, its file is moved
+//! and the endpoint is withdrawn from the store. Endpoints of an earlier boot, and those without a veth pair, are
+//! stale: another program deleted those pods, such as Calico's plugin while it managed the node.
 
 mod failures;
 mod name;
@@ -170,8 +170,8 @@ impl Endpoints {
         self.lock().has_withdrawals = true;
     }
 
-    /// Writes endpoints to the store: at least one, and more until `has_requests` says that pods wait. A record that cannot be
-    /// read is reported and skipped.
+    /// Writes endpoints to the store: at least one, and more until `has_requests` says that pods wait. A record that
+    /// cannot be read is reported and skipped.
     pub(super) fn sync_published(
         &self,
         store: &dyn Store,

@@ -25,8 +25,9 @@ pub(super) fn attributes(node: &str, namespace: &str, pod: &str) -> BTreeMap<Str
     set.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The stale handles of a network in this node's blocks, each with the endpoint that its container had: addresses of containers
-/// that the runtime does not have any more. This agent, a plugin without an agent, or Calico's plugin may have assigned them.
+/// The stale handles of a network in this node's blocks, each with the endpoint that its container had: addresses of
+/// containers that the runtime does not have any more. This agent, a plugin without an agent, or Calico's plugin may
+/// have assigned them.
 pub(super) fn stale(
     allocator: &Allocator<'_>,
     node: &str,

@@ -6,8 +6,8 @@ use podwire_block_ipam::selector::Labels;
 
 use super::error::Error;
 
-/// Answers a request about a pod or a node. Without a cluster nothing is known of a pod, which is not a failure: runtimes without
-/// Kubernetes have no pods.
+/// Answers a request about a pod or a node. Without a cluster nothing is known of a pod, which is not a failure:
+/// runtimes without Kubernetes have no pods.
 pub fn respond(cluster: Option<&dyn Cluster>, node: &str, request: &Request) -> Response {
     let failed = |what: String, why: String| Error::Cluster { what, why }.response();
     match (request, cluster) {

@@ -91,7 +91,8 @@ pub(super) struct WaitingRequest {
 #[derive(Default)]
 pub(super) struct Requests {
     queue: Vec<WaitingRequest>,
-    /// The particular addresses that pods wait for. One that was assigned stays in the warm pool until the pod's others are.
+    /// The particular addresses that pods wait for. One that was assigned stays in the warm pool until the pod's others
+    /// are.
     expected: Vec<IpAddr>,
     /// Whether a request arrived since the store last failed.
     has_new: bool,

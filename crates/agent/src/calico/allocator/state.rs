@@ -1,4 +1,5 @@
-//! The state that plugins' requests and the store sync share: leases, the warm pool, and what the store does not have yet.
+//! The state that plugins' requests and the store sync share: leases, the warm pool, and what the store does not have
+//! yet.
 //!
 //! Lock order: [`State::lock`] before the lock of the endpoints.
 
@@ -264,7 +265,8 @@ impl State {
         releases
     }
 
-    /// Records the endpoint and the addresses of a container as gone, unless a lease has its handle. Returns whether it did.
+    /// Records the endpoint and the addresses of a container as gone, unless a lease has its handle. Returns whether it
+    /// did.
     pub(super) fn release_stale(&self, handle: &str, gone: &Endpoint) -> Result<bool, Error> {
         let mut inner = self.lock();
         let is_stale = inner.leased(handle).is_empty();
@@ -281,7 +283,8 @@ impl State {
         self.add_unleased(&mut self.lock(), addresses);
     }
 
-    /// Makes the warm pool equal to what the store assigns to it. Leases are compared after the store was read, under the lock.
+    /// Makes the warm pool equal to what the store assigns to it. Leases are compared after the store was read, under
+    /// the lock.
     pub(super) fn recount_warm(&self, addresses: Vec<IpNet>) {
         let mut inner = self.lock();
         inner.warm_pool.retain(&addresses);

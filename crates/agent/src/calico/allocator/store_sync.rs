@@ -1,5 +1,5 @@
-//! The thread that talks to the store: it serves waiting requests, writes leases and releases, publishes endpoints, and keeps the
-//! warm pool filled.
+//! The thread that talks to the store: it serves waiting requests, writes leases and releases, publishes endpoints, and
+//! keeps the warm pool filled.
 
 mod refill;
 mod release;
@@ -146,15 +146,16 @@ impl StoreSync {
         if is_audit {
             self.audited = Some(Instant::now());
         }
-        // 3. Endpoints are withdrawn before their addresses are released, so that no endpoint has another pod's address. But a
-        //    store that rejects the withdrawal does not keep the address.
+        // 3. Endpoints are withdrawn before their addresses are released, so that no endpoint has another pod's
+        //    address. But a store that rejects the withdrawal does not keep the address.
         let endpoints = &self.state.endpoints;
         let withdrawn = endpoints.sync_withdrawn(store, &self.settings.node);
         let withdrawn = withdrawn.inspect_err(|_| endpoints.retry());
         let released = self.release_pending(&session, &legacy_handles);
         released.inspect_err(|_| self.state.lock().pending.has_releases = true)?;
         self.refill(&session)?;
-        // 4. Endpoints are published although others could not be withdrawn. Waiting pods come first; the next round does the rest.
+        // 4. Endpoints are published although others could not be withdrawn. Waiting pods come first; the next round
+        //    does the rest.
         let has_requests = || !self.state.lock().requests.is_empty();
         let published = self.state.endpoints.sync_published(store, &self.settings.node, has_requests);
         // 5. Last, because a sweep reads all blocks. The next round releases what it finds.

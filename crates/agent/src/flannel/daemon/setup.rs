@@ -58,7 +58,8 @@ impl Daemon {
         Ok(NodeNetwork { conf, backend, preference, uplinks, registration, own, changed_at: None })
     }
 
-    /// The MAC addresses of the VXLAN devices: the registered one, or that of the existing device, or one derived from its name.
+    /// The MAC addresses of the VXLAN devices: the registered one, or that of the existing device, or one derived from
+    /// its name.
     async fn vtep_mac(&self, host: &mut Host, vxlan: &Vxlan, requested: &Registration) -> Result<VtepMac> {
         let is_derived = self.settings.derived_mac;
         let registered = if is_derived { None } else { self.source.find_previous(requested).await? };
@@ -90,8 +91,8 @@ impl Daemon {
         Ok((preference, internal))
     }
 
-    /// Reports an uplink whose address is not the node's InternalIP. That may be intended (a chosen interface, NAT); if it is not,
-    /// half of the cluster does not work.
+    /// Reports an uplink whose address is not the node's InternalIP. That may be intended (a chosen interface, NAT); if
+    /// it is not, half of the cluster does not work.
     async fn report_other_address(&mut self, uplinks: &[Uplink], internal_ips: &[IpAddr]) {
         for Uplink { name, address, .. } in uplinks {
             let family = IpFamily::of(*address);
@@ -117,8 +118,9 @@ impl Daemon {
 
     /// Acquires this node's pod CIDR.
     ///
-    /// flannel's etcd identifies a node by its address: with another address it would be a second node with another pod CIDR.
-    /// So the old lease is released first and its CIDR is requested again. A reservation belongs to an operator and stays.
+    /// flannel's etcd identifies a node by its address: with another address it would be a second node with another pod
+    /// CIDR. So the old lease is released first and its CIDR is requested again. A reservation belongs to an operator
+    /// and stays.
     async fn acquire(&mut self, registration: &Registration) -> Result<Node> {
         let has_moved = |own: &&Node| own.underlay.v4 != registration.underlay.v4;
         let former = self.own.as_ref().filter(has_moved).filter(|own| own.lease_term != LeaseTerm::Permanent);

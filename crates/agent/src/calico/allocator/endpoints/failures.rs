@@ -10,7 +10,8 @@ const MAX_FAILING: Duration = Duration::from_secs(5);
 /// How long it does although pods wait for an address.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
-/// The first failure of a sync. Other endpoints are still synced, unless the store keeps failing: then it does not answer at all.
+/// The first failure of a sync. Other endpoints are still synced, unless the store keeps failing: then it does not
+/// answer at all.
 #[derive(Default)]
 pub(super) struct Failures(Option<(IpamError, Instant)>);
 

@@ -1,4 +1,5 @@
-//! The profiles of an endpoint's object. The first one is the primary network's, the others are those of secondary networks.
+//! The profiles of an endpoint's object. The first one is the primary network's, the others are those of secondary
+//! networks.
 
 use podwire_block_ipam::store::{Entry, Store, StoreError};
 use podwire_block_ipam::Error as IpamError;

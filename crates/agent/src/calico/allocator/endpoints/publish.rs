@@ -15,7 +15,8 @@ use super::record;
 /// How often a write is retried when another client was faster.
 pub(super) const MAX_TRIES: usize = 10;
 
-/// Publishes the endpoint of an attached pod. An object of the pod's previous sandbox, or of another interface of it, is updated.
+/// Publishes the endpoint of an attached pod. An object of the pod's previous sandbox, or of another interface of it,
+/// is updated.
 pub(in super::super) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Result<(), IpamError> {
     let Some((name, key)) = name_and_key(endpoint, node) else { return Ok(()) };
     ensure_profile(store, endpoint, name.is_pod())?;
@@ -114,8 +115,8 @@ pub(super) fn decode(entry: &Entry) -> Result<Value, IpamError> {
     }
 }
 
-/// Creates the profile of a network without policies, which has the network's name, and those of its secondary networks. An
-/// existing profile is not changed.
+/// Creates the profile of a network without policies, which has the network's name, and those of its secondary
+/// networks. An existing profile is not changed.
 pub(super) fn ensure_profile(store: &dyn Store, endpoint: &Endpoint, is_pod: bool) -> Result<(), IpamError> {
     // The profiles of a pod with policies are Kubernetes' own.
     let has_policies = endpoint.profiles.first() != Some(&endpoint.owner.network);

@@ -96,7 +96,8 @@ fn uid(known: &str, existing: Option<&str>) -> String {
     }
 }
 
-/// The pod's labels, and those that Calico adds to every endpoint. A service account's name may be too long for a label.
+/// The pod's labels, and those that Calico adds to every endpoint. A service account's name may be too long for a
+/// label.
 fn labels(endpoint: &Endpoint, name: &Name) -> StringMap {
     let mut labels = endpoint.metadata.labels.clone();
     labels.insert("projectcalico.org/namespace".into(), name.namespace.clone());
@@ -134,7 +135,8 @@ fn spec(endpoint: &Endpoint, name: &Name) -> Value {
     })
 }
 
-/// The fields in their order: this agent's, then those of other programs, then unknown ones. Like in Go, empty fields are omitted.
+/// The fields in their order: this agent's, then those of other programs, then unknown ones. Like in Go, empty fields
+/// are omitted.
 fn in_order(order: &[(&str, bool)], mut ours: Value, existing: &Value) -> Value {
     let mut all = Map::new();
     for (field, is_ours) in order {
@@ -177,7 +179,8 @@ pub(super) fn read(object: &Value, endpoint: &Endpoint) -> Endpoint {
     }
 }
 
-/// The profile of a network without policies: it allows all egress, and ingress from the same network; in Kubernetes, all ingress.
+/// The profile of a network without policies: it allows all egress, and ingress from the same network; in Kubernetes,
+/// all ingress.
 pub(super) fn profile(network: &str, is_pod: bool, now: Timestamp) -> Value {
     let source = if is_pod { json!({}) } else { json!({ "selector": format!("has({network})") }) };
     json!({

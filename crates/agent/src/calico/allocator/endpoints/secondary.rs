@@ -1,8 +1,8 @@
-//! A secondary network of a container: it uses the interface that the container has through its primary network, and shares that
-//! network's endpoint.
+//! A secondary network of a container: it uses the interface that the container has through its primary network, and
+//! shares that network's endpoint.
 //!
-//! Calico supports this for runtimes without pods. The container keeps its addresses, and the secondary network's profile follows
-//! the primary network's in the endpoint.
+//! Calico supports this for runtimes without pods. The container keeps its addresses, and the secondary network's
+//! profile follows the primary network's in the endpoint.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,8 @@ fn is_primary(one: &Endpoint, secondary: &Endpoint) -> bool {
 }
 
 impl Endpoints {
-    /// The primary endpoint of a secondary network. One whose file a plugin has moved, because it found no agent, is gone.
+    /// The primary endpoint of a secondary network. One whose file a plugin has moved, because it found no agent, is
+    /// gone.
     fn primary(&self, inner: &mut Inner, secondary: &Endpoint) -> Option<Endpoint> {
         if !secondary.pod.is_empty() || inner.published.contains_key(&secondary.owner) {
             return None;
@@ -41,7 +42,8 @@ impl Endpoints {
         None
     }
 
-    /// Adds the profile of a secondary network to the primary endpoint. A pending withdrawal of the secondary network is dropped.
+    /// Adds the profile of a secondary network to the primary endpoint. A pending withdrawal of the secondary network
+    /// is dropped.
     pub(in super::super) fn join(&self, secondary: &Endpoint) -> Result<Option<Endpoint>, Error> {
         let mut inner = self.lock();
         let Some(mut primary) = self.primary(&mut inner, secondary) else { return Ok(None) };
@@ -68,8 +70,8 @@ impl Endpoints {
         Ok(true)
     }
 
-    /// The same for a withdrawal that a plugin recorded while no agent ran. If the network has joined again since, the record is
-    /// gone.
+    /// The same for a withdrawal that a plugin recorded while no agent ran. If the network has joined again since, the
+    /// record is gone.
     pub(super) fn leave_recorded(&self, secondary: &Endpoint, record: &Path) -> Result<bool, Error> {
         let mut inner = self.lock();
         if !record.exists() {
@@ -97,8 +99,8 @@ impl Endpoints {
     }
 }
 
-/// Adds or removes a secondary network's profile in the file of the primary endpoint, for an agent that is down: it would publish
-/// the old profiles again.
+/// Adds or removes a secondary network's profile in the file of the primary endpoint, for an agent that is down: it
+/// would publish the old profiles again.
 pub(in super::super) fn set_recorded_profile(
     state_dir: &Path,
     secondary: &Endpoint,
@@ -114,8 +116,8 @@ pub(in super::super) fn set_recorded_profile(
     Ok(())
 }
 
-/// Adds the profile of a secondary network to the primary endpoint in the store. Returns that endpoint; none if there is none, or if
-/// the network is the primary one.
+/// Adds the profile of a secondary network to the primary endpoint in the store. Returns that endpoint; none if there
+/// is none, or if the network is the primary one.
 pub(in super::super) fn join(
     store: &dyn Store,
     node: &str,

@@ -17,7 +17,8 @@ impl Veths {
         Veths { netns: pods::current_netns_inode(), list }
     }
 
-    /// Whether the host end of a pod's veth pair exists. In another network namespace it may: it cannot be seen from here.
+    /// Whether the host end of a pod's veth pair exists. In another network namespace it may: it cannot be seen from
+    /// here.
     pub(super) fn may_have(&self, endpoint: &Endpoint) -> bool {
         let is_visible = endpoint.host_netns != 0 && endpoint.host_netns == self.netns;
         let is_veth =

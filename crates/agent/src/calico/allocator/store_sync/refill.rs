@@ -11,7 +11,8 @@ use super::{Session, StoreSync, AUDIT_INTERVAL};
 use crate::calico::allocator::requests::{PoolChoice, Waiter, WaitingRequest, Wanted};
 
 impl StoreSync {
-    /// Assigns the addresses that pods wait for. A request that cannot be satisfied gets the reason; if the store fails, all wait on.
+    /// Assigns the addresses that pods wait for. A request that cannot be satisfied gets the reason; if the store
+    /// fails, all wait on.
     pub(super) fn serve(
         &mut self,
         session: &Session<'_>,

@@ -9,8 +9,8 @@ use super::{Session, StoreSync};
 use crate::calico::allocator::handles::{self, handle_of};
 
 impl StoreSync {
-    /// Releases what is pending. The store may not have a lease yet, so its addresses are transferred first. A release that fails
-    /// because a record cannot be read stays pending and is retried when the sync is idle.
+    /// Releases what is pending. The store may not have a lease yet, so its addresses are transferred first. A release
+    /// that fails because a record cannot be read stays pending and is retried when the sync is idle.
     pub(super) fn release_pending(
         &self,
         session: &Session<'_>,
@@ -62,8 +62,8 @@ impl StoreSync {
         allocator.release(rules, &releases).map(drop)
     }
 
-    /// Records releases for a network's containers that are not valid and have no lease. A container that was attached after the
-    /// sweep was requested has a lease.
+    /// Records releases for a network's containers that are not valid and have no lease. A container that was attached
+    /// after the sweep was requested has a lease.
     pub(super) fn sweep(
         &self,
         session: &Session<'_>,

@@ -57,8 +57,8 @@ impl StoreSync {
         lease.addresses.iter().map(transfer).collect()
     }
 
-    /// Claims deleted blocks of addresses that are in use: an administrator released them, or the store is from a backup. Returns
-    /// whether one was claimed.
+    /// Claims deleted blocks of addresses that are in use: an administrator released them, or the store is from a
+    /// backup. Returns whether one was claimed.
     fn reclaim(&self, session: &Session<'_>, lost: &[Transfer]) -> Result<bool, IpamError> {
         let blocks: BTreeSet<IpNet> = lost.iter().map(|transfer| transfer.address.trunc()).collect();
         let in_pool = |block: &&IpNet| session.rules.pools.iter().any(|pool| pool.cidr().contains(*block));
