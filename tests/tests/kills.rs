@@ -412,7 +412,7 @@ fn fail_adds(plugins: &[Value]) {
             let output = strace::failed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
             let context = format!("after the failure of {operation}: {}{}", output.stdout, output.stderr);
             // A run with one write less than the one before: then it is the result, or its end, that has failed on its way out.
-            let is_result = output.stderr.starts_with("write the answer");
+            let is_result = output.stderr.starts_with("write the result");
             if output.status != 0 && !is_result {
                 let (_, text) = output.error();
                 assert!(!text.is_empty(), "{context}");

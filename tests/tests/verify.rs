@@ -123,7 +123,7 @@ fn what_a_firewall_swallows_is_told_by_protocol_and_direction() {
         assert!(is_udp && (probe["from"] == "one" || probe["to"] == "one"), "{probe}");
     }
     let said = verify(&node, &["--timeout", "3s"]);
-    assert!(said.stdout.contains("the model does not hold"), "{}", said.stdout);
+    assert!(said.stdout.contains("the network model does not hold"), "{}", said.stdout);
     assert!(said.stdout.contains("failed: one to"), "{}", said.stdout);
 }
 

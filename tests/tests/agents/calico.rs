@@ -6,7 +6,7 @@ mod records;
 
 use std::collections::BTreeSet;
 
-use crate::blocks::have_roads;
+use crate::blocks::have_routes;
 use cluster::{Connected, Whose};
 
 pub use cluster::Cluster;
@@ -137,7 +137,7 @@ fn reach_each_other(mut cluster: Cluster) {
             cluster.stage.nodes[usize::from(number) - 1].pods.push(name);
         }
     }
-    cluster.stage.wait_until("roads to both others", |stage| have_roads(stage, 2));
+    cluster.stage.wait_until("routes to both other nodes", |stage| have_routes(stage, 2));
     cluster.stage.assert_model_holds();
     assert_fits_together(&cluster);
 }

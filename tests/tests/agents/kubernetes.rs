@@ -31,7 +31,7 @@ fn a_node_meets_the_others_where_the_cluster_knows_it_and_events_tell_what_matte
     };
     assert_eq!(public(&stage, "n1").as_deref(), Some("192.168.10.111"));
     assert_eq!(stage.status(1)["uplinks"][0], "eth0 192.168.10.111");
-    stage.wait_until("it is told", |stage| told(stage, "n1", "PodNetworkReady", "pods may come"));
+    stage.wait_until("it is told", |stage| told(stage, "n1", "PodNetworkReady", "the node accepts pods"));
 
     // Another that the cluster knows by an address that it does not have.
     api(&stage, &|api| {

@@ -41,9 +41,9 @@ struct Facts {
 
 impl Migration {
     /// Nodes that are known in etcd. None, and said so, where there is no flanneld.
-    fn in_etcd(backend: Value, wires: [u8; 3]) -> Option<Migration> {
+    fn in_etcd(backend: Value, links: [u8; 3]) -> Option<Migration> {
         flanneld()?;
-        let stage = Stage::on_wires(Store::Etcd, &conf(backend), wires);
+        let stage = Stage::on_links(Store::Etcd, &conf(backend), links);
         Migration::start(stage, None, &["--etcd-endpoints", ETCD])
     }
 
@@ -74,12 +74,12 @@ impl Migration {
             all.attach(number, &format!("pod{number}"), &go);
             all.attach(number, &format!("spare{number}"), &go);
         }
-        all.wait_for_roads();
+        all.wait_for_routes();
         Some(all)
     }
 
     /// flanneld says that it is ready before it has heard of the others.
-    fn wait_for_roads(&self) {
+    fn wait_for_routes(&self) {
         for number in 1..=3 {
             self.stage.wait_until(&format!("n{number} has both roads"), |stage| {
                 stage.node(number).sh("ip route | grep -c '^10.244.*via' || true").trim() == "2"
@@ -130,7 +130,7 @@ impl Migration {
         self.stop(number);
         self.start_flanneld(number);
         self.stage.node(number).write(LIST_FILE, LIST);
-        self.stage.node(number).sh(&format!("{} agent --retire", podwire()));
+        self.stage.node(number).sh(&format!("{} agent flannel --retire", podwire()));
         let rules = self.rules(number);
         assert!(!rules.contains("podwire") && rules.contains("FLANNEL-POSTRTG"), "{rules}");
         let ours = self.stage.node(number).sh("ip route show proto 112; ip link show | grep podwire || true");
@@ -264,7 +264,7 @@ fn in_a_mixed_cluster_a_restart_of_either_changes_nothing_and_a_node_that_leaves
     let pings = cluster.pings(&[]);
     cluster.stop(2);
     cluster.start_flanneld(2);
-    cluster.wait_for_roads();
+    cluster.wait_for_routes();
     assert_eq!((changes(&cluster), cluster.facts(2)), (before, env));
     cluster.stop(1);
     cluster.start_agent(1);

@@ -154,9 +154,9 @@ fn addresses_of_the_wire_are_no_way_around_policies() {
 #[test]
 fn pods_that_calicos_plugin_attaches_are_kept_apart_like_others() {
     let stage = stage();
-    let ranges = stage.status(1)["ranges"].clone();
-    let range = |range: &serde_json::Value| json!([{ "subnet": range }]);
-    let ranges: Vec<_> = ranges.as_array().expect("ranges").iter().map(range).collect();
+    let cidrs = stage.status(1)["podCidrs"].clone();
+    let range = |cidr: &serde_json::Value| json!([{ "subnet": cidr }]);
+    let ranges: Vec<_> = cidrs.as_array().expect("pod CIDRs").iter().map(range).collect();
     let plugin = json!({ "type": "calico", "policy": {"type": "k8s"},
         "ipam": { "type": "host-local", "ranges": ranges } });
     let list = json!({ "cniVersion": "1.1.0", "name": "cbr0", "plugins": [plugin] });

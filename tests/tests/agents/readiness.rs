@@ -30,7 +30,7 @@ fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
     stage.start_agent(1, &wish);
     stage.wait_until("STATUS tells why", |stage| {
         let (ready, said) = status(stage);
-        !ready && said.contains("50") && said.contains("flannel.1") && said.contains("is a bridge")
+        !ready && said.contains("50") && said.contains("flannel.1") && said.contains("exists as a bridge")
     });
     assert!(stage.node(1).can(LIST), "the list stays");
     stage.node(1).sh("ip link del flannel.1");
@@ -40,7 +40,7 @@ fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
     stage.kill_agent(1);
     stage.node(1).sh("rm -r /run/podwire");
     let (ready, said) = status(&stage);
-    assert!(!ready && said.contains("50") && said.contains("has not opened the roads"), "{said}");
+    assert!(!ready && said.contains("50") && said.contains("has not set up routes"), "{said}");
     stage.start_agent(1, &wish);
     stage.wait_until("STATUS is well again", |stage| status(stage).0);
 }

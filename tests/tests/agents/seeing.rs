@@ -142,7 +142,7 @@ fn who_sends_with_anothers_address_is_told_by_name() {
 fn numbers_tell_how_policies_are_enforced() {
     let stage = stage();
     add_all(&stage);
-    for (name, value) in [("enforced", 1), ("policies", 1), ("interfaces", 3), ("mends_total", 0)] {
+    for (name, value) in [("enforced", 1), ("policies", 1), ("interfaces", 3), ("repairs_total", 0)] {
         stage.wait_until(name, |stage| metric(stage, name, &[]) == Some(value));
     }
     assert_eq!(metric(&stage, "failures_total", &[]), Some(0));
@@ -158,7 +158,7 @@ fn numbers_tell_how_policies_are_enforced() {
         took.is_some_and(|took| took > 0.0 && took < 30.0)
     });
     stage.node(1).sh("nft flush chain inet podwire_policy ingress");
-    stage.wait_until("it is mended", |stage| metric(stage, "mends_total", &[]) == Some(1));
+    stage.wait_until("it is repaired", |stage| metric(stage, "repairs_total", &[]) == Some(1));
 }
 
 #[test]
@@ -189,10 +189,11 @@ fn selectors_to_which_nobody_fits_are_told_until_somebody_does() {
     let stage = stage();
     let unmatched = |stage: &Stage| {
         let policies = &stage.status(1)["policies"];
-        (policies["unmatched"].as_u64(), policies["unmatchedSelectors"].to_string())
+        let selectors = &policies["unmatchedSelectors"];
+        (selectors["count"].as_u64(), selectors["first"].to_string())
     };
     add_all(&stage);
-    assert_eq!(unmatched(&stage), (Some(0), "null".into()));
+    assert_eq!(unmatched(&stage), (Some(0), "[]".into()));
     // One with typing errors: whom it is about, and, where somebody is meant, who may.
     let policy = |name: &str, app: &str, from: &str| {
         format!(

@@ -63,11 +63,11 @@ pub fn net_conf(backend: Value) -> Value {
 impl Stage {
     /// Three nodes without agents.
     pub fn new(store: Store, conf: &Value) -> Stage {
-        Stage::on_wires(store, conf, [10, 10, 20])
+        Stage::on_links(store, conf, [10, 10, 20])
     }
 
     /// The same with each node on this wire.
-    pub fn on_wires(store: Store, conf: &Value, wires: [u8; 3]) -> Stage {
+    pub fn on_links(store: Store, conf: &Value, links: [u8; 3]) -> Stage {
         let router = Node::new();
         router.sh(NO_DAD);
         router.sh("echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding");
@@ -77,7 +77,7 @@ impl Stage {
                  && ip address add 192.168.{lan}.1/24 dev lan{lan} && ip address add fd{lan}::1/64 dev lan{lan} nodad"
             ));
         }
-        let nodes = (1..).zip(wires).map(|(number, lan)| Machine::new(&router, number, lan)).collect();
+        let nodes = (1..).zip(links).map(|(number, lan)| Machine::new(&router, number, lan)).collect();
         let folder =
             std::env::temp_dir().join(format!("podwire-agents-{}-{}", std::process::id(), router.pid()));
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -278,7 +278,7 @@ impl Stage {
             // Outside of the pods' network a pod has its node's address: it is masqueraded.
             let outside = is_node(one.to) && why.contains("translated");
             // A peer on the wire is met by the node's own interface, which is wider than pods' are.
-            let wider = is_node(one.from) && why.contains("promises packets of 1500 bytes");
+            let wider = is_node(one.from) && why.contains("has MTU 1500");
             !outside && !wider
         };
         let mut said: Vec<_> = report.failures().filter(promised).map(|one| report.sentence(one)).collect();

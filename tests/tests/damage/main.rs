@@ -107,7 +107,7 @@ fn survives(scene: &Scene, (damage, says): Row<'_>) {
     }
     let repaired = run(&node, "check", &["--repair"]);
     assert_eq!(repaired.status, 0, "{}{}", repaired.stdout, repaired.stderr);
-    assert!(repaired.stdout.starts_with("eth0 of blue: put back: "), "{}", repaired.stdout);
+    assert!(repaired.stdout.starts_with("eth0 of blue: repaired: "), "{}", repaired.stdout);
     must(&node, "check", &[]);
     assert_same(&whole, &state(&node, &pod), &format!("after the repair\n{}", repaired.stdout));
     node.sh(scene.proof);
@@ -181,25 +181,25 @@ fn vlans() {
 fn what_only_a_new_attachment_brings_back_is_told_and_left_alone() {
     let scene = Scene { plugins: vec![bridge()], proof: "" };
     for (damage, says) in [
-        ("ip -n blue link delete eth0", "not put back: the pod has no interface eth0"),
+        ("ip -n blue link delete eth0", "not repaired: the pod has no interface eth0"),
         ("printf 'other\\r\\neth0' > /var/lib/cni/networks/net/10.7.0.3", "10.7.0.3 belongs to other (eth0)"),
     ] {
         let (node, pod, _) = attached(&scene);
         node.sh(&format!("{TOOLS}{damage}"));
         let damaged = state(&node, &pod);
         let checked = run(&node, "check", &[]);
-        assert!(checked.stderr.contains("attach it anew to repair it"), "{}", checked.stderr);
+        assert!(checked.stderr.contains("recreate the pod to repair it"), "{}", checked.stderr);
         let repaired = run(&node, "check", &["--repair"]);
         assert_eq!(repaired.status, 1, "{}", repaired.stdout);
         assert!(repaired.stdout.contains(says), "{}", repaired.stdout);
-        assert!(repaired.stdout.ends_with("as it should be: attach it anew\n"), "{}", repaired.stdout);
+        assert!(repaired.stdout.ends_with("is damaged: detach and attach it again\n"), "{}", repaired.stdout);
         assert_eq!(differences(&damaged, &state(&node, &pod)), "", "{damage}");
         must(&node, "del", &[]);
     }
 }
 
 #[test]
-fn a_repair_says_in_json_what_was_put_back_and_what_was_not() {
+fn a_repair_lists_repaired_and_remaining_differences_in_json() {
     let (node, _, _) = attached(&chained::ports());
     let repaired = |node: &Node| -> Value {
         serde_json::from_str(&run(node, "check", &["--repair", "--json"]).stdout).expect("JSON")

@@ -125,7 +125,7 @@ fn check_names_each_damage_and_a_repair_mends_it() {
         for (damage, said, _) in lost {
             let result = attach();
             let hint = complain(&node, &pod, &chain, (&result, damage, said));
-            assert!(hint.contains("attach it anew"), "{kind}, {damage}: {hint}");
+            assert!(hint.contains("recreate the pod"), "{kind}, {damage}: {hint}");
             chain.del(&node, &pod, Some(&result));
             assert_eq!(
                 has(&node, &pod, "eth0"),
