@@ -68,11 +68,7 @@ fn a_reserved_address_is_there_for_who_asks() {
 fn a_wire_of_two_addresses_needs_a_gateway_where_somebody_routes() {
     let node = Node::new();
     let chain = |kind: &str, ipam: Value| {
-        Chain::new(
-            &ours(),
-            &format!("wire-{kind}"),
-            &[json!({"type": kind, "isGateway": true, "ipam": ipam})],
-        )
+        Chain::new(&ours(), &format!("net-{kind}"), &[json!({"type": kind, "isGateway": true, "ipam": ipam})])
     };
     let bare = json!({"type": "host-local", "subnet": "10.2.0.4/31"});
     for kind in ["bridge", "ptp"] {

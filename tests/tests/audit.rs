@@ -125,8 +125,8 @@ fn node() -> Node {
                                "egressRate": 80000000, "egressBurst": 8000000},
         {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}]);
     node.write("/run/test/net.d/10-pods.conflist", &network("pods", rest));
-    let cable = json!([{"type": "ptp", "ipMasq": true, "ipam": pool("10.8.0.0/24")}]);
-    node.write("/run/test/net.d/20-cables.conflist", &network("cables", cable));
+    let veth = json!([{"type": "ptp", "ipMasq": true, "ipam": pool("10.8.0.0/24")}]);
+    node.write("/run/test/net.d/20-cables.conflist", &network("cables", veth));
     for name in ["ping", "pong", "cable"] {
         node.pod(name);
         must(&node, &["add", if name == "cable" { "cables" } else { "pods" }, name, "--container", name]);

@@ -355,8 +355,8 @@ fn a_lease_that_was_lost_is_found_missing() {
     let (_, text) = chain.check(&node, &pod, &result).unwrap_err().error();
     assert!(text.contains("the DHCP lease of eth0 is not valid"), "{text}");
     // The same client gets the same address, and so nothing changes in the pod.
-    let mended = node.output(&[&podwire(), "cni", "audit", "--fix", "--plugin-dir", &chain.path], &[]);
-    assert_eq!(mended.status, 0, "{}{}", mended.stdout, mended.stderr);
+    let repaired = node.output(&[&podwire(), "cni", "audit", "--fix", "--plugin-dir", &chain.path], &[]);
+    assert_eq!(repaired.status, 0, "{}{}", repaired.stdout, repaired.stderr);
     chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
     node.expect_leases(1);
 }

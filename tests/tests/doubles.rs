@@ -85,7 +85,7 @@ fn noop_answers_as_the_reference_librarys_does() {
             {
                 continue;
             }
-            let told = |path: &str| {
+            let reported = |path: &str| {
                 let output = scene.call(path, verb, &script);
                 let mut written = scene.script();
                 assert!(written["CmdArgs"]["StdinData"].as_str().is_some_and(|data| data.len() > 40));
@@ -95,7 +95,7 @@ fn noop_answers_as_the_reference_librarys_does() {
                 let stdout = serde_json::from_str(&output.stdout).unwrap_or(json!(output.stdout));
                 (output.status, stdout, output.stderr, written)
             };
-            assert_eq!(told(&ours()), told(go), "{verb} {script}");
+            assert_eq!(reported(&ours()), reported(go), "{verb} {script}");
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 /// The machine's own configuration is left out, and so is every other service of its bus.
 const PRIVATE: &str = "for place in /etc/firewalld /var/log /usr/share/dbus-1/system-services; do
   mount -t tmpfs none $place; done; mkdir -p /run/dbus";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program that runs on a node, and ends with the test by whatever end, or when it is dropped.
 struct Daemon {
@@ -83,10 +83,10 @@ impl Guarded {
     }
 
     fn wait_for(&self, script: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !self.node.can(script) {
             let log = || self.node.sh("cat /run/test/log");
-            assert!(Instant::now() < end, "{script}: never, in {} s\n{}", PATIENCE.as_secs(), log());
+            assert!(Instant::now() < end, "{script}: never, in {} s\n{}", TIMEOUT.as_secs(), log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

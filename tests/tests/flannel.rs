@@ -184,8 +184,8 @@ fn a_pod_is_detached_whatever_became_of_flannels_files() {
             let before = node.state(&pod);
             let result = chain.add(&node, &pod);
             node.sh(&lost);
-            let told = if netns { pod.clone() } else { Pod { netns: String::new(), ..pod.clone() } };
-            chain.del(&node, &told, Some(&result).filter(|_| netns));
+            let reported = if netns { pod.clone() } else { Pod { netns: String::new(), ..pod.clone() } };
+            chain.del(&node, &reported, Some(&result).filter(|_| netns));
             node.write(ENV, &env);
             assert_same(&before, &node.state(&pod), &lost);
         }
@@ -253,8 +253,8 @@ fn what_makes_no_sense_is_refused_in_the_words_of_the_go_plugin() {
             "failed to load flannel 'subnet.env' file: /dev/null is missing FLANNEL_NETWORK",
         ),
     ] {
-        let told = refusal(config.clone());
-        assert!(told.0 == code && told.1.starts_with(words), "{config}: {told:?}");
+        let reported = refusal(config.clone());
+        assert!(reported.0 == code && reported.1.starts_with(words), "{config}: {reported:?}");
     }
     assert_same(&before, &node.state(&pod), "refused");
 }

@@ -222,16 +222,19 @@ fn the_network_that_would_win_or_lose_is_told() {
     image.write("/etc/containerd/config.toml", CONTAINERD);
     let other = r#"{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "ptp"}]}"#;
     image.write("/etc/cni/net.d/05-other.conflist", other);
-    let told = image.install(&["--dry-run"]);
-    assert!(warnings(&told).contains("already has a network (05-other.conflist): installed none"), "{told}");
-    assert!(!done(&told, "put").contains(&LIST.to_owned()));
-    let told = image.install(&["--dry-run", "--network", "bridge"]);
+    let reported = image.install(&["--dry-run"]);
     assert!(
-        warnings(&told).contains("10-podwire.conflist is not used: 05-other.conflist (network other)"),
-        "{told}"
+        warnings(&reported).contains("already has a network (05-other.conflist): installed none"),
+        "{reported}"
     );
-    let told = image.install(&["--dry-run", "--network", "bridge", "--conf-name", "00-podwire.conflist"]);
-    assert!(warnings(&told).contains("instead of 05-other.conflist"), "{told}");
+    assert!(!done(&reported, "put").contains(&LIST.to_owned()));
+    let reported = image.install(&["--dry-run", "--network", "bridge"]);
+    assert!(
+        warnings(&reported).contains("10-podwire.conflist is not used: 05-other.conflist (network other)"),
+        "{reported}"
+    );
+    let reported = image.install(&["--dry-run", "--network", "bridge", "--conf-name", "00-podwire.conflist"]);
+    assert!(warnings(&reported).contains("instead of 05-other.conflist"), "{reported}");
 }
 
 #[test]

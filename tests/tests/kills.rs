@@ -23,7 +23,7 @@ fn calico() -> Value {
 }
 
 fn macvlan() -> Value {
-    json!({"type": "macvlan", "master": "wire", "ipam": {"type": "host-local", "subnet": "10.5.0.0/16"}})
+    json!({"type": "macvlan", "master": "uplink", "ipam": {"type": "host-local", "subnet": "10.5.0.0/16"}})
 }
 
 fn flannel() -> Value {
@@ -70,7 +70,7 @@ struct Scene {
 impl Scene {
     fn of(plugins: &[Value]) -> Scene {
         let (node, chain) = (Node::new(), Chain::new(&ours(), "net", plugins));
-        node.lay_wire();
+        node.create_uplink();
         node.write(SUBNET_FILE, SUBNET);
         if plugins.iter().any(|config| config["type"] == "host-device") {
             node.sh("ip link add lent0 type veth peer name lent1 && ip link set lent0 up");

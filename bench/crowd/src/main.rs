@@ -111,7 +111,7 @@ fn fill(site: &Site, contender: Contender, pods: usize, taken: &mut Taken) -> Re
     let before = site.requests()?;
     let begun = Instant::now();
     workers.iter_mut().try_for_each(worker::Worker::begin)?;
-    let done: Result<Vec<worker::Done>> = workers.iter_mut().map(worker::Worker::hear).collect();
+    let done: Result<Vec<worker::Done>> = workers.iter_mut().map(worker::Worker::receive).collect();
     let took = begun.elapsed();
     let done = done?;
     taken.all.add(took.as_secs_f64());

@@ -120,9 +120,9 @@ fn report(all: &[Taken]) -> Promises {
     let mut promises = Promises::default();
     for (name, limit) in PROMISES {
         let ratio = all.iter().find(|taken| taken.name == name).map(|taken| taken.millis.median() / first);
-        let told = ratio.map_or("not measured".into(), |it| format!("{it:.3}"));
+        let reported = ratio.map_or("not measured".into(), |it| format!("{it:.3}"));
         let kept = ratio.is_some_and(|ratio| ratio <= limit);
-        promises.judge(kept, &format!("{name}: p50 ≤ {limit} × {}'s: {told}", all[0].name));
+        promises.judge(kept, &format!("{name}: p50 ≤ {limit} × {}'s: {reported}", all[0].name));
     }
     promises
 }

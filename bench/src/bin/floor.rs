@@ -46,7 +46,7 @@ fn add() -> Result<()> {
         None => create_bridge(&mut host)?,
     };
     let pod = File::open(pod)?;
-    host.request(cable(&host_end(&container), &ifname, bridge, &pod))?;
+    host.request(veth(&host_end(&container), &ifname, bridge, &pod))?;
     sys::enter_network_namespace(pod.as_fd())?;
     let mut inside = Socket::route()?;
     let end = link::glance(&inside, &ifname)?;
@@ -137,7 +137,7 @@ fn create_bridge(host: &mut Socket) -> Result<u32> {
 }
 
 /// Both ends in one message: the host's up and on the bridge, the pod's born in the pod.
-fn cable(host_end: &str, ifname: &str, bridge: u32, pod: &File) -> Message {
+fn veth(host_end: &str, ifname: &str, bridge: u32, pod: &File) -> Message {
     let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, 1).u32(a::NUM_RX_QUEUES, 1);
     let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, "create the veth pair")
         .raw(&link::header(0, link::UP, link::UP))

@@ -11,7 +11,7 @@ use crate::machine::Disk;
 use crate::{image, Kube, Machine};
 
 /// Nothing that is waited for takes so long, on whatever machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Who gives nodes their ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
             println!("{what}: after {:.1} s", begun.elapsed().as_secs_f32());
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "{what}: not within {} s", PATIENCE.as_secs());
+        assert!(begun.elapsed() < TIMEOUT, "{what}: not within {} s", TIMEOUT.as_secs());
         std::thread::sleep(Duration::from_millis(200));
     }
 }

@@ -138,8 +138,8 @@ fn upgrade(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
                 if round > 0 && is_done.load(Ordering::Relaxed) {
                     break;
                 }
-                let told = machine.exec(&from.container, &format!("ping -c 20 -i 0.1 {}", to.address));
-                assert!(told.stdout.contains(" 0% packet loss"), "{}", told.stdout);
+                let reported = machine.exec(&from.container, &format!("ping -c 20 -i 0.1 {}", to.address));
+                assert!(reported.stdout.contains(" 0% packet loss"), "{}", reported.stdout);
             }
         });
         cluster.api.apply(&[agents.clone()]);
@@ -165,8 +165,8 @@ fn lose_the_api(cluster: &mut Cluster, machines: &[Machine]) {
     cluster.without_api(AWAY, || {
         // A round takes two seconds.
         for _ in 0..AWAY.as_secs() / 2 {
-            let told = machine.exec(&from.container, &format!("ping -q -c 20 -i 0.1 {}", to.address));
-            assert!(told.stdout.contains(" 0% packet loss"), "{}", told.stdout);
+            let reported = machine.exec(&from.container, &format!("ping -q -c 20 -i 0.1 {}", to.address));
+            assert!(reported.stdout.contains(" 0% packet loss"), "{}", reported.stdout);
         }
         for machine in machines {
             assert!(!machine.agent_is_current(), "{} has not noticed", machine.name);
@@ -192,7 +192,7 @@ fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
     // A plugin removes the cable first, and gives the address back then.
     let networks = "find /var/lib/cni/networks -type f -name '*.*.*.*'";
     cluster.wait("neither a cable nor an address is left on the drained node", || {
-        (machine.cables() == 0 && machine.stage().sh(networks).is_empty()).then_some(())
+        (machine.veths() == 0 && machine.stage().sh(networks).is_empty()).then_some(())
     });
     all_reach_all(cluster, machines, &pods);
     cluster.api.cordon(&machine.name, false);

@@ -58,7 +58,7 @@ const PORT: &str = "5201";
 /// Seconds of counting.
 const DURATION: &str = "2";
 /// Seconds after which both sides give up: nothing gets through.
-const PATIENCE: &str = "90";
+const TIMEOUT: &str = "90";
 
 /// A limit as a token bucket keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,13 +122,13 @@ impl Stage {
             command
         };
         let mut receiver = perl(to, RECEIVE);
-        receiver.arg(PORT).args(ignored).args([DURATION, PATIENCE]).stdout(Stdio::piped());
+        receiver.arg(PORT).args(ignored).args([DURATION, TIMEOUT]).stdout(Stdio::piped());
         let mut receiver = receiver.spawn().expect("perl");
         let mut said = BufReader::new(receiver.stdout.take().expect("stdout"));
         let mut line = String::new();
         said.read_line(&mut line).expect("the receiver's word");
         assert_eq!(line, "ready\n", "listen to {PORT} in {}", to.name);
-        let mut sender = perl(from, SEND).args([address, PORT, PATIENCE]).spawn().expect("perl");
+        let mut sender = perl(from, SEND).args([address, PORT, TIMEOUT]).spawn().expect("perl");
         let sent = sender.wait().expect("the sender's end");
         line.clear();
         said.read_line(&mut line).expect("what arrived");

@@ -164,12 +164,12 @@ fn come_and_go_at_once(cluster: &Cluster) {
         .collect();
     let all: Vec<Connected> = at_once(pods, |(by, pod)| cluster.connect(by, 1, pod));
     assert_no_address_twice(&all);
-    let told = |records: &Records| {
+    let reported = |records: &Records| {
         let holders = records.holders();
         let has_both = |handle: &usize| *handle == 2;
         records.endpoints.len() == all.len() && holders.len() == all.len() && holders.values().all(has_both)
     };
-    cluster.stage.wait_until("all are told", |_| told(&cluster.records()));
+    cluster.stage.wait_until("all are told", |_| reported(&cluster.records()));
     assert_fits_together(cluster);
     at_once(all.iter().collect(), |one| cluster.del(one.by.other(), one));
     cluster.stage.wait_until("nothing is left", |_| cluster.records().are_empty());
@@ -203,7 +203,7 @@ fn pods_of_both_come_and_go_at_once_in_kubernetes() {
 
 /// What one says and the other does not, in the records about the same container.
 fn differences(cluster: &Cluster) -> Vec<String> {
-    let told = |by: Whose| {
+    let reported = |by: Whose| {
         let one = cluster.add(by, 1, "twin");
         let records = cluster.records();
         cluster.del(by, &one);
@@ -222,7 +222,7 @@ fn differences(cluster: &Cluster) -> Vec<String> {
             .flat_map(|(kind, value)| lines(&value).into_iter().map(move |line| format!("{kind}{line}")))
             .collect::<BTreeSet<String>>()
     };
-    let (theirs, ours) = (told(Whose::Calicos), told(Whose::Ours));
+    let (theirs, ours) = (reported(Whose::Calicos), reported(Whose::Ours));
     assert!(theirs.len() > 30, "{theirs:#?}");
     let only = |one: &BTreeSet<String>, other: &BTreeSet<String>, whose: &str| -> Vec<String> {
         one.difference(other).map(|line| format!("{whose} {line}")).collect()

@@ -34,7 +34,7 @@ struct Migration {
 struct Facts {
     subnet_env: String,
     /// What the node has told of itself: its lease in etcd, or its annotations.
-    told: String,
+    reported: String,
     /// The VXLAN device's number and hardware address.
     device: String,
 }
@@ -145,7 +145,7 @@ impl Migration {
         let node = self.stage.node(number);
         let env = node.sh("cat /run/flannel/subnet.env");
         Facts {
-            told: match &self.kubernetes {
+            reported: match &self.kubernetes {
                 Some(_) => api_server::annotations(&self.stage, number).to_string(),
                 None => self.lease(&env),
             },

@@ -185,14 +185,14 @@ const MISTAKES: [(&str, &str); 3] = [
 fn mistakes_in_policies_are_told_in_the_log_and_open_nothing() {
     let mut stage = stage();
     add_all(&stage);
-    for (number, (spec, told)) in MISTAKES.into_iter().enumerate() {
+    for (number, (spec, reported)) in MISTAKES.into_iter().enumerate() {
         let name = format!("bad{number}");
         let policy = format!(
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n"
         );
         stage.node(1).write(&format!("{FOLDER}/{name}.yaml"), &policy);
         let agent = stage.nodes[0].agent.as_mut().expect("the agent");
-        agent.expect(&["WARN", &format!("NetworkPolicy shop/{name}: "), told]);
+        agent.expect(&["WARN", &format!("NetworkPolicy shop/{name}: "), reported]);
     }
     // Thousands of peers are no mistake.
     let peers: Vec<String> =

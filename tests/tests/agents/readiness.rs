@@ -17,8 +17,8 @@ const LIST: &str = "test -e /run/cni-conf/10-podwire.conflist";
 #[test]
 fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
-    let wish = ["--not-ready", "status"];
-    stage.start_agent(1, &wish);
+    let flags = ["--not-ready", "status"];
+    stage.start_agent(1, &flags);
     stage.wait_ready(1);
     let (ready, said) = status(&stage);
     assert!(ready, "{said}");
@@ -27,7 +27,7 @@ fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
     stage.kill_agent(1);
     stage.node(1).sh("ip link del flannel.1 && ip link add flannel.1 type bridge");
     assert!(status(&stage).0, "nobody has looked yet");
-    stage.start_agent(1, &wish);
+    stage.start_agent(1, &flags);
     stage.wait_until("STATUS tells why", |stage| {
         let (ready, said) = status(stage);
         !ready && said.contains("50") && said.contains("flannel.1") && said.contains("exists as a bridge")
@@ -41,7 +41,7 @@ fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
     stage.node(1).sh("rm -r /run/podwire");
     let (ready, said) = status(&stage);
     assert!(!ready && said.contains("50") && said.contains("has not set up routes"), "{said}");
-    stage.start_agent(1, &wish);
+    stage.start_agent(1, &flags);
     stage.wait_until("STATUS is well again", |stage| status(stage).0);
 }
 

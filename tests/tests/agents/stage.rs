@@ -49,7 +49,7 @@ pub struct Machine {
 const NO_DAD: &str =
     "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
 /// A heal takes two seconds on an idle machine; this one may be busy.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The last subnets are given to nobody: tests put their own there.
 pub fn net_conf(backend: Value) -> Value {
@@ -202,9 +202,9 @@ impl Stage {
     /// etcd's own tool, at the router.
     #[track_caller]
     pub fn etcdctl(&self, words: &str) -> String {
-        let patience = "--dial-timeout=20s --command-timeout=60s";
+        let timeouts = "--dial-timeout=20s --command-timeout=60s";
         self.router
-            .sh(&format!("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 {patience} {words}"))
+            .sh(&format!("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 {timeouts} {words}"))
     }
 
     #[track_caller]
@@ -215,17 +215,17 @@ impl Stage {
     /// Waits for something that the kernel or an agent must bring about by itself.
     #[track_caller]
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
-        self.wait_for(PATIENCE, what, is_so);
+        self.wait_for(TIMEOUT, what, is_so);
     }
 
     /// The same for something that takes longer.
     #[track_caller]
-    pub fn wait_for(&self, patience: Duration, what: &str, is_so: impl Fn(&Stage) -> bool) {
-        let end = Instant::now() + patience;
+    pub fn wait_for(&self, timeout: Duration, what: &str, is_so: impl Fn(&Stage) -> bool) {
+        let end = Instant::now() + timeout;
         while !is_so(self) {
             if Instant::now() > end {
                 let all: Vec<_> = (1..=3).map(|number| self.status(number).to_string()).collect();
-                panic!("not within {patience:?}: {what}\n{}", all.join("\n"));
+                panic!("not within {timeout:?}: {what}\n{}", all.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }

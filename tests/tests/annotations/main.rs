@@ -127,8 +127,8 @@ fn what_cannot_be_had_is_told_by_name_and_changes_nothing() {
     for (number, (name, text, code, words)) in rows.into_iter().enumerate() {
         let annotation = format!("cni.projectcalico.org/{name}");
         let pod = cluster.pod(&format!("bad{number}"), json!({ &annotation: text }));
-        let (told, message) = pod.call("ADD", &nothing(), None).error();
-        assert_eq!(told, code, "{name} {text}: {message}");
+        let (reported, message) = pod.call("ADD", &nothing(), None).error();
+        assert_eq!(reported, code, "{name} {text}: {message}");
         assert!(message.contains(words) && message.contains(name), "{name} {text}: {message}");
         assert_eq!(state(&cluster), before, "{name} {text}");
     }

@@ -35,7 +35,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let node = Node::new();
-        node.lay_wire();
+        node.create_uplink();
         node.write("/run/flannel/subnet.env", SUBNET);
         // A device that may be lent.
         node.sh("ip link add lent0 type veth peer name lent1");
@@ -81,8 +81,8 @@ fn good(kind: &str) -> Value {
         "calico-ipam" => {
             json!({"type": kind, "datastore_type": "sqlite", "nodename": "node1", "ipam": {"type": kind}})
         }
-        "macvlan" | "ipvlan" => json!({"type": kind, "master": "wire", "ipam": pool}),
-        "vlan" => json!({"type": kind, "master": "wire", "vlanId": 5, "ipam": pool}),
+        "macvlan" | "ipvlan" => json!({"type": kind, "master": "uplink", "ipam": pool}),
+        "vlan" => json!({"type": kind, "master": "uplink", "vlanId": 5, "ipam": pool}),
         "dummy" | "host-local" => json!({"type": kind, "ipam": pool}),
         "dhcp" => json!({"type": kind, "ipam": {"type": kind}}),
         "host-device" => json!({"type": kind, "device": "lent0", "ipam": pool}),

@@ -86,11 +86,11 @@ fn attached(scene: &Scene) -> (Node, Pod, String) {
 /// What is on the node and in the pod. host-local's index is named by its folder's number, which a new folder changes.
 fn state(node: &Node, pod: &Pod) -> String {
     let index = "/run/podwire/host-local/";
-    let told = |line: &str| match line.strip_prefix(index).and_then(|rest| rest.split_once('/')) {
+    let reported = |line: &str| match line.strip_prefix(index).and_then(|rest| rest.split_once('/')) {
         Some((_, owner)) => format!("{index}*/{owner}\n"),
         None => format!("{line}\n"),
     };
-    node.state(pod).lines().map(told).collect()
+    node.state(pod).lines().map(reported).collect()
 }
 
 /// Takes a row all the way from ADD to DEL.
@@ -238,9 +238,9 @@ fn several_things_at_once_are_all_named_and_all_put_back() {
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    let told = must(&node, "check", &["--repair"]);
+    let reported = must(&node, "check", &["--repair"]);
     must(&node, "check", &[]);
-    assert_same(&whole, &state(&node, &pod), &told);
+    assert_same(&whole, &state(&node, &pod), &reported);
     node.sh(REACHES_THE_WORLD);
     must(&node, "del", &[]);
     assert_same(&before, &state(&node, &pod), "after DEL");

@@ -60,7 +60,7 @@ fn hanging(kind: &'static str, mut config: Value) -> Row {
         }),
     ];
     if kind != "dummy" {
-        failures.push(failure("the master is gone", |node, _, _| drop(node.sh("ip link delete wire"))));
+        failures.push(failure("the master is gone", |node, _, _| drop(node.sh("ip link delete uplink"))));
         failures.push(failure(
             "another network's interface of the same kind has that name",
             |node, pod, chain| {
@@ -310,9 +310,9 @@ pub fn all_rows() -> Vec<Row> {
                 chain.plugins[1]["gateways"] = json!(["203.0.113.1"]);
             })],
         },
-        hanging("macvlan", json!({"master": "wire", "mtu": 1400})),
-        hanging("ipvlan", json!({"master": "wire"})),
-        hanging("vlan", json!({"master": "wire", "vlanId": 5})),
+        hanging("macvlan", json!({"master": "uplink", "mtu": 1400})),
+        hanging("ipvlan", json!({"master": "uplink"})),
+        hanging("vlan", json!({"master": "uplink", "vlanId": 5})),
         hanging("dummy", json!({})),
     ]
 }
@@ -349,7 +349,7 @@ fn serve_dhcp(node: &Node, timeout: &str) {
 /// A machine with what a row needs: a device to lend, which is an end of a cable.
 pub fn node_for(row: &Row) -> Node {
     let node = node();
-    node.lay_wire();
+    node.create_uplink();
     if row.kind == "dhcp" {
         node.lan();
         node.accompany(node.dhcp_server("--dhcp-range=10.66.0.50,10.66.0.250,255.255.255.0,2m"));

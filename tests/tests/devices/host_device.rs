@@ -182,9 +182,9 @@ fn an_add_that_fails_puts_everything_back_on_the_node() {
     ));
     let pod = node.pod("blue");
     let everything = |node: &Node| {
-        let told =
+        let reported =
             format!("ip address show {LENT}; ip route; ip -6 route show dev {LENT}; ip link show {LENT}");
-        node.state(&pod) + &node.sh(&format!("({told}) | sed 's/^[0-9]*: //; s/if[0-9]*//'"))
+        node.state(&pod) + &node.sh(&format!("({reported}) | sed 's/^[0-9]*: //; s/if[0-9]*//'"))
     };
     let before = everything(&node);
     let mut config = by_name();

@@ -36,11 +36,15 @@ fn the_device_is_as_the_config_has_it() {
         let chain = network("net", &tap(more.clone()));
         let result = chain.add(&node, &pod);
         let inside = link(&node, &pod, "eth0");
-        let told = &inside["linkinfo"]["info_data"];
+        let reported = &inside["linkinfo"]["info_data"];
         assert_eq!(inside["linkinfo"]["info_kind"], "tun");
-        assert_eq!((&told["type"], &told["persist"]), (&json!("tap"), &json!(true)), "{more}: {told}");
-        assert_eq!(told["multi_queue"], multi_queue, "{more}: {told}");
-        assert_eq!((&told["user"], &told["group"]), (&user, &group), "{more}: {told}");
+        assert_eq!(
+            (&reported["type"], &reported["persist"]),
+            (&json!("tap"), &json!(true)),
+            "{more}: {reported}"
+        );
+        assert_eq!(reported["multi_queue"], multi_queue, "{more}: {reported}");
+        assert_eq!((&reported["user"], &reported["group"]), (&user, &group), "{more}: {reported}");
         assert_eq!((&inside["mtu"], &inside["address"]), (&json!(1300), &json!("02:00:00:00:00:07")));
         let expected =
             json!([{"name": "eth0", "mac": "02:00:00:00:00:07", "mtu": 1300, "sandbox": pod.netns}]);

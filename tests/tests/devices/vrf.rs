@@ -58,8 +58,8 @@ fn addresses_and_routes_of_both_families_are_in_the_vrfs_table() {
         ("-4", ["default via 10.5.0.1", "10.5.0.0/24 dev eth0"]),
         ("-6", ["default via fd05::1", "fd05::/64 dev eth0"]),
     ] {
-        let told = node.sh(&format!("ip -n blue {family} route show table 77"));
-        assert!(ways.iter().all(|way| told.contains(way)), "{told}");
+        let reported = node.sh(&format!("ip -n blue {family} route show table 77"));
+        assert!(ways.iter().all(|way| reported.contains(way)), "{reported}");
         let main = node.sh(&format!("ip -n blue {family} route show table main"));
         assert!(!main.contains("eth0"), "the main table knows nothing of it: {main}");
     }

@@ -4,9 +4,9 @@ use crate::world::{World, CONF, PODS};
 
 #[track_caller]
 fn refused(world: &World, words: &str, expected: &str) {
-    let told = world.fails(words);
-    let because = told.lines().filter(|line| line.trim_start().starts_with("because:")).count();
-    assert!(told.contains(expected) && because == 1, "{words}: {told}");
+    let reported = world.fails(words);
+    let because = reported.lines().filter(|line| line.trim_start().starts_with("because:")).count();
+    assert!(reported.contains(expected) && because == 1, "{words}: {reported}");
     world.assert_clean(&format!("after {words}"));
 }
 

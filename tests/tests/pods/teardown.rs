@@ -41,10 +41,11 @@ fn a_pod_of_a_foreign_plugin_that_is_gone_stays_known_until_it_is_back_or_forgot
     world.ok("run one --network slow");
     world.ok("run two --network slow");
     world.node.sh("mv /run/test/bin/slow /run/test/slow");
-    let told = world.fails("rm one");
+    let reported = world.fails("rm one");
     assert!(
-        told.contains("cannot remove pod default/one") && told.contains("failed to find plugin \"slow\""),
-        "{told}"
+        reported.contains("cannot remove pod default/one")
+            && reported.contains("failed to find plugin \"slow\""),
+        "{reported}"
     );
     let state = world.json("status one");
     assert_eq!(

@@ -108,8 +108,8 @@ impl Answer {
             0 => "done".into(),
             -9 => "killed".into(),
             status => {
-                let told = self.value.as_ref().and_then(|value| value["msg"].as_str());
-                format!("status {status}: {}", told.unwrap_or(&self.text).replace('\n', " "))
+                let reported = self.value.as_ref().and_then(|value| value["msg"].as_str());
+                format!("status {status}: {}", reported.unwrap_or(&self.text).replace('\n', " "))
             }
         }
     }

@@ -120,8 +120,8 @@ impl World {
     /// What is not as it should be, in words.
     pub fn complaints(&self) -> Option<String> {
         let all = self.complaints.lock().expect("lock");
-        let told = all.iter().take(COMPLAINTS).cloned().collect::<Vec<_>>().join("\n");
-        (!all.is_empty()).then(|| format!("{} complaints\n{told}", all.len()))
+        let reported = all.iter().take(COMPLAINTS).cloned().collect::<Vec<_>>().join("\n");
+        (!all.is_empty()).then(|| format!("{} complaints\n{reported}", all.len()))
     }
 
     /// Runs a call and learns how long such ones take.

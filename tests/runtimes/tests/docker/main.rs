@@ -6,7 +6,7 @@ mod network;
 mod refusals;
 mod swap;
 
-use podwire_runtime_tests::{Docker, Engine, Order, Plugins, Stage};
+use podwire_runtime_tests::{ContainerSpec, Docker, Engine, Plugins, Stage};
 use podwire_tests::Pod;
 
 /// A stage with a world outside, and dockerd on it. One container has come and gone: what waits for the next one by
@@ -15,7 +15,7 @@ fn scene(plugins: Plugins) -> (Docker, Pod) {
     let stage = Stage::new(plugins);
     let outside = stage.outside();
     let docker = Docker::start(stage);
-    docker.run(&Order::named("first").port(1, 1));
+    docker.run(&ContainerSpec::named("first").port(1, 1));
     docker.remove("first");
     (docker, outside)
 }
