@@ -65,7 +65,7 @@ fn a_reserved_address_is_there_for_who_asks() {
 }
 
 #[test]
-fn a_wire_of_two_addresses_needs_a_gateway_where_somebody_routes() {
+fn a_slash_31_needs_an_explicit_gateway() {
     let node = Node::new();
     let chain = |kind: &str, ipam: Value| {
         Chain::new(&ours(), &format!("net-{kind}"), &[json!({"type": kind, "isGateway": true, "ipam": ipam})])

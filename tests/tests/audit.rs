@@ -141,7 +141,7 @@ fn attach_victim(node: &Node) {
 }
 
 #[test]
-fn whatever_is_planted_is_found_and_mended_and_the_living_notice_nothing() {
+fn every_planted_fault_is_found_and_repaired_and_running_pods_are_unaffected() {
     let node = node();
     assert_eq!(must(&node, &["audit"]), "no faults: ledger, records, pools and kernel agree\n");
     // Answers of a pod that is not touched, from beginning to end.

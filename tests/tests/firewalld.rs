@@ -159,7 +159,7 @@ fn a_pod_is_in_the_zone_from_add_to_del() {
 }
 
 #[test]
-fn what_a_pod_sends_passes_firewalld_while_it_is_in_the_zone() {
+fn packets_of_a_pod_pass_firewalld_while_it_is_in_the_zone() {
     let guarded = Guarded::new();
     let (node, chain) = (&guarded.node, with_firewalld());
     let (pod, world) = (node.pod("a"), node.neighbour("world", "192.0.2", "fd99"));

@@ -156,7 +156,7 @@ fn a_fresh_node_gets_every_plugin_and_a_network_and_gives_all_of_it_back() {
 }
 
 #[test]
-fn what_a_dry_run_shows_is_what_is_done_and_it_touches_nothing() {
+fn a_dry_run_shows_the_changes_and_makes_none() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write("/etc/containerd/config.toml", CONTAINERD);
@@ -197,7 +197,7 @@ fn other_plugins_give_way_only_when_asked_and_come_back() {
 }
 
 #[test]
-fn what_somebody_changed_is_kept_and_said() {
+fn changed_files_are_kept_and_reported() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write("/usr/bin/containerd", "");
@@ -216,7 +216,7 @@ fn what_somebody_changed_is_kept_and_said() {
 }
 
 #[test]
-fn the_network_that_would_win_or_lose_is_told() {
+fn a_competing_network_is_reported() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write("/etc/containerd/config.toml", CONTAINERD);
@@ -358,7 +358,7 @@ fn killed_at_any_system_call_it_can_be_repaired() {
 /// containerd looks again when a name in the folder is written, renamed or removed, and not when one is created there. A
 /// name that ends like a config must never be made in any other way than by renaming another name of the same folder.
 #[test]
-fn a_watcher_that_ignores_created_files_hears_of_the_network() {
+fn a_watcher_that_ignores_created_files_sees_the_network() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write(LIST, r#"{"cniVersion":"1.0.0","name":"o","plugins":[{"type":"ptp"}]}"#);

@@ -265,17 +265,17 @@ fn a_pod_of_calicos_whose_del_was_killed_is_gone_after_the_next() {
 }
 
 #[test]
-fn a_pod_on_the_wire_whose_add_was_killed_is_gone_after_del() {
+fn a_macvlan_pod_whose_add_was_killed_is_gone_after_del() {
     kill_adds(&[macvlan()], After::Del);
 }
 
 #[test]
-fn a_pod_on_the_wire_whose_add_was_killed_is_gone_after_gc() {
+fn a_macvlan_pod_whose_add_was_killed_is_gone_after_gc() {
     kill_adds(&[macvlan()], After::Gc);
 }
 
 #[test]
-fn a_pod_on_the_wire_whose_del_was_killed_is_gone_after_the_next() {
+fn a_macvlan_pod_whose_del_was_killed_is_gone_after_the_next() {
     kill_dels(&[macvlan()]);
 }
 
@@ -315,7 +315,7 @@ fn a_pod_whose_sbr_was_killed_is_gone_after_del() {
 }
 
 #[test]
-fn a_device_whose_lending_was_killed_is_home_after_del() {
+fn a_host_device_whose_add_was_killed_is_back_after_del() {
     kill_adds(&[host_device()], After::Del);
 }
 
@@ -434,42 +434,42 @@ fn must_not_fail(operation: &Operation) -> bool {
 }
 
 #[test]
-fn an_add_of_a_bridge_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_bridge_undoes_everything() {
     fail_adds(&[bridge()]);
 }
 
 #[test]
-fn an_add_of_flannel_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_flannel_undoes_everything() {
     fail_adds(&[flannel()]);
 }
 
 #[test]
-fn an_add_of_ptp_and_sbr_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_ptp_and_sbr_undoes_everything() {
     fail_adds(&[ptp(), json!({"type": "sbr"})]);
 }
 
 #[test]
-fn an_add_of_calico_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_calico_undoes_everything() {
     fail_adds(&[calico()]);
 }
 
 #[test]
-fn an_add_of_macvlan_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_macvlan_undoes_everything() {
     fail_adds(&[macvlan()]);
 }
 
 #[test]
-fn an_add_of_host_device_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_host_device_undoes_everything() {
     fail_adds(&[host_device()]);
 }
 
 #[test]
-fn an_add_of_tap_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_tap_undoes_everything() {
     fail_adds(&[tap()]);
 }
 
 #[test]
-fn an_add_of_five_plugins_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_five_plugins_undoes_everything() {
     fail_adds(&five());
 }
 

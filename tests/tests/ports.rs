@@ -214,7 +214,7 @@ fn pods_that_are_alone_in_their_networks_have_their_rules_in_common() {
 
 /// The device that led to the pod is open for the loopback's addresses from then on.
 #[test]
-fn what_guards_the_loopback_stays_as_long_as_it_is_open() {
+fn the_loopback_guard_stays_while_a_port_is_open() {
     let node = node();
     must(&node, ONE);
     must(&node, "del one web --container web");

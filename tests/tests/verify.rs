@@ -79,7 +79,7 @@ fn echoes_of_others_do_not_keep_a_probe_waiting() {
 }
 
 #[test]
-fn a_translated_address_is_told() {
+fn a_translated_address_is_reported() {
     let node = node("ptp");
     node.sh("nft add table ip meddler
              nft add chain ip meddler out '{ type nat hook postrouting priority 100; }'
@@ -94,7 +94,7 @@ fn a_translated_address_is_told() {
 }
 
 #[test]
-fn a_way_that_is_narrower_than_promised_is_told_with_both_numbers() {
+fn a_path_mtu_below_the_interface_mtu_is_reported_with_both() {
     let node = node("ptp");
     // The node's end of one cable: packets towards that pod are those of 1500 bytes no more.
     node.sh("index=$(ip -n two -o link show eth0 | sed 's/.*@if\\([0-9]*\\):.*/\\1/')
@@ -110,7 +110,7 @@ fn a_way_that_is_narrower_than_promised_is_told_with_both_numbers() {
 }
 
 #[test]
-fn what_a_firewall_swallows_is_told_by_protocol_and_direction() {
+fn packets_that_a_firewall_drops_are_reported_by_protocol_and_direction() {
     let node = node("ptp");
     node.sh("nft add table inet meddler
              nft add chain inet meddler pass '{ type filter hook forward priority 0; }'

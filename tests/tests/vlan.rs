@@ -124,7 +124,7 @@ fn pods_reach_their_vlan_and_its_gateway_and_nothing_else() {
 }
 
 #[test]
-fn the_gateway_is_a_leg_of_its_own() {
+fn the_gateway_has_a_separate_interface() {
     let Some(node) = node() else { return };
     let red = network("red", &gateway(10));
     let (a, b) = (node.pod("a"), node.pod("b"));
@@ -332,7 +332,7 @@ fn a_leg_that_was_left_incomplete_is_completed() {
 
 /// Needs no VLANs of the kernel.
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_configs_fail() {
     let node = Node::new();
     let pod = node.pod("a");
 

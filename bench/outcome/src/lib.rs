@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_in_order_whatever_came_first() {
+    fn samples_are_sorted() {
         let mut samples = Samples::default();
         assert!(samples.median().is_nan());
         [3.0, 1.0, 2.0, 5.0, 4.0].into_iter().for_each(|sample| samples.add(sample));

@@ -54,7 +54,7 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
     for machine in &machines {
         becomes_ready(&cluster, machine);
     }
-    nobody_may_more_than_it_must(&cluster, ranges);
+    service_accounts_have_minimal_rights(&cluster, ranges);
     cluster.api.apply(&[web(4)]);
     let pods = cluster.wait("4 pods", || served(&cluster, 4));
     assert_eq!(nodes_of(&pods), BTreeSet::from(["n1", "n2"]));
@@ -100,7 +100,7 @@ fn no_network_no_readiness(cluster: &Cluster, machines: &[Machine]) {
 }
 
 /// What the agents need, which is seen by their working, is all that they may; likewise the controller.
-fn nobody_may_more_than_it_must(cluster: &Cluster, ranges: Ranges) {
+fn service_accounts_have_minimal_rights(cluster: &Cluster, ranges: Ranges) {
     let rights = |account: &str| cluster.api.rights(account);
     let watched = ["get nodes", "list nodes", "watch nodes"];
     let agents = [

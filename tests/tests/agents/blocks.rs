@@ -169,7 +169,7 @@ fn pods_are_routed_over_ipip() {
 }
 
 #[test]
-fn what_is_deleted_by_hand_comes_back_and_a_killed_agent_loses_no_packet() {
+fn deleted_objects_are_restored_and_a_killed_agent_loses_no_packet() {
     let mut stage = ready(Store::Embedded, LINKS, &DUAL, &[]);
     let before = stage
         .node(1)

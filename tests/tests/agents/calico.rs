@@ -143,13 +143,13 @@ fn reach_each_other(mut cluster: Cluster) {
 }
 
 #[test]
-fn calicos_pods_and_ours_reach_each_other_over_our_roads_in_etcd() {
+fn calicos_pods_and_ours_reach_each_other_over_our_routes_in_etcd() {
     let Some(cluster) = Cluster::in_etcd() else { return };
     reach_each_other(cluster);
 }
 
 #[test]
-fn calicos_pods_and_ours_reach_each_other_over_our_roads_in_kubernetes() {
+fn calicos_pods_and_ours_reach_each_other_over_our_routes_in_kubernetes() {
     let Some(cluster) = Cluster::in_kubernetes() else { return };
     reach_each_other(cluster);
 }
@@ -231,7 +231,7 @@ fn differences(cluster: &Cluster) -> Vec<String> {
 }
 
 #[test]
-fn of_the_same_container_both_tell_the_same_in_etcd() {
+fn both_write_the_same_endpoint_in_etcd() {
     let Some(mut cluster) = Cluster::in_etcd() else { return };
     for has_pods in [true, false] {
         cluster.has_pods = has_pods;
@@ -241,7 +241,7 @@ fn of_the_same_container_both_tell_the_same_in_etcd() {
 }
 
 #[test]
-fn of_the_same_container_both_tell_the_same_in_kubernetes() {
+fn both_write_the_same_endpoint_in_kubernetes() {
     let Some(cluster) = Cluster::in_kubernetes() else { return };
     assert_eq!(differences(&cluster), [""; 0]);
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::stage::{Stage, Store};
 
 #[test]
-fn a_node_meets_the_others_where_the_cluster_knows_it_and_events_tell_what_matters() {
+fn a_node_uses_its_internal_ip_and_reports_events() {
     let conf = json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}});
     let mut stage = Stage::new(Store::Kubernetes, &conf);
     let api = |stage: &Stage, act: &dyn Fn(&super::api::Api)| act(stage.api.as_ref().expect("the API"));

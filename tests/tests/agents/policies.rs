@@ -131,7 +131,7 @@ fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
 
 /// Everybody on a bridge has an address that no policy knows.
 #[test]
-fn addresses_of_the_wire_are_no_way_around_policies() {
+fn link_local_addresses_do_not_bypass_policies() {
     let stage = stage();
     add_all(&stage);
     let of = |pod: &str, scope: &str| {
@@ -182,7 +182,7 @@ const MISTAKES: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn mistakes_in_policies_are_told_in_the_log_and_open_nothing() {
+fn mistakes_in_policies_are_logged_and_allow_nothing() {
     let mut stage = stage();
     add_all(&stage);
     for (number, (spec, reported)) in MISTAKES.into_iter().enumerate() {
@@ -210,7 +210,7 @@ fn mistakes_in_policies_are_told_in_the_log_and_open_nothing() {
 }
 
 #[test]
-fn rules_that_others_broke_come_back() {
+fn damaged_rules_are_restored() {
     let stage = stage();
     add_all(&stage);
     for damage in [
@@ -277,7 +277,7 @@ fn while_the_agent_is_away_rules_stay_and_no_pod_comes_unguarded() {
 }
 
 #[test]
-fn a_pod_that_goes_is_forgotten_and_its_address_is_silent() {
+fn a_deleted_pod_is_removed_and_its_address_is_blocked() {
     let stage = stage();
     add_all(&stage);
     let address = stage.address(1, "other");
@@ -346,7 +346,7 @@ pub fn must_arrive(stage: &Stage, from: &str, claimed: &str) {
 }
 
 #[test]
-fn a_pod_cannot_speak_as_another() {
+fn a_pod_cannot_send_as_another() {
     for chain in ["bridge", "ptp"] {
         let mut stage = stage_with(chain);
         add_all(&stage);

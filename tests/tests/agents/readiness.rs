@@ -15,7 +15,7 @@ fn status(stage: &Stage) -> (bool, String) {
 const LIST: &str = "test -e /run/cni-conf/10-podwire.conflist";
 
 #[test]
-fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
+fn with_not_ready_status_the_plugins_status_fails_with_the_agents_reason() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     let flags = ["--not-ready", "status"];
     stage.start_agent(1, &flags);
@@ -46,7 +46,7 @@ fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
 }
 
 #[test]
-fn else_the_list_of_plugins_is_taken_away() {
+fn by_default_the_conflist_is_withdrawn() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     stage.start_agent(1, &[]);
     stage.wait_ready(1);
@@ -60,7 +60,7 @@ fn else_the_list_of_plugins_is_taken_away() {
 }
 
 #[test]
-fn a_list_whose_status_nobody_would_ask_for_is_refused() {
+fn not_ready_status_needs_a_version_with_status() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     stage.start_agent(1, &["--not-ready", "status", "--cni-version", "1.0.0"]);
     let agent = stage.nodes[0].agent.as_mut().expect("the agent");

@@ -55,7 +55,7 @@ fn expect(stage: &mut Stage, words: &[&str]) -> String {
 }
 
 #[test]
-fn a_denied_connection_is_counted_and_told_with_the_names_of_both_pods_and_the_policy() {
+fn a_denied_connection_is_counted_and_logged_with_both_pods_and_the_policy() {
     let mut stage = stage();
     add_all(&stage);
     assert!(reaches(&stage, "web", "db"), "the policy allows it");
@@ -94,7 +94,7 @@ fn a_denied_connection_is_counted_and_told_with_the_names_of_both_pods_and_the_p
 }
 
 #[test]
-fn a_flood_is_counted_in_full_and_told_in_few_lines() {
+fn a_flood_is_counted_in_full_and_logged_in_few_lines() {
     let stage = stage();
     add_all(&stage);
     let address = stage.address(1, "db");
@@ -120,7 +120,7 @@ for n in range(20000): s.sendto(b'!', ('{address}', {ports}))\""
 }
 
 #[test]
-fn who_sends_with_anothers_address_is_told_by_name() {
+fn a_pod_that_spoofs_an_address_is_logged_by_name() {
     for (chain, device) in [("bridge", "bridge"), ("ptp", "cable")] {
         let mut stage = stage_with(chain);
         add_all(&stage);
@@ -139,7 +139,7 @@ fn who_sends_with_anothers_address_is_told_by_name() {
 }
 
 #[test]
-fn numbers_tell_how_policies_are_enforced() {
+fn metrics_show_how_policies_are_enforced() {
     let stage = stage();
     add_all(&stage);
     for (name, value) in [("enforced", 1), ("policies", 1), ("interfaces", 3), ("repairs_total", 0)] {
@@ -162,7 +162,7 @@ fn numbers_tell_how_policies_are_enforced() {
 }
 
 #[test]
-fn where_another_listens_packets_are_counted_and_not_told() {
+fn with_another_nflog_listener_drops_are_counted_but_not_logged() {
     let mut stage = stage_without_agents();
     // A listener of the same group, which stays: NFULNL_MSG_CONFIG with NFULNL_CFG_CMD_BIND.
     let listen = "import socket, struct, sys, time\ns = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)\n\
@@ -185,7 +185,7 @@ fn where_another_listens_packets_are_counted_and_not_told() {
 }
 
 #[test]
-fn selectors_to_which_nobody_fits_are_told_until_somebody_does() {
+fn selectors_without_a_match_are_reported_until_they_match() {
     let stage = stage();
     let unmatched = |stage: &Stage| {
         let policies = &stage.status(1)["policies"];

@@ -154,7 +154,7 @@ fn complaints(scene: &Scene, request: &Request<'_>, code: u64, words: &[&str]) -
     }
     match serde_json::from_str::<Value>(&output.stdout) {
         Err(error) => all.push(format!("not exactly one JSON object ({error})")),
-        Ok(error) => all.extend(wrong_words(&error, code, words)),
+        Ok(error) => all.extend(wrong_error(&error, code, words)),
     }
     let changes = differences(before, &scene.state());
     if !changes.is_empty() {
@@ -166,7 +166,7 @@ fn complaints(scene: &Scene, request: &Request<'_>, code: u64, words: &[&str]) -
     all
 }
 
-fn wrong_words(error: &Value, code: u64, words: &[&str]) -> Vec<String> {
+fn wrong_error(error: &Value, code: u64, words: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
     let keys: Vec<_> =
         error.as_object().map(|object| object.keys().map(String::as_str).collect()).unwrap_or_default();

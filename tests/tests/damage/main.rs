@@ -178,7 +178,7 @@ fn vlans() {
 }
 
 #[test]
-fn what_only_a_new_attachment_brings_back_is_told_and_left_alone() {
+fn unrepairable_damage_is_reported_and_left_alone() {
     let scene = Scene { plugins: vec![bridge()], proof: "" };
     for (damage, says) in [
         ("ip -n blue link delete eth0", "not repaired: the pod has no interface eth0"),

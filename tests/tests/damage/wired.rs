@@ -158,7 +158,7 @@ fn an_interface_in_a_pod() {
 }
 
 #[test]
-fn a_cable_of_its_own() {
+fn ptp() {
     let config = json!({"type": "ptp", "ipMasq": true, "mtu": 1400, "ipam": pool()});
     let mut config = config;
     config["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);

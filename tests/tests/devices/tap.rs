@@ -59,7 +59,7 @@ fn the_device_is_as_the_config_has_it() {
 }
 
 #[test]
-fn its_owner_may_open_it_and_nobody_else() {
+fn only_its_owner_can_open_it() {
     if !needs("tun") {
         return;
     }
@@ -133,7 +133,7 @@ fn it_becomes_a_port_of_a_bridge_in_the_pod() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_and_leaves_nothing() {
+fn invalid_devices_fail_and_leave_nothing() {
     if !needs("tun") {
         return;
     }
@@ -169,7 +169,7 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn somebody_elses_device_is_neither_taken_over_nor_taken_away() {
+fn a_foreign_device_is_neither_taken_over_nor_deleted() {
     if !needs("tun") {
         return;
     }
@@ -185,7 +185,7 @@ fn somebody_elses_device_is_neither_taken_over_nor_taken_away() {
 }
 
 #[test]
-fn a_node_without_the_kernels_door_takes_no_pods() {
+fn status_fails_without_dev_net_tun() {
     let node = Node::new();
     let chain = network("net", &tap(json!({})));
     node.sh("mount -t tmpfs none /dev/net");

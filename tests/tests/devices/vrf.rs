@@ -87,7 +87,7 @@ fn addresses_that_the_kernel_drops_are_put_back() {
 }
 
 #[test]
-fn the_lowest_table_that_nobody_uses_is_taken() {
+fn the_lowest_unused_table_is_used() {
     if !needs("vrf") {
         return;
     }
@@ -146,7 +146,7 @@ fn an_interface_that_stays_gets_its_routes_back() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_configs_fail_and_change_nothing() {
     if !needs("vrf") {
         return;
     }

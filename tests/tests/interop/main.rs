@@ -24,17 +24,17 @@ fn a_bridge_in_every_version_of_the_spec() {
 }
 
 #[test]
-fn what_bridge_refuses() {
+fn bridge_errors() {
     compare(&bridge::refusals(), DIFFERENCES);
 }
 
 #[test]
-fn pods_on_cables_of_their_own() {
+fn ptp_pods() {
     compare(&single::ptp(), DIFFERENCES);
 }
 
 #[test]
-fn pods_on_the_nodes_wire() {
+fn macvlan_pods() {
     compare(&single::macvlan(), DIFFERENCES);
 }
 
@@ -49,7 +49,7 @@ fn addresses_of_this_node() {
 }
 
 #[test]
-fn what_host_local_refuses() {
+fn host_local_errors() {
     compare(&ipam::host_local_refusals(), DIFFERENCES);
 }
 

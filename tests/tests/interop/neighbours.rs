@@ -60,7 +60,7 @@ fn a_pod_whose_hardware_address_is_changed_is_reached_at_once() {
 }
 
 #[test]
-fn neighbours_are_told_where_nobody_can_be_asked_what_they_remember() {
+fn neighbours_get_an_announcement_of_new_addresses() {
     let node = Node::new();
     let pod = node.pod("pod");
     network(&ours(), 9, json!({"isGateway": false})).add(&node, &pod);

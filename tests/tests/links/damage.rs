@@ -99,7 +99,7 @@ fn repair(node: &Node, pod: &Pod, chain: &Chain, result: &Value) {
 
 /// One pod takes all the damage that can be mended, one after the other, and each other damage a pod of its own.
 #[test]
-fn check_names_each_damage_and_a_repair_mends_it() {
+fn check_names_each_damage_and_repair_restores_it() {
     for kind in kinds() {
         let (node, outside) = node_for(kind);
         let (chain, pod) = (network("net", &wanted(kind)), node.pod("blue"));

@@ -5,7 +5,7 @@ use podwire_tests::Pod;
 use super::*;
 
 #[test]
-fn pods_reach_each_other_and_the_wire() {
+fn pods_reach_each_other_and_the_outside_link() {
     for kind in ["macvlan", "ipvlan"].into_iter().filter(|kind| needs(kind)) {
         let (node, outside) = node_for(kind);
         let chain = network("net", &config(kind, &[V4, V6]));
@@ -94,7 +94,7 @@ fn modes_decide_who_sees_whom() {
 }
 
 #[test]
-fn an_address_that_somebody_on_the_wire_has_is_refused() {
+fn an_address_in_use_on_the_link_fails() {
     for kind in children() {
         let (node, _) = node_for(kind);
         let pod = node.pod("blue");
@@ -111,7 +111,7 @@ fn an_address_that_somebody_on_the_wire_has_is_refused() {
 }
 
 #[test]
-fn a_pod_without_addresses_has_the_wire() {
+fn a_pod_without_addresses_has_the_link() {
     for kind in ["macvlan", "vlan"].into_iter().filter(|kind| needs(kind)) {
         let (node, _) = node_for(kind);
         let (chain, pod) = (network("net", &bare(kind)), node.pod("blue"));

@@ -143,7 +143,7 @@ fn gc_keeps_valid_attachments_and_gives_back_the_others_addresses() {
 }
 
 #[test]
-fn status_tells_whether_pods_can_come() {
+fn status_reports_whether_pods_can_be_attached() {
     everywhere(|what, node, chain| {
         assert_eq!(status(node, chain).status, 0, "{what}: {}", status(node, chain).stdout);
         let full = with(chain.plugins[0].clone(), json!({"ipam": {"type": "nowhere"}}));
@@ -168,7 +168,7 @@ fn status_tells_whether_pods_can_come() {
 
 /// The kernel that lacks the driver says so before a pod needs it.
 #[test]
-fn status_tells_that_the_driver_is_missing() {
+fn status_reports_a_missing_driver() {
     let (node, _) = node();
     for kind in KINDS {
         let there = drivers::has(kind);

@@ -63,7 +63,7 @@ fn a_pod_of_a_foreign_plugin_that_is_gone_stays_known_until_it_is_back_or_forgot
 }
 
 #[test]
-fn what_is_done_already_may_be_done_again() {
+fn stop_and_rm_are_idempotent() {
     let world = World::new();
     assert_eq!(world.ok("rm nobody"), "nothing to do for default/nobody\n");
     assert_eq!(world.ok("stop nobody"), "nothing to do for default/nobody\n");

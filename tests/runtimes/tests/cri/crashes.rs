@@ -85,11 +85,11 @@ fn half_a_pod_is_swept_by(sweeper: Sweeper) {
 }
 
 #[test]
-fn whatever_a_crash_of_containerd_leaves_of_half_a_pod_is_swept_by_the_next_one_and_the_audit() {
+fn containerd_and_audit_remove_leftovers_of_a_crashed_containerd() {
     half_a_pod_is_swept_by(Sweeper::Containerd);
 }
 
 #[test]
-fn whatever_a_crash_of_containerd_leaves_of_half_a_pod_is_swept_by_the_audit_alone() {
+fn audit_alone_removes_leftovers_of_a_crashed_containerd() {
     half_a_pod_is_swept_by(Sweeper::Audit);
 }

@@ -73,7 +73,7 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 #[test]
-fn a_bad_network_or_a_missing_plugin_is_told_in_the_plugins_words_and_leaves_nothing() {
+fn a_bad_network_or_a_missing_plugin_fails_with_the_plugins_error_and_leaves_nothing() {
     let (containerd, _outside) = scene(Plugins::Ours);
     let before = containerd.traces();
     for Refusal { spoil, says } in REFUSALS {

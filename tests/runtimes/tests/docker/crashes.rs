@@ -35,7 +35,7 @@ fn containers_keep_their_network_while_dockerd_is_away_and_are_removed_cleanly_b
 }
 
 #[test]
-fn a_container_that_ended_without_a_word_is_swept() {
+fn leftovers_of_a_container_that_ended_without_del_are_removed() {
     let (docker, _outside) = scene(Plugins::Ours);
     let living = docker.run(&ContainerSpec::named("living"));
     let before = docker.traces();
@@ -57,7 +57,7 @@ fn a_container_that_ended_without_a_word_is_swept() {
 }
 
 #[test]
-fn whatever_a_killed_dockerd_leaves_of_half_a_container_is_swept() {
+fn leftovers_of_a_killed_dockerd_are_removed() {
     let (mut docker, outside) = scene(Plugins::Ours);
     docker.sh(&format!("mkdir -p {GATES}"));
     let web = docker.run(&ContainerSpec::named("web").port(8080, 80));

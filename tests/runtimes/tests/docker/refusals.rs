@@ -68,7 +68,7 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 #[test]
-fn what_cannot_work_is_told_once_and_leaves_nothing() {
+fn failures_are_reported_once_and_leave_nothing() {
     let (docker, outside) = scene(Plugins::Ours);
     let web = docker.run(&ContainerSpec::named("web").port(8080, 80));
     docker.try_create(&ContainerSpec::named("other")).expect("a container");

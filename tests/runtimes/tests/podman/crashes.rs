@@ -58,7 +58,7 @@ fn remove(podman: &Podman, name: &str) {
 }
 
 #[test]
-fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_notice_nothing() {
+fn leftovers_of_a_killed_podman_are_removed_and_running_containers_are_unaffected() {
     let (podman, outside) = scene(Plugins::Ours);
     podman.sh(&format!("mkdir -p {GATES} && ln -s $(command -v runc) $(command -v conmon) {GATES}/"));
     let web = podman.run(&ContainerSpec::named("web").port(8080, 80));

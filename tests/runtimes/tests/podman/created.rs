@@ -84,7 +84,7 @@ fn try_row(podman: &Podman, row: &Row) -> Result<(), String> {
 }
 
 #[test]
-fn whatever_podman_network_create_writes_does_what_its_options_promise() {
+fn networks_of_podman_network_create_behave_as_their_options_say() {
     let (podman, _outside) = scene(Plugins::Ours);
     podman.lan();
     let _server = podman.dhcp_server("--dhcp-range=10.66.0.50,10.66.0.99,1h");

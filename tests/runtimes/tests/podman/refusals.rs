@@ -67,7 +67,7 @@ fn spoil(podman: &Podman, script: &str) {
 }
 
 #[test]
-fn what_cannot_work_is_told_in_one_line_and_leaves_nothing() {
+fn failures_are_one_line_and_leave_nothing() {
     let (podman, _outside) = scene(Plugins::Ours);
     podman.run(&ContainerSpec::named("web").port(8080, 80));
     podman.sh(&format!("cp {FILE} /run/test/good"));
