@@ -1,4 +1,4 @@
-//! One program, started and waited for, with a clock around it.
+//! Runs one program and measures its time.
 
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
-//! The harness' side of a node: starts the worker in namespaces of its own and talks to it.
+//! The harness' side of a node: starts the worker in new namespaces and sends it requests.
 //!
-//! A node is what a machine is to its pods: a network namespace, and a mount namespace with a private
-//! /run in memory and a private /var/lib/cni on the disk. When the worker ends, all of it vanishes.
+//! A node is a network namespace, and a mount namespace with a private /run in memory and a private /var/lib/cni on the
+//! disk. All of it disappears when the worker ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;

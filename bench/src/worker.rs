@@ -1,4 +1,4 @@
-//! The inside of a node: a process in namespaces of its own that does what the harness orders.
+//! The worker of a node: a process in new namespaces that executes the requests of the harness.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};

@@ -1,4 +1,4 @@
-//! host-local's own keys on a node where the Go plugin serves the same pool: it ignores them, and trips over nothing.
+//! host-local's additional keys on a node where the Go plugin serves the same pool: it ignores them without errors.
 
 use std::collections::BTreeSet;
 

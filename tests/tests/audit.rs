@@ -1,5 +1,5 @@
-//! `podwire cni audit` finds whatever is planted, on each side, and `--fix` mends it without a living pod losing a
-//! packet; `podwire cni reload` brings flushed rules back.
+//! `podwire cni audit` finds every planted fault, and `--fix` repairs it without a lost packet of a running pod.
+//! `podwire cni reload` restores flushed rules.
 
 use podwire_tests::{assert_same, lost_packets, ours, podwire, Node, Output};
 use serde_json::{json, Value};

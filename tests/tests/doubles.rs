@@ -1,4 +1,4 @@
-//! The test aids: noop, which says what it is told to say, and debug, which tells how it was called.
+//! The test aids: noop, which answers as its file says, and debug, which logs its calls.
 
 use podwire_tests::{go_noop, ours, Chain, Invocation, Node, Output, Pod};
 use serde_json::{json, Value};

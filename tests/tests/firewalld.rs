@@ -1,4 +1,4 @@
-//! The firewall plugin on a node where firewalld runs: the real one, on a real D-Bus, each node with its own.
+//! The firewall plugin on a node with firewalld: the real one, on a real D-Bus, one for each node.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Stdio};

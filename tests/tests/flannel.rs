@@ -1,5 +1,5 @@
-//! flannel: pods on the node's part of a flannel network, whichever families it has; and what the Go plugin of that
-//! name attached, ours detaches, and the other way round.
+//! flannel: pods on the node's subnet of a flannel network, with all families. Podwire's plugin detaches pods of the Go
+//! plugin, and the other way round.
 
 use podwire_tests::{assert_same, go_flannel, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};

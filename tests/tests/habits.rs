@@ -1,5 +1,5 @@
-//! What container runtimes do that the specification does not say, or says otherwise. Each was seen with a real runtime:
-//! containerd (go-cni), CRI-O (ocicni), podman.
+//! What container runtimes do that the specification does not say, or says differently. Each was observed with a real
+//! runtime: containerd (go-cni), CRI-O (ocicni), podman.
 
 use std::collections::BTreeSet;
 use std::thread;

@@ -1,5 +1,5 @@
-//! `podwire install` on roots in a folder: what it puts, what it leaves alone, what it takes back, and what is left when it
-//! is killed at any of its system calls.
+//! `podwire install` on roots in a directory: what it installs, keeps and restores, and what is left when it is killed
+//! at any of its system calls.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{symlink, MetadataExt};

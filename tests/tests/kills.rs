@@ -1,6 +1,6 @@
-//! A plugin may be killed at any moment: by the kernel that has no memory left, by an operator, by a runtime
-//! that lost its patience. Here it is killed at every one of its moments: on entering each system call that
-//! changes something. What follows, a DEL or only a GC, must leave nothing of the pod.
+//! A plugin can be killed at any moment: by the kernel without memory, by an operator, by a runtime after a timeout.
+//! These tests kill it on entry to each system call that changes something. A DEL, or only a GC, must then leave
+//! nothing of the pod.
 
 use podwire_tests::strace::{self, Operation, Traced};
 use podwire_tests::{assert_same, is_whole, ours, podwire, sample, Chain, Invocation, Node, Output, Pod};

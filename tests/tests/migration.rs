@@ -1,4 +1,5 @@
-//! A node leaves host-local for blocks while its pods run: they keep their addresses, and nobody gets one twice.
+//! A node moves from host-local to blocks while its pods run: they keep their addresses, and no address is assigned
+//! twice.
 
 use podwire_tests::{ours, podwire, Invocation, Node, Output, Pod};
 use serde_json::{json, Value};

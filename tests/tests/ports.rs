@@ -1,6 +1,6 @@
-//! Host ports of a container with several interfaces. podman publishes a container's ports on each of its networks: that is one
-//! container which wants its own port again, and not a rival. And host ports where something is missing: the way to the pod, the
-//! runtime's memory, the last pod.
+//! Host ports of a container with several interfaces. podman publishes a container's ports on each of its networks, so
+//! the same container requests its port again; that is no conflict. And host ports without a route to the pod, without
+//! the runtime's record, and after the last pod.
 
 use podwire_tests::{assert_same, ours, podwire, Chain, Node, Output};
 use serde_json::{json, Value};

@@ -1,4 +1,4 @@
-//! Pods on cables of their own, with addresses of blocks: by the steward of the node's blocks, and without him.
+//! Pods on veth pairs with addresses of blocks: from the block allocator of the node, and without it.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! A node changes its plugins while pods are running: what one kind attached, the other kind finds as it should
-//! be, and detaches without leaving anything behind.
+//! A node changes its plugins while pods run: the other plugins find an attachment intact, and detach it without
+//! leftovers.
 
 use podwire_tests::{assert_same, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};

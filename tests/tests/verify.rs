@@ -1,4 +1,4 @@
-//! `podwire verify` says that the model holds when it does, and where it does not, who missed whom, and why.
+//! `podwire verify` reports that the network model holds, or which endpoint cannot reach which, and why.
 
 use podwire_tests::{ours, podwire, Node, Output, Process};
 use serde_json::{json, Value};

@@ -1,7 +1,7 @@
-//! VLANs on a bridge: which frames a pod's port lets through, and the gateway's leg into a VLAN.
+//! VLANs on a bridge: the frames that a pod's port passes, and the gateway's interface in a VLAN.
 //!
-//! Kernels built without VLAN filtering cannot run most of these, and it is said that they were left out; the
-//! kernel of the emulated machine (`scripts/vm`) can, and there (`PODWIRE_REQUIRE_VLAN`) leaving out is failing.
+//! Kernels without VLAN filtering cannot run most of these tests, which are then skipped with a message. The kernel of
+//! the emulated machine (`scripts/vm`) can; there (`PODWIRE_REQUIRE_VLAN`) a skipped test fails.
 
 use std::io::Write;
 use std::sync::Once;

@@ -1,4 +1,4 @@
-//! How a benchmark ends: what was measured, which promises were kept, and the exit status that follows.
+//! The outcome of a benchmark: samples, targets and the exit status.
 
 #![forbid(unsafe_code)]
 

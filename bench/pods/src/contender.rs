@@ -1,4 +1,4 @@
-//! Those who run pods.
+//! The programs that run pods.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Where the simulated nodes are known: a real etcd, or the stand-in of the API server, on the agent's machine.
+//! The source of the simulated nodes: a real etcd, or the stand-in API server, on the agent's machine.
 
 use std::io::Write;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! The machine that the agent is on, and what can be seen of the agent from outside.
+//! The machine of the agent, and what can be observed of the agent.
 
 use std::fs;
 use std::io::{Read, Write};

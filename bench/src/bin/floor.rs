@@ -1,9 +1,8 @@
-//! podwire-floor: what bridge + host-local cost at least.
+//! podwire-floor: the minimal cost of bridge + host-local.
 //!
-//! One program that asks of the kernel what an ADD of that chain asks, by the fewest messages there are, and
-//! does nothing else: no config is read, nothing is checked, nothing can be chosen. What a plugin takes
-//! beyond this is the plugin's own. It speaks as much of CNI as a benchmark needs (ADD, DEL, VERSION) and is
-//! no plugin to be used.
+//! It sends the kernel the fewest messages that an ADD of that chain needs, and does nothing else: it reads no config,
+//! checks nothing and has no options. The time that a plugin takes beyond this is the plugin's. It supports as much of
+//! CNI as the benchmark needs (ADD, DEL, VERSION) and is not meant for use.
 
 use std::error::Error;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! The API server, asked as an administrator does, one question after the other.
+//! A client of the API server with an administrator's rights, one request after the other.
 
 use std::future::Future;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The whole: a control plane and its nodes.
+//! A cluster: a control plane and its nodes.
 
 use std::path::Path;
 use std::process::Command;

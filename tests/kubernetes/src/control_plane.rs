@@ -1,4 +1,4 @@
-//! etcd, kube-apiserver, kube-controller-manager and kube-scheduler on a stage of their own.
+//! etcd, kube-apiserver, kube-controller-manager and kube-scheduler on a separate stage.
 
 use podwire_runtime_tests::{Daemon, Stage};
 use serde_json::{json, Value};

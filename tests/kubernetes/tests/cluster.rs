@@ -1,5 +1,5 @@
-//! A cluster's life with what `deploy/kubernetes-flannel.yaml` says: nodes get a network, pods reach each other, a node joins, one is
-//! drained, one is rebooted, the agents go; and the kernel that all of it shares is as before.
+//! A cluster with `deploy/kubernetes-flannel.yaml`: nodes get a network, pods reach each other, a node joins, one is
+//! drained, one is rebooted, the agents are removed. Afterwards the kernel, which all nodes share, is as before.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

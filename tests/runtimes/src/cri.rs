@@ -1,4 +1,4 @@
-//! The container runtime interface of Kubernetes, spoken as kubelet does, one call after the other.
+//! A client of the container runtime interface of Kubernetes, as kubelet is one, one call after the other.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Docker on a stage, set up as the guide says: containers without a network of Docker's, attached by `podwire cni`.
+//! Docker on a stage, set up as the guide says: Docker gives containers no network, and `podwire cni` attaches them.
 
 use std::ops::Deref;
 

@@ -1,7 +1,7 @@
-//! Whoever runs containers at the command line, and what every one of them must be able to do.
+//! The container engines of the command line, and the checks that all of them must pass.
 //!
-//! podman calls the plugins itself; docker leaves a container without a network, and `podwire cni` attaches it. What a container's
-//! network is for is the same: [`Engine::packets_pass`] and [`Engine::crowd`] ask it of both.
+//! podman calls the plugins itself. Docker creates a container without a network, and `podwire cni` attaches it.
+//! [`Engine::packets_pass`] and [`Engine::crowd`] check both.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! The bench itself: a stage ends with its test, by whatever end.
+//! The harness itself: a stage ends with its test, however the test ends.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The stand-in of the API server, on a machine of the stage. It is NOT the real one; see there.
+//! The stand-in API server, on a machine of the stage. It is NOT the real one; see its crate.
 
 use std::ops::Deref;
 use std::sync::mpsc;

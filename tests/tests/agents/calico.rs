@@ -1,5 +1,5 @@
-//! Beside the real Calico: its CNI plugin and its IPAM share one etcd, or one API server, and nodes with ours. Each reads, extends and releases what
-//! the other wrote.
+//! The real Calico beside Podwire: its CNI plugin and IPAM share an etcd or an API server, and nodes, with Podwire's.
+//! Each reads, extends and releases what the other wrote.
 
 mod cluster;
 mod records;

@@ -1,4 +1,4 @@
-//! A pod may send with more than its own addresses if it says so and its network's administrator allows it.
+//! A pod can send with source addresses other than its own if it claims them and its network allows them.
 
 use crate::policies::{add_by, arrives, must_arrive, stage_without_agents, start_with, FOLDER, POLICIES};
 use crate::stage::Stage;

@@ -1,5 +1,5 @@
-//! Five hundred routed pods come and go on three nodes at once, while the agents are killed again and again: no address is given twice, none is
-//! lost, and in the end the store and the kernels know of nobody.
+//! Five hundred routed pods come and go on three nodes at once while the agents are killed again and again. No address
+//! is assigned twice or leaked, and in the end the store and the kernels have none of the pods.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Connections that a changed policy no longer allows: they go on, or are cut if that is wished.
+//! Connections that a changed policy no longer allows: they continue, or end with `--policy-cut`.
 
 use std::time::Duration;
 

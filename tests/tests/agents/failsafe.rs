@@ -1,4 +1,4 @@
-//! The node itself is nobody's subject: whatever policies say, it reaches its pods and the outside, and the outside reaches it.
+//! Policies never cut off the node itself: it reaches its pods and the outside, and the outside reaches it.
 
 use podwire_tests::{Node, Process};
 

@@ -1,4 +1,4 @@
-//! An agent in Kubernetes, as the stand-in of the API server plays it.
+//! An agent in Kubernetes, with the stand-in API server.
 
 use serde_json::json;
 

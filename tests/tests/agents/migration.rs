@@ -1,5 +1,5 @@
-//! A cluster of flanneld and Go plugins changes to podwire node by node, and back, while packets cross it. flanneld is the
-//! real one; it and our agent are started with the same words.
+//! A cluster of flanneld and Go plugins migrates to Podwire node by node, and back, while packets cross it. flanneld is
+//! the real one; it and the agent are started with the same flags.
 
 use podwire_tests::{flanneld, go_flannel, ours, podwire, Process, GO};
 use serde_json::{json, Value};

@@ -1,4 +1,5 @@
-//! Pods kept apart by policies from files: before they speak, while the agent is away, and after others broke the rules.
+//! Pods that policies from files separate: before they send, while the agent is down, and after another program changed
+//! the rules.
 
 use serde_json::{json, Value};
 

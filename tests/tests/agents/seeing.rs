@@ -1,4 +1,4 @@
-//! What policies drop can be seen: counted in the metrics, and told in the log with the names of both pods.
+//! Packets that policies drop are counted in the metrics and logged with the names of both pods.
 
 use std::time::Instant;
 

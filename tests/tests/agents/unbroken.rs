@@ -1,4 +1,4 @@
-//! Policies under faults: at no moment a packet passes that they forbid, and those that they allow go on.
+//! Policies under faults: no denied packet passes at any moment, and allowed packets continue.
 
 use std::time::{Duration, Instant};
 

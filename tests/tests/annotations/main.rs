@@ -1,4 +1,4 @@
-//! Pods of a real Kubernetes API that ask for something by annotations, and what Calico's datastore, a real etcd, hears of them.
+//! Pods of a real Kubernetes API with annotations, and their records in Calico's datastore, a real etcd.
 
 mod cluster;
 

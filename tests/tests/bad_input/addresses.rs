@@ -1,4 +1,4 @@
-//! The address managers: ranges that make no sense, and requests that cannot be met.
+//! IPAM plugins: invalid ranges, and requests that cannot be met.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Configs that were changed, or spoilt, between ADD and DEL.
+//! Configs that were changed or damaged between ADD and DEL.
 
 use podwire_tests::{assert_same, can_serve, ours, Chain, Node};
 use serde_json::{json, Value};

@@ -1,4 +1,4 @@
-//! What every plugin type gets in the same way: standard input, names, versions, the environment.
+//! Input that all plugin types handle in the same way: standard input, names, versions, the environment.
 
 use podwire_tests::{can_serve, types};
 use serde_json::{json, Value};

@@ -1,5 +1,5 @@
-//! Whatever a plugin is fed with, it answers with one CNI error that has the right code and names the key and the
-//! reason, and it has touched nothing: no half-made pod, no panic, no signal.
+//! For any invalid input a plugin prints one CNI error with the right code, the key and the reason, and changes
+//! nothing: no partial attachment, no panic, no signal.
 
 mod addresses;
 mod changed;

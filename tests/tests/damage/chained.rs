@@ -1,4 +1,4 @@
-//! Damage to what chained plugins made: host ports, passes, limits, settings, ways by source.
+//! Damage to the objects of chained plugins: host ports, firewall rules, limits, settings, source routes.
 
 use serde_json::json;
 

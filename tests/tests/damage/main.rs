@@ -1,8 +1,8 @@
-//! Whatever is damaged of an attachment, CHECK names it, and `podwire cni check --repair` puts it back as it was.
+//! CHECK names every damage of an attachment, and `podwire cni check --repair` restores it.
 //!
-//! A row is a way to damage what a chain made, and the words that CHECK must say of it. After the repair everything
-//! on the node and in the pod must be as before the damage, CHECK must pass, and packets too; after DEL nothing may
-//! be left. VLANs need a kernel that filters them: see `vlan.rs`.
+//! A row is a way to damage the objects of a chain, and the words that CHECK must print. After the repair the node and
+//! the pod must be as before the damage, CHECK must pass, and packets too. After DEL nothing may be left. VLANs need a
+//! kernel that filters them: see `vlan.rs`.
 
 mod chained;
 mod wired;

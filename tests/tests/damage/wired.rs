@@ -1,4 +1,4 @@
-//! Damage to what connects a pod: bridge and cable, interface, masquerade, reservation.
+//! Damage to the connection of a pod: bridge and veth pair, interface, masquerade, reservation.
 
 use serde_json::json;
 

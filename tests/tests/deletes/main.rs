@@ -1,4 +1,4 @@
-//! DEL always succeeds and leaves nothing, whatever became of the pod meanwhile: for every plugin type that the kernel
+//! DEL always succeeds and leaves nothing, whatever happened to the pod before, for every plugin type that the kernel
 //! has a driver for.
 
 use podwire_tests::{assert_same, check_rows, differences, ours, types, Chain, Invocation, Node, Pod};

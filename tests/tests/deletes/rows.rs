@@ -1,4 +1,4 @@
-//! Every plugin type at the end of a chain in which it makes sense, and ways to make its ADD fail.
+//! Every plugin type at the end of a useful chain, and ways to make its ADD fail.
 
 use podwire_tests::{podwire, should_try, Chain, Node, Pod};
 use serde_json::{json, Value};

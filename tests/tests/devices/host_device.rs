@@ -1,4 +1,4 @@
-//! host-device: what may happen to a device while it is away, and beside Go's plugin.
+//! host-device: changes of a device while a pod has it, and the plugin beside Go's.
 
 use podwire_tests::{assert_same, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};

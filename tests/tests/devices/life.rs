@@ -1,4 +1,4 @@
-//! The whole life of an attachment, for each of the plugins and each choice of address families.
+//! An attachment from ADD to DEL, for each of the plugins and each choice of address families.
 
 use podwire_tests::{assert_same, needs, ours, Chain, Invocation, Node, Pod};
 use serde_json::{json, Value};

@@ -1,5 +1,5 @@
-//! host-device by what /sys says: devices on the PCI and the auxiliary bus, and those that DPDK has. The node of a test has
-//! a tree of its own there.
+//! host-device by /sys: devices on the PCI and the auxiliary bus, and devices of DPDK. The node of a test has its own
+//! tree there.
 
 use podwire_tests::{assert_same, Invocation, Node, Pod};
 use serde_json::{json, Value};

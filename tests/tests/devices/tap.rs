@@ -1,4 +1,4 @@
-//! tap: who may open the device, what is on its other side, and what is refused.
+//! tap: the owner of the device, its other side, and invalid configs.
 
 use podwire_tests::{assert_same, needs, Invocation, Node};
 use serde_json::{json, Value};

@@ -1,4 +1,4 @@
-//! vrf: tables, several interfaces and several VRFs in a pod, what the kernel drops and what is refused.
+//! vrf: tables, several interfaces and several VRFs in a pod, routes that the kernel drops, and invalid configs.
 
 use podwire_tests::{assert_same, needs, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};

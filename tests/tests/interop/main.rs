@@ -1,5 +1,5 @@
-//! The same requests to Debian's Go plugins and to ours, on twin nodes: what comes of them must be the same, but
-//! for the differences that users are told of in `docs/differences.md`.
+//! The same requests to Debian's Go plugins and to Podwire's, on two equal nodes: the outcomes must be the same, except
+//! for the differences in `docs/differences.md`.
 
 mod bridge;
 mod chained;

@@ -1,4 +1,4 @@
-//! An address that another pod had a moment ago: whoever remembers that pod reaches the new one at once.
+//! An address that another pod had a moment ago: neighbours that cached the old pod reach the new one at once.
 
 use podwire_tests::{ours, Chain, Node, Pod, GO};
 use serde_json::{json, Value};

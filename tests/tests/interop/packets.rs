@@ -1,4 +1,4 @@
-//! What packets do, with the Go plugins and with ours: the same.
+//! Packets behave the same with the Go plugins and with Podwire's.
 
 use podwire_tests::{ours, Chain, Node, GO};
 use serde_json::{json, Value};

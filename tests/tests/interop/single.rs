@@ -1,4 +1,4 @@
-//! Cases of ptp, macvlan and loopback.
+//! Cases for ptp, macvlan and loopback.
 
 use podwire_tests::Case;
 use serde_json::{json, Value};

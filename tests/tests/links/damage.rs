@@ -1,4 +1,4 @@
-//! What CHECK says of each damage, and what a repair makes of it.
+//! CHECK and repair for each kind of damage.
 
 use podwire_cni_plugin::{Command, Registry, Request, Source};
 use podwire_kernel::Netns;

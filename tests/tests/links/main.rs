@@ -1,7 +1,7 @@
-//! Interfaces that hang on another one: macvlan, ipvlan, vlan, and dummy, which hangs on nothing.
+//! Interfaces with a master: macvlan, ipvlan, vlan; and dummy, which has none.
 //!
-//! Kernels without one of the drivers cannot run its part, and it is said that it was left out; that of the emulated
-//! machine (`scripts/vm links`) has them all.
+//! Tests of a driver that the kernel lacks are skipped with a message. The kernel of the emulated machine (`scripts/vm
+//! links`) has all of them.
 
 mod damage;
 mod keys;

@@ -1,4 +1,4 @@
-//! What belongs to somebody else, and what fails half way.
+//! Objects of other programs, and failures in the middle of an ADD.
 
 use podwire_tests::assert_same;
 

@@ -1,4 +1,4 @@
-//! Real packets: between pods, and between a pod and the wire.
+//! Real packets: between pods, and between a pod and the link.
 
 use podwire_tests::Pod;
 

@@ -1,4 +1,4 @@
-//! The config folder, followed by `podwire cni status --watch`.
+//! The config directory, watched by `podwire cni status --watch`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};

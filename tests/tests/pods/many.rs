@@ -1,4 +1,4 @@
-//! Many pods at once, and many hands on one pod.
+//! Many pods at once, and many commands for one pod.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What cannot be, is told in words that help, and leaves nothing.
+//! Failures have helpful errors and leave nothing.
 
 use crate::world::{World, CONF, PODS};
 

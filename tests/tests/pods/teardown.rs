@@ -1,4 +1,4 @@
-//! The end of pods that have lost something on the way.
+//! Removal of pods whose config, records or plugins are gone.
 
 use crate::world::{World, CONF};
 

@@ -1,4 +1,4 @@
-//! One execution of a plugin. The soak's process is on the node already, so this is all there is to it.
+//! One execution of a plugin. The soak's process is already on the node.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;

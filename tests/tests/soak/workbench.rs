@@ -1,4 +1,4 @@
-//! The node of a soak: made, looked at, given to the workers, looked at again.
+//! The node of a soak: created, inspected, used by the workers, inspected again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;

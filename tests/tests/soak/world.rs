@@ -1,4 +1,4 @@
-//! What the workers of a soak share: who is valid, who has which address, whose turn it is, and what was done so far.
+//! The shared state of the workers of a soak: valid attachments, addresses, turns, and the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, RwLock};

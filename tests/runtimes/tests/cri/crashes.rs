@@ -1,7 +1,7 @@
 //! containerd is killed while it starts a pod.
 //!
-//! The moments are not left to chance: a plugin, or runc, stands still at a gate, before or after its work, until the test has
-//! killed containerd. Then it goes on alone, as it would on a node, or is killed too.
+//! The moments are defined: a plugin, or runc, stops at a gate, before or after its work, until the test has killed
+//! containerd. Then it continues alone, as it would on a node, or is killed too.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! containerd as Kubernetes uses it: pods over the CRI, with our plugins and, to show that the tests are fair, with Debian's.
+//! containerd as Kubernetes uses it: pods over the CRI, with Podwire's plugins and, as a control, with Debian's.
 
 mod crashes;
 mod crowd;

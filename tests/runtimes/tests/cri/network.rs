@@ -1,4 +1,4 @@
-//! What a pod's network is for: packets.
+//! Packets of pods: reachability, ports, limits, DNS.
 
 use podwire_runtime_tests::{Container, Containerd, Cri, Flow, Limit, Plugins, PodSpec, Sandbox};
 use podwire_tests::Pod;

@@ -1,4 +1,4 @@
-//! A newer containerd asks plugins for their STATUS whenever it is asked for its own.
+//! A newer containerd sends STATUS to plugins whenever its own status is requested.
 
 use podwire_runtime_tests::{network, newer_containerd, Containerd, Plugins, PodSpec, Stage, Unlike};
 use serde_json::{json, Value};

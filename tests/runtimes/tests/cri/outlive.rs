@@ -1,4 +1,4 @@
-//! containerd comes and goes; pods and their network stay.
+//! containerd restarts; pods and their network stay.
 
 use podwire_runtime_tests::{Plugins, PodSpec};
 

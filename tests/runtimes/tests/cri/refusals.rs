@@ -1,4 +1,4 @@
-//! What cannot work is told once, clearly, and leaves nothing.
+//! Failures are reported once, clearly, and leave nothing.
 
 use std::time::Duration;
 

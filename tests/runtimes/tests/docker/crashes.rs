@@ -1,4 +1,4 @@
-//! dockerd, or `podwire cni`, comes and goes, by its own will or killed.
+//! dockerd or `podwire cni` restarts or is killed.
 
 use podwire_runtime_tests::{settle_at, ContainerSpec, Docker, Engine, Gate, Plugins, Then, GATES};
 use podwire_tests::podwire;

@@ -1,5 +1,4 @@
-//! Docker, whose containers have no network of Docker's: `podwire cni` attaches them, with our plugins and, to show that the tests
-//! are fair, with Debian's.
+//! Docker with containers that `podwire cni` attaches, with Podwire's plugins and, as a control, with Debian's.
 
 mod crashes;
 mod network;

@@ -1,4 +1,4 @@
-//! What a container's network is for: packets.
+//! Packets of containers: reachability and ports.
 
 use podwire_runtime_tests::{ContainerSpec, Engine, Plugins};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What cannot work is told clearly, and leaves nothing.
+//! Failures are reported clearly and leave nothing.
 
 use podwire_runtime_tests::{ContainerSpec, Docker, Engine, Plugins};
 

@@ -1,5 +1,5 @@
-//! podman, or conmon, is killed. There is no daemon that could come back and clean up: the next podman does what it can, and the
-//! guide's few lines the rest.
+//! podman or conmon is killed. No daemon cleans up: the next podman removes what it can, and the commands of the guide
+//! remove the rest.
 
 use podwire_runtime_tests::{settle_at, ContainerSpec, Engine, Gate, Plugins, Podman, Then, GATES};
 

@@ -1,4 +1,4 @@
-//! Everything that `podman network create` writes works, and does what the option promises.
+//! Every network that `podman network create` writes works and behaves as its options say.
 
 use podwire_runtime_tests::{Plugins, Podman};
 use podwire_tests::needs;

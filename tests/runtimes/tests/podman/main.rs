@@ -1,4 +1,4 @@
-//! podman with the CNI backend, on our plugins and, to show that the tests are fair, on Debian's.
+//! podman with the CNI backend, with Podwire's plugins and, as a control, with Debian's.
 
 mod crashes;
 mod created;

@@ -1,4 +1,4 @@
-//! What cannot work is told in one clear line, and leaves nothing.
+//! Failures are reported in one clear line and leave nothing.
 
 use podwire_runtime_tests::{ContainerSpec, Engine, Plugins, Podman};
 

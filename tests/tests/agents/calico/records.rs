@@ -1,4 +1,4 @@
-//! What both have written, in whichever store.
+//! The records that both wrote, in either store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
