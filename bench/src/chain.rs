@@ -1,5 +1,5 @@
-//! A plugin chain, run as libcni runs it: ADD through the list, each plugin given the result of the one
-//! before; DEL in reverse, each given the result that ADD ended with.
+//! A plugin chain, run as libcni runs it: ADD in order, each plugin with the result of the previous one; DEL in
+//! reverse, each with the final result of ADD.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

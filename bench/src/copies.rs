@@ -1,7 +1,8 @@
-//! Fresh copies of what is measured, for each node.
+//! Fresh copies of the measured programs, for each node.
 //!
-//! How a program lies in the page cache depends on how its file came there: one that was written while memory was scarce starts a sixth slower for as long
-//! as it stays there. Copies of all sides, made one after the other in one moment, lie alike.
+//! The layout of a program in the page cache depends on when its file was written: a file that was written while memory
+//! was scarce starts a sixth slower as long as it stays cached. Copies that are made one after the other have the same
+//! layout.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

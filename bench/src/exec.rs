@@ -1,4 +1,4 @@
-//! One program, started and waited for, with a clock around it.
+//! Runs one program and measures its time.
 
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use podwire_netlink::sys;
 use std::os::fd::AsFd;
 
 /// A plugin that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// What a pipe takes before its writer waits for a reader.
 const PIPE: usize = 65_536;
 
@@ -39,7 +39,7 @@ pub fn timed(mut command: Command, input: &[u8]) -> Result<Ended> {
     let start = Instant::now();
     let mut child = command.spawn().with_context(|| format!("start {program}"))?;
     let ended = sys::open_pidfd(child.id())?;
-    let in_time = sys::readable(&[ended.as_fd()], PATIENCE)?[0];
+    let in_time = sys::readable(&[ended.as_fd()], TIMEOUT)?[0];
     if !in_time {
         child.kill()?;
     }
@@ -52,7 +52,7 @@ pub fn timed(mut command: Command, input: &[u8]) -> Result<Ended> {
     output.read_to_end(&mut out)?;
     errors.read_to_end(&mut err)?;
     let fault = (!status.success()).then(|| {
-        let reason = if in_time { status.to_string() } else { format!("no end after {PATIENCE:?}") };
+        let reason = if in_time { status.to_string() } else { format!("no end after {TIMEOUT:?}") };
         let words = [&out[..], &err[..]].concat();
         format!("{program}: {reason}: {}", String::from_utf8_lossy(&words).trim())
     });

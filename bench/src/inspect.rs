@@ -1,4 +1,4 @@
-//! Looking at a node and its pods: numbers are worth something only if the work was done.
+//! Checks of a node and its pods: the numbers count only if the work was done.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! podwire-bench: plugin folders compared op by op, against targets and the kernel's floor.
+//! podwire-bench: compares plugin directories operation by operation, with targets and the kernel's floor.
 //!
-//! It runs plugins from outside, as container runtimes do, each variant on a node of its own (namespaces
-//! that vanish with the process), the variants taking turns so that the machine's noise hits all alike.
-//! README.md tells the method and how to read the numbers.
+//! It executes plugins as container runtimes do, each variant on a separate node (namespaces that end with the
+//! process). The variants take turns, so that noise of the machine affects all of them. README.md describes the method
+//! and the numbers.
 
 mod chain;
 mod copies;

@@ -1,7 +1,7 @@
-//! The harness' side of a node: starts the worker in namespaces of its own and talks to it.
+//! The harness' side of a node: starts the worker in new namespaces and sends it requests.
 //!
-//! A node is what a machine is to its pods: a network namespace, and a mount namespace with a private
-//! /run in memory and a private /var/lib/cni on the disk. When the worker ends, all of it vanishes.
+//! A node is a network namespace, and a mount namespace with a private /run in memory and a private /var/lib/cni on the
+//! disk. All of it disappears when the worker ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::order::{Answer, Order, Plan, Way};
 
 /// The slowest order is to attach a thousand pods with slow plugins.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Runs in the new namespaces: $1 is the node's folder on the disk, $2 our own program. A machine that never
 /// had /var/lib/cni gets none: there all of /var/lib is the node's own.
@@ -94,7 +94,7 @@ impl Node {
     /// Gives an order and waits for the answer. An order that failed as a whole is an error.
     pub fn ask(&mut self, order: Order) -> Result<Answer> {
         self.tell(&order)?;
-        let Ok(line) = self.answers.recv_timeout(PATIENCE) else { bail!("no answer from the node's worker") };
+        let Ok(line) = self.answers.recv_timeout(TIMEOUT) else { bail!("no answer from the node's worker") };
         let answer: Answer = serde_json::from_str(&line)?;
         match answer.faults.first() {
             Some(fault) => bail!("{fault}"),

@@ -1,4 +1,4 @@
-//! What the harness asks of a node's worker, and what it is answered: a line of JSON each.
+//! The requests of the harness to a node's worker, and the responses: one line of JSON each.
 
 use std::ops::Range;
 use std::path::PathBuf;

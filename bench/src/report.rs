@@ -1,4 +1,4 @@
-//! Tables for people, JSON for programs.
+//! The report, as tables or as JSON.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What is measured: one row a scenario.
+//! The scenarios that are measured.
 
 use std::net::Ipv4Addr;
 

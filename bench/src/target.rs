@@ -1,4 +1,4 @@
-//! The promises, as numbers. This table is the only place where they are written in code.
+//! The targets, as numbers. This table is the only place in code that has them.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The inside of a node: a process in namespaces of its own that does what the harness orders.
+//! The worker of a node: a process in new namespaces that executes the requests of the harness.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -19,7 +19,7 @@ use crate::order::{Answer, Op, Order, Plan, Pods, Verb};
 use crate::{inspect, node, scenario};
 
 /// Namespaces go asynchronously, a thousand in some seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const NAMESPACES: &str = "/run/netns";
 /// Where `host-local` keeps its leases.
 const LEASES: &str = "/var/lib/cni/networks";
@@ -95,7 +95,7 @@ fn serve(podwire: &Path) -> Result<Child> {
         .env("RUST_LOG", "warn")
         .spawn()
         .context("start setpriv")?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while UnixStream::connect(STEWARD).is_err() {
         ensure!(Instant::now() < until, "nobody answers at {STEWARD}");
         std::thread::sleep(Duration::from_millis(10));
@@ -197,13 +197,13 @@ fn remove(pods: Pods) -> Result<()> {
     for pod in pods {
         Netns::remove(&namespace(pod))?;
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut host = Host::here()?;
-    let cables = |host: &mut Host, rest: usize| -> Result<bool> {
+    let veths = |host: &mut Host, rest: usize| -> Result<bool> {
         Ok(rt::link::list(&mut host.route)?.iter().filter(|link| link.kind == "veth").count() > rest)
     };
     let attached = std::fs::read_dir(NAMESPACES)?.count();
-    while cables(&mut host, attached)? && Instant::now() < end {
+    while veths(&mut host, attached)? && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())

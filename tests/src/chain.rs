@@ -1,10 +1,10 @@
-//! A chain of plugins, executed one after the other as containerd does it.
+//! A chain of plugins, executed one after the other as containerd does.
 
 use serde_json::{json, Value};
 
 use crate::{Invocation, Node, Output, Pod};
 
-/// A network: its plugins, and where each is found.
+/// A network: its plugins and their directory.
 #[derive(Clone, Debug)]
 pub struct Chain {
     /// `CNI_PATH`.
@@ -65,7 +65,7 @@ impl Chain {
         Ok(())
     }
 
-    /// DEL in reverse; panics if a plugin fails. `result` is the recorded one, if it was not lost.
+    /// DEL in reverse; panics if a plugin fails. `result` is the recorded result, if there is one.
     pub fn del(&self, node: &Node, pod: &Pod, result: Option<&Value>) {
         for n in (0..self.plugins.len()).rev() {
             let mut call = Invocation::new(node, &self.path, "DEL", pod, &self.config(n));
@@ -83,14 +83,14 @@ impl Chain {
 
     /// GC of every plugin, with these attachments (container, ifname) valid; panics if one fails.
     pub fn gc(&self, node: &Node, valid: &[(&str, &str)]) {
-        let nobody = Pod { name: String::new(), netns: String::new() };
+        let no_pod = Pod { name: String::new(), netns: String::new() };
         let list: Vec<_> = valid.iter().map(|(c, i)| json!({"containerID": c, "ifname": i})).collect();
         for n in 0..self.plugins.len() {
             let mut config = self.config(n);
             config["cniVersion"] = json!("1.1.0");
             config["cni.dev/valid-attachments"] = json!(list);
             config["cni.dev/attachments"] = json!(list);
-            let output = Invocation::new(node, &self.path, "GC", &nobody, &config).run();
+            let output = Invocation::new(node, &self.path, "GC", &no_pod, &config).run();
             assert_eq!(
                 output.status, 0,
                 "GC by {}: {}{}",

@@ -1,5 +1,5 @@
-//! What the running kernel can do. A test of a device that this kernel has no driver for is left out, and it is said
-//! so; in the emulated machine (`scripts/vm`), whose kernel has them all, leaving out is failing.
+//! The drivers of the running kernel. A test of a device without a driver is skipped with a message. In the emulated machine
+//! (`scripts/vm`), whose kernel has all drivers, a missing driver is a failure.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -7,16 +7,16 @@ use std::sync::Mutex;
 
 use crate::Node;
 
-/// Set where every driver must be there.
+/// Set where every driver must exist.
 const REQUIRED: &str = "PODWIRE_REQUIRE_DRIVERS";
-/// The drivers that another machine has tried already, and faster: those of the emulated machine's host.
+/// The drivers that the host of the emulated machine has already tested, faster.
 const TRIED: &str = "PODWIRE_TRIED_DRIVERS";
 
-/// What was found of each driver that was asked for.
+/// The result for each driver that was looked up.
 static FOUND: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
 
-/// Whether the kernel has the driver: a kind of link such as `ipvlan`, or `tun`. If it has not, that is printed once;
-/// and where `PODWIRE_REQUIRE_DRIVERS` is set, the test fails. One in `PODWIRE_TRIED_DRIVERS` need not be tried again.
+/// Whether the kernel has the driver: a kind of link such as `ipvlan`, or `tun`. A missing driver is printed once; with
+/// `PODWIRE_REQUIRE_DRIVERS` the test fails. A driver in `PODWIRE_TRIED_DRIVERS` is not tested again.
 pub fn needs(driver: &str) -> bool {
     let mut found = FOUND.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(there) = found.get(driver) {
@@ -27,12 +27,9 @@ pub fn needs(driver: &str) -> bool {
         return false;
     }
     let there = has(driver);
-    assert!(
-        there || std::env::var_os(REQUIRED).is_none(),
-        "this kernel was said to have {driver}, and has not"
-    );
+    assert!(there || std::env::var_os(REQUIRED).is_none(), "this kernel must have {driver}, but has not");
     if !there {
-        // Not by println: the test runner would keep it to itself.
+        // Not println: the test runner captures it.
         drop(writeln!(std::io::stderr(), "left out: {driver}, which this kernel has no driver for"));
     }
     found.insert(driver.into(), there);
@@ -53,14 +50,14 @@ pub fn can_serve(kind: &str) -> bool {
     driver_of(kind).is_none_or(needs)
 }
 
-/// Whether a table of all plugin types should try this one: where every driver must be there, only those whose driver
-/// others may lack. The rest is tried everywhere else, and faster.
+/// Whether a table of all plugin types should test this one. Where every driver must exist, only the types that need a driver
+/// which other kernels may lack: the others are tested faster elsewhere.
 pub fn should_try(kind: &str) -> bool {
     can_serve(kind) && (driver_of(kind).is_some() || std::env::var_os(REQUIRED).is_none())
 }
 
-/// Whether the kernel has the driver, whoever may have tried it already. It is asked for a device; most drivers then miss
-/// something (a master, an id), and say so themselves. One that is not there cannot.
+/// Whether the kernel has the driver, even if it was tested elsewhere. It tries to create a device: most drivers then report
+/// a missing argument (a master, an id), which a missing driver cannot.
 pub fn has(driver: &str) -> bool {
     let attempt = match driver {
         "tun" => "ip tuntap add mode tap name probe".to_string(),

@@ -1,9 +1,9 @@
-//! What is so on a node and in its pods, as a set of plain lines that can be compared.
+//! The state of a node and its pods, as a set of lines that can be compared.
 //!
-//! Everything that iproute2 tells of links, addresses, routes, rules, bridge ports and queues, every sysctl of an
-//! interface, and every file under `/var/lib/cni` and `/run/cni`. Names and numbers that are random by nature
-//! are replaced by whose they are: the node's end of a pod's cable is `end(pod)`, a hardware address is
-//! `mac(owner)`, and a link-local address that is made from one is `fe80::(owner)`.
+//! The lines contain what iproute2 prints about links, addresses, routes, rules, bridge ports and queues, every sysctl of an
+//! interface, and every file under `/var/lib/cni` and `/run/cni`. Random names and numbers are replaced by their owner: the
+//! node's end of a pod's veth pair is `end(pod)`, a MAC address is `mac(owner)`, and a link-local address that is derived
+//! from it is `fe80::(owner)`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
@@ -13,27 +13,27 @@ use serde_json::Value;
 
 use crate::{Node, Pod};
 
-/// Lines that are so.
+/// The lines of a state.
 pub type Facts = BTreeSet<String>;
 
-/// Says what random names stand for, and remembers it when they are gone.
+/// The owners of random names. They stay known after the names are gone.
 #[derive(Debug, Default)]
 pub struct Roles {
     roles: BTreeMap<String, String>,
-    /// Texts that were chosen and are not random.
+    /// Texts that the test chose, which are not random.
     chosen: String,
 }
 
-/// What varies with time or with the order in which the kernel counts, and what repeats something else: the
-/// number of a link, a running timer, a bridge's id (its hardware address).
-const UNTOLD: [&str; 8] =
+/// Keys whose value depends on time or on the kernel's counting, or repeats another value: the index of a link, a running
+/// timer, a bridge's id (its MAC address).
+const IGNORED_KEYS: [&str; 8] =
     ["ifindex", "link_index", "link", "link_netnsid", "peer_ifindex", "bridge_id", "root_id", "addr_info"];
 
-/// Stands between what several commands print.
+/// The line between the outputs of several commands.
 pub(crate) const SEPARATOR: &str = "--8<--";
 
-/// Commands that print JSON, and the words that their lines begin with.
-const TELLERS: [(&str, &str); 8] = [
+/// The prefix of lines, and the command that prints their JSON.
+const COMMANDS: [(&str, &str); 8] = [
     ("link", "ip -j -d link"),
     ("address", "ip -j address"),
     ("route", "ip -j -4 route show table all"),
@@ -41,7 +41,7 @@ const TELLERS: [(&str, &str); 8] = [
     ("rule", "ip -j -4 rule"),
     ("rule6", "ip -j -6 rule"),
     ("port", "bridge -j -d link"),
-    // How many hold a queue is the kernel's business: it follows from the number of a device's queues.
+    // A queue's reference count depends on the number of the device's queues.
     ("queue", "tc -j qdisc | sed 's/\"refcnt\":[0-9]*,//g'"),
 ];
 
@@ -52,7 +52,7 @@ const FILES: &str = "find /var/lib/cni /run/cni -type f 2>/dev/null | sort | whi
   printf '%s %s ' \"$file\" $(stat -c %a \"$file\"); od -An -v -tx1 \"$file\" | tr -d '\\n '; echo; done";
 
 impl Roles {
-    /// Texts in `chosen` stand for themselves.
+    /// Texts in `chosen` are not replaced.
     pub fn new(chosen: &str) -> Roles {
         Roles { roles: BTreeMap::new(), chosen: chosen.into() }
     }
@@ -79,7 +79,7 @@ impl Roles {
         self.learn_links(&node.json("ip -j -d link"), &inside);
     }
 
-    /// Learns who the ends of the pods' cables are, then whose hardware addresses there are.
+    /// Learns the owners of the ends of the pods' veth pairs, then of the MAC addresses.
     fn learn_links(&mut self, node: &Value, pods: &[(&Pod, Value)]) {
         let all = |links: &Value| links.as_array().cloned().unwrap_or_default();
         for (pod, links) in pods {
@@ -107,16 +107,16 @@ impl Roles {
         }
     }
 
-    /// The text with roles in place of random names.
-    pub fn tell(&self, line: &str) -> String {
-        // Longer names first: one may begin another.
+    /// The text with owners in place of random names.
+    pub fn normalize(&self, line: &str) -> String {
+        // Longer names first: a name can be the prefix of another.
         let mut names: Vec<_> = self.roles.iter().collect();
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         names.iter().fold(line.to_string(), |line, (name, role)| line.replace(name.as_str(), role))
     }
 }
 
-/// The link-local address that the kernel makes from a hardware address.
+/// The link-local address that the kernel derives from a MAC address.
 fn link_local(mac: &str) -> Option<String> {
     let bytes: Vec<u8> =
         mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
@@ -134,8 +134,9 @@ fn text(value: &Value) -> String {
 pub fn leaves(path: &str, value: &Value, lines: &mut Facts) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
-            for (key, field) in
-                fields.iter().filter(|(key, _)| !UNTOLD.contains(&key.as_str()) && !key.ends_with("_timer"))
+            for (key, field) in fields
+                .iter()
+                .filter(|(key, _)| !IGNORED_KEYS.contains(&key.as_str()) && !key.ends_with("_timer"))
             {
                 leaves(&format!("{path} {key}"), field, lines);
             }
@@ -153,18 +154,18 @@ pub fn leaves(path: &str, value: &Value, lines: &mut Facts) {
     }
 }
 
-/// What the commands of [`TELLERS`] print in one namespace, and the sysctls there.
-struct Told {
+/// The output of [`COMMANDS`] in one namespace, and its sysctls.
+struct Snapshot {
     scope: String,
     values: Vec<(&'static str, Value)>,
     filters: String,
     sysctls: String,
 }
 
-impl Told {
-    fn read(node: &Node, pod: Option<&Pod>) -> Told {
+impl Snapshot {
+    fn read(node: &Node, pod: Option<&Pod>) -> Snapshot {
         let commands: Vec<&str> =
-            TELLERS.iter().map(|(_, command)| *command).chain([FILTERS, SYSCTLS]).collect();
+            COMMANDS.iter().map(|(_, command)| *command).chain([FILTERS, SYSCTLS]).collect();
         let script = commands.join(&format!("\necho '{SEPARATOR}'\n"));
         let printed = match pod {
             None => node.sh(&script),
@@ -173,13 +174,13 @@ impl Told {
         let mut parts = printed.split(SEPARATOR).map(str::trim);
         let mut part = || parts.next().unwrap_or_default().to_string();
         let mut values = Vec::new();
-        for (word, command) in TELLERS {
+        for (word, command) in COMMANDS {
             let printed = part();
             let value = serde_json::from_str(if printed.is_empty() { "[]" } else { &printed });
             values.push((word, value.unwrap_or_else(|error| panic!("{command}: {error}\n{printed}"))));
         }
         let (filters, sysctls) = (part(), part());
-        Told { scope: pod.map_or("node".into(), |pod| pod.name.clone()), values, filters, sysctls }
+        Snapshot { scope: pod.map_or("node".into(), |pod| pod.name.clone()), values, filters, sysctls }
     }
 
     fn value(&self, word: &str) -> &Value {
@@ -237,8 +238,8 @@ fn quoted(script: &str) -> String {
 /// A flat object in one line.
 fn in_words(item: &Value) -> String {
     let Some(fields) = item.as_object() else { return item.to_string() };
-    let told = fields.iter().filter(|(key, _)| !UNTOLD.contains(&key.as_str()));
-    let words: Vec<_> = told
+    let shown = fields.iter().filter(|(key, _)| !IGNORED_KEYS.contains(&key.as_str()));
+    let words: Vec<_> = shown
         .map(|(key, value)| match value {
             Value::Array(items) if items.is_empty() => String::new(),
             value => format!("{key} {}", text(value)),
@@ -249,16 +250,16 @@ fn in_words(item: &Value) -> String {
 }
 
 impl Node {
-    /// Everything that is so on the node and in these pods.
+    /// The state of the node and these pods.
     pub fn facts(&self, pods: &[Pod], roles: &mut Roles) -> Facts {
         self.settle(pods);
-        let told: Vec<Told> =
-            std::iter::once(None).chain(pods.iter().map(Some)).map(|pod| Told::read(self, pod)).collect();
+        let snapshots: Vec<Snapshot> =
+            std::iter::once(None).chain(pods.iter().map(Some)).map(|pod| Snapshot::read(self, pod)).collect();
         let inside: Vec<_> =
-            pods.iter().zip(&told[1..]).map(|(pod, told)| (pod, told.value("link").clone())).collect();
-        roles.learn_links(told[0].value("link"), &inside);
+            pods.iter().zip(&snapshots[1..]).map(|(pod, one)| (pod, one.value("link").clone())).collect();
+        roles.learn_links(snapshots[0].value("link"), &inside);
         let mut lines = Facts::new();
-        told.iter().for_each(|told| told.facts(&mut lines));
+        snapshots.iter().for_each(|snapshot| snapshot.facts(&mut lines));
         for file in self.sh(FILES).lines() {
             let mut parts = file.split(' ');
             let mut part = || parts.next().unwrap_or_default();
@@ -269,11 +270,11 @@ impl Node {
             }
             lines.insert(format!("mode {path} = {mode}"));
         }
-        lines.iter().map(|line| roles.tell(line)).collect()
+        lines.iter().map(|line| roles.normalize(line)).collect()
     }
 
-    /// Waits until no address is tentative any more, and every link's state says what its carrier does. (No tool
-    /// tells when it has begun to listen for such news, so they are asked for.)
+    /// Waits until no address is tentative and every link's state agrees with its carrier. It polls, because no tool reports
+    /// when it has subscribed to these events.
     pub fn settle(&self, pods: &[Pod]) {
         let places: Vec<_> = pods.iter().map(|pod| format!("-n {}", pod.name)).chain(["".into()]).collect();
         for _ in 0..1000 {
@@ -282,7 +283,7 @@ impl Node {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("the links do not come to rest: {}", self.sh("ip address"));
+        panic!("the links do not settle: {}", self.sh("ip address"));
     }
 }
 

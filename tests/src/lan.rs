@@ -1,10 +1,10 @@
-//! A network with a DHCP server: a bridge on a node, and dnsmasq in a namespace of its own behind it.
+//! A network with a DHCP server: a bridge on a node, and dnsmasq in a namespace behind it.
 
 use std::time::{Duration, Instant};
 
 use crate::{podwire, Node, Process};
 
-/// What the server says unless a test says otherwise: no answer is preceded by a ping, and no name is served.
+/// The default options of the server: it does not ping an address before it offers it, and serves no names.
 const SERVER: &str =
     "--no-daemon --conf-file=/dev/null --port=0 --pid-file= --user=root --no-ping --no-hosts \
     --no-resolv --interface=eth0 --bind-interfaces --dhcp-leasefile=/run/test/dnsmasq.leases --log-dhcp \
@@ -21,7 +21,7 @@ impl Node {
              && ip -n server link set eth0 up");
     }
 
-    /// dnsmasq behind `lan0`, with these options on top.
+    /// dnsmasq behind `lan0`, with these additional options.
     pub fn dhcp_server(&self, options: &str) -> Process {
         let mut command = self.command("nsenter");
         command.args(["--net=/run/netns/server", "--", "dnsmasq"]);
@@ -40,12 +40,12 @@ impl Node {
         daemon
     }
 
-    /// Waits until dnsmasq's file has so many leases: it is written a moment after what is said of it.
+    /// Waits until dnsmasq's file has this number of leases. dnsmasq writes it shortly after it logs a lease.
     #[track_caller]
     pub fn expect_leases(&self, count: usize) {
         let end = Instant::now() + Duration::from_secs(20);
         while self.leases().len() != count {
-            assert!(Instant::now() < end, "{count} leases were expected: {:?}", self.leases());
+            assert!(Instant::now() < end, "expected {count} leases: {:?}", self.leases());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -1,12 +1,12 @@
-//! What a plugin could leave behind, on a node and in a pod.
+//! The objects that a plugin could leave behind, on a node and in a pod.
 
 use serde_json::Value;
 
 use crate::facts::SEPARATOR;
 use crate::{Node, Pod};
 
-/// Reads everything with few programs, since each one's start counts when this is done a thousand times: what `ip` and `tc` print are
-/// lists, what `nft` prints is an object, and the rest are lines. What iptables has is in nf_tables, or the kernel names a table of old.
+/// Reads everything with few programs, because tests run this script thousands of times. `ip` and `tc` print lists, `nft`
+/// prints an object, and the rest are lines. Rules of iptables are in nf_tables, or the kernel lists a legacy table.
 const NODE: &str = r#"printf "link\nrule\nroute show table all\n" | ip -4 -j -d -force -batch -
 printf "rule\nroute show table all\n" | ip -6 -j -d -force -batch -
 tc -j qdisc; echo
@@ -19,20 +19,20 @@ const POD: &str = r#"ip -j -d addr
 for family in 4 6; do printf "rule\nroute show table all\n" | ip -$family -j -d -force -batch -; done
 echo "somaxconn $(cat /proc/sys/net/core/somaxconn)""#;
 
-/// The lines in which two descriptions differ; empty if they say the same, in whatever order.
+/// The lines in which two states differ, in any order; empty if they are the same.
 pub fn differences(before: &str, after: &str) -> String {
-    let mut lost: Vec<&str> = before.lines().collect();
+    let mut removed: Vec<&str> = before.lines().collect();
     let mut all = String::new();
     for line in after.lines() {
-        match lost.iter().position(|other| *other == line) {
-            Some(at) => drop(lost.remove(at)),
+        match removed.iter().position(|other| *other == line) {
+            Some(at) => drop(removed.remove(at)),
             None => all += &format!("\n+ {line}"),
         }
     }
-    all + &lost.iter().map(|line| format!("\n- {line}")).collect::<String>()
+    all + &removed.iter().map(|line| format!("\n- {line}")).collect::<String>()
 }
 
-/// Panics if two descriptions differ, and says in which lines.
+/// Panics with the lines in which two states differ.
 #[track_caller]
 pub fn assert_same(before: &str, after: &str, context: &str) {
     let all = differences(before, after);
@@ -40,25 +40,24 @@ pub fn assert_same(before: &str, after: &str, context: &str) {
 }
 
 impl Node {
-    /// Everything that a plugin could leave behind on the node, as lines of text: links, queueing disciplines,
-    /// rules, routes, elements of the firewall's sets and maps, files. Empty firewall skeletons of ours (tables
-    /// without elements) are not counted, nor are a network's `lock`, `last_reserved_ip`, notes and index files, which
-    /// stay by design. The bench's own files are in `/run/test`.
+    /// The objects that a plugin could leave behind on the node, as lines: links, queueing disciplines, rules, routes,
+    /// elements of firewall sets and maps, files. It leaves out Podwire's firewall tables without elements, and a network's
+    /// `lock`, `last_reserved_ip`, history and index files, which stay by design. Files of the tests are in `/run/test`.
     pub fn leftovers(&self) -> String {
-        node_told(&self.sh(NODE))
+        describe_node(&self.sh(NODE))
     }
 
-    /// What is on the node and in a pod.
+    /// The state of the node and a pod.
     pub fn state(&self, pod: &Pod) -> String {
         let printed = self.sh(&format!("{NODE}; echo '{SEPARATOR}'; {}", into(pod)));
         let (node, pod) = printed.split_once(SEPARATOR).expect("both parts");
-        node_told(node) + &pod_told(pod)
+        describe_node(node) + &describe_pod(pod)
     }
 
-    /// What is in a pod, as lines of text: links and whether they are up, addresses (not the loopback's own),
-    /// rules, routes, and one sysctl that tests tune.
+    /// The state of a pod, as lines: links and whether they are up, addresses (without the loopback's), rules, routes, and
+    /// one sysctl that tests tune.
     pub fn inside(&self, pod: &Pod) -> String {
-        pod_told(&self.sh(&into(pod)))
+        describe_pod(&self.sh(&into(pod)))
     }
 }
 
@@ -66,11 +65,11 @@ fn into(pod: &Pod) -> String {
     format!("nsenter --net={} sh -c '{POD}'", pod.netns)
 }
 
-/// What the programs printed: the objects of their lists, and the other lines.
+/// The output of the programs: the objects of their lists, and the other lines.
 fn parse(printed: &str) -> (Vec<Value>, Vec<&str>) {
-    let (told, others): (Vec<&str>, Vec<&str>) =
+    let (json, others): (Vec<&str>, Vec<&str>) =
         printed.lines().filter(|line| !line.trim().is_empty()).partition(|line| line.starts_with(['[', '{']));
-    let objects = told.into_iter().map(read).flat_map(|value| match value {
+    let objects = json.into_iter().map(read).flat_map(|value| match value {
         Value::Array(all) => all,
         one => vec![one],
     });
@@ -83,7 +82,7 @@ fn joined(mut all: Vec<String>) -> String {
     all.iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn node_told(printed: &str) -> String {
+fn describe_node(printed: &str) -> String {
     let (objects, others) = parse(printed);
     let mut all = links(&objects);
     all.extend(disciplines(&objects));
@@ -94,10 +93,10 @@ fn node_told(printed: &str) -> String {
     joined(all)
 }
 
-fn pod_told(printed: &str) -> String {
+fn describe_pod(printed: &str) -> String {
     let (objects, others) = parse(printed);
     let mut all = links(&objects);
-    // Whether there is a carrier, and so an address that follows from it, is known a moment after its cause.
+    // The kernel reports the carrier, and the address that depends on it, with a delay.
     let flags = |link: &Value| {
         let all = list(&link["flags"]).iter().map(text);
         all.filter(|flag| !["NO-CARRIER", "LOWER_UP"].contains(&&**flag)).collect::<Vec<_>>().join(",")
@@ -138,13 +137,13 @@ fn links(all: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// Those that somebody attached: the kernel's own have no handle.
+/// The attached queueing disciplines; the kernel's own have no handle.
 fn disciplines(all: &[Value]) -> Vec<String> {
     let attached = all.iter().filter(|one| !one["handle"].is_null() && one["handle"] != "0:");
     attached.map(|one| format!("queue {} of {}", text(&one["kind"]), text(&one["dev"]))).collect()
 }
 
-/// But for the kernel's own: those that every namespace is born with, and the one that comes with its first VRF and stays.
+/// The rules, except the kernel's: those of every new namespace, and the one that the first VRF adds, which stays.
 fn rules(all: &[Value]) -> Vec<String> {
     let own = |rule: &&Value| {
         !matches!(rule["table"].as_str(), Some("local" | "main" | "default")) && rule["priority"] != 1000
@@ -153,7 +152,7 @@ fn rules(all: &[Value]) -> Vec<String> {
     rules.filter(own).map(|rule| format!("rule {rule}")).collect()
 }
 
-/// Those that the kernel did not make by itself for an address.
+/// The routes, except those that the kernel adds for an address.
 fn routes(all: &[Value]) -> Vec<String> {
     let routes = all.iter().filter(|one| !one["dst"].is_null() && one["priority"].is_null());
     let made = routes.filter(|route| route["protocol"] != "kernel");
@@ -172,7 +171,7 @@ fn elements(all: &[Value]) -> Vec<String> {
                 list(&set["elem"]).iter().map(|element| format!("element of {}: {element}", place())),
             );
         }
-        // What Go's plugins make in nf_tables: a rule for each pod.
+        // Go's plugins add a rule for each pod to nf_tables.
         let rule = &object["rule"];
         let table = text(&rule["table"]);
         if table.starts_with("cni_") || (rule["family"] == "bridge" && table == "nat") {
@@ -186,7 +185,7 @@ fn stays(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let of_bench = ["/run/netns/", "/run/test/", "/run/xtables.lock"].iter().any(|own| path.starts_with(own));
     let of_index = path.starts_with("/run/podwire/host-local/") && matches!(name, "token" | "snapshot");
-    // Locked while a deletion is in the air, and always empty.
+    // Locked while a deletion is in progress, and always empty.
     let of_dust = path == "/run/podwire/dust";
     let of_pool = !path.starts_with("/run/")
         && (matches!(name, "lock" | "podwire.boot" | "podwire.history")

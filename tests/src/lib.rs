@@ -1,10 +1,10 @@
-//! The test bench of the black-box suites.
+//! The harness of the black-box suites.
 //!
-//! A [`Node`] is a machine of its own as far as a plugin can tell: a network namespace, and a mount namespace
-//! with an empty `/run` and `/var/lib`. It lives in a holder process whose standard input is a pipe of the
-//! test's: when the test ends, by whatever end, the holder does too, and the node and its pods vanish.
+//! A [`Node`] looks like a separate machine to a plugin: a network namespace, and a mount namespace with an empty `/run` and
+//! `/var/lib`. A holder process keeps it; its standard input is a pipe of the test. When the test ends or dies, the holder
+//! ends, and the node and its pods disappear.
 //!
-//! Programs under test are those that `make build` left in `dist/`.
+//! The programs under test are those that `make build` put into `dist/`.
 
 mod chain;
 mod depth;
@@ -36,29 +36,29 @@ pub use twins::{compare, Case, Difference};
 
 use std::path::PathBuf;
 
-/// Debian's Go plugins: the peer.
+/// The directory of Debian's Go plugins, the peer.
 pub const GO: &str = "/usr/lib/cni";
 
-/// A file of the project.
+/// The path of a file of the project.
 pub fn project(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("..")
         .join(path)
         .canonicalize()
-        .unwrap_or_else(|error| panic!("{path} is not there ({error}): run `make build` first"))
+        .unwrap_or_else(|error| panic!("{path} does not exist ({error}): run `make build` first"))
 }
 
-/// Our plugins.
+/// The directory of Podwire's plugins.
 pub fn ours() -> String {
     project("dist/cni").display().to_string()
 }
 
-/// Our hand tool.
+/// The path of `podwire`.
 pub fn podwire() -> String {
     project("dist/podwire").display().to_string()
 }
 
-/// Every plugin type of ours.
+/// All plugin types of Podwire.
 pub fn types() -> Vec<String> {
     let mut all: Vec<_> = std::fs::read_dir(project("dist/cni"))
         .expect("dist/cni")
@@ -68,7 +68,7 @@ pub fn types() -> Vec<String> {
     all
 }
 
-/// The Rust code of the guides is compiled as it stands there.
+/// Compiles the Rust code of the guides.
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../../docs/plugin-authors.md")]

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::Process;
 
-/// A new namespace forwards if the machine that it is on does. Nodes are machines that do not, wherever they are.
+/// A new namespace inherits the forwarding setting of the machine. Nodes start without forwarding.
 const SETUP: &str = "set -e
 mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
@@ -26,11 +26,11 @@ pub struct Node {
     holder: Child,
     /// The process in the node's namespaces: the holder, or one that it started.
     inside: u32,
-    /// Which of its namespaces are the node's, in the words of `nsenter`.
+    /// The namespaces of that process that are the node's, as flags of `nsenter`.
     namespaces: &'static [&'static str],
-    /// Closed when the node goes, which ends the holder.
+    /// Closed when the node is dropped, which ends the holder.
     stdin: Option<ChildStdin>,
-    /// Programs that run on it as long as it lives.
+    /// Programs that run until the node is dropped.
     companions: Mutex<Vec<Process>>,
 }
 
@@ -51,8 +51,8 @@ impl Node {
         Node::held_by(holder, &["--net", "--mount"])
     }
 
-    /// A machine that this program makes and holds: it says `ready` and the number of a process in the machine's
-    /// namespaces, and ends, and the machine with it, when its standard input does.
+    /// A machine that `holder` creates and keeps. The program prints `ready` and the PID of a process in the machine's
+    /// namespaces, and ends, together with the machine, when its standard input is closed.
     pub fn held_by(mut holder: Command, namespaces: &'static [&'static str]) -> Node {
         let started = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut holder = started.expect("unshare (are you root?)");
@@ -60,13 +60,13 @@ impl Node {
         let mut line = String::new();
         BufReader::new(holder.stdout.take().expect("stdout"))
             .read_line(&mut line)
-            .expect("the holder's word");
+            .expect("the holder's first line");
         let inside = line.strip_prefix("ready ").and_then(|pid| pid.trim().parse().ok());
         let inside = inside.expect("a node needs root: network and mount namespaces");
         Node { holder, inside, namespaces, stdin, companions: Mutex::new(Vec::new()) }
     }
 
-    /// Keeps a program running until the node goes.
+    /// Keeps a program running until the node is dropped.
     pub fn accompany(&self, program: Process) {
         self.companions.lock().expect("companions").push(program);
     }
@@ -83,7 +83,7 @@ impl Node {
         command
     }
 
-    /// Runs a program on the node, with these variables on top of the test's own.
+    /// Runs a program on the node, with these variables in addition to the test's environment.
     pub fn output(&self, words: &[&str], env: &[(&str, &str)]) -> crate::Output {
         let mut command = self.command(words[0]);
         let output = command
@@ -95,7 +95,7 @@ impl Node {
         crate::Output::from(output)
     }
 
-    /// Runs a shell script on the node; panics if it fails. Returns what it printed.
+    /// Runs a shell script on the node; panics if it fails. Returns its standard output.
     pub fn sh(&self, script: &str) -> String {
         let output = self.try_sh(script);
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -137,7 +137,7 @@ impl Node {
         Pod { name: name.into(), netns: format!("/run/netns/{name}") }
     }
 
-    /// Ends a pod.
+    /// Deletes a pod's namespace.
     pub fn remove(&self, pod: &Pod) {
         self.sh(&format!("ip netns delete {}", pod.name));
     }

@@ -1,12 +1,12 @@
-//! Peers in Go that Debian has no package of: built once, from the Go module proxy, into a cache folder.
-//! flanneld and Calico's plugins, which are large and of many modules, have scripts for that.
+//! Go peers without a Debian package: built once from the Go module proxy into a cache directory. Scripts build flanneld and
+//! Calico's plugins, which have many modules.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// A plugin of somebody else's, in Go.
+/// A Go plugin of another project.
 struct Peer {
     name: &'static str,
     module: &'static str,
@@ -14,7 +14,7 @@ struct Peer {
     package: &'static str,
 }
 
-/// Of the last release of the reference plugins that had flannel in it. Its files are those of today's.
+/// From the last release of the reference plugins with flannel. Its files have the format of current releases.
 const FLANNEL: Peer = Peer {
     name: "flannel",
     module: "github.com/containernetworking/plugins",
@@ -29,30 +29,30 @@ const NOOP: Peer = Peer {
     package: "plugins/test/noop",
 };
 
-/// Whether this run may build programs from Go modules. It takes minutes, and peers of that kind fail now and then for reasons
-/// of their own, so it is left to `make test-all`.
+/// Whether this run builds programs from Go modules. That takes minutes, and these peers sometimes fail for other reasons, so
+/// only `make test-all` does it.
 fn may_build(what: &str) -> bool {
     let may = crate::is_whole();
     if !may {
-        // Not by println: the test runner would keep it to itself.
+        // Not println: the test runner captures it.
         drop(writeln!(std::io::stderr(), "left out: {what} (built from Go modules: make test-all)"));
     }
     may
 }
 
-/// The folder with the Go plugin `flannel` in it. None, and said so, where there is no Go or no network.
+/// The folder with the Go plugin `flannel` in it. `None`, with a message, where there is no Go or no network.
 pub fn go_flannel() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     BUILT.get_or_init(|| FLANNEL.folder()).as_deref()
 }
 
-/// The folder with the reference library's `noop` in it. None, and said so, where there is no Go or no network.
+/// The folder with the reference library's `noop` in it. `None`, with a message, where there is no Go or no network.
 pub fn go_noop() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     BUILT.get_or_init(|| NOOP.folder()).as_deref()
 }
 
-/// flanneld. None, and said so, where it cannot be built.
+/// flanneld. `None`, with a message, where it cannot be built.
 pub fn flanneld() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     let build = || by_script("flannel-binaries", "flanneld").map(|folder| format!("{folder}/flanneld"));
@@ -66,17 +66,17 @@ pub fn calicos() -> Option<&'static str> {
     BUILT.get_or_init(|| by_script("calico-binaries", "Calico's plugins")).as_deref()
 }
 
-/// The folder that a script of the project prints. None, and said so, where it cannot build what belongs there.
+/// The folder that a script of the project prints. `None`, with a message, where it cannot build what belongs there.
 fn by_script(name: &str, what: &str) -> Option<String> {
     let run = |words: &[&str]| {
         let mut script = Command::new(crate::project(&format!("scripts/{name}")));
-        // It tells how it goes on, which may be minutes.
+        // The script prints its progress; it can take minutes.
         let output = script.args(words).stderr(Stdio::inherit()).output().expect("bash");
-        let told = String::from_utf8_lossy(&output.stdout).trim().to_string();
+        let printed = String::from_utf8_lossy(&output.stdout).trim().to_string();
         if output.status.success() {
-            Ok(told)
+            Ok(printed)
         } else {
-            Err(told)
+            Err(printed)
         }
     };
     if !may_build(what) {
@@ -86,8 +86,8 @@ fn by_script(name: &str, what: &str) -> Option<String> {
     run(&["--can-run"]).and_then(|_| run(&[])).map_err(say).ok()
 }
 
-/// The folder with kube-apiserver and the etcd that it wants. None, and said so, where nobody has built them: that takes many
-/// minutes, and is the work of the lane that tests Kubernetes.
+/// The folder with kube-apiserver and the etcd that it wants. `None`, with a message, where they are not built: that takes many
+/// minutes, and the Kubernetes tests do it.
 pub fn kubernetes_programs() -> Option<&'static str> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
@@ -108,7 +108,7 @@ pub fn kubernetes_programs() -> Option<&'static str> {
     FOUND.get_or_init(|| find().map_err(say).ok()).as_deref()
 }
 
-/// Where programs are kept.
+/// The directory of built programs.
 fn cache() -> Result<PathBuf, String> {
     let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
         (Some(cache), _) => PathBuf::from(cache),
@@ -124,7 +124,7 @@ impl Peer {
             return None;
         }
         let say = |why| {
-            // Not by println: the test runner would keep it to itself.
+            // Not println: the test runner captures it.
             let (name, version) = (self.name, self.version);
             drop(writeln!(std::io::stderr(), "left out: the Go plugin {name} {version} ({why})"));
         };
@@ -134,11 +134,11 @@ impl Peer {
     fn build(&self) -> Result<String, String> {
         let Peer { name, module: from, version, package } = self;
         let folder = cache()?.join(format!("go-{name}-{version}"));
-        let (told, built) = (folder.display().to_string(), folder.join(name));
+        let (path, built) = (folder.display().to_string(), folder.join(name));
         if built.exists() {
-            return Ok(told);
+            return Ok(path);
         }
-        // A module of its own for each try, so that two tests may build at the same time.
+        // A separate module for each attempt, so that two tests can build at the same time.
         let module = folder.join(format!("module-{}", std::process::id()));
         let make = || -> Result<(), String> {
             std::fs::create_dir_all(&module).map_err(|error| error.to_string())?;
@@ -157,6 +157,6 @@ impl Peer {
         };
         let made = make();
         let _ = std::fs::remove_dir_all(&module);
-        made.map(|()| told)
+        made.map(|()| path)
     }
 }

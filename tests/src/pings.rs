@@ -1,11 +1,11 @@
-//! Which packets of a ping were lost.
+//! The lost packets of a ping.
 
 use std::collections::BTreeSet;
 
-/// Packets of the last second, at twenty a second, may be unanswered when all ends on a busy machine.
+/// On a busy machine the packets of the last second, at twenty a second, can be unanswered at the end.
 const ON_THEIR_WAY: u32 = 20;
 
-/// The numbers of those that were lost after the first answer, by all that a `ping` said until it was interrupted.
+/// The sequence numbers of packets that were lost after the first answer, from the output of an interrupted `ping`.
 #[track_caller]
 pub fn lost_packets(said: &str) -> Vec<u32> {
     let number = |text: &str| -> Option<u32> {
@@ -14,14 +14,14 @@ pub fn lost_packets(said: &str) -> Vec<u32> {
     };
     let answer = |line: &str| {
         let (from, rest) = line.split_once("icmp_seq=")?;
-        // A router that has no way tells so with the same number.
+        // The error of a router without a route has the same number.
         number(rest).filter(|_| from.contains("bytes from"))
     };
     let answered: BTreeSet<u32> = said.lines().filter_map(answer).collect();
     let first = answered.first().copied().unwrap_or(1);
     let last = answered.last().copied().unwrap_or_default();
     let sum = said.lines().find(|line| line.contains("packets transmitted")).and_then(number);
-    let sent = sum.unwrap_or_else(|| panic!("ping tells no sum: {said}"));
+    let sent = sum.unwrap_or_else(|| panic!("ping printed no summary: {said}"));
     let expected = if last + ON_THEIR_WAY >= sent { last } else { sent };
     (first..=expected).filter(|number| !answered.contains(number)).collect()
 }

@@ -17,14 +17,14 @@ pub struct Invocation<'a> {
     config: Value,
 }
 
-/// What came of it.
+/// The outcome of a program.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The exit status; negative is a signal.
     pub status: i32,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -49,14 +49,14 @@ impl<'a> Invocation<'a> {
         self
     }
 
-    /// Takes a variable away.
+    /// Unsets a variable.
     pub fn without(mut self, name: &str) -> Self {
         self.env.retain(|(other, _)| other != name);
         self.absent.push(name.into());
         self
     }
 
-    /// Adds the result of the plugins before.
+    /// Sets `prevResult`, the result of the previous plugins.
     pub fn prev(mut self, result: &Value) -> Self {
         self.config["prevResult"] = result.clone();
         self
@@ -77,7 +77,7 @@ impl<'a> Invocation<'a> {
         self.run_bytes(stdin.as_bytes(), wrapper)
     }
 
-    /// As [`run_with`](Self::run_with), with whatever bytes.
+    /// As [`run_with`](Self::run_with), with any bytes.
     pub fn run_bytes(&self, stdin: &[u8], wrapper: &[&str]) -> Output {
         let kind = self.config["type"].as_str().unwrap_or("bridge");
         let file = self

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{Invocation, Node, Output};
 
-/// What changes something that outlives the process, or is held while something is changed.
+/// Calls that change something that outlives the process, or hold a lock during a change.
 const CALLS: &str = "sendto,sendmsg,openat,open,write,pwrite64,writev,mkdir,mkdirat,rename,renameat,renameat2,unlink,\
 unlinkat,rmdir,link,linkat,symlink,symlinkat,utimensat,ftruncate,fallocate,fchmod,chmod,mount,umount2,ioctl,socket,\
 setsockopt,setns,unshare,flock,fork,vfork,clone";
@@ -31,7 +31,7 @@ impl fmt::Display for Operation {
 
 /// Something that can be run behind a wrapper.
 pub trait Traced {
-    /// Runs it behind these words.
+    /// Runs it as the command of this wrapper.
     fn behind(&self, wrapper: &[&str]) -> Output;
 }
 
@@ -67,7 +67,7 @@ fn changes_something(call: &str, line: &str) -> bool {
         || ["O_CREAT", "O_WRONLY", "O_RDWR", "O_TRUNC"].iter().any(|flag| line.contains(flag))
 }
 
-/// Runs it until it enters `operation`, where it dies by SIGKILL. Whether it came that far, and its output.
+/// Runs it until it enters `operation`, where it dies by SIGKILL. Returns whether it got that far, and its output.
 pub fn killed_at(traced: &dyn Traced, operation: &Operation) -> (bool, Output) {
     let inject = format!("inject={}:signal=KILL:when={}", operation.call, operation.nth);
     let trace = format!("trace={}", operation.call);
@@ -75,7 +75,7 @@ pub fn killed_at(traced: &dyn Traced, operation: &Operation) -> (bool, Output) {
     (output.status == -9, output)
 }
 
-/// Runs it; the operation fails once, as it would on a machine that lacks something.
+/// Runs it; the operation fails once, as it does on a machine without resources.
 pub fn failed_at(traced: &dyn Traced, operation: &Operation) -> Output {
     let errno = match operation.call.as_str() {
         "sendto" | "sendmsg" => "ENOBUFS",
@@ -98,13 +98,13 @@ pub fn failed_at(traced: &dyn Traced, operation: &Operation) -> Output {
     ])
 }
 
-/// As [`killed_at`], but for its children too, and for them only if they alone make the call.
+/// As [`killed_at`], but also for its children.
 pub fn killed_child_at(traced: &dyn Traced, call: &str, nth: usize) -> Output {
     let inject = format!("inject={call}:signal=KILL:when={nth}");
     traced.behind(&["strace", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
 }
 
-/// Those of the calls that this machine has.
+/// The calls that this machine's strace knows.
 fn known(node: &Node) -> String {
     let knows = |call: &&str| node.can(&format!("strace -qq -o /dev/null -e trace={call} true"));
     static KNOWN: std::sync::OnceLock<String> = std::sync::OnceLock::new();

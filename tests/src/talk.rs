@@ -1,12 +1,11 @@
-//! Packets between namespaces: somebody who listens, somebody who asks.
+//! Packets between namespaces: listeners and clients.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Stdio};
 
 use crate::{Node, Pod};
 
-/// Answers whoever comes with the listener's name and the address it sees the caller at; ends with its standard
-/// input.
+/// Answers every request with the listener's name and the caller's address; ends when its standard input is closed.
 const LISTEN: &str = r#"
 use IO::Socket::IP; use IO::Select; $| = 1;
 my ($name, $protocol, $port) = @ARGV;
@@ -26,14 +25,14 @@ while (1) {
   }
 }"#;
 
-/// Asks, and prints the answer; fails if none comes. A datagram may be lost, so it is sent again each second.
+/// Sends a request and prints the answer; fails without one. A datagram is sent again each second, because it can be lost.
 const ASK: &str = r#"
 use IO::Socket::IP; use IO::Select;
-my ($protocol, $host, $port, $patience) = @ARGV;
-my $socket = IO::Socket::IP->new(PeerHost => $host, PeerPort => $port, Proto => $protocol, Timeout => $patience)
+my ($protocol, $host, $port, $timeout) = @ARGV;
+my $socket = IO::Socket::IP->new(PeerHost => $host, PeerPort => $port, Proto => $protocol, Timeout => $timeout)
   or exit 1;
 my $select = IO::Select->new($socket);
-my ($times, $pause) = $protocol eq "udp" ? ($patience, 1) : (1, $patience);
+my ($times, $pause) = $protocol eq "udp" ? ($timeout, 1) : (1, $timeout);
 for (1 .. $times) {
   $socket->send("?") if $protocol eq "udp";
   last if $select->can_read($pause);
@@ -43,10 +42,10 @@ $socket->recv(my $answer, 99);
 exit 1 unless length $answer;
 print $answer;"#;
 
-/// Patience with an answer that should come, seconds.
-const PATIENCE: &str = "20";
-/// Patience with an answer that should not come.
-const IMPATIENCE: &str = "1";
+/// The timeout for an expected answer, in seconds.
+const TIMEOUT: &str = "20";
+/// The timeout where no answer is expected.
+const SHORT_TIMEOUT: &str = "1";
 
 /// A listening socket in a namespace, until it is dropped.
 #[derive(Debug)]
@@ -88,33 +87,33 @@ impl Node {
         let mut line = String::new();
         BufReader::new(program.stdout.take().expect("stdout"))
             .read_line(&mut line)
-            .expect("the listener's word");
+            .expect("the listener's first line");
         assert_eq!(line, "ready\n", "listen to {protocol}/{port} in {name}");
         Listener { program, stdin }
     }
 
-    fn call(&self, from: Option<&Pod>, host: &str, port: &str, patience: &str) -> Option<String> {
+    fn call(&self, from: Option<&Pod>, host: &str, port: &str, timeout: &str) -> Option<String> {
         let (protocol, port) = split(port);
         let words = self.words(from, "perl");
         let mut program = self.command(words[0]);
-        program.args(&words[1..]).args(["-e", ASK, protocol, host, port, patience]);
+        program.args(&words[1..]).args(["-e", ASK, protocol, host, port, timeout]);
         let output = program.stdin(Stdio::null()).output().expect("perl");
         let answer = String::from_utf8_lossy(&output.stdout).trim().to_string();
         output.status.success().then_some(answer)
     }
 
-    /// Asks `port` (such as `tcp/80`) of `host`: who answers, and at which address it sees the caller. `nobody`
-    /// if no answer comes, after a long while: ask [`Node::is_silent`] where none should.
+    /// Sends a request to `port` (such as `tcp/80`) of `host`. Returns the answering listener and the caller's address as it
+    /// sees it, or `nobody` after a long timeout: use [`Node::is_silent`] where no answer is expected.
     pub fn ask(&self, from: Option<&Pod>, host: &str, port: &str) -> String {
-        self.call(from, host, port, PATIENCE).unwrap_or_else(|| "nobody".into())
+        self.call(from, host, port, TIMEOUT).unwrap_or_else(|| "nobody".into())
     }
 
-    /// Whether nobody answers at `port` of `host`. (Asked only where an answer, if any, comes at once.)
+    /// Whether `port` of `host` gives no answer within a second.
     pub fn is_silent(&self, from: Option<&Pod>, host: &str, port: &str) -> bool {
-        self.call(from, host, port, IMPATIENCE).is_none()
+        self.call(from, host, port, SHORT_TIMEOUT).is_none()
     }
 
-    /// Whether `host` answers an echo request of `size` bytes that must not be cut.
+    /// Whether `host` answers an echo request of `size` bytes that must not be fragmented.
     pub fn pings_with(&self, from: Option<&Pod>, host: &str, size: u32) -> bool {
         let program = format!("ping -q -c 1 -W 5 -M do -s {size} {host}");
         match from {
@@ -128,24 +127,24 @@ impl Node {
         self.pings_with(from, host, 56)
     }
 
-    /// A wire both ends of which, `wire` and `far`, are on the node and up: something for interfaces to hang on.
-    pub fn lay_wire(&self) {
-        self.sh("ip link add wire type veth peer name far && ip link set wire up && ip link set far up");
+    /// Creates a veth pair on the node, `uplink` and `far`, both up: a master for other interfaces.
+    pub fn create_uplink(&self) {
+        self.sh("ip link add uplink type veth peer name far && ip link set uplink up && ip link set far up");
     }
 
-    /// A machine next to the node, on a wire of its own: it has the addresses `net`.2 and `net6`::2, the node
-    /// has .1 and ::1 on `wire-<name>`. It knows no way to anywhere else.
+    /// A machine next to the node, on a separate link. It has the addresses `net`.2 and `net6`::2, the node has .1 and ::1 on
+    /// `link-<name>`. It has no other routes.
     pub fn neighbour(&self, name: &str, net: &str, net6: &str) -> Pod {
         let machine = self.pod(name);
         self.sh(&format!(
-            "ip link add wire-{name} type veth peer name wire netns {name}
-             ip address add {net}.1/24 dev wire-{name}
-             ip -6 address add {net6}::1/64 dev wire-{name} nodad
-             ip link set wire-{name} up
+            "ip link add link-{name} type veth peer name eth0 netns {name}
+             ip address add {net}.1/24 dev link-{name}
+             ip -6 address add {net6}::1/64 dev link-{name} nodad
+             ip link set link-{name} up
              ip -n {name} link set lo up
-             ip -n {name} address add {net}.2/24 dev wire
-             ip -n {name} -6 address add {net6}::2/64 dev wire nodad
-             ip -n {name} link set wire up"
+             ip -n {name} address add {net}.2/24 dev eth0
+             ip -n {name} -6 address add {net6}::2/64 dev eth0 nodad
+             ip -n {name} link set eth0 up"
         ));
         machine
     }

@@ -1,4 +1,4 @@
-//! The same requests to Debian's Go plugins and to ours, each on a node of its own, and what differs.
+//! Sends the same requests to Debian's Go plugins and to Podwire's, each on a separate node, and compares the outcomes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::{ours, Invocation, Node, Output, Pod, GO};
 /// How many cases run at the same time.
 const AT_A_TIME: usize = 4;
 
-/// What both are asked to do.
+/// A network and the calls for both.
 #[derive(Clone, Debug)]
 pub struct Case {
     name: &'static str,
@@ -25,12 +25,12 @@ pub struct Case {
     differs: BTreeSet<&'static str>,
 }
 
-/// Something that we do differently on purpose.
+/// An intended difference from the Go plugins.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
-    /// What it is called here and in the users' page about it.
+    /// Its name here and in `docs/differences.md`.
     pub name: &'static str,
-    /// The lines by which it shows: `-` is so with the Go plugins, `+` with ours; `*` stands for anything.
+    /// The lines that show it: `-` occurs only with the Go plugins, `+` only with Podwire's; `*` matches anything.
     pub lines: &'static [&'static str],
 }
 
@@ -61,7 +61,7 @@ impl Case {
         self
     }
 
-    /// After this script on the node. Pods `p1`, `p2`… are there already.
+    /// Runs this script on the node first. Pods `p1`, `p2`… exist already.
     pub fn after(mut self, script: &str) -> Case {
         self.prepare = script.into();
         self
@@ -73,30 +73,30 @@ impl Case {
         self
     }
 
-    /// The last pod's ADD fails, and both say this.
+    /// The last pod's ADD fails, and both errors contain this text.
     pub fn fails(mut self, says: &'static str) -> Case {
         self.says = Some(says);
         self
     }
 
-    /// These differences show, all of them, and no other.
+    /// Expects exactly these differences.
     pub fn differs(mut self, differences: &[&'static str]) -> Case {
         self.differs.extend(differences);
         self
     }
 
-    /// These differences, which show in others of its kind, do not show.
+    /// Removes expected differences.
     pub fn agrees(mut self, differences: &[&'static str]) -> Case {
         self.differs.retain(|one| !differences.contains(one));
         self
     }
 
-    /// What it says that it differs in.
+    /// The expected differences.
     pub fn differences(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.differs.iter().copied()
     }
 
-    /// Runs the case on both nodes and compares: what differs though it should not, in words.
+    /// Runs the case on both nodes; returns the unexpected differences as text.
     fn complaints(&self, known: &[Difference]) -> String {
         let (go, ours) = std::thread::scope(|scope| {
             let go = scope.spawn(|| Side::run(self, GO));
@@ -106,8 +106,8 @@ impl Case {
         let (ours, wrong_ours) = ours;
         let mut shown = BTreeSet::new();
         let mut complaints = [wrong_go, wrong_ours].concat();
-        let lost = go.difference(&ours).map(|line| format!("- {line}"));
-        let lines: Vec<_> = lost.chain(ours.difference(&go).map(|line| format!("+ {line}"))).collect();
+        let removed = go.difference(&ours).map(|line| format!("- {line}"));
+        let lines: Vec<_> = removed.chain(ours.difference(&go).map(|line| format!("+ {line}"))).collect();
         for line in lines.iter().filter(|line| !follows(line, &lines)) {
             match known.iter().find(|one| one.lines.iter().any(|pattern| matches(pattern, line))) {
                 Some(difference) => drop(shown.insert(difference.name)),
@@ -122,8 +122,7 @@ impl Case {
     }
 }
 
-/// Runs all cases, several at a time since they mostly wait for the kernel, and panics with all that differs
-/// between the Go plugins and ours but for the `known` differences.
+/// Runs all cases, several at a time because they mostly wait for the kernel, and panics with all unexpected differences.
 pub fn compare(cases: &[Case], known: &[Difference]) {
     let next = AtomicUsize::new(0);
     let complaints = Mutex::new(String::new());
@@ -143,20 +142,20 @@ pub fn compare(cases: &[Case], known: &[Difference]) {
     assert!(complaints.is_empty(), "Go (-) and ours (+) differ\n{complaints}");
 }
 
-/// Whether a line tells more of a link or a file that is there on one side only: that it is there says enough.
+/// Whether a line describes a link or file that exists on one side only: another line says that it exists.
 fn follows(line: &str, all: &[String]) -> bool {
     if let Some((place, rest)) = line.split_once(" mode ") {
         let other =
             format!("{}{} mode {} ", if line.starts_with('-') { "+" } else { "-" }, &place[1..], path(rest));
         return !all.iter().any(|one| one.starts_with(&other));
     }
-    let tells = |there: &String| {
+    let describes = |there: &String| {
         let Some((place, link)) = there.split_once(" has ") else { return false };
         let rest = line.strip_prefix(place).and_then(|rest| rest.strip_prefix(' '));
         let about = |rest: &str| rest.split([' ', '/', '=']).any(|word| word == link);
         there != line && rest.is_some_and(about)
     };
-    all.iter().any(tells)
+    all.iter().any(describes)
 }
 
 fn path(rest: &str) -> &str {
@@ -189,7 +188,7 @@ struct Side<'a> {
     pods: Vec<Pod>,
     roles: Roles,
     facts: Facts,
-    /// What must not be, whatever the other side says.
+    /// Errors that do not depend on the other side.
     wrong: String,
 }
 
@@ -233,7 +232,7 @@ impl Side<'_> {
         }
     }
 
-    /// Writes down what came of a call; the result, or what the error says.
+    /// Records the outcome of a call; returns the result or the error text.
     fn note(&mut self, what: &str, output: &Output) -> Result<Value, String> {
         self.facts.insert(format!("{what} exit = {}", output.status));
         if output.status == 0 {
@@ -261,7 +260,7 @@ impl Side<'_> {
             self.roles.learn(&self.node, &self.pods);
             let mut lines = Facts::new();
             leaves(&what, &result, &mut lines);
-            self.facts.extend(lines.iter().map(|line| self.roles.tell(line)).collect::<Vec<_>>());
+            self.facts.extend(lines.iter().map(|line| self.roles.normalize(line)).collect::<Vec<_>>());
         }
         if says.is_some() {
             self.wrong += &format!("ADD p{} from {} should fail\n", pod + 1, self.path);

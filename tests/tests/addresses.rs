@@ -1,4 +1,4 @@
-//! host-local's own keys on a node where the Go plugin serves the same pool: it ignores them, and trips over nothing.
+//! host-local's additional keys on a node where the Go plugin serves the same pool: it ignores them without errors.
 
 use std::collections::BTreeSet;
 
@@ -65,14 +65,10 @@ fn a_reserved_address_is_there_for_who_asks() {
 }
 
 #[test]
-fn a_wire_of_two_addresses_needs_a_gateway_where_somebody_routes() {
+fn a_slash_31_needs_an_explicit_gateway() {
     let node = Node::new();
     let chain = |kind: &str, ipam: Value| {
-        Chain::new(
-            &ours(),
-            &format!("wire-{kind}"),
-            &[json!({"type": kind, "isGateway": true, "ipam": ipam})],
-        )
+        Chain::new(&ours(), &format!("net-{kind}"), &[json!({"type": kind, "isGateway": true, "ipam": ipam})])
     };
     let bare = json!({"type": "host-local", "subnet": "10.2.0.4/31"});
     for kind in ["bridge", "ptp"] {

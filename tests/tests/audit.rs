@@ -1,5 +1,5 @@
-//! `podwire cni audit` finds whatever is planted, on each side, and `--fix` mends it without a living pod losing a
-//! packet; `podwire cni reload` brings flushed rules back.
+//! `podwire cni audit` finds every planted fault, and `--fix` repairs it without a lost packet of a running pod.
+//! `podwire cni reload` restores flushed rules.
 
 use podwire_tests::{assert_same, lost_packets, ours, podwire, Node, Output};
 use serde_json::{json, Value};
@@ -125,8 +125,8 @@ fn node() -> Node {
                                "egressRate": 80000000, "egressBurst": 8000000},
         {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}]);
     node.write("/run/test/net.d/10-pods.conflist", &network("pods", rest));
-    let cable = json!([{"type": "ptp", "ipMasq": true, "ipam": pool("10.8.0.0/24")}]);
-    node.write("/run/test/net.d/20-cables.conflist", &network("cables", cable));
+    let veth = json!([{"type": "ptp", "ipMasq": true, "ipam": pool("10.8.0.0/24")}]);
+    node.write("/run/test/net.d/20-cables.conflist", &network("cables", veth));
     for name in ["ping", "pong", "cable"] {
         node.pod(name);
         must(&node, &["add", if name == "cable" { "cables" } else { "pods" }, name, "--container", name]);
@@ -141,7 +141,7 @@ fn attach_victim(node: &Node) {
 }
 
 #[test]
-fn whatever_is_planted_is_found_and_mended_and_the_living_notice_nothing() {
+fn every_planted_fault_is_found_and_repaired_and_running_pods_are_unaffected() {
     let node = node();
     assert_eq!(must(&node, &["audit"]), "no faults: ledger, records, pools and kernel agree\n");
     // Answers of a pod that is not touched, from beginning to end.

@@ -1,4 +1,4 @@
-//! Devices of the machine's own, TAP devices and VRFs: `host-device`, `tap` and `vrf`, from ADD to GC, with packets.
+//! Host devices, TAP devices and VRFs: `host-device`, `tap` and `vrf`, from ADD to GC, with packets.
 
 #[path = "devices/host_device.rs"]
 mod host_device;

@@ -98,7 +98,7 @@ fn a_pod_gets_an_address_and_all_that_comes_with_it_and_gives_it_back() {
 }
 
 #[test]
-fn classless_routes_stand_alone_and_have_the_priority() {
+fn classless_routes_replace_static_routes_and_the_router() {
     let options = "--dhcp-option=3,10.66.0.1 --dhcp-option=33,172.16.0.0,10.66.0.9 \
                    --dhcp-option=121,192.0.2.0/24,10.66.0.7,198.51.100.0/25,0.0.0.0";
     let (node, _server, _daemon, _) = with_server(&format!("{RANGE} {options}"));
@@ -111,7 +111,7 @@ fn classless_routes_stand_alone_and_have_the_priority() {
 }
 
 #[test]
-fn static_routes_stand_beside_the_router() {
+fn static_routes_are_added_to_the_router() {
     let options = "--dhcp-option=3,10.66.0.1 --dhcp-option=33,172.16.0.0,10.66.0.9";
     let (node, _server, _daemon, chain) = with_server(&format!("{RANGE} {options}"));
     let pod = node.pod("blue");
@@ -158,7 +158,7 @@ fn a_daemon_that_is_started_again_goes_on_with_its_leases() {
 }
 
 #[test]
-fn what_changed_at_a_renewal_is_changed_in_the_pod() {
+fn a_renewal_updates_the_pod() {
     let (node, server, daemon, _) = with_server(&format!("{RANGE} {SOON} --dhcp-option=3,10.66.0.1"));
     let pod = node.pod("blue");
     let chain = chain(json!({"priority": 50}));
@@ -355,14 +355,14 @@ fn a_lease_that_was_lost_is_found_missing() {
     let (_, text) = chain.check(&node, &pod, &result).unwrap_err().error();
     assert!(text.contains("the DHCP lease of eth0 is not valid"), "{text}");
     // The same client gets the same address, and so nothing changes in the pod.
-    let mended = node.output(&[&podwire(), "cni", "audit", "--fix", "--plugin-dir", &chain.path], &[]);
-    assert_eq!(mended.status, 0, "{}{}", mended.stdout, mended.stderr);
+    let repaired = node.output(&[&podwire(), "cni", "audit", "--fix", "--plugin-dir", &chain.path], &[]);
+    assert_eq!(repaired.status, 0, "{}{}", repaired.stdout, repaired.stderr);
     chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
     node.expect_leases(1);
 }
 
 #[test]
-fn a_pod_that_is_gone_is_forgotten() {
+fn the_lease_of_a_deleted_pod_is_released() {
     let (node, _server, daemon, chain) = with_server(&format!("{RANGE} {SOON}"));
     let pod = node.pod("blue");
     chain.add(&node, &pod);
@@ -373,7 +373,7 @@ fn a_pod_that_is_gone_is_forgotten() {
 }
 
 #[test]
-fn status_tells_whether_the_daemon_is_there() {
+fn status_reports_whether_the_daemon_runs() {
     let node = Node::new();
     let nobody = Pod { name: String::new(), netns: String::new() };
     let status = |ipam: Value| {

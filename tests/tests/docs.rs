@@ -1,5 +1,5 @@
-//! What the documents say is so: examples are accepted by the plugins, links lead somewhere, commands exist, and
-//! the promises are those that the benchmark enforces.
+//! The documents are true: plugins accept the examples, links and commands exist, and the promises are those that the
+//! benchmark enforces.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The test aids: noop, which says what it is told to say, and debug, which tells how it was called.
+//! The test aids: noop, which answers as its file says, and debug, which logs its calls.
 
 use podwire_tests::{go_noop, ours, Chain, Invocation, Node, Output, Pod};
 use serde_json::{json, Value};
@@ -54,7 +54,7 @@ fn scripts() -> Vec<Value> {
 }
 
 #[test]
-fn noop_says_what_the_file_tells_it_to_and_writes_the_call_down() {
+fn noop_answers_as_its_file_says_and_records_the_call() {
     let scene = Scene::new();
     let output = scene.call(
         &ours(),
@@ -85,7 +85,7 @@ fn noop_answers_as_the_reference_librarys_does() {
             {
                 continue;
             }
-            let told = |path: &str| {
+            let reported = |path: &str| {
                 let output = scene.call(path, verb, &script);
                 let mut written = scene.script();
                 assert!(written["CmdArgs"]["StdinData"].as_str().is_some_and(|data| data.len() > 40));
@@ -95,13 +95,13 @@ fn noop_answers_as_the_reference_librarys_does() {
                 let stdout = serde_json::from_str(&output.stdout).unwrap_or(json!(output.stdout));
                 (output.status, stdout, output.stderr, written)
             };
-            assert_eq!(told(&ours()), told(go), "{verb} {script}");
+            assert_eq!(reported(&ours()), reported(go), "{verb} {script}");
         }
     }
 }
 
 #[test]
-fn noop_claims_the_versions_that_it_is_told_to() {
+fn noop_reports_the_versions_of_its_file() {
     let scene = Scene::new();
     scene.node.write(
         SCRIPT,
@@ -136,7 +136,7 @@ fn noop_keeps_a_list_of_its_calls_and_needs_no_script() {
 }
 
 #[test]
-fn debug_tells_how_it_was_called_and_runs_commands_in_the_pod() {
+fn debug_logs_its_calls_and_runs_commands_in_the_pod() {
     let node = Node::new();
     let pod = node.pod("blue");
     let hook = |word: &str| json!([["sh", "-c", format!("readlink /proc/self/ns/net >> /run/test/{word}")]]);
@@ -163,7 +163,7 @@ fn debug_tells_how_it_was_called_and_runs_commands_in_the_pod() {
 }
 
 #[test]
-fn what_goes_wrong_with_debug_is_told_and_stops_nothing() {
+fn errors_of_debug_are_reported_and_stop_nothing() {
     let node = Node::new();
     let pod = node.pod("blue");
     let config = json!({"type": "debug", "name": "net", "cniVersion": "1.0.0", "cniOutput": "/nowhere/calls",

@@ -1,4 +1,4 @@
-//! The firewall plugin on a node where firewalld runs: the real one, on a real D-Bus, each node with its own.
+//! The firewall plugin on a node with firewalld: the real one, on a real D-Bus, one for each node.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Stdio};
@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 /// The machine's own configuration is left out, and so is every other service of its bus.
 const PRIVATE: &str = "for place in /etc/firewalld /var/log /usr/share/dbus-1/system-services; do
   mount -t tmpfs none $place; done; mkdir -p /run/dbus";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program that runs on a node, and ends with the test by whatever end, or when it is dropped.
 struct Daemon {
@@ -83,10 +83,10 @@ impl Guarded {
     }
 
     fn wait_for(&self, script: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !self.node.can(script) {
             let log = || self.node.sh("cat /run/test/log");
-            assert!(Instant::now() < end, "{script}: never, in {} s\n{}", PATIENCE.as_secs(), log());
+            assert!(Instant::now() < end, "{script}: never, in {} s\n{}", TIMEOUT.as_secs(), log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -159,7 +159,7 @@ fn a_pod_is_in_the_zone_from_add_to_del() {
 }
 
 #[test]
-fn what_a_pod_sends_passes_firewalld_while_it_is_in_the_zone() {
+fn packets_of_a_pod_pass_firewalld_while_it_is_in_the_zone() {
     let guarded = Guarded::new();
     let (node, chain) = (&guarded.node, with_firewalld());
     let (pod, world) = (node.pod("a"), node.neighbour("world", "192.0.2", "fd99"));

@@ -1,5 +1,5 @@
-//! flannel: pods on the node's part of a flannel network, whichever families it has; and what the Go plugin of that
-//! name attached, ours detaches, and the other way round.
+//! flannel: pods on the node's subnet of a flannel network, with all families. Podwire's plugin detaches pods of the Go
+//! plugin, and the other way round.
 
 use podwire_tests::{assert_same, go_flannel, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
@@ -109,7 +109,7 @@ fn every_network_of_a_list_is_a_route() {
 }
 
 #[test]
-fn what_flanneld_does_not_masquerade_the_delegate_does() {
+fn the_delegate_masquerades_if_flanneld_does_not() {
     for (word, expected) in [("true", false), ("false", true)] {
         let node = node(&format!("{V4}FLANNEL_MTU=1450\nFLANNEL_IPMASQ={word}\n"));
         network("cbr0").add(&node, &node.pod("blue"));
@@ -168,7 +168,7 @@ fn a_container_may_have_several_interfaces_of_flannels() {
 }
 
 #[test]
-fn a_pod_is_detached_whatever_became_of_flannels_files() {
+fn a_pod_is_detached_without_flannels_files() {
     for lost in [
         format!("rm {SCRATCH}/blue"),
         format!("rm {ENV}"),
@@ -184,8 +184,8 @@ fn a_pod_is_detached_whatever_became_of_flannels_files() {
             let before = node.state(&pod);
             let result = chain.add(&node, &pod);
             node.sh(&lost);
-            let told = if netns { pod.clone() } else { Pod { netns: String::new(), ..pod.clone() } };
-            chain.del(&node, &told, Some(&result).filter(|_| netns));
+            let reported = if netns { pod.clone() } else { Pod { netns: String::new(), ..pod.clone() } };
+            chain.del(&node, &reported, Some(&result).filter(|_| netns));
             node.write(ENV, &env);
             assert_same(&before, &node.state(&pod), &lost);
         }
@@ -193,7 +193,7 @@ fn a_pod_is_detached_whatever_became_of_flannels_files() {
 }
 
 #[test]
-fn an_add_that_fails_leaves_nothing_and_spares_what_is_attached() {
+fn a_failed_add_leaves_nothing_and_keeps_other_attachments() {
     let (node, chain) = prepared();
     let pod = node.pod("blue");
     node.sh("ip -n blue link add eth0 type bridge");
@@ -215,7 +215,7 @@ fn an_add_that_fails_leaves_nothing_and_spares_what_is_attached() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_the_words_of_the_go_plugin() {
+fn invalid_configs_fail_with_the_errors_of_the_go_plugin() {
     let node = both();
     let pod = node.pod("blue");
     let before = node.state(&pod);
@@ -253,8 +253,8 @@ fn what_makes_no_sense_is_refused_in_the_words_of_the_go_plugin() {
             "failed to load flannel 'subnet.env' file: /dev/null is missing FLANNEL_NETWORK",
         ),
     ] {
-        let told = refusal(config.clone());
-        assert!(told.0 == code && told.1.starts_with(words), "{config}: {told:?}");
+        let reported = refusal(config.clone());
+        assert!(reported.0 == code && reported.1.starts_with(words), "{config}: {reported:?}");
     }
     assert_same(&before, &node.state(&pod), "refused");
 }
@@ -274,7 +274,7 @@ fn check_asks_the_delegate_and_misses_a_lost_record() {
 }
 
 #[test]
-fn gc_lets_go_of_what_is_not_valid_and_of_nothing_else() {
+fn gc_removes_only_invalid_attachments() {
     for flanneld in [true, false] {
         let (node, chain) = prepared();
         let other = Chain { name: "other".into(), ..chain.clone() };
@@ -333,7 +333,7 @@ fn peers() -> Option<[(String, String); 2]> {
 }
 
 #[test]
-fn what_go_attached_ours_detaches_and_the_other_way_round() {
+fn ours_detaches_pods_of_go_and_go_detaches_ours() {
     for (from, to) in peers().into_iter().flatten() {
         for (family, env) in families() {
             let node = node(&env);

@@ -1,5 +1,5 @@
-//! The fuzzer's targets (`make fuzz`), fed with mutations of the committed seeds that are the same every time: no
-//! nightly compiler, a few seconds.
+//! The targets of the fuzzer (`make fuzz`) with deterministic mutations of the committed seeds: no nightly compiler, a
+//! few seconds.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;

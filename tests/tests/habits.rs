@@ -1,5 +1,5 @@
-//! What container runtimes do that the specification does not say, or says otherwise. Each was seen with a real runtime:
-//! containerd (go-cni), CRI-O (ocicni), podman.
+//! What container runtimes do that the specification does not say, or says differently. Each was observed with a real
+//! runtime: containerd (go-cni), CRI-O (ocicni), podman.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -197,7 +197,7 @@ fn arguments_come_in_any_order() {
 
 /// go-cni looks for these words in what a plugin says, and takes the pod for gone.
 #[test]
-fn errors_have_the_words_that_runtimes_look_for() {
+fn errors_have_the_texts_that_runtimes_look_for() {
     let node = Node::new();
     let gone = Pod { name: "gone".into(), netns: "/run/netns/gone".into() };
     for config in interfaces(&node) {

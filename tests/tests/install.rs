@@ -1,5 +1,5 @@
-//! `podwire install` on roots in a folder: what it puts, what it leaves alone, what it takes back, and what is left when it
-//! is killed at any of its system calls.
+//! `podwire install` on roots in a directory: what it installs, keeps and restores, and what is left when it is killed
+//! at any of its system calls.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{symlink, MetadataExt};
@@ -156,7 +156,7 @@ fn a_fresh_node_gets_every_plugin_and_a_network_and_gives_all_of_it_back() {
 }
 
 #[test]
-fn what_a_dry_run_shows_is_what_is_done_and_it_touches_nothing() {
+fn a_dry_run_shows_the_changes_and_makes_none() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write("/etc/containerd/config.toml", CONTAINERD);
@@ -197,7 +197,7 @@ fn other_plugins_give_way_only_when_asked_and_come_back() {
 }
 
 #[test]
-fn what_somebody_changed_is_kept_and_said() {
+fn changed_files_are_kept_and_reported() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write("/usr/bin/containerd", "");
@@ -216,22 +216,25 @@ fn what_somebody_changed_is_kept_and_said() {
 }
 
 #[test]
-fn the_network_that_would_win_or_lose_is_told() {
+fn a_competing_network_is_reported() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write("/etc/containerd/config.toml", CONTAINERD);
     let other = r#"{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "ptp"}]}"#;
     image.write("/etc/cni/net.d/05-other.conflist", other);
-    let told = image.install(&["--dry-run"]);
-    assert!(warnings(&told).contains("already has a network (05-other.conflist): installed none"), "{told}");
-    assert!(!done(&told, "put").contains(&LIST.to_owned()));
-    let told = image.install(&["--dry-run", "--network", "bridge"]);
+    let reported = image.install(&["--dry-run"]);
     assert!(
-        warnings(&told).contains("10-podwire.conflist is not used: 05-other.conflist (network other)"),
-        "{told}"
+        warnings(&reported).contains("already has a network (05-other.conflist): installed none"),
+        "{reported}"
     );
-    let told = image.install(&["--dry-run", "--network", "bridge", "--conf-name", "00-podwire.conflist"]);
-    assert!(warnings(&told).contains("instead of 05-other.conflist"), "{told}");
+    assert!(!done(&reported, "put").contains(&LIST.to_owned()));
+    let reported = image.install(&["--dry-run", "--network", "bridge"]);
+    assert!(
+        warnings(&reported).contains("10-podwire.conflist is not used: 05-other.conflist (network other)"),
+        "{reported}"
+    );
+    let reported = image.install(&["--dry-run", "--network", "bridge", "--conf-name", "00-podwire.conflist"]);
+    assert!(warnings(&reported).contains("instead of 05-other.conflist"), "{reported}");
 }
 
 #[test]
@@ -355,7 +358,7 @@ fn killed_at_any_system_call_it_can_be_repaired() {
 /// containerd looks again when a name in the folder is written, renamed or removed, and not when one is created there. A
 /// name that ends like a config must never be made in any other way than by renaming another name of the same folder.
 #[test]
-fn a_watcher_that_ignores_created_files_hears_of_the_network() {
+fn a_watcher_that_ignores_created_files_sees_the_network() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write(LIST, r#"{"cniVersion":"1.0.0","name":"o","plugins":[{"type":"ptp"}]}"#);

@@ -1,6 +1,6 @@
-//! A plugin may be killed at any moment: by the kernel that has no memory left, by an operator, by a runtime
-//! that lost its patience. Here it is killed at every one of its moments: on entering each system call that
-//! changes something. What follows, a DEL or only a GC, must leave nothing of the pod.
+//! A plugin can be killed at any moment: by the kernel without memory, by an operator, by a runtime after a timeout.
+//! These tests kill it on entry to each system call that changes something. A DEL, or only a GC, must then leave
+//! nothing of the pod.
 
 use podwire_tests::strace::{self, Operation, Traced};
 use podwire_tests::{assert_same, is_whole, ours, podwire, sample, Chain, Invocation, Node, Output, Pod};
@@ -23,7 +23,7 @@ fn calico() -> Value {
 }
 
 fn macvlan() -> Value {
-    json!({"type": "macvlan", "master": "wire", "ipam": {"type": "host-local", "subnet": "10.5.0.0/16"}})
+    json!({"type": "macvlan", "master": "uplink", "ipam": {"type": "host-local", "subnet": "10.5.0.0/16"}})
 }
 
 fn flannel() -> Value {
@@ -70,7 +70,7 @@ struct Scene {
 impl Scene {
     fn of(plugins: &[Value]) -> Scene {
         let (node, chain) = (Node::new(), Chain::new(&ours(), "net", plugins));
-        node.lay_wire();
+        node.create_uplink();
         node.write(SUBNET_FILE, SUBNET);
         if plugins.iter().any(|config| config["type"] == "host-device") {
             node.sh("ip link add lent0 type veth peer name lent1 && ip link set lent0 up");
@@ -265,17 +265,17 @@ fn a_pod_of_calicos_whose_del_was_killed_is_gone_after_the_next() {
 }
 
 #[test]
-fn a_pod_on_the_wire_whose_add_was_killed_is_gone_after_del() {
+fn a_macvlan_pod_whose_add_was_killed_is_gone_after_del() {
     kill_adds(&[macvlan()], After::Del);
 }
 
 #[test]
-fn a_pod_on_the_wire_whose_add_was_killed_is_gone_after_gc() {
+fn a_macvlan_pod_whose_add_was_killed_is_gone_after_gc() {
     kill_adds(&[macvlan()], After::Gc);
 }
 
 #[test]
-fn a_pod_on_the_wire_whose_del_was_killed_is_gone_after_the_next() {
+fn a_macvlan_pod_whose_del_was_killed_is_gone_after_the_next() {
     kill_dels(&[macvlan()]);
 }
 
@@ -315,7 +315,7 @@ fn a_pod_whose_sbr_was_killed_is_gone_after_del() {
 }
 
 #[test]
-fn a_device_whose_lending_was_killed_is_home_after_del() {
+fn a_host_device_whose_add_was_killed_is_back_after_del() {
     kill_adds(&[host_device()], After::Del);
 }
 
@@ -412,7 +412,7 @@ fn fail_adds(plugins: &[Value]) {
             let output = strace::failed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
             let context = format!("after the failure of {operation}: {}{}", output.stdout, output.stderr);
             // A run with one write less than the one before: then it is the result, or its end, that has failed on its way out.
-            let is_result = output.stderr.starts_with("write the answer");
+            let is_result = output.stderr.starts_with("write the result");
             if output.status != 0 && !is_result {
                 let (_, text) = output.error();
                 assert!(!text.is_empty(), "{context}");
@@ -434,42 +434,42 @@ fn must_not_fail(operation: &Operation) -> bool {
 }
 
 #[test]
-fn an_add_of_a_bridge_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_bridge_undoes_everything() {
     fail_adds(&[bridge()]);
 }
 
 #[test]
-fn an_add_of_flannel_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_flannel_undoes_everything() {
     fail_adds(&[flannel()]);
 }
 
 #[test]
-fn an_add_of_ptp_and_sbr_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_ptp_and_sbr_undoes_everything() {
     fail_adds(&[ptp(), json!({"type": "sbr"})]);
 }
 
 #[test]
-fn an_add_of_calico_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_calico_undoes_everything() {
     fail_adds(&[calico()]);
 }
 
 #[test]
-fn an_add_of_macvlan_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_macvlan_undoes_everything() {
     fail_adds(&[macvlan()]);
 }
 
 #[test]
-fn an_add_of_host_device_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_host_device_undoes_everything() {
     fail_adds(&[host_device()]);
 }
 
 #[test]
-fn an_add_of_tap_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_tap_undoes_everything() {
     fail_adds(&[tap()]);
 }
 
 #[test]
-fn an_add_of_five_plugins_any_of_whose_operations_fails_takes_back_what_it_did() {
+fn a_failed_add_of_five_plugins_undoes_everything() {
     fail_adds(&five());
 }
 

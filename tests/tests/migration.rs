@@ -1,4 +1,5 @@
-//! A node leaves host-local for blocks while its pods run: they keep their addresses, and nobody gets one twice.
+//! A node moves from host-local to blocks while its pods run: they keep their addresses, and no address is assigned
+//! twice.
 
 use podwire_tests::{ours, podwire, Invocation, Node, Output, Pod};
 use serde_json::{json, Value};
@@ -63,7 +64,7 @@ fn pods_of_host_local_keep_their_addresses_in_blocks_and_give_them_back() {
     node.sh(&format!("mkdir -p /run/net.d && echo '{list}' > /run/net.d/10-pods.conflist"));
     let upgrade = "upgrade pods --node node1 --conf-dir /run/net.d";
     let refused = node.sh(&format!("{} ipam {upgrade} --store {STORE} 2>&1 || true", podwire()));
-    assert!(refused.contains("still gives addresses of pods by host-local"), "{refused}");
+    assert!(refused.contains("still uses host-local"), "{refused}");
     assert!(node.sh(&format!("ls {FOLDER}")).contains(&ips[0]));
     node.sh("sed -i s/host-local/calico-ipam/ /run/net.d/10-pods.conflist");
     let left = ipam(&node, upgrade);

@@ -1,4 +1,4 @@
-//! Plugins of both kinds in one chain and on one pool of addresses.
+//! Go's and Podwire's plugins in one chain and on one pool of addresses.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::Ipv4Addr;

@@ -1,6 +1,6 @@
-//! Host ports of a container with several interfaces. podman publishes a container's ports on each of its networks: that is one
-//! container which wants its own port again, and not a rival. And host ports where something is missing: the way to the pod, the
-//! runtime's memory, the last pod.
+//! Host ports of a container with several interfaces. podman publishes a container's ports on each of its networks, so
+//! the same container requests its port again; that is no conflict. And host ports without a route to the pod, without
+//! the runtime's record, and after the last pod.
 
 use podwire_tests::{assert_same, ours, podwire, Chain, Node, Output};
 use serde_json::{json, Value};
@@ -214,7 +214,7 @@ fn pods_that_are_alone_in_their_networks_have_their_rules_in_common() {
 
 /// The device that led to the pod is open for the loopback's addresses from then on.
 #[test]
-fn what_guards_the_loopback_stays_as_long_as_it_is_open() {
+fn the_loopback_guard_stays_while_a_port_is_open() {
     let node = node();
     must(&node, ONE);
     must(&node, "del one web --container web");

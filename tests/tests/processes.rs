@@ -1,5 +1,5 @@
-//! Which processes an attachment starts, seen by strace: our runtime executes nothing but foreign plugins, and
-//! nothing at all when they are ours; and what starting the plugins' program takes.
+//! The processes that an attachment starts, traced by strace: the runtime executes only foreign plugins, and none if
+//! all plugins are Podwire's. And the cost of starting the plugins' program.
 
 use std::process::Stdio;
 

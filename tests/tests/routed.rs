@@ -1,4 +1,4 @@
-//! Pods on cables of their own, with addresses of blocks: by the steward of the node's blocks, and without him.
+//! Pods on veth pairs with addresses of blocks: from the block allocator of the node, and without it.
 
 use std::time::{Duration, Instant};
 
@@ -110,19 +110,19 @@ fn live_and_leave(node: &Node) {
 }
 
 #[test]
-fn pods_get_addresses_of_the_stock() {
+fn pods_get_addresses_of_the_warm_pool() {
     let node = node();
     let _steward = serve(&node);
     live_and_leave(&node);
 }
 
 #[test]
-fn pods_get_addresses_of_the_datastore_where_nobody_serves() {
+fn without_an_agent_pods_get_addresses_from_the_datastore() {
     live_and_leave(&node());
 }
 
 #[test]
-fn a_del_that_reaches_nobody_succeeds_and_is_carried_out_later() {
+fn a_del_without_agent_and_store_succeeds_and_is_completed_later() {
     let node = node();
     let chain = network();
     let pod = node.pod("one");
@@ -202,12 +202,12 @@ fn a_second_network_joins_the_first() {
 }
 
 #[test]
-fn a_second_network_joins_the_first_where_nobody_serves() {
+fn without_an_agent_a_secondary_network_joins_the_first() {
     join_and_leave(&node(), false);
 }
 
 #[test]
-fn containers_whose_ids_begin_alike_have_cables_of_their_own() {
+fn containers_with_the_same_id_prefix_have_separate_veth_pairs() {
     let node = node();
     let _steward = serve(&node);
     let (one, other) = (node.pod("container-one"), node.pod("container-other"));

@@ -1,5 +1,5 @@
-//! A node changes its plugins while pods are running: what one kind attached, the other kind finds as it should
-//! be, and detaches without leaving anything behind.
+//! A node changes its plugins while pods run: the other plugins find an attachment intact, and detach it without
+//! leftovers.
 
 use podwire_tests::{assert_same, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
@@ -218,7 +218,7 @@ fn go_finds_pods_of_ours_as_they_should_be() {
 }
 
 #[test]
-fn go_detaches_pods_of_ours_and_our_gc_takes_what_go_does_not_know() {
+fn go_detaches_our_pods_and_our_gc_removes_what_go_leaves() {
     let (node, outside) = used_node();
     let before = node.leftovers();
     let (one, other) = (node.pod("one"), node.pod("other"));
@@ -241,7 +241,7 @@ fn go_detaches_pods_of_ours_and_our_gc_takes_what_go_does_not_know() {
 
 /// Ours does not hear of a DEL by Go's plugins, and has the attachment in its books still when a GC comes.
 #[test]
-fn our_gc_of_a_pod_that_go_detached_spares_what_go_attached_since() {
+fn our_gc_of_a_pod_that_go_detached_keeps_newer_attachments_of_go() {
     let with_sbr = |path: &str, port: u16| {
         let mut chain = everything(path, port);
         chain.plugins.push(json!({"type": "sbr"}));
@@ -264,7 +264,7 @@ fn our_gc_of_a_pod_that_go_detached_spares_what_go_attached_since() {
 }
 
 #[test]
-fn the_next_pod_with_an_address_takes_over_what_go_left_of_ours() {
+fn the_next_pod_with_an_address_takes_over_what_go_left() {
     let (node, outside) = used_node();
     let mut asked = everything(&ours(), 8081);
     asked.plugins[0]["args"] = json!({"cni": {"ips": ["10.1.0.77", "fd00:1::77"]}});
@@ -279,7 +279,7 @@ fn the_next_pod_with_an_address_takes_over_what_go_left_of_ours() {
 }
 
 #[test]
-fn our_gc_takes_what_go_left_and_spares_the_living() {
+fn our_gc_removes_what_go_left_and_keeps_attached_pods() {
     let (node, outside) = used_node();
     let before = node.leftovers();
     let (dead, living) = (node.pod("dead"), node.pod("living"));

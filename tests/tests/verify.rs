@@ -1,4 +1,4 @@
-//! `podwire verify` says that the model holds when it does, and where it does not, who missed whom, and why.
+//! `podwire verify` reports that the network model holds, or which endpoint cannot reach which, and why.
 
 use podwire_tests::{ours, podwire, Node, Output, Process};
 use serde_json::{json, Value};
@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 /// The node's own: `/etc` is the machine's, and every test's.
 const NETWORKS: &str = "/run/test/net.d";
 /// Where an answer must come, on a busy machine, too.
-const PATIENCE: &str = "10s";
+const TIMEOUT: &str = "10s";
 
 /// A node with pods `one`, `two` and `three` on a dual-stack network: `kind` is bridge (one segment) or ptp (routed).
 fn node(kind: &str) -> Node {
@@ -33,9 +33,9 @@ fn verify(node: &Node, words: &[&str]) -> Output {
     node.output(&all, &[])
 }
 
-/// Probes for which there is no answer within `patience`, or not the right one.
-fn failures(node: &Node, patience: &str) -> Vec<Value> {
-    let said = verify(node, &["--json", "--timeout", patience]);
+/// Probes for which there is no answer within `timeout`, or not the right one.
+fn failures(node: &Node, timeout: &str) -> Vec<Value> {
+    let said = verify(node, &["--json", "--timeout", timeout]);
     let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
     assert_eq!(said.status, i32::from(report["holds"] != true), "{}", said.stdout);
     report["probes"]
@@ -50,7 +50,7 @@ fn failures(node: &Node, patience: &str) -> Vec<Value> {
 #[test]
 fn the_model_holds_on_a_bridge_and_on_routed_pods() {
     for kind in ["bridge", "ptp"] {
-        let said = verify(&node(kind), &["--timeout", PATIENCE]);
+        let said = verify(&node(kind), &["--timeout", TIMEOUT]);
         assert_eq!(said.status, 0, "{kind}: {}{}", said.stdout, said.stderr);
         for words in ["the model holds", "3 pods and the node", "no address translated"] {
             assert!(said.stdout.contains(words), "{kind}: {words}: {}", said.stdout);
@@ -79,12 +79,12 @@ fn echoes_of_others_do_not_keep_a_probe_waiting() {
 }
 
 #[test]
-fn a_translated_address_is_told() {
+fn a_translated_address_is_reported() {
     let node = node("ptp");
     node.sh("nft add table ip meddler
              nft add chain ip meddler out '{ type nat hook postrouting priority 100; }'
              nft add rule ip meddler out ip saddr 10.7.0.0/24 ip daddr 10.7.0.0/24 masquerade");
-    let found = failures(&node, PATIENCE);
+    let found = failures(&node, TIMEOUT);
     assert!(!found.is_empty());
     for probe in found {
         let why = probe["failure"].as_str().unwrap();
@@ -94,28 +94,28 @@ fn a_translated_address_is_told() {
 }
 
 #[test]
-fn a_way_that_is_narrower_than_promised_is_told_with_both_numbers() {
+fn a_path_mtu_below_the_interface_mtu_is_reported_with_both() {
     let node = node("ptp");
     // The node's end of one cable: packets towards that pod are those of 1500 bytes no more.
     node.sh("index=$(ip -n two -o link show eth0 | sed 's/.*@if\\([0-9]*\\):.*/\\1/')
              end=$(ip -o link | sed -n \"s/^$index: \\([^@:]*\\).*/\\1/p\"); ip link set $end mtu 1400");
-    let found = failures(&node, PATIENCE);
-    let told: Vec<_> =
+    let found = failures(&node, TIMEOUT);
+    let reported: Vec<_> =
         found.iter().filter(|probe| probe["protocol"] == "large" && probe["to"] == "two").collect();
-    assert!(!told.is_empty(), "{found:?}");
-    for probe in told {
+    assert!(!reported.is_empty(), "{found:?}");
+    for probe in reported {
         let why = probe["failure"].as_str().unwrap();
         assert!(why.contains("has MTU 1500") && why.contains("1400"), "{probe}");
     }
 }
 
 #[test]
-fn what_a_firewall_swallows_is_told_by_protocol_and_direction() {
+fn packets_that_a_firewall_drops_are_reported_by_protocol_and_direction() {
     let node = node("ptp");
     node.sh("nft add table inet meddler
              nft add chain inet meddler pass '{ type filter hook forward priority 0; }'
              nft add rule inet meddler pass ip saddr \"$(ip -n one -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')\" meta l4proto udp drop");
-    let found = failures(&node, PATIENCE);
+    let found = failures(&node, TIMEOUT);
     assert!(!found.is_empty());
     for probe in &found {
         let is_udp = ["udp", "large"].contains(&probe["protocol"].as_str().unwrap());
@@ -123,7 +123,7 @@ fn what_a_firewall_swallows_is_told_by_protocol_and_direction() {
         assert!(is_udp && (probe["from"] == "one" || probe["to"] == "one"), "{probe}");
     }
     let said = verify(&node, &["--timeout", "3s"]);
-    assert!(said.stdout.contains("the model does not hold"), "{}", said.stdout);
+    assert!(said.stdout.contains("the network model does not hold"), "{}", said.stdout);
     assert!(said.stdout.contains("failed: one to"), "{}", said.stdout);
 }
 
@@ -138,7 +138,7 @@ fn without_pods_there_is_nothing_to_prove() {
 fn pods_that_are_gone_and_other_networks_are_left_out() {
     let node = node("bridge");
     node.sh("ip netns delete three");
-    let said = verify(&node, &["--network", "pods", "--timeout", PATIENCE]);
+    let said = verify(&node, &["--network", "pods", "--timeout", TIMEOUT]);
     assert!(said.status == 0 && said.stdout.contains("2 pods"), "{}{}", said.stdout, said.stderr);
     let said = verify(&node, &["--network", "other"]);
     assert!(said.status == 1 && said.stderr.contains("no pod runs"), "{}", said.stderr);

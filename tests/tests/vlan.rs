@@ -1,7 +1,7 @@
-//! VLANs on a bridge: which frames a pod's port lets through, and the gateway's leg into a VLAN.
+//! VLANs on a bridge: the frames that a pod's port passes, and the gateway's interface in a VLAN.
 //!
-//! Kernels built without VLAN filtering cannot run most of these, and it is said that they were left out; the
-//! kernel of the emulated machine (`scripts/vm`) can, and there (`PODWIRE_REQUIRE_VLAN`) leaving out is failing.
+//! Kernels without VLAN filtering cannot run most of these tests, which are then skipped with a message. The kernel of
+//! the emulated machine (`scripts/vm`) can; there (`PODWIRE_REQUIRE_VLAN`) a skipped test fails.
 
 use std::io::Write;
 use std::sync::Once;
@@ -124,7 +124,7 @@ fn pods_reach_their_vlan_and_its_gateway_and_nothing_else() {
 }
 
 #[test]
-fn the_gateway_is_a_leg_of_its_own() {
+fn the_gateway_has_a_separate_interface() {
     let Some(node) = node() else { return };
     let red = network("red", &gateway(10));
     let (a, b) = (node.pod("a"), node.pod("b"));
@@ -332,7 +332,7 @@ fn a_leg_that_was_left_incomplete_is_completed() {
 
 /// Needs no VLANs of the kernel.
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_configs_fail() {
     let node = Node::new();
     let pod = node.pod("a");
 

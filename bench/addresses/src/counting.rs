@@ -1,4 +1,4 @@
-//! A store that counts what it is asked, and how much it answers.
+//! A store that counts requests and bytes.
 
 use std::cell::Cell;
 

@@ -1,8 +1,8 @@
 //! podwire-bench-addresses: what does block IPAM cost?
 //!
-//! On SQLite and on a real etcd: how many addresses are given and taken back in a second, by one node and by several at once, each going to
-//! the store for every pod (a node with a stock does not, while a pod waits); and what one more node asks of the store to claim its first
-//! block among a thousand nodes whose blocks are full.
+//! On SQLite and on a real etcd it measures how many addresses are allocated and released in a second, by one node and
+//! by several at once; each allocation is a request to the store, as on a node without a warm pool. It also measures
+//! what one more node requests from the store to claim its first block among a thousand nodes with full blocks.
 
 mod counting;
 

@@ -1,9 +1,9 @@
 //! podwire-bench-crowd: how fast does a cluster fill with pods?
 //!
-//! Ten nodes of a lab on one wire, each with `podwire agent calico`, and an etcd; nobody has a pod. Then all nodes attach a hundred pods at once, each
-//! node one after the other, by executing plugins as a runtime does. In turns, each time in a new lab: calico + calico-ipam, whose
-//! addresses are of blocks that the cluster shares, and Debian's Go plugins bridge + host-local, which ask nobody outside of their node. The clock
-//! runs from the first ADD to the end of the last one.
+//! A lab of ten nodes on one link, each with `podwire agent calico`, an etcd and no pods. All nodes attach a hundred pods at
+//! the same time, each node one after the other, by executing plugins as a runtime does. The two contenders take turns, each
+//! time in a new lab: calico + calico-ipam, whose addresses come from blocks that the cluster shares, and Debian's Go plugins
+//! bridge + host-local, which send no request to another node. The clock runs from the first ADD to the end of the last one.
 
 #[path = "../../src/exec.rs"]
 mod exec;
@@ -25,11 +25,11 @@ use serde_json::json;
 use crate::site::Site;
 use crate::worker::{has, Job};
 
-/// The word by which this program knows that it is on a node.
+/// The argument that makes this program a worker on a node.
 pub const WORKER: &str = "worker";
 
 /// The promises: the median of an ADD and pods in a second, as multiples of the peer's, and requests to etcd for each pod. Go's plugins
-/// only ask their own node; ours wait for etcd when a node's stock is used up, and how long depends on what else the machine does.
+/// use only files of their node; ours wait for etcd when a node's warm pool is used up, and how long depends on what else the machine does.
 const MEDIAN: f64 = 0.3;
 const RATE: f64 = 1.2;
 const REQUESTS: f64 = 10.0;
@@ -63,31 +63,29 @@ fn main() -> ExitCode {
     outcome::run("podwire-bench-crowd", arguments.enforce, || bench(arguments))
 }
 
-/// Who attaches pods.
+/// The plugins that attach pods.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Contender {
     Ours,
     Go,
 }
 
-/// What one of them took, in all of its turns.
+/// The measurements of a contender in all of its turns.
 #[derive(Default)]
 struct Taken {
     /// Seconds from the first ADD to the last pod.
     all: Samples,
     /// Milliseconds of each ADD.
     add: Samples,
-    /// Seconds until the store had been told of the last.
-    told: Samples,
+    /// Seconds from then until the store has the last pod.
+    synced: Samples,
     /// Requests to the store for each pod.
     requests: Samples,
 }
 
 fn bench(arguments: Arguments) -> Result<Promises> {
-    let Arguments { nodes, pods, turns, .. } = match arguments.quick {
-        true => Arguments { nodes: 2, pods: 10, turns: 1, ..arguments },
-        false => arguments,
-    };
+    let Arguments { nodes, pods, turns, .. } =
+        if arguments.quick { Arguments { nodes: 2, pods: 10, turns: 1, ..arguments } } else { arguments };
     let store = site::store();
     println!("\ncrowd: {} pods on {nodes} nodes of a lab, from nothing; store {store}", nodes * pods);
     if !has(GO, "bridge") {
@@ -113,21 +111,21 @@ fn fill(site: &Site, contender: Contender, pods: usize, taken: &mut Taken) -> Re
     let before = site.requests()?;
     let begun = Instant::now();
     workers.iter_mut().try_for_each(worker::Worker::begin)?;
-    let done: Result<Vec<worker::Done>> = workers.iter_mut().map(worker::Worker::hear).collect();
+    let done: Result<Vec<worker::Done>> = workers.iter_mut().map(worker::Worker::receive).collect();
     let took = begun.elapsed();
     let done = done?;
     taken.all.add(took.as_secs_f64());
     done.iter().flat_map(|node| &node.millis).for_each(|millis| taken.add.add(*millis));
     if contender == Contender::Ours {
-        site.until_told()?;
-        taken.told.add((begun.elapsed() - took).as_secs_f64());
+        site.wait_until_synced()?;
+        taken.synced.add((begun.elapsed() - took).as_secs_f64());
         let requests = before.zip(site.requests()?).map(|(before, after)| after - before);
         requests.into_iter().for_each(|count| taken.requests.add(count / (pods * done.len()) as f64));
     }
-    site.look(&done, contender == Contender::Ours)
+    site.check(&done, contender == Contender::Ours)
 }
 
-/// A node's list of plugins is one plugin: ours is the one that the lab wrote, the peer's has a range for each node.
+/// The chain of a node is one plugin: ours is the one that the lab wrote, the peer's has a subnet for each node.
 fn job(site: &Site, contender: Contender, node: usize, pods: usize) -> Result<Job> {
     let name = format!("n{node}");
     let (folder, list) = match contender {
@@ -148,7 +146,7 @@ fn job(site: &Site, contender: Contender, node: usize, pods: usize) -> Result<Jo
 fn report(ours: &Taken, go: &Taken, pods: usize) -> Promises {
     println!(
         "  {:28}{:>6}{:>10}{:>9}{:>13}{:>10}{:>10}{:>12}{:>15}",
-        "by", "turns", "pods/s", "all s", "ADD p50 ms", "p99 ms", "max ms", "told s", "requests/pod"
+        "by", "turns", "pods/s", "all s", "ADD p50 ms", "p99 ms", "max ms", "synced s", "requests/pod"
     );
     let rate = |taken: &Taken| pods as f64 / taken.all.median();
     for (name, taken) in [("calico + calico-ipam", ours), ("Go's bridge + host-local", go)] {
@@ -162,7 +160,7 @@ fn report(ours: &Taken, go: &Taken, pods: usize) -> Promises {
             taken.all.count(),
             rate(taken),
             taken.all.median(),
-            seldom(&taken.told),
+            seldom(&taken.synced),
             seldom(&taken.requests)
         );
     }

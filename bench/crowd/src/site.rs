@@ -1,4 +1,4 @@
-//! A lab without pods, and what can be seen of its nodes and of its store from outside.
+//! A lab without pods, with access to its nodes and its store.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -13,16 +13,16 @@ use serde_json::Value;
 use crate::laboratory::Laboratory;
 use crate::worker::{has, Done, Job, Worker};
 
-/// Where etcd of a lab answers, and where a node's daemon does.
+/// The addresses of the lab's etcd and of a node's agent.
 const ETCD: &str = "192.168.10.1:2379";
-const DAEMON: &str = "127.0.0.1:8081";
+const AGENT: &str = "127.0.0.1:8081";
 const LIST: &str = "/etc/cni/net.d/10-calico.conflist";
-/// No store takes so long.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Longer than any store takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval of polling.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Where blocks are: in etcd, if it is installed.
+/// The store of blocks: etcd, if it is installed.
 pub fn store() -> &'static str {
     let path = std::env::var("PATH").unwrap_or_default();
     if path.split(':').any(|folder| has(folder, "etcd")) {
@@ -35,7 +35,7 @@ pub fn store() -> &'static str {
 pub struct Site {
     lab: Laboratory,
     has_etcd: bool,
-    /// The networks of its nodes, in their order.
+    /// The network namespaces of the nodes, in their order.
     netns: Vec<Netns>,
 }
 
@@ -49,22 +49,22 @@ impl Site {
         Ok(Site { lab, has_etcd: store == "etcd", netns })
     }
 
-    /// Their numbers.
+    /// The numbers of the nodes.
     pub fn nodes(&self) -> RangeInclusive<usize> {
         1..=self.netns.len()
     }
 
-    /// The list of plugins that the lab wrote.
+    /// The conflist that the lab wrote.
     pub fn list(&self, node: &str) -> Result<Value> {
         Ok(serde_json::from_str(&self.lab.sh(node, &format!("cat {LIST}")))?)
     }
 
-    /// Everybody who is to attach pods, waiting for the word.
+    /// The workers that attach pods, waiting for the start.
     pub fn workers(&self, jobs: &[Job]) -> Result<Vec<Worker>> {
         jobs.iter().map(|job| Worker::start(&self.lab.name, job)).collect()
     }
 
-    /// How many requests etcd has answered; none if there is no etcd. Watches are none: they stand.
+    /// How many requests etcd has answered; none if there is no etcd. Watches do not count: they last.
     pub fn requests(&self) -> Result<Option<f64>> {
         if !self.has_etcd {
             return Ok(None);
@@ -76,35 +76,35 @@ impl Site {
         Ok(Some(unary.filter_map(count).sum()))
     }
 
-    /// Waits until the store has been told of every pod.
-    pub fn until_told(&self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+    /// Waits until the store has every pod.
+    pub fn wait_until_synced(&self) -> Result<()> {
+        let end = Instant::now() + TIMEOUT;
         for netns in &self.netns {
             loop {
-                let status: Value = serde_json::from_str(&get(netns, DAEMON, "/status")?)?;
-                if status["addresses"]["untold"] == 0 {
+                let status: Value = serde_json::from_str(&get(netns, AGENT, "/status")?)?;
+                if status["addresses"]["unsynced"] == 0 {
                     break;
                 }
-                ensure!(Instant::now() < end, "not told within {PATIENCE:?}: {status:#}");
-                std::thread::sleep(PAUSE);
+                ensure!(Instant::now() < end, "not synced within {TIMEOUT:?}: {status:#}");
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         Ok(())
     }
 
-    /// Every pod has an address of its own, and the first pod reaches the last one, by a road if there are any.
-    pub fn look(&self, done: &[Done], has_roads: bool) -> Result<()> {
+    /// Checks that each pod has another address, and that the first pod reaches the last one; on another node if there are routes.
+    pub fn check(&self, done: &[Done], has_routes: bool) -> Result<()> {
         let all: Vec<&String> = done.iter().flat_map(|node| &node.addresses).collect();
         let different: BTreeSet<&String> = all.iter().copied().collect();
         ensure!(different.len() == all.len(), "{} pods have {} addresses", all.len(), different.len());
-        let node = if has_roads { done.last() } else { done.first() };
+        let node = if has_routes { done.last() } else { done.first() };
         let last = node.and_then(|node| node.addresses.last()).context("no pods")?;
         self.lab.sh("n1", &format!("nsenter --net={} ping -c 1 -W 5 {last}", crate::worker::namespace(0)));
         Ok(())
     }
 }
 
-/// What somebody answers, asked from a node.
+/// The body of an HTTP GET from a node.
 fn get(netns: &Netns, address: &str, path: &str) -> Result<String> {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;

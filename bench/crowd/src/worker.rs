@@ -45,7 +45,7 @@ pub fn main() -> Result<()> {
     for pod in 0..job.pods {
         Netns::create(namespace(pod))?;
     }
-    tell(&"ready")?;
+    send(&"ready")?;
     line()?;
     let mut done = Done::default();
     let config = serde_json::to_vec(&job.config)?;
@@ -57,7 +57,7 @@ pub fn main() -> Result<()> {
         done.addresses.push(address.context("a pod without an address")?.to_owned());
         done.millis.push(ended.micros / 1e3);
     }
-    tell(&done)
+    send(&done)
 }
 
 impl Job {
@@ -76,7 +76,7 @@ impl Job {
     }
 }
 
-fn tell(what: &impl Serialize) -> Result<()> {
+fn send(what: &impl Serialize) -> Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     Ok(std::io::stdout().lock().write_all(&line)?)
@@ -98,7 +98,7 @@ impl Worker {
         let answers = BufReader::new(child.stdout.take().context("no output")?);
         let mut worker = Worker { child, answers };
         worker.order(job)?;
-        let said: String = worker.hear()?;
+        let said: String = worker.receive()?;
         ensure!(said == "ready", "{}: {said}", job.node);
         Ok(worker)
     }
@@ -114,7 +114,7 @@ impl Worker {
     }
 
     /// Waits for its answer.
-    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         serde_json::from_str(&line).context("a node's worker failed: see above")

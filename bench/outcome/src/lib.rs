@@ -1,4 +1,4 @@
-//! How a benchmark ends: what was measured, which promises were kept, and the exit status that follows.
+//! The outcome of a benchmark: samples, targets and the exit status.
 
 #![forbid(unsafe_code)]
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_in_order_whatever_came_first() {
+    fn samples_are_sorted() {
         let mut samples = Samples::default();
         assert!(samples.median().is_nan());
         [3.0, 1.0, 2.0, 5.0, 4.0].into_iter().for_each(|sample| samples.add(sample));

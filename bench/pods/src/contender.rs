@@ -1,9 +1,9 @@
-//! Those who run pods.
+//! The programs that run pods.
 
 use std::path::Path;
 
 use anyhow::{anyhow, ensure, Context, Result};
-use podwire_runtime_tests::{network, Containerd, Cri, Plugins, Stage, Wish, NETWORK};
+use podwire_runtime_tests::{network, Containerd, Cri, Plugins, PodSpec, Stage, NETWORK};
 use podwire_tests::{podwire, GO};
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ impl Contender for ByContainerd {
     }
 
     fn run(&mut self, name: &str, port: u16) -> Result<Pod> {
-        let pod = self.cri.try_run(&Wish::named(name).port(port, 80)).map_err(|why| anyhow!(why))?;
+        let pod = self.cri.try_run(&PodSpec::named(name).port(port, 80)).map_err(|why| anyhow!(why))?;
         let address = pod.addresses.first().context("a pod without an address")?.clone();
         Ok(Pod { id: pod.id, address })
     }

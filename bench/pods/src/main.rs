@@ -1,10 +1,10 @@
 //! podwire-bench-pods: how long does a pod take, from nothing to an address that answers?
 //!
-//! containerd with Debian's Go plugins, containerd with our plugins, and `podwire`'s own pods, one after the other, pod by
-//! pod, on stages of their own: namespaces with real cgroups, the same network, the same host port for each pod. The clock runs from
-//! before the request to after the first answer to a ping from the node. What a pod is differs: containerd also makes a root
-//! file system and runs a container in it that holds the namespaces; podwire's pod is the namespaces, a process that holds them, and
-//! the network. So the ratio is that of two ways to the same network, not of two plugins.
+//! Containerd with Debian's Go plugins, containerd with Podwire's plugins, and `podwire pod` take turns, pod by pod,
+//! each on a separate stage: namespaces with real cgroups, the same network, the same host port for each pod. The clock
+//! runs from before the request to after the first answer to a ping from the node. The pods differ: containerd also
+//! creates a root file system and runs a container in it that holds the namespaces; a pod of podwire is the namespaces,
+//! a process that holds them, and the network. So the ratio compares two ways to the same network, not two plugins.
 
 mod contender;
 
@@ -120,9 +120,9 @@ fn report(all: &[Taken]) -> Promises {
     let mut promises = Promises::default();
     for (name, limit) in PROMISES {
         let ratio = all.iter().find(|taken| taken.name == name).map(|taken| taken.millis.median() / first);
-        let told = ratio.map_or("not measured".into(), |it| format!("{it:.3}"));
+        let reported = ratio.map_or("not measured".into(), |it| format!("{it:.3}"));
         let kept = ratio.is_some_and(|ratio| ratio <= limit);
-        promises.judge(kept, &format!("{name}: p50 ≤ {limit} × {}'s: {told}", all[0].name));
+        promises.judge(kept, &format!("{name}: p50 ≤ {limit} × {}'s: {reported}", all[0].name));
     }
     promises
 }

@@ -1,4 +1,4 @@
-//! Where the simulated nodes are known: a real etcd, or the stand-in of the API server, on the agent's machine.
+//! The source of the simulated nodes: a real etcd, or the stand-in API server, on the agent's machine.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -108,7 +108,7 @@ impl Api {
     /// Starts it in a thread on the machine; it ends with this program.
     pub fn start(node: &Node) -> Result<Api> {
         let netns = podwire_kernel::Netns::open(format!("/proc/{}/ns/net", node.pid()))?;
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let serve = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
                 return;
@@ -120,7 +120,7 @@ impl Api {
             });
         };
         std::thread::spawn(move || netns.run(serve));
-        let server: Arc<StandInApiServer> = told.recv().context("the API server does not start")?;
+        let server: Arc<StandInApiServer> = reported.recv().context("the API server does not start")?;
         server.put("own", json!({}), &["10.200.0.0/24"]);
         server.set_internal_ip("own", "172.16.0.1");
         node.write("/run/net-conf.json", NETWORK);

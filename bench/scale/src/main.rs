@@ -1,7 +1,8 @@
 //! podwire-bench-scale: what does an agent cost in a large cluster?
 //!
-//! One agent, alone on a machine in namespaces, and thousands of nodes that are only said to be there: by a real etcd with flannel's
-//! keys, and by a stand-in of the API server. Everything on the agent's own side is real: the program, its source, its kernel.
+//! One agent runs alone on a machine in namespaces. Thousands of nodes exist only in its source: a real etcd with
+//! flannel's keys, or a stand-in API server. Everything on the agent's side is real: the program, its client, its
+//! kernel.
 
 mod crowd;
 mod site;

@@ -1,4 +1,4 @@
-//! The machine that the agent is on, and what can be seen of the agent from outside.
+//! The machine of the agent, and what can be observed of the agent.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::crowd::Crowd;
 
 /// No cluster takes so long.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -29,7 +29,7 @@ pub struct Site {
 impl Site {
     pub fn new() -> Result<Site> {
         let node = Node::new();
-        node.sh("ip link add eth0 type veth peer name wire && ip link set wire up && ip link set eth0 up \
+        node.sh("ip link add eth0 type veth peer name far && ip link set far up && ip link set eth0 up \
                  && ip address add 172.16.0.1/12 dev eth0 && ip route add default via 172.16.0.2");
         let netns = Netns::open(format!("/proc/{}/ns/net", node.pid()))?;
         let host = netns.run(Host::here)??;
@@ -60,9 +60,9 @@ impl Site {
     }
 
     fn until(&mut self, what: &str, is_so: impl Fn(&mut Site) -> bool) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !is_so(self) {
-            ensure!(Instant::now() < end, "not within {PATIENCE:?}: {what}; {:?}", self.status());
+            ensure!(Instant::now() < end, "not within {TIMEOUT:?}: {what}; {:?}", self.status());
             std::thread::sleep(PAUSE);
         }
         Ok(())

@@ -1,9 +1,8 @@
-//! podwire-floor: what bridge + host-local cost at least.
+//! podwire-floor: the minimal cost of bridge + host-local.
 //!
-//! One program that asks of the kernel what an ADD of that chain asks, by the fewest messages there are, and
-//! does nothing else: no config is read, nothing is checked, nothing can be chosen. What a plugin takes
-//! beyond this is the plugin's own. It speaks as much of CNI as a benchmark needs (ADD, DEL, VERSION) and is
-//! no plugin to be used.
+//! It sends the kernel the fewest messages that an ADD of that chain needs, and does nothing else: it reads no config,
+//! checks nothing and has no options. The time that a plugin takes beyond this is the plugin's. It supports as much of
+//! CNI as the benchmark needs (ADD, DEL, VERSION) and is not meant for use.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -46,7 +45,7 @@ fn add() -> Result<()> {
         None => create_bridge(&mut host)?,
     };
     let pod = File::open(pod)?;
-    host.request(cable(&host_end(&container), &ifname, bridge, &pod))?;
+    host.request(veth(&host_end(&container), &ifname, bridge, &pod))?;
     sys::enter_network_namespace(pod.as_fd())?;
     let mut inside = Socket::route()?;
     let end = link::glance(&inside, &ifname)?;
@@ -137,7 +136,7 @@ fn create_bridge(host: &mut Socket) -> Result<u32> {
 }
 
 /// Both ends in one message: the host's up and on the bridge, the pod's born in the pod.
-fn cable(host_end: &str, ifname: &str, bridge: u32, pod: &File) -> Message {
+fn veth(host_end: &str, ifname: &str, bridge: u32, pod: &File) -> Message {
     let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, 1).u32(a::NUM_RX_QUEUES, 1);
     let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, "create the veth pair")
         .raw(&link::header(0, link::UP, link::UP))

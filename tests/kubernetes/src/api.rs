@@ -1,4 +1,4 @@
-//! The API server, asked as an administrator does, one question after the other.
+//! A client of the API server with an administrator's rights, one request after the other.
 
 use std::future::Future;
 use std::path::Path;
@@ -17,7 +17,7 @@ use serde_json::{json, Value};
 use tokio::runtime::Runtime;
 
 /// How long a server may be away, or too busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What service accounts are asked about: what they need, and what nobody should have.
 const KINDS: &[(&str, &str)] = &[
@@ -72,7 +72,7 @@ impl Kube {
 
     /// A server that has just come back, or has no time, is asked again; what it says of the question itself is its answer.
     fn ask<T, A: Future<Output = kube::Result<T>>>(&self, question: impl Fn() -> A) -> kube::Result<T> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             match self.ask_once(question()) {
                 Err(kube::Error::Api(said)) if (400..500).contains(&said.code) && said.code != 429 => {

@@ -1,4 +1,4 @@
-//! The whole: a control plane and its nodes.
+//! A cluster: a control plane and its nodes.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::machine::Disk;
 use crate::{image, Kube, Machine};
 
 /// Nothing that is waited for takes so long, on whatever machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Who gives nodes their ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
             println!("{what}: after {:.1} s", begun.elapsed().as_secs_f32());
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "{what}: not within {} s", PATIENCE.as_secs());
+        assert!(begun.elapsed() < TIMEOUT, "{what}: not within {} s", TIMEOUT.as_secs());
         std::thread::sleep(Duration::from_millis(200));
     }
 }
@@ -117,7 +117,7 @@ fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("{}", last_words(&self.control.stage));
+            println!("{}", last_lines(&self.control.stage));
         }
     }
 }
@@ -125,13 +125,13 @@ impl Drop for Cluster {
 impl Drop for Machine {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("{}: {}", self.name, last_words(self.stage()));
+            println!("{}: {}", self.name, last_lines(self.stage()));
         }
     }
 }
 
 /// The ends of the logs on a stage, for whoever wants to know why.
-fn last_words(stage: &podwire_runtime_tests::Stage) -> String {
+fn last_lines(stage: &podwire_runtime_tests::Stage) -> String {
     let script = "cd /var/log && for log in *.log pods/*/*/*.log; do [ -e $log ] && echo \"== $log\" && tail -n 25 $log; done";
     String::from_utf8_lossy(&stage.try_sh(script).stdout).into_owned()
 }

@@ -1,4 +1,4 @@
-//! etcd, kube-apiserver, kube-controller-manager and kube-scheduler on a stage of their own.
+//! etcd, kube-apiserver, kube-controller-manager and kube-scheduler on a separate stage.
 
 use podwire_runtime_tests::{Daemon, Stage};
 use serde_json::{json, Value};
@@ -54,7 +54,7 @@ impl ControlPlane {
     pub fn start() -> ControlPlane {
         let stage = Stage::new(podwire_runtime_tests::Plugins::Ours);
         stage.sh(&format!(
-            "ip link add wire type bridge && ip link set wire up && ip address add {ADDRESS}/24 dev wire"
+            "ip link add lan type bridge && ip link set lan up && ip address add {ADDRESS}/24 dev lan"
         ));
         stage.sh(CERTIFICATES);
         stage.write(&format!("{FOLDER}/users.csv"), &users());

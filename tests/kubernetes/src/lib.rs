@@ -1,10 +1,10 @@
-//! A Kubernetes on one machine, nothing of which is a stand-in: etcd, kube-apiserver, kube-controller-manager and kube-scheduler
-//! on one stage, and nodes with containerd, kubelet and kube-proxy on others, all on one wire.
+//! A Kubernetes on one machine, with real programs only: etcd, kube-apiserver, kube-controller-manager and kube-scheduler
+//! on one stage, and nodes with containerd, kubelet and kube-proxy on others, all on one link.
 //!
 //! ```text
 //!   control, 192.168.99.1: etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 //!      │
-//!    wire ──┬─ n1, 192.168.99.11: containerd, kubelet, kube-proxy; then, as pods, what deploy/kubernetes-flannel.yaml says:
+//!     lan ──┬─ n1, 192.168.99.11: containerd, kubelet, kube-proxy; then, as pods, what deploy/kubernetes-flannel.yaml says:
 //!           │                     installer, agent, controller
 //!           ├─ n2, 192.168.99.12
 //!           └─ n3, 192.168.99.13 …

@@ -161,7 +161,7 @@ impl Machine {
     }
 
     /// Links that lead to pods.
-    pub fn cables(&self) -> usize {
+    pub fn veths(&self) -> usize {
         self.stage()
             .json("ip -j link show type veth")
             .as_array()
@@ -175,8 +175,8 @@ fn connect(control: &ControlPlane, stage: &Stage, name: &str, number: u8) {
     control.stage.sh(&format!("ip link delete {name} 2>/dev/null || true"));
     let words = ["link", "add", name, "netns", &hub, "type", "veth", "peer", "name", "eth0", "netns", &node];
     let made = std::process::Command::new("ip").args(words).status().expect("ip");
-    assert!(made.success(), "a wire to {name}");
-    control.stage.sh(&format!("ip link set {name} master wire up"));
+    assert!(made.success(), "a link to {name}");
+    control.stage.sh(&format!("ip link set {name} master lan up"));
     stage.sh(&format!(
         "ip address add 192.168.99.{number}/24 dev eth0 && ip link set eth0 up && ip route add default via {ADDRESS}"
     ));

@@ -1,4 +1,4 @@
-//! The programs that are started, made by the project's scripts.
+//! The programs of Kubernetes, which the project's scripts build.
 
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Pods that serve, as many as are asked for, and whether they reach each other.
+//! Pods with a web server, and checks whether they reach each other.
 
 use std::collections::BTreeSet;
 

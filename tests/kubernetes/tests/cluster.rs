@@ -1,5 +1,5 @@
-//! A cluster's life with what `deploy/kubernetes-flannel.yaml` says: nodes get a network, pods reach each other, a node joins, one is
-//! drained, one is rebooted, the agents go; and the kernel that all of it shares is as before.
+//! A cluster with `deploy/kubernetes-flannel.yaml`: nodes get a network, pods reach each other, a node joins, one is
+//! drained, one is rebooted, the agents are removed. Afterwards the kernel, which all nodes share, is as before.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
     for machine in &machines {
         becomes_ready(&cluster, machine);
     }
-    nobody_may_more_than_it_must(&cluster, ranges);
+    service_accounts_have_minimal_rights(&cluster, ranges);
     cluster.api.apply(&[web(4)]);
     let pods = cluster.wait("4 pods", || served(&cluster, 4));
     assert_eq!(nodes_of(&pods), BTreeSet::from(["n1", "n2"]));
@@ -100,7 +100,7 @@ fn no_network_no_readiness(cluster: &Cluster, machines: &[Machine]) {
 }
 
 /// What the agents need, which is seen by their working, is all that they may; likewise the controller.
-fn nobody_may_more_than_it_must(cluster: &Cluster, ranges: Ranges) {
+fn service_accounts_have_minimal_rights(cluster: &Cluster, ranges: Ranges) {
     let rights = |account: &str| cluster.api.rights(account);
     let watched = ["get nodes", "list nodes", "watch nodes"];
     let agents = [
@@ -138,8 +138,8 @@ fn upgrade(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
                 if round > 0 && is_done.load(Ordering::Relaxed) {
                     break;
                 }
-                let told = machine.exec(&from.container, &format!("ping -c 20 -i 0.1 {}", to.address));
-                assert!(told.stdout.contains(" 0% packet loss"), "{}", told.stdout);
+                let reported = machine.exec(&from.container, &format!("ping -c 20 -i 0.1 {}", to.address));
+                assert!(reported.stdout.contains(" 0% packet loss"), "{}", reported.stdout);
             }
         });
         cluster.api.apply(&[agents.clone()]);
@@ -165,8 +165,8 @@ fn lose_the_api(cluster: &mut Cluster, machines: &[Machine]) {
     cluster.without_api(AWAY, || {
         // A round takes two seconds.
         for _ in 0..AWAY.as_secs() / 2 {
-            let told = machine.exec(&from.container, &format!("ping -q -c 20 -i 0.1 {}", to.address));
-            assert!(told.stdout.contains(" 0% packet loss"), "{}", told.stdout);
+            let reported = machine.exec(&from.container, &format!("ping -q -c 20 -i 0.1 {}", to.address));
+            assert!(reported.stdout.contains(" 0% packet loss"), "{}", reported.stdout);
         }
         for machine in machines {
             assert!(!machine.agent_is_current(), "{} has not noticed", machine.name);
@@ -192,7 +192,7 @@ fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
     // A plugin removes the cable first, and gives the address back then.
     let networks = "find /var/lib/cni/networks -type f -name '*.*.*.*'";
     cluster.wait("neither a cable nor an address is left on the drained node", || {
-        (machine.cables() == 0 && machine.stage().sh(networks).is_empty()).then_some(())
+        (machine.veths() == 0 && machine.stage().sh(networks).is_empty()).then_some(())
     });
     all_reach_all(cluster, machines, &pods);
     cluster.api.cordon(&machine.name, false);

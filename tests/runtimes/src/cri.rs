@@ -1,4 +1,4 @@
-//! The container runtime interface of Kubernetes, spoken as kubelet does, one call after the other.
+//! A client of the container runtime interface of Kubernetes, as kubelet is one, one call after the other.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 
 /// No call takes so long.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A connection to a container runtime.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Cri {
 
 /// A pod that is wished for.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct PodSpec {
     config: PodSandboxConfig,
 }
 
@@ -55,9 +55,9 @@ pub struct Executed {
     pub printed: String,
 }
 
-impl Wish {
+impl PodSpec {
     /// A pod of this name.
-    pub fn named(name: &str) -> Wish {
+    pub fn named(name: &str) -> PodSpec {
         let metadata = PodSandboxMetadata {
             name: name.into(),
             uid: format!("uid-{name}"),
@@ -71,11 +71,11 @@ impl Wish {
             linux: Some(LinuxPodSandboxConfig::default()),
             ..PodSandboxConfig::default()
         };
-        Wish { config }
+        PodSpec { config }
     }
 
     /// A port of the node that leads to a port of the pod, over TCP.
-    pub fn port(mut self, host: u16, pod: u16) -> Wish {
+    pub fn port(mut self, host: u16, pod: u16) -> PodSpec {
         let mapping = PortMapping {
             protocol: Protocol::Tcp.into(),
             container_port: pod.into(),
@@ -87,13 +87,13 @@ impl Wish {
     }
 
     /// An annotation, such as Kubernetes' of bandwidth.
-    pub fn annotation(mut self, key: &str, value: &str) -> Wish {
+    pub fn annotation(mut self, key: &str, value: &str) -> PodSpec {
         self.config.annotations.insert(key.into(), value.into());
         self
     }
 
     /// What the containers' `/etc/resolv.conf` should say.
-    pub fn dns(mut self, servers: &[&str], searches: &[&str], options: &[&str]) -> Wish {
+    pub fn dns(mut self, servers: &[&str], searches: &[&str], options: &[&str]) -> PodSpec {
         let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let dns = DnsConfig { servers: list(servers), searches: list(searches), options: list(options) };
         self.config.dns_config = Some(dns);
@@ -107,7 +107,7 @@ impl Cri {
         let mut building = tokio::runtime::Builder::new_current_thread();
         let runtime = building.enable_all().build().expect("tokio");
         let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).expect("a path");
-        let channel = runtime.block_on(endpoint.timeout(PATIENCE).connect());
+        let channel = runtime.block_on(endpoint.timeout(TIMEOUT).connect());
         let channel = channel.unwrap_or_else(|error| panic!("{}: {error:?}", socket.display()));
         Cri {
             client: RuntimeServiceClient::new(channel.clone()),
@@ -118,7 +118,7 @@ impl Cri {
 
     /// Waits until the runtime has read what it knows: before, it takes connections and refuses every call.
     pub(crate) fn wait(&mut self) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while let Err(error) = self.runtime.block_on(self.client.status(StatusRequest { verbose: false })) {
             assert!(Instant::now() < end, "Status: {error}");
             std::thread::sleep(Duration::from_millis(20));
@@ -126,9 +126,9 @@ impl Cri {
     }
 
     /// Starts a pod; the runtime's words if it fails.
-    pub fn try_run(&mut self, wish: &Wish) -> Result<Sandbox, String> {
+    pub fn try_run(&mut self, spec: &PodSpec) -> Result<Sandbox, String> {
         let request =
-            RunPodSandboxRequest { config: Some(wish.config.clone()), runtime_handler: String::new() };
+            RunPodSandboxRequest { config: Some(spec.config.clone()), runtime_handler: String::new() };
         let answer = self.runtime.block_on(self.client.run_pod_sandbox(request));
         let id = answer.map_err(|status| status.message().to_owned())?.into_inner().pod_sandbox_id;
         Ok(self.sandbox(&id))
@@ -136,8 +136,8 @@ impl Cri {
 
     /// Starts a pod.
     #[track_caller]
-    pub fn run(&mut self, wish: &Wish) -> Sandbox {
-        self.try_run(wish).unwrap_or_else(|error| panic!("RunPodSandbox: {error}"))
+    pub fn run(&mut self, spec: &PodSpec) -> Sandbox {
+        self.try_run(spec).unwrap_or_else(|error| panic!("RunPodSandbox: {error}"))
     }
 
     /// What is so of a pod that was started.
@@ -183,15 +183,15 @@ impl Cri {
 
     /// Starts a container in a pod, which runs these words.
     #[track_caller]
-    pub fn container(&mut self, pod: &Sandbox, wish: &Wish, words: &[&str]) -> Container {
-        self.try_container(pod, wish, crate::image::BOX, words).unwrap_or_else(|error| panic!("{error}"))
+    pub fn container(&mut self, pod: &Sandbox, spec: &PodSpec, words: &[&str]) -> Container {
+        self.try_container(pod, spec, crate::image::BOX, words).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Starts a container of this image; the runtime's words if it fails.
     pub fn try_container(
         &mut self,
         pod: &Sandbox,
-        wish: &Wish,
+        spec: &PodSpec,
         image: &str,
         words: &[&str],
     ) -> Result<Container, String> {
@@ -206,7 +206,7 @@ impl Cri {
         let request = CreateContainerRequest {
             pod_sandbox_id: pod.id.clone(),
             config: Some(config),
-            sandbox_config: Some(wish.config.clone()),
+            sandbox_config: Some(spec.config.clone()),
         };
         let created = self.runtime.block_on(self.client.create_container(request));
         let created = created.map_err(|status| format!("CreateContainer: {}", status.message()))?;

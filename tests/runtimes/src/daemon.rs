@@ -1,4 +1,4 @@
-//! A program on a stage that runs beside the test.
+//! A program that runs on a stage beside the test.
 
 use podwire_tests::Process;
 

@@ -1,10 +1,10 @@
-//! Docker on a stage, set up as the guide says: containers without a network of Docker's, attached by `podwire cni`.
+//! Docker on a stage, set up as the guide says: Docker gives containers no network, and `podwire cni` attaches them.
 
 use std::ops::Deref;
 
 use podwire_tests::{podwire, Output, Pod};
 
-use crate::engine::{Engine, Guest, Order, SERVE};
+use crate::engine::{ContainerInfo, ContainerSpec, Engine, SERVE};
 use crate::{guide, image, Daemon, Gate, Stage, Then, GATES};
 
 const GUIDE: &str = "docs/docker.md";
@@ -102,18 +102,18 @@ impl Docker {
     }
 
     /// The words of a `docker run` in the background.
-    pub fn words(&self, order: &Order) -> Vec<String> {
-        let name = format!("NAME={}", order.name);
-        let fixed = ["docker", "run", "-d", "--name", &order.name, "--env", &name, "--net", "none"];
+    pub fn words(&self, spec: &ContainerSpec) -> Vec<String> {
+        let name = format!("NAME={}", spec.name);
+        let fixed = ["docker", "run", "-d", "--name", &spec.name, "--env", &name, "--net", "none"];
         let mut words: Vec<String> = fixed.map(String::from).to_vec();
-        words.extend(order.options.iter().cloned());
+        words.extend(spec.options.iter().cloned());
         words.extend([image::BOX, "sh", "-c", SERVE].map(String::from));
         words
     }
 
     /// Starts a container that has no network yet; Docker's words if that fails.
-    pub fn try_create(&self, order: &Order) -> Result<String, String> {
-        let words = self.words(order);
+    pub fn try_create(&self, spec: &ContainerSpec) -> Result<String, String> {
+        let words = self.words(spec);
         let output = self.call(&words.iter().map(String::as_str).collect::<Vec<_>>());
         match output.status {
             0 => Ok(output.stdout.trim().into()),
@@ -122,24 +122,24 @@ impl Docker {
     }
 
     /// Puts a container on the network, with these options of `podwire cni add`; its words if that fails.
-    pub fn try_attach(&self, name: &str, options: &[&str]) -> Result<Guest, String> {
+    pub fn try_attach(&self, name: &str, options: &[&str]) -> Result<ContainerInfo, String> {
         let output = self.call(&[&["docker-net", "add", "pods", name], options].concat());
         match output.status {
-            0 => Ok(self.guest(name)),
+            0 => Ok(self.container(name)),
             _ => Err(output.stderr),
         }
     }
 
     /// A container that runs.
-    pub fn guest(&self, name: &str) -> Guest {
-        let told =
+    pub fn container(&self, name: &str) -> ContainerInfo {
+        let reported =
             self.must(&["docker", "inspect", "--format", "{{.Id}} {{.NetworkSettings.SandboxKey}}", name]);
-        let (id, netns) = told.split_once(' ').expect("an id and a namespace");
+        let (id, netns) = reported.split_once(' ').expect("an id and a namespace");
         // Docker keeps namespaces in a folder of its own; `ip netns` knows this one.
         let known = format!("docker-{}", &id[..12]);
         self.sh(&format!("ln -sf {netns} /run/netns/{known}"));
         let pod = Pod { name: known, netns: netns.into() };
-        Guest { id: id.into(), addresses: self.addresses(netns, "eth0"), pod }
+        ContainerInfo { id: id.into(), addresses: self.addresses(netns, "eth0"), pod }
     }
 }
 
@@ -156,12 +156,12 @@ impl Engine for Docker {
         &self.stage
     }
 
-    fn try_run(&self, order: &Order) -> Result<Guest, String> {
-        self.try_create(order)?;
+    fn try_run(&self, spec: &ContainerSpec) -> Result<ContainerInfo, String> {
+        self.try_create(spec)?;
         let ports: Vec<_> =
-            order.ports.iter().map(|(host, container)| format!("{host}:{container}")).collect();
+            spec.ports.iter().map(|(host, container)| format!("{host}:{container}")).collect();
         let options: Vec<_> = ports.iter().flat_map(|port| ["--publish", port]).collect();
-        self.try_attach(&order.name, &options)
+        self.try_attach(&spec.name, &options)
     }
 
     fn try_exec(&self, name: &str, script: &str) -> Result<String, String> {

@@ -1,7 +1,7 @@
-//! Whoever runs containers at the command line, and what every one of them must be able to do.
+//! The container engines of the command line, and the checks that all of them must pass.
 //!
-//! podman calls the plugins itself; docker leaves a container without a network, and `podwire cni` attaches it. What a container's
-//! network is for is the same: [`Engine::packets_pass`] and [`Engine::crowd`] ask it of both.
+//! podman calls the plugins itself. Docker creates a container without a network, and `podwire cni` attaches it.
+//! [`Engine::packets_pass`] and [`Engine::crowd`] check both.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -17,7 +17,7 @@ pub const SERVE: &str = "mkdir -p /www && echo $NAME > /www/index.html && exec h
 
 /// A container that is wished for.
 #[derive(Clone, Debug, Default)]
-pub struct Order {
+pub struct ContainerSpec {
     /// Its name.
     pub name: String,
     /// Ports of the node, and the container's to which they lead, over TCP.
@@ -26,20 +26,20 @@ pub struct Order {
     pub options: Vec<String>,
 }
 
-impl Order {
+impl ContainerSpec {
     /// A container of this name.
-    pub fn named(name: &str) -> Order {
-        Order { name: name.into(), ..Order::default() }
+    pub fn named(name: &str) -> ContainerSpec {
+        ContainerSpec { name: name.into(), ..ContainerSpec::default() }
     }
 
     /// With a port of the node that leads to one of its own.
-    pub fn port(mut self, host: u16, container: u16) -> Order {
+    pub fn port(mut self, host: u16, container: u16) -> ContainerSpec {
         self.ports.push((host, container));
         self
     }
 
     /// With these options of the engine's `run`.
-    pub fn with(mut self, options: &[&str]) -> Order {
+    pub fn with(mut self, options: &[&str]) -> ContainerSpec {
         self.options.extend(options.iter().map(|option| (*option).to_owned()));
         self
     }
@@ -47,7 +47,7 @@ impl Order {
 
 /// A container that runs.
 #[derive(Clone, Debug)]
-pub struct Guest {
+pub struct ContainerInfo {
     /// The engine's number of it: the container id of the plugins.
     pub id: String,
     /// Its network namespace, under a name by which the stage can be asked to ping and to listen there.
@@ -62,7 +62,7 @@ pub trait Engine: Sync {
     fn stage(&self) -> &Stage;
 
     /// Starts a container that serves a page with its name; the engine's words if that fails.
-    fn try_run(&self, order: &Order) -> Result<Guest, String>;
+    fn try_run(&self, spec: &ContainerSpec) -> Result<ContainerInfo, String>;
 
     /// Runs a shell script in a container; what it said if it fails.
     fn try_exec(&self, name: &str, script: &str) -> Result<String, String>;
@@ -72,8 +72,8 @@ pub trait Engine: Sync {
 
     /// Starts a container that serves a page with its name.
     #[track_caller]
-    fn run(&self, order: &Order) -> Guest {
-        self.try_run(order).unwrap_or_else(|error| panic!("{}: {error}", order.name))
+    fn run(&self, spec: &ContainerSpec) -> ContainerInfo {
+        self.try_run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.name))
     }
 
     /// What a shell script prints in a container; panics if it fails.
@@ -84,7 +84,7 @@ pub trait Engine: Sync {
 
     /// Two containers, `web` with the node's port 8080, talk to each other, are reached from outside and reach it, over both families.
     #[track_caller]
-    fn packets_pass(&self, outside: &Pod, web: &Guest, (name, other): (&str, &Guest)) {
+    fn packets_pass(&self, outside: &Pod, web: &ContainerInfo, (name, other): (&str, &ContainerInfo)) {
         let stage = self.stage();
         assert_eq!(web.addresses.len(), 2, "IPv4 and IPv6: {:?}", web.addresses);
         for address in &other.addresses {
@@ -112,9 +112,10 @@ pub trait Engine: Sync {
     /// address, all answer, and all go again, eight at a time.
     fn crowd(&self, outside: &Pod) {
         let names: Vec<String> = (0..50).map(|n| format!("box-{n}")).collect();
-        let guests = at_once(8, &names, |n, name| self.run(&Order::named(name).port(20_000 + n, 80)));
+        let containers =
+            at_once(8, &names, |n, name| self.run(&ContainerSpec::named(name).port(20_000 + n, 80)));
         let stage = self.stage();
-        let addresses: BTreeSet<_> = guests.iter().flat_map(|guest| &guest.addresses).collect();
+        let addresses: BTreeSet<_> = containers.iter().flat_map(|container| &container.addresses).collect();
         assert_eq!(addresses.len(), 2 * names.len(), "each has two addresses, and no two the same");
         let pings = addresses
             .iter()

@@ -1,9 +1,9 @@
-//! How fast bytes get from one namespace to another: is a limit kept?
+//! The throughput between two namespaces: is a limit kept?
 //!
-//! A limit is judged by a ratio: the bytes that arrived, to those that the limit allows in the time in which they
-//! arrived. The receiver looks at the clock itself, between two of its own reads, so neither the start of programs nor a
-//! slow connection counts; and it begins only after a bucket's burst has passed, and what had come while it was busy elsewhere. What came
-//! while it was busy at the end counts: it came in that time.
+//! A limit is judged by a ratio: the bytes that arrived to the bytes that the limit allows in that time. The receiver
+//! takes the time itself, between two reads, so the start of programs and a slow connection do not count. It begins
+//! after the burst of the bucket and the data that was already buffered. Data that arrived during the last read counts,
+//! because it arrived in that time.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -58,7 +58,7 @@ const PORT: &str = "5201";
 /// Seconds of counting.
 const DURATION: &str = "2";
 /// Seconds after which both sides give up: nothing gets through.
-const PATIENCE: &str = "90";
+const TIMEOUT: &str = "90";
 
 /// A limit as a token bucket keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,13 +122,13 @@ impl Stage {
             command
         };
         let mut receiver = perl(to, RECEIVE);
-        receiver.arg(PORT).args(ignored).args([DURATION, PATIENCE]).stdout(Stdio::piped());
+        receiver.arg(PORT).args(ignored).args([DURATION, TIMEOUT]).stdout(Stdio::piped());
         let mut receiver = receiver.spawn().expect("perl");
         let mut said = BufReader::new(receiver.stdout.take().expect("stdout"));
         let mut line = String::new();
         said.read_line(&mut line).expect("the receiver's word");
         assert_eq!(line, "ready\n", "listen to {PORT} in {}", to.name);
-        let mut sender = perl(from, SEND).args([address, PORT, PATIENCE]).spawn().expect("perl");
+        let mut sender = perl(from, SEND).args([address, PORT, TIMEOUT]).spawn().expect("perl");
         let sent = sender.wait().expect("the sender's end");
         line.clear();
         said.read_line(&mut line).expect("what arrived");

@@ -1,5 +1,5 @@
-//! A moment that is not left to chance: a program stands still at a gate, before or after its work, until the test lets it
-//! go on or kills it. Meanwhile the test kills whoever called it.
+//! A gate stops a program at a defined moment, before or after its work, until the test continues or kills it.
+//! Meanwhile the test kills the caller of the program.
 
 use crate::Stage;
 

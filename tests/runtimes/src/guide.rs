@@ -1,4 +1,4 @@
-//! What a guide tells its readers to write: tests use exactly that.
+//! The files of a guide: tests use exactly what it shows.
 
 use podwire_tests::project;
 

@@ -1,8 +1,8 @@
-//! Images made by hand, without a registry and without a builder.
+//! Images without a registry and without a builder.
 //!
-//! An image is one tar file that is an OCI layout (`index.json`, `blobs/`) and a docker archive (`manifest.json`) at the
-//! same time: `ctr images import`, `podman load` and `docker load` all take it. Its tag is not `latest`, which runtimes
-//! would want to pull anew.
+//! An image is one tar file that is an OCI layout (`index.json`, `blobs/`) and a docker archive (`manifest.json`) at
+//! the same time: `ctr images import`, `podman load` and `docker load` all accept it. Its tag is not `latest`, because
+//! runtimes would pull that again.
 
 use std::process::Command;
 

@@ -51,10 +51,10 @@ mod stage;
 mod traces;
 
 pub use containerd::{network, Containerd, Unlike, NETWORK, SOCKET};
-pub use cri::{Container, Cri, Executed, Sandbox, Wish};
+pub use cri::{Container, Cri, Executed, PodSpec, Sandbox};
 pub use daemon::Daemon;
 pub use docker::Docker;
-pub use engine::{settle_at, Engine, Guest, Order};
+pub use engine::{settle_at, ContainerInfo, ContainerSpec, Engine};
 pub use flow::{Flow, Limit};
 pub use gate::{Gate, Then, GATES};
 pub use newer::newer_containerd;

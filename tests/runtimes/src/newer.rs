@@ -1,5 +1,5 @@
-//! A containerd that is newer than Debian 12's, whose plugins are asked for their STATUS: Debian unstable's, unpacked once into a
-//! cache folder and never installed.
+//! A containerd that is newer than Debian 12's and sends STATUS to plugins: Debian unstable's, unpacked once into a
+//! cache directory and never installed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

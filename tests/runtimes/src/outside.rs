@@ -1,4 +1,4 @@
-//! The world beyond a stage: a client on a wire.
+//! A client outside of a stage, on a separate link.
 
 use podwire_tests::Pod;
 

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use podwire_tests::{podwire, Output};
 
-use crate::engine::{Engine, Guest, Order, SERVE};
+use crate::engine::{ContainerInfo, ContainerSpec, Engine, SERVE};
 use crate::{guide, image, Daemon, Stage};
 
 const GUIDE: &str = "docs/podman.md";
@@ -75,16 +75,16 @@ impl Podman {
     }
 
     /// The words of a `podman run` in the background.
-    pub fn words(&self, order: &Order) -> Vec<String> {
-        let name = format!("NAME={}", order.name);
-        let fixed = ["run", "-d", "--name", &order.name, "--env", &name, "--network", &self.network];
+    pub fn words(&self, spec: &ContainerSpec) -> Vec<String> {
+        let name = format!("NAME={}", spec.name);
+        let fixed = ["run", "-d", "--name", &spec.name, "--env", &name, "--network", &self.network];
         let mut words: Vec<String> = fixed.map(String::from).to_vec();
         // podman's containers may not ping by themselves.
         words.push("--cap-add=NET_RAW".into());
-        for (host, container) in &order.ports {
+        for (host, container) in &spec.ports {
             words.extend(["-p".into(), format!("{host}:{container}")]);
         }
-        words.extend(order.options.iter().cloned());
+        words.extend(spec.options.iter().cloned());
         words.extend([image::BOX, "sh", "-c", SERVE].map(String::from));
         words
     }
@@ -95,14 +95,14 @@ impl Podman {
     }
 
     /// A container that runs.
-    pub fn guest(&self, name: &str) -> Guest {
-        let told = self.must(&["inspect", "--format", "{{.Id}} {{.NetworkSettings.SandboxKey}}", name]);
-        let (id, netns) = told.split_once(' ').expect("an id and a namespace");
+    pub fn container(&self, name: &str) -> ContainerInfo {
+        let reported = self.must(&["inspect", "--format", "{{.Id}} {{.NetworkSettings.SandboxKey}}", name]);
+        let (id, netns) = reported.split_once(' ').expect("an id and a namespace");
         let pod = podwire_tests::Pod {
             name: netns.rsplit('/').next().unwrap_or_default().into(),
             netns: netns.into(),
         };
-        Guest { id: id.into(), addresses: self.addresses(netns, "eth0"), pod }
+        ContainerInfo { id: id.into(), addresses: self.addresses(netns, "eth0"), pod }
     }
 }
 
@@ -119,11 +119,11 @@ impl Engine for Podman {
         &self.stage
     }
 
-    fn try_run(&self, order: &Order) -> Result<Guest, String> {
-        let words = self.words(order);
+    fn try_run(&self, spec: &ContainerSpec) -> Result<ContainerInfo, String> {
+        let words = self.words(spec);
         let output = self.call(&words.iter().map(String::as_str).collect::<Vec<_>>());
         match output.status {
-            0 => Ok(self.guest(&order.name)),
+            0 => Ok(self.container(&spec.name)),
             _ => Err(output.stderr),
         }
     }

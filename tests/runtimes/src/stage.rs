@@ -1,4 +1,4 @@
-//! A machine on which a container runtime can be at home.
+//! A machine for a container runtime.
 
 use std::ops::Deref;
 use std::os::unix::process::CommandExt;

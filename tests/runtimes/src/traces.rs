@@ -1,4 +1,4 @@
-//! What a runtime and its plugins could leave behind on a stage.
+//! The objects that a runtime and its plugins could leave behind on a stage.
 
 use crate::Stage;
 

@@ -45,7 +45,7 @@ fn a_container_in_the_foreground_has_a_network_and_leaves_nothing() {
 }
 
 #[test]
-fn detached_containers_ping_each_other_and_what_ctr_leaves_of_them_is_swept_by_gc_and_audit() {
+fn detached_containers_ping_each_other_and_gc_and_audit_remove_leftovers_of_ctr() {
     let mut containerd = start();
     containerd.sh(&format!("ctr run --cni --rm {} first true", image::BOX));
     let before = containerd.traces();
@@ -146,7 +146,7 @@ fn a_container_has_a_port_and_limits(plugins: Plugins) {
 }
 
 #[test]
-fn a_port_and_limits_that_stand_in_the_network_are_every_containers() {
+fn ports_and_limits_of_the_network_config_apply_to_every_container() {
     a_container_has_a_port_and_limits(Plugins::Ours);
 }
 
@@ -201,7 +201,7 @@ fn fifty_containers_eight_at_a_time_get_a_network_each_and_are_swept() {
 }
 
 #[test]
-fn what_a_ctr_that_was_killed_leaves_of_half_a_container_is_swept() {
+fn leftovers_of_a_killed_ctr_are_removed() {
     let containerd = start();
     containerd.sh(&format!("ctr run --cni --rm {} first true", image::BOX));
     let before = containerd.traces();

@@ -1,11 +1,11 @@
-//! The bench itself: a stage ends with its test, by whatever end.
+//! The harness itself: a stage ends with its test, however the test ends.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use podwire_runtime_tests::{Containerd, Plugins, Stage, Wish};
+use podwire_runtime_tests::{Containerd, Plugins, PodSpec, Stage};
 
 /// Set for the test that is going to be killed.
 const VICTIM: &str = "PODWIRE_TEST_TO_BE_KILLED";
@@ -14,7 +14,7 @@ const NAME: &str = "a_test_that_is_killed_leaves_neither_processes_nor_cgroups";
 /// Runs a pod, tells the number of the stage's first process, and waits for its end.
 fn victim() {
     let containerd = Containerd::start(Stage::new(Plugins::Ours));
-    containerd.cri().run(&Wish::named("pod"));
+    containerd.cri().run(&PodSpec::named("pod"));
     println!("\nholding {}", containerd.pid());
     std::thread::sleep(Duration::from_secs(600));
 }

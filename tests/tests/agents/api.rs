@@ -1,4 +1,4 @@
-//! The stand-in of the API server, on a machine of the stage. It is NOT the real one; see there.
+//! The stand-in API server, on a machine of the stage. It is NOT the real one; see its crate.
 
 use std::ops::Deref;
 use std::sync::mpsc;
@@ -18,7 +18,7 @@ pub struct Api {
 impl Api {
     /// At this address of the machine that this process is on.
     pub fn start(pid: u32, address: &'static str) -> Api {
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let (end, ended) = oneshot::channel();
         let serve = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -29,11 +29,11 @@ impl Api {
         };
         let netns = podwire_kernel::Netns::open(format!("/proc/{pid}/ns/net")).expect("the machine");
         let thread = std::thread::spawn(move || netns.run(serve).expect("the machine's network"));
-        Api { server: told.recv().expect("the server"), end: Some(end), thread: Some(thread) }
+        Api { server: reported.recv().expect("the server"), end: Some(end), thread: Some(thread) }
     }
 
     /// Whether an event with this reason tells of these words.
-    pub fn has_told(&self, node: &str, reason: &str, words: &str) -> bool {
+    pub fn has_event(&self, node: &str, reason: &str, words: &str) -> bool {
         let is_it = |event: &serde_json::Value| {
             event["reason"] == reason
                 && event["regarding"]["name"] == node

@@ -1,4 +1,4 @@
-//! Policies from a real API server that goes away and comes back, under a continuous probe.
+//! Policies from a real API server that stops and starts again, under a continuous probe.
 
 use std::time::Duration;
 

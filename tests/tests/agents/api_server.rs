@@ -1,5 +1,5 @@
-//! The part of Kubernetes that flanneld and the agent ask: a real API server on the router, and a Node for each node, with a
-//! range as kube-controller-manager gives it.
+//! The part of Kubernetes that flanneld and the agent use: a real API server on the router, and a Node object for each
+//! node, with a pod CIDR as kube-controller-manager assigns it.
 
 use std::time::Duration;
 

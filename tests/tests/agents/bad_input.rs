@@ -1,4 +1,4 @@
-//! Nonsense in the source: it is told, what works goes on working, and it is tried again.
+//! Invalid input in the source: the agent reports it, keeps what works, and retries.
 
 use podwire_tests::Process;
 use serde_json::json;
@@ -7,40 +7,40 @@ use super::stage::{net_conf, Stage, Store};
 
 const SUBNETS: &str = "/coreos.com/network/subnets";
 
-fn refused(stage: &Stage, number: u8, words: &[&str]) -> bool {
+fn is_unreachable(stage: &Stage, number: u8, words: &[&str]) -> bool {
     let text = stage.status(number)["unreachable"].to_string();
     words.iter().all(|word| text.contains(word))
 }
 
 #[test]
-fn keys_that_make_no_sense_and_ranges_that_overlap_harm_nobody_else() {
+fn invalid_keys_and_overlapping_subnets_do_not_affect_other_nodes() {
     let mut stage = Stage::ready(Store::Etcd, json!({"Type": "vxlan"}));
     let lost = stage.lost_while(1, 3, |stage| {
         stage.etcdctl(&format!("put {SUBNETS}/10.244.250.0-24 '{{this is no JSON'"));
         stage.etcdctl(&format!("put {SUBNETS}/no-subnet-at-all '{{}}'"));
-        stage.wait_until("both are told", |stage| {
-            refused(stage, 1, &["10.244.250.0-24"]) && refused(stage, 1, &["no-subnet-at-all"])
+        stage.wait_until("both are reported", |stage| {
+            is_unreachable(stage, 1, &["10.244.250.0-24"]) && is_unreachable(stage, 1, &["no-subnet-at-all"])
         });
-        // Somebody claims the whole network.
+        // A key for the whole network.
         let value = r#"{"PublicIP":"192.168.10.99","PublicIPv6":"fd10::99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"}}"#;
         stage.etcdctl(&format!("put {SUBNETS}/10.244.0.0-16 '{value}'"));
-        stage.wait_until("it is told", |stage| refused(stage, 1, &["10.244.0.0-16"]));
+        stage.wait_until("it is reported", |stage| is_unreachable(stage, 1, &["10.244.0.0-16"]));
     });
     assert!(lost.is_empty(), "{lost:?}");
     stage.assert_model_holds();
     stage.etcdctl(&format!("del {SUBNETS}/10.244.0.0-16"));
-    stage.wait_until("it is forgotten", |stage| !refused(stage, 1, &["10.244.0.0-16"]));
+    stage.wait_until("it is forgotten", |stage| !is_unreachable(stage, 1, &["10.244.0.0-16"]));
 }
 
 #[test]
-fn history_that_etcd_has_forgotten_is_made_up_for_by_reading_all_anew() {
+fn the_agent_lists_again_after_etcd_compacted_its_history() {
     let mut stage = Stage::ready(Store::Etcd, json!({"Type": "vxlan"}));
     let agent = stage.nodes[0].agent.as_ref().expect("the agent").id().to_string();
     let signal = |what: &str| {
         let sent = std::process::Command::new("kill").args([what, &agent]).status();
         assert!(sent.expect("kill").success());
     };
-    // It sleeps while a node comes, and the history of that is compacted; its connection is gone when it wakes.
+    // The agent is stopped while a node registers and etcd compacts its history; its connection is closed when it continues.
     signal("-STOP");
     let value = r#"{"PublicIP":"192.168.10.99","PublicIPv6":"fd10::99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"},"BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:00:98"}}"#;
     stage.etcdctl(&format!("put '{SUBNETS}/10.244.251.0-24&fd00:244:0:fb::-64' '{value}'"));
@@ -66,8 +66,9 @@ fn a_pool_that_is_too_small_leaves_the_last_node_waiting_until_it_grows() {
     stage.start_agent(1, &[]);
     stage.wait_ready(1);
     stage.start_agent(2, &[]);
-    stage
-        .wait_until("it is told", |stage| stage.status(2)["problems"].to_string().contains("out of subnets"));
+    stage.wait_until("it is reported", |stage| {
+        stage.status(2)["problems"].to_string().contains("out of subnets")
+    });
     assert!(!stage.node(2).can("test -e /run/cni-conf/10-podwire.conflist"));
     assert_eq!(stage.status(1)["phase"], "ready");
     let large = json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}});
@@ -76,7 +77,7 @@ fn a_pool_that_is_too_small_leaves_the_last_node_waiting_until_it_grows() {
 }
 
 #[test]
-fn an_etcd_that_cannot_prove_who_it_is_is_not_believed() {
+fn an_etcd_with_an_untrusted_certificate_is_not_used() {
     let mut stage = Stage::new(Store::Etcd, &net_conf(json!({"Type": "vxlan"})));
     let folder = stage.folder.clone();
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
@@ -109,10 +110,10 @@ fn an_etcd_that_cannot_prove_who_it_is_is_not_believed() {
     stage.wait_until("etcd takes the config", |stage| stage.router.can(&put));
 
     stage.start_agent(1, &["--etcd-endpoints", url, "--etcd-cafile", &path("trusted.pem")]);
-    stage.wait_until("it is told", |stage| {
+    stage.wait_until("it is reported", |stage| {
         stage.status(1)["problems"].to_string().contains("invalid peer certificate")
     });
-    // The right authority, in the same file: nobody has to start the agent anew.
+    // The right CA, in the same file: the agent needs no restart.
     stage.router.sh(&format!("cp {} {}", path("ca.pem"), path("trusted.pem")));
     stage.wait_ready(1);
 }

@@ -1,4 +1,4 @@
-//! BGP by real BIRDs: between the nodes, and to a router outside that learns of blocks and reaches pods.
+//! BGP with real BIRDs: between the nodes, and to an outside router that learns the blocks and reaches pods.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::stage::{Stage, Store};
 
 const BARE: [Pool<'_>; 1] = [("v4", "10.244.0.0/16", "")];
 
-/// The router's own BIRD: it speaks to every node, and has no other way to pods.
+/// The config of the router's BIRD: it has a session with every node, and no other route to pods.
 const TOP_OF_RACK: &str = r#"
 router id 192.168.10.1;
 log stderr all;
@@ -23,10 +23,10 @@ protocol bgp n2 from node { neighbor 192.168.10.12; }
 protocol bgp n3 from node { neighbor 192.168.20.13; }
 "#;
 
-/// A stage whose BIRDs end with it: they outlive those who started them.
-struct Speaking(Stage);
+/// A stage that stops its BIRDs when it is dropped; they outlive the agents that start them.
+struct BgpStage(Stage);
 
-impl Deref for Speaking {
+impl Deref for BgpStage {
     type Target = Stage;
 
     fn deref(&self) -> &Stage {
@@ -34,13 +34,13 @@ impl Deref for Speaking {
     }
 }
 
-impl DerefMut for Speaking {
+impl DerefMut for BgpStage {
     fn deref_mut(&mut self) -> &mut Stage {
         &mut self.0
     }
 }
 
-impl Drop for Speaking {
+impl Drop for BgpStage {
     fn drop(&mut self) {
         let end = "for pid in /run/podwire/bird/bird.pid /run/tor/bird.pid; do [ ! -s $pid ] || kill -9 $(cat $pid); done";
         for number in 1..=3 {
@@ -51,17 +51,17 @@ impl Drop for Speaking {
     }
 }
 
-fn speaking(wires: [u8; 3]) -> Speaking {
-    speaking_with(wires, &["--bgp"])
+fn bgp_stage(links: [u8; 3]) -> BgpStage {
+    bgp_stage_with(links, &["--bgp"])
 }
 
-fn speaking_with(wires: [u8; 3], flags: &[&str]) -> Speaking {
-    Speaking(ready(Store::Etcd, wires, &BARE, flags))
+fn bgp_stage_with(links: [u8; 3], flags: &[&str]) -> BgpStage {
+    BgpStage(ready(Store::Etcd, links, &BARE, flags))
 }
 
 /// Three nodes with BIRDs, and one at the router.
-fn stage() -> Speaking {
-    let stage = speaking([10, 10, 20]);
+fn stage() -> BgpStage {
+    let stage = bgp_stage([10, 10, 20]);
     put(
         &stage,
         "bgppeers",
@@ -94,7 +94,7 @@ fn established(stage: &Stage, number: u8) -> usize {
         .count()
 }
 
-/// How a session of a node is.
+/// The state of a session of a node.
 fn session(stage: &Stage, number: u8, name: &str) -> String {
     stage.status(number)["bgpSessions"][name].as_str().unwrap_or_default().to_owned()
 }
@@ -103,18 +103,18 @@ fn bird_pid(stage: &Stage, number: u8) -> String {
     stage.node(number).sh("cat /run/podwire/bird/bird.pid").trim().to_owned()
 }
 
-/// What the router knows of pods.
+/// The pod routes that the router learned.
 fn learned(stage: &Stage) -> Vec<String> {
     let routes = stage.router.sh("ip route show proto bird | sed 's/ .*//' | sort");
     routes.lines().map(str::to_owned).collect()
 }
 
-/// Whoever tightens the unit learns here whether the node's agent and its BIRD can still work.
+/// Fails if the unit no longer leaves the agent and its BIRD the capabilities that they need.
 #[test]
-fn the_unit_for_systemd_leaves_the_node_the_rights_that_it_needs_and_numbers_tell_how_it_is() {
+fn the_agent_works_with_the_capabilities_of_its_systemd_unit_and_has_metrics() {
     let bounds = crate::rights_of("podwire-agent-calico.service");
     let wrapper = ["setpriv", &bounds, "--no-new-privs"];
-    let stage = Speaking(ready_behind(Store::Embedded, [10, 10, 20], &DUAL, &wrapper, &["--bgp"]));
+    let stage = BgpStage(ready_behind(Store::Embedded, [10, 10, 20], &DUAL, &wrapper, &["--bgp"]));
     // With each of both others one in each family.
     stage.wait_until("the sessions are up", |stage| (1..=3).all(|number| established(stage, number) == 4));
     stage.assert_model_holds();
@@ -130,16 +130,16 @@ fn the_unit_for_systemd_leaves_the_node_the_rights_that_it_needs_and_numbers_tel
     ] {
         stage.wait_until(line, |stage| stage.metrics(1).lines().any(|there| there == line));
     }
-    stage.wait_until("numbers tell that all sessions are up", |stage| {
-        let numbers = stage.metrics(1);
+    stage.wait_until("all sessions are up in the metrics", |stage| {
+        let metrics = stage.metrics(1);
         let is_session = |line: &&str| line.starts_with("podwire_agent_bgp_session_established{");
-        let sessions: Vec<&str> = numbers.lines().filter(is_session).collect();
+        let sessions: Vec<&str> = metrics.lines().filter(is_session).collect();
         sessions.len() == 4 && sessions.iter().all(|line| line.ends_with(" 1"))
     });
 }
 
 #[test]
-fn nodes_and_a_router_outside_learn_of_blocks_and_reach_pods() {
+fn nodes_and_an_outside_router_learn_blocks_and_reach_pods() {
     let mut stage = stage();
     stage.wait_until("a route for each node's block", |stage| learned(stage).len() == 3);
     assert!(learned(&stage).iter().all(|route| route.ends_with("/26")), "blocks, and no single pod");
@@ -163,14 +163,14 @@ fn nodes_and_a_router_outside_learn_of_blocks_and_reach_pods() {
     });
     assert!(lost.is_empty(), "graceful restart: {lost:?}");
 
-    // So is an agent: its BIRD goes on.
+    // The agent is killed and comes back; its BIRD keeps running.
     let pid = bird_pid(&stage, 1);
     stage.kill_agent(1);
     start(&mut stage, 1, &["--bgp"]);
     stage.wait_until("it is back", |stage| established(stage, 1) == 3);
     assert_eq!(bird_pid(&stage, 1), pid);
 
-    // A node that is drained has no pods and gives its blocks up: nobody leads there any more.
+    // A node without an agent and BIRD: the router removes its routes.
     stage.kill_agent(3);
     let pid = bird_pid(&stage, 3);
     stage.node(3).sh(&format!("kill {pid}"));
@@ -179,7 +179,7 @@ fn nodes_and_a_router_outside_learn_of_blocks_and_reach_pods() {
 
 #[test]
 fn filters_reflectors_and_mistakes() {
-    let stage = speaking([10, 10, 10]);
+    let stage = bgp_stage([10, 10, 10]);
     stage.wait_until("the mesh", |stage| (1..=3).all(|number| established(stage, number) == 2));
     // n3 is the reflector, and there is no mesh.
     let name = "/calico/resources/v3/projectcalico.org/nodes/n3";
@@ -204,10 +204,10 @@ fn filters_reflectors_and_mistakes() {
     });
     stage.assert_model_holds_in(1);
 
-    // A peer with a filter that nobody understands is left out, and that is told; the others stay.
+    // A peer with an unknown filter is ignored and reported; the others stay.
     put(&stage, "bgpfilters", "odd", &json!({"exportV4": [{"action": "Reject", "communities": {}}]}));
     put(&stage, "bgppeers", "odd", &json!({"peerIP": "192.168.10.1", "asNumber": 1, "filters": ["odd"]}));
-    stage.wait_until("it is told", |stage| {
+    stage.wait_until("it is reported", |stage| {
         stage.status(1)["problems"].to_string().contains("BGPPeer odd is ignored")
     });
     assert_eq!(established(&stage, 1), 1);
@@ -217,9 +217,9 @@ fn filters_reflectors_and_mistakes() {
 
 /// The router wants a password: n1 knows it, n2 another one, n3 none.
 #[test]
-fn a_password_opens_a_session_a_wrong_one_does_not_and_a_missing_one_is_told() {
+fn sessions_need_the_right_password_and_a_missing_one_is_reported() {
     const PASSWORD: &str = "open, sesame; {1} #2";
-    let stage = speaking_with([10, 10, 20], &["--bgp", "--bgp-passwords", "/run/passwords"]);
+    let stage = bgp_stage_with([10, 10, 20], &["--bgp", "--bgp-passwords", "/run/passwords"]);
     stage.node(1).write("/run/passwords/bgp/tor", PASSWORD);
     stage.node(2).write("/run/passwords/bgp/tor", "open, barley");
     let with_password = TOP_OF_RACK.replace("multihop;", &format!("multihop; password \"{PASSWORD}\";"));
@@ -233,9 +233,13 @@ fn a_password_opens_a_session_a_wrong_one_does_not_and_a_missing_one_is_told() {
     );
     let tor = "peer_tor_192_168_10_1";
     let is_up = |stage: &Stage, number: u8| session(stage, number, tor).starts_with("Established");
-    stage.wait_until("who knows the password speaks", |stage| is_up(stage, 1) && learned(stage).len() == 1);
+    stage.wait_until("the node with the password has a session", |stage| {
+        is_up(stage, 1) && learned(stage).len() == 1
+    });
     let problem = |stage: &Stage, number: u8| stage.status(number)["problems"].to_string();
-    stage.wait_until("what is missing is told", |stage| problem(stage, 3).contains("key tor of secret bgp"));
+    stage.wait_until("the missing password is reported", |stage| {
+        problem(stage, 3).contains("key tor of secret bgp")
+    });
     assert_eq!(session(&stage, 3, tor), "", "no session without a password");
     // Each side tries every five seconds.
     std::thread::sleep(Duration::from_secs(6));
@@ -244,16 +248,16 @@ fn a_password_opens_a_session_a_wrong_one_does_not_and_a_missing_one_is_told() {
     assert_eq!(stage.node(1).sh("stat -c %a /run/podwire/bird/bird.conf").trim(), "600");
     assert!(!stage.status(1).to_string().contains("sesame"));
 
-    // One that is put right is taken as it is; and nodes keep each other out without theirs.
+    // A corrected password is used at once. The mesh has a password, too: nodes without it get no session.
     stage.node(2).write("/run/passwords/bgp/tor", &format!("{PASSWORD}\n"));
     for number in 1..=2 {
         stage.node(number).write("/run/passwords/bgp/mesh", "together");
     }
     put(&stage, "bgpconfigurations", "default", &json!({"nodeMeshPassword": secret("mesh")}));
-    stage.wait_until("both speak to the router and to each other", |stage| {
+    stage.wait_until("both have sessions with the router and each other", |stage| {
         is_up(stage, 2) && (1..=2).all(|number| established(stage, number) == 2)
     });
-    stage.wait_until("the third speaks to nobody", |stage| {
+    stage.wait_until("the third node has no session", |stage| {
         problem(stage, 3).contains("key mesh of secret bgp") && established(stage, 3) == 0
     });
 }

@@ -5,14 +5,14 @@ use serde_json::{json, Value};
 
 use crate::stage::{net_conf, Stage, Store};
 
-/// A pool, and the flags of `podwire ipam pool` that say what is put around its packets.
+/// A pool: its name, its CIDR and the flags of `podwire ipam pool` that select the encapsulation.
 pub type Pool<'a> = (&'a str, &'a str, &'a str);
 
 pub const DUAL: [Pool<'_>; 2] =
     [("v4", "10.244.0.0/16", "--vxlan always"), ("v6", "fd44:244::/112", "--vxlan always")];
 
-/// Two nodes on one wire, the third behind a router.
-const WIRES: [u8; 3] = [10, 10, 20];
+/// Two nodes on one link, the third behind a router.
+const LINKS: [u8; 3] = [10, 10, 20];
 
 /// How nodes reach the store.
 pub fn store(stage: &Stage) -> String {
@@ -29,8 +29,8 @@ pub fn ipam(stage: &Stage, words: &str) -> String {
 }
 
 /// A store with pools, and no agent yet.
-pub fn stage(kind: Store, wires: [u8; 3], pools: &[Pool<'_>]) -> Stage {
-    let stage = Stage::on_wires(kind, &net_conf(json!({"Type": "vxlan"})), wires);
+pub fn stage(kind: Store, links: [u8; 3], pools: &[Pool<'_>]) -> Stage {
+    let stage = Stage::on_links(kind, &net_conf(json!({"Type": "vxlan"})), links);
     for (name, cidr, flags) in pools {
         ipam(&stage, &format!("pool {name} {cidr} {flags}"));
     }
@@ -43,9 +43,9 @@ pub fn start(stage: &mut Stage, number: u8, flags: &[&str]) {
 
 fn start_behind(stage: &mut Stage, number: u8, wrapper: &[&str], flags: &[&str]) {
     let (store, name) = (store(stage), format!("n{number}"));
-    let stock: &[&str] = if flags.contains(&"--warm-addresses") { &[] } else { &["--warm-addresses", "4"] };
+    let warm: &[&str] = if flags.contains(&"--warm-addresses") { &[] } else { &["--warm-addresses", "4"] };
     let words = ["agent", "calico", "--store", &store, "--node", &name, "--healthz-port", "8081"];
-    stage.start_behind(number, wrapper, &words, &[flags, stock].concat());
+    stage.start_behind(number, wrapper, &words, &[flags, warm].concat());
 }
 
 /// The list of plugins that an operator writes.
@@ -66,40 +66,40 @@ pub fn is_ready(stage: &Stage, number: u8) -> bool {
 }
 
 /// Every node, ready, with a pod.
-pub fn ready(kind: Store, wires: [u8; 3], pools: &[Pool<'_>], flags: &[&str]) -> Stage {
-    ready_behind(kind, wires, pools, &[], flags)
+pub fn ready(kind: Store, links: [u8; 3], pools: &[Pool<'_>], flags: &[&str]) -> Stage {
+    ready_behind(kind, links, pools, &[], flags)
 }
 
 /// The same, started by a program that executes what follows it.
 pub fn ready_behind(
     kind: Store,
-    wires: [u8; 3],
+    links: [u8; 3],
     pools: &[Pool<'_>],
     wrapper: &[&str],
     flags: &[&str],
 ) -> Stage {
-    let mut stage = stage(kind, wires, pools);
+    let mut stage = stage(kind, links, pools);
     (1..=3).for_each(|number| start_behind(&mut stage, number, wrapper, flags));
     for number in 1..=3 {
-        stage.wait_until("an agent with a stock", |stage| is_ready(stage, number));
+        stage.wait_until("an agent with a warm pool", |stage| is_ready(stage, number));
         write_network(&stage, number, pools.len());
         stage.add_pod(number, &format!("pod{number}"));
     }
-    stage.wait_until("roads to both others", |stage| have_roads(stage, pools.len()));
+    stage.wait_until("routes to both other nodes", |stage| have_routes(stage, pools.len()));
     stage
 }
 
-/// Whether every node has a block of each family, and all have roads to those of the others.
-pub fn have_roads(stage: &Stage, families: usize) -> bool {
+/// Whether every node has a block of each family and routes to the blocks of the others.
+pub fn have_routes(stage: &Stage, families: usize) -> bool {
     let all: Vec<Value> = (1..=3).map(|number| stage.status(number)).collect();
     let own = |status: &Value| status["podCidrs"].as_array().map_or(0, Vec::len);
     let blocks: usize = all.iter().map(own).sum();
-    all.iter().all(|roads| {
-        own(roads) >= families
-            && roads["routes"].as_u64() >= Some((blocks - own(roads)) as u64)
-            && roads["peers"] == 2
-            && roads["unreachable"] == json!([])
-            && roads["problems"] == json!([])
+    all.iter().all(|status| {
+        own(status) >= families
+            && status["routes"].as_u64() >= Some((blocks - own(status)) as u64)
+            && status["peers"] == 2
+            && status["unreachable"] == json!([])
+            && status["problems"] == json!([])
     })
 }
 
@@ -110,7 +110,7 @@ fn routes(stage: &Stage, number: u8) -> Value {
 #[test]
 fn pods_are_routed_over_a_vxlan_as_calicos() {
     for kind in [Store::Embedded, Store::Etcd] {
-        let stage = ready(kind, WIRES, &DUAL, &[]);
+        let stage = ready(kind, LINKS, &DUAL, &[]);
         stage.assert_model_holds();
         let node = stage.node(1);
         let link = &node.json("ip -j -d link show vxlan.calico")[0];
@@ -135,13 +135,13 @@ fn calicos_mac(node: &str) -> String {
 #[test]
 fn across_subnets_only_the_tunnel_is_used() {
     let pools = [("v4", "10.244.0.0/16", "--vxlan cross-subnet --nat-outgoing")];
-    let stage = ready(Store::Embedded, WIRES, &pools, &[]);
+    let stage = ready(Store::Embedded, LINKS, &pools, &[]);
     stage.assert_model_holds_in(1);
     let routes = routes(&stage, 1);
     let over =
         |device: &str| routes.as_array().into_iter().flatten().filter(|route| route["dev"] == device).count();
     assert_eq!((over("eth0"), over("vxlan.calico")), (1, 1), "{routes:#}");
-    // The router is the world: it has no way to pods, and answers because it sees the node.
+    // The router stands for the outside: it has no route to pods, and answers because it sees the node's address.
     stage.router.sh("ip address add 203.0.113.7/32 dev lo");
     stage.node(1).sh("ip netns exec pod1 ping -c 1 -W 5 203.0.113.7");
 }
@@ -152,25 +152,25 @@ fn pods_are_routed_over_ipip() {
         return;
     }
     let pools = [("v4", "10.244.0.0/16", "--ipip cross-subnet")];
-    let stage = ready(Store::Embedded, WIRES, &pools, &[]);
+    let stage = ready(Store::Embedded, LINKS, &pools, &[]);
     stage.assert_model_holds_in(1);
     let routes = routes(&stage, 1);
     let over = |device: &str| {
         let all = routes.as_array().into_iter().flatten();
         all.filter(|route| route["dev"] == device).map(|route| route["gateway"].clone()).collect::<Vec<_>>()
     };
-    assert_eq!(over("eth0"), ["192.168.10.12"], "a wire is as good: {routes:#}");
+    assert_eq!(over("eth0"), ["192.168.10.12"], "no tunnel on the same link: {routes:#}");
     assert_eq!(over("podwire.ipip"), ["192.168.20.13"], "{routes:#}");
     stage.node(1).sh("ip link delete podwire.ipip");
-    stage.wait_until("the tunnel is back with its road", |stage| {
+    stage.wait_until("the tunnel is back with its route", |stage| {
         stage.node(1).sh("ip route show proto 112").contains("dev podwire.ipip")
     });
     stage.assert_model_holds_in(1);
 }
 
 #[test]
-fn what_is_deleted_by_hand_comes_back_and_a_killed_agent_loses_no_packet() {
-    let mut stage = ready(Store::Embedded, WIRES, &DUAL, &[]);
+fn deleted_objects_are_restored_and_a_killed_agent_loses_no_packet() {
+    let mut stage = ready(Store::Embedded, LINKS, &DUAL, &[]);
     let before = stage
         .node(1)
         .sh("ip route show proto 112; ip -6 route show proto 112; nft list table inet podwire_overlay");
@@ -193,16 +193,16 @@ fn what_is_deleted_by_hand_comes_back_and_a_killed_agent_loses_no_packet() {
 }
 
 #[test]
-fn without_the_store_roads_stay_and_pods_come_and_afterwards_all_is_told() {
-    let mut stage = ready(Store::Etcd, WIRES, &DUAL, &[]);
+fn without_the_store_routes_stay_and_new_pods_are_synced_later() {
+    let mut stage = ready(Store::Etcd, LINKS, &DUAL, &[]);
     stage.etcd = None;
-    stage.wait_until("it is told", |stage| stage.status(1)["store"]["synced"] == false);
+    stage.wait_until("it is reported", |stage| stage.status(1)["problems"].to_string().contains("store: "));
     stage.assert_model_holds();
-    // The stock was filled before.
+    // The warm pool was filled before.
     stage.add_pod(1, "late");
     stage.assert_model_holds();
     stage.start_etcd();
-    stage.wait_until("the store knows of it", |stage| {
+    stage.wait_until("the store has it", |stage| {
         let status = stage.status(1);
         status["addresses"]["unsynced"] == 0 && status["problems"] == json!([])
     });
@@ -213,16 +213,16 @@ fn without_the_store_roads_stay_and_pods_come_and_afterwards_all_is_told() {
 }
 
 #[test]
-fn an_address_of_anothers_block_has_a_road_of_its_own() {
-    // Two blocks for three nodes: the last one has no stock, and its pod borrows.
+fn a_borrowed_address_has_its_own_route() {
+    // Two blocks for three nodes: the last one has no warm pool, and its pod borrows.
     let pools = [("v4", "10.244.0.0/28", "--block-size 29")];
     let mut stage = stage(Store::Embedded, [10; 3], &pools);
     for number in [1, 2] {
         start(&mut stage, number, &["--warm-addresses", "1"]);
-        stage.wait_until("a stock", |stage| is_ready(stage, number));
+        stage.wait_until("a warm pool", |stage| is_ready(stage, number));
     }
     start(&mut stage, 3, &["--warm-addresses", "1"]);
-    stage.wait_until("roads without a stock", |stage| {
+    stage.wait_until("routes without a warm pool", |stage| {
         let status = stage.status(3);
         status["phase"] == "ready" && status["addresses"]["warmPool"] == 0
     });
@@ -230,15 +230,15 @@ fn an_address_of_anothers_block_has_a_road_of_its_own() {
         write_network(&stage, number, 1);
         stage.add_pod(number, &format!("pod{number}"));
     }
-    stage.wait_until("roads", |stage| {
-        let roads = (1..=3).map(|number| stage.status(number));
-        roads.into_iter().all(|roads| roads["unreachable"] == json!([]) && roads["peers"] == 2)
+    stage.wait_until("routes", |stage| {
+        let mut all = (1..=3).map(|number| stage.status(number));
+        all.all(|status| status["unreachable"] == json!([]) && status["peers"] == 2)
     });
     let borrowed = stage.address(3, "pod3");
-    stage.wait_until("a road to one address", |stage| {
-        let has_road =
+    stage.wait_until("a route to one address", |stage| {
+        let has_route =
             |number| stage.node(number).sh("ip route show proto 112").contains(&format!("{borrowed} via"));
-        has_road(1) && has_road(2)
+        has_route(1) && has_route(2)
     });
     stage.assert_model_holds_in(1);
 }

@@ -1,12 +1,12 @@
-//! Beside the real Calico: its CNI plugin and its IPAM share one etcd, or one API server, and nodes with ours. Each reads, extends and releases what
-//! the other wrote.
+//! The real Calico beside Podwire: its CNI plugin and IPAM share an etcd or an API server, and nodes, with Podwire's.
+//! Each reads, extends and releases what the other wrote.
 
 mod cluster;
 mod records;
 
 use std::collections::BTreeSet;
 
-use crate::blocks::have_roads;
+use crate::blocks::have_routes;
 use cluster::{Connected, Whose};
 
 pub use cluster::Cluster;
@@ -137,19 +137,19 @@ fn reach_each_other(mut cluster: Cluster) {
             cluster.stage.nodes[usize::from(number) - 1].pods.push(name);
         }
     }
-    cluster.stage.wait_until("roads to both others", |stage| have_roads(stage, 2));
+    cluster.stage.wait_until("routes to both other nodes", |stage| have_routes(stage, 2));
     cluster.stage.assert_model_holds();
     assert_fits_together(&cluster);
 }
 
 #[test]
-fn calicos_pods_and_ours_reach_each_other_over_our_roads_in_etcd() {
+fn calicos_pods_and_ours_reach_each_other_over_our_routes_in_etcd() {
     let Some(cluster) = Cluster::in_etcd() else { return };
     reach_each_other(cluster);
 }
 
 #[test]
-fn calicos_pods_and_ours_reach_each_other_over_our_roads_in_kubernetes() {
+fn calicos_pods_and_ours_reach_each_other_over_our_routes_in_kubernetes() {
     let Some(cluster) = Cluster::in_kubernetes() else { return };
     reach_each_other(cluster);
 }
@@ -164,12 +164,12 @@ fn come_and_go_at_once(cluster: &Cluster) {
         .collect();
     let all: Vec<Connected> = at_once(pods, |(by, pod)| cluster.connect(by, 1, pod));
     assert_no_address_twice(&all);
-    let told = |records: &Records| {
+    let reported = |records: &Records| {
         let holders = records.holders();
         let has_both = |handle: &usize| *handle == 2;
         records.endpoints.len() == all.len() && holders.len() == all.len() && holders.values().all(has_both)
     };
-    cluster.stage.wait_until("all are told", |_| told(&cluster.records()));
+    cluster.stage.wait_until("all are told", |_| reported(&cluster.records()));
     assert_fits_together(cluster);
     at_once(all.iter().collect(), |one| cluster.del(one.by.other(), one));
     cluster.stage.wait_until("nothing is left", |_| cluster.records().are_empty());
@@ -203,7 +203,7 @@ fn pods_of_both_come_and_go_at_once_in_kubernetes() {
 
 /// What one says and the other does not, in the records about the same container.
 fn differences(cluster: &Cluster) -> Vec<String> {
-    let told = |by: Whose| {
+    let reported = |by: Whose| {
         let one = cluster.add(by, 1, "twin");
         let records = cluster.records();
         cluster.del(by, &one);
@@ -222,7 +222,7 @@ fn differences(cluster: &Cluster) -> Vec<String> {
             .flat_map(|(kind, value)| lines(&value).into_iter().map(move |line| format!("{kind}{line}")))
             .collect::<BTreeSet<String>>()
     };
-    let (theirs, ours) = (told(Whose::Calicos), told(Whose::Ours));
+    let (theirs, ours) = (reported(Whose::Calicos), reported(Whose::Ours));
     assert!(theirs.len() > 30, "{theirs:#?}");
     let only = |one: &BTreeSet<String>, other: &BTreeSet<String>, whose: &str| -> Vec<String> {
         one.difference(other).map(|line| format!("{whose} {line}")).collect()
@@ -231,7 +231,7 @@ fn differences(cluster: &Cluster) -> Vec<String> {
 }
 
 #[test]
-fn of_the_same_container_both_tell_the_same_in_etcd() {
+fn both_write_the_same_endpoint_in_etcd() {
     let Some(mut cluster) = Cluster::in_etcd() else { return };
     for has_pods in [true, false] {
         cluster.has_pods = has_pods;
@@ -241,7 +241,7 @@ fn of_the_same_container_both_tell_the_same_in_etcd() {
 }
 
 #[test]
-fn of_the_same_container_both_tell_the_same_in_kubernetes() {
+fn both_write_the_same_endpoint_in_kubernetes() {
     let Some(cluster) = Cluster::in_kubernetes() else { return };
     assert_eq!(differences(&cluster), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! A pod may send with more than its own addresses if it says so and its network's administrator allows it.
+//! A pod can send with source addresses other than its own if it claims them and its network allows them.
 
 use crate::policies::{add_by, arrives, must_arrive, stage_without_agents, start_with, FOLDER, POLICIES};
 use crate::stage::Stage;
@@ -33,7 +33,7 @@ fn allow(stage: &Stage, prefixes: &str) {
 }
 
 #[test]
-fn a_pod_may_send_with_what_it_claims_and_its_network_allows_and_with_nothing_else() {
+fn a_pod_can_send_with_claimed_and_allowed_prefixes_only() {
     for chain in ["bridge", "ptp"] {
         let mut stage = stage_without_agents();
         stage.node(1).write(&format!("{FOLDER}/shop.yaml"), &policies(""));
@@ -80,7 +80,7 @@ fn a_pod_may_send_with_what_it_claims_and_its_network_allows_and_with_nothing_el
 }
 
 #[test]
-fn the_list_that_the_agent_writes_allows_what_its_flag_says() {
+fn the_agents_conflist_allows_the_prefixes_of_its_flag() {
     let mut stage = stage_without_agents();
     stage.node(1).write(&format!("{FOLDER}/shop.yaml"), &policies(""));
     start_with(&mut stage, "flannel", &["--policy-allowed-source-prefixes", "10.8.0.0/16,fd08::/16"]);

@@ -1,5 +1,5 @@
-//! Five hundred routed pods come and go on three nodes at once, while the agents are killed again and again: no address is given twice, none is
-//! lost, and in the end the store and the kernels know of nobody.
+//! Five hundred routed pods come and go on three nodes at once while the agents are killed again and again. No address
+//! is assigned twice or leaked, and in the end the store and the kernels have none of the pods.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -142,7 +142,7 @@ fn five_hundred_pods_come_and_go_on_an_api_server_while_agents_are_killed() {
         let list = json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [plugin]});
         scene.stage().node(number).write("/run/cni-conf/10-calico.conflist", &list.to_string());
         scene.start(number);
-        scene.stage().wait_until("an agent with a stock", |stage| is_ready(stage, number));
+        scene.stage().wait_until("an agent with a warm pool", |stage| is_ready(stage, number));
     }
     come_and_go(scene, 0);
 }
@@ -155,9 +155,9 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
         is_ready(stage, number) && addresses["unsynced"] == 0 && addresses["leases"] == stay
     };
     let settled = |stage: &Stage| (1..=3).all(|number| is_settled(stage, number));
-    scene.stage().wait_until("the first pods are told", settled);
-    // The ends of tunnels come a moment after the stock: two of each node.
-    scene.stage().wait_until("all tunnels have ends", |_| {
+    scene.stage().wait_until("the first pods are synced", settled);
+    // The tunnel addresses follow shortly after the warm pool: two for each node.
+    scene.stage().wait_until("all tunnel addresses", |_| {
         scene.handles().iter().filter(|handle| handle.contains("-tunnel-addr-")).count() == 6
     });
     let before = scene.handles();
@@ -198,15 +198,15 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
         assert!(threads.into_iter().all(|thread| thread.join().expect("a node")), "all came and went");
     });
     for number in 1..=3 {
-        scene.stage().wait_until("all is told", |stage| is_settled(stage, number));
+        scene.stage().wait_until("all is synced", |stage| is_settled(stage, number));
         let links = scene.stage().node(number).sh("ip -o link show type veth");
         assert_eq!(links.matches(": cali").count(), stay, "those of before only: {links}");
         scene.stage().wait_until("all is given back", |stage| {
             stage.node(number).sh("ls /var/lib/podwire/addresses/released | wc -l").trim() == "0"
         });
     }
-    // Nobody is left in the store but the pods of before, the stock and the tunnels.
-    scene.stage().wait_until("the store knows of nobody", |_| scene.handles() == before);
+    // The store holds only the first pods, the warm pools and the tunnel addresses.
+    scene.stage().wait_until("the store has no other pod", |_| scene.handles() == before);
     let check = scene.check();
     assert!(check.contains("no problems"), "{check}");
     scene.stage().wait_until("the endpoints of before only", |_| scene.endpoints() == 3 * stay);

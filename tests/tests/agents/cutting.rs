@@ -1,4 +1,4 @@
-//! Connections that a changed policy no longer allows: they go on, or are cut if that is wished.
+//! Connections that a changed policy no longer allows: they continue, or end with `--policy-cut`.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ impl Scene {
 }
 
 #[test]
-fn what_stands_outlives_the_policy_that_allowed_it() {
+fn established_connections_outlive_the_policy_that_allowed_them() {
     let scene = Scene::new("bridge", &[]);
     scene.close();
     scene.closed.iter().chain([&scene.open]).for_each(|stream| stream.assert_flows(&scene.stage));
@@ -130,7 +130,7 @@ fn what_stands_outlives_the_policy_that_allowed_it() {
 }
 
 #[test]
-fn if_wished_what_a_policy_no_longer_allows_ends_whoever_speaks_and_nothing_else_does() {
+fn policy_cut_closes_only_connections_that_are_no_longer_allowed() {
     for chain in ["bridge", "ptp"] {
         let scene = Scene::new(chain, &["--policy-cut"]);
         let stage = &scene.stage;

@@ -1,4 +1,4 @@
-//! Whatever happens to the kernel's side, to the agent or to its source: it heals by itself, and what need not be cut is not.
+//! Faults of the kernel's state, the agent and its source: the agent repairs them, and packets on intact paths are not lost.
 
 use serde_json::json;
 
@@ -26,7 +26,7 @@ fn an_agent_that_is_killed_and_comes_back_loses_no_packet() {
 }
 
 #[test]
-fn whatever_is_taken_from_the_kernel_comes_back() {
+fn every_damage_in_the_kernel_is_repaired() {
     let stage = stage(Store::Embedded);
     for damage in [
         "ip link del flannel.1",
@@ -49,7 +49,7 @@ fn whatever_is_taken_from_the_kernel_comes_back() {
         };
         let before = picture(&stage);
         stage.node(1).sh(damage);
-        stage.wait_until(&format!("{damage} is mended"), |stage| picture(stage) == before);
+        stage.wait_until(&format!("{damage} is repaired"), |stage| picture(stage) == before);
     }
     stage.assert_model_holds();
 }
@@ -83,7 +83,7 @@ fn an_uplink_that_goes_down_and_up_carries_again() {
 #[test]
 fn a_node_that_left_while_another_was_down_is_forgotten() {
     let mut stage = stage(Store::Etcd);
-    let range = stage.status(3)["podCidrs"][0].as_str().expect("a range").to_string();
+    let cidr = stage.status(3)["podCidrs"][0].as_str().expect("a pod CIDR").to_string();
     stage.kill_agent(1);
     stage.kill_agent(3);
     let all = stage.etcdctl("get --prefix /coreos.com/network/subnets/");
@@ -91,49 +91,42 @@ fn a_node_that_left_while_another_was_down_is_forgotten() {
     let of_n3 = lines.windows(2).find(|two| two[1].contains("192.168.20.13")).expect("what n3 has");
     stage.etcdctl(&format!("del '{}'", of_n3[0]));
     stage.wait_until("n2 forgets n3", |stage| {
-        !stage.node(2).can(&format!("ip route show proto 112 | grep -q '^{range}'"))
+        !stage.node(2).can(&format!("ip route show proto 112 | grep -q '^{cidr}'"))
     });
-    assert!(
-        stage.node(1).can(&format!("ip route show proto 112 | grep -q '^{range}'")),
-        "n1's agent is down"
-    );
+    assert!(stage.node(1).can(&format!("ip route show proto 112 | grep -q '^{cidr}'")), "n1's agent is down");
     stage.start_agent(1, &[]);
     stage.wait_until("n1 forgets n3", |stage| {
-        !stage.node(1).can(&format!("ip route show proto 112 | grep -q '^{range}'"))
+        !stage.node(1).can(&format!("ip route show proto 112 | grep -q '^{cidr}'"))
     });
     assert!(!stage.node(1).can("bridge fdb show dev flannel.1 | grep -q 192.168.20.13"));
 }
 
 #[test]
-fn while_etcd_is_away_packets_flow_and_agents_may_restart() {
+fn while_etcd_is_down_packets_flow_and_agents_can_restart() {
     let mut stage = stage(Store::Etcd);
     let lost = stage.lost_while(1, 3, |stage| {
         stage.etcd = None;
-        stage.wait_until("n2 notices", |stage| {
-            stage.status(2)["store"]["detail"]
-                .as_str()
-                .is_some_and(|source| source.contains("keeping what is known"))
-        });
-        // One that comes up without its source touches nothing.
+        stage.wait_until("n2 notices", |stage| stage.status(2)["store"]["synced"] == false);
+        // An agent that starts without its source changes nothing.
         stage.kill_agent(1);
         stage.start_agent(1, &[]);
-        stage.wait_until("n1 tells", |stage| {
+        stage.wait_until("n1 reports", |stage| {
             stage.status(1)["problems"].to_string().contains("192.168.10.1:2379")
         });
         stage.start_etcd();
         stage.wait_ready(1);
-        stage.wait_until("n2 is current", |stage| stage.status(2)["store"]["detail"] == "current");
+        stage.wait_until("n2 is current", |stage| stage.status(2)["store"]["synced"] == true);
     });
     assert!(lost.is_empty(), "{lost:?}");
     stage.assert_model_holds();
 }
 
 #[test]
-fn a_list_of_plugins_before_ours_is_told() {
+fn a_conflist_that_sorts_before_ours_is_reported() {
     let stage = stage(Store::Embedded);
     stage.node(2).sh("echo '{}' > /run/cni-conf/05-other.conflist");
-    stage.node(2).sh("ip route flush proto 112"); // Something to look at.
-    stage.wait_until("the rival is told", |stage| {
+    stage.node(2).sh("ip route flush proto 112"); // Starts a reconcile.
+    stage.wait_until("the competing conflist is reported", |stage| {
         stage.status(2)["problems"].to_string().contains("05-other.conflist sorts before")
     });
 }

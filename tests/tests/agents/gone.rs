@@ -1,4 +1,4 @@
-//! A node that Kubernetes has no longer: where blocks are not in Kubernetes, what the store knows of the node goes with it.
+//! A node that left Kubernetes: with a store other than Kubernetes, the controller deletes its records in the store.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ fn peers(stage: &Stage, number: u8) -> u64 {
 }
 
 #[test]
-fn what_a_node_had_that_kubernetes_has_no_longer_is_free_and_its_object_gone() {
+fn the_blocks_and_the_object_of_a_node_that_left_kubernetes_are_deleted() {
     let pools = [("v4", "10.244.0.0/16", "--vxlan always")];
     let mut stage = blocks::stage(Store::Embedded, [10; 3], &pools);
     let Some(kubernetes) = Kubernetes::start(&stage) else { return };
     let flags = ["--kubeconfig", &kubernetes.kubeconfig, "--resync", "1s"];
     (1..=3).for_each(|number| blocks::start(&mut stage, number, &flags));
-    stage.wait_until("nodes say which they are", |stage| known(stage) == "n1 n1, n2 n2, n3 n3");
-    stage.wait_until("roads to both others", |stage| (1..=3).all(|number| peers(stage, number) == 2));
+    stage.wait_until("nodes are registered", |stage| known(stage) == "n1 n1, n2 n2, n3 n3");
+    stage.wait_until("routes to both other nodes", |stage| (1..=3).all(|number| peers(stage, number) == 2));
     let mut controller = stage.node(1).command(&podwire());
     controller.args(["controller", "--leak-grace-period", "3s", "--leader-elect=false"]);
     controller.args(["--ipam-store", &blocks::store(&stage), "--kubeconfig", &kubernetes.kubeconfig]);
@@ -44,15 +44,15 @@ fn what_a_node_had_that_kubernetes_has_no_longer_is_free_and_its_object_gone() {
     let are_all_there = |stage: &Stage| {
         known(stage) == "n1 n1, n2 n2, n3 n3" && (1..=3).all(|number| peers(stage, number) == 2)
     };
-    // Its agent lives. It does not put back what was cleaned up, and begins again when Kubernetes has the node again.
+    // Its agent runs. It does not write the deleted records again until Kubernetes has the node again.
     leave(&stage);
     controller.expect(&["the object of a node that is gone is deleted", "n3"]);
     for _ in 0..30 {
-        assert_eq!(known(&stage), "n1 n1, n2 n2", "those who live are left alone");
+        assert_eq!(known(&stage), "n1 n1, n2 n2", "records of other nodes stay");
         std::thread::sleep(Duration::from_millis(100));
     }
     join(&stage);
-    stage.wait_until("it is one of them again", are_all_there);
+    stage.wait_until("it is registered again", are_all_there);
     // The machine is gone, too.
     leave(&stage);
     stage.kill_agent(3);
@@ -60,10 +60,10 @@ fn what_a_node_had_that_kubernetes_has_no_longer_is_free_and_its_object_gone() {
     assert_eq!(known(&stage), "n1 n1, n2 n2");
     let blocks_left = blocks::ipam(&stage, "show --blocks");
     assert!(!blocks_left.contains("n3") && blocks_left.contains("n2"), "{blocks_left}");
-    stage.wait_until("no road leads there", |stage| (1..=2).all(|number| peers(stage, number) == 1));
+    stage.wait_until("no route leads there", |stage| (1..=2).all(|number| peers(stage, number) == 1));
     assert!(!stage.node(1).sh("bridge fdb show dev vxlan.calico").contains("192.168.10.13"));
     join(&stage);
     blocks::start(&mut stage, 3, &flags);
-    stage.wait_until("another machine of its name is one of them", are_all_there);
+    stage.wait_until("another machine with its name is registered", are_all_there);
     controller.stop();
 }

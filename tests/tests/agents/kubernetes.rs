@@ -1,11 +1,11 @@
-//! An agent in Kubernetes, as the stand-in of the API server plays it.
+//! An agent in Kubernetes, with the stand-in API server.
 
 use serde_json::json;
 
 use super::stage::{Stage, Store};
 
 #[test]
-fn a_node_meets_the_others_where_the_cluster_knows_it_and_events_tell_what_matters() {
+fn a_node_uses_its_internal_ip_and_reports_events() {
     let conf = json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}});
     let mut stage = Stage::new(Store::Kubernetes, &conf);
     let api = |stage: &Stage, act: &dyn Fn(&super::api::Api)| act(stage.api.as_ref().expect("the API"));
@@ -16,11 +16,11 @@ fn a_node_meets_the_others_where_the_cluster_knows_it_and_events_tell_what_matte
         api.set_internal_ip("n1", "192.168.10.111");
     });
     stage.start_agent(1, &[]);
-    let told = |stage: &Stage, node: &str, reason: &str, words: &str| {
-        stage.api.as_ref().is_some_and(|api| api.has_told(node, reason, words))
+    let reported = |stage: &Stage, node: &str, reason: &str, words: &str| {
+        stage.api.as_ref().is_some_and(|api| api.has_event(node, reason, words))
     };
     stage.wait_until("the missing range is told", |stage| {
-        told(stage, "n1", "RangeMissing", "pod cidr not assigned")
+        reported(stage, "n1", "RangeMissing", "pod cidr not assigned")
     });
 
     // The controller sets it, and the agent hears of that.
@@ -31,7 +31,7 @@ fn a_node_meets_the_others_where_the_cluster_knows_it_and_events_tell_what_matte
     };
     assert_eq!(public(&stage, "n1").as_deref(), Some("192.168.10.111"));
     assert_eq!(stage.status(1)["uplinks"][0], "eth0 192.168.10.111");
-    stage.wait_until("it is told", |stage| told(stage, "n1", "PodNetworkReady", "the node accepts pods"));
+    stage.wait_until("it is told", |stage| reported(stage, "n1", "PodNetworkReady", "the node accepts pods"));
 
     // Another that the cluster knows by an address that it does not have.
     api(&stage, &|api| {
@@ -41,14 +41,14 @@ fn a_node_meets_the_others_where_the_cluster_knows_it_and_events_tell_what_matte
     stage.start_agent(2, &[]);
     stage.wait_ready(2);
     assert_eq!(public(&stage, "n2").as_deref(), Some("192.168.10.12"));
-    stage.wait_until("the doubt is told", |stage| told(stage, "n2", "InterfaceAmbiguous", "203.0.113.9"));
+    stage.wait_until("the doubt is told", |stage| reported(stage, "n2", "InterfaceAmbiguous", "203.0.113.9"));
 
     // One with roads of another kind.
     let name = |of: &str| format!("flannel.alpha.coreos.com/{of}");
     let strange = json!({name("kube-subnet-manager"): "true", name("backend-type"): "host-gw",
                          name("backend-data"): "null", name("public-ip"): "192.168.10.99"});
     api(&stage, &|api| api.put("old", strange.clone(), &["10.244.9.0/24"]));
-    stage.wait_until("the stranger is told", |stage| told(stage, "n1", "BackendMismatch", "old"));
+    stage.wait_until("the stranger is told", |stage| reported(stage, "n1", "BackendMismatch", "old"));
     stage.wait_until("n2's road is open", |stage| {
         stage.node(1).can("ip route show proto 112 | grep -q 10.244.2.0/24")
     });
@@ -69,8 +69,8 @@ fn two_default_routes_are_not_guessed_between() {
     stage.start_agent(1, &[]);
     stage.wait_until("both are told", |stage| {
         stage.api.as_ref().is_some_and(|api| {
-            api.has_told("n1", "InterfaceAmbiguous", "eth0")
-                && api.has_told("n1", "InterfaceAmbiguous", "eth1")
+            api.has_event("n1", "InterfaceAmbiguous", "eth0")
+                && api.has_event("n1", "InterfaceAmbiguous", "eth1")
         })
     });
     // The kernel's notice wakes the agent.

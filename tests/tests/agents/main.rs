@@ -1,4 +1,4 @@
-//! `podwire agent flannel` on three nodes: the roads open by themselves, carry packets, and heal.
+//! `podwire agent flannel` on three nodes: it sets up routes and tunnels, carries packets and repairs damage.
 
 mod api;
 mod api_away;
@@ -42,7 +42,7 @@ fn pods_of_all_nodes_reach_each_other_over_a_vxlan() {
 }
 
 #[test]
-fn a_peer_on_the_wire_is_reached_directly_and_one_behind_a_router_through_a_tunnel() {
+fn a_peer_on_the_link_is_reached_directly_and_one_behind_a_router_through_a_tunnel() {
     let stage = Stage::ready(Store::Embedded, json!({"Type": "direct-or-vxlan"}));
     stage.assert_model_holds();
     let routes = stage.node(1).sh("ip route show proto 112");
@@ -51,16 +51,16 @@ fn a_peer_on_the_wire_is_reached_directly_and_one_behind_a_router_through_a_tunn
 }
 
 #[test]
-fn with_host_gw_a_peer_behind_a_router_is_refused_and_told() {
+fn with_host_gw_a_peer_behind_a_router_is_reported_as_unreachable() {
     let stage = Stage::ready(Store::Embedded, json!({"Type": "host-gw"}));
     stage.wait_until("n1 knows both peers", |stage| {
-        stage.status(1)["unreachable"].as_array().is_some_and(|refused| !refused.is_empty())
+        stage.status(1)["unreachable"].as_array().is_some_and(|unreachable| !unreachable.is_empty())
     });
     let status = stage.status(1);
     assert!(status["unreachable"].to_string().contains("n3"), "{status}");
     let report = stage.verify();
     let between = |one: usize, other: usize| report.matrix().get(&(one, other)).copied().unwrap_or_default();
-    // The places are pod1, n1, pod2, n2, pod3, n3.
+    // The endpoints are pod1, n1, pod2, n2, pod3, n3.
     for pair in [(0, 2), (2, 0), (1, 2)] {
         let (good, all) = between(pair.0, pair.1);
         assert!(good == all && all > 0, "{pair:?}: {good} of {all}");
@@ -68,7 +68,7 @@ fn with_host_gw_a_peer_behind_a_router_is_refused_and_told() {
 }
 
 #[test]
-fn the_node_is_announced_when_its_roads_are_open() {
+fn the_conflist_is_written_when_the_routes_are_set_up() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan", "MTU": 1400})));
     stage.start_agent(1, &[]);
     stage.wait_ready(1);
@@ -88,7 +88,7 @@ fn the_node_is_announced_when_its_roads_are_open() {
 }
 
 #[test]
-fn what_plugins_took_and_what_is_taken_is_counted() {
+fn metrics_count_plugin_calls_and_used_addresses() {
     let stage = Stage::ready(Store::Embedded, json!({"Type": "vxlan"}));
     let taken =
         [&podwire(), "cni", "del", "cbr0", "pod1", "--plugin-dir", &ours(), "--conf-dir", "/run/cni-conf"];
@@ -98,52 +98,52 @@ fn what_plugins_took_and_what_is_taken_is_counted() {
     };
     counted("podwire_agent_plugin_call_seconds_count{verb=\"ADD\",plugin=\"flannel\"} 1");
     counted("podwire_agent_plugin_call_seconds_count{verb=\"ADD\",plugin=\"portmap\"} 1");
-    // One of each family, and the bridge's own are none of a pod's.
+    // One address a family; the bridge's own addresses do not count.
     counted("podwire_agent_pod_cidr_addresses_used 2");
     // Both families: two peers each.
     counted("podwire_agent_kernel_objects{kind=\"route\"} 4");
     counted("podwire_agent_kernel_objects{kind=\"device\"} 2");
     assert_eq!(stage.node(1).output(&taken, &[]).status, 0);
-    // The plugin does not wait until the agent has heard of it.
+    // The plugin does not wait for the agent.
     let deleted = "podwire_agent_plugin_call_seconds_count{verb=\"DEL\",plugin=\"flannel\"} 1";
     stage.wait_until("DEL is counted", |stage| stage.metrics(1).lines().any(|line| line == deleted));
     counted("podwire_agent_pod_cidr_addresses_used 0");
 }
 
 #[test]
-fn what_is_sent_to_a_pod_that_is_not_there_goes_nowhere_if_so_wished() {
+fn ip_blackhole_route_drops_packets_to_missing_pods() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     stage.start_agent(1, &["--ip-blackhole-route"]);
     stage.wait_ready(1);
-    let range = stage.status(1)["podCidrs"][0].as_str().expect("a range").to_string();
+    let cidr = stage.status(1)["podCidrs"][0].as_str().expect("a pod CIDR").to_string();
     let node = stage.node(1);
     let holes = node.sh("ip route show proto 112 type blackhole; ip -6 route show proto 112 type blackhole");
-    assert!(holes.contains(&range) && holes.lines().count() == 2, "{holes}");
-    // A pod's own way is better.
+    assert!(holes.contains(&cidr) && holes.lines().count() == 2, "{holes}");
+    // The route of a pod takes precedence.
     stage.add_pod(1, "pod1");
     let address = stage.address(1, "pod1");
-    let way = stage.node(1).sh(&format!("ip route get {address}"));
-    assert!(way.contains("dev cni0"), "{way}");
-    // And it is as wanted: nothing is done about it again and again.
+    let route = stage.node(1).sh(&format!("ip route get {address}"));
+    assert!(route.contains("dev cni0"), "{route}");
+    // The state is as desired: further reconciles change nothing.
     let changes = |stage: &Stage| {
         let metrics = stage.metrics(1);
         metrics.lines().find(|line| line.starts_with("podwire_agent_kernel_changes_total")).map(String::from)
     };
     let before = changes(&stage);
     stage.node(1).sh("ip link set eth0 txqueuelen 900");
-    let comparisons = |stage: &Stage| {
+    let reconciles = |stage: &Stage| {
         let metrics = stage.metrics(1);
         metrics.lines().find(|line| line.starts_with("podwire_agent_reconciles_total")).map(String::from)
     };
-    let count = comparisons(&stage);
+    let count = reconciles(&stage);
     stage.node(1).sh("ip link set eth0 txqueuelen 901");
-    stage.wait_until("it was looked at", |stage| comparisons(stage) != count);
+    stage.wait_until("a reconcile", |stage| reconciles(stage) != count);
     assert_eq!(changes(&stage), before);
 }
 
 #[test]
-fn the_administrators_own_commands_make_the_roads() {
-    let verb = |verb: &str| format!("sh /run/road {verb} $PUBLIC_IP $SUBNET");
+fn the_extension_backend_runs_the_configured_commands() {
+    let verb = |verb: &str| format!("sh /run/backend {verb} $PUBLIC_IP $SUBNET");
     let backend = json!({
         "Type": "extension", "PreStartupCommand": "echo hello from here", "PostStartupCommand": verb("start"),
         "SubnetAddCommand": verb("add"), "SubnetRemoveCommand": verb("remove"),
@@ -152,9 +152,9 @@ fn the_administrators_own_commands_make_the_roads() {
     let mut stage = Stage::new(Store::Etcd, &conf);
     for number in [1, 2] {
         // A host-gw in a line of shell.
-        let script = "cat >> /run/heard; echo \"$*\" >> /run/calls; \
+        let script = "cat >> /run/input; echo \"$*\" >> /run/calls; \
                       case $1 in add) exec ip route replace $3 via $2;; remove) exec ip route del $3;; esac";
-        stage.node(number).write("/run/road", script);
+        stage.node(number).write("/run/backend", script);
         stage.start_agent(number, &[]);
     }
     for number in [1, 2] {
@@ -165,27 +165,27 @@ fn the_administrators_own_commands_make_the_roads() {
     stage.wait_until("pod1 reaches pod2", |stage| {
         stage.node(1).can(&format!("ip netns exec pod1 ping -c 1 -W 1 {target}"))
     });
-    assert!(stage.node(1).sh("cat /run/heard").contains("hello from here"));
-    let range = stage.status(2)["podCidrs"][0].as_str().expect("a range").to_string();
-    assert_eq!(stage.node(1).sh(&format!("grep -c 'add 192.168.10.12 {range}' /run/calls")).trim(), "1");
+    assert!(stage.node(1).sh("cat /run/input").contains("hello from here"));
+    let cidr = stage.status(2)["podCidrs"][0].as_str().expect("a pod CIDR").to_string();
+    assert_eq!(stage.node(1).sh(&format!("grep -c 'add 192.168.10.12 {cidr}' /run/calls")).trim(), "1");
 
-    // It leaves while the other is down.
+    // Node 2 leaves while the agent of node 1 is down.
     stage.kill_agent(1);
     stage.kill_agent(2);
-    stage.etcdctl(&format!("del /coreos.com/network/subnets/{}", range.replace('/', "-")));
+    stage.etcdctl(&format!("del /coreos.com/network/subnets/{}", cidr.replace('/', "-")));
     stage.start_agent(1, &[]);
     stage.wait_until("it is removed", |stage| {
-        stage.node(1).can(&format!("grep -q 'remove 192.168.10.12 {range}' /run/calls"))
-            && !stage.node(1).can(&format!("ip route show | grep -q '^{range} via'"))
+        stage.node(1).can(&format!("grep -q 'remove 192.168.10.12 {cidr}' /run/calls"))
+            && !stage.node(1).can(&format!("ip route show | grep -q '^{cidr} via'"))
     });
 }
 
 #[test]
-fn what_cannot_work_is_told_and_tried_again() {
+fn failures_are_reported_and_retried() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     stage.node(1).sh("ip route del default");
     stage.start_agent(1, &[]);
-    stage.wait_until("the missing default route is told", |stage| {
+    stage.wait_until("the missing default route is reported", |stage| {
         stage.status(1)["problems"].to_string().contains("no interface has the IPv4 default route")
     });
     assert!(!stage
@@ -194,10 +194,10 @@ fn what_cannot_work_is_told_and_tried_again() {
     stage.node(1).sh("ip route add default via 192.168.10.1");
     stage.wait_ready(1);
 
-    // A device of our name that is not ours.
+    // A device of another kind with the name of the agent's device.
     stage.node(2).sh("ip link add flannel.1 type bridge");
     stage.start_agent(2, &[]);
-    stage.wait_until("the foreign device is told", |stage| {
+    stage.wait_until("the foreign device is reported", |stage| {
         stage.status(2)["problems"].to_string().contains("flannel.1")
     });
     assert!(!stage.node(2).can("test -e /run/cni-conf/10-podwire.conflist"));
@@ -206,7 +206,7 @@ fn what_cannot_work_is_told_and_tried_again() {
 }
 
 #[test]
-fn a_config_that_makes_no_sense_is_told() {
+fn an_invalid_config_is_reported() {
     for (conf, says) in [
         (
             json!({"Network": "10.244.0.0/16", "Backend": {"Type": "carrier-pigeon"}}),
@@ -224,7 +224,7 @@ fn a_config_that_makes_no_sense_is_told() {
     }
 }
 
-/// The rights that a unit for systemd leaves a daemon, for setpriv.
+/// The capabilities that a systemd unit leaves a daemon, as a flag of setpriv.
 fn rights_of(unit: &str) -> String {
     let unit = std::fs::read_to_string(project(&format!("deploy/systemd/{unit}"))).expect("the unit");
     let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("its rights");
@@ -235,9 +235,9 @@ fn rights_of(unit: &str) -> String {
     format!("--bounding-set=-all,{}", rights.join(","))
 }
 
-/// Whoever tightens the unit learns here whether the agent can still work.
+/// Fails if the unit no longer leaves the agent the capabilities that it needs.
 #[test]
-fn the_unit_for_systemd_leaves_the_agent_the_rights_that_it_needs() {
+fn the_agent_works_with_the_capabilities_of_its_systemd_unit() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     let bounds = rights_of("podwire-agent-flannel.service");
     for number in [1, 3] {
@@ -254,18 +254,18 @@ fn the_unit_for_systemd_leaves_the_agent_the_rights_that_it_needs() {
 }
 
 #[test]
-fn a_cluster_is_proven_from_each_of_its_nodes() {
+fn verify_tests_paths_to_pods_of_another_node() {
     let stage = Stage::ready(Store::Embedded, json!({"Type": "vxlan"}));
     let podwire = podwire();
     let answer = format!("exec {podwire} verify --answer 60s --name n3 > /run/test/n3.json");
     let mut command = stage.node(3).command("sh");
     command.args(["-c", &answer]);
     let _answering = podwire_tests::Process::start(command);
-    stage.wait_until("n3 tells where it answers", |stage| {
+    stage.wait_until("n3 prints its addresses", |stage| {
         stage.node(3).can("grep -q ']' /run/test/n3.json && tail -1 /run/test/n3.json | grep -q '^]'")
     });
-    let told = stage.node(3).sh("cat /run/test/n3.json");
-    stage.node(1).write("/run/test/n3.json", &told);
+    let printed = stage.node(3).sh("cat /run/test/n3.json");
+    stage.node(1).write("/run/test/n3.json", &printed);
     let words = ["verify", "--with", "/run/test/n3.json", "--name", "n1", "--timeout", "10s", "--json"];
     let said = stage.node(1).output(&[&[podwire.as_str()][..], &words].concat(), &[]);
     let report: serde_json::Value = serde_json::from_str(&said.stdout).expect("a report");
@@ -274,7 +274,7 @@ fn a_cluster_is_proven_from_each_of_its_nodes() {
     let asked: Vec<_> = probes.iter().filter(over_there).collect();
     assert_eq!(asked.len(), 8, "two families, four protocols: {}", said.stdout);
     assert!(asked.iter().all(|one| one["failure"].is_null()), "{asked:?}");
-    // What it asks is refused with a word if it is no such file.
+    // A file with other content is rejected with its name.
     stage.node(1).write("/run/test/odd.json", "{}");
     let said = stage.node(1).output(&[&podwire, "verify", "--with", "/run/test/odd.json"], &[]);
     assert!(said.status != 0 && said.stderr.contains("/run/test/odd.json"), "{}", said.stderr);

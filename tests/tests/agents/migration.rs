@@ -1,5 +1,5 @@
-//! A cluster of flanneld and Go plugins changes to podwire node by node, and back, while packets cross it. flanneld is the
-//! real one; it and our agent are started with the same words.
+//! A cluster of flanneld and Go plugins migrates to Podwire node by node, and back, while packets cross it. flanneld is
+//! the real one; it and the agent are started with the same flags.
 
 use podwire_tests::{flanneld, go_flannel, ours, podwire, Process, GO};
 use serde_json::{json, Value};
@@ -34,16 +34,16 @@ struct Migration {
 struct Facts {
     subnet_env: String,
     /// What the node has told of itself: its lease in etcd, or its annotations.
-    told: String,
+    reported: String,
     /// The VXLAN device's number and hardware address.
     device: String,
 }
 
 impl Migration {
     /// Nodes that are known in etcd. None, and said so, where there is no flanneld.
-    fn in_etcd(backend: Value, wires: [u8; 3]) -> Option<Migration> {
+    fn in_etcd(backend: Value, links: [u8; 3]) -> Option<Migration> {
         flanneld()?;
-        let stage = Stage::on_wires(Store::Etcd, &conf(backend), wires);
+        let stage = Stage::on_links(Store::Etcd, &conf(backend), links);
         Migration::start(stage, None, &["--etcd-endpoints", ETCD])
     }
 
@@ -74,12 +74,12 @@ impl Migration {
             all.attach(number, &format!("pod{number}"), &go);
             all.attach(number, &format!("spare{number}"), &go);
         }
-        all.wait_for_roads();
+        all.wait_for_routes();
         Some(all)
     }
 
     /// flanneld says that it is ready before it has heard of the others.
-    fn wait_for_roads(&self) {
+    fn wait_for_routes(&self) {
         for number in 1..=3 {
             self.stage.wait_until(&format!("n{number} has both roads"), |stage| {
                 stage.node(number).sh("ip route | grep -c '^10.244.*via' || true").trim() == "2"
@@ -145,7 +145,7 @@ impl Migration {
         let node = self.stage.node(number);
         let env = node.sh("cat /run/flannel/subnet.env");
         Facts {
-            told: match &self.kubernetes {
+            reported: match &self.kubernetes {
                 Some(_) => api_server::annotations(&self.stage, number).to_string(),
                 None => self.lease(&env),
             },
@@ -264,7 +264,7 @@ fn in_a_mixed_cluster_a_restart_of_either_changes_nothing_and_a_node_that_leaves
     let pings = cluster.pings(&[]);
     cluster.stop(2);
     cluster.start_flanneld(2);
-    cluster.wait_for_roads();
+    cluster.wait_for_routes();
     assert_eq!((changes(&cluster), cluster.facts(2)), (before, env));
     cluster.stop(1);
     cluster.start_agent(1);

@@ -1,4 +1,4 @@
-//! Packets that cross the cluster while something is done to it, and which of them were lost.
+//! Pings that cross the cluster during a change, and the packets that were lost.
 
 use std::process::{Child, Command};
 use std::time::Duration;

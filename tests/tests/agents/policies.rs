@@ -1,4 +1,5 @@
-//! Pods kept apart by policies from files: before they speak, while the agent is away, and after others broke the rules.
+//! Pods that policies from files separate: before they send, while the agent is down, and after another program changed
+//! the rules.
 
 use serde_json::{json, Value};
 
@@ -131,7 +132,7 @@ fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
 
 /// Everybody on a bridge has an address that no policy knows.
 #[test]
-fn addresses_of_the_wire_are_no_way_around_policies() {
+fn link_local_addresses_do_not_bypass_policies() {
     let stage = stage();
     add_all(&stage);
     let of = |pod: &str, scope: &str| {
@@ -154,9 +155,9 @@ fn addresses_of_the_wire_are_no_way_around_policies() {
 #[test]
 fn pods_that_calicos_plugin_attaches_are_kept_apart_like_others() {
     let stage = stage();
-    let ranges = stage.status(1)["podCidrs"].clone();
-    let range = |range: &serde_json::Value| json!([{ "subnet": range }]);
-    let ranges: Vec<_> = ranges.as_array().expect("ranges").iter().map(range).collect();
+    let cidrs = stage.status(1)["podCidrs"].clone();
+    let range = |cidr: &serde_json::Value| json!([{ "subnet": cidr }]);
+    let ranges: Vec<_> = cidrs.as_array().expect("pod CIDRs").iter().map(range).collect();
     let plugin = json!({ "type": "calico", "policy": {"type": "k8s"},
         "ipam": { "type": "host-local", "ranges": ranges } });
     let list = json!({ "cniVersion": "1.1.0", "name": "cbr0", "plugins": [plugin] });
@@ -182,17 +183,17 @@ const MISTAKES: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn mistakes_in_policies_are_told_in_the_log_and_open_nothing() {
+fn mistakes_in_policies_are_logged_and_allow_nothing() {
     let mut stage = stage();
     add_all(&stage);
-    for (number, (spec, told)) in MISTAKES.into_iter().enumerate() {
+    for (number, (spec, reported)) in MISTAKES.into_iter().enumerate() {
         let name = format!("bad{number}");
         let policy = format!(
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n"
         );
         stage.node(1).write(&format!("{FOLDER}/{name}.yaml"), &policy);
         let agent = stage.nodes[0].agent.as_mut().expect("the agent");
-        agent.expect(&["WARN", &format!("NetworkPolicy shop/{name}: "), told]);
+        agent.expect(&["WARN", &format!("NetworkPolicy shop/{name}: "), reported]);
     }
     // Thousands of peers are no mistake.
     let peers: Vec<String> =
@@ -210,7 +211,7 @@ fn mistakes_in_policies_are_told_in_the_log_and_open_nothing() {
 }
 
 #[test]
-fn rules_that_others_broke_come_back() {
+fn damaged_rules_are_restored() {
     let stage = stage();
     add_all(&stage);
     for damage in [
@@ -277,7 +278,7 @@ fn while_the_agent_is_away_rules_stay_and_no_pod_comes_unguarded() {
 }
 
 #[test]
-fn a_pod_that_goes_is_forgotten_and_its_address_is_silent() {
+fn a_deleted_pod_is_removed_and_its_address_is_blocked() {
     let stage = stage();
     add_all(&stage);
     let address = stage.address(1, "other");
@@ -346,7 +347,7 @@ pub fn must_arrive(stage: &Stage, from: &str, claimed: &str) {
 }
 
 #[test]
-fn a_pod_cannot_speak_as_another() {
+fn a_pod_cannot_send_as_another() {
     for chain in ["bridge", "ptp"] {
         let mut stage = stage_with(chain);
         add_all(&stage);

@@ -15,10 +15,10 @@ fn status(stage: &Stage) -> (bool, String) {
 const LIST: &str = "test -e /run/cni-conf/10-podwire.conflist";
 
 #[test]
-fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
+fn with_not_ready_status_the_plugins_status_fails_with_the_agents_reason() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
-    let wish = ["--not-ready", "status"];
-    stage.start_agent(1, &wish);
+    let flags = ["--not-ready", "status"];
+    stage.start_agent(1, &flags);
     stage.wait_ready(1);
     let (ready, said) = status(&stage);
     assert!(ready, "{said}");
@@ -27,10 +27,10 @@ fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
     stage.kill_agent(1);
     stage.node(1).sh("ip link del flannel.1 && ip link add flannel.1 type bridge");
     assert!(status(&stage).0, "nobody has looked yet");
-    stage.start_agent(1, &wish);
+    stage.start_agent(1, &flags);
     stage.wait_until("STATUS tells why", |stage| {
         let (ready, said) = status(stage);
-        !ready && said.contains("50") && said.contains("flannel.1") && said.contains("is a bridge")
+        !ready && said.contains("50") && said.contains("flannel.1") && said.contains("exists as a bridge")
     });
     assert!(stage.node(1).can(LIST), "the list stays");
     stage.node(1).sh("ip link del flannel.1");
@@ -40,13 +40,13 @@ fn status_of_the_plugins_fails_with_the_agents_reason_if_so_wished() {
     stage.kill_agent(1);
     stage.node(1).sh("rm -r /run/podwire");
     let (ready, said) = status(&stage);
-    assert!(!ready && said.contains("50") && said.contains("has not opened the roads"), "{said}");
-    stage.start_agent(1, &wish);
+    assert!(!ready && said.contains("50") && said.contains("has not set up routes"), "{said}");
+    stage.start_agent(1, &flags);
     stage.wait_until("STATUS is well again", |stage| status(stage).0);
 }
 
 #[test]
-fn else_the_list_of_plugins_is_taken_away() {
+fn by_default_the_conflist_is_withdrawn() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     stage.start_agent(1, &[]);
     stage.wait_ready(1);
@@ -60,7 +60,7 @@ fn else_the_list_of_plugins_is_taken_away() {
 }
 
 #[test]
-fn a_list_whose_status_nobody_would_ask_for_is_refused() {
+fn not_ready_status_needs_a_version_with_status() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     stage.start_agent(1, &["--not-ready", "status", "--cni-version", "1.0.0"]);
     let agent = stage.nodes[0].agent.as_mut().expect("the agent");

@@ -1,4 +1,4 @@
-//! What policies drop can be seen: counted in the metrics, and told in the log with the names of both pods.
+//! Packets that policies drop are counted in the metrics and logged with the names of both pods.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::policies::{
 use crate::stage::Stage;
 
 /// What the log says of every packet that it tells of.
-const TOLD: &str = "packet dropped";
+const DROPPED: &str = "packet dropped";
 const ISOLATED: &str = "isolated by NetworkPolicy shop/db";
 const NOT_ITS_OWN: &str = "sent with an address that is not the pod's own";
 
@@ -44,8 +44,8 @@ fn dropped_of(stage: &Stage, direction: &str, pod: &str) -> Option<u64> {
     metric(stage, "pod_dropped_packets_total", &labels.each_ref().map(String::as_str))
 }
 
-fn told(stage: &Stage, words: &[&str]) -> usize {
-    let words: Vec<&str> = [TOLD].iter().chain(words).copied().collect();
+fn reported(stage: &Stage, words: &[&str]) -> usize {
+    let words: Vec<&str> = [DROPPED].iter().chain(words).copied().collect();
     stage.machine(1).agent.as_ref().expect("the agent").count(&words)
 }
 
@@ -55,7 +55,7 @@ fn expect(stage: &mut Stage, words: &[&str]) -> String {
 }
 
 #[test]
-fn a_denied_connection_is_counted_and_told_with_the_names_of_both_pods_and_the_policy() {
+fn a_denied_connection_is_counted_and_logged_with_both_pods_and_the_policy() {
     let mut stage = stage();
     add_all(&stage);
     assert!(reaches(&stage, "web", "db"), "the policy allows it");
@@ -65,13 +65,13 @@ fn a_denied_connection_is_counted_and_told_with_the_names_of_both_pods_and_the_p
     assert_eq!(dropped_of(&stage, "ingress", "shop/db"), None);
 
     ask(&stage, "other", "db", 5432);
-    let words = [TOLD, ISOLATED, "from=shop/other to=shop/db protocol=TCP port=5432 direction=ingress"];
+    let words = [DROPPED, ISOLATED, "from=shop/other to=shop/db protocol=TCP port=5432 direction=ingress"];
     expect(&mut stage, &words);
     let count = dropped(&stage, "ingress", ISOLATED).expect("a count");
     assert!(count >= 1, "{}", stage.metrics(1));
     assert_eq!(dropped_of(&stage, "ingress", "shop/db"), Some(count), "{}", stage.metrics(1));
     assert_eq!(
-        told(&stage, &["from=shop/web"]) + told(&stage, &["from=shop/db"]),
+        reported(&stage, &["from=shop/web"]) + reported(&stage, &["from=shop/db"]),
         0,
         "what passes is not told"
     );
@@ -87,14 +87,14 @@ fn a_denied_connection_is_counted_and_told_with_the_names_of_both_pods_and_the_p
     });
     stage.node(1).can("ip netns exec web ping -c 1 -W 1 192.0.2.7 > /dev/null");
     let rule = "denied by ClusterNetworkPolicy closed egress[0] \"world\"";
-    expect(&mut stage, &[TOLD, rule, "from=shop/web to=192.0.2.7 protocol=ICMP direction=egress"]);
+    expect(&mut stage, &[DROPPED, rule, "from=shop/web to=192.0.2.7 protocol=ICMP direction=egress"]);
     assert_eq!(dropped_of(&stage, "egress", "shop/web"), Some(1));
     // Another policy changes nothing of what was counted.
     assert_eq!(dropped(&stage, "ingress", ISOLATED), Some(count));
 }
 
 #[test]
-fn a_flood_is_counted_in_full_and_told_in_few_lines() {
+fn a_flood_is_counted_in_full_and_logged_in_few_lines() {
     let stage = stage();
     add_all(&stage);
     let address = stage.address(1, "db");
@@ -105,22 +105,22 @@ for n in range(20000): s.sendto(b'!', ('{address}', {ports}))\""
         ));
     };
     send("53");
-    stage.wait_until("it is told", |stage| told(stage, &["port=53 "]) == 1);
+    stage.wait_until("it is told", |stage| reported(stage, &["port=53 "]) == 1);
     let began = Instant::now();
     send("1000 + n");
-    stage.wait_until("some are told", |stage| told(stage, &["protocol=UDP"]) > 1);
-    let lines = told(&stage, &[]);
+    stage.wait_until("some are told", |stage| reported(stage, &["protocol=UDP"]) > 1);
+    let lines = reported(&stage, &[]);
     // Twenty at once and ten in a second, and the same only once.
     let most = 20 + 10 * (began.elapsed().as_secs() as usize + 1);
     assert!(lines <= 1 + most, "{lines} lines, not {most}");
-    assert_eq!(told(&stage, &["port=53 "]), 1);
+    assert_eq!(reported(&stage, &["port=53 "]), 1);
     let count = dropped(&stage, "ingress", ISOLATED).expect("a count");
     // A few may be lost before they get there.
     assert!(count >= 39_000, "{count}");
 }
 
 #[test]
-fn who_sends_with_anothers_address_is_told_by_name() {
+fn a_pod_that_spoofs_an_address_is_logged_by_name() {
     for (chain, device) in [("bridge", "bridge"), ("ptp", "cable")] {
         let mut stage = stage_with(chain);
         add_all(&stage);
@@ -128,7 +128,7 @@ fn who_sends_with_anothers_address_is_told_by_name() {
         stage.node(1).sh(&format!("ip netns exec other ip address add {web}/32 dev eth0"));
         stage.node(1).can(&format!("ip netns exec other ping -c 2 -W 1 -I {web} {db} > /dev/null"));
         let liar = format!("from=shop/other as {web}");
-        expect(&mut stage, &[TOLD, NOT_ITS_OWN, &liar, "to=shop/db", "direction=egress"]);
+        expect(&mut stage, &[DROPPED, NOT_ITS_OWN, &liar, "to=shop/db", "direction=egress"]);
         // It may still be asking for the other's hardware address, which is counted, too.
         stage.wait_until("all that is dropped is its own", |stage| {
             let count = dropped(stage, "egress", NOT_ITS_OWN);
@@ -139,7 +139,7 @@ fn who_sends_with_anothers_address_is_told_by_name() {
 }
 
 #[test]
-fn numbers_tell_how_policies_are_enforced() {
+fn metrics_show_how_policies_are_enforced() {
     let stage = stage();
     add_all(&stage);
     for (name, value) in [("enforced", 1), ("policies", 1), ("interfaces", 3), ("repairs_total", 0)] {
@@ -158,11 +158,11 @@ fn numbers_tell_how_policies_are_enforced() {
         took.is_some_and(|took| took > 0.0 && took < 30.0)
     });
     stage.node(1).sh("nft flush chain inet podwire_policy ingress");
-    stage.wait_until("it is mended", |stage| metric(stage, "repairs_total", &[]) == Some(1));
+    stage.wait_until("it is repaired", |stage| metric(stage, "repairs_total", &[]) == Some(1));
 }
 
 #[test]
-fn where_another_listens_packets_are_counted_and_not_told() {
+fn with_another_nflog_listener_drops_are_counted_but_not_logged() {
     let mut stage = stage_without_agents();
     // A listener of the same group, which stays: NFULNL_MSG_CONFIG with NFULNL_CFG_CMD_BIND.
     let listen = "import socket, struct, sys, time\ns = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)\n\
@@ -179,18 +179,18 @@ fn where_another_listens_packets_are_counted_and_not_told() {
     add_all(&stage);
     assert!(is_kept_from(&stage, "other", "db"), "the policy does not allow it");
     assert!(dropped(&stage, "ingress", ISOLATED) >= Some(1));
-    assert_eq!(told(&stage, &[]), 0);
+    assert_eq!(reported(&stage, &[]), 0);
     listener.kill().expect("its end");
     listener.wait().expect("its end");
 }
 
 #[test]
-fn selectors_to_which_nobody_fits_are_told_until_somebody_does() {
+fn selectors_without_a_match_are_reported_until_they_match() {
     let stage = stage();
     let unmatched = |stage: &Stage| {
         let policies = &stage.status(1)["policies"];
-        let unmatched = &policies["unmatchedSelectors"];
-        (unmatched["count"].as_u64(), unmatched["first"].to_string())
+        let selectors = &policies["unmatchedSelectors"];
+        (selectors["count"].as_u64(), selectors["first"].to_string())
     };
     add_all(&stage);
     assert_eq!(unmatched(&stage), (Some(0), "[]".into()));

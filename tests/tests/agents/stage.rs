@@ -49,7 +49,7 @@ pub struct Machine {
 const NO_DAD: &str =
     "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
 /// A heal takes two seconds on an idle machine; this one may be busy.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The last subnets are given to nobody: tests put their own there.
 pub fn net_conf(backend: Value) -> Value {
@@ -63,11 +63,11 @@ pub fn net_conf(backend: Value) -> Value {
 impl Stage {
     /// Three nodes without agents.
     pub fn new(store: Store, conf: &Value) -> Stage {
-        Stage::on_wires(store, conf, [10, 10, 20])
+        Stage::on_links(store, conf, [10, 10, 20])
     }
 
     /// The same with each node on this wire.
-    pub fn on_wires(store: Store, conf: &Value, wires: [u8; 3]) -> Stage {
+    pub fn on_links(store: Store, conf: &Value, links: [u8; 3]) -> Stage {
         let router = Node::new();
         router.sh(NO_DAD);
         router.sh("echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding");
@@ -77,7 +77,7 @@ impl Stage {
                  && ip address add 192.168.{lan}.1/24 dev lan{lan} && ip address add fd{lan}::1/64 dev lan{lan} nodad"
             ));
         }
-        let nodes = (1..).zip(wires).map(|(number, lan)| Machine::new(&router, number, lan)).collect();
+        let nodes = (1..).zip(links).map(|(number, lan)| Machine::new(&router, number, lan)).collect();
         let folder =
             std::env::temp_dir().join(format!("podwire-agents-{}-{}", std::process::id(), router.pid()));
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -202,9 +202,9 @@ impl Stage {
     /// etcd's own tool, at the router.
     #[track_caller]
     pub fn etcdctl(&self, words: &str) -> String {
-        let patience = "--dial-timeout=20s --command-timeout=60s";
+        let timeouts = "--dial-timeout=20s --command-timeout=60s";
         self.router
-            .sh(&format!("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 {patience} {words}"))
+            .sh(&format!("ETCDCTL_API=3 etcdctl --endpoints http://192.168.10.1:2379 {timeouts} {words}"))
     }
 
     #[track_caller]
@@ -215,17 +215,17 @@ impl Stage {
     /// Waits for something that the kernel or an agent must bring about by itself.
     #[track_caller]
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
-        self.wait_for(PATIENCE, what, is_so);
+        self.wait_for(TIMEOUT, what, is_so);
     }
 
     /// The same for something that takes longer.
     #[track_caller]
-    pub fn wait_for(&self, patience: Duration, what: &str, is_so: impl Fn(&Stage) -> bool) {
-        let end = Instant::now() + patience;
+    pub fn wait_for(&self, timeout: Duration, what: &str, is_so: impl Fn(&Stage) -> bool) {
+        let end = Instant::now() + timeout;
         while !is_so(self) {
             if Instant::now() > end {
                 let all: Vec<_> = (1..=3).map(|number| self.status(number).to_string()).collect();
-                panic!("not within {patience:?}: {what}\n{}", all.join("\n"));
+                panic!("not within {timeout:?}: {what}\n{}", all.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -278,7 +278,7 @@ impl Stage {
             // Outside of the pods' network a pod has its node's address: it is masqueraded.
             let outside = is_node(one.to) && why.contains("translated");
             // A peer on the wire is met by the node's own interface, which is wider than pods' are.
-            let wider = is_node(one.from) && why.contains("promises packets of 1500 bytes");
+            let wider = is_node(one.from) && why.contains("has MTU 1500");
             !outside && !wider
         };
         let mut said: Vec<_> = report.failures().filter(promised).map(|one| report.sentence(one)).collect();

@@ -1,4 +1,4 @@
-//! Policies under faults: at no moment a packet passes that they forbid, and those that they allow go on.
+//! Policies under faults: no denied packet passes at any moment, and allowed packets continue.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn assert_kept_apart(all: &[Seen], allowed_lost: Duration) {
 
 /// Breaks something until it was mended in time; `break_it` returns how long it took.
 #[track_caller]
-fn assert_mended(what: &str, break_it: impl Fn() -> Duration) {
+fn assert_repaired(what: &str, break_it: impl Fn() -> Duration) {
     let mut took: Vec<Duration> = Vec::new();
     while took.len() < TRIES && !took.iter().any(|one| *one <= MENDED) {
         took.push(break_it());
@@ -93,7 +93,7 @@ fn an_agent_killed_in_the_middle_of_updates_opens_and_closes_nothing() {
 }
 
 #[test]
-fn rules_that_others_broke_are_mended_within_two_seconds() {
+fn damaged_rules_are_repaired_within_two_seconds() {
     let mut stage = stage();
     add_all(&stage);
     meet(&stage);
@@ -106,7 +106,7 @@ fn rules_that_others_broke_are_mended_within_two_seconds() {
         "nft flush map inet podwire_policy ingress_4",
         "nft flush map inet podwire_policy ingress_6",
     ] {
-        assert_mended(damage, || {
+        assert_repaired(damage, || {
             let vigil = Vigil::begin(&stage, &PAIRS);
             std::thread::sleep(Duration::from_millis(300));
             let began = Instant::now();
@@ -153,7 +153,7 @@ fn while_the_source_of_policies_is_away_all_stays() {
     assert_kept_apart(&vigil.end(), NEVER);
     // Somebody else breaks the rules meanwhile: what was known last is what is mended. Until then pods without rules
     // are silent.
-    assert_mended("no folder, and broken rules", || {
+    assert_repaired("no folder, and broken rules", || {
         let vigil = Vigil::begin(&stage, &PAIRS);
         node.sh("nft flush map inet podwire_policy egress_4");
         stays("no folder, and broken rules");
@@ -235,7 +235,7 @@ fn traces(stage: &Stage) -> String {
 }
 
 #[test]
-fn a_thousand_pods_come_and_go_and_none_says_a_word() {
+fn a_thousand_pods_come_and_go_and_none_sends_a_packet() {
     // Few addresses, which come again: with a thousand of them the neighbours of those who stay would fill the kernel's one table of neighbours, and
     // IPv6 would fail now and then in every namespace of this machine, other tests' among them.
     let small = json!({

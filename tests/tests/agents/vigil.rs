@@ -1,4 +1,4 @@
-//! A vigil: pods send datagrams to others without a pause, and each that arrives is written down.
+//! A continuous probe: pods send datagrams to others without a pause, and every arrival is recorded.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};

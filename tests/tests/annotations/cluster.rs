@@ -1,4 +1,5 @@
-//! A node of a cluster: a real kube-apiserver and its etcd on it, which holds Calico's records too, and the owner of the node's blocks.
+//! A node with a real kube-apiserver and its etcd, which also holds Calico's records, and with the allocator of the
+//! node's blocks.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Pods of a real Kubernetes API that ask for something by annotations, and what Calico's datastore, a real etcd, hears of them.
+//! Pods of a real Kubernetes API with annotations, and their records in Calico's datastore, a real etcd.
 
 mod cluster;
 
@@ -16,7 +16,7 @@ fn nothing() -> Value {
 }
 
 #[test]
-fn pods_get_what_they_ask_for() {
+fn pods_get_what_their_annotations_request() {
     let Some(mut cluster) = Cluster::start() else { return };
     cluster.serve();
     let allowed = json!({"feature_control": {"ip_addrs_no_ipam": true, "floating_ips": true}});
@@ -101,7 +101,7 @@ fn pods_get_what_they_ask_for() {
 }
 
 #[test]
-fn what_cannot_be_had_is_told_by_name_and_changes_nothing() {
+fn unavailable_requests_fail_by_name_and_change_nothing() {
     let Some(mut cluster) = Cluster::start() else { return };
     cluster.serve();
     let taken = cluster.pod("taken", json!({"cni.projectcalico.org/ipAddrs": "[\"10.244.0.200\"]"}));
@@ -127,8 +127,8 @@ fn what_cannot_be_had_is_told_by_name_and_changes_nothing() {
     for (number, (name, text, code, words)) in rows.into_iter().enumerate() {
         let annotation = format!("cni.projectcalico.org/{name}");
         let pod = cluster.pod(&format!("bad{number}"), json!({ &annotation: text }));
-        let (told, message) = pod.call("ADD", &nothing(), None).error();
-        assert_eq!(told, code, "{name} {text}: {message}");
+        let (reported, message) = pod.call("ADD", &nothing(), None).error();
+        assert_eq!(reported, code, "{name} {text}: {message}");
         assert!(message.contains(words) && message.contains(name), "{name} {text}: {message}");
         assert_eq!(state(&cluster), before, "{name} {text}");
     }
@@ -155,7 +155,7 @@ fn a_pod_that_is_known_comes_and_goes_while_no_server_answers() {
 }
 
 #[test]
-fn where_nobody_serves_the_plugin_asks_and_tells_by_itself() {
+fn without_an_agent_the_plugin_reads_and_writes_the_store() {
     let Some(cluster) = Cluster::start() else { return };
     let pod = cluster.pod("alone", json!({"cni.projectcalico.org/ipAddrs": "[\"10.244.0.200\"]"}));
     let result = pod.add(&nothing());
@@ -192,7 +192,7 @@ fn host_local_gives_addresses_of_the_nodes_own_range() {
 }
 
 #[test]
-fn with_the_kubernetes_store_a_pods_annotations_tell_its_addresses() {
+fn with_the_kubernetes_store_a_pods_annotations_have_its_addresses() {
     let Some(mut cluster) = Cluster::start() else { return };
     cluster.define_custom_resources();
     // By the label that every namespace has.

@@ -1,4 +1,4 @@
-//! The address managers: ranges that make no sense, and requests that cannot be met.
+//! IPAM plugins: invalid ranges, and requests that cannot be met.
 
 use serde_json::json;
 
@@ -84,7 +84,7 @@ fn requests_for_addresses_that_cannot_be_met_are_refused() {
 
 #[test]
 #[rustfmt::skip] // a table
-fn wishes_to_a_dhcp_server_that_make_no_sense_are_refused() {
+fn invalid_dhcp_options_fail() {
     check(&[
         ("dhcp", "no ipam", (|r| r.without("ipam"), CONFIG, &["ipam"])),
         ("dhcp", "a family that is none", (|r| r.set("ipam.family", json!("ipx")), CONFIG, &["ipam.family", "ipx"])),

@@ -1,4 +1,4 @@
-//! Configs that were changed, or spoilt, between ADD and DEL.
+//! Configs that were changed or damaged between ADD and DEL.
 
 use podwire_tests::{assert_same, can_serve, ours, Chain, Node};
 use serde_json::{json, Value};
@@ -51,7 +51,7 @@ fn a_config_that_has_become_another_or_nonsense_keeps_no_pod() {
     ];
     for (kind, spoil) in spoilt.iter().filter(|(kind, _)| can_serve(kind)) {
         let node = Node::new();
-        node.lay_wire();
+        node.create_uplink();
         node.write("/run/flannel/subnet.env", SUBNET);
         let plugins = if is_chained(kind) { vec![good("bridge"), good(kind)] } else { vec![good(kind)] };
         let chain = Chain::new(&ours(), "net", &plugins);

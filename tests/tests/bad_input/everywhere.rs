@@ -1,4 +1,4 @@
-//! What every plugin type gets in the same way: standard input, names, versions, the environment.
+//! Input that all plugin types handle in the same way: standard input, names, versions, the environment.
 
 use podwire_tests::{can_serve, types};
 use serde_json::{json, Value};
@@ -11,7 +11,7 @@ fn served() -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn what_is_refused_here_is_served_otherwise() {
+fn the_unchanged_configs_work() {
     for kind in served().filter(|kind| can_serve(kind)) {
         let scene = Scene::new();
         let output = scene.request(&kind).run();
@@ -21,7 +21,7 @@ fn what_is_refused_here_is_served_otherwise() {
 
 #[test]
 #[rustfmt::skip] // a table
-fn standard_input_that_is_no_config_is_refused() {
+fn standard_input_without_a_config_fails() {
     check_everywhere(&[
         ("nothing", (|r| r.stdin(""), DECODE, &["the input is empty"])),
         ("blanks", (|r| r.stdin(" \n\t"), DECODE, &["the input is empty"])),
@@ -209,7 +209,7 @@ fn verbs_that_came_later_are_refused_in_old_versions() {
 }
 
 #[test]
-fn a_gc_that_does_not_say_what_is_valid_is_refused() {
+fn a_gc_without_valid_attachments_fails() {
     let scene = Scene::new();
     // noop says what it is told to say.
     for kind in types().iter().filter(|kind| *kind != "noop") {

@@ -1,5 +1,5 @@
-//! Whatever a plugin is fed with, it answers with one CNI error that has the right code and names the key and the
-//! reason, and it has touched nothing: no half-made pod, no panic, no signal.
+//! For any invalid input a plugin prints one CNI error with the right code, the key and the reason, and changes
+//! nothing: no partial attachment, no panic, no signal.
 
 mod addresses;
 mod changed;
@@ -35,7 +35,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let node = Node::new();
-        node.lay_wire();
+        node.create_uplink();
         node.write("/run/flannel/subnet.env", SUBNET);
         // A device that may be lent.
         node.sh("ip link add lent0 type veth peer name lent1");
@@ -81,8 +81,8 @@ fn good(kind: &str) -> Value {
         "calico-ipam" => {
             json!({"type": kind, "datastore_type": "sqlite", "nodename": "node1", "ipam": {"type": kind}})
         }
-        "macvlan" | "ipvlan" => json!({"type": kind, "master": "wire", "ipam": pool}),
-        "vlan" => json!({"type": kind, "master": "wire", "vlanId": 5, "ipam": pool}),
+        "macvlan" | "ipvlan" => json!({"type": kind, "master": "uplink", "ipam": pool}),
+        "vlan" => json!({"type": kind, "master": "uplink", "vlanId": 5, "ipam": pool}),
         "dummy" | "host-local" => json!({"type": kind, "ipam": pool}),
         "dhcp" => json!({"type": kind, "ipam": {"type": kind}}),
         "host-device" => json!({"type": kind, "device": "lent0", "ipam": pool}),
@@ -154,7 +154,7 @@ fn complaints(scene: &Scene, request: &Request<'_>, code: u64, words: &[&str]) -
     }
     match serde_json::from_str::<Value>(&output.stdout) {
         Err(error) => all.push(format!("not exactly one JSON object ({error})")),
-        Ok(error) => all.extend(wrong_words(&error, code, words)),
+        Ok(error) => all.extend(wrong_error(&error, code, words)),
     }
     let changes = differences(before, &scene.state());
     if !changes.is_empty() {
@@ -166,7 +166,7 @@ fn complaints(scene: &Scene, request: &Request<'_>, code: u64, words: &[&str]) -
     all
 }
 
-fn wrong_words(error: &Value, code: u64, words: &[&str]) -> Vec<String> {
+fn wrong_error(error: &Value, code: u64, words: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
     let keys: Vec<_> =
         error.as_object().map(|object| object.keys().map(String::as_str).collect()).unwrap_or_default();

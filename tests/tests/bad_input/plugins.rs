@@ -74,7 +74,7 @@ fn configs_of_interfaces_that_hang_on_another_and_make_no_sense_are_refused() {
         ("macvlan", "an unknown mode", (|r| r.set("mode", json!("source")), CONFIG, &["mode:", "unknown macvlan mode", "source"])),
         ("macvlan", "a mode that is a number", (|r| r.set("mode", json!(4)), CONFIG, &["mode"])),
         ("macvlan", "a master that is not there", (|r| r.set("master", json!("nowhere")), CONFIG, &["failed to lookup master \"nowhere\"", "on the node"])),
-        ("macvlan", "a master in the pod that is not there", (|r| r.set("linkInContainer", json!(true)), CONFIG, &["failed to lookup master \"wire\"", "in the pod"])),
+        ("macvlan", "a master in the pod that is not there", (|r| r.set("linkInContainer", json!(true)), CONFIG, &["failed to lookup master \"uplink\"", "in the pod"])),
         ("macvlan", "a master's name of 16 bytes", (|r| r.set("master", json!("wire012345678901")), CONFIG, &["master:", "too long"])),
         ("macvlan", "a master that is a number", (|r| r.set("master", json!(5)), CONFIG, &["master"])),
         ("macvlan", "no master and no default route", (|r| r.without("master"), CONFIG, &["master:", "no default route interface found"])),

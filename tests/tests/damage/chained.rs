@@ -1,4 +1,4 @@
-//! Damage to what chained plugins made: host ports, passes, limits, settings, ways by source.
+//! Damage to the objects of chained plugins: host ports, firewall rules, limits, settings, source routes.
 
 use serde_json::json;
 
@@ -121,7 +121,7 @@ fn an_mtu_of_a_pod_in_which_tuning_sets_none() {
 }
 
 #[test]
-fn what_was_tuned() {
+fn tuning() {
     let mut scene = behind_bridge(
         json!({"sysctl": {"net.core.somaxconn": "500", "net.ipv4.conf.IFNAME.arp_filter": "1",
                           "net.ipv4.ip_local_port_range": "20000 30000"},
@@ -199,7 +199,7 @@ fn ways_by_source_on_a_bridge() {
 }
 
 #[test]
-fn ways_by_source_on_a_cable() {
+fn source_routes_on_ptp() {
     let mut config = json!({"type": "ptp", "ipMasq": true, "ipam": pool()});
     config["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     all_survive(

@@ -1,8 +1,8 @@
-//! Whatever is damaged of an attachment, CHECK names it, and `podwire cni check --repair` puts it back as it was.
+//! CHECK names every damage of an attachment, and `podwire cni check --repair` restores it.
 //!
-//! A row is a way to damage what a chain made, and the words that CHECK must say of it. After the repair everything
-//! on the node and in the pod must be as before the damage, CHECK must pass, and packets too; after DEL nothing may
-//! be left. VLANs need a kernel that filters them: see `vlan.rs`.
+//! A row is a way to damage the objects of a chain, and the words that CHECK must print. After the repair the node and
+//! the pod must be as before the damage, CHECK must pass, and packets too. After DEL nothing may be left. VLANs need a
+//! kernel that filters them: see `vlan.rs`.
 
 mod chained;
 mod wired;
@@ -86,11 +86,11 @@ fn attached(scene: &Scene) -> (Node, Pod, String) {
 /// What is on the node and in the pod. host-local's index is named by its folder's number, which a new folder changes.
 fn state(node: &Node, pod: &Pod) -> String {
     let index = "/run/podwire/host-local/";
-    let told = |line: &str| match line.strip_prefix(index).and_then(|rest| rest.split_once('/')) {
+    let reported = |line: &str| match line.strip_prefix(index).and_then(|rest| rest.split_once('/')) {
         Some((_, owner)) => format!("{index}*/{owner}\n"),
         None => format!("{line}\n"),
     };
-    node.state(pod).lines().map(told).collect()
+    node.state(pod).lines().map(reported).collect()
 }
 
 /// Takes a row all the way from ADD to DEL.
@@ -107,7 +107,7 @@ fn survives(scene: &Scene, (damage, says): Row<'_>) {
     }
     let repaired = run(&node, "check", &["--repair"]);
     assert_eq!(repaired.status, 0, "{}{}", repaired.stdout, repaired.stderr);
-    assert!(repaired.stdout.starts_with("eth0 of blue: put back: "), "{}", repaired.stdout);
+    assert!(repaired.stdout.starts_with("eth0 of blue: repaired: "), "{}", repaired.stdout);
     must(&node, "check", &[]);
     assert_same(&whole, &state(&node, &pod), &format!("after the repair\n{}", repaired.stdout));
     node.sh(scene.proof);
@@ -178,10 +178,10 @@ fn vlans() {
 }
 
 #[test]
-fn what_only_a_new_attachment_brings_back_is_told_and_left_alone() {
+fn unrepairable_damage_is_reported_and_left_alone() {
     let scene = Scene { plugins: vec![bridge()], proof: "" };
     for (damage, says) in [
-        ("ip -n blue link delete eth0", "not put back: the pod has no interface eth0"),
+        ("ip -n blue link delete eth0", "not repaired: the pod has no interface eth0"),
         ("printf 'other\\r\\neth0' > /var/lib/cni/networks/net/10.7.0.3", "10.7.0.3 belongs to other (eth0)"),
     ] {
         let (node, pod, _) = attached(&scene);
@@ -192,14 +192,14 @@ fn what_only_a_new_attachment_brings_back_is_told_and_left_alone() {
         let repaired = run(&node, "check", &["--repair"]);
         assert_eq!(repaired.status, 1, "{}", repaired.stdout);
         assert!(repaired.stdout.contains(says), "{}", repaired.stdout);
-        assert!(repaired.stdout.ends_with("as it should be: attach it anew\n"), "{}", repaired.stdout);
+        assert!(repaired.stdout.ends_with("is damaged: detach and attach it again\n"), "{}", repaired.stdout);
         assert_eq!(differences(&damaged, &state(&node, &pod)), "", "{damage}");
         must(&node, "del", &[]);
     }
 }
 
 #[test]
-fn a_repair_says_in_json_what_was_put_back_and_what_was_not() {
+fn a_repair_lists_repaired_and_remaining_differences_in_json() {
     let (node, _, _) = attached(&chained::ports());
     let repaired = |node: &Node| -> Value {
         serde_json::from_str(&run(node, "check", &["--repair", "--json"]).stdout).expect("JSON")
@@ -238,9 +238,9 @@ fn several_things_at_once_are_all_named_and_all_put_back() {
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    let told = must(&node, "check", &["--repair"]);
+    let reported = must(&node, "check", &["--repair"]);
     must(&node, "check", &[]);
-    assert_same(&whole, &state(&node, &pod), &told);
+    assert_same(&whole, &state(&node, &pod), &reported);
     node.sh(REACHES_THE_WORLD);
     must(&node, "del", &[]);
     assert_same(&before, &state(&node, &pod), "after DEL");

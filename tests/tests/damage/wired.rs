@@ -1,4 +1,4 @@
-//! Damage to what connects a pod: bridge and cable, interface, masquerade, reservation.
+//! Damage to the connection of a pod: bridge and veth pair, interface, masquerade, reservation.
 
 use serde_json::json;
 
@@ -158,7 +158,7 @@ fn an_interface_in_a_pod() {
 }
 
 #[test]
-fn a_cable_of_its_own() {
+fn ptp() {
     let config = json!({"type": "ptp", "ipMasq": true, "mtu": 1400, "ipam": pool()});
     let mut config = config;
     config["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);

@@ -1,4 +1,4 @@
-//! DEL always succeeds and leaves nothing, whatever became of the pod meanwhile: for every plugin type that the kernel
+//! DEL always succeeds and leaves nothing, whatever happened to the pod before, for every plugin type that the kernel
 //! has a driver for.
 
 use podwire_tests::{assert_same, check_rows, differences, ours, types, Chain, Invocation, Node, Pod};
@@ -48,7 +48,7 @@ fn without_netns(pod: &Pod) -> Pod {
 
 /// What is not seen here could be left behind by every plugin, and no test would fail.
 #[test]
-fn whatever_could_be_left_is_seen() {
+fn every_kind_of_leftover_is_detected() {
     let node = Node::new();
     let pod = node.pod("blue");
     let before = node.state(&pod);
@@ -104,7 +104,7 @@ fn a_pod_that_is_detached_leaves_nothing() {
 }
 
 #[test]
-fn a_pod_whose_namespace_is_not_told_leaves_nothing() {
+fn del_without_a_namespace_leaves_nothing() {
     for_every_type(|row, node, chain| {
         let (before, pod) = (node.leftovers(), node.pod("blue"));
         let result = chain.add(node, &pod);
@@ -251,7 +251,7 @@ fn a_del_after_an_add_in_vain_spares_the_attachment_that_was_in_its_way() {
 
 /// A cable's end that somebody lent to the pod has its old name as its alias, as host-device notes it.
 #[test]
-fn a_del_after_an_add_in_vain_spares_a_device_that_was_lent_to_the_pod() {
+fn del_after_a_failed_add_keeps_a_device_that_another_attachment_holds() {
     for row in rows().iter().filter(|row| ["bridge", "ptp"].contains(&row.kind)) {
         let (node, chain) = prepared(row);
         let pod = node.pod("blue");

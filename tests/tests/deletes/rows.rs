@@ -1,4 +1,4 @@
-//! Every plugin type at the end of a chain in which it makes sense, and ways to make its ADD fail.
+//! Every plugin type at the end of a useful chain, and ways to make its ADD fail.
 
 use podwire_tests::{podwire, should_try, Chain, Node, Pod};
 use serde_json::{json, Value};
@@ -52,7 +52,7 @@ fn hanging(kind: &'static str, mut config: Value) -> Row {
     config["type"] = json!(kind);
     config["ipam"] = json!({"type": "host-local", "ranges": [[{"subnet": "10.5.0.0/24"}]]});
     let mut failures = vec![
-        failure("the pod has an interface of that name", taken_by_a_stranger),
+        failure("the pod has an interface of that name", taken_by_another_program),
         failure("another network's interface has that name", taken_by_another_network),
         failure("the second pool is full", full_pool),
         failure("a route of the pool leads nowhere", |_, _, chain| {
@@ -60,7 +60,7 @@ fn hanging(kind: &'static str, mut config: Value) -> Row {
         }),
     ];
     if kind != "dummy" {
-        failures.push(failure("the master is gone", |node, _, _| drop(node.sh("ip link delete wire"))));
+        failures.push(failure("the master is gone", |node, _, _| drop(node.sh("ip link delete uplink"))));
         failures.push(failure(
             "another network's interface of the same kind has that name",
             |node, pod, chain| {
@@ -87,7 +87,7 @@ pub fn all_rows() -> Vec<Row> {
             kind: "bridge",
             plugins: vec![bridge()],
             failures: vec![
-                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("the pod has an interface of that name", taken_by_another_program),
                 failure("another network's interface has that name", taken_by_another_network),
                 failure("the second pool is full", full_pool),
                 failure("the bridge has another address", |node, _, _| {
@@ -103,7 +103,7 @@ pub fn all_rows() -> Vec<Row> {
             kind: "ptp",
             plugins: vec![json!({"type": "ptp", "ipMasq": true, "ipam": pool})],
             failures: vec![
-                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("the pod has an interface of that name", taken_by_another_program),
                 failure("another network's interface has that name", taken_by_another_network),
                 failure("the second pool is full", full_pool),
                 failure("a route of the pool leads nowhere", |_, _, chain| {
@@ -116,7 +116,7 @@ pub fn all_rows() -> Vec<Row> {
             kind: "calico",
             plugins: vec![json!({"type": "calico", "mtu": 1400, "ipam": pool})],
             failures: vec![
-                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("the pod has an interface of that name", taken_by_another_program),
                 failure("another network's interface has that name", taken_by_another_network),
                 failure("the second pool is full", full_pool),
                 failure("the node has a route to the address already", |node, _, _| {
@@ -129,7 +129,7 @@ pub fn all_rows() -> Vec<Row> {
             plugins: vec![json!({"type": "calico", "datastore_type": "sqlite", "nodename": "node1",
                 "ipam": {"type": "calico-ipam", "assign_ipv6": "true"}})],
             failures: vec![
-                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("the pod has an interface of that name", taken_by_another_program),
                 failure("another network's interface has that name", taken_by_another_network),
                 failure("there is no such pool", |_, _, chain| {
                     chain.plugins[0]["ipam"]["ipv6_pools"] = json!(["none"]);
@@ -140,7 +140,7 @@ pub fn all_rows() -> Vec<Row> {
             kind: "host-device",
             plugins: vec![json!({"type": "host-device", "device": "lent0", "ipam": pool})],
             failures: vec![
-                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("the pod has an interface of that name", taken_by_another_program),
                 failure("another network's interface has that name", taken_by_another_network),
                 failure("a route of the pool leads nowhere", |_, _, chain| {
                     chain.plugins[0]["ipam"]["routes"] =
@@ -158,7 +158,7 @@ pub fn all_rows() -> Vec<Row> {
             kind: "tap",
             plugins: vec![json!({"type": "tap", "multiQueue": true, "owner": 1000, "ipam": pool})],
             failures: vec![
-                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("the pod has an interface of that name", taken_by_another_program),
                 failure("another network's interface has that name", taken_by_another_network),
                 failure("the second pool is full", full_pool),
                 failure("the pod has no such bridge", |_, _, chain| {
@@ -210,7 +210,7 @@ pub fn all_rows() -> Vec<Row> {
                     serve_dhcp(node, "5s");
                     node.sh("ip link set s0 down");
                 }),
-                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("the pod has an interface of that name", taken_by_another_program),
             ],
         },
         Row {
@@ -280,7 +280,7 @@ pub fn all_rows() -> Vec<Row> {
             plugins: vec![json!({"type": "flannel", "subnetFile": "/run/test/subnet.env",
                 "delegate": {"bridge": "br0", "isDefaultGateway": true}})],
             failures: vec![
-                failure("the pod has an interface of that name", taken_by_a_stranger),
+                failure("the pod has an interface of that name", taken_by_another_program),
                 failure("another network's interface has that name", taken_by_another_network),
                 failure("the node's part of the network has no address left", |node, _, chain| {
                     chain.name = "net-flannel-full".into();
@@ -310,14 +310,14 @@ pub fn all_rows() -> Vec<Row> {
                 chain.plugins[1]["gateways"] = json!(["203.0.113.1"]);
             })],
         },
-        hanging("macvlan", json!({"master": "wire", "mtu": 1400})),
-        hanging("ipvlan", json!({"master": "wire"})),
-        hanging("vlan", json!({"master": "wire", "vlanId": 5})),
+        hanging("macvlan", json!({"master": "uplink", "mtu": 1400})),
+        hanging("ipvlan", json!({"master": "uplink"})),
+        hanging("vlan", json!({"master": "uplink", "vlanId": 5})),
         hanging("dummy", json!({})),
     ]
 }
 
-fn taken_by_a_stranger(node: &Node, pod: &Pod, _: &mut Chain) {
+fn taken_by_another_program(node: &Node, pod: &Pod, _: &mut Chain) {
     node.sh(&format!("ip -n {} link add eth0 type bridge", pod.name));
 }
 
@@ -349,7 +349,7 @@ fn serve_dhcp(node: &Node, timeout: &str) {
 /// A machine with what a row needs: a device to lend, which is an end of a cable.
 pub fn node_for(row: &Row) -> Node {
     let node = node();
-    node.lay_wire();
+    node.create_uplink();
     if row.kind == "dhcp" {
         node.lan();
         node.accompany(node.dhcp_server("--dhcp-range=10.66.0.50,10.66.0.250,255.255.255.0,2m"));

@@ -1,4 +1,4 @@
-//! host-device: what may happen to a device while it is away, and beside Go's plugin.
+//! host-device: changes of a device while a pod has it, and the plugin beside Go's.
 
 use podwire_tests::{assert_same, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
@@ -53,7 +53,7 @@ fn the_device_has_the_pods_name_and_keeps_its_own_as_its_alias() {
 }
 
 #[test]
-fn names_that_are_taken_on_either_side_do_no_harm() {
+fn names_that_are_taken_on_either_side_are_handled() {
     let node = Node::new();
     lend(&node);
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
@@ -68,7 +68,7 @@ fn names_that_are_taken_on_either_side_do_no_harm() {
 }
 
 #[test]
-fn a_device_that_was_renamed_in_the_pod_comes_home() {
+fn a_device_that_was_renamed_in_the_pod_is_moved_back() {
     let node = Node::new();
     lend(&node);
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
@@ -182,9 +182,9 @@ fn an_add_that_fails_puts_everything_back_on_the_node() {
     ));
     let pod = node.pod("blue");
     let everything = |node: &Node| {
-        let told =
+        let reported =
             format!("ip address show {LENT}; ip route; ip -6 route show dev {LENT}; ip link show {LENT}");
-        node.state(&pod) + &node.sh(&format!("({told}) | sed 's/^[0-9]*: //; s/if[0-9]*//'"))
+        node.state(&pod) + &node.sh(&format!("({reported}) | sed 's/^[0-9]*: //; s/if[0-9]*//'"))
     };
     let before = everything(&node);
     let mut config = by_name();
@@ -198,7 +198,7 @@ fn an_add_that_fails_puts_everything_back_on_the_node() {
 }
 
 #[test]
-fn what_the_device_has_on_the_node_can_go_with_it() {
+fn addresses_and_routes_of_the_device_can_move_with_it() {
     let node = Node::new();
     lend(&node);
     node.sh(&format!(
@@ -251,7 +251,7 @@ fn a_device_without_addresses_is_up_in_the_pod() {
 }
 
 #[test]
-fn what_cannot_be_lent_is_refused_with_reasons() {
+fn devices_that_cannot_be_moved_fail_with_the_reason() {
     let node = Node::new();
     lend(&node);
     node.sh("ip link add br0 type bridge; ip link add twin address 02:00:00:00:05:10 type bridge");
@@ -339,7 +339,7 @@ fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
 
 /// Go's plugin leaks the lease of a pod whose namespace is not told, and fails if it is gone.
 #[test]
-fn what_go_lent_and_cannot_bring_home_ours_can() {
+fn ours_moves_back_a_device_that_go_cannot() {
     let node = Node::new();
     lend(&node);
     let pod = node.pod("blue");

@@ -1,4 +1,4 @@
-//! The whole life of an attachment, for each of the plugins and each choice of address families.
+//! An attachment from ADD to DEL, for each of the plugins and each choice of address families.
 
 use podwire_tests::{assert_same, needs, ours, Chain, Invocation, Node, Pod};
 use serde_json::{json, Value};
@@ -221,7 +221,7 @@ fn leaves_nothing(kind: &str) {
 }
 
 #[test]
-fn a_device_of_the_node_is_lent_talks_and_comes_home() {
+fn a_host_device_is_moved_carries_packets_and_is_moved_back() {
     lives("host-device");
 }
 
@@ -236,31 +236,31 @@ fn an_interface_joins_a_vrf_talks_in_it_and_leaves() {
 }
 
 #[test]
-fn whatever_happens_to_a_lent_device_is_noticed() {
+fn check_notices_every_damage_of_a_host_device() {
     is_noticed("host-device");
 }
 
 #[test]
-fn whatever_happens_to_a_tap_device_is_noticed() {
+fn check_notices_every_damage_of_a_tap_device() {
     is_noticed("tap");
 }
 
 #[test]
-fn whatever_happens_to_a_vrf_is_noticed() {
+fn check_notices_every_damage_of_a_vrf() {
     is_noticed("vrf");
 }
 
 #[test]
-fn a_lent_device_is_given_back_whatever_was_lost() {
+fn a_host_device_is_moved_back_without_records() {
     leaves_nothing("host-device");
 }
 
 #[test]
-fn a_tap_device_leaves_nothing_whatever_was_lost() {
+fn a_tap_device_leaves_nothing_without_records() {
     leaves_nothing("tap");
 }
 
 #[test]
-fn a_vrf_leaves_nothing_whatever_was_lost() {
+fn a_vrf_leaves_nothing_without_records() {
     leaves_nothing("vrf");
 }

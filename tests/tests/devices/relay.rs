@@ -1,4 +1,4 @@
-//! A program that has TAP devices open and carries frames between them, as a virtual machine's wire would.
+//! A program that opens TAP devices and forwards frames between them, as a virtual switch does.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Stdio};

@@ -1,5 +1,5 @@
-//! host-device by what /sys says: devices on the PCI and the auxiliary bus, and those that DPDK has. The node of a test has
-//! a tree of its own there.
+//! host-device by /sys: devices on the PCI and the auxiliary bus, and devices of DPDK. The node of a test has its own
+//! tree there.
 
 use podwire_tests::{assert_same, Invocation, Node, Pod};
 use serde_json::{json, Value};
@@ -71,7 +71,7 @@ fn a_device_is_found_by_its_place_in_the_machine() {
 }
 
 #[test]
-fn what_the_runtime_chose_comes_before_what_the_config_says() {
+fn the_runtimes_choice_takes_precedence_over_the_config() {
     let node = node();
     let pod = node.pod("blue");
     let mut config = config("deviceID", FUNCTION);

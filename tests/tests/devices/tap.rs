@@ -1,4 +1,4 @@
-//! tap: who may open the device, what is on its other side, and what is refused.
+//! tap: the owner of the device, its other side, and invalid configs.
 
 use podwire_tests::{assert_same, needs, Invocation, Node};
 use serde_json::{json, Value};
@@ -36,11 +36,15 @@ fn the_device_is_as_the_config_has_it() {
         let chain = network("net", &tap(more.clone()));
         let result = chain.add(&node, &pod);
         let inside = link(&node, &pod, "eth0");
-        let told = &inside["linkinfo"]["info_data"];
+        let reported = &inside["linkinfo"]["info_data"];
         assert_eq!(inside["linkinfo"]["info_kind"], "tun");
-        assert_eq!((&told["type"], &told["persist"]), (&json!("tap"), &json!(true)), "{more}: {told}");
-        assert_eq!(told["multi_queue"], multi_queue, "{more}: {told}");
-        assert_eq!((&told["user"], &told["group"]), (&user, &group), "{more}: {told}");
+        assert_eq!(
+            (&reported["type"], &reported["persist"]),
+            (&json!("tap"), &json!(true)),
+            "{more}: {reported}"
+        );
+        assert_eq!(reported["multi_queue"], multi_queue, "{more}: {reported}");
+        assert_eq!((&reported["user"], &reported["group"]), (&user, &group), "{more}: {reported}");
         assert_eq!((&inside["mtu"], &inside["address"]), (&json!(1300), &json!("02:00:00:00:00:07")));
         let expected =
             json!([{"name": "eth0", "mac": "02:00:00:00:00:07", "mtu": 1300, "sandbox": pod.netns}]);
@@ -55,7 +59,7 @@ fn the_device_is_as_the_config_has_it() {
 }
 
 #[test]
-fn its_owner_may_open_it_and_nobody_else() {
+fn only_its_owner_can_open_it() {
     if !needs("tun") {
         return;
     }
@@ -129,7 +133,7 @@ fn it_becomes_a_port_of_a_bridge_in_the_pod() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_and_leaves_nothing() {
+fn invalid_devices_fail_and_leave_nothing() {
     if !needs("tun") {
         return;
     }
@@ -165,7 +169,7 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn somebody_elses_device_is_neither_taken_over_nor_taken_away() {
+fn a_foreign_device_is_neither_taken_over_nor_deleted() {
     if !needs("tun") {
         return;
     }
@@ -181,7 +185,7 @@ fn somebody_elses_device_is_neither_taken_over_nor_taken_away() {
 }
 
 #[test]
-fn a_node_without_the_kernels_door_takes_no_pods() {
+fn status_fails_without_dev_net_tun() {
     let node = Node::new();
     let chain = network("net", &tap(json!({})));
     node.sh("mount -t tmpfs none /dev/net");

@@ -1,4 +1,4 @@
-//! vrf: tables, several interfaces and several VRFs in a pod, what the kernel drops and what is refused.
+//! vrf: tables, several interfaces and several VRFs in a pod, routes that the kernel drops, and invalid configs.
 
 use podwire_tests::{assert_same, needs, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
@@ -58,8 +58,8 @@ fn addresses_and_routes_of_both_families_are_in_the_vrfs_table() {
         ("-4", ["default via 10.5.0.1", "10.5.0.0/24 dev eth0"]),
         ("-6", ["default via fd05::1", "fd05::/64 dev eth0"]),
     ] {
-        let told = node.sh(&format!("ip -n blue {family} route show table 77"));
-        assert!(ways.iter().all(|way| told.contains(way)), "{told}");
+        let reported = node.sh(&format!("ip -n blue {family} route show table 77"));
+        assert!(ways.iter().all(|way| reported.contains(way)), "{reported}");
         let main = node.sh(&format!("ip -n blue {family} route show table main"));
         assert!(!main.contains("eth0"), "the main table knows nothing of it: {main}");
     }
@@ -87,7 +87,7 @@ fn addresses_that_the_kernel_drops_are_put_back() {
 }
 
 #[test]
-fn the_lowest_table_that_nobody_uses_is_taken() {
+fn the_lowest_unused_table_is_used() {
     if !needs("vrf") {
         return;
     }
@@ -146,7 +146,7 @@ fn an_interface_that_stays_gets_its_routes_back() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_configs_fail_and_change_nothing() {
     if !needs("vrf") {
         return;
     }

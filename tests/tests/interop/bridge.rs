@@ -1,4 +1,4 @@
-//! Cases of bridge.
+//! Cases for bridge.
 
 use podwire_tests::Case;
 use serde_json::{json, Value};

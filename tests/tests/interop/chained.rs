@@ -1,4 +1,4 @@
-//! Cases of the plugins that come after bridge.
+//! Cases for the plugins that follow bridge in a chain.
 
 use podwire_tests::Case;
 use serde_json::{json, Value};

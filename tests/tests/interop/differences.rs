@@ -1,6 +1,6 @@
-//! What we do differently on purpose. `docs/differences.md` tells users what and why, under the same names.
+//! The intended differences. `docs/differences.md` describes them under the same names.
 //!
-//! A line is given to the first row that it fits, so rows with more stars stand further down.
+//! A line belongs to the first row that matches it, so rows with more stars come later.
 
 use podwire_tests::Difference;
 

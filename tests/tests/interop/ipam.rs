@@ -1,4 +1,4 @@
-//! Cases of host-local and static, called as a plugin of their own.
+//! Cases for host-local and static, called directly.
 
 use podwire_tests::Case;
 use serde_json::{json, Value};

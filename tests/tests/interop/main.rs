@@ -1,5 +1,5 @@
-//! The same requests to Debian's Go plugins and to ours, on twin nodes: what comes of them must be the same, but
-//! for the differences that users are told of in `docs/differences.md`.
+//! The same requests to Debian's Go plugins and to Podwire's, on two equal nodes: the outcomes must be the same, except
+//! for the differences in `docs/differences.md`.
 
 mod bridge;
 mod chained;
@@ -24,17 +24,17 @@ fn a_bridge_in_every_version_of_the_spec() {
 }
 
 #[test]
-fn what_bridge_refuses() {
+fn bridge_errors() {
     compare(&bridge::refusals(), DIFFERENCES);
 }
 
 #[test]
-fn pods_on_cables_of_their_own() {
+fn ptp_pods() {
     compare(&single::ptp(), DIFFERENCES);
 }
 
 #[test]
-fn pods_on_the_nodes_wire() {
+fn macvlan_pods() {
     compare(&single::macvlan(), DIFFERENCES);
 }
 
@@ -49,7 +49,7 @@ fn addresses_of_this_node() {
 }
 
 #[test]
-fn what_host_local_refuses() {
+fn host_local_errors() {
     compare(&ipam::host_local_refusals(), DIFFERENCES);
 }
 

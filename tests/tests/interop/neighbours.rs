@@ -1,4 +1,4 @@
-//! An address that another pod had a moment ago: whoever remembers that pod reaches the new one at once.
+//! An address that another pod had a moment ago: neighbours that cached the old pod reach the new one at once.
 
 use podwire_tests::{ours, Chain, Node, Pod, GO};
 use serde_json::{json, Value};
@@ -60,7 +60,7 @@ fn a_pod_whose_hardware_address_is_changed_is_reached_at_once() {
 }
 
 #[test]
-fn neighbours_are_told_where_nobody_can_be_asked_what_they_remember() {
+fn neighbours_get_an_announcement_of_new_addresses() {
     let node = Node::new();
     let pod = node.pod("pod");
     network(&ours(), 9, json!({"isGateway": false})).add(&node, &pod);

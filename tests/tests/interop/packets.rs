@@ -1,4 +1,4 @@
-//! What packets do, with the Go plugins and with ours: the same.
+//! Packets behave the same with the Go plugins and with Podwire's.
 
 use podwire_tests::{ours, Chain, Node, GO};
 use serde_json::{json, Value};
@@ -64,7 +64,7 @@ fn pods_on_a_bridge_reach_each_other_and_their_gateway() {
 }
 
 #[test]
-fn pods_on_cables_of_their_own_reach_each_other_through_the_node() {
+fn pods_on_ptp_reach_each_other_through_the_node() {
     on_both(|node, path| {
         let ipam = json!({"type": "host-local", "ranges": [[{"subnet": V4}], [{"subnet": V6}]],
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]});
@@ -150,7 +150,7 @@ fn a_mapped_port_leads_into_the_pod_from_everywhere() {
 }
 
 #[test]
-fn a_mapped_port_takes_no_packet_that_is_on_its_way_to_somebody_else() {
+fn a_mapped_port_takes_no_forwarded_packet() {
     on_both(|node, path| {
         let outside = node.neighbour("outside", NEAR[0], NEAR[1]);
         let far = node.neighbour("far", FAR[0], FAR[1]);
@@ -239,7 +239,7 @@ fn a_firewall_of_no_known_kind_is_refused_by_ours_only() {
 }
 
 #[test]
-fn a_bridge_without_gateway_joins_pods_and_nobody_else() {
+fn a_bridge_without_gateway_connects_only_its_pods() {
     on_both(|node, path| {
         let chain =
             Chain::new(path, "pods", &[json!({"type": "bridge", "bridge": "br0", "ipam": pool(&[V4])})]);

@@ -1,4 +1,4 @@
-//! Cases of ptp, macvlan and loopback.
+//! Cases for ptp, macvlan and loopback.
 
 use podwire_tests::Case;
 use serde_json::{json, Value};
@@ -50,12 +50,12 @@ pub fn ptp() -> Vec<Case> {
 
 /// A wire to hang on, whose ends are both on the node.
 const WIRE: &str =
-    "ip link add wire address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02
-    ip link set wire up; ip link set far up";
+    "ip link add uplink address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02
+    ip link set uplink up; ip link set far up";
 
 pub fn macvlan() -> Vec<Case> {
     let config = |keys: Value, subnets: &[&str]| {
-        let mut config = json!({"type": "macvlan", "master": "wire", "ipam": pool(subnets)});
+        let mut config = json!({"type": "macvlan", "master": "uplink", "ipam": pool(subnets)});
         for (key, value) in keys.as_object().into_iter().flatten() {
             config[key] = value.clone();
         }

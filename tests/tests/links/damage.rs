@@ -1,4 +1,4 @@
-//! What CHECK says of each damage, and what a repair makes of it.
+//! CHECK and repair for each kind of damage.
 
 use podwire_cni_plugin::{Command, Registry, Request, Source};
 use podwire_kernel::Netns;
@@ -42,7 +42,7 @@ fn own(kind: &str) -> Vec<Damage> {
                 "ip -n blue link delete eth0
                  ip link add other type veth peer name end && ip link set other up
                  ip link add link other name eth0 netns blue type macvlan mode bridge bcqueuelen 77",
-                "interface eth0 is not on master wire",
+                "interface eth0 does not hang on uplink",
                 false,
             ),
         ],
@@ -54,7 +54,7 @@ fn own(kind: &str) -> Vec<Damage> {
         "vlan" => vec![
             mac,
             (
-                "ip -n blue link delete eth0 && ip link add link wire name eth0 netns blue type vlan id 6",
+                "ip -n blue link delete eth0 && ip link add link uplink name eth0 netns blue type vlan id 6",
                 "is interface of VLAN 6, not interface of VLAN 5",
                 false,
             ),
@@ -84,19 +84,22 @@ fn repair(node: &Node, pod: &Pod, chain: &Chain, result: &Value) {
         ..Source::default()
     };
     let config = with(chain.config(0), json!({"prevResult": result}));
-    let mend = || {
+    let run_repair = || {
         let req = Request::new(Command::Check, &source, config, Registry::none()).expect("a request");
         for finding in plugin.inspect(&req).expect("findings") {
             let what = finding.to_string();
             finding.repair().unwrap_or_else(|error| panic!("{what}: {error}"));
         }
     };
-    Netns::open(format!("/proc/{}/ns/net", node.pid())).expect("the node").run(mend).expect("on the node");
+    Netns::open(format!("/proc/{}/ns/net", node.pid()))
+        .expect("the node")
+        .run(run_repair)
+        .expect("on the node");
 }
 
 /// One pod takes all the damage that can be mended, one after the other, and each other damage a pod of its own.
 #[test]
-fn check_names_each_damage_and_a_repair_mends_it() {
+fn check_names_each_damage_and_repair_restores_it() {
     for kind in kinds() {
         let (node, outside) = node_for(kind);
         let (chain, pod) = (network("net", &wanted(kind)), node.pod("blue"));
@@ -107,13 +110,13 @@ fn check_names_each_damage_and_a_repair_mends_it() {
         };
         let result = attach();
         let whole = facts(&node, &pod);
-        let (mended, lost): (Vec<_>, Vec<_>) =
+        let (repairable, lost): (Vec<_>, Vec<_>) =
             COMMON.iter().copied().chain(own(kind)).partition(|damage| damage.2);
-        for (damage, said, _) in mended {
+        for (damage, said, _) in repairable {
             complain(&node, &pod, &chain, (&result, damage, said));
             repair(&node, &pod, &chain, &result);
-            let told = |said: podwire_tests::Output| panic!("{kind}, {damage}: {}", said.stdout);
-            chain.check(&node, &pod, &result).unwrap_or_else(told);
+            let reported = |said: podwire_tests::Output| panic!("{kind}, {damage}: {}", said.stdout);
+            chain.check(&node, &pod, &result).unwrap_or_else(reported);
             assert_eq!(facts(&node, &pod), whole, "{kind}, {damage}");
         }
         if kind != "dummy" {
@@ -166,7 +169,7 @@ fn facts(node: &Node, pod: &Pod) -> Vec<String> {
 fn check_is_content_when_the_default_route_has_moved() {
     for kind in children().filter(|kind| *kind != "vlan") {
         let (node, _) = node_for(kind);
-        node.sh("ip address add 10.5.0.3/24 dev wire && ip route add default via 10.5.0.1");
+        node.sh("ip address add 10.5.0.3/24 dev uplink && ip route add default via 10.5.0.1");
         let mut config = fixed(kind, "10.5.0.9/24");
         config.as_object_mut().unwrap().remove("master");
         let (chain, pod) = (network("net", &config), node.pod("blue"));
@@ -187,7 +190,7 @@ fn an_ipvlan_follows_its_masters_hardware_address() {
     let (node, _) = node_for("ipvlan");
     let (chain, pod) = (network("net", &config("ipvlan", &[V4])), node.pod("blue"));
     let result = chain.add(&node, &pod);
-    node.sh("ip link set wire address 02:00:00:00:00:77");
+    node.sh("ip link set uplink address 02:00:00:00:00:77");
     chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
     assert!(node.pings(Some(&pod), "10.5.0.1"));
 }

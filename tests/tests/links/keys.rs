@@ -46,7 +46,7 @@ fn the_mtu_is_the_configs_or_the_masters_and_no_larger() {
     for kind in kinds() {
         let (node, _) = node_for(kind);
         let pod = node.pod("blue");
-        node.sh("ip link set wire mtu 1450");
+        node.sh("ip link set uplink mtu 1450");
         let sizes: &[(u64, u64)] =
             if kind == "dummy" { &[(0, 1500), (9000, 9000)] } else { &[(0, 1450), (1400, 1400)] };
         for (mtu, expected) in sizes {
@@ -83,7 +83,7 @@ fn passthru_has_the_masters_address() {
     let (chain, pod) =
         (network("net", &with(config("macvlan", &[V4]), json!({"mode": "passthru"}))), node.pod("blue"));
     let result = chain.add(&node, &pod);
-    assert_eq!(result["interfaces"][0]["mac"], node.json("ip -j link show wire")[0]["address"]);
+    assert_eq!(result["interfaces"][0]["mac"], node.json("ip -j link show uplink")[0]["address"]);
     assert!(node.pings(Some(&pod), "10.5.0.1"));
     chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
     chain.del(&node, &pod, Some(&result));
@@ -101,7 +101,7 @@ fn without_a_master_it_is_the_default_routes() {
         assert!(code == 7 && msg.contains("no default route interface found"), "{kind}: {code} {msg}");
         node.sh("ip link add other type veth peer name end; ip link set other up; ip link set end up
              ip address add 10.9.0.1/24 dev other; ip route add default via 10.9.0.2 metric 50
-             ip address add 10.5.0.3/24 dev wire; ip route add default via 10.5.0.1 metric 20");
+             ip address add 10.5.0.3/24 dev uplink; ip route add default via 10.5.0.1 metric 20");
         let result = network("net", &config).add(&node, &pod);
         assert!(node.pings(Some(&outside), address(&result, 0)), "{kind}");
     }
@@ -133,7 +133,7 @@ fn a_chained_ipvlan_takes_over_master_and_addresses() {
     let (node, outside) = node();
     let pod = node.pod("blue");
     let before = node.state(&pod);
-    let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "wire"}],
+    let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "uplink"}],
         "ips": [{"address": "10.5.0.9/24", "gateway": "10.5.0.1", "interface": 0}],
         "routes": [{"dst": "198.51.100.0/24"}], "dns": {"nameservers": ["10.5.0.53"]}});
     let chain = network("net", &json!({"type": "ipvlan"}));
@@ -149,8 +149,10 @@ fn a_chained_ipvlan_takes_over_master_and_addresses() {
     call("DEL", &result).run().result();
     assert_same(&before, &node.state(&pod), "chained");
 
-    let many =
-        with(prev.clone(), json!({"interfaces": [{"name": "wire"}, {"name": "eth0", "sandbox": pod.netns}]}));
+    let many = with(
+        prev.clone(),
+        json!({"interfaces": [{"name": "uplink"}, {"name": "eth0", "sandbox": pod.netns}]}),
+    );
     let (code, msg) = call("ADD", &many).run().error();
     assert!(code == 7 && msg.starts_with("chained master failure"), "{code} {msg}");
     call("DEL", &many).run().result();

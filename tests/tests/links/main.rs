@@ -1,7 +1,7 @@
-//! Interfaces that hang on another one: macvlan, ipvlan, vlan, and dummy, which hangs on nothing.
+//! Interfaces with a master: macvlan, ipvlan, vlan; and dummy, which has none.
 //!
-//! Kernels without one of the drivers cannot run its part, and it is said that it was left out; that of the emulated
-//! machine (`scripts/vm links`) has them all.
+//! Tests of a driver that the kernel lacks are skipped with a message. The kernel of the emulated machine (`scripts/vm
+//! links`) has all of them.
 
 mod damage;
 mod keys;
@@ -43,9 +43,9 @@ fn pool(subnets: &[&str]) -> Value {
 /// A config of the plugin on the wire, without IPAM.
 fn bare(kind: &str) -> Value {
     match kind {
-        "vlan" => json!({"type": kind, "master": "wire", "vlanId": 5}),
+        "vlan" => json!({"type": kind, "master": "uplink", "vlanId": 5}),
         "dummy" => json!({"type": kind}),
-        _ => json!({"type": kind, "master": "wire"}),
+        _ => json!({"type": kind, "master": "uplink"}),
     }
 }
 
@@ -86,8 +86,8 @@ fn network(name: &str, config: &Value) -> Chain {
 fn node() -> (Node, Pod) {
     let node = Node::new();
     let outside = node.pod("outside");
-    node.sh("ip link add wire type veth peer name far netns outside
-         ip link set wire up
+    node.sh("ip link add uplink type veth peer name far netns outside
+         ip link set uplink up
          ip -n outside link set lo up
          ip -n outside link set far up
          ip -n outside address add 10.5.0.1/24 dev far

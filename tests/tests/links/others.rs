@@ -1,4 +1,4 @@
-//! What belongs to somebody else, and what fails half way.
+//! Objects of other programs, and failures in the middle of an ADD.
 
 use podwire_tests::assert_same;
 
@@ -10,8 +10,8 @@ fn an_interface_of_another_network_is_left_alone() {
     for kind in kinds() {
         let same_kind =
             with(fixed(kind, "10.6.0.9/24"), if kind == "vlan" { json!({"vlanId": 9}) } else { json!({}) });
-        let cable = json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.6.0.0/24"}});
-        for other in [same_kind, cable] {
+        let veth = json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.6.0.0/24"}});
+        for other in [same_kind, veth] {
             let (node, _) = node_for(kind);
             let pod = node.pod("blue");
             let (theirs, ours) = (network("theirs", &other), network("ours", &config(kind, &[V4])));
@@ -34,7 +34,7 @@ fn an_interface_of_another_network_is_left_alone() {
 fn the_node_may_have_an_interface_of_the_same_name() {
     for kind in kinds() {
         let (node, _) = node_for(kind);
-        node.sh("ip link set wire down && ip link set wire name eth0 && ip link set eth0 up");
+        node.sh("ip link set uplink down && ip link set uplink name eth0 && ip link set eth0 up");
         let pod = node.pod("blue");
         let before = node.state(&pod);
         let mut config = config(kind, &[V4]);
@@ -63,7 +63,7 @@ fn an_add_that_fails_leaves_nothing() {
         let spoilt = [
             ("", lost, "198.51.100.0/24"),
             ("", with(config(kind, &[V4]), json!({"ipam": {"type": "static"}})), "missing IP config"),
-            ("ip link set wire down", config(kind, &[V4]), "down"),
+            ("ip link set uplink down", config(kind, &[V4]), "down"),
         ];
         for (spoil, config, said) in spoilt {
             // The others do not mind, and come alive with their master.

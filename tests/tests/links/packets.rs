@@ -1,11 +1,11 @@
-//! Real packets: between pods, and between a pod and the wire.
+//! Real packets: between pods, and between a pod and the link.
 
 use podwire_tests::Pod;
 
 use super::*;
 
 #[test]
-fn pods_reach_each_other_and_the_wire() {
+fn pods_reach_each_other_and_the_outside_link() {
     for kind in ["macvlan", "ipvlan"].into_iter().filter(|kind| needs(kind)) {
         let (node, outside) = node_for(kind);
         let chain = network("net", &config(kind, &[V4, V6]));
@@ -13,8 +13,8 @@ fn pods_reach_each_other_and_the_wire() {
         let (in_a, in_b) = (chain.add(&node, &a), chain.add(&node, &b));
         for n in [0, 1] {
             assert!(node.pings(Some(&a), address(&in_b, n)), "{kind}: from pod to pod");
-            assert!(node.pings(Some(&b), ["10.5.0.1", "fd05::1"][n]), "{kind}: to the wire");
-            assert!(node.pings(Some(&outside), address(&in_a, n)), "{kind}: from the wire");
+            assert!(node.pings(Some(&b), ["10.5.0.1", "fd05::1"][n]), "{kind}: to the uplink");
+            assert!(node.pings(Some(&outside), address(&in_a, n)), "{kind}: from the uplink");
         }
         let listener = node.listen(Some(&a), "tcp/80");
         let expected = |result: &Value| format!("a {}", address(result, 0));
@@ -80,8 +80,8 @@ fn modes_decide_who_sees_whom() {
         let results: Vec<_> = pods.iter().map(|pod| chain.add(&node, pod)).collect();
         let other = address(&results[1], 0);
         // What must arrive has more time.
-        let patience = if sees { 5 } else { 1 };
-        let reached = node.can(&format!("ip netns exec a ping -q -c 2 -i 0.2 -W {patience} {other}"));
+        let timeout = if sees { 5 } else { 1 };
+        let reached = node.can(&format!("ip netns exec a ping -q -c 2 -i 0.2 -W {timeout} {other}"));
         assert_eq!(reached, sees, "{kind} {keys}");
         // Routing modes need a route on the other side, which knows the pods by the card's address.
         if !keys["mode"].as_str().is_some_and(|mode| mode.starts_with("l3")) {
@@ -94,7 +94,7 @@ fn modes_decide_who_sees_whom() {
 }
 
 #[test]
-fn an_address_that_somebody_on_the_wire_has_is_refused() {
+fn an_address_in_use_on_the_link_fails() {
     for kind in children() {
         let (node, _) = node_for(kind);
         let pod = node.pod("blue");
@@ -111,7 +111,7 @@ fn an_address_that_somebody_on_the_wire_has_is_refused() {
 }
 
 #[test]
-fn a_pod_without_addresses_has_the_wire() {
+fn a_pod_without_addresses_has_the_link() {
     for kind in ["macvlan", "vlan"].into_iter().filter(|kind| needs(kind)) {
         let (node, _) = node_for(kind);
         let (chain, pod) = (network("net", &bare(kind)), node.pod("blue"));
@@ -133,7 +133,7 @@ fn a_master_may_be_in_the_pod() {
         let (node, outside) = node_for(kind);
         // The wire itself is in the pod, as if host-device had brought it.
         let pod = node.pod("blue");
-        node.sh("ip link set wire netns blue && ip -n blue link set wire up");
+        node.sh("ip link set uplink netns blue && ip -n blue link set uplink up");
         node.settle(std::slice::from_ref(&pod));
         let before = node.state(&pod);
         let chain = network("net", &with(config(kind, &[V4, V6]), json!({"linkInContainer": true})));
@@ -146,10 +146,10 @@ fn a_master_may_be_in_the_pod() {
         chain.del(&node, &pod, Some(&result));
         podwire_tests::assert_same(&before, &node.state(&pod), kind);
 
-        node.sh("ip -n blue link delete wire");
+        node.sh("ip -n blue link delete uplink");
         let (code, msg) = chain.try_add(&node, &pod).expect_err("no master").error();
         assert!(
-            code == 7 && msg.contains("failed to lookup master \"wire\"") && msg.contains("in the pod"),
+            code == 7 && msg.contains("failed to lookup master \"uplink\"") && msg.contains("in the pod"),
             "{msg}"
         );
     }

@@ -32,10 +32,10 @@ fn a_pod_is_attached_checked_and_detached_and_nothing_is_left() {
         let before = node.state(&pod);
         let result = chain.add(node, &pod);
         assert_eq!(result["interfaces"].as_array().map(Vec::len), Some(1), "{what}: {result}");
-        let (told, found) = (&result["interfaces"][0], link(node, &pod, "eth0"));
-        assert_eq!(told["name"], "eth0", "{what}");
-        assert_eq!(told["sandbox"], pod.netns, "{what}");
-        assert_eq!((&told["mac"], &told["mtu"]), (&found["address"], &found["mtu"]), "{what}");
+        let (reported, found) = (&result["interfaces"][0], link(node, &pod, "eth0"));
+        assert_eq!(reported["name"], "eth0", "{what}");
+        assert_eq!(reported["sandbox"], pod.netns, "{what}");
+        assert_eq!((&reported["mac"], &reported["mtu"]), (&found["address"], &found["mtu"]), "{what}");
         assert_eq!(found["linkinfo"]["info_kind"], chain.plugins[0]["type"], "{what}");
         assert_eq!(found["ifalias"], "net/blue/eth0", "{what}");
         assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 0), "{what}: {result}");
@@ -59,11 +59,11 @@ fn a_pod_is_attached_checked_and_detached_and_nothing_is_left() {
 fn a_pod_whose_namespace_is_gone_is_detached() {
     everywhere(|what, node, chain| {
         let before = node.leftovers();
-        let (told, vanished) = (node.pod("told"), node.pod("vanished"));
-        for pod in [&told, &vanished] {
+        let (reported, vanished) = (node.pod("told"), node.pod("vanished"));
+        for pod in [&reported, &vanished] {
             let result = chain.add(node, pod);
             node.remove(pod);
-            let del = if pod == &told { without_netns(pod) } else { pod.clone() };
+            let del = if pod == &reported { without_netns(pod) } else { pod.clone() };
             chain.del(node, &del, Some(&result));
             assert_same(&before, &node.leftovers(), what);
             // The kernel takes a namespace's interfaces away later than its name.
@@ -75,7 +75,7 @@ fn a_pod_whose_namespace_is_gone_is_detached() {
 /// Waits until the VLAN that a namespace had is free.
 fn wait_for_the_vlan(node: &Node, chain: &Chain) {
     if chain.plugins[0]["type"] == "vlan" {
-        let attempt = "ip link add link wire name probe type vlan id 5 && ip link delete probe";
+        let attempt = "ip link add link uplink name probe type vlan id 5 && ip link delete probe";
         assert!((0..500).any(|_| {
             node.can(attempt) || {
                 std::thread::sleep(std::time::Duration::from_millis(20));
@@ -111,7 +111,7 @@ fn a_pod_whose_master_is_gone_is_detached() {
         let pod = node.pod("blue");
         let before = node.inside(&pod);
         let result = chain.add(node, &pod);
-        node.sh("ip link delete wire");
+        node.sh("ip link delete uplink");
         if what.starts_with("dummy") {
             return;
         }
@@ -143,7 +143,7 @@ fn gc_keeps_valid_attachments_and_gives_back_the_others_addresses() {
 }
 
 #[test]
-fn status_tells_whether_pods_can_come() {
+fn status_reports_whether_pods_can_be_attached() {
     everywhere(|what, node, chain| {
         assert_eq!(status(node, chain).status, 0, "{what}: {}", status(node, chain).stdout);
         let full = with(chain.plugins[0].clone(), json!({"ipam": {"type": "nowhere"}}));
@@ -152,23 +152,23 @@ fn status_tells_whether_pods_can_come() {
         if what.starts_with("dummy") {
             return;
         }
-        node.sh("ip link set wire down");
+        node.sh("ip link set uplink down");
         let down = status(node, chain);
         match what.starts_with("vlan") {
             false => assert_eq!(down.status, 0, "{what}: it may wait for its master: {}", down.stdout),
             true => {
-                assert!(down.error().0 == 50 && down.error().1.contains("wire is down"), "{}", down.stdout)
+                assert!(down.error().0 == 50 && down.error().1.contains("uplink is down"), "{}", down.stdout)
             }
         }
-        node.sh("ip link delete wire");
+        node.sh("ip link delete uplink");
         let (code, msg) = status(node, chain).error();
-        assert!(code == 50 && msg.contains("\"wire\""), "{what}: {code} {msg}");
+        assert!(code == 50 && msg.contains("\"uplink\""), "{what}: {code} {msg}");
     });
 }
 
 /// The kernel that lacks the driver says so before a pod needs it.
 #[test]
-fn status_tells_that_the_driver_is_missing() {
+fn status_reports_a_missing_driver() {
     let (node, _) = node();
     for kind in KINDS {
         let there = drivers::has(kind);

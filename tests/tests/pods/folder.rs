@@ -1,4 +1,4 @@
-//! The config folder, followed by `podwire cni status --watch`.
+//! The config directory, watched by `podwire cni status --watch`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::world::{World, CONF};
 
 /// Longer than any word takes, on a busy machine, too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Sooner than by looking every five seconds. A busy machine may be late: then one try of these must make it.
 const NOTICED: Duration = Duration::from_millis(4500);
 const TRIES: usize = 6;
@@ -59,7 +59,7 @@ impl<'w> Watcher<'w> {
     fn expect(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let mut heard = Vec::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) if fits(&line) => return line,
                 Ok(line) => heard.push(line),
                 Err(_) => panic!("{what} was not said: {heard:#?}"),

@@ -1,4 +1,4 @@
-//! The guide is true: its network works, and so does each of its commands, in their order.
+//! The guide is true: its network and its commands work, in their order.
 
 use podwire_tests::{podwire, project};
 

@@ -1,4 +1,5 @@
-//! Whoever runs or stops a pod may be killed at any moment. The pod is then known, can be removed, and leaves nothing.
+//! `podwire pod` can be killed at any moment while it runs or stops a pod. The pod is then listed, can be removed, and
+//! leaves nothing.
 
 use podwire_tests::strace::{killed_at, operations, Operation, Traced};
 use podwire_tests::Output;

@@ -1,4 +1,4 @@
-//! What a pod has while it lives.
+//! The properties of a running pod.
 
 use crate::world::{World, CONF};
 

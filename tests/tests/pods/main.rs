@@ -1,4 +1,4 @@
-//! `podwire pod`: pods without containers, from their first namespace to the last of their traces.
+//! `podwire pod`: pods without containers, from creation to removal.
 
 mod folder;
 mod guide;

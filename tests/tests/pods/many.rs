@@ -1,4 +1,4 @@
-//! Many pods at once, and many hands on one pod.
+//! Many pods at once, and many commands for one pod.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn names_come_from_standard_input_too() {
 }
 
 #[test]
-fn one_of_many_who_run_the_same_pod_does_and_the_others_are_told() {
+fn of_concurrent_runs_of_the_same_pod_one_succeeds() {
     let world = World::new();
     let outputs: Vec<_> = std::thread::scope(|scope| {
         let all: Vec<_> = (0..8).map(|_| scope.spawn(|| world.pod("run same"))).collect();

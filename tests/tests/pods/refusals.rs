@@ -1,17 +1,17 @@
-//! What cannot be, is told in words that help, and leaves nothing.
+//! Failures have helpful errors and leave nothing.
 
 use crate::world::{World, CONF, PODS};
 
 #[track_caller]
 fn refused(world: &World, words: &str, expected: &str) {
-    let told = world.fails(words);
-    let because = told.lines().filter(|line| line.trim_start().starts_with("because:")).count();
-    assert!(told.contains(expected) && because == 1, "{words}: {told}");
+    let reported = world.fails(words);
+    let because = reported.lines().filter(|line| line.trim_start().starts_with("because:")).count();
+    assert!(reported.contains(expected) && because == 1, "{words}: {reported}");
     world.assert_clean(&format!("after {words}"));
 }
 
 #[test]
-fn a_pod_that_makes_no_sense_is_refused_and_leaves_nothing() {
+fn an_invalid_pod_fails_and_leaves_nothing() {
     let world = World::new();
     for (words, expected) in [
         ("run Web", "invalid pod name \"Web\""),
@@ -62,7 +62,7 @@ fn a_pod_that_is_there_is_not_touched_by_another_of_its_name() {
 }
 
 #[test]
-fn without_a_usable_network_the_reason_is_told_and_nothing_is_left() {
+fn without_a_usable_network_run_fails_with_the_reason_and_leaves_nothing() {
     let world = World::new();
     let file = |name: &str, text: &str| world.node.write(&format!("{CONF}/{name}"), text);
     world.node.sh(&format!("rm {CONF}/*"));

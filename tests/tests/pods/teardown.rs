@@ -1,4 +1,4 @@
-//! The end of pods that have lost something on the way.
+//! Removal of pods whose config, records or plugins are gone.
 
 use crate::world::{World, CONF};
 
@@ -41,10 +41,11 @@ fn a_pod_of_a_foreign_plugin_that_is_gone_stays_known_until_it_is_back_or_forgot
     world.ok("run one --network slow");
     world.ok("run two --network slow");
     world.node.sh("mv /run/test/bin/slow /run/test/slow");
-    let told = world.fails("rm one");
+    let reported = world.fails("rm one");
     assert!(
-        told.contains("cannot remove pod default/one") && told.contains("failed to find plugin \"slow\""),
-        "{told}"
+        reported.contains("cannot remove pod default/one")
+            && reported.contains("failed to find plugin \"slow\""),
+        "{reported}"
     );
     let state = world.json("status one");
     assert_eq!(
@@ -62,7 +63,7 @@ fn a_pod_of_a_foreign_plugin_that_is_gone_stays_known_until_it_is_back_or_forgot
 }
 
 #[test]
-fn what_is_done_already_may_be_done_again() {
+fn stop_and_rm_are_idempotent() {
     let world = World::new();
     assert_eq!(world.ok("rm nobody"), "nothing to do for default/nobody\n");
     assert_eq!(world.ok("stop nobody"), "nothing to do for default/nobody\n");

@@ -1,4 +1,4 @@
-//! A node with processes of its own, whatever runs on it ends with it; a network; and `podwire pod` on it.
+//! A node with its own PID namespace, whose processes end with it; a network; and `podwire pod` on it.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

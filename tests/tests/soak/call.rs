@@ -1,4 +1,4 @@
-//! One execution of a plugin. The soak's process is on the node already, so this is all there is to it.
+//! One execution of a plugin. The soak's process is already on the node.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -108,8 +108,8 @@ impl Answer {
             0 => "done".into(),
             -9 => "killed".into(),
             status => {
-                let told = self.value.as_ref().and_then(|value| value["msg"].as_str());
-                format!("status {status}: {}", told.unwrap_or(&self.text).replace('\n', " "))
+                let reported = self.value.as_ref().and_then(|value| value["msg"].as_str());
+                format!("status {status}: {}", reported.unwrap_or(&self.text).replace('\n', " "))
             }
         }
     }

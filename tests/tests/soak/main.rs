@@ -1,11 +1,11 @@
 //! The soak: thousands of random operations of many runtimes at once, over every plugin, and nothing is left.
 //!
-//! Sixteen workers attach and detach pods, in vain and in peace, kill plugins, take namespaces away under them, ask for
-//! CHECK and GC. Meanwhile no address may be given to two living pods, and no living pod may be touched by what is done
-//! to others. In the end, when every pod is gone, the node must be as one that never had any.
+//! Sixteen workers attach and detach pods, with and without failures, kill plugins, delete namespaces, and call CHECK
+//! and GC. Meanwhile no address may belong to two attached pods, and operations on one pod may not affect another. In
+//! the end, when all pods are gone, the node must be like one that never had any.
 //!
-//! A run tells its seed; `PODWIRE_SOAK_SEED` makes the same choices again (what they meet depends on the machine), and
-//! `PODWIRE_SOAK_OPS` says how many there are.
+//! A run prints its seed. `PODWIRE_SOAK_SEED` repeats the same choices (their outcome depends on the machine), and
+//! `PODWIRE_SOAK_OPS` sets the number of operations.
 
 mod call;
 mod networks;

@@ -1,4 +1,4 @@
-//! Choices that look random and come again with the same seed.
+//! Pseudo-random choices that a seed repeats.
 
 /// SplitMix64 of Steele, Lea and Flood: a few lines, and good enough for choosing.
 #[derive(Debug)]

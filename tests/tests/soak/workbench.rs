@@ -1,4 +1,4 @@
-//! The node of a soak: made, looked at, given to the workers, looked at again.
+//! The node of a soak: created, inspected, used by the workers, inspected again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::world::{past, World};
 
 const WORKERS: usize = 16;
 /// What the kernel and detached children clear away takes a while on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Set for the process on the node.
 const INSIDE: &str = "PODWIRE_SOAK_INSIDE";
 const JOURNAL: &str = "/run/test/journal";
@@ -45,13 +45,13 @@ pub fn soak(test: &str, operations: usize, folders: &[&str]) {
             is_for_gc(&networks, line) || (!owners.is_empty() && owners.iter().all(forgotten))
         };
         let left = left(&node, &networks, &before, may_be);
-        assert!(left.is_empty(), "seed {seed}, before GC\n{}", told(&node, &journal, &left));
+        assert!(left.is_empty(), "seed {seed}, before GC\n{}", reported(&node, &journal, &left));
     }
     for network in &networks {
         Chain::new(folders[0], network.name, &(network.plugins)(0)).gc(&node, &[]);
     }
     let left = left(&node, &networks, &before, |_| false);
-    assert!(left.is_empty(), "seed {seed}\n{}", told(&node, &journal, &left));
+    assert!(left.is_empty(), "seed {seed}\n{}", reported(&node, &journal, &left));
 }
 
 /// Executes this test on the node.
@@ -159,7 +159,7 @@ fn left(node: &Node, networks: &[&Network], before: &str, may_be: impl Fn(&str) 
             .filter(|line| !line.is_empty() && !may_be(line))
             .map(|line| format!("{line}\n"))
             .collect();
-        if left.is_empty() || start.elapsed() > PATIENCE {
+        if left.is_empty() || start.elapsed() > TIMEOUT {
             return left;
         }
         std::thread::sleep(Duration::from_millis(200));
@@ -167,7 +167,7 @@ fn left(node: &Node, networks: &[&Network], before: &str, may_be: impl Fn(&str) 
 }
 
 /// What is left, and what was done to the containers that it is of.
-fn told(node: &Node, journal: &[String], left: &str) -> String {
+fn reported(node: &Node, journal: &[String], left: &str) -> String {
     let mut all = format!("left behind:\n{left}");
     let mut known = BTreeSet::new();
     for line in left.lines() {
@@ -194,9 +194,9 @@ fn owners(node: &Node, journal: &[String], line: &str) -> BTreeSet<String> {
     if !found.is_empty() {
         return found;
     }
-    let told =
+    let reported =
         |word: &&str| journal.iter().rev().find(|line| line.split(' ').any(|one| one == *word)).cloned();
-    containers(&words.iter().filter_map(told).collect::<Vec<_>>().join("\n"))
+    containers(&words.iter().filter_map(reported).collect::<Vec<_>>().join("\n"))
 }
 
 fn containers(text: &str) -> BTreeSet<String> {

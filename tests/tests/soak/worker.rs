@@ -1,4 +1,4 @@
-//! A worker: a runtime with a few pods of its own, which does now this, now that.
+//! A worker: a runtime with a few pods that executes random operations.
 
 mod acts;
 mod calls;

@@ -1,4 +1,4 @@
-//! What the workers of a soak share: who is valid, who has which address, whose turn it is, and what was done so far.
+//! The shared state of the workers of a soak: valid attachments, addresses, turns, and the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, RwLock};
@@ -120,8 +120,8 @@ impl World {
     /// What is not as it should be, in words.
     pub fn complaints(&self) -> Option<String> {
         let all = self.complaints.lock().expect("lock");
-        let told = all.iter().take(COMPLAINTS).cloned().collect::<Vec<_>>().join("\n");
-        (!all.is_empty()).then(|| format!("{} complaints\n{told}", all.len()))
+        let reported = all.iter().take(COMPLAINTS).cloned().collect::<Vec<_>>().join("\n");
+        (!all.is_empty()).then(|| format!("{} complaints\n{reported}", all.len()))
     }
 
     /// Runs a call and learns how long such ones take.

@@ -1,11 +1,11 @@
 //! containerd is killed while it starts a pod.
 //!
-//! The moments are not left to chance: a plugin, or runc, stands still at a gate, before or after its work, until the test has
-//! killed containerd. Then it goes on alone, as it would on a node, or is killed too.
+//! The moments are defined: a plugin, or runc, stops at a gate, before or after its work, until the test has killed
+//! containerd. Then it continues alone, as it would on a node, or is killed too.
 
 use std::thread;
 
-use podwire_runtime_tests::{Containerd, Gate, Plugins, Then, Wish};
+use podwire_runtime_tests::{Containerd, Gate, Plugins, PodSpec, Then};
 use podwire_tests::{differences, podwire};
 
 use crate::network::{packets_pass, serve};
@@ -46,8 +46,8 @@ fn audit(containerd: &Containerd) -> String {
 fn crash(containerd: &mut Containerd, gate: Gate, then: Then) -> String {
     gate.put_up(containerd);
     let mut cri = containerd.cri();
-    let wish = Wish::named("half").port(8080, 80).annotation(INGRESS, "1M").annotation(EGRESS, "1M");
-    let running = thread::spawn(move || cri.try_run(&wish));
+    let spec = PodSpec::named("half").port(8080, 80).annotation(INGRESS, "1M").annotation(EGRESS, "1M");
+    let running = thread::spawn(move || cri.try_run(&spec));
     containerd.kill_at(gate, then);
     running.join().expect("the call").expect_err("containerd is dead");
     gate.take_away(containerd);
@@ -79,17 +79,17 @@ fn half_a_pod_is_swept_by(sweeper: Sweeper) {
     }
     // The node is as good as new: the same host port again.
     let mut cri = containerd.cri();
-    let web = serve(&mut cri, &Wish::named("web").port(8080, 80));
-    let other = serve(&mut cri, &Wish::named("other"));
+    let web = serve(&mut cri, &PodSpec::named("web").port(8080, 80));
+    let other = serve(&mut cri, &PodSpec::named("other"));
     packets_pass(&containerd, &outside, [&web, &other]);
 }
 
 #[test]
-fn whatever_a_crash_of_containerd_leaves_of_half_a_pod_is_swept_by_the_next_one_and_the_audit() {
+fn containerd_and_audit_remove_leftovers_of_a_crashed_containerd() {
     half_a_pod_is_swept_by(Sweeper::Containerd);
 }
 
 #[test]
-fn whatever_a_crash_of_containerd_leaves_of_half_a_pod_is_swept_by_the_audit_alone() {
+fn audit_alone_removes_leftovers_of_a_crashed_containerd() {
     half_a_pod_is_swept_by(Sweeper::Audit);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use podwire_runtime_tests::{Plugins, Wish};
+use podwire_runtime_tests::{Plugins, PodSpec};
 
 use crate::{assert_nothing_left, scene};
 
@@ -22,8 +22,8 @@ fn crowd(plugins: Plugins) {
     let (containerd, outside) = scene(plugins);
     let before = containerd.traces();
     let start = |n: u16| {
-        let wish = Wish::named(&format!("pod-{n}")).port(20_000 + n, 80);
-        containerd.cri().run(&wish)
+        let spec = PodSpec::named(&format!("pod-{n}")).port(20_000 + n, 80);
+        containerd.cri().run(&spec)
     };
     let pods: Vec<_> = std::thread::scope(|scope| {
         let all: Vec<_> = (0..PODS).map(|n| scope.spawn(move || start(n))).collect();

@@ -1,4 +1,4 @@
-//! containerd as Kubernetes uses it: pods over the CRI, with our plugins and, to show that the tests are fair, with Debian's.
+//! containerd as Kubernetes uses it: pods over the CRI, with Podwire's plugins and, as a control, with Debian's.
 
 mod crashes;
 mod crowd;
@@ -8,7 +8,7 @@ mod outlive;
 mod refusals;
 mod swap;
 
-use podwire_runtime_tests::{Containerd, Cri, Plugins, Sandbox, Stage, Wish};
+use podwire_runtime_tests::{Containerd, Cri, Plugins, PodSpec, Sandbox, Stage};
 use podwire_tests::{differences, Pod};
 
 /// A stage with a world outside, and containerd on it. One pod has come and gone: what waits for the next one by
@@ -18,7 +18,8 @@ fn scene(plugins: Plugins) -> (Containerd, Pod) {
     let outside = stage.outside();
     let containerd = Containerd::start(stage);
     let mut cri = containerd.cri();
-    let first = cri.run(&Wish::named("first").port(1, 1).annotation(INGRESS, "1M").annotation(EGRESS, "1M"));
+    let first =
+        cri.run(&PodSpec::named("first").port(1, 1).annotation(INGRESS, "1M").annotation(EGRESS, "1M"));
     cri.remove(&first.id);
     (containerd, outside)
 }

@@ -1,6 +1,6 @@
-//! What a pod's network is for: packets.
+//! Packets of pods: reachability, ports, limits, DNS.
 
-use podwire_runtime_tests::{Container, Containerd, Cri, Flow, Limit, Plugins, Sandbox, Wish};
+use podwire_runtime_tests::{Container, Containerd, Cri, Flow, Limit, Plugins, PodSpec, Sandbox};
 use podwire_tests::Pod;
 
 use crate::{assert_nothing_left, by_netns, scene, EGRESS, INGRESS};
@@ -20,9 +20,9 @@ pub struct Server {
 }
 
 /// Starts a pod with a container that serves a page with its name.
-pub fn serve(cri: &mut Cri, wish: &Wish) -> Server {
-    let pod = cri.run(wish);
-    let container = cri.container(&pod, wish, &["sh", "-c", SERVE]);
+pub fn serve(cri: &mut Cri, spec: &PodSpec) -> Server {
+    let pod = cri.run(spec);
+    let container = cri.container(&pod, spec, &["sh", "-c", SERVE]);
     Server { pod, container }
 }
 
@@ -65,9 +65,9 @@ fn pods_are_on_the_network(plugins: Plugins) {
     let mut cri = containerd.cri();
     let ready = cri.conditions();
     assert!(ready["NetworkReady"].0, "{ready:?}");
-    let wish = Wish::named("web").port(8080, 80).dns(&["10.96.0.10"], &["pods.test"], &["ndots:5"]);
-    let web = serve(&mut cri, &wish);
-    let other = serve(&mut cri, &Wish::named("other"));
+    let spec = PodSpec::named("web").port(8080, 80).dns(&["10.96.0.10"], &["pods.test"], &["ndots:5"]);
+    let web = serve(&mut cri, &spec);
+    let other = serve(&mut cri, &PodSpec::named("other"));
     packets_pass(&containerd, &outside, [&web, &other]);
     let resolver = cri.sh(&web.container, "cat /etc/resolv.conf");
     assert_eq!(resolver, "search pods.test\nnameserver 10.96.0.10\noptions ndots:5\n");
@@ -91,8 +91,8 @@ fn limits_are_kept(plugins: Plugins) {
     let (containerd, outside) = scene(plugins);
     let before = containerd.traces();
     let mut cri = containerd.cri();
-    let limited = cri.run(&Wish::named("limited").annotation(INGRESS, "40M").annotation(EGRESS, "16M"));
-    let free = cri.run(&Wish::named("free"));
+    let limited = cri.run(&PodSpec::named("limited").annotation(INGRESS, "40M").annotation(EGRESS, "16M"));
+    let free = cri.run(&PodSpec::named("free"));
     let (pod, other) = (by_netns(&limited), by_netns(&free));
     for (rate, from, to, address) in
         [(40_000_000, &other, &pod, &*limited.addresses[0]), (16_000_000, &pod, &outside, "192.0.2.2")]

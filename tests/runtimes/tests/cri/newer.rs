@@ -1,6 +1,6 @@
-//! A newer containerd asks plugins for their STATUS whenever it is asked for its own.
+//! A newer containerd sends STATUS to plugins whenever its own status is requested.
 
-use podwire_runtime_tests::{network, newer_containerd, Containerd, Plugins, Stage, Unlike, Wish};
+use podwire_runtime_tests::{network, newer_containerd, Containerd, Plugins, PodSpec, Stage, Unlike};
 use serde_json::{json, Value};
 
 use crate::assert_nothing_left;
@@ -26,18 +26,18 @@ fn containerd_is_not_ready_while_there_is_no_address_left() {
     containerd.set_network(&small_network());
     containerd.restart();
     let mut cri = containerd.cri();
-    let first = cri.run(&Wish::named("first").port(1, 1));
+    let first = cri.run(&PodSpec::named("first").port(1, 1));
     cri.remove(&first.id);
     let before = containerd.traces();
 
     let ready = cri.conditions();
     assert!(ready["NetworkReady"].0, "{ready:?}");
-    let web = serve(&mut cri, &Wish::named("web").port(8080, 80));
-    let other = serve(&mut cri, &Wish::named("other"));
+    let web = serve(&mut cri, &PodSpec::named("web").port(8080, 80));
+    let other = serve(&mut cri, &PodSpec::named("other"));
     packets_pass(&containerd, &outside, [&web, &other]);
     let (ready, why) = cri.conditions()["NetworkReady"].clone();
     assert!(!ready && why.contains("10.85.0.2"), "{why}");
-    let refused = cri.try_run(&Wish::named("third")).expect_err("no address is left");
+    let refused = cri.try_run(&PodSpec::named("third")).expect_err("no address is left");
     assert!(refused.contains("no IP addresses available"), "{refused}");
 
     cri.remove(&other.pod.id);

@@ -1,6 +1,6 @@
-//! containerd comes and goes; pods and their network stay.
+//! containerd restarts; pods and their network stay.
 
-use podwire_runtime_tests::{Plugins, Wish};
+use podwire_runtime_tests::{Plugins, PodSpec};
 
 use crate::network::{packets_pass, serve};
 use crate::{assert_nothing_left, by_netns, scene};
@@ -10,8 +10,8 @@ fn pods_keep_their_network_while_containerd_is_away_and_are_removed_cleanly_by_t
     let (mut containerd, outside) = scene(Plugins::Ours);
     let before = containerd.traces();
     let mut cri = containerd.cri();
-    let web = serve(&mut cri, &Wish::named("web").port(8080, 80));
-    let other = serve(&mut cri, &Wish::named("other"));
+    let web = serve(&mut cri, &PodSpec::named("web").port(8080, 80));
+    let other = serve(&mut cri, &PodSpec::named("other"));
     let running = containerd.traces();
 
     // Once it ends well, once it crashes.

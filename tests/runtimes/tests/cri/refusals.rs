@@ -1,8 +1,8 @@
-//! What cannot work is told once, clearly, and leaves nothing.
+//! Failures are reported once, clearly, and leave nothing.
 
 use std::time::Duration;
 
-use podwire_runtime_tests::{network, Containerd, Plugins, Stage, Unlike, Wish, NETWORK};
+use podwire_runtime_tests::{network, Containerd, Plugins, PodSpec, Stage, Unlike, NETWORK};
 
 use crate::{assert_nothing_left, remove_all, scene};
 
@@ -14,11 +14,11 @@ fn an_image_that_cannot_be_fetched_is_one_clear_error_and_leaves_nothing() {
     let (containerd, _outside) = scene(Plugins::Ours);
     let before = containerd.traces();
     let mut cri = containerd.cri();
-    let wish = Wish::named("web").port(8080, 80);
-    let pod = cri.run(&wish);
+    let spec = PodSpec::named("web").port(8080, 80);
+    let pod = cri.run(&spec);
     let refused = cri.try_pull(NOWHERE).expect_err("nobody listens there");
     assert!(refused.contains(NOWHERE) && refused.contains("connection refused"), "{refused}");
-    let refused = cri.try_container(&pod, &wish, NOWHERE, &["sh"]).expect_err("no image");
+    let refused = cri.try_container(&pod, &spec, NOWHERE, &["sh"]).expect_err("no image");
     assert!(refused.contains("not found"), "{refused}");
     cri.remove(&pod.id);
     assert_nothing_left(&containerd, &before);
@@ -30,7 +30,7 @@ fn a_pod_whose_own_image_cannot_be_fetched_leaves_nothing() {
     stage.outside();
     let containerd = Containerd::start_unlike(stage, Unlike { pause: Some(NOWHERE), ..Unlike::default() });
     let before = containerd.traces();
-    let refused = containerd.cri().try_run(&Wish::named("web").port(8080, 80)).expect_err("no image");
+    let refused = containerd.cri().try_run(&PodSpec::named("web").port(8080, 80)).expect_err("no image");
     assert!(refused.contains(NOWHERE) && refused.contains("connection refused"), "{refused}");
     assert_nothing_left(&containerd, &before);
 }
@@ -73,7 +73,7 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 #[test]
-fn a_bad_network_or_a_missing_plugin_is_told_in_the_plugins_words_and_leaves_nothing() {
+fn a_bad_network_or_a_missing_plugin_fails_with_the_plugins_error_and_leaves_nothing() {
     let (containerd, _outside) = scene(Plugins::Ours);
     let before = containerd.traces();
     for Refusal { spoil, says } in REFUSALS {
@@ -81,7 +81,7 @@ fn a_bad_network_or_a_missing_plugin_is_told_in_the_plugins_words_and_leaves_not
         let mut cri = containerd.cri();
         // containerd reads the folder a moment after it has changed.
         let refused = (0..100).find_map(|n| {
-            let tried = cri.try_run(&Wish::named(&format!("web-{n}")).port(8080, 80));
+            let tried = cri.try_run(&PodSpec::named(&format!("web-{n}")).port(8080, 80));
             tried.is_ok().then(|| remove_all(&mut cri));
             tried.err()
         });
@@ -91,7 +91,7 @@ fn a_bad_network_or_a_missing_plugin_is_told_in_the_plugins_words_and_leaves_not
         containerd.set_network(&network());
         // A pod that could be detached only halfway, since a plugin was missing, is still known.
         remove_all(&mut cri);
-        let well = (0..100).find_map(|_| cri.try_run(&Wish::named("well").port(8080, 80)).ok());
+        let well = (0..100).find_map(|_| cri.try_run(&PodSpec::named("well").port(8080, 80)).ok());
         cri.remove(&well.expect("the good network again").id);
         assert_nothing_left(&containerd, &before);
     }
@@ -113,7 +113,7 @@ fn containerd_is_not_ready_until_there_is_a_network() {
     containerd.sh(&format!("rm {NETWORK}"));
     let why = wait_until(false);
     assert!(why.contains("cni plugin not initialized"), "{why}");
-    let refused = containerd.cri().try_run(&Wish::named("web")).expect_err("no network");
+    let refused = containerd.cri().try_run(&PodSpec::named("web")).expect_err("no network");
     assert!(refused.contains("cni plugin not initialized"), "{refused}");
     containerd.set_network(&network());
     wait_until(true);

@@ -1,6 +1,6 @@
 //! A node changes its plugins while pods run.
 
-use podwire_runtime_tests::{Plugins, Wish};
+use podwire_runtime_tests::{Plugins, PodSpec};
 use podwire_tests::differences;
 
 use crate::network::{packets_pass, serve};
@@ -11,14 +11,14 @@ fn pods_of_go_plugins_keep_their_network_under_ours_and_are_removed_cleanly_by_t
     let (mut containerd, outside) = scene(Plugins::Go);
     let before = containerd.traces();
     let mut cri = containerd.cri();
-    let web = serve(&mut cri, &Wish::named("web").port(8080, 80));
-    let old = serve(&mut cri, &Wish::named("old"));
+    let web = serve(&mut cri, &PodSpec::named("web").port(8080, 80));
+    let old = serve(&mut cri, &PodSpec::named("old"));
     packets_pass(&containerd, &outside, [&web, &old]);
 
     containerd.install(Plugins::Ours);
     packets_pass(&containerd, &outside, [&web, &old]);
     // A pod of ours beside those of Go.
-    let new = serve(&mut cri, &Wish::named("new").port(8081, 80));
+    let new = serve(&mut cri, &PodSpec::named("new").port(8081, 80));
     packets_pass(&containerd, &outside, [&web, &new]);
     // A node is often restarted after an installation, or containerd is.
     containerd.kill();

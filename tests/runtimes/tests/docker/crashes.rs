@@ -1,6 +1,6 @@
-//! dockerd, or `podwire cni`, comes and goes, by its own will or killed.
+//! dockerd or `podwire cni` restarts or is killed.
 
-use podwire_runtime_tests::{settle_at, Docker, Engine, Gate, Order, Plugins, Then, GATES};
+use podwire_runtime_tests::{settle_at, ContainerSpec, Docker, Engine, Gate, Plugins, Then, GATES};
 use podwire_tests::podwire;
 
 use crate::scene;
@@ -9,8 +9,8 @@ use crate::scene;
 fn containers_keep_their_network_while_dockerd_is_away_and_are_removed_cleanly_by_the_next_one() {
     let (mut docker, outside) = scene(Plugins::Ours);
     let before = docker.traces();
-    let web = docker.run(&Order::named("web").port(8080, 80));
-    let other = docker.run(&Order::named("other"));
+    let web = docker.run(&ContainerSpec::named("web").port(8080, 80));
+    let other = docker.run(&ContainerSpec::named("other"));
     let running = docker.traces();
     // Once it ends well, once it crashes.
     for crash in [false, true] {
@@ -35,13 +35,13 @@ fn containers_keep_their_network_while_dockerd_is_away_and_are_removed_cleanly_b
 }
 
 #[test]
-fn a_container_that_ended_without_a_word_is_swept() {
+fn leftovers_of_a_container_that_ended_without_del_are_removed() {
     let (docker, _outside) = scene(Plugins::Ours);
-    let living = docker.run(&Order::named("living"));
+    let living = docker.run(&ContainerSpec::named("living"));
     let before = docker.traces();
     // Removed, and ended by itself: in both cases Docker takes the namespace away.
     for end in [&["docker", "rm", "-f", "gone"][..], &["docker", "kill", "gone"]] {
-        let gone = docker.run(&Order::named("gone").port(8080, 80));
+        let gone = docker.run(&ContainerSpec::named("gone").port(8080, 80));
         docker.must(end);
         // The one who killed it hears of its end a moment before the namespace is taken away.
         let is_there = format!("stat -f -c %T {} 2>/dev/null | grep -q nsfs", gone.pod.netns);
@@ -57,17 +57,17 @@ fn a_container_that_ended_without_a_word_is_swept() {
 }
 
 #[test]
-fn whatever_a_killed_dockerd_leaves_of_half_a_container_is_swept() {
+fn leftovers_of_a_killed_dockerd_are_removed() {
     let (mut docker, outside) = scene(Plugins::Ours);
     docker.sh(&format!("mkdir -p {GATES}"));
-    let web = docker.run(&Order::named("web").port(8080, 80));
-    let other = docker.run(&Order::named("other"));
+    let web = docker.run(&ContainerSpec::named("web").port(8080, 80));
+    let other = docker.run(&ContainerSpec::named("other"));
     let namespaces = |docker: &Docker| docker.stage().sh("findmnt -n -r -o TARGET -t nsfs | sort");
     let (before, used) = (docker.traces(), namespaces(&docker));
     for gate in [Gate::before("runc"), Gate::after("runc")] {
         for then in [Then::GoesOn, Then::Dies] {
             println!("{gate:?}, and {then:?}");
-            let words = docker.words(&Order::named("half"));
+            let words = docker.words(&ContainerSpec::named("half"));
             docker.kill_at(gate, then, &words);
             docker.restart();
             docker.call(&["docker", "rm", "-f", "half"]);
@@ -78,14 +78,14 @@ fn whatever_a_killed_dockerd_leaves_of_half_a_container_is_swept() {
     }
     docker.packets_pass(&outside, &web, ("other", &other));
     // The same name again.
-    docker.run(&Order::named("half").port(8081, 80));
+    docker.run(&ContainerSpec::named("half").port(8081, 80));
 }
 
 /// Kills `podwire cni add` at a gate.
 fn kill_attaching(docker: &Docker, gate: Gate, then: Then) {
     println!("{gate:?}, and {then:?}");
     gate.put_up(docker);
-    let netns = docker.guest("half").pod.netns;
+    let netns = docker.container("half").pod.netns;
     let id = docker.must(&["docker", "inspect", "--format", "{{.Id}}", "half"]);
     let program = podwire();
     let words = [&*program, "cni", "add", "pods", &netns, "--container", &id, "--publish", "8081:80"];
@@ -97,8 +97,8 @@ fn kill_attaching(docker: &Docker, gate: Gate, then: Then) {
 #[test]
 fn an_attachment_that_was_killed_half_way_is_taken_back_or_made_again() {
     let (docker, outside) = scene(Plugins::Ours);
-    docker.try_create(&Order::named("half")).expect("a container");
-    docker.guest("half");
+    docker.try_create(&ContainerSpec::named("half")).expect("a container");
+    docker.container("half");
     let before = docker.traces();
     for gate in [
         Gate::before("bridge"),

@@ -1,6 +1,6 @@
-//! What a container's network is for: packets.
+//! Packets of containers: reachability and ports.
 
-use podwire_runtime_tests::{Engine, Order, Plugins};
+use podwire_runtime_tests::{ContainerSpec, Engine, Plugins};
 use serde_json::json;
 
 use crate::scene;
@@ -9,8 +9,8 @@ fn containers_are_on_the_network(plugins: Plugins) {
     let (docker, outside) = scene(plugins);
     let before = docker.traces();
     let dns = ["--dns", "10.96.0.10", "--dns-search", "pods.test", "--dns-option", "ndots:5"];
-    let web = docker.run(&Order::named("web").port(8080, 80).with(&dns));
-    let other = docker.run(&Order::named("other"));
+    let web = docker.run(&ContainerSpec::named("web").port(8080, 80).with(&dns));
+    let other = docker.run(&ContainerSpec::named("other"));
     docker.packets_pass(&outside, &web, ("other", &other));
     let resolver = docker.exec("web", "cat /etc/resolv.conf");
     assert_eq!(resolver, "search pods.test\nnameserver 10.96.0.10\noptions ndots:5\n");
@@ -53,7 +53,7 @@ fn with_go_plugins_it_does_so_too() {
 fn limits_are_kept(plugins: Plugins) {
     let (docker, outside) = scene(plugins);
     let before = docker.traces();
-    docker.try_create(&Order::named("web")).expect("a container");
+    docker.try_create(&ContainerSpec::named("web")).expect("a container");
     let limits = json!({"ingressRate": 40_000_000, "ingressBurst": 400_000, "egressRate": 16_000_000, "egressBurst": 160_000});
     let web = docker.try_attach("web", &["--capability", &format!("bandwidth={limits}")]).expect("a network");
     for (family, world) in [(0, "192.0.2.2"), (1, "2001:db8:2::2")] {
@@ -82,12 +82,12 @@ fn with_go_plugins_fifty_get_one_too() {
 fn as_cnitool_it_attaches_and_detaches_a_container_too() {
     let (docker, outside) = scene(Plugins::Ours);
     let before = docker.traces();
-    docker.try_create(&Order::named("web")).expect("a container");
-    let netns = docker.guest("web").pod.netns;
+    docker.try_create(&ContainerSpec::named("web")).expect("a container");
+    let netns = docker.container("web").pod.netns;
     let ports =
         "CAP_ARGS={\"portMappings\": [{\"hostPort\": 8080, \"containerPort\": 80, \"protocol\": \"tcp\"}]}";
     docker.must(&["CNI_PATH=/opt/cni/bin", ports, "cnitool", "add", "pods", &netns]);
-    let web = docker.guest("web");
+    let web = docker.container("web");
     assert_eq!(web.addresses.len(), 2, "{web:?}");
     assert_eq!(docker.page(&outside, "192.0.2.1:8080"), "web");
     docker.must(&["CNI_PATH=/opt/cni/bin", ports, "cnitool", "check", "pods", &netns]);

@@ -1,6 +1,6 @@
-//! What cannot work is told clearly, and leaves nothing.
+//! Failures are reported clearly and leave nothing.
 
-use podwire_runtime_tests::{Docker, Engine, Order, Plugins};
+use podwire_runtime_tests::{ContainerSpec, Docker, Engine, Plugins};
 
 use crate::scene;
 
@@ -68,11 +68,11 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 #[test]
-fn what_cannot_work_is_told_once_and_leaves_nothing() {
+fn failures_are_reported_once_and_leave_nothing() {
     let (docker, outside) = scene(Plugins::Ours);
-    let web = docker.run(&Order::named("web").port(8080, 80));
-    docker.try_create(&Order::named("other")).expect("a container");
-    docker.guest("other");
+    let web = docker.run(&ContainerSpec::named("web").port(8080, 80));
+    docker.try_create(&ContainerSpec::named("other")).expect("a container");
+    docker.container("other");
     let before = docker.traces();
     for Refusal { spoil, words, says } in REFUSALS {
         spoil(&docker);
@@ -89,5 +89,5 @@ fn what_cannot_work_is_told_once_and_leaves_nothing() {
         docker.assert_nothing_left(&before);
     }
     docker.must(ADD);
-    docker.packets_pass(&outside, &web, ("other", &docker.guest("other")));
+    docker.packets_pass(&outside, &web, ("other", &docker.container("other")));
 }

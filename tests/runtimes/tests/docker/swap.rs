@@ -1,6 +1,6 @@
 //! A node changes its plugins while containers run.
 
-use podwire_runtime_tests::{Engine, Order, Plugins};
+use podwire_runtime_tests::{ContainerSpec, Engine, Plugins};
 
 use crate::scene;
 
@@ -8,14 +8,14 @@ use crate::scene;
 fn containers_of_go_plugins_keep_their_network_under_ours_and_are_removed_cleanly_by_them() {
     let (mut docker, outside) = scene(Plugins::Go);
     let before = docker.traces();
-    let web = docker.run(&Order::named("web").port(8080, 80));
-    let old = docker.run(&Order::named("old").port(8082, 80));
+    let web = docker.run(&ContainerSpec::named("web").port(8080, 80));
+    let old = docker.run(&ContainerSpec::named("old").port(8082, 80));
     docker.packets_pass(&outside, &web, ("old", &old));
 
     docker.install(Plugins::Ours);
     docker.packets_pass(&outside, &web, ("old", &old));
     // A container of ours beside those of Go; and dockerd is new, too.
-    let new = docker.run(&Order::named("new").port(8081, 80));
+    let new = docker.run(&ContainerSpec::named("new").port(8081, 80));
     docker.packets_pass(&outside, &web, ("new", &new));
     docker.kill();
     docker.restart();

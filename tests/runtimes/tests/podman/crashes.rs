@@ -1,7 +1,7 @@
-//! podman, or conmon, is killed. There is no daemon that could come back and clean up: the next podman does what it can, and the
-//! guide's few lines the rest.
+//! podman or conmon is killed. No daemon cleans up: the next podman removes what it can, and the commands of the guide
+//! remove the rest.
 
-use podwire_runtime_tests::{settle_at, Engine, Gate, Order, Plugins, Podman, Then, GATES};
+use podwire_runtime_tests::{settle_at, ContainerSpec, Engine, Gate, Plugins, Podman, Then, GATES};
 
 use crate::scene;
 
@@ -58,18 +58,18 @@ fn remove(podman: &Podman, name: &str) {
 }
 
 #[test]
-fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_notice_nothing() {
+fn leftovers_of_a_killed_podman_are_removed_and_running_containers_are_unaffected() {
     let (podman, outside) = scene(Plugins::Ours);
     podman.sh(&format!("mkdir -p {GATES} && ln -s $(command -v runc) $(command -v conmon) {GATES}/"));
-    let web = podman.run(&Order::named("web").port(8080, 80));
-    let other = podman.run(&Order::named("other"));
+    let web = podman.run(&ContainerSpec::named("web").port(8080, 80));
+    let other = podman.run(&ContainerSpec::named("other"));
     let before = podman.traces();
     let running = ["conmon", "conmon", "httpd", "httpd"].map(String::from).to_vec();
     settle_at(&podman, "two containers run", processes, &running);
     let (runtime, monitor) = (format!("{GATES}/runc"), format!("{GATES}/conmon"));
-    let order = podman.words(&Order::named("half").port(8081, 80));
+    let spec = podman.words(&ContainerSpec::named("half").port(8081, 80));
     let mut words = vec!["--runtime", &runtime, "--conmon", &monitor];
-    words.extend(order.iter().map(String::as_str));
+    words.extend(spec.iter().map(String::as_str));
     for (gate, then) in STARTS {
         kill_at(&podman, *gate, *then, &words);
         remove(&podman, "half");
@@ -78,13 +78,13 @@ fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_n
         settle_at(&podman, "processes that are left", processes, &running);
     }
     // The node is as good as new: the same name and the same host port again.
-    podman.run(&Order::named("half").port(8081, 80));
+    podman.run(&ContainerSpec::named("half").port(8081, 80));
     for (gate, then) in ENDS {
         kill_at(&podman, *gate, *then, &["rm", "-f", "-t", "0", "half"]);
         remove(&podman, "half");
         podman.sweep();
         podman.assert_nothing_new(&before);
-        podman.run(&Order::named("half").port(8081, 80));
+        podman.run(&ContainerSpec::named("half").port(8081, 80));
     }
     podman.remove("half");
     podman.packets_pass(&outside, &web, ("other", &other));
@@ -95,8 +95,8 @@ fn whatever_a_killed_podman_leaves_of_half_a_container_is_swept_and_the_living_n
 fn a_container_whose_conmon_is_killed_keeps_its_network_and_is_removed_cleanly() {
     let (podman, outside) = scene(Plugins::Ours);
     let before = podman.traces();
-    let web = podman.run(&Order::named("web").port(8080, 80));
-    let other = podman.run(&Order::named("other"));
+    let web = podman.run(&ContainerSpec::named("web").port(8080, 80));
+    let other = podman.run(&ContainerSpec::named("other"));
     let monitor = podman.must(&["inspect", "--format", "{{.State.ConmonPid}}", "web"]);
     podman.sh(&format!("kill -9 {monitor}"));
     for address in &web.addresses {

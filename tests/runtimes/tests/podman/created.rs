@@ -1,4 +1,4 @@
-//! Everything that `podman network create` writes works, and does what the option promises.
+//! Every network that `podman network create` writes works and behaves as its options say.
 
 use podwire_runtime_tests::{Plugins, Podman};
 use podwire_tests::needs;
@@ -61,7 +61,7 @@ fn try_row(podman: &Podman, row: &Row) -> Result<(), String> {
     let start = |name: &str| {
         let made = podman.call(&["run", "-d", "--name", name, "--network", "tried", "podwire.test/pause:1"]);
         match made.status {
-            0 => Ok(podman.guest(name)),
+            0 => Ok(podman.container(name)),
             _ => Err(made.stderr),
         }
     };
@@ -69,7 +69,7 @@ fn try_row(podman: &Podman, row: &Row) -> Result<(), String> {
     podman.sh(&format!("podman network create {options} tried"));
     let (one, two) = (start("one")?, start("two")?);
     let enter = |name: &str, netns: &str| format!("in_{name}() {{ nsenter --net={netns} \"$@\"; }}\n");
-    let stranger = podman.guest("stranger");
+    let stranger = podman.container("stranger");
     let script = enter("one", &one.pod.netns)
         + &enter("two", &two.pod.netns)
         + &enter("stranger", &stranger.pod.netns)
@@ -84,7 +84,7 @@ fn try_row(podman: &Podman, row: &Row) -> Result<(), String> {
 }
 
 #[test]
-fn whatever_podman_network_create_writes_does_what_its_options_promise() {
+fn networks_of_podman_network_create_behave_as_their_options_say() {
     let (podman, _outside) = scene(Plugins::Ours);
     podman.lan();
     let _server = podman.dhcp_server("--dhcp-range=10.66.0.50,10.66.0.99,1h");
@@ -114,7 +114,7 @@ fn addresses_and_names_that_run_asks_for_are_given() {
         "--network=second:ip=10.91.0.88,interface_name=net7",
     ];
     podman.must(&[&["run", "-d", "--name", "both"], &networks[..], &["podwire.test/pause:1"]].concat());
-    let netns = podman.guest("both").pod.netns;
+    let netns = podman.container("both").pod.netns;
     assert_eq!(podman.addresses(&netns, "eth0"), ["10.90.0.77", "fd90::77"]);
     assert_eq!(podman.addresses(&netns, "net7"), ["10.91.0.88"]);
     assert!(podman.can(&format!("nsenter --net={netns} ip link show eth0 | grep 52:54:00:00:00:77")));

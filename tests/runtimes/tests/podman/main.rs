@@ -1,4 +1,4 @@
-//! podman with the CNI backend, on our plugins and, to show that the tests are fair, on Debian's.
+//! podman with the CNI backend, with Podwire's plugins and, as a control, with Debian's.
 
 mod crashes;
 mod created;
@@ -6,7 +6,7 @@ mod network;
 mod refusals;
 mod swap;
 
-use podwire_runtime_tests::{Engine, Order, Plugins, Podman, Stage};
+use podwire_runtime_tests::{ContainerSpec, Engine, Plugins, Podman, Stage};
 use podwire_tests::Pod;
 
 /// A stage with a world outside, podman on it, and the network `pods` that podman itself has written. One container
@@ -17,7 +17,7 @@ fn scene(plugins: Plugins) -> (Podman, Pod) {
     let podman = Podman::new(stage, "pods");
     let subnets = ["--subnet", "10.90.0.0/24", "--subnet", "fd90::/64"];
     podman.must(&[&["network", "create", "--ipv6"], &subnets[..], &["pods"]].concat());
-    podman.run(&Order::named("first").port(1, 1));
+    podman.run(&ContainerSpec::named("first").port(1, 1));
     podman.remove("first");
     (podman, outside)
 }

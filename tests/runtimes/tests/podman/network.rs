@@ -1,6 +1,6 @@
-//! What a container's network is for: packets.
+//! Packets of containers: reachability and ports.
 
-use podwire_runtime_tests::{Engine, Order, Plugins, Podman};
+use podwire_runtime_tests::{ContainerSpec, Engine, Plugins, Podman};
 
 use crate::scene;
 
@@ -8,8 +8,8 @@ fn containers_are_on_the_network(plugins: Plugins) {
     let (podman, outside) = scene(plugins);
     let before = podman.traces();
     let dns = ["--dns", "10.96.0.10", "--dns-search", "pods.test", "--dns-opt", "ndots:5"];
-    let web = podman.run(&Order::named("web").port(8080, 80).with(&dns));
-    let other = podman.run(&Order::named("other"));
+    let web = podman.run(&ContainerSpec::named("web").port(8080, 80).with(&dns));
+    let other = podman.run(&ContainerSpec::named("other"));
     podman.packets_pass(&outside, &web, ("other", &other));
     let resolver = podman.exec("web", "cat /etc/resolv.conf");
     assert_eq!(resolver, "search pods.test\nnameserver 10.96.0.10\noptions ndots:5\n");
@@ -32,7 +32,7 @@ fn containers_are_on_the_network(plugins: Plugins) {
 
     // Stopped and started, a container has a network again.
     podman.must(&["restart", "-t", "0", "web"]);
-    podman.packets_pass(&outside, &podman.guest("web"), ("other", &other));
+    podman.packets_pass(&outside, &podman.container("web"), ("other", &other));
 
     for name in ["third", "web", "other"] {
         podman.remove(name);
@@ -69,8 +69,8 @@ fn limits_are_kept(plugins: Plugins) {
     let before = podman.traces();
     podman.write("/etc/cni/net.d/limited.conflist", &Podman::limited_network());
     podman.set_network("limited");
-    let web = podman.run(&Order::named("web").port(8080, 80));
-    let other = podman.run(&Order::named("other"));
+    let web = podman.run(&ContainerSpec::named("web").port(8080, 80));
+    let other = podman.run(&ContainerSpec::named("other"));
     podman.packets_pass(&outside, &web, ("other", &other));
     let resolver = podman.exec("web", "cat /etc/resolv.conf");
     assert!(resolver.starts_with("search limited.test\nnameserver 10.86.0.53\n"), "{resolver}");

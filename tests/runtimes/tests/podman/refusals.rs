@@ -1,6 +1,6 @@
-//! What cannot work is told in one clear line, and leaves nothing.
+//! Failures are reported in one clear line and leave nothing.
 
-use podwire_runtime_tests::{Engine, Order, Plugins, Podman};
+use podwire_runtime_tests::{ContainerSpec, Engine, Plugins, Podman};
 
 use crate::scene;
 
@@ -67,9 +67,9 @@ fn spoil(podman: &Podman, script: &str) {
 }
 
 #[test]
-fn what_cannot_work_is_told_in_one_line_and_leaves_nothing() {
+fn failures_are_one_line_and_leave_nothing() {
     let (podman, _outside) = scene(Plugins::Ours);
-    podman.run(&Order::named("web").port(8080, 80));
+    podman.run(&ContainerSpec::named("web").port(8080, 80));
     podman.sh(&format!("cp {FILE} /run/test/good"));
     let before = podman.traces();
     for Refusal { spoil: script, run, says, warns } in REFUSALS {
@@ -84,5 +84,5 @@ fn what_cannot_work_is_told_in_one_line_and_leaves_nothing() {
         podman.assert_nothing_left(&before);
     }
     // The good network again.
-    podman.run(&Order::named("refused").port(8081, 80));
+    podman.run(&ContainerSpec::named("refused").port(8081, 80));
 }

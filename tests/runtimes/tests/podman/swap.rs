@@ -1,6 +1,6 @@
 //! A node changes its plugins while containers run.
 
-use podwire_runtime_tests::{Engine, Order, Plugins};
+use podwire_runtime_tests::{ContainerSpec, Engine, Plugins};
 
 use crate::scene;
 
@@ -8,17 +8,17 @@ use crate::scene;
 fn containers_of_go_plugins_keep_their_network_under_ours_and_are_removed_cleanly_by_them() {
     let (podman, outside) = scene(Plugins::Go);
     let before = podman.traces();
-    let web = podman.run(&Order::named("web").port(8080, 80));
-    let old = podman.run(&Order::named("old").port(8082, 80));
+    let web = podman.run(&ContainerSpec::named("web").port(8080, 80));
+    let old = podman.run(&ContainerSpec::named("old").port(8082, 80));
     podman.packets_pass(&outside, &web, ("old", &old));
 
     podman.install(Plugins::Ours);
     podman.packets_pass(&outside, &web, ("old", &old));
     // A container of ours beside those of Go; then one of Go's is started anew by ours.
-    let new = podman.run(&Order::named("new").port(8081, 80));
+    let new = podman.run(&ContainerSpec::named("new").port(8081, 80));
     podman.packets_pass(&outside, &web, ("new", &new));
     podman.must(&["restart", "-t", "0", "old"]);
-    podman.packets_pass(&outside, &web, ("old", &podman.guest("old")));
+    podman.packets_pass(&outside, &web, ("old", &podman.container("old")));
     assert_eq!(podman.page(&outside, "192.0.2.1:8082"), "old");
 
     for name in ["web", "old", "new"] {

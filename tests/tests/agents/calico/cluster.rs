@@ -1,4 +1,4 @@
-//! Three nodes, one store, and the plugins of both kinds. Calico's are the real ones.
+//! Three nodes, one store, and the plugins of Calico and Podwire. Calico's are the real ones.
 
 use podwire_tests::{calicos, ours, podwire, Invocation, Output, Pod};
 use serde_json::{json, Value};

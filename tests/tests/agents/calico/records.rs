@@ -1,4 +1,4 @@
-//! What both have written, in whichever store.
+//! The records that both wrote, in either store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,10 +56,10 @@ impl Records {
         let endpoints = pods["items"].as_array().expect("items").iter().filter_map(|pod| {
             let says =
                 |name: &str| pod["metadata"]["annotations"][format!("cni.projectcalico.org/{name}")].clone();
-            let told: serde_json::Map<String, Value> =
+            let reported: serde_json::Map<String, Value> =
                 SAYS.iter().map(|name| (name.to_string(), says(name))).collect();
-            let connected = told["podIP"].as_str().is_some_and(|ip| !ip.is_empty());
-            connected.then(|| (text(&pod["metadata"]["name"]), Value::Object(told)))
+            let connected = reported["podIP"].as_str().is_some_and(|ip| !ip.is_empty());
+            connected.then(|| (text(&pod["metadata"]["name"]), Value::Object(reported)))
         });
         Records {
             blocks: all("ipamblocks"),

@@ -1,4 +1,4 @@
-//! What a worker does, one thing at a time.
+//! The operations of a worker.
 
 use super::{netns, Attachment, Fate, Kind, Worker, REMEMBERED};
 use crate::spoil::Spoil;

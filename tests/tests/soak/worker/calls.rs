@@ -98,15 +98,15 @@ impl Worker<'_> {
         ) {
             pod.spent.push(one.ifname);
         }
-        let told = careful || self.random.chance(60);
+        let reported = careful || self.random.chance(60);
         let how = format!(
             "by {kind:?} {fate:?}{}{}",
             if path.is_empty() { ", no netns" } else { "" },
-            if told && one.result.is_some() { "" } else { ", no result" }
+            if reported && one.result.is_some() { "" } else { ", no result" }
         );
         let mut last = Answer { status: 0, text: String::new(), value: None };
         for (place, mut config) in self.chain(one).into_iter().enumerate().rev() {
-            if let (true, Some(result)) = (told, &one.result) {
+            if let (true, Some(result)) = (reported, &one.result) {
                 config["prevResult"] = result.clone();
             }
             let name = config["type"].to_string();

@@ -1,4 +1,4 @@
-//! The attributes of a route that spec 1.1 knows are applied, not only printed.
+//! The route attributes of spec 1.1 are applied, not only printed.
 
 use podwire_tests::{ours, Chain, Invocation, Node, GO};
 use serde_json::json;
