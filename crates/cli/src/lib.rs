@@ -105,7 +105,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<_> = args.into_iter().collect();
     let called = args.first().map(|name| Path::new(name).file_name().unwrap_or_default().to_owned());
     if called.is_some_and(|name| name == "cnitool") {
-        podwire_kernel::detached::this_program_ends_soon();
+        podwire_kernel::detached::set_short_lived();
         return cnitool::main(args);
     }
     // The process of a pod is this program too. It is to be small: nothing else is done in it.
@@ -119,7 +119,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Cni(verb) => {
-            podwire_kernel::detached::this_program_ends_soon();
+            podwire_kernel::detached::set_short_lived();
             verb.run(podwire.json)
         }
         Command::Controller(controller) => match controller.run() {
@@ -147,7 +147,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(failure) => Err(failure),
         },
         Command::Pod(verb) => {
-            podwire_kernel::detached::this_program_ends_soon();
+            podwire_kernel::detached::set_short_lived();
             match *verb {
                 pods::Verb::Exec(exec) => match exec.run() {
                     Ok(status) => return status,

@@ -59,7 +59,7 @@ impl Nftables {
     /// For the namespace of the calling thread.
     pub fn open() -> Result<Nftables> {
         let mut socket = Socket::netfilter()?;
-        socket.widen(LARGEST)?;
+        socket.set_send_buffer(LARGEST)?;
         Ok(Nftables { socket, last: None, before: None, reasons: Reasons::default() })
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use podwire_netlink::attr;
-use podwire_netlink::nflog::{self, Shown};
+use podwire_netlink::nflog::{self, LoggedPacket};
 use podwire_netlink::Socket;
 use podwire_policy::{Direction, Protocol};
 
@@ -52,7 +52,8 @@ impl Samples {
     pub fn read(&mut self) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         // Some that were lost are no harm: they are samples.
-        self.socket.drain(|frame| samples.extend(Shown::decode(frame).map(|shown| Sample::of(&shown))))?;
+        self.socket
+            .drain(|frame| samples.extend(LoggedPacket::decode(frame).map(|shown| Sample::of(&shown))))?;
         Ok(samples)
     }
 }
@@ -64,7 +65,7 @@ impl AsFd for Samples {
 }
 
 impl Sample {
-    fn of(shown: &Shown) -> Sample {
+    fn of(shown: &LoggedPacket) -> Sample {
         let headers = Headers::read(shown);
         let is_ingress = shown.prefix == Direction::Ingress.to_string();
         Sample {
@@ -89,7 +90,7 @@ struct Headers {
 }
 
 impl Headers {
-    fn read(shown: &Shown) -> Headers {
+    fn read(shown: &LoggedPacket) -> Headers {
         let bytes = shown.bytes.as_slice();
         let address = |at: usize, length: usize| bytes.get(at..at + length).and_then(attr::ip);
         if shown.protocol == ARP {
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     fn told(prefix: &str, protocol: u16, bytes: Vec<u8>) -> (Sample, String) {
-        let shown = Shown { prefix: prefix.into(), mark: 7, device: Some(3), protocol, bytes };
+        let shown = LoggedPacket { prefix: prefix.into(), mark: 7, device: Some(3), protocol, bytes };
         let sample = Sample::of(&shown);
         let ip = |ip: Option<IpAddr>| ip.map_or("?".to_owned(), |ip| ip.to_string());
         let text =

@@ -122,19 +122,13 @@ fn redirect(node: &mut Host, end: &Link, detour: &Link) -> Result<()> {
 fn node_end(req: &Request<'_>, node: &mut Host, result: &Attachment) -> Result<Link> {
     let inside = req.pod()?.get_link(&req.ifname).doing(|| "interface in the pod".into())?;
     let told: Vec<_> = result.interfaces.iter().filter(|one| one.sandbox.is_empty()).collect();
-    let end = other_end(node, &inside)?
+    let end = podwire_kernel::veth::find_peer(node, &inside)?
         .filter(|end| told.is_empty() || told.iter().any(|one| one.name == end.name));
     end.ok_or_else(|| {
         let text = format!("no veth peer of container interface found in host ns: {:?}", req.ifname);
         let hint = "bandwidth limits veth interfaces only, as bridge and ptp make them";
         podwire_cni_spec::Error::invalid_config(text).with_details(hint).into()
     })
-}
-
-fn other_end(node: &mut Host, inside: &Link) -> Result<Option<Link>> {
-    let Some(index) = inside.link.filter(|_| inside.kind == "veth") else { return Ok(None) };
-    let end = link::find_index(&mut node.route, index)?;
-    Ok(end.filter(|end| end.kind == "veth" && end.link == Some(inside.index)))
 }
 
 /// Deletes a detour over a socket of its own, which the node's notices may flood. Looking the device up first
@@ -151,7 +145,7 @@ fn delete(detour: &Link) -> Result<()> {
 fn close(req: &Request<'_>, node: &mut Host, detour: &Link) -> Result<()> {
     let mut ends: Vec<Link> = Vec::new();
     if let Some(inside) = req.find_pod()?.and_then(|mut pod| pod.find_link(&req.ifname).ok().flatten()) {
-        ends.extend(other_end(node, &inside)?);
+        ends.extend(podwire_kernel::veth::find_peer(node, &inside)?);
     }
     let told = req.prev.iter().flat_map(|prev| &prev.interfaces).filter(|one| one.sandbox.is_empty());
     let names = told.map(|one| one.name.clone()).chain([veth::host_name(&req.owner())]);

@@ -64,7 +64,7 @@ impl Plugin for Bridge {
             port::guard(req, &mut node, &pair, &mut undo)?;
         }
         policy::stand(policy, req, &result, &mut undo)?;
-        let inside = pod.glance_at_link(&req.ifname)?;
+        let inside = pod.peek_link(&req.ifname)?;
         if conf.has_ipam() {
             let options = Options { detect_duplicates: conf.enabledad, mac: identity.mac, announce: false };
             plumbing::configure(&mut pod, &inside, &result, options)?;

@@ -42,7 +42,7 @@ pub fn create(
 
 /// Refuses an ADD whose interface is there.
 pub fn refuse_taken(pod: &Host, ifname: &str) -> Result<()> {
-    pod.glance_at_link(ifname).map_or(Ok(()), |_| Err(name_taken(ifname)))
+    pod.peek_link(ifname).map_or(Ok(()), |_| Err(name_taken(ifname)))
 }
 
 /// What an ADD says when the pod has an interface of that name.

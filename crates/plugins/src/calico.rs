@@ -172,7 +172,7 @@ fn free_name(req: &Request<'_>, node: &mut Host) -> Result<String> {
     let is_pods = names.len() == 1;
     for name in &names {
         // A glance waits for nobody.
-        if node.glance_at_link(name).is_err_and(|error| error.is_gone()) {
+        if node.peek_link(name).is_err_and(|error| error.is_gone()) {
             return Ok(name.clone());
         }
         let Some(there) = node.find_link(name)? else { return Ok(name.clone()) };
@@ -226,7 +226,7 @@ fn limit<'a>(
 
 /// The gateway is on the wire, and everything is behind it. The pod knows its hardware address from the beginning, and need not ask.
 fn wire_pod(req: &Request<'_>, conf: &Conf, pod: &mut Host, result: &Attachment) -> Result<()> {
-    let inside = pod.glance_at_link(&req.ifname)?;
+    let inside = pod.peek_link(&req.ifname)?;
     let bare = Attachment { routes: Vec::new(), ..result.clone() };
     plumbing::configure(pod, &inside, &bare, plumbing::Options::default())?;
     let mut batch = Batch::new();
@@ -265,7 +265,7 @@ fn routes(conf: &Conf, result: &Attachment, inside: &Link) -> Vec<Route> {
 
 /// The gateway's address, and the node's route to each of the pod's addresses.
 fn wire_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
-    let end = node.glance_at_link(&pair.host)?;
+    let end = node.peek_link(&pair.host)?;
     if families(result).1 {
         // As the kernel makes it when it hears of the cable's other end; that may be later than somebody looks.
         match node.route.request(address::add(end.index, GATEWAY_V6, 64, true)) {

@@ -146,7 +146,7 @@ fn connect(req: &Request<'_>, conf: &Conf, node: &mut Host, pod: &mut Host) -> R
 /// The subnet's own route would make the pod look for its neighbours on the wire, where nobody but the node is.
 /// It goes; instead the gateway is on the wire, and the subnet is behind the gateway.
 fn wire_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()> {
-    let inside = pod.glance_at_link(&req.ifname)?;
+    let inside = pod.peek_link(&req.ifname)?;
     let options = plumbing::Options::default();
     // The routes of the lease may lead through the gateway: they come when it can be reached.
     plumbing::configure(pod, &inside, &Attachment { routes: Vec::new(), ..result.clone() }, options)?;

@@ -154,7 +154,7 @@ impl Subinterface {
     fn status(&self, req: &Request<'_>) -> Result<()> {
         let mut node = Host::here()?;
         let kind = self.driver.kind();
-        if !child::is_known(&mut node, kind)? {
+        if !child::is_available(&mut node, kind)? {
             let text = format!("the running kernel has no driver {kind}");
             let error = podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, text);
             return Err(error.with_details("load the module, or use a kernel that has it").into());
@@ -193,7 +193,7 @@ fn remove(req: &Request<'_>, kind: &str) -> Result<()> {
     let owner = req.owner();
     // One without a signature may be a Go plugin's, which a GC by our ledger leaves alone; not so the one whose name
     // follows from the owner.
-    let names = [(req.ifname.clone(), !req.signed_only), (child::birth_name(&owner), true)];
+    let names = [(req.ifname.clone(), !req.signed_only), (child::temporary_name(&owner), true)];
     for (name, may_be_unsigned) in names {
         let is_own = |link: &Link| match link.alias.is_empty() {
             true => link.kind == kind && may_be_unsigned,

@@ -43,7 +43,7 @@ pub(super) fn add_default_routes(result: &mut Attachment) {
 /// The bridge as it is after a port was added. One that somebody else made may take the smallest hardware address
 /// of its ports, which changes as pods come and go: a gateway must not, or every neighbour forgets it.
 pub(super) fn keep_address(conf: &Conf, node: &mut Host, before: Link) -> Result<Link> {
-    let now = Link { mac: node.glance_at_link(&before.name)?.mac, ..before.clone() };
+    let now = Link { mac: node.peek_link(&before.name)?.mac, ..before.clone() };
     if !conf.is_gateway {
         return Ok(now);
     }

@@ -13,7 +13,7 @@ use crate::calico_ipam::config;
 /// Joins the network that the container has the interface by. Nothing, if it has none, or has it by this network.
 pub(super) fn join(req: &Request<'_>, node: &mut Host, pod: &mut Host) -> Result<Option<Attachment>> {
     // A glance waits for nobody, and most have nothing there.
-    let may_be = is_container(req) && pod.glance_at_link(&req.ifname).is_ok();
+    let may_be = is_container(req) && pod.peek_link(&req.ifname).is_ok();
     if !may_be || !is_guest(req, node, pod)? {
         return Ok(None);
     }

@@ -88,10 +88,8 @@ pub fn other_end<'p>(node: &mut Host, inside: &Link) -> Result<Result<Link, Find
         let text = format!("interface {} is not a veth but a {}", inside.name, inside.kind);
         return Ok(Err(Finding::new(text)));
     }
-    let found = link::find_index(&mut node.route, inside.link.unwrap_or(0));
-    let end = found.doing(|| format!("look for the other end of {}", inside.name))?;
-    // A device may have the same number in yet another namespace.
-    let end = end.filter(|end| end.kind == "veth" && end.link == Some(inside.index));
+    let end = podwire_kernel::veth::find_peer(node, inside)
+        .doing(|| format!("look for the other end of {}", inside.name))?;
     let text = || format!("the other end of {} is not on this node", inside.name);
     Ok(end.ok_or_else(|| Finding::new(text())))
 }

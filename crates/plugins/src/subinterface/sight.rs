@@ -91,7 +91,7 @@ fn mode<'p>(req: &Request<'p>, wanted: Driver, link: &Link) -> Option<Finding<'p
         return None;
     }
     let finding = Finding::new(format!("interface {} is {found}, not {wanted}", link.name));
-    Some(match wanted.can_follow(found) {
+    Some(match wanted.can_change_from(found) {
         true => finding.mended_by(inspection::change(req, wanted.change(link))),
         false => finding,
     })
