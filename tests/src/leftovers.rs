@@ -190,5 +190,5 @@ fn stays(path: &str) -> bool {
     let of_pool = !path.starts_with("/run/")
         && (matches!(name, "lock" | "podwire.boot" | "podwire.history")
             || name.starts_with("last_reserved_ip."));
-    of_bench || of_index || of_dust || of_pool
+    of_bench || of_index || is_cleanup_lock || of_pool
 }

@@ -48,7 +48,7 @@ fn add() -> Result<()> {
     host.request(veth(&host_end(&container), &ifname, bridge, &pod))?;
     sys::enter_network_namespace(pod.as_fd())?;
     let mut inside = Socket::route()?;
-    let end = link::glance(&inside, &ifname)?;
+    let end = link::peek(&inside, &ifname)?;
     let mut everywhere = Route::to(Ipv4Addr::UNSPECIFIED.into(), 0);
     (everywhere.gateway, everywhere.link) = (Some(GATEWAY.into()), Some(end.index));
     let mut batch = Batch::new();

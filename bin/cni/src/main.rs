@@ -9,7 +9,7 @@ use podwire_plugins::PLUGINS;
 static ARENA: podwire_netlink::sys::Arena = podwire_netlink::sys::Arena::new();
 
 fn main() -> ExitCode {
-    podwire_kernel::detached::this_program_ends_soon();
+    podwire_kernel::detached::set_short_lived();
     let called = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
     let registry = podwire_plugins::registry();

@@ -96,7 +96,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<_> = args.into_iter().collect();
     let called = args.first().map(|name| Path::new(name).file_name().unwrap_or_default().to_owned());
     if called.is_some_and(|name| name == "cnitool") {
-        podwire_kernel::detached::this_program_ends_soon();
+        podwire_kernel::detached::set_short_lived();
         return cnitool::main(args);
     }
     // The pause process of a pod is this program too. It does nothing else, to stay small.

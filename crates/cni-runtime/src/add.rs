@@ -130,6 +130,6 @@ fn is_stale(record: &Record, identity: &Identity) -> bool {
 
 fn lacks_interface(identity: &Identity) -> bool {
     let Some(Ok(netns)) = identity.netns.as_ref().map(Netns::open) else { return false };
-    let look = |pod: Host| pod.glance_at_link(&identity.ifname);
+    let look = |pod: Host| pod.peek_link(&identity.ifname);
     matches!(Host::within(netns).and_then(look), Err(error) if error.is_gone())
 }

@@ -1,35 +1,38 @@
-//! Bridges: a switch inside the host.
+//! Bridges.
 
 use podwire_netlink::rt::link::{self, attribute as a, Link};
 use podwire_netlink::{Batch, Message};
 
-use crate::{Error, Host, Mac, Netns, Result};
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::mac::Mac;
+use crate::netns::Netns;
 
 const BRIDGE_VLAN_INFO_PVID: u16 = 2; // linux/if_bridge.h
 const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 4;
 const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 8;
 const BRIDGE_VLAN_INFO_RANGE_END: u16 = 16;
-// linux/rtnetlink.h; a port in thousands of VLANs, told one by one, does not fit into an answer.
+// linux/rtnetlink.h: report VLANs as ranges. Single VLANs of a port with thousands do not fit into an answer.
 const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 4;
 
-/// Another one at each boot.
+/// A random id that changes at each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What a bridge is to be like when it has to be made.
+/// A bridge to create.
 #[derive(Clone, Debug)]
 pub struct Bridge<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its MTU; 0 is the kernel's choice, the smallest of its ports.
+    /// Its MTU; 0 is the kernel's default, the smallest of its ports.
     pub mtu: u32,
-    /// Takes every frame.
+    /// Whether it is in promiscuous mode.
     pub promiscuous: bool,
-    /// Keeps VLANs apart.
+    /// Whether it filters VLANs.
     pub vlan_filtering: bool,
 }
 
 impl Bridge<'_> {
-    /// The bridge, made if it is not there.
+    /// The bridge, created if it is missing.
     pub fn ensure(&self, host: &mut Host) -> Result<Link> {
         let found = match host.find_link(self.name)? {
             Some(found) => found,
@@ -53,23 +56,23 @@ impl Bridge<'_> {
         Ok(found)
     }
 
-    /// The hardware address that a bridge of this name has here, until the next boot. One that was deleted by
-    /// hand comes back with the same, whoever makes it again, and its neighbours need not notice.
+    /// The hardware address of a bridge with this name in this namespace, until the next boot. A bridge that was
+    /// deleted by hand is recreated with the same address, so that neighbours keep their entries.
     pub fn mac(&self, host: &Host) -> Result<Mac> {
-        let place = match host.netns() {
+        let netns = match host.netns() {
             Some(netns) => netns.identity()?,
             None => Netns::current()?.identity()?,
         };
         let boot = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
-        match boot.is_empty() {
-            // Then at least it is nobody else's.
-            true => Mac::random(),
-            false => Ok(Mac::of(&format!("{boot}{place:?}{}", self.name))),
+        if boot.is_empty() {
+            // A random address is at least unique.
+            return Mac::random();
         }
+        Ok(Mac::of(&format!("{boot}{netns:?}{}", self.name)))
     }
 
-    /// Makes it, up, with a hardware address of its own: a bridge that borrows its ports' smallest changes
-    /// it as pods come and go, and every neighbour forgets it.
+    /// Creates it, up, with a fixed hardware address: by default a bridge uses the smallest address of its ports, which
+    /// changes with the pods and invalidates the entries of neighbours.
     fn create(&self, host: &mut Host) -> Result<Link> {
         let filtering = if self.vlan_filtering { " with VLAN filtering" } else { "" };
         let doing = format!("create bridge {}{filtering}", self.name);
@@ -79,17 +82,16 @@ impl Bridge<'_> {
             .bytes(a::ADDRESS, &self.mac(host)?.0)
             .maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu))
             .nest(a::LINKINFO, |m| {
-                m.string(a::INFO_KIND, "bridge").nest(a::INFO_DATA, |m| match self.vlan_filtering {
-                    true => m.u8(a::BR_VLAN_FILTERING, 1),
-                    false => m,
+                m.string(a::INFO_KIND, "bridge").nest(a::INFO_DATA, |m| {
+                    m.maybe(self.vlan_filtering.then_some(1), |m, on| m.u8(a::BR_VLAN_FILTERING, on))
                 })
             });
         match host.route.request(message) {
-            // Another pod's plugin was faster.
+            // The plugin of another pod was faster.
             Err(error) if error.is_exists() => {}
             other => {
                 other?;
-                // The bridge is a router's leg, not a host that listens to routers.
+                // The node is a router on this link: it must not accept router advertisements.
                 let key = format!("net/ipv6/conf/{}/accept_ra", self.name);
                 host.run(|| crate::sysctl::ensure_if_there(&key, "0"))??;
             }
@@ -98,15 +100,16 @@ impl Bridge<'_> {
     }
 }
 
-/// Lets what this bridge forwards between its ports pass the rules for IP packets, as what is routed does
-/// (`br_netfilter`). It is this bridge's own setting: other bridges of the node stay as they are.
+/// Makes packets between ports of this bridge pass the IP firewall rules, like routed packets (`br_netfilter`). Other
+/// bridges of the node are not changed.
 pub fn ensure_seen_by_ip_rules(host: &mut Host, bridge: &Link) -> Result<()> {
     let is_there = host.run(|| std::path::Path::new("/proc/sys/net/bridge").exists())?;
     if !is_there {
-        let text = "the kernel's br_netfilter is not loaded: pods on a bridge could not be kept apart (modprobe br_netfilter)";
+        let text =
+            "br_netfilter is not loaded, so pods on a bridge cannot be isolated: run modprobe br_netfilter";
         return Err(Error::Other(text.into()));
     }
-    let doing = format!("let bridge {} be seen by the rules for IP packets", bridge.name);
+    let doing = format!("apply IP firewall rules to bridge {}", bridge.name);
     let message = Message::new(libc::RTM_NEWLINK, 0, doing).raw(&link::header(bridge.index, 0, 0)).nest(
         a::LINKINFO,
         |m| {
@@ -117,19 +120,19 @@ pub fn ensure_seen_by_ip_rules(host: &mut Host, bridge: &Link) -> Result<()> {
     Ok(host.route.request(message)?)
 }
 
-/// VLANs of a bridge port.
+/// A range of VLANs of a bridge port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vlans {
-    /// First id.
+    /// The first VLAN id.
     pub first: u16,
-    /// Last id, the same for one.
+    /// The last VLAN id.
     pub last: u16,
-    /// Frames without a tag belong to it, and leave without one.
+    /// Whether untagged frames belong to it (PVID) and its frames leave untagged.
     pub native: bool,
 }
 
 impl Vlans {
-    /// Whether this VLAN is one of them.
+    /// Whether the range contains this VLAN.
     pub fn contains(&self, id: u16) -> bool {
         (self.first..=self.last).contains(&id)
     }
@@ -141,25 +144,26 @@ fn vlan_message(kind: u16, port: &Link, vlans: Vlans, verb: &str) -> Message {
     let flags = if vlans.native { BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED } else { 0 };
     let info = |flags: u16, id: u16| [flags.to_ne_bytes(), id.to_ne_bytes()].concat();
     let doing = format!("{verb} VLANs {}-{} of bridge port {}", vlans.first, vlans.last, port.name);
-    Message::new(kind, 0, doing).raw(&head).nest(a::AF_SPEC, |m| match vlans.first == vlans.last {
-        true => m.bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags, vlans.first)),
-        false => m
-            .bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags | BRIDGE_VLAN_INFO_RANGE_BEGIN, vlans.first))
-            .bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags | BRIDGE_VLAN_INFO_RANGE_END, vlans.last)),
+    Message::new(kind, 0, doing).raw(&head).nest(a::AF_SPEC, |m| {
+        if vlans.first == vlans.last {
+            return m.bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags, vlans.first));
+        }
+        m.bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags | BRIDGE_VLAN_INFO_RANGE_BEGIN, vlans.first))
+            .bytes(a::AF_SPEC_BRIDGE_VLAN_INFO, &info(flags | BRIDGE_VLAN_INFO_RANGE_END, vlans.last))
     })
 }
 
-/// A message that lets VLANs through a port.
+/// A message that adds VLANs to a port.
 pub fn add_vlans(port: &Link, vlans: Vlans) -> Message {
     vlan_message(libc::RTM_SETLINK, port, vlans, "add")
 }
 
-/// A message that keeps VLANs from a port.
+/// A message that removes VLANs from a port.
 pub fn delete_vlans(port: &Link, vlans: Vlans) -> Message {
     vlan_message(libc::RTM_DELLINK, port, vlans, "remove")
 }
 
-/// The VLANs of a port, ranges joined by the kernel.
+/// The VLANs of a port, as ranges.
 pub fn vlans(host: &mut Host, port: u32) -> Result<Vec<Vlans>> {
     let mut head = link::header(0, 0, 0);
     head[0] = libc::AF_BRIDGE as u8;
@@ -171,14 +175,14 @@ pub fn vlans(host: &mut Host, port: u32) -> Result<Vec<Vlans>> {
         let spec = frame.attrs(16).find(|attr| attr.kind == a::AF_SPEC).filter(|_| index == port)?;
         let infos = spec.nested().filter(|attr| attr.kind == a::AF_SPEC_BRIDGE_VLAN_INFO);
         Some(read_vlans(infos.filter_map(|attr| {
-            let half = |at: usize| Some(u16::from_ne_bytes(attr.value.get(at..at + 2)?.try_into().ok()?));
-            Some((half(0)?, half(2)?))
+            let word = |at: usize| Some(u16::from_ne_bytes(attr.value.get(at..at + 2)?.try_into().ok()?));
+            Some((word(0)?, word(2)?))
         })))
     })?;
     Ok(ports.into_iter().flatten().collect())
 }
 
-/// Joins what the kernel tells, flags and id, a range by its ends.
+/// Joins the flags and ids that the kernel reports; a range is reported by its two ends.
 fn read_vlans(infos: impl Iterator<Item = (u16, u16)>) -> Vec<Vlans> {
     const NATIVE: u16 = BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED;
     let mut all = Vec::new();

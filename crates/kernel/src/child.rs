@@ -1,5 +1,5 @@
-//! A pod's interface that hangs on another one, its master (macvlan, ipvlan, vlan), or on nothing (dummy). It is born in
-//! the pod, and dies with the pod or with its master, whichever goes first: the kernel sees to both.
+//! An interface of a pod on top of another one, its master (macvlan, ipvlan, vlan), or without one (dummy). It is
+//! created in the pod. The kernel deletes it with the pod's namespace or with its master.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
@@ -7,78 +7,82 @@ use std::os::fd::{AsFd, AsRawFd};
 use podwire_netlink::rt::link::{self, attribute as a, Link};
 use podwire_netlink::Message;
 
+use crate::error::Result;
+use crate::host::Host;
 use crate::ipvlan::Ipvlan;
+use crate::mac::Mac;
 use crate::macvlan::Macvlan;
+use crate::owner::Owner;
+use crate::veth;
 use crate::vlan::Vlan;
-use crate::{veth, Host, Mac, Owner, Result};
 
-/// What drives a child, and how.
+/// The driver of a child interface and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// A hardware address of its own on its master.
+    /// Its own hardware address on the master.
     Macvlan(Macvlan),
-    /// The hardware address of its master, and IP addresses of its own.
+    /// The master's hardware address and its own IP addresses.
     Ipvlan(Ipvlan),
-    /// The frames of its master that have a tag.
+    /// The frames of the master with a VLAN tag.
     Vlan(Vlan),
-    /// Nothing: what is sent there is gone.
+    /// No master: packets are dropped.
     Dummy,
 }
 
-/// Where a child's master is, and its index there.
+/// The master of a child interface, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Master {
     /// On the node.
     OnNode(u32),
-    /// In the pod, as the child.
+    /// In the pod.
     InPod(u32),
-    /// It has none.
+    /// No master.
     None,
 }
 
-/// What a child is to be like.
+/// A child interface to create.
 #[derive(Clone, Copy, Debug)]
 pub struct Child<'a> {
     /// Its name in the pod.
     pub name: &'a str,
-    /// Whose it is, noted on it.
+    /// The owner, set as its alias.
     pub owner: &'a Owner,
-    /// What drives it.
+    /// Its driver.
     pub driver: Driver,
-    /// MTU; 0 is the kernel's choice, mostly the master's.
+    /// MTU; 0 is the kernel's default, usually the master's.
     pub mtu: u32,
-    /// Hardware address, the kernel's choice if not given.
+    /// Hardware address; `None` lets the kernel choose.
     pub mac: Option<Mac>,
 }
 
 impl Child<'_> {
-    /// Makes it in the pod, down. If it cannot be completed it is gone again.
+    /// Creates it in the pod, down. If a step fails, it is deleted again.
     pub fn create(&self, master: Master, node: &mut Host, pod: &mut Host) -> Result<Link> {
-        match self.be_born(self.name, master, node, pod) {
-            // Kernels before 6.15 look for the name among the sender's links, although the child is to live elsewhere.
-            Err(error) if error.is_exists() && self.is_hidden(master, node, pod)? => {
-                let first = birth_name(self.owner);
-                self.be_born(&first, master, node, pod)?;
-                self.sign(&first, pod)
+        match self.create_as(self.name, master, node, pod) {
+            // Kernels before 6.15 check the name in the sender's namespace instead of the target namespace.
+            Err(error) if error.is_exists() && self.is_taken_on_node(master, node, pod)? => {
+                let temporary = temporary_name(self.owner);
+                self.create_as(&temporary, master, node, pod)?;
+                self.label(&temporary, pod)
             }
             Err(error) => Err(error),
-            Ok(()) => self.sign(self.name, pod),
+            Ok(()) => self.label(self.name, pod),
         }
     }
 
-    /// Whether it is the node and not the pod that has a link of that name.
-    fn is_hidden(&self, master: Master, node: &mut Host, pod: &mut Host) -> Result<bool> {
+    /// Whether the node, and not the pod, has a link of that name.
+    fn is_taken_on_node(&self, master: Master, node: &mut Host, pod: &mut Host) -> Result<bool> {
         let sent_by_node = matches!(master, Master::OnNode(_));
         Ok(sent_by_node && pod.find_link(self.name)?.is_none() && node.find_link(self.name)?.is_some())
     }
 
-    /// A master is known by its index to those in its own namespace: from there the message comes.
-    fn be_born(&self, name: &str, master: Master, node: &mut Host, pod: &mut Host) -> Result<()> {
-        let message = self.birth(name);
+    /// Sends the request from the master's namespace, where the master's index is valid.
+    fn create_as(&self, name: &str, master: Master, node: &mut Host, pod: &mut Host) -> Result<()> {
+        let message = self.message(name);
         let sent = match master {
             Master::OnNode(index) => {
-                let place = pod.netns().map(|netns| netns.as_fd().as_raw_fd() as u32);
-                node.route.request(message.u32(a::LINK, index).maybe(place, |m, fd| m.u32(a::NET_NS_FD, fd)))
+                let netns = pod.netns().map(|netns| netns.as_fd().as_raw_fd() as u32);
+                node.route.request(message.u32(a::LINK, index).maybe(netns, |m, fd| m.u32(a::NET_NS_FD, fd)))
             }
             Master::InPod(index) => pod.route.request(message.u32(a::LINK, index)),
             Master::None => pod.route.request(message),
@@ -86,7 +90,7 @@ impl Child<'_> {
         Ok(sent?)
     }
 
-    fn birth(&self, name: &str) -> Message {
+    fn message(&self, name: &str) -> Message {
         let doing = format!("create {} {} in the pod", self.driver.kind(), self.name);
         Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, doing)
             .raw(&link::header(0, 0, 0))
@@ -96,29 +100,29 @@ impl Child<'_> {
             .nest(a::LINKINFO, |m| self.driver.describe(m))
     }
 
-    /// Notes the owner on the new link, and gives it its name if it does not have it yet.
-    fn sign(&self, born_as: &str, pod: &mut Host) -> Result<Link> {
-        let mut finish = || -> Result<Link> {
-            let born = pod.get_link(born_as)?;
-            let message = link::change(born.index, format!("note the owner on {}", self.name))
+    /// Sets the owner as alias, and the final name if the link has a temporary one.
+    fn label(&self, current: &str, pod: &mut Host) -> Result<Link> {
+        let mut label = || -> Result<Link> {
+            let created = pod.get_link(current)?;
+            let message = link::change(created.index, format!("set the owner of {}", self.name))
                 .string(a::IFALIAS, &self.owner.comment())
-                .maybe((born_as != self.name).then_some(self.name), |m, name| m.string(a::IFNAME, name));
+                .maybe((current != self.name).then_some(self.name), |m, name| m.string(a::IFNAME, name));
             pod.route.request(message)?;
-            Ok(Link { name: self.name.into(), alias: self.owner.comment(), ..born })
+            Ok(Link { name: self.name.into(), alias: self.owner.comment(), ..created })
         };
-        let finished = finish();
-        if finished.is_err() {
-            if let Ok(Some(born)) = pod.find_link(born_as) {
-                // The error that is told is the first.
-                let _ = pod.route.request(link::delete(&born));
+        let labelled = label();
+        if labelled.is_err() {
+            if let Ok(Some(created)) = pod.find_link(current) {
+                // Report the first error.
+                let _ = pod.route.request(link::delete(&created));
             }
         }
-        finished
+        labelled
     }
 }
 
 impl Driver {
-    /// Its name.
+    /// The name of the driver.
     pub fn kind(self) -> &'static str {
         match self {
             Driver::Macvlan(_) => Macvlan::KIND,
@@ -128,7 +132,7 @@ impl Driver {
         }
     }
 
-    /// What drives `link`, if it is known here.
+    /// The driver and settings of `link`, if it is one of these.
     pub fn of(link: &Link) -> Option<Driver> {
         match link.kind.as_str() {
             Macvlan::KIND => Macvlan::of(link).map(Driver::Macvlan),
@@ -139,7 +143,7 @@ impl Driver {
         }
     }
 
-    /// Whether `found` is as wanted.
+    /// Whether `found` is as desired.
     pub fn fits(self, found: Driver) -> bool {
         match (self, found) {
             (Driver::Macvlan(wanted), Driver::Macvlan(found)) => wanted.fits(found),
@@ -148,17 +152,17 @@ impl Driver {
     }
 
     /// Whether a link that is `found` can be changed to this.
-    pub fn can_follow(self, found: Driver) -> bool {
+    pub fn can_change_from(self, found: Driver) -> bool {
         match (self, found) {
-            (Driver::Macvlan(wanted), Driver::Macvlan(found)) => wanted.can_follow(found),
+            (Driver::Macvlan(wanted), Driver::Macvlan(found)) => wanted.can_change_from(found),
             (Driver::Ipvlan(_), Driver::Ipvlan(_)) => true,
             _ => self == found,
         }
     }
 
-    /// A message that makes `link` as wanted.
+    /// A message that changes the settings of `link`.
     pub fn change(self, link: &Link) -> Message {
-        Message::new(libc::RTM_NEWLINK, 0, format!("make {} a {self}", link.name))
+        Message::new(libc::RTM_NEWLINK, 0, format!("change {} to {self}", link.name))
             .raw(&link::header(link.index, 0, 0))
             .nest(a::LINKINFO, |m| self.describe(m))
     }
@@ -185,11 +189,11 @@ impl fmt::Display for Driver {
     }
 }
 
-/// Whether the kernel has the driver `kind`, or can load it. It is asked for a link that every driver refuses, without
-/// a master and with half a hardware address; only a driver that is there can do so.
-pub fn is_known(host: &mut Host, kind: &str) -> Result<bool> {
+/// Whether the kernel has the driver `kind`, or can load it. The request is for a link without a master and with half a
+/// hardware address, which every driver refuses; a missing driver gives another error.
+pub fn is_available(host: &mut Host, kind: &str) -> Result<bool> {
     let impossible =
-        Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, format!("ask for the driver {kind}"))
+        Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, format!("look for driver {kind}"))
             .raw(&link::header(0, 0, 0))
             .bytes(a::ADDRESS, &[2, 0, 0])
             .nest(a::LINKINFO, |m| m.string(a::INFO_KIND, kind));
@@ -200,7 +204,7 @@ pub fn is_known(host: &mut Host, kind: &str) -> Result<bool> {
     }
 }
 
-/// The name under which an owner's child is born where it cannot have its own at once; see [`Child::create`].
-pub fn birth_name(owner: &Owner) -> String {
+/// The temporary name of a child interface whose final name is taken on the node; see [`Child::create`].
+pub fn temporary_name(owner: &Owner) -> String {
     veth::host_name(owner)
 }

@@ -1,11 +1,10 @@
-//! Deleting without waiting for the kernel's dust to settle.
+//! Deletion without waiting for the kernel's cleanup.
 //!
-//! A deleted link is gone, and its name free, after about a millisecond; but whoever asked for it is kept
-//! for 15 to 20 ms more in an RCU barrier. Likewise, closing a netfilter socket while anything that anybody
-//! deleted from the firewall is not yet freed waits for a grace period, with the firewall's lock held. Somebody
-//! else does that waiting: sends the deletion and keeps the sockets, while the plugin returns when the kernel gives
-//! notice that the link is gone. In a program that ends with its one request (see [`this_program_ends_soon`]) that is a
-//! child process, which init reaps; in one that lives on, a thread.
+//! A deleted link is gone, and its name free, after about a millisecond, but the request blocks for 15 to 20 ms more in
+//! an RCU barrier. Likewise, closing a netfilter socket waits for a grace period, with the nf_tables lock held, while
+//! objects that any program deleted are not yet freed. So a helper sends the deletion and holds the sockets, and the
+//! plugin returns when the kernel notifies that the link is gone. In a program that exits after one request (see
+//! [`set_short_lived`]) the helper is a child process, which init reaps; in a long-running program it is a thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -18,104 +17,105 @@ use podwire_netlink::rt::{self, link, link::Link};
 use podwire_netlink::sys::{self, Detached};
 use podwire_netlink::{Frame, Socket};
 
-use crate::{Error, Host, Result};
+use crate::error::{Error, Result};
+use crate::host::Host;
 
-/// Deletions take a millisecond; on a node that is busy beyond measure, seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for a deletion. It usually takes a millisecond, on an overloaded node seconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-static ENDS_SOON: AtomicBool = AtomicBool::new(false);
+static SHORT_LIVED: AtomicBool = AtomicBool::new(false);
 
-/// To be said at the start of a program that serves one request and ends: its threads end with it, so what is to
-/// outlive it must be done by a child.
-pub fn this_program_ends_soon() {
-    ENDS_SOON.store(true, Ordering::Relaxed);
+/// Declares that this program exits after one request. Call it at the start: threads end with the program, so work that
+/// outlives it needs a child process.
+pub fn set_short_lived() {
+    SHORT_LIVED.store(true, Ordering::Relaxed);
 }
 
 fn detach(work: &Detached<'_>) -> io::Result<()> {
-    match ENDS_SOON.load(Ordering::Relaxed) {
-        true => sys::detach_process(work),
-        false => sys::detach_thread(work),
+    if SHORT_LIVED.load(Ordering::Relaxed) {
+        sys::detach_process(work)
+    } else {
+        sys::detach_thread(work)
     }
 }
 
-/// Deletes `link` from `place` and returns when it is gone. `hold` is a firewall socket that deleted
-/// something and is about to be closed by the end of this process.
-pub fn delete_link(place: &mut Host, link: &Link, hold: Option<&Socket>) -> Result<()> {
-    place.route.subscribe(rt::GROUP_LINK)?;
-    let sender = place.run(Socket::route)??;
+/// Deletes `link` from `host` and returns when it is gone. `hold` is a firewall socket that deleted objects and would
+/// be closed when this process exits.
+pub fn delete_link(host: &mut Host, link: &Link, hold: Option<&Socket>) -> Result<()> {
+    host.route.subscribe(rt::GROUP_LINK)?;
+    let sender = host.run(Socket::route)??;
     let request = link::delete(link).into_bytes();
-    let (report, told) = sys::pipe().map_err(|error| Error::Other(format!("make a pipe: {error}")))?;
-    let dust = hold.and_then(|_| Dust::raise());
+    let (report, writer) = sys::pipe().map_err(|error| Error::Other(format!("open a pipe: {error}")))?;
+    let lock = hold.and_then(|_| CleanupLock::acquire());
     let work = Detached {
         request: Some((sender.as_fd(), &request)),
-        report: Some(told.as_fd()),
-        hold: [hold.map(|socket| socket.as_fd()), dust.as_ref().map(|dust| dust.0.as_fd())],
+        report: Some(writer.as_fd()),
+        hold: [hold.map(|socket| socket.as_fd()), lock.as_ref().map(|lock| lock.0.as_fd())],
     };
     if detach(&work).is_err() {
-        // No more processes or threads to be had: wait ourselves.
-        return gone_is_fine(place.route.request(link::delete(link)));
+        // No process or thread available: wait here.
+        return ignore_gone(host.route.request(link::delete(link)));
     }
-    drop(told);
-    // The socket that hears of everybody's links may be flooded: whoever asks over it may get no answer.
-    let mut quiet = None;
-    let end = Instant::now() + PATIENCE;
+    drop(writer);
+    // The subscribed socket may overflow with notices of other links, so that a request on it gets no answer.
+    let mut requests = None;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let ready = sys::readable(&[place.route.as_fd(), report.as_fd()], left).map_err(|source| {
+        let ready = sys::readable(&[host.route.as_fd(), report.as_fd()], left).map_err(|source| {
             podwire_netlink::Error::Io { doing: link::delete(link).doing().into(), source }
         })?;
         if ready[1] {
-            return answer(File::from(report), link);
+            return read_report(File::from(report), link);
         }
         if !ready[0] {
             let doing = link::delete(link).doing().to_string();
-            return Err(podwire_netlink::Error::Timeout { doing, seconds: PATIENCE.as_secs() }.into());
+            return Err(podwire_netlink::Error::Timeout { doing, seconds: TIMEOUT.as_secs() }.into());
         }
-        match place.route.notice(Duration::ZERO, |frame| gone(frame, link.index).then_some(()))? {
+        match host.route.notice(Duration::ZERO, |frame| is_deletion(frame, link.index).then_some(()))? {
             Some(()) => return Ok(()),
-            // Notices may have been lost in the flood: the link itself knows.
-            None if is_gone(place, &mut quiet, link)? => return Ok(()),
+            // Notices may have been lost: look up the link.
+            None if is_gone(host, &mut requests, link)? => return Ok(()),
             None => {}
         }
     }
 }
 
-/// Asks for `link` over a socket that hears answers only.
-fn is_gone(place: &Host, quiet: &mut Option<Socket>, link: &Link) -> Result<bool> {
-    let socket = match quiet {
+/// Looks up `link` with a socket that has no subscription.
+fn is_gone(host: &Host, requests: &mut Option<Socket>, link: &Link) -> Result<bool> {
+    let socket = match requests {
         Some(socket) => socket,
-        None => quiet.insert(place.run(Socket::route)??),
+        None => requests.insert(host.run(Socket::route)??),
     };
     Ok(link::find_index(socket, link.index)?.is_none())
 }
 
-/// To be called when something was deleted from the firewall of `place`: its socket is closed later, by nobody
-/// who is waited for.
-pub fn after_deleting(place: &Host) {
-    hold(place, Dust::raise().as_ref());
+/// Call this after objects were deleted from the firewall of `host`: a helper closes the socket later.
+pub fn after_deleting(host: &Host) {
+    hold(host, CleanupLock::acquire().as_ref());
 }
 
-/// To be called when something was added to the firewall of `place`: while the dust of a deletion is in the air,
-/// closing the socket would wait for it to settle, so it is left to somebody else. Else it is closed as any other.
-pub fn after_adding(place: &Host) {
-    if !Dust::has_settled() {
-        hold(place, None);
+/// Call this after objects were added to the firewall of `host`. While the kernel frees deleted objects, closing the
+/// socket would wait for it, so a helper holds the socket; otherwise this does nothing.
+pub fn after_adding(host: &Host) {
+    if !CleanupLock::is_free() {
+        hold(host, None);
     }
 }
 
-fn hold(place: &Host, dust: Option<&Dust>) {
-    if let Some(socket) = place.used_nft() {
-        let hold = [Some(socket.as_fd()), dust.map(|dust| dust.0.as_fd())];
-        // Without that the end of this process waits for the grace period itself: slower, no harm.
+fn hold(host: &Host, lock: Option<&CleanupLock>) {
+    if let Some(socket) = host.used_nft() {
+        let hold = [Some(socket.as_fd()), lock.map(|lock| lock.0.as_fd())];
+        // If this fails, the exit of this process waits for the grace period: slower, but harmless.
         let _ = detach(&Detached { request: None, report: None, hold });
     }
 }
 
-/// A lock that those share who wait for the kernel to free what was deleted. It is let go by their end.
-struct Dust(File);
+/// A lock that helpers share while the kernel frees deleted objects. Their exit releases it.
+struct CleanupLock(File);
 
-impl Dust {
-    const FILE: &str = "/run/podwire/dust";
+impl CleanupLock {
+    const FILE: &str = "/run/podwire/cleanup.lock";
 
     fn open() -> io::Result<File> {
         let open = || {
@@ -136,28 +136,28 @@ impl Dust {
         }
     }
 
-    /// Says that dust is in the air for as long as the value, or a descriptor that was inherited or duplicated from it, lives.
-    fn raise() -> Option<Dust> {
-        let file = Dust::open().ok()?;
+    /// Takes a share of the lock, until this value and all inherited or duplicated descriptors are closed.
+    fn acquire() -> Option<CleanupLock> {
+        let file = CleanupLock::open().ok()?;
         file.try_lock_shared().ok()?;
-        Some(Dust(file))
+        Some(CleanupLock(file))
     }
 
-    /// Whether nobody waits. If that cannot be told, somebody may.
-    fn has_settled() -> bool {
-        Dust::open().is_ok_and(|file| file.try_lock().is_ok())
+    /// Whether no helper holds the lock; `false` if that is unknown.
+    fn is_free() -> bool {
+        CleanupLock::open().is_ok_and(|file| file.try_lock().is_ok())
     }
 }
 
-/// A link's own notice, not the one by which a bridge says that its port left.
-fn gone(frame: Frame<'_>, index: u32) -> bool {
+/// Whether a notice reports the deletion of the link, and not that it left a bridge (AF_BRIDGE).
+fn is_deletion(frame: Frame<'_>, index: u32) -> bool {
     frame.kind == libc::RTM_DELLINK
         && frame.body.first() == Some(&0)
         && Link::read(frame).is_some_and(|link| link.index == index)
 }
 
-/// The kernel's answer, as the child wrote it down.
-fn answer(mut report: File, link: &Link) -> Result<()> {
+/// The kernel's answer, as the helper reported it.
+fn read_report(mut report: File, link: &Link) -> Result<()> {
     let mut bytes = [0; 4];
     let doing = link::delete(link).doing().to_string();
     if let Err(source) = report.read_exact(&mut bytes) {
@@ -165,11 +165,11 @@ fn answer(mut report: File, link: &Link) -> Result<()> {
     }
     match -i32::from_ne_bytes(bytes) {
         0 => Ok(()),
-        errno => gone_is_fine(Err(podwire_netlink::Error::Refused { doing, errno, note: None })),
+        errno => ignore_gone(Err(podwire_netlink::Error::Refused { doing, errno, note: None })),
     }
 }
 
-fn gone_is_fine(result: podwire_netlink::Result<()>) -> Result<()> {
+fn ignore_gone(result: podwire_netlink::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.is_gone() => Ok(()),
         other => Ok(other?),

@@ -1,46 +1,46 @@
-//! What can go wrong on a host, as an operator can act on it.
+//! Errors of this crate.
 
 use std::io;
 use std::path::PathBuf;
 
-/// The result of working on a host.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A step on a host that failed.
+/// An operation on a host that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused a request.
     #[error(transparent)]
     Netlink(#[from] podwire_netlink::Error),
-    /// A namespace file is missing or is no network namespace.
+    /// A namespace file is missing or not a network namespace.
     #[error("failed to open netns {path:?}: {}", plain(source))]
     Netns {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The kernel's answer.
         source: io::Error,
     },
     /// A file under /proc or /run could not be read or written.
     #[error(transparent)]
     File(#[from] podwire_fs::FileError),
-    /// A link has the name that is needed, but is something else.
+    /// A link of another kind has the name.
     #[error("{name:?} already exists but is not a {wanted}: it is a {found}")]
     WrongKind {
         /// The link's name.
         name: String,
-        /// What it should be.
+        /// The kind that is needed.
         wanted: &'static str,
-        /// What it is.
+        /// The kind that it is.
         found: String,
     },
-    /// A TAP device could not be made.
+    /// A TAP device could not be created.
     #[error("create TAP device {name}: {step}: {source}")]
     Tap {
         /// Its name.
         name: String,
         /// The step that failed.
         step: &'static str,
-        /// The system's answer.
+        /// The kernel's answer.
         source: io::Error,
     },
     /// A host port belongs to another pod.
@@ -50,23 +50,26 @@ pub enum Error {
         port: u16,
         /// `tcp`, `udp` or `sctp`.
         protocol: &'static str,
-        /// The host address, if the map is for one only.
+        /// The host address, if the mapping is for one only.
         address: Option<std::net::IpAddr>,
-        /// Whose it is: network/container/interface.
+        /// The owner: network/container/interface.
         holder: String,
     },
-    /// Something else, in words.
+    /// The kernel has no nf_tables.
+    #[error("this kernel has no nf_tables (CONFIG_NF_TABLES), or cannot load the module")]
+    NoNfTables,
+    /// Another error, described by its text.
     #[error("{0}")]
     Other(String),
 }
 
 impl Error {
-    /// Whether the object was there already.
+    /// Whether the object already exists.
     pub fn is_exists(&self) -> bool {
         matches!(self, Error::Netlink(error) if error.is_exists())
     }
 
-    /// Whether the object is not there.
+    /// Whether the object does not exist.
     pub fn is_gone(&self) -> bool {
         match self {
             Error::Netlink(error) => error.is_gone(),
@@ -78,7 +81,7 @@ impl Error {
     }
 }
 
-/// The system's words as Go prints them, without Rust's "(os error N)": go-cni looks for "no such file or directory".
+/// The error text as Go prints it, without Rust's "(os error N)": go-cni matches "no such file or directory".
 fn plain(error: &io::Error) -> String {
     let full = error.to_string();
     match full.find(" (os error") {

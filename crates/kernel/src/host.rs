@@ -1,41 +1,40 @@
-//! One network namespace as a place to work in: a socket for links and routes, one for the firewall when
-//! it is needed, and a way inside for the files under /proc/sys.
+//! Access to one network namespace: a socket for links and routes, one for the firewall when it is needed, and a way to
+//! run code inside, for example for files under /proc/sys.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use podwire_netlink::rt::link::{self, Link};
 use podwire_netlink::{nft, Socket};
 
-use crate::firewall::NO_NF_TABLES;
+use crate::error::{Error, Result};
 use crate::netns::Netns;
-use crate::{Error, Result};
 
-/// The sockets of one namespace. They stay in it wherever the thread goes.
+/// The sockets of one namespace. They stay in it when the thread enters another.
 #[derive(Debug)]
 pub struct Host {
     /// For links, addresses, routes, rules and traffic control.
     pub route: Socket,
     netfilter: Option<Socket>,
-    /// Where it is; `None` is the thread's own namespace.
+    /// The namespace; `None` is the thread's own.
     netns: Option<Netns>,
 }
 
 impl Host {
-    /// The calling thread's namespace: the node.
+    /// Opens the calling thread's namespace: the node.
     pub fn here() -> Result<Host> {
         Ok(Host { route: Socket::route()?, netfilter: None, netns: None })
     }
 
-    /// The inside of `netns`: a pod.
+    /// Opens `netns`: a pod.
     pub fn within(netns: Netns) -> Result<Host> {
         let route = netns.run(Socket::route)??;
         Ok(Host { route, netfilter: None, netns: Some(netns) })
     }
 
-    /// The socket for nf_tables and connection tracking, opened at its first use.
+    /// The socket for nf_tables and connection tracking, opened on first use.
     pub fn nft(&mut self) -> Result<&mut Socket> {
         self.open_nft().map_err(|error| match error {
-            Error::Netlink(error) if error.is_unsupported() => Error::Other(NO_NF_TABLES.into()),
+            Error::Netlink(error) if error.is_unsupported() => Error::NoNfTables,
             other => other,
         })
     }
@@ -50,7 +49,8 @@ impl Host {
         }
     }
 
-    /// The same for whoever takes something away. `None` where the kernel has no nf_tables: there is nothing in them then.
+    /// As [`nft`](Self::nft), for deletions: `None` if the kernel has no nf_tables, because then there is nothing to
+    /// delete.
     pub fn find_nft(&mut self) -> Result<Option<&mut Socket>> {
         match self.open_nft() {
             Err(Error::Netlink(error)) if error.is_unsupported() => Ok(None),
@@ -59,7 +59,7 @@ impl Host {
         }
     }
 
-    /// The firewall socket, if it was ever used.
+    /// The firewall socket, if it was used.
     pub fn used_nft(&self) -> Option<&Socket> {
         self.netfilter.as_ref()
     }
@@ -97,9 +97,10 @@ impl Host {
         Ok(link::find(&mut self.route, name)?)
     }
 
-    /// The number and the Ethernet address of the link named `name`, without waiting for anybody who changes links.
-    pub fn glance_at_link(&self, name: &str) -> Result<Link> {
-        Ok(link::glance(&self.route, name)?)
+    /// The index and the hardware address of the link named `name`, read without the RTNL lock. The other fields are
+    /// empty.
+    pub fn peek_link(&self, name: &str) -> Result<Link> {
+        Ok(link::peek(&self.route, name)?)
     }
 
     /// The link named `name`.

@@ -1,5 +1,4 @@
-//! IPIP: a link whose IPv4 packets travel in IPv4 packets, with nothing in between. Which machine a packet goes to is its
-//! route's gateway.
+//! IPIP: a link whose IPv4 packets travel in IPv4 packets. The gateway of the route selects the remote node.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,21 +6,20 @@ use std::net::Ipv4Addr;
 use podwire_netlink::rt::link::{attribute as a, Link};
 use podwire_netlink::Message;
 
-/// What an IPIP link is set to.
+/// The settings of an IPIP link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipip {
-    /// The address of this machine that outer packets come from.
+    /// The source address of outer packets.
     pub local: Ipv4Addr,
 }
 
 impl Ipip {
-    /// The driver's name.
+    /// The driver name.
     pub const KIND: &'static str = "ipip";
-    /// The bytes that it puts around a packet.
+    /// The encapsulation overhead in bytes.
     pub const OVERHEAD: u32 = 20;
 
-    /// What a link is set to, if it is an IPIP link that goes to any machine; one that goes to a single machine is not
-    /// what is meant here.
+    /// The settings of a link, if it is an IPIP link without a fixed remote address.
     pub fn of(link: &Link) -> Option<Ipip> {
         let address = |kind| {
             let bytes: [u8; 4] = link.setting(kind)?.value.try_into().ok()?;

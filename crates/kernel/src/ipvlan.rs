@@ -1,49 +1,49 @@
-//! ipvlan: more addresses behind one hardware address of a network card. Packets go to the child that has their
-//! destination's IP address.
+//! ipvlan: interfaces that share the hardware address of their master. Packets go to the child with their destination
+//! IP address.
 
 use std::fmt;
 
 use podwire_netlink::rt::link::{attribute as a, Link};
 use podwire_netlink::Message;
 
-/// What an ipvlan is to be like. All children of one card have the same mode and the same isolation: the last one that is
-/// made decides.
+/// The settings of an ipvlan. All children of one master have the same settings: those of the child created last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipvlan {
-    /// What the card does for its children.
+    /// The mode.
     pub mode: Mode,
-    /// Whether they see each other.
+    /// Whether children reach each other.
     pub isolation: Isolation,
 }
 
-/// What a card does for its children (`IPVLAN_MODE_…` of linux/if_link.h).
+/// How the master passes packets to its children (`IPVLAN_MODE_…` of linux/if_link.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It switches: broadcasts and ARP reach them.
+    /// It switches: children receive broadcasts and ARP.
     L2 = 0,
-    /// It routes in its own namespace: no broadcasts, no ARP, no firewall of the pod's namespace.
+    /// It routes in the master's namespace: no broadcasts, no ARP, and the firewall of the pod's namespace does not
+    /// apply.
     L3 = 1,
-    /// As L3, and what comes in passes the node's connection tracking.
+    /// As L3, and incoming packets pass the node's connection tracking.
     L3s = 2,
 }
 
-/// Whether the children of one card see each other (`IPVLAN_F_…` of linux/if_link.h).
+/// Whether children of one master reach each other (`IPVLAN_F_…` of linux/if_link.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// They do.
+    /// Directly.
     #[default]
     Bridge = 0,
-    /// They do not.
+    /// Not at all.
     Private = 1,
-    /// Through a switch that sends frames back to where they came from.
+    /// Through an external switch in hairpin mode.
     Vepa = 2,
 }
 
 impl Mode {
-    /// All of them.
+    /// All values.
     pub const ALL: [Mode; 3] = [Mode::L2, Mode::L3, Mode::L3s];
 
-    /// As `ip link` calls it.
+    /// The name in `ip link`.
     pub fn name(self) -> &'static str {
         match self {
             Mode::L2 => "l2",
@@ -54,10 +54,10 @@ impl Mode {
 }
 
 impl Isolation {
-    /// All of them.
+    /// All values.
     pub const ALL: [Isolation; 3] = [Isolation::Bridge, Isolation::Private, Isolation::Vepa];
 
-    /// As `ip link` calls it.
+    /// The name in `ip link`.
     pub fn name(self) -> &'static str {
         match self {
             Isolation::Bridge => "bridge",
@@ -68,14 +68,14 @@ impl Isolation {
 }
 
 impl Ipvlan {
-    /// The driver.
+    /// The driver name.
     pub const KIND: &'static str = "ipvlan";
 
     pub(crate) fn describe(self, message: Message) -> Message {
         message.u16(a::IPVLAN_MODE, self.mode as u16).u16(a::IPVLAN_FLAGS, self.isolation as u16)
     }
 
-    /// What `link` is, if it is one, in a mode that is known here.
+    /// The settings of `link`, if it is an ipvlan with a known mode.
     pub fn of(link: &Link) -> Option<Ipvlan> {
         let mode = link.setting(a::IPVLAN_MODE)?.u16()?;
         let isolation = link.setting(a::IPVLAN_FLAGS).and_then(|flags| flags.u16()).unwrap_or(0);

@@ -1,33 +1,37 @@
-//! What a pod network needs from one Linux host, a device or verb a file.
+//! Operations on one Linux host that a pod network needs.
 //!
-//! A [`Host`] is a set of netlink sockets in one network [`Netns`]: the node has one, each pod has one.
-//! [`veth`], [`bridge`], [`ifb`], [`tap`], [`vrf`] and [`child`] (with [`macvlan`], [`ipvlan`] and [`vlan`]) make pods' devices, born
-//! where they will live, never moved; [`tunnel`] (with [`vxlan`] and [`ipip`]) makes those that lead to other nodes; [`custody`] hands over those that were there; [`shaping`] limits them, [`sysctl`] turns
-//! the knobs, [`firewall`] holds the nftables idioms, [`detached`] deletes
-//! without waiting for the kernel's dust to settle, [`LinkConfig`] are what a link may lose on the way, and [`Undo`] takes back
-//! what a failed step left.
+//! A [`Host`] is a set of netlink sockets in one network namespace ([`Netns`]): of the node, or of a pod.
 //!
-//! Nothing here runs a program, and nothing here knows of CNI.
+//! - Devices of pods: [`veth`], [`bridge`], [`ifb`], [`tap`], [`vrf`], and [`child`] (with [`macvlan`], [`ipvlan`],
+//!   [`vlan`]). They are created in their final namespace and never moved; [`Host::move_link`] is for existing devices
+//!   of the node.
+//! - Devices to other nodes: [`tunnel`] (with [`vxlan`] and [`ipip`]).
+//! - [`shaping`] limits traffic, [`sysctl`] reads and writes sysctls, [`firewall`] has the nftables features.
+//! - [`detached`] deletes without waiting for the kernel's cleanup, [`LinkConfig`] saves and restores addresses and
+//!   routes of a link, and [`Undo`] reverts the steps of a failed operation.
+//!
+//! This crate executes no programs and knows no CNI.
+
+mod error;
+mod host;
+mod link_config;
+mod owner;
+mod undo;
 
 pub mod bridge;
 pub mod child;
 pub mod detached;
-mod error;
 pub mod firewall;
-mod host;
 pub mod ifb;
 pub mod ipip;
 pub mod ipvlan;
-mod link_config;
 pub mod mac;
 pub mod macvlan;
 pub mod netns;
-mod owner;
 pub mod shaping;
 pub mod sysctl;
 pub mod tap;
 pub mod tunnel;
-mod undo;
 pub mod veth;
 pub mod vlan;
 pub mod vrf;

@@ -7,27 +7,28 @@ use std::str::FromStr;
 use podwire_netlink::sys;
 use sha2::{Digest, Sha512};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
-/// A hardware address of six bytes.
+/// A hardware address of six bytes (EUI-48).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// A random address that no vendor has given out: locally administered, for one station.
+    /// A random, locally administered unicast address.
     pub fn random() -> Result<Mac> {
-        let mut bytes = sys::random::<6>().map_err(|error| Error::Other(format!("random bytes: {error}")))?;
+        let mut bytes =
+            sys::random::<6>().map_err(|error| Error::Other(format!("get random bytes: {error}")))?;
         bytes[0] = (bytes[0] & 0xfe) | 0x02;
         Ok(Mac(bytes))
     }
 
-    /// The address that a text stands for: always the same, and as good as random to everybody else.
+    /// A locally administered address derived from a text: the same text always gives the same address.
     pub fn of(text: &str) -> Mac {
         let hash = Sha512::digest(text.as_bytes());
         Mac([(hash[0] & 0xfe) | 0x02, hash[1], hash[2], hash[3], hash[4], hash[5]])
     }
 
-    /// The address that goes with an IP address: always the same. An IPv4 address can be read in it.
+    /// A hardware address derived from an IP address. It contains the octets of an IPv4 address.
     pub fn of_ip(ip: IpAddr) -> Mac {
         match ip {
             IpAddr::V4(ip) => {
@@ -38,7 +39,7 @@ impl Mac {
         }
     }
 
-    /// Whether a device may have it: not all zero, not a group's.
+    /// Whether a device can have it: neither all zero nor multicast.
     pub fn is_usable(&self) -> bool {
         self.0 != [0; 6] && self.0[0] & 1 == 0
     }
@@ -54,7 +55,7 @@ impl FromStr for Mac {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Mac> {
-        let wrong = || {
+        let invalid = || {
             Error::Other(format!("address {text:?}: invalid MAC address, write it like 02:00:5e:10:00:01"))
         };
         let mut bytes = [0; 6];
@@ -63,12 +64,12 @@ impl FromStr for Mac {
             let part = parts
                 .next()
                 .filter(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))
-                .ok_or_else(wrong)?;
-            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+                .ok_or_else(invalid)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| invalid())?;
         }
         match parts.next() {
             None => Ok(Mac(bytes)),
-            Some(_) => Err(wrong()),
+            Some(_) => Err(invalid()),
         }
     }
 }

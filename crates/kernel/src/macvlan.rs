@@ -1,37 +1,37 @@
-//! macvlan: a second hardware address on a network card. Frames go to the child that has their destination's address.
+//! macvlan: an additional hardware address on a master. Frames go to the child with their destination address.
 
 use std::fmt;
 
 use podwire_netlink::rt::link::{attribute as a, Link};
 use podwire_netlink::Message;
 
-/// What a macvlan is to be like.
+/// The settings of a macvlan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Macvlan {
-    /// How the children of one card see each other.
+    /// How children of one master reach each other.
     pub mode: Mode,
-    /// How many broadcast frames may wait for the children; 0 is the kernel's choice.
+    /// The length of the broadcast queue; 0 is the kernel's default.
     pub broadcast_queue: u32,
 }
 
-/// How the children of one card see each other (`MACVLAN_MODE_…` of linux/if_link.h).
+/// How children of one master reach each other (`MACVLAN_MODE_…` of linux/if_link.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// They do not.
+    /// Not at all.
     Private = 1,
-    /// Through a switch that sends frames back to where they came from.
+    /// Through an external switch in hairpin mode.
     Vepa = 2,
     /// Directly.
     Bridge = 4,
-    /// There is only one, which has the card's own address.
+    /// There is only one child, with the master's own address.
     Passthru = 8,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Bridge, Mode::Private, Mode::Vepa, Mode::Passthru];
 
-    /// As `ip link` calls it.
+    /// The name in `ip link`.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Private => "private",
@@ -43,7 +43,7 @@ impl Mode {
 }
 
 impl Macvlan {
-    /// The driver.
+    /// The driver name.
     pub const KIND: &'static str = "macvlan";
 
     pub(crate) fn describe(self, message: Message) -> Message {
@@ -54,7 +54,7 @@ impl Macvlan {
             })
     }
 
-    /// What `link` is, if it is one, in a mode that is known here.
+    /// The settings of `link`, if it is a macvlan with a known mode.
     pub fn of(link: &Link) -> Option<Macvlan> {
         let mode = link.setting(a::MACVLAN_MODE)?.u32()?;
         Some(Macvlan {
@@ -66,14 +66,14 @@ impl Macvlan {
         })
     }
 
-    /// Whether `found` is as wanted.
+    /// Whether `found` is as desired.
     pub(crate) fn fits(self, found: Macvlan) -> bool {
         self.mode == found.mode
             && (self.broadcast_queue == 0 || self.broadcast_queue == found.broadcast_queue)
     }
 
-    /// The kernel makes a child the only one, or one of many, at its birth and never later.
-    pub(crate) fn can_follow(self, found: Macvlan) -> bool {
+    /// The kernel cannot change a child to or from passthru.
+    pub(crate) fn can_change_from(self, found: Macvlan) -> bool {
         self.mode == found.mode || (self.mode != Mode::Passthru && found.mode != Mode::Passthru)
     }
 }

@@ -1,5 +1,5 @@
-//! Network namespaces. A thread enters one only inside [`Netns::run`], and is back when that returns:
-//! there is no way to be left in the wrong namespace.
+//! Network namespaces. A thread enters one only inside [`Netns::run`] and is back when that returns, so that it never
+//! stays in the wrong namespace.
 
 use std::fs::File;
 use std::io;
@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 
 use podwire_netlink::sys;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
-/// `/proc/self` would be the main thread's; namespaces belong to threads.
+/// Namespaces belong to threads; `/proc/self` would be the main thread's.
 const OWN: &str = "/proc/thread-self/ns/net";
 const NSFS_MAGIC: i64 = 0x6e73_6673; // linux/magic.h
 const ENOTDIR: i32 = 20;
-const PROC_MAGIC: i64 = 0x9fa0; // linux/magic.h; namespace files on old kernels
+const PROC_MAGIC: i64 = 0x9fa0; // linux/magic.h: namespace files on old kernels
 
-/// An open network namespace: it lives at least as long as this does.
+/// An open network namespace. It exists at least as long as this value.
 #[derive(Debug)]
 pub struct Netns {
     file: File,
     path: PathBuf,
 }
 
-/// A namespace's identity: two files with the same one are the same namespace.
+/// The identity of a namespace: two files with the same identity are the same namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: u64,
@@ -53,8 +53,8 @@ impl Netns {
         }
     }
 
-    /// Opens a namespace that may be gone: `None` if its file is, or is no namespace any more (after the
-    /// namespace was unmounted an empty file may stay behind).
+    /// Opens a namespace that may be gone: `None` if the file is missing or not a namespace (unmounting leaves an empty
+    /// file).
     pub fn find(path: impl Into<PathBuf>) -> Result<Option<Netns>> {
         match Netns::open(path) {
             Ok(netns) => Ok(Some(netns)),
@@ -68,7 +68,7 @@ impl Netns {
         }
     }
 
-    /// The namespace that the calling thread is in.
+    /// The namespace of the calling thread.
     pub fn current() -> Result<Netns> {
         match sys::current_network_namespace() {
             Ok(fd) => Ok(Netns { file: fd.into(), path: OWN.into() }),
@@ -76,27 +76,27 @@ impl Netns {
         }
     }
 
-    /// Makes a new namespace and keeps it alive by binding it to `path`, a file that must not exist.
+    /// Creates a namespace and keeps it alive by a bind mount on `path`, which must not exist.
     pub fn create(path: impl Into<PathBuf>) -> Result<Netns> {
         let path = path.into();
-        let make = || -> io::Result<()> {
+        let create = || -> io::Result<()> {
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder)?;
             }
             File::create_new(&path)?;
-            // The new namespace is made by a thread that ends here: nobody else ever was in it.
-            let made = std::thread::scope(|scope| {
+            // A separate thread creates the namespace and ends, so that no other thread is ever in it.
+            let created = std::thread::scope(|scope| {
                 let bind =
                     || sys::new_network_namespace().and_then(|()| sys::bind_mount(Path::new(OWN), &path));
                 scope.spawn(bind).join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
             });
-            made.inspect_err(|_| drop(std::fs::remove_file(&path)))
+            created.inspect_err(|_| drop(std::fs::remove_file(&path)))
         };
-        make().map_err(|source| Error::Netns { path: path.clone(), source })?;
+        create().map_err(|source| Error::Netns { path: path.clone(), source })?;
         Netns::open(path)
     }
 
-    /// Takes away what [`create`](Self::create) made; the namespace ends with its last user.
+    /// Reverts [`create`](Self::create). The namespace ends with its last user.
     pub fn remove(path: &Path) -> Result<()> {
         let failed = |source| Error::Netns { path: path.to_owned(), source };
         match sys::unmount(path) {
@@ -109,32 +109,32 @@ impl Netns {
         }
     }
 
-    /// The file by which it was opened.
+    /// The file that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which namespace it is.
+    /// The identity.
     pub fn identity(&self) -> Result<Identity> {
         let found =
             self.file.metadata().map_err(|source| Error::Netns { path: self.path.clone(), source })?;
         Ok(Identity { device: found.dev(), inode: found.ino() })
     }
 
-    /// What no other namespace has, nor will have, until the machine is started anew; a file's number may be another's later.
-    /// `None` if the kernel does not tell.
+    /// The cookie: unique until the next boot, unlike the inode number, which is reused. `None` before Linux 5.14.
     pub fn cookie(&self) -> Result<Option<u64>> {
-        let ask = || UnixDatagram::unbound().and_then(|socket| sys::network_namespace_cookie(socket.as_fd()));
-        self.run(ask)?.map_err(|source| Error::Netns { path: self.path.clone(), source })
+        let read =
+            || UnixDatagram::unbound().and_then(|socket| sys::network_namespace_cookie(socket.as_fd()));
+        self.run(read)?.map_err(|source| Error::Netns { path: self.path.clone(), source })
     }
 
-    /// Whether the calling thread is in it.
+    /// Whether it is the namespace of the calling thread.
     pub fn is_current(&self) -> Result<bool> {
         Ok(self.identity()? == Netns::current()?.identity()?)
     }
 
-    /// Opens a pod's namespace if it is still the one that had this cookie. A path such as `/proc/123/ns/net` leads to
-    /// somebody else's when the number does. Without a cookie, that is known of the node's own only.
+    /// Opens a pod's namespace if it still has this cookie. After PID reuse, a path such as `/proc/123/ns/net` leads to
+    /// another namespace. Without a cookie, only the node's own namespace is recognized as wrong.
     pub fn find_again(path: impl Into<PathBuf>, cookie: Option<u64>) -> Result<Option<Netns>> {
         let Some(found) = Netns::find(path)? else { return Ok(None) };
         let is_it = match cookie {
@@ -146,10 +146,10 @@ impl Netns {
 
     /// Calls `work` with the calling thread inside this namespace.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-        let home = Netns::current()?;
+        let previous = Netns::current()?;
         sys::enter_network_namespace(self.as_fd())
             .map_err(|source| Error::Netns { path: self.path.clone(), source })?;
-        let _guard = Guard { home, stays_in_its_thread: PhantomData };
+        let _guard = Guard { previous, not_send: PhantomData };
         Ok(work())
     }
 }
@@ -160,18 +160,18 @@ impl AsFd for Netns {
     }
 }
 
-/// Goes home when dropped. It is not `Send`, so it cannot be dropped by another thread.
+/// Returns to the previous namespace when dropped. It is not `Send`, so no other thread can drop it.
 struct Guard {
-    home: Netns,
-    stays_in_its_thread: PhantomData<*mut ()>,
+    previous: Netns,
+    not_send: PhantomData<*mut ()>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _ = self.stays_in_its_thread;
-        if let Err(error) = sys::enter_network_namespace(self.home.as_fd()) {
-            // Going on in a pod's namespace would do the node's work to the pod.
-            eprintln!("podwire: cannot return to the own network namespace: {error}");
+        let _ = self.not_send;
+        if let Err(error) = sys::enter_network_namespace(self.previous.as_fd()) {
+            // Continuing here would apply the node's changes to the pod.
+            eprintln!("podwire: cannot return to the previous network namespace: {error}");
             std::process::abort();
         }
     }

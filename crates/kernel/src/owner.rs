@@ -1,4 +1,4 @@
-//! Whose a firewall element is.
+//! The owner of kernel objects. Firewall elements name it in their comment, links in their alias.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -18,11 +18,11 @@ pub struct Owner {
     pub ifname: String,
 }
 
-// Together with the interface's name (at most 15 bytes) and two slashes these stay below MAX_COMMENT.
-const LONGEST_NETWORK: usize = 80;
-const LONGEST_CONTAINER: usize = 150;
-/// No network, container or interface has this in its name: a cut name equals no whole one.
-const CUT: char = '~';
+// With the interface name (at most 15 bytes) and two slashes these fit into MAX_COMMENT.
+const MAX_NETWORK: usize = 80;
+const MAX_CONTAINER: usize = 150;
+/// Names of networks, containers and interfaces do not contain it: a shortened name never equals a full one.
+const MARK: char = '~';
 const DIGITS: usize = 16;
 
 impl Owner {
@@ -31,42 +31,41 @@ impl Owner {
         Owner { network: network.into(), container: container.into(), ifname: ifname.into() }
     }
 
-    /// What elements of this owner say: `network/container/ifname`. Names that are too long together are cut
-    /// and end in a hash of the whole.
+    /// The comment of this owner's elements: `network/container/ifname`. Long names are shortened and end in a hash.
     pub fn comment(&self) -> String {
         let Owner { network, container, ifname } = self;
         if network.len() + container.len() + ifname.len() + 2 <= MAX_COMMENT {
             return format!("{network}/{container}/{ifname}");
         }
-        format!("{}/{}/{ifname}", cut(network, LONGEST_NETWORK), cut(container, LONGEST_CONTAINER))
+        format!("{}/{}/{ifname}", shorten(network, MAX_NETWORK), shorten(container, MAX_CONTAINER))
     }
 
-    /// The names of network and container, cut and with a hash of the whole where they are too long for a file's name.
+    /// The names of network and container, shortened with a hash if they are too long for a file name.
     pub fn short_names(&self) -> (Cow<'_, str>, Cow<'_, str>) {
-        (cut(&self.network, LONGEST_NETWORK), cut(&self.container, LONGEST_CONTAINER))
+        (shorten(&self.network, MAX_NETWORK), shorten(&self.container, MAX_CONTAINER))
     }
 
-    /// Whether an element with this comment is this owner's.
+    /// Whether the comment names this owner.
     pub fn matches(&self, comment: &str) -> bool {
         self.comment() == comment
     }
 
-    /// Whether an element with this comment is of the same container, by whichever network and interface.
+    /// Whether the comment names the same container, with any network and interface.
     pub fn shares_container(&self, comment: &str) -> bool {
         let rest = comment.split_once('/').and_then(|(_, rest)| rest.rsplit_once('/'));
         rest.is_some_and(|(container, _)| {
-            container == self.container || container == cut(&self.container, LONGEST_CONTAINER)
+            container == self.container || container == shorten(&self.container, MAX_CONTAINER)
         })
     }
 
-    /// What elements say that are of all pods of a network together.
+    /// The comment of elements that all pods of a network share.
     pub fn network_comment(network: &str) -> String {
-        cut(network, LONGEST_NETWORK).into_owned()
+        shorten(network, MAX_NETWORK).into_owned()
     }
 
-    /// Whether an element with this comment belongs to someone in the network.
+    /// Whether the comment names an owner in the network.
     pub fn is_in(comment: &str, network: &str) -> bool {
-        comment.split_once('/').is_some_and(|(of, _)| of == network || of == cut(network, LONGEST_NETWORK))
+        comment.split_once('/').is_some_and(|(of, _)| of == network || of == shorten(network, MAX_NETWORK))
     }
 }
 
@@ -77,15 +76,15 @@ impl fmt::Display for Owner {
     }
 }
 
-fn cut(name: &str, longest: usize) -> Cow<'_, str> {
-    if name.len() <= longest {
+fn shorten(name: &str, max: usize) -> Cow<'_, str> {
+    if name.len() <= max {
         return Cow::Borrowed(name);
     }
-    let mut end = longest - DIGITS - 1;
+    let mut end = max - DIGITS - 1;
     while !name.is_char_boundary(end) {
         end -= 1;
     }
-    Cow::Owned(format!("{}{CUT}{}", &name[..end], hash(name, DIGITS)))
+    Cow::Owned(format!("{}{MARK}{}", &name[..end], hash(name, DIGITS)))
 }
 
 /// The first `digits` hexadecimal digits of the text's SHA-512.
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_is_written_in_plain_words() {
+    fn comments_name_the_owner() {
         let owner = Owner::new("pods", "0a1b", "eth0");
         assert_eq!(owner.comment(), "pods/0a1b/eth0");
         assert!(owner.matches("pods/0a1b/eth0") && !owner.matches("pods/0a1b/eth1"));
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_and_still_told_apart() {
+    fn long_names_are_shortened_and_stay_distinct() {
         let long = |end: &str| Owner::new("n".repeat(120), "c".repeat(200) + end, "a-long-ifname-x");
         let (one, other) = (long("1"), long("2"));
         assert!(one.comment().len() <= MAX_COMMENT, "{}", one.comment().len());

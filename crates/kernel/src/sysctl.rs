@@ -1,4 +1,4 @@
-//! The knobs under /proc/sys of the thread's network namespace.
+//! sysctls under /proc/sys, of the calling thread's network namespace.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use podwire_fs::FileError;
 use podwire_ip::IpFamily;
 
-use crate::Result;
+use crate::error::Result;
 
 fn file(key: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(key)
 }
 
-/// The value of `key`, written as a path: `net/ipv4/ip_forward`. The final newline is cut off.
+/// The value of `key`, which is a path such as `net/ipv4/ip_forward`, without the final newline.
 pub fn read(key: &str) -> Result<String> {
     let path = file(key);
     match fs::read_to_string(&path) {
@@ -27,7 +27,7 @@ pub fn write(key: &str, value: &str) -> Result<()> {
     fs::write(&path, value).map_err(|source| FileError { doing: "write sysctl", path, source }.into())
 }
 
-/// Sets `key` to `value` unless it has it: reading is cheaper, and works where /proc/sys is read-only.
+/// Sets `key` to `value` unless it has that value: reading is cheaper, and works if /proc/sys is read-only.
 pub fn ensure(key: &str, value: &str) -> Result<()> {
     match read(key) {
         Ok(found) if found == value => Ok(()),
@@ -35,7 +35,7 @@ pub fn ensure(key: &str, value: &str) -> Result<()> {
     }
 }
 
-/// As [`ensure`], for a knob that a kernel without the feature does not have.
+/// As [`ensure`], but succeeds if the kernel lacks the sysctl.
 pub fn ensure_if_there(key: &str, value: &str) -> Result<()> {
     match ensure(key, value) {
         Err(error) if error.is_gone() => Ok(()),
@@ -43,7 +43,7 @@ pub fn ensure_if_there(key: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Sets `key` of a link that was just made: nobody has set it before. A kernel without the feature does not have it.
+/// As [`write`], but succeeds if the kernel lacks the sysctl. For new links, whose value need not be read first.
 pub fn set_if_there(key: &str, value: &str) -> Result<()> {
     match write(key, value) {
         Err(error) if error.is_gone() => Ok(()),

@@ -1,74 +1,77 @@
-//! TAP: a device whose wire is a file descriptor. Whoever opens it (a virtual machine, as a rule) reads the frames that
-//! are sent through it and writes those that arrive. The device stays when nobody has it open.
+//! TAP devices: a program that opens the device, such as a virtual machine, reads the frames that are sent through it
+//! and writes the frames that it receives. The device is persistent: it stays when no program has it open.
 
 use podwire_netlink::rt::link::{self, attribute as a, Link};
 use podwire_netlink::sys::{self, TapSpec};
 use podwire_netlink::Batch;
 
-use crate::{Error, Host, Mac, Owner, Result};
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::mac::Mac;
+use crate::owner::Owner;
 
-/// The driver's name of TUN and TAP devices.
+/// The driver name of TUN and TAP devices.
 pub const KIND: &str = "tun";
-/// What it tells of a device that belongs to nobody (`-1` as a user's or group's number).
-const NOBODY: u32 = u32::MAX;
+/// The UID or GID (`-1`) of a device without an owner or group.
+const UNSET: u32 = u32::MAX;
 
-/// What a TAP device is to be like.
+/// A TAP device to create.
 #[derive(Clone, Debug)]
 pub struct Tap<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Whose it is, noted as its alias.
+    /// The owner, set as its alias.
     pub owner: &'a Owner,
-    /// Who may open it, and how.
+    /// Who may open it.
     pub access: Access<'a>,
-    /// Its MTU; 0 is the kernel's choice.
+    /// Its MTU; 0 is the kernel's default.
     pub mtu: u32,
     /// Its hardware address, random if not given.
     pub mac: Option<Mac>,
-    /// The index of the bridge that it becomes a port of.
+    /// The index of the bridge that it joins.
     pub bridge: Option<u32>,
 }
 
-/// Who may open a TAP device, and how.
+/// Who may open a TAP device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access<'a> {
-    /// By several at a time, each with a queue.
+    /// Whether several openers each get a queue.
     pub multi_queue: bool,
-    /// A user who needs no privileges for it.
+    /// The UID that needs no privileges.
     pub user: Option<u32>,
-    /// A group that needs none.
+    /// The GID that needs no privileges.
     pub group: Option<u32>,
-    /// The security context (SELinux) in which it is made.
+    /// The SELinux context of the device.
     pub label: Option<&'a str>,
 }
 
 impl Access<'_> {
-    /// What of these `link` does not have. (The kernel does not tell a device's security context.)
+    /// The settings that `link` does not have, as texts. The kernel does not report the SELinux context.
     pub fn differences(&self, link: &Link) -> Vec<String> {
         let number =
-            |kind| link.setting(kind).and_then(|value| value.u32()).filter(|number| *number != NOBODY);
-        let yes = |kind| link.setting(kind).and_then(|value| value.u8()) == Some(1);
+            |kind| link.setting(kind).and_then(|value| value.u32()).filter(|number| *number != UNSET);
+        let is_set = |kind| link.setting(kind).and_then(|value| value.u8()) == Some(1);
         let mut all = Vec::new();
         for (what, kind, wanted) in [("owner", a::TUN_OWNER, self.user), ("group", a::TUN_GROUP, self.group)]
         {
             let found = number(kind);
             if found != wanted {
-                let name = |number: Option<u32>| number.map_or("nobody".into(), |number| number.to_string());
+                let name = |number: Option<u32>| number.map_or("unset".into(), |number| number.to_string());
                 all.push(format!("its {what} is {}, not {}", name(found), name(wanted)));
             }
         }
-        if yes(a::TUN_MULTI_QUEUE) != self.multi_queue {
+        if is_set(a::TUN_MULTI_QUEUE) != self.multi_queue {
             all.push(format!("it has {} queue", if self.multi_queue { "one" } else { "more than one" }));
         }
-        if !yes(a::TUN_PERSIST) {
-            all.push("it goes when it is closed".into());
+        if !is_set(a::TUN_PERSIST) {
+            all.push("it is not persistent".into());
         }
         all
     }
 }
 
 impl Tap<'_> {
-    /// Makes the device, down, in `pod`.
+    /// Creates the device in `pod`, down.
     pub fn create(&self, pod: &mut Host) -> Result<Link> {
         let spec = TapSpec {
             name: self.name,
@@ -82,18 +85,18 @@ impl Tap<'_> {
             step,
             source,
         })?;
-        let finished = self.finish(pod);
-        if finished.is_err() {
+        let configured = self.configure(pod);
+        if configured.is_err() {
             remove(pod, self.name);
         }
-        finished
+        configured
     }
 
-    fn finish(&self, pod: &mut Host) -> Result<Link> {
-        let born = pod.get_link(self.name)?;
+    fn configure(&self, pod: &mut Host) -> Result<Link> {
+        let created = pod.get_link(self.name)?;
         let mut batch = Batch::new();
         batch.push(
-            link::change(born.index, format!("set up TAP device {}", self.name))
+            link::change(created.index, format!("configure TAP device {}", self.name))
                 .string(a::IFALIAS, &self.owner.comment())
                 .maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu))
                 .maybe(self.mac, |m, mac| m.bytes(a::ADDRESS, &mac.0))
@@ -104,10 +107,10 @@ impl Tap<'_> {
     }
 }
 
-/// Deletes the TAP device `name`, if it is there: to take back a creation.
+/// Deletes the TAP device `name`, if it exists, to revert its creation.
 pub fn remove(pod: &mut Host, name: &str) {
     if let Ok(Some(link)) = pod.find_link(name) {
-        // Whoever takes back has a better error to tell.
+        // The caller reports the error that made this necessary.
         let _ = pod.route.request(link::delete(&link));
     }
 }

@@ -1,55 +1,56 @@
-//! A link of the node that leads to other machines: VXLAN, IPIP or WireGuard. It is made if it is missing, changed where
-//! the kernel lets it be changed, and made anew where not.
+//! A tunnel link to other nodes: VXLAN, IPIP or WireGuard. It is created if it is missing, changed where the kernel
+//! allows that, and otherwise recreated.
 
 use std::fmt;
 
 use podwire_netlink::rt::link::{self, attribute as a, Link};
 use podwire_netlink::Message;
 
+use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::ipip::Ipip;
+use crate::mac::Mac;
 use crate::vxlan::Vxlan;
-use crate::{Error, Host, Mac, Result};
 
-/// What drives a tunnel, and how.
+/// The driver of a tunnel and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// Frames in UDP.
+    /// Ethernet frames in UDP.
     Vxlan(Vxlan),
     /// IPv4 in IPv4.
     Ipip(Ipip),
-    /// Packets, encrypted, in UDP. Keys and peers are set by [`podwire_netlink::wireguard`].
+    /// Encrypted packets in UDP. Keys and peers are set by [`podwire_netlink::wireguard`].
     Wireguard,
 }
 
-/// What a tunnel's link is to be like.
+/// The desired link of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// Its name.
     pub name: String,
-    /// What drives it.
+    /// Its driver.
     pub driver: Driver,
     /// MTU.
     pub mtu: u32,
-    /// Hardware address; `None` leaves it as it is, and gives a new link a random one.
+    /// The hardware address; `None` keeps the existing one, and a new link gets a random one.
     pub mac: Option<Mac>,
-    /// A note on it that says whose it is. A note of somebody else is not overwritten.
+    /// The alias that marks the owner. An existing alias is not overwritten.
     pub alias: &'static str,
 }
 
-/// What [`Tunnel::ensure`] found and did.
+/// The result of [`Tunnel::ensure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ensured {
     /// The link as it is now.
     pub link: Link,
-    /// What was done to it, in words; empty if it was as wanted.
+    /// A text for each change; empty if the link was as desired.
     pub done: Vec<String>,
-    /// Whether it is not the link that was there: nothing hangs on it yet.
+    /// Whether the link was created, so that it has no addresses, routes or neighbours yet.
     pub is_new: bool,
 }
 
 impl Tunnel {
-    /// Sees to it that the link is as wanted. `found` is the link of that name, if there is one; one of another kind is
-    /// somebody else's, and an error.
+    /// Makes the link as desired. `found` is the existing link of that name. A link of another kind is an error.
     pub fn ensure(&self, host: &mut Host, found: Option<Link>) -> Result<Ensured> {
         let Some(found) = found else { return self.create(host, Vec::new()) };
         if found.kind != self.driver.kind() {
@@ -61,24 +62,24 @@ impl Tunnel {
             });
         }
         match Driver::of(&found) {
-            Some(there) if self.driver.can_follow(&there) => self.change(host, found, there),
-            there => {
-                let was = there.map_or("another".into(), |driver| driver.to_string());
-                self.create_anew(host, &found, format!("delete {}, which was {was}", self.name))
+            Some(current) if self.driver.can_change_from(&current) => self.change(host, found, current),
+            current => {
+                let was = current.map_or("of unknown settings".into(), |driver| driver.to_string());
+                self.recreate(host, &found, format!("delete {}, which was {was}", self.name))
             }
         }
     }
 
-    fn create_anew(&self, host: &mut Host, old: &Link, why: String) -> Result<Ensured> {
+    fn recreate(&self, host: &mut Host, old: &Link, reason: String) -> Result<Ensured> {
         host.route.request(link::delete(old))?;
-        // Peers know it by its hardware address: it stays the same.
+        // Peers identify the device by its hardware address, so it stays the same.
         let mac = self.mac.or(<[u8; 6]>::try_from(old.mac.as_slice()).ok().map(Mac).filter(Mac::is_usable));
-        Tunnel { mac, ..self.clone() }.create(host, vec![why])
+        Tunnel { mac, ..self.clone() }.create(host, vec![reason])
     }
 
     fn create(&self, host: &mut Host, mut done: Vec<String>) -> Result<Ensured> {
-        // A hardware address that the kernel made up would be changed by udev (systemd's MACAddressPolicy) a moment later,
-        // when peers know it already; one that was given is let alone.
+        // udev (systemd's MACAddressPolicy) changes an address that the kernel generated, a moment after peers have
+        // learned it. It does not change an address that was set explicitly.
         let mac = match self.mac {
             None if self.driver.has_mac() => Some(Mac::random()?),
             given => given.filter(|_| self.driver.has_mac()),
@@ -91,20 +92,20 @@ impl Tunnel {
             .nest(a::LINKINFO, |m| self.driver.describe(m));
         done.push(message.doing().into());
         host.route.request(message)?;
-        // A router's leg, not a host that listens to routers.
+        // The node is a router on this link: it must not accept router advertisements.
         let key = format!("net/ipv6/conf/{}/accept_ra", self.name);
         host.run(|| crate::sysctl::ensure_if_there(&key, "0"))??;
-        let born = host.get_link(&self.name)?;
-        let dress = link::set_flags(born.index, link::UP, link::UP, format!("bring {} up", self.name));
-        host.route.request(dress.string(a::IFALIAS, self.alias))?;
+        let created = host.get_link(&self.name)?;
+        let up = link::set_flags(created.index, link::UP, link::UP, format!("bring {} up", self.name));
+        host.route.request(up.string(a::IFALIAS, self.alias))?;
         Ok(Ensured { link: host.get_link(&self.name)?, done, is_new: true })
     }
 
-    fn change(&self, host: &mut Host, found: Link, there: Driver) -> Result<Ensured> {
+    fn change(&self, host: &mut Host, found: Link, current: Driver) -> Result<Ensured> {
         let mut messages = Vec::new();
         let name = &self.name;
-        if there != self.driver {
-            let message = Message::new(libc::RTM_NEWLINK, 0, format!("make {name} {}", self.driver))
+        if current != self.driver {
+            let message = Message::new(libc::RTM_NEWLINK, 0, format!("change {name} to {}", self.driver))
                 .raw(&link::header(found.index, 0, 0));
             messages.push(message.nest(a::LINKINFO, |m| self.driver.describe_change(m)));
         }
@@ -118,7 +119,7 @@ impl Tunnel {
             messages.push(link::change(found.index, doing).bytes(a::ADDRESS, &mac.0));
         }
         if found.alias.is_empty() {
-            let doing = format!("note on {name} whose it is");
+            let doing = format!("set the alias of {name}");
             messages.push(link::change(found.index, doing).string(a::IFALIAS, self.alias));
         }
         if !found.is_up() {
@@ -130,9 +131,9 @@ impl Tunnel {
         }
         for message in messages {
             match host.route.request(message) {
-                // An old kernel that cannot change what a newer one can.
+                // An older kernel that cannot change this setting.
                 Err(error) if error.is_unsupported() => {
-                    return self.create_anew(host, &found, format!("delete {name}: {error}"))
+                    return self.recreate(host, &found, format!("delete {name}: {error}"))
                 }
                 other => other?,
             }
@@ -148,7 +149,7 @@ impl fmt::Display for Tunnel {
 }
 
 impl Driver {
-    /// Its name.
+    /// The name of the driver.
     pub fn kind(&self) -> &'static str {
         match self {
             Driver::Vxlan(_) => Vxlan::KIND,
@@ -157,7 +158,7 @@ impl Driver {
         }
     }
 
-    /// What drives `link`, if it is a tunnel as meant here.
+    /// The driver and settings of `link`, if it is one of these tunnels.
     pub fn of(link: &Link) -> Option<Driver> {
         match link.kind.as_str() {
             Vxlan::KIND => Vxlan::of(link).map(Driver::Vxlan),
@@ -167,9 +168,9 @@ impl Driver {
         }
     }
 
-    fn can_follow(&self, found: &Driver) -> bool {
+    fn can_change_from(&self, found: &Driver) -> bool {
         match (self, found) {
-            (Driver::Vxlan(wanted), Driver::Vxlan(found)) => wanted.can_follow(found),
+            (Driver::Vxlan(wanted), Driver::Vxlan(found)) => wanted.can_change_from(found),
             (Driver::Ipip(_), Driver::Ipip(_)) | (Driver::Wireguard, Driver::Wireguard) => true,
             _ => false,
         }

@@ -1,7 +1,7 @@
-//! Taking back. A step that leaves something behind says at once how to take it back; if the whole does
-//! not come to its end, everything is taken back in reverse.
+//! Undo: each step that leaves something behind registers how to revert it. If the whole operation does not complete,
+//! all steps are reverted in reverse order.
 
-/// Steps that undo what was done so far; see [`keep`](Undo::keep).
+/// The registered steps; dropping it reverts them unless [`keep`](Undo::keep) was called.
 #[must_use]
 #[derive(Default)]
 pub struct Undo<'a> {
@@ -9,18 +9,17 @@ pub struct Undo<'a> {
 }
 
 impl<'a> Undo<'a> {
-    /// Nothing done, nothing to undo.
+    /// No steps.
     pub fn new() -> Undo<'a> {
         Undo::default()
     }
 
-    /// Remembers how to take the last step back. It must not fail loudly: the error that the user sees is
-    /// the one that made it necessary.
+    /// Registers how to revert the last step. It must not report errors: the user sees the error that caused the undo.
     pub fn push(&mut self, step: impl FnOnce() + 'a) {
         self.steps.push(Box::new(step));
     }
 
-    /// All went well: nothing is taken back.
+    /// The operation succeeded: nothing is reverted.
     pub fn keep(mut self) {
         self.steps.clear();
     }
@@ -46,7 +45,7 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn steps_are_taken_back_in_reverse_unless_kept() {
+    fn steps_are_reverted_in_reverse_order_unless_kept() {
         let seen = RefCell::new(Vec::new());
         let mut undo = Undo::new();
         undo.push(|| seen.borrow_mut().push(1));

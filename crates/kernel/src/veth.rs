@@ -1,15 +1,19 @@
-//! veth: a cable with two ends. One end is born in the pod under its final name, the other on the host,
-//! by one message: moving an end later would cost the kernel several RCU grace periods.
+//! veth pairs. One message creates one end in the pod under its final name and the other on the host: moving an end
+//! later costs several RCU grace periods.
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use podwire_netlink::rt::link::{self, attribute as a};
+use podwire_netlink::rt::link::{self, attribute as a, Link};
 use podwire_netlink::{Batch, Message};
 use sha2::{Digest, Sha512};
 
-use crate::{Error, Host, Mac, Netns, Owner, Result};
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::mac::Mac;
+use crate::netns::Netns;
+use crate::owner::Owner;
 
-/// Both ends of a new cable.
+/// Both ends of a new veth pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The name of the end on the host.
@@ -20,56 +24,57 @@ pub struct Pair {
     pub pod_mac: Mac,
 }
 
-/// What a cable is to be like.
+/// A veth pair to create.
 #[derive(Clone, Debug)]
 pub struct Veth<'a> {
     /// The name of the pod's end.
     pub name: &'a str,
-    /// Whose it is: the host's end gets its name from this, so that it can be found again without a record.
+    /// The owner. The name of the host's end is derived from it, so that it is found without a record.
     pub owner: &'a Owner,
-    /// MTU of both ends; 0 is the kernel's choice.
+    /// MTU of both ends; 0 is the kernel's default.
     pub mtu: u32,
-    /// Hardware address of the pod's end, random if not given.
+    /// Hardware address of the pod's end; `None` is a random one.
     pub mac: Option<Mac>,
-    /// The bridge that the host's end becomes a port of.
+    /// The bridge port that the host's end becomes.
     pub port: Option<Port>,
-    /// What the host's end is called, if its name does not follow from the owner.
+    /// The host's end, if its name is not derived from the owner.
     pub end: Option<End<'a>>,
 }
 
-/// A host's end whose name and hardware address others know. It answers for everybody whom the pod looks for, and forwards.
+/// A host's end with a given name and hardware address. It forwards, and answers ARP requests for all addresses (proxy
+/// ARP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its hardware address.
     pub mac: Mac,
-    /// How many queues of each kind both ends have.
+    /// The number of transmit and receive queues of both ends.
     pub queues: u32,
 }
 
-/// A link with less has no IPv6.
+/// A link with a smaller MTU has no IPv6.
 const IPV6_MIN_MTU: u32 = 1280;
 
 /// `IPV4_DEVCONF_FORWARDING` and `IPV4_DEVCONF_PROXY_ARP` of linux/ip.h.
 const FORWARDING: u16 = 1;
 const PROXY_ARP: u16 = 3;
 
-/// A place on a bridge.
+/// A bridge port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Port {
     /// The bridge's index.
     pub bridge: u32,
-    /// A frame may leave where it came from: needed to reach oneself through a service address.
+    /// Frames may leave by the port they came from: needed for a pod that reaches itself through a Service.
     pub hairpin: bool,
-    /// Kept apart from other isolated ports.
+    /// Isolated from other isolated ports.
     pub isolated: bool,
-    /// There is IPv6.
+    /// Whether the bridge has IPv6.
     pub ipv6: bool,
 }
 
 impl Veth<'_> {
-    /// Makes the cable: the host's end up and on its bridge, the pod's end down.
+    /// Creates the pair: the host's end up and on its bridge, the pod's end down.
     pub fn create(&self, host: &mut Host, pod: &Netns) -> Result<Pair> {
         let pair = Pair {
             host: self.end.map_or_else(|| host_name(self.owner), |end| end.name.into()),
@@ -77,12 +82,12 @@ impl Veth<'_> {
             pod_mac: self.mac.map_or_else(Mac::random, Ok)?,
         };
         let mut batch = Batch::new();
-        batch.push(self.birth(&pair, pod));
+        batch.push(self.creation(&pair, pod));
         batch.push(self.label(&pair));
         let failed = host.route.batch_each(batch)?;
-        let is_born = failed.iter().all(|(message, _)| *message != 0);
+        let is_created = failed.iter().all(|(message, _)| *message != 0);
         let Some((_, error)) = failed.into_iter().next() else { return Ok(pair) };
-        if is_born {
+        if is_created {
             if let Ok(Some(end)) = host.find_link(&pair.host) {
                 let _ = host.route.request(link::delete(&end));
             }
@@ -90,13 +95,13 @@ impl Veth<'_> {
         Err(error.into())
     }
 
-    /// Notes the owner on the node's end, and sets what is set on a link that is there: every change of its own would be told
-    /// to everybody who listens. A bridge port speaks for its bridge: it needs no IPv6 address of its
-    /// own, and gets none if that is said before its cable is up at the other end too.
+    /// Sets the alias of the host's end and everything that needs an existing link, in one message: each change sends a
+    /// notice to all subscribers. A bridge port needs no IPv6 address of its own; it gets none if that is set before
+    /// the pod's end is up.
     fn label(&self, pair: &Pair) -> Message {
         let message = match self.port.filter(|port| port.hairpin || port.isolated) {
             Some(port) => port_flags(&pair.host, port),
-            None => Message::new(libc::RTM_SETLINK, 0, format!("note the owner on {}", pair.host))
+            None => Message::new(libc::RTM_SETLINK, 0, format!("set the owner of {}", pair.host))
                 .raw(&link::header(0, 0, 0))
                 .string(a::IFNAME, &pair.host),
         };
@@ -112,10 +117,10 @@ impl Veth<'_> {
             })
     }
 
-    fn birth(&self, pair: &Pair, pod: &Netns) -> Message {
+    fn creation(&self, pair: &Pair, pod: &Netns) -> Message {
         let doing = format!("create veth pair {} in the pod, {} on the host", self.name, pair.host);
-        // A veth uses one queue of each kind, if nobody wants more; the kernel else makes one for each CPU and switches
-        // all but one off, for which it waits.
+        // Without these attributes the kernel creates one queue of each kind per CPU and disables all but one, which
+        // takes time.
         let count = self.end.map_or(1, |end| end.queues);
         let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, count).u32(a::NUM_RX_QUEUES, count);
         let common =
@@ -140,7 +145,7 @@ impl Veth<'_> {
     }
 }
 
-/// A message that switches on the flags of a bridge port that are wanted.
+/// A message that sets the flags of a bridge port.
 pub fn port_flags(name: &str, port: Port) -> Message {
     let on = |wanted: bool| wanted.then_some(1);
     Message::new(libc::RTM_NEWLINK, 0, format!("set bridge port flags of {name}"))
@@ -154,13 +159,13 @@ pub fn port_flags(name: &str, port: Port) -> Message {
         })
 }
 
-/// The name of an owner's end on the host: `veth`, four letters for the network, seven for the container
-/// and its interface. The same owner always has the same name, so an end is found without any record.
+/// The name of an owner's end on the host: `veth`, four letters for the network, seven for the container and its
+/// interface. The same owner always has the same name, so the end is found without a record.
 pub fn host_name(owner: &Owner) -> String {
     format!("{}{}", network_prefix(&owner.network), letters::<7>(&[&owner.container, &owner.ifname]))
 }
 
-/// What the names of a network's ends begin with.
+/// The prefix of the names of a network's ends.
 pub fn network_prefix(network: &str) -> String {
     format!("veth{}", letters::<4>(&[network]))
 }
@@ -171,7 +176,15 @@ fn letters<const N: usize>(parts: &[&str]) -> String {
     hash.iter().take(N).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()
 }
 
-/// Deletes the cable whose end on the node is `name`, if it is there: to take back a creation.
+/// The other end on `node` of a veth in a pod, if `inside` is a veth and its other end is there.
+pub fn find_peer(node: &mut Host, inside: &Link) -> Result<Option<Link>> {
+    let Some(index) = inside.link.filter(|_| inside.kind == "veth") else { return Ok(None) };
+    let end = link::find_index(&mut node.route, index)?;
+    // The index may belong to a link in a third namespace.
+    Ok(end.filter(|end| end.kind == "veth" && end.link == Some(inside.index)))
+}
+
+/// Deletes the pair whose end on the node is `name`, if it exists, to revert its creation.
 pub fn remove(name: &str) {
     let delete = || -> Result<()> {
         let mut host = Host::here()?;
@@ -180,7 +193,7 @@ pub fn remove(name: &str) {
             None => Ok(()),
         }
     };
-    // Whoever takes back has a better error to tell.
+    // The caller reports the error that made this necessary.
     let _ = delete();
 }
 

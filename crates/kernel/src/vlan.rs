@@ -1,12 +1,12 @@
-//! vlan: the frames of a network card that have one tag (IEEE 802.1Q), without it. A card gives each tag to one child
-//! only, in whichever namespace.
+//! vlan: receives the frames of a master with one VLAN tag (IEEE 802.1Q), without the tag. A master has only one child
+//! for each tag, in any namespace.
 
 use std::fmt;
 
 use podwire_netlink::rt::link::{attribute as a, Link};
 use podwire_netlink::Message;
 
-/// What a VLAN's interface is to be like.
+/// The settings of a VLAN interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vlan {
     /// The tag, 0 to 4094.
@@ -14,14 +14,14 @@ pub struct Vlan {
 }
 
 impl Vlan {
-    /// The driver.
+    /// The driver name.
     pub const KIND: &'static str = "vlan";
 
     pub(crate) fn describe(self, message: Message) -> Message {
         message.u16(a::VLAN_ID, self.id)
     }
 
-    /// What `link` is, if it is one.
+    /// The settings of `link`, if it is a VLAN.
     pub fn of(link: &Link) -> Option<Vlan> {
         Some(Vlan { id: link.setting(a::VLAN_ID)?.u16()? })
     }

@@ -1,5 +1,5 @@
-//! VXLAN: a link whose frames travel in UDP packets between machines. Which machine a frame goes to is looked up in the
-//! link's forwarding database; here nothing is ever flooded, and by default nothing is learned.
+//! VXLAN: a link whose frames travel in UDP packets. The link's forwarding database selects the remote node. Nothing is
+//! flooded, and by default nothing is learned.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,18 +7,18 @@ use std::net::IpAddr;
 use podwire_netlink::rt::link::{attribute as a, Link};
 use podwire_netlink::Message;
 
-/// The port that the kernel takes when it is given none. (IANA's is 4789; Linux was earlier.)
+/// The kernel's default port. IANA's is 4789, which is newer than the Linux driver.
 pub const DEFAULT_PORT: u16 = 8472;
 
-/// Whether the outer packet may be cut on its way (IPv4).
+/// The Don't Fragment bit of outer IPv4 packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Df {
-    /// It may: what flannel does, and what works where ICMP is filtered.
+    /// Clear: as in flannel; works where ICMP is filtered.
     #[default]
     Unset,
-    /// It must not.
+    /// Set.
     Set,
-    /// As the inner packet says.
+    /// Copied from the inner packet.
     Inherit,
 }
 
@@ -36,30 +36,30 @@ impl Df {
     }
 }
 
-/// What a VXLAN link is set to.
+/// The settings of a VXLAN link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vxlan {
-    /// The network's number: only links with the same one talk.
+    /// The VXLAN network identifier.
     pub vni: u32,
-    /// UDP port, here and at the others.
+    /// The UDP port, local and remote.
     pub port: u16,
-    /// The address of this machine that outer packets come from. Its family is that of the outer packets.
+    /// The source address of outer packets. It determines their family.
     pub local: IpAddr,
-    /// The index of the link that outer packets leave by.
+    /// The index of the link for outer packets.
     pub link: u32,
-    /// Whether it learns from what it receives who is where.
+    /// Whether it learns forwarding entries from received packets.
     pub learning: bool,
-    /// Whether the mark of a packet travels with it (Group Based Policy).
+    /// Whether packet marks are carried through the tunnel (Group Based Policy).
     pub gbp: bool,
-    /// Whether outer packets may be cut.
+    /// The Don't Fragment bit of outer packets.
     pub df: Df,
 }
 
 impl Vxlan {
-    /// The driver's name.
+    /// The driver name.
     pub const KIND: &'static str = "vxlan";
 
-    /// What a link is set to, if it is a VXLAN.
+    /// The settings of a link, if it is a VXLAN.
     pub fn of(link: &Link) -> Option<Vxlan> {
         let byte = |kind| link.setting(kind).and_then(|attr| attr.u8());
         let local = link.setting(a::VXLAN_LOCAL).or(link.setting(a::VXLAN_LOCAL6));
@@ -76,14 +76,14 @@ impl Vxlan {
         })?
     }
 
-    /// Whether a link that is `found` can be changed to this, and need not be made anew. The kernel does not let
-    /// number, port, family or GBP of a living link change.
-    pub fn can_follow(&self, found: &Vxlan) -> bool {
+    /// Whether a link with settings `found` can be changed to these without being recreated. The kernel cannot change
+    /// VNI, port, family or GBP of an existing link.
+    pub fn can_change_from(&self, found: &Vxlan) -> bool {
         let fixed = |one: &Vxlan| (one.vni, one.port, one.gbp, one.local.is_ipv4());
         fixed(self) == fixed(found)
     }
 
-    /// The bytes that it puts around a frame's content: Ethernet, VXLAN, UDP, IP.
+    /// The encapsulation overhead in bytes: Ethernet, VXLAN, UDP, IP.
     pub fn overhead(&self) -> u32 {
         if self.local.is_ipv4() {
             50
@@ -92,13 +92,13 @@ impl Vxlan {
         }
     }
 
-    /// All settings of a new link.
+    /// Adds all settings of a new link.
     pub(crate) fn describe(&self, message: Message) -> Message {
         let message = self.describe_change(message.u32(a::VXLAN_ID, self.vni).be16(a::VXLAN_PORT, self.port));
         message.maybe(self.gbp.then_some(()), |m, ()| m.flag(a::VXLAN_GBP))
     }
 
-    /// The settings that may change while it lives.
+    /// Adds the settings that can change.
     pub(crate) fn describe_change(&self, message: Message) -> Message {
         let local = if self.local.is_ipv4() { a::VXLAN_LOCAL } else { a::VXLAN_LOCAL6 };
         message
@@ -111,6 +111,6 @@ impl Vxlan {
 
 impl fmt::Display for Vxlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VXLAN number {} at {} port {}", self.vni, self.local, self.port)
+        write!(f, "VXLAN {} at {} port {}", self.vni, self.local, self.port)
     }
 }

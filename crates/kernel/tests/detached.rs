@@ -1,5 +1,4 @@
-//! Deletions leave their waiting to somebody else. A program that lives long, as a container runtime does, must not
-//! collect dead children by that, nor open files. It needs root.
+//! Detached deletions in a long-running program leave no zombie processes and no open descriptors. Needs root.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +6,7 @@ use std::time::{Duration, Instant};
 use podwire_kernel::{detached, veth, Host, Netns, Owner};
 use podwire_netlink::sys;
 
-/// The processes whose parent is this one, dead ones too.
+/// The children of this process, including zombies.
 fn children() -> usize {
     let parent = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -23,7 +22,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn a_hundred_deletions_leave_no_child_and_no_open_file_behind() {
+fn a_hundred_deletions_leave_no_child_and_no_open_descriptor() {
     assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
     let before = descriptors();
     let deletions = || {
@@ -33,8 +32,8 @@ fn a_hundred_deletions_leave_no_child_and_no_open_file_behind() {
         let pod = Netns::open("/proc/thread-self/ns/net").expect("this namespace");
         for number in 0..100 {
             let owner = Owner::new("pods", number.to_string(), "eth0");
-            let cable = veth::Veth { name: "eth0", owner: &owner, mtu: 0, mac: None, port: None, end: None };
-            let pair = cable.create(&mut node, &pod).expect("a cable");
+            let pair = veth::Veth { name: "eth0", owner: &owner, mtu: 0, mac: None, port: None, end: None };
+            let pair = pair.create(&mut node, &pod).expect("a veth pair");
             let end = node.get_link(&pair.host).expect("its end");
             let mut links = Host::here().expect("this namespace");
             detached::delete_link(&mut links, &end, node.used_nft()).expect("the deletion");
@@ -44,7 +43,7 @@ fn a_hundred_deletions_leave_no_child_and_no_open_file_behind() {
     };
     thread::spawn(deletions).join().expect("the deletions");
     assert_eq!(children(), 0, "children of this process");
-    // The threads that wait for the kernel end when it is done, and close what they held.
+    // The helper threads end when the kernel has finished, and close their descriptors.
     let end = Instant::now() + Duration::from_secs(10);
     while descriptors() > before && Instant::now() < end {
         thread::sleep(Duration::from_millis(5));

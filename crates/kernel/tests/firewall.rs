@@ -1,5 +1,5 @@
-//! Firewall idioms against the running kernel: real namespaces, real packets. They need root, and `ip`,
-//! `nft`, `iptables` and `conntrack` to set the stage and to read back.
+//! Firewall features with the running kernel, real namespaces and real packets. Needs root, `ip`, `nft`, `iptables` and
+//! `conntrack`.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,12 +15,12 @@ use podwire_kernel::firewall::{drop_empty_tables, forward, legacy, masquerade, s
 use podwire_kernel::{Error, Mac, Owner};
 use podwire_netlink::{sys, Socket};
 
-/// For an answer that must come: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// For one that must not.
+/// The timeout for an expected answer: the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The wait for an answer that must not arrive.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// IPv6 addresses are good at once.
+/// Makes IPv6 addresses usable at once.
 const NO_DAD: &str = "sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0";
 
 /// Runs a command line in the calling thread's namespace.
@@ -60,38 +60,38 @@ fn on_a_node(test: impl FnOnce(&mut Socket) + Send + 'static) {
     }
 }
 
-/// Another network namespace, wired to the node; it lives as long as its process.
-struct Place {
+/// Another network namespace, connected to the node. It exists as long as its process.
+struct Peer {
     process: Child,
 }
 
-impl Drop for Place {
+impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-impl Place {
+impl Peer {
     /// A namespace with a device `eth0` whose other end, `host`, is in the calling thread's.
-    fn wired(host: &str) -> Place {
+    fn connected(host: &str) -> Peer {
         let process = Command::new("unshare").args(["-n", "sleep", "1000"]).stdin(Stdio::null()).spawn();
         let process = process.expect("unshare runs");
-        let place = Place { process };
+        let peer = Peer { process };
         let link = |path: String| std::fs::read_link(path).expect("a namespace");
-        while link(place.path()) == link("/proc/thread-self/ns/net".into()) {
+        while link(peer.path()) == link("/proc/thread-self/ns/net".into()) {
             thread::sleep(Duration::from_millis(1));
         }
-        place.sh(NO_DAD);
-        run(&format!("ip link add {host} type veth peer name eth0 netns {}", place.process.id()));
+        peer.sh(NO_DAD);
+        run(&format!("ip link add {host} type veth peer name eth0 netns {}", peer.process.id()));
         run(&format!("ip link set {host} up"));
-        place.sh("ip link set eth0 up; ip link set lo up");
-        place
+        peer.sh("ip link set eth0 up; ip link set lo up");
+        peer
     }
 
     /// A pod on a bridge, which has the first address of its network.
-    fn pod(host: &str, bridge: &str, addr: &str, gateway: &str) -> Place {
-        let pod = Place::wired(host);
+    fn pod(host: &str, bridge: &str, addr: &str, gateway: &str) -> Peer {
+        let pod = Peer::connected(host);
         run(&format!("ip link set {host} master {bridge}; bridge link set dev {host} hairpin on"));
         pod.sh(&format!("ip addr add {addr} dev eth0 nodad; ip route add default via {gateway}"));
         pod
@@ -143,7 +143,7 @@ fn serve(port: u16, name: &'static str) {
 
 /// What a server says, if it is reached.
 fn ask(to: &str) -> Option<String> {
-    ask_for(PATIENCE, to)
+    ask_for(TIMEOUT, to)
 }
 
 /// The same where no answer is expected.
@@ -151,18 +151,18 @@ fn ask_in_vain(to: &str) -> Option<String> {
     ask_for(SILENCE, to)
 }
 
-fn ask_for(patience: Duration, to: &str) -> Option<String> {
+fn ask_for(timeout: Duration, to: &str) -> Option<String> {
     let to: SocketAddr = to.parse().expect("an address with a port");
-    let mut stream = TcpStream::connect_timeout(&to, patience).ok()?;
-    stream.set_read_timeout(Some(patience)).expect("a timeout");
+    let mut stream = TcpStream::connect_timeout(&to, timeout).ok()?;
+    stream.set_read_timeout(Some(timeout)).expect("a timeout");
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     Some(text)
 }
 
-/// A world behind the node's uplink (192.0.2.2, fd00:2::2), and a bridge `br0` for pods (10.1.0.1/16).
-fn world() -> Place {
-    let world = Place::wired("uplink");
+/// An external host behind the node's uplink (192.0.2.2, fd00:2::2), and a bridge `br0` for pods (10.1.0.1/16).
+fn external_host() -> Peer {
+    let world = Peer::connected("uplink");
     run("ip addr add 192.0.2.1/24 dev uplink; ip addr add fd00:2::1/64 dev uplink nodad");
     world.sh("ip addr add 192.0.2.2/24 dev eth0; ip addr add fd00:2::2/64 dev eth0 nodad");
     world.sh("ip route add 10.0.0.0/8 via 192.0.2.1; ip route add fd00:1::/64 via fd00:2::1");
@@ -177,10 +177,10 @@ fn tcp(host_port: u16, pod: &str, pod_port: u16) -> PortMap {
 #[test]
 fn a_pod_is_masqueraded_outside_its_network_and_not_inside() {
     on_a_node(|nft| {
-        let world = world();
-        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let world = external_host();
+        let pod = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
         // Of the same network, but not on the bridge: packets to it are routed through the node.
-        let far = Place::wired("pod2");
+        let far = Peer::connected("pod2");
         run("ip route add 10.1.9.9 dev pod2; ip addr add 10.1.0.1/32 dev pod2");
         far.sh("ip addr add 10.1.9.9/32 dev eth0; ip route add 10.1.0.1 dev eth0");
         far.sh("ip route add default via 10.1.0.1");
@@ -202,7 +202,7 @@ fn a_pod_is_masqueraded_outside_its_network_and_not_inside() {
 }
 
 #[test]
-fn masquerades_are_listed_replaced_collected_and_swept() {
+fn masquerades_are_listed_replaced_collected_and_removed() {
     on_a_node(|nft| {
         assert!(!masquerade::remove(nft, &owner("c1"), &[ip("10.1.0.5")]).unwrap());
         assert!(!masquerade::remove_all(nft, &owner("c1")).unwrap());
@@ -239,7 +239,7 @@ fn masquerades_are_listed_replaced_collected_and_swept() {
 }
 
 #[test]
-fn pods_that_come_all_at_once_make_the_skeleton_once() {
+fn concurrent_adds_create_the_skeleton_once() {
     on_a_node(|nft| {
         thread::scope(|scope| {
             for n in 0..16 {
@@ -264,7 +264,7 @@ fn pods_that_come_all_at_once_make_the_skeleton_once() {
 }
 
 #[test]
-fn a_skeleton_that_was_damaged_is_mended() {
+fn a_damaged_skeleton_is_repaired() {
     on_a_node(|nft| {
         masquerade::add(nft, &owner("c1"), &[net("10.1.0.5/16")]).unwrap();
         masquerade::add(nft, &owner("c2"), &[net("fd00:1::5/64")]).unwrap();
@@ -282,9 +282,9 @@ fn a_skeleton_that_was_damaged_is_mended() {
 #[test]
 fn a_host_port_leads_to_the_pod_from_everywhere() {
     on_a_node(|nft| {
-        let world = world();
-        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
-        let neighbour = Place::pod("pod2", "br0", "10.1.0.6/16", "10.1.0.1");
+        let world = external_host();
+        let pod = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let neighbour = Peer::pod("pod2", "br0", "10.1.0.6/16", "10.1.0.1");
         run("sysctl -qw net.ipv4.conf.br0.route_localnet=1");
         pod.serves(80, "pod");
         world.serves(8080, "world");
@@ -309,10 +309,10 @@ fn a_host_port_leads_to_the_pod_from_everywhere() {
 }
 
 #[test]
-fn a_host_port_may_be_of_one_address_hide_its_clients_or_have_conditions() {
+fn host_ports_support_one_address_snat_and_conditions() {
     on_a_node(|nft| {
-        let world = world();
-        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let world = external_host();
+        let pod = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
         run("ip addr add 192.0.2.9/24 dev uplink; sysctl -qw net.ipv4.conf.br0.route_localnet=1");
         pod.serves(80, "any");
         pod.serves(81, "one");
@@ -354,15 +354,15 @@ fn a_host_port_may_be_of_one_address_hide_its_clients_or_have_conditions() {
 }
 
 #[test]
-fn a_port_has_one_holder_and_a_dead_one_gives_it_up() {
+fn a_port_has_one_owner_and_a_deleted_one_is_replaced() {
     on_a_node(|nft| {
         let options = Options::default();
         let udp = |port| PortMap { protocol: Protocol::Udp, ..tcp(port, "10.1.0.6/16", 53) };
         let mine = [tcp(8080, "10.1.0.5/16", 80), tcp(8081, "10.1.0.5/16", 80)];
         hostports::add(nft, &owner("c1"), &mine, &options).unwrap();
         hostports::add(nft, &owner("c1"), &mine, &options).unwrap();
-        let rival = [udp(53), tcp(8081, "10.1.0.6/16", 80)];
-        let error = hostports::add(nft, &owner("c2"), &rival, &options).unwrap_err();
+        let other = [udp(53), tcp(8081, "10.1.0.6/16", 80)];
+        let error = hostports::add(nft, &owner("c2"), &other, &options).unwrap_err();
         assert_eq!(error.to_string(), "host port 8081/tcp is taken by pods/c1/eth0");
         assert!(matches!(error, Error::PortTaken { port: 8081, .. }));
         assert_eq!(hostports::list(nft).unwrap().len(), 2, "all or none");
@@ -379,11 +379,11 @@ fn a_port_has_one_holder_and_a_dead_one_gives_it_up() {
 }
 
 #[test]
-fn a_host_port_leads_to_a_pod_by_ipv6_too() {
+fn host_ports_work_with_ipv6() {
     on_a_node(|nft| {
-        let world = world();
+        let world = external_host();
         run("ip addr add fd00:1::1/64 dev br0 nodad");
-        let pod = Place::pod("pod1", "br0", "fd00:1::5/64", "fd00:1::1");
+        let pod = Peer::pod("pod1", "br0", "fd00:1::5/64", "fd00:1::1");
         pod.serves(80, "pod");
         world.serves(9000, "world");
         let maps = [tcp(8080, "fd00:1::5/64", 80)];
@@ -398,27 +398,27 @@ fn a_host_port_leads_to_a_pod_by_ipv6_too() {
 #[test]
 fn the_nodes_loopback_cannot_be_reached_from_outside() {
     on_a_node(|nft| {
-        let world = world();
+        let world = external_host();
         run("sysctl -qw net.ipv4.conf.uplink.route_localnet=1 net.ipv4.conf.all.rp_filter=0");
         world.sh("ip link set lo down; ip addr flush dev lo; sysctl -qw net.ipv4.conf.eth0.route_localnet=1");
         world.sh("ip route add 127.0.0.1/32 via 192.0.2.1 src 192.0.2.2");
         let listener = TcpListener::bind("127.0.0.1:7000").unwrap();
         listener.set_nonblocking(true).unwrap();
         let loopback: SocketAddr = "127.0.0.1:7000".parse().unwrap();
-        let reached = |patience| world.within(|| TcpStream::connect_timeout(&loopback, patience).is_ok());
-        assert!(reached(PATIENCE), "route_localnet alone opens the loopback to the wire");
+        let reached = |timeout| world.within(|| TcpStream::connect_timeout(&loopback, timeout).is_ok());
+        assert!(reached(TIMEOUT), "route_localnet alone exposes the loopback");
         hostports::add(nft, &owner("c1"), &[tcp(8080, "10.1.0.5/16", 80)], &Options::default()).unwrap();
         assert!(!reached(SILENCE));
     });
 }
 
 #[test]
-fn a_udp_client_that_never_stops_follows_the_port_to_its_new_pod() {
+fn a_continuous_udp_client_reaches_the_new_pod() {
     on_a_node(|nft| {
-        let world = world();
-        let first = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
-        let second = Place::pod("pod2", "br0", "10.1.0.6/16", "10.1.0.1");
-        let listen = |pod: &Place| {
+        let world = external_host();
+        let first = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let second = Peer::pod("pod2", "br0", "10.1.0.6/16", "10.1.0.1");
+        let listen = |pod: &Peer| {
             let socket = pod.within(|| UdpSocket::bind("0.0.0.0:53").unwrap());
             socket.set_read_timeout(Some(SILENCE)).unwrap();
             socket
@@ -431,7 +431,7 @@ fn a_udp_client_that_never_stops_follows_the_port_to_its_new_pod() {
         };
         // What must arrive is sent again.
         let reaches_at_last = |socket: &UdpSocket| {
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + TIMEOUT;
             while !reaches(socket) {
                 if Instant::now() > end {
                     return false;
@@ -456,12 +456,12 @@ fn a_udp_client_that_never_stops_follows_the_port_to_its_new_pod() {
 }
 
 #[test]
-fn bridges_are_kept_apart_but_for_published_ports() {
+fn isolated_bridges_reach_only_published_ports() {
     on_a_node(|nft| {
-        let world = world();
+        let world = external_host();
         run("ip link add br1 type bridge; ip link set br1 up; ip addr add 10.2.0.1/16 dev br1");
-        let one = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
-        let two = Place::pod("pod2", "br1", "10.2.0.5/16", "10.2.0.1");
+        let one = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let two = Peer::pod("pod2", "br1", "10.2.0.5/16", "10.2.0.1");
         one.serves(80, "one");
         two.serves(80, "two");
         world.serves(80, "world");
@@ -496,14 +496,14 @@ fn bridges_are_kept_apart_but_for_published_ports() {
 }
 
 #[test]
-fn pods_pass_where_iptables_drops_what_is_forwarded() {
+fn pod_packets_pass_an_iptables_forward_policy_of_drop() {
     on_a_node(|nft| {
-        let world = world();
-        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let world = external_host();
+        let pod = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
         world.serves(80, "world");
         pod.serves(80, "pod");
         run("iptables -P FORWARD DROP; iptables -N DOCKER-USER; iptables -A FORWARD -j DOCKER-USER");
-        // Behind our second chain nobody sees the mark.
+        // After our second chain the mark is cleared.
         run("nft add table inet watch; nft 'add chain inet watch f { type filter hook forward priority 10; }'; \
              nft add rule inet watch f meta mark != 0 counter drop");
         assert_eq!(pod.asks_in_vain("192.0.2.2:80"), None);
@@ -513,16 +513,16 @@ fn pods_pass_where_iptables_drops_what_is_forwarded() {
         forward::add(nft, &owner("c2"), &[ip("10.1.0.6"), ip("fd00:1::6")], &rules).unwrap();
         assert_eq!(pod.asks("192.0.2.2:80").as_deref(), Some("world sees 10.1.0.5"));
         assert_eq!(world.asks_in_vain("10.1.0.5:80"), None, "only answers reach a pod");
-        // Whoever marks it before us, as the roads between nodes do if their rules came later, lets it pass.
-        run("nft add table inet roads; nft 'add chain inet roads f { type filter hook forward priority -1; }'; \
-             nft add rule inet roads f ip daddr 10.1.0.5 meta mark set meta mark or 0x1000000");
+        // A table that sets the mark before ours, as the overlay's does, lets the packet pass.
+        run("nft add table inet earlier; nft 'add chain inet earlier f { type filter hook forward priority -1; }'; \
+             nft add rule inet earlier f ip daddr 10.1.0.5 meta mark set meta mark or 0x1000000");
         assert_eq!(world.asks("10.1.0.5:80").as_deref(), Some("pod sees 192.0.2.2"));
-        run("nft delete table inet roads");
+        run("nft delete table inet earlier");
         let listed = run("iptables -S FORWARD");
         let ours = "-A FORWARD -m mark --mark 0x1000000/0x1000000 -m comment --comment \"podwire: pods may pass\" -j ACCEPT";
         assert_eq!(listed, format!("-P FORWARD DROP\n{ours}\n-A FORWARD -j DOCKER-USER\n"));
 
-        // It survives a save and restore, which writes it anew in the words of iptables.
+        // It survives iptables-save and iptables-restore, which rewrite it.
         run("iptables-save > /tmp/podwire-test-$$ && iptables-restore < /tmp/podwire-test-$$; rm /tmp/podwire-test-$$");
         forward::add(nft, &owner("c1"), &[ip("10.1.0.5")], &rules).unwrap();
         assert_eq!(run("iptables -S FORWARD").matches("podwire").count(), 1);
@@ -547,10 +547,10 @@ fn pods_pass_where_iptables_drops_what_is_forwarded() {
 }
 
 #[test]
-fn a_pod_cannot_send_with_anothers_hardware_address() {
+fn a_pod_cannot_spoof_hardware_addresses() {
     on_a_node(|nft| {
-        let _world = world();
-        let pod = Place::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        let _world = external_host();
+        let pod = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
         serve(80, "node");
         let mac: Mac = pod.sh("ip -br link show eth0").split_whitespace().nth(2).unwrap().parse().unwrap();
         spoof::add(nft, &owner("c1"), "pod1", mac).unwrap();
@@ -575,7 +575,7 @@ fn a_pod_cannot_send_with_anothers_hardware_address() {
     });
 }
 
-/// What the Go plugins do for container `1234` of network `test`, whose chains are named `CNI-2bbe0c48…`.
+/// The rules of the Go plugins for container `1234` of network `test`, whose chains are named `CNI-2bbe0c48…`.
 const GO_IPTABLES: &str = r#"
 for i in iptables ip6tables; do
     addr=10.1.0.5/32; net=10.1.0.0/16; to=10.1.0.5:80
@@ -631,7 +631,7 @@ END
 "#;
 
 /// As our plugins of a chain do it, each for its counterpart.
-fn remove_what_go_left(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> bool {
+fn remove_go_rules(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> bool {
     let removed = [
         legacy::remove_passes(nft, addrs).unwrap(),
         legacy::remove_ports(nft, owner).unwrap(),
@@ -640,19 +640,19 @@ fn remove_what_go_left(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> boo
     removed.contains(&true)
 }
 
-fn collect_what_go_left(nft: &mut Socket, network: &str, keep: &[Owner]) -> usize {
+fn collect_go_rules(nft: &mut Socket, network: &str, keep: &[Owner]) -> usize {
     let masquerades = legacy::collect_masquerades(nft, network, keep).unwrap();
     masquerades + legacy::collect_ports(nft, network, keep).unwrap()
 }
 
 #[test]
-fn what_go_plugins_left_is_removed() {
+fn rules_of_go_plugins_are_removed() {
     on_a_node(|nft| {
         let gone = Owner::new("test", "1234", "eth0");
-        assert!(!remove_what_go_left(nft, &gone, &[ip("10.1.0.5")]));
+        assert!(!remove_go_rules(nft, &gone, &[ip("10.1.0.5")]));
         run(GO_IPTABLES);
         assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
-        assert!(remove_what_go_left(nft, &gone, &[ip("10.1.0.5"), ip("fd00:1::5")]));
+        assert!(remove_go_rules(nft, &gone, &[ip("10.1.0.5"), ip("fd00:1::5")]));
         assert!(!legacy::masquerades(nft, &gone).unwrap() && !legacy::maps_ports(nft, &gone).unwrap());
         let left = run("iptables-save; ip6tables-save");
         for word in ["2bbe0c48", "1234", "10.1.0.5", "fd00:1::5"] {
@@ -660,11 +660,11 @@ fn what_go_plugins_left_is_removed() {
         }
         assert!(left.contains("-s 10.1.0.6/32 -j ACCEPT") && left.contains("id: \\\"5678\\\""), "{left}");
         assert!(left.contains("-j CNI-HOSTPORT-DNAT"));
-        assert!(!remove_what_go_left(nft, &gone, &[ip("10.1.0.5")]));
+        assert!(!remove_go_rules(nft, &gone, &[ip("10.1.0.5")]));
 
         run(GO_NFTABLES);
         assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
-        assert!(remove_what_go_left(nft, &gone, &[ip("10.1.0.5")]));
+        assert!(remove_go_rules(nft, &gone, &[ip("10.1.0.5")]));
         assert!(!legacy::masquerades(nft, &gone).unwrap() && !legacy::maps_ports(nft, &gone).unwrap());
         let left = run("nft list ruleset 2>/dev/null");
         assert!(!left.contains("1234") && left.matches("5678").count() >= 2, "{left}");
@@ -672,14 +672,14 @@ fn what_go_plugins_left_is_removed() {
 }
 
 #[test]
-fn what_go_plugins_left_is_collected_but_for_those_to_keep() {
+fn rules_of_go_plugins_are_collected_except_kept_ones() {
     on_a_node(|nft| {
         run(GO_IPTABLES);
         run(GO_NFTABLES);
         let (gone, kept) = (Owner::new("test", "1234", "eth0"), Owner::new("test", "5678", "eth0"));
-        assert_eq!(collect_what_go_left(nft, "other", &[]), 0);
-        assert_eq!(collect_what_go_left(nft, "test", &[gone.clone(), kept.clone()]), 0);
-        assert!(collect_what_go_left(nft, "test", std::slice::from_ref(&kept)) > 0);
+        assert_eq!(collect_go_rules(nft, "other", &[]), 0);
+        assert_eq!(collect_go_rules(nft, "test", &[gone.clone(), kept.clone()]), 0);
+        assert!(collect_go_rules(nft, "test", std::slice::from_ref(&kept)) > 0);
         assert!(!legacy::masquerades(nft, &gone).unwrap() && legacy::masquerades(nft, &kept).unwrap());
         assert!(!run("iptables-save; ip6tables-save").contains("2bbe0c48"));
     });
@@ -698,13 +698,13 @@ echo "{$base,\"type\":\"firewall\",\"backend\":\"iptables\",\"prevResult\":$resu
 "#;
 
 #[test]
-fn what_the_real_go_plugins_left_is_removed() {
+fn rules_of_the_real_go_plugins_are_removed() {
     if !std::path::Path::new("/usr/lib/cni/bridge").exists() {
         eprintln!("not tested: Debian's containernetworking-plugins are not installed");
         return;
     }
     on_a_node(|nft| {
-        let pod = Place::wired("spare");
+        let pod = Peer::connected("spare");
         pod.sh("ip link delete eth0");
         run(&format!("NETNS={}; {GO_ADD}", pod.path()));
         let made = run("nft list ruleset 2>/dev/null; iptables-save; ip6tables-save");
@@ -714,7 +714,7 @@ fn what_the_real_go_plugins_left_is_removed() {
         }
         let gone = Owner::new("test", "1234", "eth0");
         assert!(legacy::masquerades(nft, &gone).unwrap() && legacy::maps_ports(nft, &gone).unwrap());
-        assert!(remove_what_go_left(nft, &gone, &[ip("10.1.0.5")]));
+        assert!(remove_go_rules(nft, &gone, &[ip("10.1.0.5")]));
         let left = run("nft list ruleset 2>/dev/null; iptables-save; ip6tables-save");
         for word in ["2bbe0c48", "1234", "10.1.0.5"] {
             assert!(!left.contains(word), "{word} in {left}");
@@ -723,7 +723,7 @@ fn what_the_real_go_plugins_left_is_removed() {
 }
 
 #[test]
-fn rules_that_somebody_flushed_are_missed_and_made_again() {
+fn flushed_rules_are_reported_and_restored() {
     on_a_node(|nft| {
         let (nets, owner) = ([net("10.1.0.5/16"), net("fd00:1::5/64")], owner("c1"));
         let map =

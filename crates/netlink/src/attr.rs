@@ -1,6 +1,6 @@
-//! Reading attributes: `struct nlattr` (length, type, payload, padded to four bytes), which may nest.
+//! Decoding of attributes: `struct nlattr` (length, type, payload, padded to four bytes), which may be nested.
 //!
-//! The reader takes any bytes: a length that lies ends the iteration, it never reads past the buffer.
+//! The decoder accepts any bytes: an invalid length ends the iteration, and it never reads past the buffer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -55,32 +55,32 @@ impl<'a> Attr<'a> {
         self.value.first().copied()
     }
 
-    /// As a number of two bytes in the machine's order.
+    /// As a 16-bit number in host byte order.
     pub fn u16(&self) -> Option<u16> {
         Some(u16::from_ne_bytes(self.value.get(..2)?.try_into().ok()?))
     }
 
-    /// As a number of four bytes in the machine's order.
+    /// As a 32-bit number in host byte order.
     pub fn u32(&self) -> Option<u32> {
         Some(u32::from_ne_bytes(self.value.get(..4)?.try_into().ok()?))
     }
 
-    /// As a number of eight bytes in the machine's order.
+    /// As a 64-bit number in host byte order.
     pub fn u64(&self) -> Option<u64> {
         Some(u64::from_ne_bytes(self.value.get(..8)?.try_into().ok()?))
     }
 
-    /// As a number of two bytes in network order.
+    /// As a 16-bit number in network byte order.
     pub fn be16(&self) -> Option<u16> {
         self.u16().map(u16::from_be)
     }
 
-    /// As a number of four bytes in network order.
+    /// As a 32-bit number in network byte order.
     pub fn be32(&self) -> Option<u32> {
         self.u32().map(u32::from_be)
     }
 
-    /// As a number of eight bytes in network order.
+    /// As a 64-bit number in network byte order.
     pub fn be64(&self) -> Option<u64> {
         self.u64().map(u64::from_be)
     }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lying_lengths_end_the_iteration() {
+    fn invalid_lengths_end_the_iteration() {
         assert_eq!(attrs(&[]).count(), 0);
         assert_eq!(attrs(&[255, 255, 1, 0, 9]).count(), 0);
         assert_eq!(attrs(&[0, 0, 1, 0]).count(), 0);

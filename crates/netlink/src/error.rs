@@ -1,45 +1,51 @@
-//! What the kernel said no to, and in which words.
+//! Errors of netlink requests.
 
 use std::io;
 
-/// The result of talking to the kernel.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A conversation with the kernel that did not go as wanted.
+/// A netlink request that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused a request.
     #[error("{doing}: {}{}", text(*errno), note.as_ref().map(|n| format!(" (kernel: {n})")).unwrap_or_default())]
     Refused {
-        /// What was asked for, with the object's name.
+        /// The request, with the object's name.
         doing: String,
-        /// The kernel's error number, as in errno.h.
+        /// The kernel's errno.
         errno: i32,
-        /// The kernel's extended acknowledgement: a sentence, when it has one.
+        /// The text of the kernel's extended acknowledgement, if there is one.
         note: Option<String>,
     },
     /// The socket itself failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// The system's answer.
+        /// The kernel's answer.
         source: io::Error,
     },
-    /// The kernel's answer could not be understood.
+    /// The kernel's answer could not be decoded.
     #[error("{doing}: unexpected answer from the kernel: {reason}")]
     Malformed {
-        /// What was being done.
+        /// The operation.
         doing: String,
         /// What was wrong with the answer.
         reason: String,
     },
-    /// Nothing came in the time that was given.
+    /// Other programs changed the rules during every attempt of an optimistic transaction.
+    #[error("other programs changed the nf_tables rules {attempts} times in a row (see `nft monitor`)")]
+    Contended {
+        /// The number of attempts.
+        attempts: usize,
+    },
+    /// The kernel did not answer in time.
     #[error("{doing}: no answer from the kernel after {seconds} s")]
     Timeout {
-        /// What was waited for.
+        /// The operation.
         doing: String,
-        /// How long.
+        /// The timeout.
         seconds: u64,
     },
 }
@@ -54,12 +60,12 @@ impl Error {
         }
     }
 
-    /// Whether the object was there already.
+    /// Whether the object already exists.
     pub fn is_exists(&self) -> bool {
         self.errno() == Some(libc::EEXIST)
     }
 
-    /// Whether the object (or the device that holds it) is not there.
+    /// Whether the object, or its device, does not exist.
     pub fn is_gone(&self) -> bool {
         matches!(
             self.errno(),
@@ -73,7 +79,7 @@ impl Error {
     }
 }
 
-/// The system's words for an error number, without Rust's "(os error N)".
+/// The text of an errno, without Rust's "(os error N)".
 pub(crate) fn text(errno: i32) -> String {
     let full = io::Error::from_raw_os_error(errno).to_string();
     match full.find(" (os error") {
@@ -82,7 +88,7 @@ pub(crate) fn text(errno: i32) -> String {
     }
 }
 
-/// Turns "not there" into `None`.
+/// Turns "does not exist" into `None`.
 pub(crate) fn found<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -96,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_reads_like_a_sentence() {
+    fn refused_requests_show_errno_and_extended_ack() {
         let error = Error::Refused {
             doing: "create veth eth0".into(),
             errno: libc::EEXIST,

@@ -1,18 +1,18 @@
-//! The wire between this project and the Linux kernel.
+//! Netlink: the configuration interface of the Linux kernel.
 //!
-//! The kernel is configured through netlink sockets: a program sends a message ("make a veth pair"),
-//! the kernel answers with an acknowledgement or an error number and, since 4.12, a sentence that says
-//! what it did not like. This crate holds the blocking, batching [`Socket`], the writer and reader of
-//! attributes ([`Message`], [`attr`]), and the messages of the families that a pod network needs:
+//! A program sends a message ("create a veth pair"), and the kernel answers with an acknowledgement or an errno and,
+//! since 4.12, a text that explains the error. This crate contains the blocking, batching [`Socket`], the encoder and
+//! decoder of messages and attributes ([`Message`], [`attr`]), and the messages of the netlink families that a pod
+//! network needs:
 //!
 //! - [`rt`]: links, addresses, neighbours, routes, rules and traffic control (`NETLINK_ROUTE`);
 //! - [`nft`]: nf_tables transactions, for every firewall rule and set;
 //! - [`ct`]: connection tracking entries;
-//! - [`nflog`]: packets that rules of the firewall show to a listener;
-//! - [`genl`] and [`wireguard`]: generic netlink, and the one family of it that is spoken here.
+//! - [`nflog`]: packets that firewall rules log;
+//! - [`genl`] and [`wireguard`]: generic netlink, and its WireGuard family.
 //!
-//! It knows nothing of pods or plugins: `kernel`, above it, gives these messages their meaning.
-//! All `unsafe` code of the project is in one file here, [`sys`].
+//! It knows nothing of pods or plugins: the `kernel` crate uses these messages for that. All `unsafe` code of the
+//! project is in the module [`sys`].
 //!
 //! ```no_run
 //! use podwire_netlink::{rt, Socket};

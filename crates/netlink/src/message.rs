@@ -1,5 +1,4 @@
-//! Writing messages: `struct nlmsghdr`, the family's fixed header, attributes; and reading the frames
-//! of an answer.
+//! Encoding of messages (`struct nlmsghdr`, the family's fixed header, attributes) and decoding of answers.
 
 use std::net::IpAddr;
 
@@ -9,7 +8,7 @@ use crate::attr;
 pub(crate) const HEADER: usize = 16;
 const NLA_F_NESTED: u16 = 1 << 15;
 
-/// One message on its way to the kernel, and in a user's words what it asks for.
+/// A message to the kernel, with a description of the request.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub(crate) bytes: Vec<u8>,
@@ -17,8 +16,8 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message of type `kind` with `flags` (`NLM_F_REQUEST` is always set). `doing` says what it asks
-    /// for, with the object's name: it opens the error's text.
+    /// A message of type `kind` with `flags` (`NLM_F_REQUEST` is always set). `doing` describes the request with the
+    /// object's name; error texts start with it.
     pub fn new(kind: u16, flags: u16, doing: impl Into<String>) -> Message {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(&0u32.to_ne_bytes());
@@ -28,7 +27,7 @@ impl Message {
         Message { bytes, doing: doing.into() }
     }
 
-    /// What the message asks for.
+    /// The description of the request.
     pub fn doing(&self) -> &str {
         &self.doing
     }
@@ -74,32 +73,32 @@ impl Message {
         self.bytes(kind, &[value])
     }
 
-    /// Appends a number of two bytes in the machine's order.
+    /// Appends a 16-bit number in host byte order.
     pub fn u16(self, kind: u16, value: u16) -> Message {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// Appends a number of four bytes in the machine's order.
+    /// Appends a 32-bit number in host byte order.
     pub fn u32(self, kind: u16, value: u32) -> Message {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// Appends a number of eight bytes in the machine's order.
+    /// Appends a 64-bit number in host byte order.
     pub fn u64(self, kind: u16, value: u64) -> Message {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// Appends a number of two bytes in network order.
+    /// Appends a 16-bit number in network byte order.
     pub fn be16(self, kind: u16, value: u16) -> Message {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Appends a number of four bytes in network order.
+    /// Appends a 32-bit number in network byte order.
     pub fn be32(self, kind: u16, value: u32) -> Message {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Appends a number of eight bytes in network order.
+    /// Appends a 64-bit number in network byte order.
     pub fn be64(self, kind: u16, value: u64) -> Message {
         self.bytes(kind, &value.to_be_bytes())
     }
@@ -134,7 +133,7 @@ impl Message {
         inner
     }
 
-    /// Goes on with `fill` if there is a value; keeps optional attributes on one line.
+    /// Applies `fill` if there is a value: for optional attributes.
     pub fn maybe<T>(self, value: Option<T>, fill: impl FnOnce(Message, T) -> Message) -> Message {
         match value {
             Some(value) => fill(self, value),
@@ -142,7 +141,7 @@ impl Message {
         }
     }
 
-    /// The finished bytes of a message that a socket of its own sends, with an acknowledgement asked for.
+    /// The bytes of a complete message that requests an acknowledgement, to be sent without [`Socket`](crate::Socket).
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.seal(libc::NLM_F_ACK as u16, 1);
         self.bytes
@@ -158,7 +157,7 @@ impl Message {
     }
 }
 
-/// Messages that go to the kernel in one send. The kernel takes them one after the other.
+/// Messages that are sent to the kernel in one write. The kernel executes them in order.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) messages: Vec<Message>,
@@ -180,7 +179,7 @@ impl Batch {
         self.messages.is_empty()
     }
 
-    /// How many messages there are.
+    /// The number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
@@ -201,25 +200,25 @@ pub struct Frame<'a> {
     pub flags: u16,
     /// The sequence number of the request that it answers.
     pub seq: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// The attributes behind a fixed header of `header` bytes.
+    /// The attributes after a fixed header of `header` bytes.
     pub fn attrs(&self, header: usize) -> attr::Attrs<'a> {
         attr::attrs(self.body.get(header.next_multiple_of(4)..).unwrap_or(&[]))
     }
 }
 
-/// Splits a received buffer into its messages; stops at the first that lies about its length.
+/// The messages in a received buffer; ends at the first invalid length.
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Frames<'a> {
-    /// Over the bytes of one datagram.
+    /// The messages of one datagram.
     pub fn new(datagram: &'a [u8]) -> Frames<'a> {
         Frames { rest: datagram }
     }
@@ -231,10 +230,10 @@ impl<'a> Iterator for Frames<'a> {
     fn next(&mut self) -> Option<Frame<'a>> {
         let head = self.rest.get(..HEADER)?;
         let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let half = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+        let short = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
         let length = word(0) as usize;
         let body = self.rest.get(HEADER..length)?;
-        let frame = Frame { kind: half(4), flags: half(6), seq: word(8), body };
+        let frame = Frame { kind: short(4), flags: short(6), seq: word(8), body };
         self.rest = self.rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
         Some(frame)
     }

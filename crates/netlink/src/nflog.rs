@@ -1,5 +1,5 @@
-//! Packets that rules show to a listener ([`nft::Rule::log`](crate::nft::Rule::log)), by number of a group. One socket
-//! of a namespace may listen to a group. Numbers are those of `linux/netfilter/nfnetlink_log.h`.
+//! Packets that firewall rules log to a group ([`nft::Rule::log`](crate::nft::Rule::log)). Only one socket of a
+//! namespace can receive a group. The numbers are from `linux/netfilter/nfnetlink_log.h`.
 
 use crate::error::Result;
 use crate::message::{Frame, Message};
@@ -22,30 +22,30 @@ const NFULA_PREFIX: u16 = 10;
 
 /// Size of `struct nfgenmsg`: family, version, and here the group in network order.
 const HEADER: usize = 4;
-/// How much of a packet is shown: its headers, with some options.
-const SHOWN: u32 = 160;
+/// The logged bytes of a packet: its headers, with some options.
+const LENGTH: u32 = 160;
 
-/// Lets the socket hear of this group's packets, each at once.
+/// Subscribes the socket to a group. The kernel sends each packet at once.
 pub fn listen(socket: &mut Socket, group: u16) -> Result<()> {
-    let mode = [&SHOWN.to_be_bytes()[..], &[NFULNL_COPY_PACKET, 0]].concat();
+    let mode = [&LENGTH.to_be_bytes()[..], &[NFULNL_COPY_PACKET, 0]].concat();
     let [high, low] = group.to_be_bytes();
-    let asked = Message::new(
+    let request = Message::new(
         NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_CONFIG,
         0,
-        format!("listen to packets that firewall rules show to group {group} (nfnetlink_log)"),
+        format!("receive packets that firewall rules log to group {group} (nfnetlink_log)"),
     );
-    let asked = asked.raw(&[0, 0, high, low]).u8(NFULA_CFG_CMD, NFULNL_CFG_CMD_BIND);
-    socket.request(asked.bytes(NFULA_CFG_MODE, &mode).be32(NFULA_CFG_QTHRESH, 1))
+    let request = request.raw(&[0, 0, high, low]).u8(NFULA_CFG_CMD, NFULNL_CFG_CMD_BIND);
+    socket.request(request.bytes(NFULA_CFG_MODE, &mode).be32(NFULA_CFG_QTHRESH, 1))
 }
 
-/// A packet that a rule showed.
+/// A logged packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// What the rule says of it.
+pub struct LoggedPacket {
+    /// The prefix of the rule.
     pub prefix: String,
     /// Its mark; 0 if it has none.
     pub mark: u32,
-    /// The number of the device through which it came, if it came through any; on a bridge, the port's.
+    /// The index of the device that received it, if any; on a bridge, the port's.
     pub device: Option<u32>,
     /// IPv4, IPv6, ARP … (`ETH_P_…`).
     pub protocol: u16,
@@ -53,24 +53,24 @@ pub struct Shown {
     pub bytes: Vec<u8>,
 }
 
-impl Shown {
-    /// Reads a notice; `None` if it is none of a packet.
-    pub fn decode(frame: Frame<'_>) -> Option<Shown> {
+impl LoggedPacket {
+    /// Reads a notice; `None` if it is not about a packet.
+    pub fn decode(frame: Frame<'_>) -> Option<LoggedPacket> {
         if frame.kind != NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_PACKET {
             return None;
         }
-        let mut shown = Shown::default();
+        let mut packet = LoggedPacket::default();
         for attr in frame.attrs(HEADER) {
             match attr.kind {
-                NFULA_PACKET_HDR => shown.protocol = attr.be16()?,
-                NFULA_MARK => shown.mark = attr.be32()?,
-                NFULA_IFINDEX_INDEV => shown.device = shown.device.or(attr.be32()),
-                NFULA_IFINDEX_PHYSINDEV => shown.device = attr.be32(),
-                NFULA_PAYLOAD => shown.bytes = attr.value.to_vec(),
-                NFULA_PREFIX => shown.prefix = attr.string(),
+                NFULA_PACKET_HDR => packet.protocol = attr.be16()?,
+                NFULA_MARK => packet.mark = attr.be32()?,
+                NFULA_IFINDEX_INDEV => packet.device = packet.device.or(attr.be32()),
+                NFULA_IFINDEX_PHYSINDEV => packet.device = attr.be32(),
+                NFULA_PAYLOAD => packet.bytes = attr.value.to_vec(),
+                NFULA_PREFIX => packet.prefix = attr.string(),
                 _ => {}
             }
         }
-        Some(shown)
+        Some(packet)
     }
 }

@@ -1,7 +1,6 @@
 //! A netlink socket: requests, batches, dumps and notices, all blocking.
 //!
-//! A socket belongs to the network namespace in which it was opened, for good: it may be used from any
-//! thread and any namespace afterwards.
+//! A socket belongs to the network namespace in which it was opened. Any thread may use it, in any namespace.
 
 #[cfg(test)]
 mod tests;
@@ -15,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::message::{Batch, Frame, Frames, Message, HEADER};
 use crate::sys;
 
-/// The kernel never sends a datagram of a dump longer than this.
+/// The largest datagram of a dump.
 const BUFFER: usize = 32 * 1024;
-/// How many acknowledgements are let pile up in the socket before they are read.
-const ACKS_AT_ONCE: usize = 96;
+/// The number of messages in one send, whose answers wait in the socket's receive buffer.
+const BATCH: usize = 96;
 
 const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
 const NLMSG_DONE: u16 = libc::NLMSG_DONE as u16;
@@ -29,13 +28,13 @@ const F_CAPPED: u16 = 0x100; // linux/netlink.h NLM_F_CAPPED
 const F_ACK_TLVS: u16 = 0x200; // linux/netlink.h NLM_F_ACK_TLVS
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
-/// Buffers of sockets that were closed. One that is given back to the system costs a thread among others a halt of
-/// every processor, and a plugin opens a handful of sockets.
+/// Buffers of closed sockets, for reuse. Returning a buffer to the system interrupts every CPU in a threaded program,
+/// and a plugin opens several sockets.
 ///
-/// Not each thread's own: what a thread has to tidy up at its end costs a program of one thread a dozen system calls and page faults.
-/// Whoever finds it taken does without: nobody waits, also not a child that was forked while another thread had it.
+/// Not a thread-local: its destructor costs a single-threaded program a dozen system calls and page faults. A caller
+/// that finds the mutex taken does without, so that a forked child never waits for a thread that it does not have.
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
-/// How many of them are kept.
+/// The number of buffers that are kept.
 const SPARES: usize = 8;
 
 fn buffer() -> Vec<u8> {
@@ -62,29 +61,29 @@ impl Drop for Socket {
 }
 
 impl Socket {
-    /// A socket for links, addresses, routes and traffic control of the current namespace.
+    /// Opens a socket for links, addresses, routes and traffic control of the current namespace.
     pub fn route() -> Result<Socket> {
         Socket::open(libc::NETLINK_ROUTE)
     }
 
-    /// A socket for nf_tables and connection tracking of the current namespace.
+    /// Opens a socket for nf_tables and connection tracking of the current namespace.
     pub fn netfilter() -> Result<Socket> {
         Socket::open(libc::NETLINK_NETFILTER)
     }
 
-    /// A socket for the families of generic netlink ([`genl`](crate::genl)) of the current namespace.
+    /// Opens a socket for generic netlink ([`genl`](crate::genl)) of the current namespace.
     pub fn generic() -> Result<Socket> {
         Socket::open(libc::NETLINK_GENERIC)
     }
 
-    /// Lets transactions of up to so many bytes be sent. Without it the kernel takes some 200 kB at once.
-    pub fn widen(&mut self, bytes: usize) -> Result<()> {
-        let doing = "enlarge a netlink socket's buffer";
+    /// Sets the largest size of a transaction. The default is about 200 kB.
+    pub fn set_send_buffer(&mut self, bytes: usize) -> Result<()> {
+        let doing = "enlarge the send buffer of a netlink socket";
         sys::set_send_buffer(self.fd.as_fd(), i32::try_from(bytes).unwrap_or(i32::MAX))
             .map_err(|source| Error::Io { doing: doing.into(), source })
     }
 
-    /// The number and the hardware address of an interface in the socket's namespace.
+    /// The index and the hardware address of an interface in the socket's namespace.
     pub(crate) fn interface(&self, name: &str) -> Result<(u32, [u8; 6])> {
         sys::interface(self.fd.as_fd(), name)
             .map_err(|source| Error::Io { doing: format!("look up link {name}"), source })
@@ -93,8 +92,8 @@ impl Socket {
     fn open(protocol: i32) -> Result<Socket> {
         let opened = || -> io::Result<OwnedFd> {
             let fd = sys::netlink_socket(protocol)?;
-            // Extended acks carry the kernel's own words; capped acks do not repeat the request;
-            // strict checks let dumps be filtered by the kernel. Kernels that lack one do without.
+            // Extended acks contain the kernel's error text; capped acks do not repeat the request; strict checks let
+            // the kernel filter dumps. All are optional.
             for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK, libc::NETLINK_GET_STRICT_CHK] {
                 let _ = sys::set_netlink_option(fd.as_fd(), option, 1);
             }
@@ -104,9 +103,9 @@ impl Socket {
         Ok(Socket { fd, seq: 0, buffer: buffer(), calls: 0 })
     }
 
-    /// Joins a group of notices (`RTNLGRP_…`). A socket without a number of its own has the kernel's, which
-    /// hears nothing of what the kernel says; one that has sent something, or joined a group before, has a number
-    /// already, and is told that it cannot have another.
+    /// Joins a multicast group of notices (`RTNLGRP_…`). An unbound socket has the kernel's port and receives no
+    /// notices, so the socket is bound first. A socket that has sent something, or joined a group, is already bound:
+    /// EINVAL.
     pub fn subscribe(&mut self, group: u32) -> Result<()> {
         match sys::bind_netlink(self.fd.as_fd()) {
             Err(source) if source.raw_os_error() != Some(libc::EINVAL) => {
@@ -125,7 +124,7 @@ impl Socket {
         self.receive(seq, &doing, |_| {}).map(drop)
     }
 
-    /// Sends a request that is answered by one message (`RTM_GET…` of one object).
+    /// Sends a request with one answer (`RTM_GET…` of one object).
     pub fn query<T>(&mut self, message: Message, read: impl Fn(Frame<'_>) -> Option<T>) -> Result<T> {
         let doing = message.doing.clone();
         let seq = self.send(message, 0)?;
@@ -137,20 +136,19 @@ impl Socket {
             if frame.kind == NLMSG_ERROR {
                 acknowledged(&frame, &doing)?;
             }
-            return read(frame).ok_or(Error::Malformed { doing, reason: "not the object".into() });
+            return read(frame).ok_or(Error::Malformed { doing, reason: "not the requested object".into() });
         }
     }
 
-    /// Asks for all objects of a kind. Returns whether it was shown all of them, as they were at one moment: what changes while it is read may
-    /// hide others.
+    /// Lists all objects of a kind. Returns whether the list is consistent: a change during the dump may hide objects.
     fn dump(&mut self, message: Message, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
         let doing = message.doing.clone();
         let seq = self.send(message, F_DUMP)?;
         self.receive(seq, &doing, &mut each)
     }
 
-    /// Asks for all objects of a kind, and lets `absorb` put them together. Asked again when they changed meanwhile, and the fifth time taken
-    /// as they are.
+    /// Lists all objects of a kind and combines them with `absorb`. Repeats the dump if objects changed meanwhile; the
+    /// fifth result is used in any case.
     pub fn gather<T: Default>(
         &mut self,
         message: Message,
@@ -158,8 +156,8 @@ impl Socket {
     ) -> Result<T> {
         for attempt in 0.. {
             let mut all = T::default();
-            let whole = self.dump(message.clone(), |frame| absorb(&mut all, frame))?;
-            if whole || attempt == 4 {
+            let is_consistent = self.dump(message.clone(), |frame| absorb(&mut all, frame))?;
+            if is_consistent || attempt == 4 {
                 return Ok(all);
             }
         }
@@ -175,21 +173,21 @@ impl Socket {
         self.gather(message, |all: &mut Vec<T>, frame| all.extend(read(frame)))
     }
 
-    /// Sends all messages in one write. Every message is carried out, also behind one that failed; the first
-    /// failure is returned.
+    /// Sends all messages in one write. The kernel executes every message, also after a failed one; the first failure
+    /// is returned.
     pub fn batch(&mut self, batch: Batch) -> Result<()> {
         self.batch_each(batch)?.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// As [`batch`](Self::batch), with all failures, each with its message's place in the batch.
+    /// As [`batch`](Self::batch), but returns all failures, each with the position of its message.
     ///
-    /// The kernel carries messages out in their order and always tells a failure, so only the last of a write is asked
-    /// to be acknowledged: one answer says that all before it are done.
+    /// The kernel executes messages in order and always reports failures, so only the last message of a write requests
+    /// an acknowledgement: it confirms all messages before it.
     pub fn batch_each(&mut self, batch: Batch) -> Result<Vec<(usize, Error)>> {
         let mut failures = Vec::new();
         let mut done = 0;
         let mut messages = batch.messages;
-        for chunk in messages.chunks_mut(ACKS_AT_ONCE) {
+        for chunk in messages.chunks_mut(BATCH) {
             let base = self.seq + 1;
             let last = chunk.len() - 1;
             let mut bytes = Vec::with_capacity(chunk.len() * 128);
@@ -205,7 +203,7 @@ impl Socket {
         Ok(failures)
     }
 
-    /// Reads what the kernel says of messages that were numbered from `base` on, until it has spoken of the last.
+    /// Reads the answers to messages with sequence numbers from `base` on, until the last is answered.
     fn read_answers(
         &mut self,
         base: u32,
@@ -227,8 +225,8 @@ impl Socket {
         }
     }
 
-    /// Sends an nf_tables transaction: all of it happens, or nothing. The first and the last message are
-    /// the batch's brackets, which are answered only when something is wrong with the batch itself.
+    /// Sends an nf_tables transaction: the kernel applies all of it or nothing. The first and the last message delimit
+    /// the batch; they are answered only if the batch itself is invalid.
     pub fn transaction(&mut self, messages: Vec<Message>) -> Result<()> {
         let base = self.seq + 1;
         let last = messages.len().saturating_sub(2);
@@ -257,22 +255,22 @@ impl Socket {
         }
     }
 
-    /// Waits for notices of the groups that were joined, until `wanted` returns a value.
-    /// `None` when the time is over or notices were lost: look at the state itself then.
+    /// Waits for notices of the joined groups until `wanted` returns a value. `None` after the timeout, or if notices
+    /// were lost; read the state itself then.
     pub fn notice<T>(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         mut wanted: impl FnMut(Frame<'_>) -> Option<T>,
     ) -> Result<Option<T>> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if !sys::readable(&[self.fd.as_fd()], left).map_err(|source| self.lost(source))?[0] {
+            if !sys::readable(&[self.fd.as_fd()], left).map_err(|source| self.wait_error(source))?[0] {
                 return Ok(None);
             }
             let length = match sys::receive(self.fd.as_fd(), &mut self.buffer) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(None),
-                other => other.map_err(|source| self.lost(source))?,
+                other => other.map_err(|source| self.wait_error(source))?,
             };
             for frame in Frames::new(&self.buffer[..length]) {
                 if let Some(value) = wanted(frame) {
@@ -282,15 +280,16 @@ impl Socket {
         }
     }
 
-    /// Shows `each` the notices that have come and were not read yet; does not wait. `false` if some were lost, since
-    /// there were more than the socket could hold: look at the state itself then.
+    /// Passes all pending notices to `each` without waiting. Returns `false` if notices were lost because the receive
+    /// buffer overflowed; read the state itself then.
     pub fn drain(&mut self, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
         let mut complete = true;
-        while sys::readable(&[self.fd.as_fd()], Duration::ZERO).map_err(|source| self.lost(source))?[0] {
+        while sys::readable(&[self.fd.as_fd()], Duration::ZERO).map_err(|source| self.wait_error(source))?[0]
+        {
             match sys::receive(self.fd.as_fd(), &mut self.buffer) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => complete = false,
                 other => {
-                    let length = other.map_err(|source| self.lost(source))?;
+                    let length = other.map_err(|source| self.wait_error(source))?;
                     Frames::new(&self.buffer[..length]).for_each(&mut each);
                 }
             }
@@ -306,7 +305,7 @@ impl Socket {
         Ok(self.seq)
     }
 
-    /// How often it has sent or received: what a conversation costs in system calls.
+    /// The number of send and receive system calls so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }
@@ -322,24 +321,24 @@ impl Socket {
             .map_err(|source| Error::Io { doing: doing.into(), source })
     }
 
-    fn lost(&self, source: io::Error) -> Error {
-        Error::Io { doing: "wait for the kernel's notice".into(), source }
+    fn wait_error(&self, source: io::Error) -> Error {
+        Error::Io { doing: "wait for kernel notices".into(), source }
     }
 
-    /// Reads answers until request `seq` is finished. Returns whether they are of one moment.
+    /// Reads answers until request `seq` is finished. Returns whether a dump is consistent.
     fn receive(&mut self, seq: u32, doing: &str, mut each: impl FnMut(Frame<'_>)) -> Result<bool> {
-        let mut whole = true;
+        let mut is_consistent = true;
         loop {
             let length = self.read(doing)?;
             for frame in Frames::new(&self.buffer[..length]) {
                 if frame.seq != seq {
                     continue;
                 }
-                // The last one may be the only one that says so.
-                whole &= frame.flags & F_DUMP_INTR == 0;
+                // The flag may be set only in the last message.
+                is_consistent &= frame.flags & F_DUMP_INTR == 0;
                 match frame.kind {
-                    NLMSG_ERROR => return acknowledged(&frame, doing).map(|()| whole),
-                    NLMSG_DONE => return finished(&frame, doing).map(|()| whole),
+                    NLMSG_ERROR => return acknowledged(&frame, doing).map(|()| is_consistent),
+                    NLMSG_DONE => return finished(&frame, doing).map(|()| is_consistent),
                     _ => each(frame),
                 }
             }
@@ -348,8 +347,7 @@ impl Socket {
 }
 
 impl From<OwnedFd> for Socket {
-    /// A socket that somebody else has opened: one end of a pair, for example, at whose other end a test plays
-    /// the kernel.
+    /// Wraps an open socket, such as one end of a pair in a test that simulates the kernel.
     fn from(fd: OwnedFd) -> Socket {
         Socket { fd, seq: 0, buffer: vec![0; BUFFER], calls: 0 }
     }
@@ -361,16 +359,16 @@ impl AsFd for Socket {
     }
 }
 
-/// `struct nlmsgerr`: an error number (0 is success), the request's header, attributes.
+/// Decodes `struct nlmsgerr`: errno (0 is success), the request's header, attributes.
 fn acknowledged(frame: &Frame<'_>, doing: &str) -> Result<()> {
     let Some(head) = frame.body.get(..4) else {
-        return Err(Error::Malformed { doing: doing.into(), reason: "a cut acknowledgement".into() });
+        return Err(Error::Malformed { doing: doing.into(), reason: "truncated acknowledgement".into() });
     };
     let errno = -i32::from_ne_bytes([head[0], head[1], head[2], head[3]]);
     if errno == 0 {
         return Ok(());
     }
-    // The request's header follows, and its body too unless the ack is capped.
+    // The request's header follows, and its body unless the ack is capped.
     let request = frame.body.get(4..8).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]) as usize);
     let skip = 4 + if frame.flags & F_CAPPED != 0 { HEADER } else { request.max(HEADER) };
     let note = (frame.flags & F_ACK_TLVS != 0)
@@ -379,7 +377,7 @@ fn acknowledged(frame: &Frame<'_>, doing: &str) -> Result<()> {
     Err(Error::Refused { doing: doing.into(), errno, note })
 }
 
-/// The end of a dump carries an error number too.
+/// Decodes the end of a dump, which contains an errno too.
 fn finished(frame: &Frame<'_>, doing: &str) -> Result<()> {
     let Some(head) = frame.body.get(..4) else { return Ok(()) };
     match i32::from_ne_bytes([head[0], head[1], head[2], head[3]]) {

@@ -1,5 +1,5 @@
-//! Safe wrappers of system calls that neither `std` nor another dependency offers. All `unsafe` code of the project is in
-//! the files of this module; each function checks its own arguments, and each `unsafe` block states why it is sound.
+//! Safe wrappers of system calls that neither `std` nor another dependency offers. All `unsafe` code of the project is
+//! in the files of this module; each function checks its own arguments, and each `unsafe` block states why it is sound.
 
 mod arena;
 mod call;

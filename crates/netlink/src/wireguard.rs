@@ -1,5 +1,5 @@
-//! WireGuard devices (`linux/wireguard.h`): the key, the port and the peers of a link of kind `wireguard`. The link itself
-//! is made by rtnetlink; all else by this family of generic netlink.
+//! WireGuard devices (`linux/wireguard.h`): the key, port and peers of a link of kind `wireguard`. rtnetlink creates
+//! the link; this generic netlink family configures it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::genl;
 use crate::message::{Frame, Message};
 use crate::rt::address_family;
-use crate::Socket;
+use crate::socket::Socket;
 
 const FAMILY: &str = "wireguard";
 const GET_DEVICE: u8 = 0;
@@ -33,7 +33,7 @@ const ALLOWED_FAMILY: u16 = 1;
 const ALLOWED_ADDRESS: u16 = 2;
 const ALLOWED_PREFIX: u16 = 3;
 
-/// A key of 32 bytes. It does not print itself: it may be a secret.
+/// A key of 32 bytes. Its Debug output hides it, because it may be secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Key(pub [u8; 32]);
 
@@ -43,35 +43,35 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Somebody at the other end of a tunnel.
+/// A peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Who it is.
+    /// The public key, which identifies it.
     pub public_key: Key,
-    /// A second secret that both ends share; all zero for none.
+    /// The preshared key; all zero for none.
     pub preshared_key: Key,
-    /// Where it is, if that is known.
+    /// Its address and port, if known.
     pub endpoint: Option<SocketAddr>,
-    /// Seconds between packets that keep a way open; 0 for none.
+    /// Seconds between keepalive packets; 0 disables them.
     pub keepalive: u16,
-    /// Addresses that are behind it: packets to them go there, packets from them come from there only.
+    /// The allowed addresses: packets to them go to this peer, and packets from them are accepted only from it.
     pub allowed: Vec<(IpAddr, u8)>,
 }
 
-/// A device, as the kernel has it.
+/// A device as the kernel reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// Its secret, all zero for none.
+    /// The private key; all zero for none.
     pub private_key: Key,
-    /// What follows from the secret, and may be told.
+    /// The public key.
     pub public_key: Key,
-    /// The UDP port at which it listens.
+    /// The listening UDP port.
     pub port: u16,
-    /// Who it talks to.
+    /// The peers.
     pub peers: Vec<Peer>,
 }
 
-/// WireGuard of one namespace.
+/// Access to the WireGuard devices of one namespace.
 #[derive(Debug)]
 pub struct Wireguard {
     socket: Socket,
@@ -92,21 +92,21 @@ impl Wireguard {
         }
     }
 
-    /// Reads the device of the link number `link`.
+    /// Reads the device with link index `link`.
     pub fn read(&mut self, link: u32) -> Result<Device> {
-        let asked = genl::message(self.family, GET_DEVICE, format!("read WireGuard link number {link}"))
+        let request = genl::message(self.family, GET_DEVICE, format!("read WireGuard link number {link}"))
             .u32(DEVICE_IFINDEX, link);
-        self.socket.gather(asked, Device::absorb)
+        self.socket.gather(request, Device::absorb)
     }
 
-    /// Carries messages of this module out, in their order; all failures, each with its message's place.
+    /// Sends messages of this module in order; returns all failures, each with the position of its message.
     pub fn batch_each(&mut self, messages: Vec<Message>) -> Result<Vec<(usize, Error)>> {
         let mut batch = crate::Batch::new();
         batch.extend(messages);
         self.socket.batch_each(batch)
     }
 
-    /// A message that gives the device its secret and its port.
+    /// A message that sets the private key and the port.
     pub fn set_device(&self, link: u32, private_key: Key, port: u16) -> Message {
         genl::message(self.family, SET_DEVICE, format!("set key and port {port} of link number {link}"))
             .u32(DEVICE_IFINDEX, link)
@@ -114,7 +114,7 @@ impl Wireguard {
             .u16(DEVICE_LISTEN_PORT, port)
     }
 
-    /// A message that makes a peer what it should be, whether it is there or not.
+    /// A message that adds or replaces a peer.
     pub fn set_peer(&self, link: u32, peer: &Peer) -> Message {
         let place = peer.endpoint.map_or("somewhere".into(), |at| at.to_string());
         let head = genl::message(self.family, SET_DEVICE, format!("set the WireGuard peer at {place}"));
@@ -130,7 +130,7 @@ impl Wireguard {
         })
     }
 
-    /// A message that makes the device forget a peer.
+    /// A message that removes a peer.
     pub fn remove_peer(&self, link: u32, public_key: Key) -> Message {
         genl::message(self.family, SET_DEVICE, format!("remove a WireGuard peer of link number {link}"))
             .u32(DEVICE_IFINDEX, link)
@@ -182,8 +182,8 @@ fn key(attr: &Attr<'_>) -> Option<Key> {
 }
 
 impl Device {
-    /// Takes in one message of a dump. What does not fit into one goes on in the next; a peer may be cut in between, and
-    /// comes again with the rest of its addresses.
+    /// Adds one message of a dump. A device may need several messages; a peer that is split appears again with the rest
+    /// of its addresses.
     pub fn absorb(&mut self, frame: Frame<'_>) {
         for attr in frame.attrs(genl::HEADER) {
             match attr.kind {

@@ -1,10 +1,10 @@
-//! nf_tables transactions against the running kernel, read back with `nft`. Each test has a network namespace
-//! of its own; they need root.
+//! nf_tables transactions with the running kernel, read back with `nft`. Each test has its own network namespace. Needs
+//! root.
 
 use std::net::IpAddr;
 use std::process::Command;
 
-use podwire_netlink::nflog::{self, Shown};
+use podwire_netlink::nflog::{self, LoggedPacket};
 use podwire_netlink::nft::{
     self, Base, ChainKind, Data, Element, Family, Field, Hook, Policy, Rule, Set, Table, Transaction, Type,
     Value, Verdict, MAX_COMMENT,
@@ -25,7 +25,7 @@ fn in_namespace(test: impl FnOnce(&mut Socket) + Send + 'static) {
     }
 }
 
-/// What `nft list ruleset` prints, without indentation and empty lines.
+/// The output of `nft list ruleset`, without indentation and empty lines.
 fn listed() -> Vec<String> {
     let output = Command::new("nft").args(["list", "ruleset"]).output().expect("nft runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -90,7 +90,7 @@ fn sets_and_maps_print_with_their_types_elements_and_comments() {
 }
 
 #[test]
-fn rules_print_as_nft_itself_would_write_them() {
+fn rules_print_like_those_of_nft() {
     in_namespace(|socket| {
         let mut change = Transaction::new();
         change.create_table(&TABLE);
@@ -151,7 +151,7 @@ fn rules_print_as_nft_itself_would_write_them() {
 }
 
 #[test]
-fn elements_are_found_by_their_key_and_listed_whole() {
+fn elements_are_found_by_key_and_listed() {
     in_namespace(|socket| {
         let key = |n: u8| Value::ip(ip(&format!("10.0.{}.{}", n / 200, n % 200)));
         assert_eq!(nft::get_element(socket, &TABLE, "pods", &key(1)).unwrap(), None);
@@ -175,7 +175,7 @@ fn elements_are_found_by_their_key_and_listed_whole() {
 }
 
 #[test]
-fn what_fails_undoes_all_and_says_which_change_it_was() {
+fn a_failed_change_reverts_the_transaction_and_is_named() {
     in_namespace(|socket| {
         let mut first = Transaction::new();
         pods(&mut first);
@@ -205,12 +205,12 @@ fn what_fails_undoes_all_and_says_which_change_it_was() {
 }
 
 #[test]
-fn a_change_of_the_rules_stops_a_transaction_at_an_older_generation() {
+fn a_transaction_at_an_older_generation_fails() {
     in_namespace(|socket| {
         let before = nft::generation(socket).expect("a generation");
         let mut change = Transaction::at_generation(before);
         pods(&mut change);
-        change.commit(socket).expect("nobody else changed the rules");
+        change.commit(socket).expect("no concurrent change");
         let mut late = Transaction::at_generation(before);
         late.delete_table(&TABLE);
         let error = late.commit(socket).expect_err("the rules changed");
@@ -225,7 +225,7 @@ fn a_change_of_the_rules_stops_a_transaction_at_an_older_generation() {
 }
 
 #[test]
-fn chains_and_rules_of_others_are_read_and_deleted() {
+fn foreign_chains_and_rules_are_read_and_deleted() {
     in_namespace(|socket| {
         let script = "table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; chain PODS { }; }; \
              add rule ip filter FORWARD ip saddr 10.0.0.5 jump PODS comment \"one\"; add rule ip filter FORWARD accept";
@@ -257,7 +257,7 @@ fn chains_and_rules_of_others_are_read_and_deleted() {
 }
 
 #[test]
-fn what_a_transaction_made_is_found_again_and_what_was_lost_is_named() {
+fn missing_objects_of_a_transaction_are_named() {
     in_namespace(|socket| {
         let whole = || {
             let mut change = Transaction::new();
@@ -278,7 +278,10 @@ fn what_a_transaction_made_is_found_again_and_what_was_lost_is_named() {
         for (damage, missing) in [
             ("flush chain inet example out", "chain out of table inet example is empty"),
             ("add rule inet example out drop", "chain out of table inet example has other rules"),
-            ("chain inet example out { policy drop; }", "chain out of table inet example hangs elsewhere"),
+            (
+                "chain inet example out { policy drop; }",
+                "chain out of table inet example has another hook, priority or policy",
+            ),
             (
                 "flush chain inet example out; delete chain inet example out",
                 "chain out of table inet example is missing",
@@ -295,7 +298,7 @@ fn what_a_transaction_made_is_found_again_and_what_was_lost_is_named() {
 }
 
 #[test]
-fn elements_count_and_a_listener_is_shown_packets() {
+fn elements_count_and_packets_are_logged() {
     in_namespace(|socket| {
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip runs").success());
         let mut change = Transaction::new();
@@ -324,7 +327,7 @@ fn elements_count_and_a_listener_is_shown_packets() {
             let _ = sender.send_to(b"hello", "127.0.0.1:9");
         }
         let mut shown = Vec::new();
-        assert!(listener.drain(|frame| shown.extend(Shown::decode(frame))).expect("notices"));
+        assert!(listener.drain(|frame| shown.extend(LoggedPacket::decode(frame))).expect("notices"));
         assert!((6..10).contains(&shown.len()), "{}", shown.len());
         let first = &shown[0];
         assert_eq!((first.prefix.as_str(), first.mark, first.protocol), ("an end", 77, 0x0800));

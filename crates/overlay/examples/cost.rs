@@ -1,6 +1,6 @@
-//! What a large cluster costs a node: the roads to many peers, built, compared and built again.
+//! The cost of a large cluster for one node: routes to many peers are created, compared and recreated.
 //!
-//! `cargo run --release -p podwire-overlay --example cost -- [PEERS]` as root; all happens in a namespace of its own.
+//! `cargo run --release -p podwire-overlay --example cost -- [PEERS]` as root. It uses a new network namespace.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -35,13 +35,13 @@ fn run(count: u32) -> Result<(), Failure> {
     let all = Cluster { networks, local, peers: (0..count).map(peer).collect() };
     let vxlan = Vxlan::default();
     println!("{:<28} {:>9} {:>9} {:>12}", format!("{count} peers"), "changes", "calls", "ms");
-    measure(&mut host, "built from nothing", &vxlan, &all)?;
+    measure(&mut host, "created from nothing", &vxlan, &all)?;
     measure(&mut host, "compared, nothing to do", &vxlan, &all)?;
     let mut less = all.clone();
     let gone = less.peers.pop();
     measure(&mut host, "one peer left", &vxlan, &less)?;
     less.peers.extend(gone);
-    measure(&mut host, "one peer came", &vxlan, &less)?;
+    measure(&mut host, "one peer joined", &vxlan, &less)?;
     let device = host.get_link(&vxlan.device(IpFamily::V4))?;
     host.route.request(link::delete(&device))?;
     measure(&mut host, "after the device was deleted", &vxlan, &all)?;
@@ -67,7 +67,7 @@ fn measure(host: &mut Host, what: &str, backend: &dyn Backend, cluster: &Cluster
     Ok(())
 }
 
-/// The loopback stands for the uplink: no packet leaves.
+/// The loopback is the uplink: no packet leaves.
 fn local_node(host: &mut Host) -> Result<LocalNode, Failure> {
     let lo = host.get_link("lo")?;
     host.route.request(link::up(&lo))?;

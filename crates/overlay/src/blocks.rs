@@ -1,11 +1,12 @@
-//! The backend for Calico's IPAM: a node has many address blocks and single addresses, and the encapsulation depends on their
-//! IP pool. Device names, numbers and hardware addresses are Calico's, so that Calico nodes and ours reach each other.
+//! The backend for Calico's IPAM: a node has many address blocks and single addresses, and the encapsulation depends on
+//! their IP pool. Device names, numbers and hardware addresses are Calico's, so that Calico nodes and ours reach each
+//! other.
 //!
-//! - VXLAN pools: the device `vxlan.calico` (`vxlan-v6.calico`) with an address from a pool, and a route for each block via
-//!   the address of the other node's device.
+//! - VXLAN pools: the device `vxlan.calico` (`vxlan-v6.calico`) with an address from a pool, and a route for each block
+//!   via the address of the other node's device.
 //! - IPIP pools: one device, and a route for each block via the other node's own address.
-//! - Pools without encapsulation: a route via the other node, which must be on the same link; no route if BGP distributes
-//!   them.
+//! - Pools without encapsulation: a route via the other node, which must be on the same link; no route if BGP
+//!   distributes them.
 //! - CrossSubnet: a direct route to nodes on the same link, else the pool's encapsulation.
 //!
 //! This node's own blocks get a blackhole route ([`FirewallOptions::blackhole`]); pod routes (/32) take precedence.

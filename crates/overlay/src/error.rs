@@ -16,7 +16,10 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] podwire_kernel::Error),
     /// A foreign device has the name of an owned device.
-    #[error("device {name:?} exists as a {found}, but the overlay needs a {wanted}: rename or delete it, or choose another VNI")]
+    #[error(
+        "device {name:?} exists as a {found}, but the overlay needs a {wanted}: \
+         rename or delete it, or choose another VNI"
+    )]
     ForeignDevice {
         /// The name.
         name: String,

@@ -25,7 +25,8 @@ impl Default for FirewallOptions {
     }
 }
 
-/// The rules for nodes with one pod CIDR of each family. Pod CIDRs outside the cluster's networks count as the cluster's.
+/// The rules for nodes with one pod CIDR of each family. Pod CIDRs outside the cluster's networks count as the
+/// cluster's.
 pub(crate) fn rules(cluster: &Cluster, options: &FirewallOptions) -> Rules {
     let FirewallOptions { masquerade, random_ports, forward, .. } = *options;
     let outside = |net: &&IpNet| !cluster.networks.iter().any(|network| network.contains(*net));

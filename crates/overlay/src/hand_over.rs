@@ -2,8 +2,8 @@
 //! removed.
 //!
 //! Devices, neighbours and FDB entries have no owner; flanneld uses them as they are. Routes have our protocol number,
-//! devices our alias, and the firewall has our table. Steps: (1) each route gets protocol `boot`, replaced in one message
-//! so that packets keep flowing; (2) the alias is removed; (3) the table is deleted last.
+//! devices our alias, and the firewall has our table. Steps: (1) each route gets protocol `boot`, replaced in one
+//! message so that packets keep flowing; (2) the alias is removed; (3) the table is deleted last.
 
 use podwire_kernel::firewall::cluster as rules;
 use podwire_kernel::Host;
@@ -17,8 +17,8 @@ use crate::ownership::{ALIAS, PROTOCOL};
 
 /// Gives up the ownership of all routes, devices and rules of this node. Returns a description of each change.
 ///
-/// Preconditions: our agent no longer runs on the node (it would take everything back), and the next program has already
-/// installed its firewall rules.
+/// Preconditions: our agent no longer runs on the node (it would take everything back), and the next program has
+/// already installed its firewall rules.
 pub fn hand_over(host: &mut Host) -> Result<Vec<String>> {
     let mut batch = Batch::new();
     let mut done = Vec::new();

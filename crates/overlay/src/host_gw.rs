@@ -1,5 +1,5 @@
-//! host-gw: each node is the gateway of its pods. It is the fastest backend, because packets are not encapsulated, but all
-//! nodes must be on one L2 segment.
+//! host-gw: each node is the gateway of its pods. It is the fastest backend, because packets are not encapsulated, but
+//! all nodes must be on one L2 segment.
 
 use crate::backend::Backend;
 use crate::cluster::{Cluster, LocalNode, LocalSubnet, PeerSubnet};
@@ -51,8 +51,8 @@ pub(crate) fn direct_route(
             onlink: false,
         }),
         Reach::Via(router) => Err(format!(
-            "{address} is not on the link of {name} but behind router {router}: host-gw needs all nodes on one L2 segment; \
-             use vxlan with DirectRouting"
+            "{address} is not on the link of {name} but behind router {router}: \
+             host-gw needs all nodes on one L2 segment; use vxlan with DirectRouting"
         )),
         Reach::NoRoute => Err(format!("this node has no route to {address}")),
     }

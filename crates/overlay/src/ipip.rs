@@ -1,4 +1,5 @@
-//! ipip: IPv4 packets between pods travel in IPv4 packets between their nodes. The overhead is 20 bytes instead of VXLAN's
+//! ipip: IPv4 packets between pods travel in IPv4 packets between their nodes. The overhead is 20 bytes instead of
+//! VXLAN's
 //! 50. Some networks do not carry the protocol, since it has no ports. IPv4 only, as in flannel.
 
 use std::net::IpAddr;

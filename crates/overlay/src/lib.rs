@@ -1,9 +1,9 @@
 //! Routes and tunnels between nodes.
 //!
-//! Every node has one or more pod CIDRs. A pod must reach the pods of other nodes without NAT, so each node needs a route or
-//! a tunnel to the pod CIDRs of every other node. This crate creates them. Its input is the [`Cluster`] (this node, its
-//! peers, the cluster's networks) and a [`Backend`]: [`Vxlan`], [`HostGw`], [`Ipip`], [`Wireguard`], [`Alloc`] (no routes),
-//! or [`BlockBackend`] for nodes with many address blocks.
+//! Every node has one or more pod CIDRs. A pod must reach the pods of other nodes without NAT, so each node needs a
+//! route or a tunnel to the pod CIDRs of every other node. This crate creates them. Its input is the [`Cluster`] (this
+//! node, its peers, the cluster's networks) and a [`Backend`]: [`Vxlan`], [`HostGw`], [`Ipip`], [`Wireguard`],
+//! [`Alloc`] (no routes), or [`BlockBackend`] for nodes with many address blocks.
 //!
 //! ```text
 //! Cluster ──Backend::desired──▶ DesiredState   (pure: devices, neighbours, FDB entries, routes)
@@ -12,11 +12,12 @@
 //! ```
 //!
 //! [`apply`] always compares the complete state and processes no events. A device deleted by hand, flushed routes and a
-//! node that left while the agent was down are all repaired in the same way. [`Watch`] reports when owned objects change,
-//! so that the agent calls `apply` again.
+//! node that left while the agent was down are all repaired in the same way. [`Watch`] reports when owned objects
+//! change, so that the agent calls `apply` again.
 //!
 //! The crate keeps no records of what it owns. Devices are found by name (flannel's names, so that either program can
-//! replace the other), routes by protocol number ([`PROTOCOL`]), firewall rules by table. It never changes anything else.
+//! replace the other), routes by protocol number ([`PROTOCOL`]), firewall rules by table. It never changes anything
+//! else.
 //!
 //! The crate knows neither etcd nor Kubernetes and contains no asynchronous code.
 

@@ -1,6 +1,6 @@
 //! Conflicts between nodes. Two nodes that claim the same pod CIDR or the same address cannot both be right, and a
-//! guess would send packets to the wrong one. The first node by name keeps its route, so that all nodes decide alike; the
-//! other one is reported as unreachable until the conflict is resolved.
+//! guess would send packets to the wrong one. The first node by name keeps its route, so that all nodes decide alike;
+//! the other one is reported as unreachable until the conflict is resolved.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

@@ -28,7 +28,8 @@ pub enum Reach {
 }
 
 impl RouteLookup {
-    /// A lookup in these routes. Routes into the cluster's networks are ignored: they are results of the lookup, not input.
+    /// A lookup in these routes. Routes into the cluster's networks are ignored: they are results of the lookup, not
+    /// input.
     pub fn new(routes: &[Route], cluster: &[IpNet]) -> RouteLookup {
         let mut lookup = RouteLookup::default();
         for route in routes {

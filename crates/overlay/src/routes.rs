@@ -1,9 +1,10 @@
 //! Comparison of the desired routes with the routes in the kernel.
 //!
-//! A route is owned if it has our protocol number, if the predecessor's number marks it (see [`Ownership`]), or if flanneld
-//! left it on one of our devices. flanneld uses no protocol number of its own: its routes are `boot` or `static`. A `boot`
-//! route on another link that leads exactly where ours would is what flanneld's host-gw leaves; it becomes owned, so that it
-//! goes when its node goes. All other routes are foreign. They stay even if they block a desired route, which is reported.
+//! A route is owned if it has our protocol number, if the predecessor's number marks it (see [`Ownership`]), or if
+//! flanneld left it on one of our devices. flanneld uses no protocol number of its own: its routes are `boot` or
+//! `static`. A `boot` route on another link that leads exactly where ours would is what flanneld's host-gw leaves; it
+//! becomes owned, so that it goes when its node goes. All other routes are foreign. They stay even if they block a
+//! desired route, which is reported.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! The choice of the uplink: the interface, and its address, that connects a node with the others.
 //!
-//! Settings decide, in this order: an interface name or address, a pattern, an address to reach, the addresses by which the
-//! cluster knows the node. Without settings it is the interface of the default route. Ambiguity is an error: the wrong
-//! interface gives a cluster in which only some nodes reach each other.
+//! Settings decide, in this order: an interface name or address, a pattern, an address to reach, the addresses by which
+//! the cluster knows the node. Without settings it is the interface of the default route. Ambiguity is an error: the
+//! wrong interface gives a cluster in which only some nodes reach each other.
 //!
 //! Each family is decided separately, because the default routes of IPv4 and IPv6 may use different interfaces.
 
@@ -20,8 +20,8 @@ use crate::ownership::ALIAS;
 
 const SCOPE_UNIVERSE: u8 = libc::RT_SCOPE_UNIVERSE;
 const SCOPE_LINK: u8 = libc::RT_SCOPE_LINK;
-/// Flags of linux/if_addr.h. IFA_F_SECONDARY: a temporary address of privacy extensions (IPv6), or a second address of the
-/// same network (IPv4).
+/// Flags of linux/if_addr.h. IFA_F_SECONDARY: a temporary address of privacy extensions (IPv6), or a second address of
+/// the same network (IPv4).
 const IFA_F_SECONDARY: u32 = 0x01;
 const IFA_F_DEPRECATED: u32 = 0x20;
 const IFA_F_PERMANENT: u32 = 0x80;

@@ -1,12 +1,12 @@
 //! vxlan: packets between pods travel in UDP between their nodes, over any network that carries UDP.
 //!
-//! IPv4 pods use the device `flannel.<VNI>` over the nodes' IPv4 addresses, IPv6 pods `flannel-v6.<VNI>` over their IPv6
-//! addresses. For each peer a node has one route via the first address of the peer's pod CIDR, one neighbour entry that
-//! maps this address to the peer's device, and one forwarding entry that maps the device to the peer's address. The kernel
-//! never resolves or floods anything.
+//! IPv4 pods use the device `flannel.<VNI>` over the nodes' IPv4 addresses, IPv6 pods `flannel-v6.<VNI>` over their
+//! IPv6 addresses. For each peer a node has one route via the first address of the peer's pod CIDR, one neighbour entry
+//! that maps this address to the peer's device, and one forwarding entry that maps the device to the peer's address.
+//! The kernel never resolves or floods anything.
 //!
-//! With `direct`, a peer on the same link gets a direct route instead, as with host-gw. Each reconcile decides again: a peer
-//! that moved behind a router gets its tunnel.
+//! With `direct`, a peer on the same link gets a direct route instead, as with host-gw. Each reconcile decides again: a
+//! peer that moved behind a router gets its tunnel.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! A watch for changes of owned objects.
 //!
-//! The kernel sends notices of all changes of links, addresses, neighbours, routes and firewall rules. The watch selects
-//! those about owned devices and their entries, the uplinks, owned routes and the firewall table. A notice only means
-//! "reconcile now": [`apply`](crate::apply) finds the difference itself. `apply` causes notices too, so each change is
-//! followed by one more reconcile, which finds nothing to do.
+//! The kernel sends notices of all changes of links, addresses, neighbours, routes and firewall rules. The watch
+//! selects those about owned devices and their entries, the uplinks, owned routes and the firewall table. A notice only
+//! means "reconcile now": [`apply`](crate::apply) finds the difference itself. `apply` causes notices too, so each
+//! change is followed by one more reconcile, which finds nothing to do.
 //!
 //! Open the watch before the first `apply`, so that no change is missed.
 

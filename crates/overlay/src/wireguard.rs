@@ -1,8 +1,8 @@
 //! wireguard: packets between pods travel encrypted in UDP between their nodes.
 //!
-//! WireGuard selects the peer of an outgoing packet, and accepts incoming packets, by the allowed addresses of each peer. So
-//! there is one route for each network of the cluster and none for single peers. A node that lost its key returns with a
-//! new one; the next reconcile removes the old key.
+//! WireGuard selects the peer of an outgoing packet, and accepts incoming packets, by the allowed addresses of each
+//! peer. So there is one route for each network of the cluster and none for single peers. A node that lost its key
+//! returns with a new one; the next reconcile removes the old key.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -189,8 +189,8 @@ impl Backend for Wireguard {
     }
 }
 
-/// Reads the node's private key from a file that only root can read, or creates a key and the file. The format is that of
-/// `wg genkey`: base64.
+/// Reads the node's private key from a file that only root can read, or creates a key and the file. The format is that
+/// of `wg genkey`: base64.
 pub fn private_key(path: &Path) -> Result<Key> {
     match fs::read_to_string(path) {
         Ok(text) => parse_key(&text).ok_or_else(|| Error::BadKey { path: path.to_owned() }),

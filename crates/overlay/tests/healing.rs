@@ -1,6 +1,6 @@
 //! Every damage to owned objects is repaired by the next reconcile, which touches no foreign object.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue panics.
 
 mod lab;
 

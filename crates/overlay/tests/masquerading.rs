@@ -1,6 +1,6 @@
-//! The firewall's rules as packets see them: who shows which address to whom, and that FORWARD lets pods pass.
+//! The effect of the firewall rules on packets: masquerading and FORWARD.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue panics.
 
 mod lab;
 
@@ -13,7 +13,7 @@ const MTU: u32 = 1430;
 const MASQUERADE: FirewallOptions =
     FirewallOptions { masquerade: true, random_ports: true, forward: true, blackhole: false };
 
-/// A machine outside of the cluster, on the wire of n1 and n2; it knows no way to pods.
+/// A host outside the cluster, on the link of n1 and n2, without routes to pods.
 fn outside(lab: &Lab) -> Pod {
     let machine = lab.router.pod("world");
     lab.router.sh("ip link add w0 type veth peer name eth0 netns world && ip link set w0 master lan10 up \
@@ -32,7 +32,7 @@ fn rebuild(lab: &Lab, number: u8, firewall: FirewallOptions) -> Vec<String> {
 }
 
 #[test]
-fn pods_show_the_world_the_nodes_address_and_each_other_their_own() {
+fn pods_are_masqueraded_only_outside_the_cluster() {
     let lab = Lab::new(MTU);
     lab.build(&Vxlan::default());
     let world = outside(&lab);
@@ -40,39 +40,39 @@ fn pods_show_the_world_the_nodes_address_and_each_other_their_own() {
     let _world = lab.router.listen(Some(&world), "tcp/80");
     assert_eq!(n1.node.ask(Some(&n1.pod), "192.168.10.99", "tcp/80"), "world 192.168.10.11");
     assert_eq!(n1.node.ask(Some(&n1.pod), "fd10::99", "tcp/80"), "world fd10::11");
-    // The node itself shows its own.
+    // The node uses its own address.
     assert_eq!(n1.node.ask(None, "192.168.10.99", "tcp/80"), "world 192.168.10.11");
     let _pod = n2.node.listen(Some(&n2.pod), "tcp/80");
     assert_eq!(n1.node.ask(Some(&n1.pod), "10.244.2.10", "tcp/80"), "pod2 10.244.1.10");
     assert_eq!(n1.node.ask(Some(&n1.pod), "fd00:244:0:2::10", "tcp/80"), "pod2 fd00:244:0:1::10");
-    // A node reaches pods of others with the address of its device, and pods of its own with the bridge's.
+    // A node reaches pods of other nodes with the address of its tunnel device, and its own pods with the bridge's.
     assert_eq!(n1.node.ask(None, "10.244.2.10", "tcp/80"), "pod2 10.244.1.0");
     assert_eq!(n2.node.ask(None, "10.244.2.10", "tcp/80"), "pod2 10.244.2.1");
-    // Who comes from the world to a pod of this node is seen as who he is.
+    // External clients of a pod on this node keep their address.
     lab.router.sh("ip -n world route add 10.244.2.0/24 via 192.168.10.12");
     assert_eq!(lab.router.ask(Some(&world), "10.244.2.10", "tcp/80"), "pod2 192.168.10.99");
-    // Who comes through a node to a pod of another is hidden, or the answer would go another way.
+    // External clients of a pod on another node are masqueraded, so that replies return through this node.
     lab.router.sh("ip -n world route replace 10.244.2.0/24 via 192.168.10.11");
     assert_eq!(lab.router.ask(Some(&world), "10.244.2.10", "tcp/80"), "pod2 10.244.1.0");
 }
 
 #[test]
-fn without_masquerading_the_world_sees_pods_and_the_rules_follow_the_flags() {
+fn the_rules_follow_the_masquerading_flags() {
     let lab = Lab::new(MTU);
     lab.build(&Vxlan::default());
     let world = outside(&lab);
     lab.router.sh("ip -n world route add 10.244.1.0/24 via 192.168.10.11");
     let n1 = lab.node(1);
     let _world = lab.router.listen(Some(&world), "tcp/80");
-    let seen = || n1.node.ask(Some(&n1.pod), "192.168.10.99", "tcp/80");
-    assert_eq!(seen(), "world 192.168.10.11");
+    let client = || n1.node.ask(Some(&n1.pod), "192.168.10.99", "tcp/80");
+    assert_eq!(client(), "world 192.168.10.11");
     assert!(!rebuild(&lab, 1, FirewallOptions { masquerade: false, ..MASQUERADE }).is_empty());
-    assert_eq!(seen(), "world 10.244.1.10");
+    assert_eq!(client(), "world 10.244.1.10");
     rebuild(&lab, 1, FirewallOptions { random_ports: false, ..MASQUERADE });
-    assert_eq!(seen(), "world 192.168.10.11");
+    assert_eq!(client(), "world 192.168.10.11");
     let rules = n1.node.sh("nft list chain inet podwire_overlay postrouting");
     assert!(rules.contains("masquerade") && !rules.contains("random"), "{rules}");
-    assert!(!rebuild(&lab, 1, MASQUERADE).is_empty(), "a flag of the last word is a difference");
+    assert!(!rebuild(&lab, 1, MASQUERADE).is_empty(), "a changed flag is a difference");
     assert!(n1
         .node
         .sh("nft list chain inet podwire_overlay postrouting")
@@ -102,7 +102,7 @@ fn the_rules_are_flannels_in_its_order() {
 }
 
 #[test]
-fn a_peer_outside_of_the_clusters_networks_adds_elements_and_never_rules() {
+fn a_peer_outside_the_clusters_networks_adds_only_elements() {
     let lab = Lab::new(MTU);
     lab.build(&Vxlan::default());
     let n1 = lab.node(1);
@@ -135,21 +135,21 @@ fn pods_pass_a_forward_chain_that_drops() {
     lab.build(&Vxlan::default());
     lab.assert_pairs_talk(MTU, &[(1, 2), (3, 1)], &IpFamily::ALL);
     let n1 = lab.node(1);
-    // Somebody's firewall is started anew.
+    // The firewall is restarted.
     n1.node.sh("iptables -F FORWARD && ip6tables -F FORWARD");
     assert!(!lab.pings(1, 2, IpFamily::V4));
     let changed = rebuild(&lab, 1, MASQUERADE);
     assert_eq!(changed.len(), 2, "{changed:?}");
     assert!(lab.pings(1, 2, IpFamily::V4) && lab.pings(1, 2, IpFamily::V6));
     assert!(rebuild(&lab, 1, MASQUERADE).is_empty());
-    // What is none of the pods' does not pass.
+    // Other packets do not pass.
     let world = outside(&lab);
     lab.router.sh("ip -n world route add 192.168.20.0/24 via 192.168.10.11");
     assert!(lab.router.is_silent(Some(&world), "192.168.20.13", "tcp/80"));
 }
 
 #[test]
-fn the_table_can_be_taken_away_with_all_that_relies_on_it() {
+fn remove_deletes_the_table_and_the_iptables_rule() {
     let lab = Lab::new(MTU);
     let n1 = lab.node(1);
     n1.node.sh("iptables -P FORWARD DROP");
@@ -163,7 +163,7 @@ fn the_table_can_be_taken_away_with_all_that_relies_on_it() {
 }
 
 #[test]
-fn a_network_that_grows_or_shrinks_is_the_same_set_with_another_range() {
+fn a_changed_network_changes_only_the_range_in_the_set() {
     let lab = Lab::new(MTU);
     let n1 = lab.node(1);
     for network in ["10.244.0.0/16", "10.244.0.0/17", "10.0.0.0/8", "10.244.0.0/16"] {
@@ -176,7 +176,7 @@ fn a_network_that_grows_or_shrinks_is_the_same_set_with_another_range() {
 }
 
 #[test]
-fn the_rules_that_flanneld_left_go_and_all_others_stay() {
+fn retire_removes_only_flannelds_rules() {
     let lab = Lab::new(MTU);
     let n1 = lab.node(1);
     // As flanneld writes them, by iptables and by nft.

@@ -1,6 +1,6 @@
 //! Routes that carry packets, and exactly the kernel objects that they consist of.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue panics.
 
 mod lab;
 

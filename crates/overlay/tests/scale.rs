@@ -1,6 +1,6 @@
 //! A large cluster: the cost in system calls.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue panics.
 
 mod lab;
 

@@ -1,6 +1,6 @@
-//! Roads of IPIP and WireGuard. Kernels may lack both: then this is tried in the emulated machine (`scripts/vm tunnels`).
+//! IPIP and WireGuard tunnels. The kernel may lack both: then run this in the virtual machine (`scripts/vm tunnels`).
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue panics.
 
 mod lab;
 

@@ -1,6 +1,6 @@
 //! The choice of the uplink on nodes with several interfaces.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue panics.
 
 mod lab;
 
@@ -10,8 +10,8 @@ use podwire_ip::IpFamily;
 use podwire_overlay::{Error, Uplink, UplinkPreference};
 use podwire_tests::Node;
 
-/// A node with two interfaces, like a virtual machine with NAT: all machines share the address of the first, and the second
-/// connects the machines.
+/// A node with two interfaces, like a virtual machine with NAT: all machines share the address of the first, and the
+/// second connects the machines.
 fn node() -> Node {
     let node = Node::new();
     node.sh(

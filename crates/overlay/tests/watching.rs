@@ -1,6 +1,6 @@
 //! The events of a watch.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue panics.
 
 mod lab;
 

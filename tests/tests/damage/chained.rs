@@ -71,14 +71,14 @@ fn the_firewall() {
                 "nft flush chain inet podwire_firewall forward",
                 &["the rules of the firewall are not complete"],
             ),
-            ("nft flush chain inet podwire_firewall admins", &["nothing leads to the chain CNI-ADMIN"]),
+            ("nft flush chain inet podwire_firewall admins", &["no rule jumps to chain CNI-ADMIN"]),
             ("nft flush chain inet podwire_firewall forwarded", &["chain forwarded of table"]),
             (
                 "nft delete table inet podwire_firewall",
                 &["table inet podwire_firewall is missing", "10.7.0.3"],
             ),
-            ("iptables -F FORWARD", &["chain FORWARD of table ip filter does not let pods pass"]),
-            ("ip6tables -F FORWARD", &["chain FORWARD of table ip6 filter does not let pods pass"]),
+            ("iptables -F FORWARD", &["chain FORWARD of table ip filter does not accept pod packets"]),
+            ("ip6tables -F FORWARD", &["chain FORWARD of table ip6 filter does not accept pod packets"]),
         ],
     );
 }

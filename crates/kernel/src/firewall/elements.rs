@@ -1,19 +1,18 @@
-//! Elements with an owner: added in one transaction, deleted only by whose they are.
+//! Elements with an owner: added in one transaction, deleted only if they belong to the owner.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use podwire_netlink::nft::{self, Element, Table, Transaction, Value};
+use podwire_netlink::nft::{self, Element, Retry, Table, Transaction, Value};
 use podwire_netlink::Socket;
 
-use super::NO_NF_TABLES;
+use crate::error::{Error, Result};
 use crate::owner::Owner;
-use crate::{Error, Result};
 
-/// How often a change is tried again because somebody else changed the same thing at the same time.
-pub(super) const ATTEMPTS: usize = 100;
-/// How many elements are looked at and deleted together.
-const AT_ONCE: usize = 64;
+/// How often an insertion is tried when other programs change the same elements.
+const ATTEMPTS: usize = 100;
+/// How many elements one transaction reads and deletes.
+const BATCH: usize = 64;
 
 /// An element that should be in a set.
 #[derive(Clone, Debug)]
@@ -22,7 +21,7 @@ pub(super) struct Entry {
     pub set: Cow<'static, str>,
     /// The element.
     pub element: Element,
-    /// Whether it is of several pods together, and may be there already.
+    /// Whether several pods share it, so that it may exist already.
     pub shared: bool,
 }
 
@@ -32,44 +31,44 @@ impl Entry {
         Entry { set: set.into(), element, shared: false }
     }
 
-    /// An element that pods have in common.
+    /// An element that pods share.
     pub fn shared(set: impl Into<Cow<'static, str>>, element: Element) -> Entry {
         Entry { set: set.into(), element, shared: true }
     }
 }
 
-/// What to do about an element that is there already.
+/// What to do about an existing element with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// It is the one we want.
-    Good,
-    /// Nobody needs it any more: ours takes its place.
-    Stale,
+pub(super) enum Existing {
+    /// Keep it: it is the desired one.
+    Keep,
+    /// Replace it: its owner no longer exists.
+    Replace,
     /// There is none.
-    Missing,
+    Absent,
 }
 
-/// Elements to be added to one table.
-pub(super) struct Plan<'a> {
+/// Elements to add to one table.
+pub(super) struct Insertion<'a> {
     /// The table.
     pub table: &'a Table,
     /// The elements.
     pub entries: Vec<Entry>,
-    /// What to make if something is missing: the smallest thing first, the whole skeleton last. The last one
-    /// must be the same whether or not parts are there.
+    /// What to create if something is missing: the smallest part first, the whole skeleton last. The last one must have
+    /// the same result whether or not parts exist.
     pub skeletons: &'a [&'a dyn Fn(&mut Transaction)],
-    /// Decides about an element with the key of one of ours that has another comment or other data.
-    pub rival: &'a dyn Fn(&Entry, &Element) -> Result<Found>,
+    /// Decides about an existing element with the same key and another comment or other data.
+    pub on_conflict: &'a dyn Fn(&Entry, &Element) -> Result<Existing>,
 }
 
-impl Plan<'_> {
-    /// Adds the elements. In the usual case that is one message each, in one transaction; only when the
-    /// kernel says that something is missing, or there already, it is looked at what.
-    pub fn carry_out(&self, nft: &mut Socket) -> Result<()> {
-        let mut found = vec![Found::Missing; self.entries.len()];
-        // A transaction that fails costs the kernel a grace period: look first whether there is what it needs.
+impl Insertion<'_> {
+    /// Adds the elements. Usually that is one message each, in one transaction. Only if the kernel answers that
+    /// something is missing or exists, the existing elements are read.
+    pub fn commit(&self, nft: &mut Socket) -> Result<()> {
+        let mut found = vec![Existing::Absent; self.entries.len()];
+        // A failed transaction costs an RCU grace period: check first that the sets exist.
         let is_prepared = match self.is_prepared(nft) {
-            Err(_) if !nft::is_supported(nft)? => return Err(Error::Other(NO_NF_TABLES.into())),
+            Err(_) if !nft::is_supported(nft)? => return Err(Error::NoNfTables),
             known => known?,
         };
         let mut stage = if is_prepared { 0 } else { self.skeletons.len() };
@@ -80,18 +79,19 @@ impl Plan<'_> {
                 return Ok(());
             }
             let Err(error) = change.commit(nft) else { return Ok(()) };
-            let there = if error.is_exists() || error.is_gone() { self.look(nft)? } else { found.clone() };
-            if error.is_exists() || there != found {
-                found = there;
+            let current =
+                if error.is_exists() || error.is_gone() { self.read_existing(nft)? } else { found.clone() };
+            if error.is_exists() || current != found {
+                found = current;
             } else if error.is_gone() && stage < self.skeletons.len() {
-                // Without the table nothing less than the whole will do.
+                // Without the table only the whole skeleton helps.
                 stage = if nft::has_table(nft, self.table)? { stage + 1 } else { self.skeletons.len() };
             } else {
                 return Err(error.into());
             }
             last_error = Some(error);
         }
-        Err(last_error.map_or_else(busy, Error::from))
+        Err(last_error.unwrap_or(podwire_netlink::Error::Contended { attempts: ATTEMPTS }).into())
     }
 
     fn is_prepared(&self, nft: &mut Socket) -> Result<bool> {
@@ -104,9 +104,9 @@ impl Plan<'_> {
         Ok(true)
     }
 
-    fn change(&self, stage: usize, found: &[Found]) -> Transaction {
+    fn change(&self, stage: usize, found: &[Existing]) -> Transaction {
         let mut change = Transaction::new();
-        if found.iter().all(|found| *found == Found::Good) {
+        if found.iter().all(|found| *found == Existing::Keep) {
             return change;
         }
         if let Some(skeleton) = stage.checked_sub(1).and_then(|n| self.skeletons.get(n)) {
@@ -114,9 +114,9 @@ impl Plan<'_> {
         }
         for (Entry { set, element, shared }, found) in self.entries.iter().zip(found) {
             match found {
-                Found::Good => continue,
-                Found::Stale => change.delete_element(self.table, set, element),
-                Found::Missing => {}
+                Existing::Keep => continue,
+                Existing::Replace => change.delete_element(self.table, set, element),
+                Existing::Absent => {}
             }
             if *shared {
                 change.add_element(self.table, set, element);
@@ -127,94 +127,82 @@ impl Plan<'_> {
         change
     }
 
-    /// What is there instead of our elements.
-    fn look(&self, nft: &mut Socket) -> Result<Vec<Found>> {
-        let look = |entry: &Entry| match nft::get_element(nft, self.table, &entry.set, &entry.element.key)? {
-            None => Ok(Found::Missing),
-            Some(_) if entry.shared => Ok(Found::Good),
-            Some(there) if there == entry.element => Ok(Found::Good),
-            Some(there) => (self.rival)(entry, &there),
+    /// The existing elements with our keys.
+    fn read_existing(&self, nft: &mut Socket) -> Result<Vec<Existing>> {
+        let read = |entry: &Entry| match nft::get_element(nft, self.table, &entry.set, &entry.element.key)? {
+            None => Ok(Existing::Absent),
+            Some(_) if entry.shared => Ok(Existing::Keep),
+            Some(other) if other == entry.element => Ok(Existing::Keep),
+            Some(other) => (self.on_conflict)(entry, &other),
         };
-        self.entries.iter().map(look).collect()
+        self.entries.iter().map(read).collect()
     }
 }
 
-/// What of a skeleton is not there, in words.
+/// The missing parts of a skeleton, as texts.
 pub(super) fn absent(nft: &mut Socket, skeleton: &dyn Fn(&mut Transaction)) -> Result<Vec<String>> {
     let mut whole = Transaction::new();
     skeleton(&mut whole);
     Ok(whole.absent(nft)?)
 }
 
-/// Makes a skeleton again, of which parts may be there.
+/// Creates a skeleton, of which parts may exist.
 pub(super) fn prepare(nft: &mut Socket, skeleton: &dyn Fn(&mut Transaction)) -> Result<()> {
     let mut whole = Transaction::new();
     skeleton(&mut whole);
     Ok(whole.commit(nft)?)
 }
 
-/// For keys that only one living pod can have, such as its address: whoever else has it is dead.
-pub(super) fn replace(_: &Entry, _: &Element) -> Result<Found> {
-    Ok(Found::Stale)
+/// For keys that only one existing pod can have, such as its address: another owner no longer exists.
+pub(super) fn replace(_: &Entry, _: &Element) -> Result<Existing> {
+    Ok(Existing::Replace)
 }
 
-/// Whether the element says that it is this owner's.
-pub(super) fn is_of(element: &Element, owner: &Owner) -> bool {
+/// Whether the comment of the element names this owner.
+pub(super) fn is_owned_by(element: &Element, owner: &Owner) -> bool {
     element.comment.as_deref().is_some_and(|comment| owner.matches(comment))
 }
 
-/// Whether a comment is that of somebody in the network who is not among those to keep.
-pub(super) fn strays<'a>(network: &'a str, keep: &[Owner]) -> impl Fn(&str) -> bool + 'a {
+/// A predicate for the comments of owners in the network that are not in `keep`.
+pub(super) fn orphans<'a>(network: &'a str, keep: &[Owner]) -> impl Fn(&str) -> bool + 'a {
     let keep: HashSet<String> = keep.iter().map(Owner::comment).collect();
     move |comment| Owner::is_in(comment, network) && !keep.contains(comment)
 }
 
-/// Deletes those of the elements with these keys that are `ours`; says whether there were any. An element
-/// that changes hands while it is looked at is looked at again.
+/// Deletes the elements with these keys for which `is_ours` holds; returns whether there were any. If another program
+/// changes the rules meanwhile, the elements are read again.
 pub(super) fn remove(
     nft: &mut Socket,
     table: &Table,
     keys: &[(impl AsRef<str>, Value)],
-    ours: &dyn Fn(&Element) -> bool,
+    is_ours: &dyn Fn(&Element) -> bool,
 ) -> Result<bool> {
-    for _ in 0..ATTEMPTS {
-        let mut change = Transaction::at_generation(nft::generation(nft)?);
+    let retry = Retry { at_generation: true, is_race: podwire_netlink::Error::is_gone };
+    retry.commit(nft, |nft, change| {
         for (set, key) in keys {
-            if let Some(element) = nft::get_element(nft, table, set.as_ref(), key)?.filter(ours) {
+            if let Some(element) = nft::get_element(nft, table, set.as_ref(), key)?.filter(is_ours) {
                 change.delete_element(table, set.as_ref(), &element);
             }
         }
-        if change.is_empty() {
-            return Ok(false);
-        }
-        match change.commit(nft) {
-            Ok(()) => return Ok(true),
-            Err(error) if nft::changed_meanwhile(&error) || error.is_gone() => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(busy())
+        Ok(!change.is_empty())
+    })
 }
 
-/// Reads whole sets and deletes the elements whose comment is `doomed`; says how many there were.
-pub(super) fn sweep(
+/// Reads whole sets and deletes the elements with a matching comment; returns their number.
+pub(super) fn remove_matching(
     nft: &mut Socket,
     table: &Table,
     sets: &[impl AsRef<str>],
-    doomed: &dyn Fn(&str) -> bool,
+    matches: &dyn Fn(&str) -> bool,
 ) -> Result<usize> {
-    let ours = |element: &Element| element.comment.as_deref().is_some_and(doomed);
+    let is_ours = |element: &Element| element.comment.as_deref().is_some_and(matches);
     let mut keys = Vec::new();
     for set in sets {
         let elements = nft::list_elements(nft, table, set.as_ref())?;
-        keys.extend(elements.into_iter().filter(&ours).map(|element| (set.as_ref(), element.key)));
+        keys.extend(elements.into_iter().filter(&is_ours).map(|element| (set.as_ref(), element.key)));
     }
-    for some in keys.chunks(AT_ONCE) {
-        remove(nft, table, some, &ours)?;
+    for some in keys.chunks(BATCH) {
+        remove(nft, table, some, &is_ours)?;
     }
     Ok(keys.len())
-}
-
-pub(super) fn busy() -> Error {
-    Error::Other(format!("the firewall's rules were changed by others {ATTEMPTS} times in a row"))
 }

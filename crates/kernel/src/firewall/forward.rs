@@ -1,56 +1,48 @@
-//! Forwarding: pods' packets pass through the node, whatever its firewall says of forwarding in general; and
-//! bridges are kept apart.
+//! Forwarding: pod packets pass the node regardless of its general FORWARD policy, and bridges can be isolated.
 //!
-//! In nf_tables an `accept` ends a base chain but not the packet's way: another table whose policy is to drop
-//! (Docker and many administrators set one on `FORWARD` of iptables) still drops it. So a packet that may
-//! pass gets a bit of its mark set before such a chain, one rule at the head of iptables' `FORWARD` lets
-//! packets with the bit pass, and after it the bit is cleared, so that nobody else ever sees it.
+//! In nf_tables `accept` ends only one base chain: a later table with policy drop (Docker and many administrators set
+//! it on iptables' `FORWARD`) still drops the packet. So packets that may pass get a bit of their mark set before that
+//! chain, one rule at the head of iptables' `FORWARD` accepts packets with the bit, and a later chain clears the bit,
+//! so that no other rule sees it.
 
 mod iptables;
 mod skeleton;
 
 use std::net::IpAddr;
 
-use podwire_netlink::nft::{self, Element, Family, Table, Transaction, Value};
+use podwire_netlink::nft::{self, Element, Transaction, Value};
 use podwire_netlink::Socket;
 
-use super::elements::{self, is_of, Entry, Plan};
+use super::elements::{self, is_owned_by, Entry, Insertion};
+use crate::error::Result;
 use crate::owner::Owner;
-use crate::Result;
 
-pub(super) use iptables::{absent as lacks_pass, ensure_pass, withdraw};
+pub(super) use iptables::{ensure_accept_rule, missing_accept_rules, remove_accept_rule};
+pub use skeleton::MAY_PASS;
+pub(super) use skeleton::TABLE;
+use skeleton::{BRIDGES, PODS, SAME};
 
-pub(super) const TABLE: Table = Table::named(Family::Inet, "podwire_firewall");
-const PODS: [&str; 2] = ["pods4", "pods6"];
-/// Bridges that are kept apart from each other.
-const BRIDGES: &str = "bridges";
-/// Pairs of them between which packets may pass all the same: a bridge and itself.
-const SAME: &str = "same";
-/// The bit of the mark that means "may pass", between our two chains only.
-pub const MAY_PASS: u32 = 0x0100_0000;
-
-/// What may reach a pod from other pods.
+/// The traffic that a pod accepts from other pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Everything.
     #[default]
     Open,
-    /// What comes over the pod's own bridge, or from no such bridge at all.
+    /// Traffic from the pod's own bridge, and from outside the isolated bridges.
     SameBridge,
-    /// What comes from no such bridge. (The pods of one bridge are kept apart only where the node looks into
-    /// bridged packets, by `br_netfilter`.)
+    /// Only traffic from outside the isolated bridges. Pods on one bridge are isolated only with `br_netfilter`.
     Isolated,
 }
 
-/// What holds for all pods of a network.
+/// Settings for all pods of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// The chain, in table `inet podwire_firewall`, that the administrator fills: every forwarded packet goes
-    /// through it first. It is made if it is missing and never changed.
+    /// The administrator's chain in table `inet podwire_firewall`. Every forwarded packet passes it first. It is
+    /// created if it is missing and never changed.
     pub admin_chain: String,
-    /// What may reach the pods.
+    /// The traffic that the pods accept.
     pub policy: Policy,
-    /// The bridge that the policy is about.
+    /// The bridge to which the policy applies.
     pub bridge: Option<String>,
 }
 
@@ -58,42 +50,43 @@ fn set_of(addr: &IpAddr) -> &'static str {
     PODS[usize::from(addr.is_ipv6())]
 }
 
-/// Lets the packets of these addresses pass, both ways, and keeps the bridge apart as the rules say.
+/// Lets packets from and to these addresses pass, and isolates the bridge according to the rules.
 pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr], rules: &Rules) -> Result<()> {
     let entry =
         |addr: &IpAddr| Entry::own(set_of(addr), Element::key(Value::ip(*addr)).comment(owner.comment()));
     let mut entries: Vec<Entry> = addrs.iter().map(entry).collect();
     if let Some(bridge) = &rules.bridge {
-        loosen(nft, owner, bridge, rules.policy)?;
+        remove_old_isolation(nft, owner, bridge, rules.policy)?;
         entries.extend(isolation(owner, bridge, rules.policy));
     }
     let whole = |change: &mut Transaction| skeleton::whole(change);
-    let plan = Plan { table: &TABLE, entries, skeletons: &[&whole], rival: &elements::replace };
-    plan.carry_out(nft)?;
+    let insertion =
+        Insertion { table: &TABLE, entries, skeletons: &[&whole], on_conflict: &elements::replace };
+    insertion.commit(nft)?;
     skeleton::ensure_admin_chain(nft, &rules.admin_chain)?;
-    iptables::ensure_pass(nft)
+    iptables::ensure_accept_rule(nft)
 }
 
-/// What a bridge that is kept apart needs, besides what its pods need.
+/// The elements that isolate a bridge.
 fn isolation(owner: &Owner, bridge: &str, policy: Policy) -> Vec<Entry> {
-    // Of all pods of the network: it stays when one of them goes.
+    // Shared by all pods of the network: it stays when one of them is deleted.
     let element = |key: Value| Element::key(key).comment(Owner::network_comment(&owner.network));
-    let apart = Entry::shared(BRIDGES, element(Value::ifname(bridge)));
+    let isolated = Entry::shared(BRIDGES, element(Value::ifname(bridge)));
     let same = Entry::shared(SAME, element(Value::ifname(bridge).and_ifname(bridge)));
     match policy {
         Policy::Open => vec![],
-        Policy::SameBridge => vec![apart, same],
-        Policy::Isolated => vec![apart],
+        Policy::SameBridge => vec![isolated, same],
+        Policy::Isolated => vec![isolated],
     }
 }
 
-/// Takes away what an earlier policy of the network left on the bridge and this one does not want. What another network of the same bridge
-/// asked for first stays.
-fn loosen(nft: &mut Socket, owner: &Owner, bridge: &str, policy: Policy) -> Result<()> {
-    let apart = (BRIDGES, Value::ifname(bridge));
+/// Removes the elements of an earlier policy of the network that the current policy does not need. Elements of another
+/// network on the same bridge stay.
+fn remove_old_isolation(nft: &mut Socket, owner: &Owner, bridge: &str, policy: Policy) -> Result<()> {
+    let isolated = (BRIDGES, Value::ifname(bridge));
     let same = (SAME, Value::ifname(bridge).and_ifname(bridge));
     let unwanted = match policy {
-        Policy::Open => vec![apart, same],
+        Policy::Open => vec![isolated, same],
         Policy::SameBridge => return Ok(()),
         Policy::Isolated => vec![same],
     };
@@ -101,48 +94,48 @@ fn loosen(nft: &mut Socket, owner: &Owner, bridge: &str, policy: Policy) -> Resu
     elements::remove(nft, &TABLE, &unwanted, &|element| element.comment.as_ref() == Some(&own)).map(drop)
 }
 
-/// Takes back what [`add`] did for these addresses, if it is this owner's; says whether there was anything.
+/// Reverts [`add`] for these addresses, if they belong to the owner; returns whether there was anything.
 pub fn remove(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> Result<bool> {
     let keys: Vec<_> = addrs.iter().map(|addr| (set_of(addr), Value::ip(*addr))).collect();
-    elements::remove(nft, &TABLE, &keys, &|element| is_of(element, owner))
+    elements::remove(nft, &TABLE, &keys, &|element| is_owned_by(element, owner))
 }
 
-/// Takes back all that [`add`] did for this owner, whatever its addresses were.
+/// Reverts all calls of [`add`] for this owner, for any address.
 pub fn remove_all(nft: &mut Socket, owner: &Owner) -> Result<bool> {
-    Ok(elements::sweep(nft, &TABLE, &PODS, &|comment| owner.matches(comment))? > 0)
+    Ok(elements::remove_matching(nft, &TABLE, &PODS, &|comment| owner.matches(comment))? > 0)
 }
 
-/// Takes back what was done for owners in this network that are not among those to `keep`; says how many
-/// addresses that were. When nobody is left, the network's bridges are no longer kept apart.
+/// Deletes the addresses of owners in this network that are not in `keep`; returns their number. With no owner left,
+/// the network's bridges are no longer isolated.
 pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
-    let collected = elements::sweep(nft, &TABLE, &PODS, &elements::strays(network, keep))?;
+    let collected = elements::remove_matching(nft, &TABLE, &PODS, &elements::orphans(network, keep))?;
     if !keep.iter().any(|owner| owner.network == network) {
         let all = Owner::network_comment(network);
-        elements::sweep(nft, &TABLE, &[BRIDGES, SAME], &|comment| comment == all)?;
+        elements::remove_matching(nft, &TABLE, &[BRIDGES, SAME], &|comment| comment == all)?;
     }
     Ok(collected)
 }
 
-/// Whether this owner's address may pass.
+/// Whether packets of this owner's address pass.
 pub fn is_present(nft: &mut Socket, owner: &Owner, addr: IpAddr) -> Result<bool> {
     let element = nft::get_element(nft, &TABLE, set_of(&addr), &Value::ip(addr))?;
-    Ok(element.is_some_and(|element| is_of(&element, owner)))
+    Ok(element.is_some_and(|element| is_owned_by(&element, owner)))
 }
 
-/// What is missing of what holds for all pods of the network, in words: the rules that [`add`] relies on, the
-/// administrator's chain, the pass through iptables, and the bridge's place among those that are kept apart.
+/// The missing parts for all pods of the network, as texts: the rules that [`add`] needs, the administrator's chain,
+/// the iptables rule, and the isolation of the bridge.
 pub fn absent(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
     let mut absent = elements::absent(nft, &skeleton::whole)?;
-    if absent.is_empty() && !skeleton::leads_to(nft, &rules.admin_chain)? {
-        absent.push(format!("nothing leads to the chain {} of table {TABLE}", rules.admin_chain));
+    if absent.is_empty() && !skeleton::jumps_to(nft, &rules.admin_chain)? {
+        absent.push(format!("no rule jumps to chain {} of table {TABLE}", rules.admin_chain));
     }
-    absent.extend(iptables::absent(nft)?);
-    absent.extend(not_apart(nft, owner, rules)?);
+    absent.extend(missing_accept_rules(nft)?);
+    absent.extend(missing_isolation(nft, owner, rules)?);
     Ok(absent)
 }
 
-/// What is missing to keep the bridge apart, in words.
-fn not_apart(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
+/// The missing elements of the bridge's isolation, as texts.
+fn missing_isolation(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
     let Some(bridge) = &rules.bridge else { return Ok(Vec::new()) };
     let mut absent = Vec::new();
     for Entry { set, element, .. } in isolation(owner, bridge, rules.policy) {
@@ -153,13 +146,13 @@ fn not_apart(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<Strin
     Ok(absent)
 }
 
-/// Makes all of that again.
+/// Creates all of these parts again.
 pub fn prepare(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<()> {
     elements::prepare(nft, &skeleton::whole)?;
     add(nft, owner, &[], rules)
 }
 
-/// Whether no pod is left, no bridge is kept apart, and the administrator has written nothing.
+/// Whether there is no pod, no isolated bridge, and no rule of the administrator.
 pub(super) fn is_unused(nft: &mut Socket) -> Result<bool> {
     for set in PODS.into_iter().chain([BRIDGES]) {
         if !nft::list_elements(nft, &TABLE, set)?.is_empty() {

@@ -1,21 +1,22 @@
-//! Whose elements there are in the tables of this module: for whoever looks after the whole node.
+//! The owners of all elements in the tables of this module, for node-wide audits.
 
 use podwire_netlink::nft::{self, Element, Table};
 use podwire_netlink::Socket;
 
-use super::{elements, forward, is_ours, masquerade, spoof};
-use crate::Result;
+use super::tables::is_owned;
+use super::{elements, forward, masquerade, spoof};
+use crate::error::Result;
 
-/// Elements of one owner in one table.
+/// The elements of one owner in one table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnedObject {
-    /// The owner, as elements name it: `network/container/interface`.
+    /// The owner, as in the comments of elements: `network/container/interface`.
     pub comment: String,
-    /// What the table is for.
+    /// The feature of the table.
     pub feature: &'static str,
 }
 
-/// Everybody who has elements in a table of ours, and for what; each once.
+/// All owners of elements and the features that they use, without duplicates.
 pub fn owned_objects(nft: &mut Socket) -> Result<Vec<OwnedObject>> {
     let mut all = Vec::new();
     for table in tables(nft)? {
@@ -31,18 +32,18 @@ pub fn owned_objects(nft: &mut Socket) -> Result<Vec<OwnedObject>> {
     Ok(all)
 }
 
-/// Deletes all elements with this comment; says how many there were.
+/// Deletes all elements with this comment; returns their number.
 pub fn remove_all_of(nft: &mut Socket, comment: &str) -> Result<usize> {
     let mut removed = 0;
     for table in tables(nft)? {
         let sets = nft::list_sets(nft, &table)?;
-        removed += elements::sweep(nft, &table, &sets, &|other| other == comment)?;
+        removed += elements::remove_matching(nft, &table, &sets, &|other| other == comment)?;
     }
     Ok(removed)
 }
 
 fn tables(nft: &mut Socket) -> Result<Vec<Table>> {
-    Ok(nft::list_tables(nft, None)?.into_iter().filter(is_ours).collect())
+    Ok(nft::list_tables(nft, None)?.into_iter().filter(is_owned).collect())
 }
 
 fn feature(table: &Table) -> &'static str {

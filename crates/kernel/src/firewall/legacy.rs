@@ -1,26 +1,24 @@
-//! What the Go plugins left for a pod: found by the names and comments that they give, and removed.
+//! Firewall rules of the Go plugins: found by their names and comments, and removed.
 //!
-//! A node changes plugins while pods are running; a pod that was attached by one is detached by the other.
-//! Those plugins make, for each container, chains in iptables whose names are hashes of network and container
-//! id, or rules in tables of their own whose comments name the container. iptables itself is built on
-//! nf_tables here, so all of it is seen and deleted by netlink. (Rules of the older iptables, which is not,
-//! stay.)
+//! A node changes plugins while pods are running, so a pod that a Go plugin attached is detached by ours. The Go
+//! plugins create, for each container, chains in iptables whose names are hashes of network and container id, or rules
+//! in their own tables whose comments name the container. iptables-nft uses nf_tables, so netlink sees and deletes all
+//! of it. Rules of iptables-legacy stay.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use podwire_netlink::nft::{self, Family, RuleInfo, Table, Transaction, Verdict};
+use podwire_netlink::nft::{self, Family, Retry, RuleInfo, Table, Transaction, Verdict};
 use podwire_netlink::Socket;
 
+use crate::error::Result;
 use crate::owner::{hash, Owner};
-use crate::Result;
 
 const NATS: [Table; 2] = [Table::named(Family::Ip, "nat"), Table::named(Family::Ip6, "nat")];
 const FILTERS: [Table; 2] = [Table::named(Family::Ip, "filter"), Table::named(Family::Ip6, "filter")];
-const PASSES: &str = "CNI-FORWARD";
-/// Where iptables rules jump to a container's chain from: to its masquerade, its port maps, and those of old.
-const ENTRANCES: [&str; 5] =
-    ["POSTROUTING", "CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SNAT", "PREROUTING", "OUTPUT"];
+const ACCEPTS: &str = "CNI-FORWARD";
+/// The iptables chains with jumps to a container's chain: for masquerading, port mappings, and those of old versions.
+const CALLERS: [&str; 5] = ["POSTROUTING", "CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SNAT", "PREROUTING", "OUTPUT"];
 
 const MASQUERADES: Table = Table::named(Family::Inet, "cni_plugins_masquerade");
 const MASQUERADE_CHAIN: &str = "masq_checks";
@@ -29,20 +27,17 @@ const PORTS: [Table; 2] =
 const PORT_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
 const SPOOFS: Table = Table::named(Family::Bridge, "nat");
 
-/// How often it is tried again because a Go plugin deleted something at the same time.
-const ATTEMPTS: usize = 10;
-
-/// The chain of a container that masquerades what it sends.
+/// The masquerading chain of a container.
 fn masquerade_chain(owner: &Owner) -> String {
     format!("CNI-{}", hash(&format!("{}{}", owner.network, owner.container), 24))
 }
 
-/// The chain of a container that holds its port maps (`DN-`), or did in old versions (`SN-`).
+/// The port mapping chain of a container (`DN-`; `SN-` in old versions).
 fn port_chain(owner: &Owner, kind: &str) -> String {
     format!("CNI-{kind}{}", hash(&format!("{}{}", owner.network, owner.container), 21))
 }
 
-/// The beginning of the comment on a container's rules in the table of masquerades.
+/// The prefix of the comments on a container's rules in the masquerading table.
 fn masquerade_comment(owner: &Owner) -> String {
     format!("{}{}", network_prefix(&owner.network), instance(owner))
 }
@@ -55,30 +50,31 @@ fn instance(owner: &Owner) -> String {
     hash(&format!("{}:{}", owner.ifname, owner.container), 16)
 }
 
-/// Removes what a main plugin of Go (bridge, ptp) left for this owner, its masquerade and its guard; says whether
-/// there was anything. Where such plugins never ran it costs a few questions that the kernel answers at once.
-/// (Each of our plugins removes what its counterpart made and no more: the others in the chain may be Go's still,
-/// whose DEL stumbles over a chain that is missing.)
+/// Removes the masquerading and spoof guard rules that a Go main plugin (bridge, ptp) created for this owner; returns
+/// whether there were any. On a node without Go plugins it costs a few queries.
+///
+/// Each of our plugins removes only what its Go counterpart created: other plugins of the chain may still be Go's,
+/// whose DEL fails if a chain is missing.
 pub fn remove_masquerade(nft: &mut Socket, owner: &Owner) -> Result<bool> {
-    let begins = masquerade_comment(owner);
+    let prefix = masquerade_comment(owner);
     let port = format!("cni-br-iface-{}-{}", owner.container, owner.ifname);
-    attempt(nft, |nft, change| {
+    delete(nft, |nft, change| {
         for table in &NATS {
-            drop_chain(nft, change, table, &masquerade_chain(owner))?;
+            delete_chain(nft, change, table, &masquerade_chain(owner))?;
         }
-        drop_rules(nft, change, (&MASQUERADES, MASQUERADE_CHAIN), |comment| comment.starts_with(&begins))?;
-        drop_chain(nft, change, &SPOOFS, &port)?;
-        drop_chain(nft, change, &SPOOFS, &format!("{port}-mac"))
+        delete_rules(nft, change, &MASQUERADES, MASQUERADE_CHAIN, |comment| comment.starts_with(&prefix))?;
+        delete_chain(nft, change, &SPOOFS, &port)?;
+        delete_chain(nft, change, &SPOOFS, &format!("{port}-mac"))
     })
     .map(|deleted| deleted > 0)
 }
 
-/// Removes the port maps that Go's portmap left for this owner; says whether there were any.
+/// Removes the port mappings that Go's portmap created for this owner; returns whether there were any.
 pub fn remove_ports(nft: &mut Socket, owner: &Owner) -> Result<bool> {
-    attempt(nft, |nft, change| {
+    delete(nft, |nft, change| {
         for table in &NATS {
             for kind in ["DN-", "SN-"] {
-                drop_chain(nft, change, table, &port_chain(owner, kind))?;
+                delete_chain(nft, change, table, &port_chain(owner, kind))?;
             }
         }
         for table in &PORTS {
@@ -86,7 +82,7 @@ pub fn remove_ports(nft: &mut Socket, owner: &Owner) -> Result<bool> {
                 continue;
             }
             for chain in PORT_CHAINS {
-                drop_rules(nft, change, (table, chain), |comment| comment == owner.container)?;
+                delete_rules(nft, change, table, chain, |comment| comment == owner.container)?;
             }
         }
         Ok(())
@@ -94,12 +90,12 @@ pub fn remove_ports(nft: &mut Socket, owner: &Owner) -> Result<bool> {
     .map(|deleted| deleted > 0)
 }
 
-/// Removes the rules by which Go's firewall lets these addresses pass; says whether there were any.
+/// Removes the rules by which Go's firewall plugin accepts these addresses; returns whether there were any.
 pub fn remove_passes(nft: &mut Socket, addrs: &[IpAddr]) -> Result<bool> {
-    let gather = |nft: &mut Socket, change: &mut Transaction| {
-        FILTERS.iter().try_for_each(|table| drop_passes(nft, change, table, addrs))
+    let collect = |nft: &mut Socket, change: &mut Transaction| {
+        FILTERS.iter().try_for_each(|table| delete_accepts(nft, change, table, addrs))
     };
-    Ok(attempt(nft, gather)? > 0)
+    Ok(delete(nft, collect)? > 0)
 }
 
 /// Whether a Go plugin masquerades this owner's container.
@@ -107,15 +103,15 @@ pub fn masquerades(nft: &mut Socket, owner: &Owner) -> Result<bool> {
     if any_chain(nft, &masquerade_chain(owner))? {
         return Ok(true);
     }
-    let begins = masquerade_comment(owner);
+    let prefix = masquerade_comment(owner);
     let rules = rules(nft, &MASQUERADES, MASQUERADE_CHAIN)?;
-    Ok(rules.iter().any(|rule| rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&begins))))
+    Ok(rules.iter().any(|rule| rule.comment.as_ref().is_some_and(|comment| comment.starts_with(&prefix))))
 }
 
-/// Whether a Go plugin lets what this address sends, and what answers it, pass.
+/// Whether a Go plugin accepts packets from and to this address.
 pub fn lets_pass(nft: &mut Socket, addr: IpAddr) -> Result<bool> {
     for table in &FILTERS {
-        if passes(nft, table, &[addr])?.len() >= 2 {
+        if accepts(nft, table, &[addr])?.len() >= 2 {
             return Ok(true);
         }
     }
@@ -138,32 +134,32 @@ pub fn maps_ports(nft: &mut Socket, owner: &Owner) -> Result<bool> {
     Ok(false)
 }
 
-/// Removes the masquerades that Go plugins left for containers of this network that are not among those to `keep`;
-/// says how many rules and chains that were.
+/// Removes the masquerading rules of Go plugins for containers of this network that are not in `keep`; returns the
+/// number of deletions.
 pub fn collect_masquerades(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
     let instances: HashSet<String> = keep.iter().map(instance).collect();
     let prefix = network_prefix(network);
-    attempt(nft, |nft, change| {
-        drop_strays(nft, change, &ENTRANCES[..1], (network, keep))?;
-        drop_rules(nft, change, (&MASQUERADES, MASQUERADE_CHAIN), |comment| {
+    delete(nft, |nft, change| {
+        delete_orphans(nft, change, &CALLERS[..1], network, keep)?;
+        delete_rules(nft, change, &MASQUERADES, MASQUERADE_CHAIN, |comment| {
             let of = comment.strip_prefix(&prefix).and_then(|rest| rest.get(..16));
             of.is_some_and(|instance| !instances.contains(instance))
         })
     })
 }
 
-/// Removes the port maps, as far as they are in iptables, that Go's portmap left for containers of this network
-/// that are not among those to `keep`; says how many rules and chains that were.
+/// Removes the iptables port mappings of Go's portmap for containers of this network that are not in `keep`; returns
+/// the number of deletions.
 pub fn collect_ports(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
-    attempt(nft, |nft, change| drop_strays(nft, change, &ENTRANCES[1..3], (network, keep)))
+    delete(nft, |nft, change| delete_orphans(nft, change, &CALLERS[1..3], network, keep))
 }
 
 /// The containers, with their networks, that have chains of Go plugins in iptables.
 pub fn containers(nft: &mut Socket) -> Result<HashSet<(String, String)>> {
     let mut all = HashSet::new();
     for table in &NATS {
-        for entrance in ENTRANCES {
-            let comments = rules(nft, table, entrance)?.into_iter().filter_map(|rule| rule.comment);
+        for caller in CALLERS {
+            let comments = rules(nft, table, caller)?.into_iter().filter_map(|rule| rule.comment);
             all.extend(comments.filter_map(|comment| {
                 named(&comment).map(|(network, container)| (network.to_owned(), container.to_owned()))
             }));
@@ -172,23 +168,16 @@ pub fn containers(nft: &mut Socket) -> Result<HashSet<(String, String)>> {
     Ok(all)
 }
 
-/// Gathers deletions and carries them out; says how many there were.
-fn attempt(nft: &mut Socket, gather: impl Fn(&mut Socket, &mut Transaction) -> Result<()>) -> Result<usize> {
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        let mut change = Transaction::new();
-        gather(nft, &mut change)?;
-        let deleted = change.len();
-        match change.commit(nft) {
-            Ok(()) => return Ok(deleted),
-            Err(error) if error.is_gone() => last = Some(error),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    last.map_or(Ok(0), |error| Err(error.into()))
+/// Collects deletions and commits them; returns their number. Only "gone" is a race: a Go plugin may delete the same
+/// rules at the same time. A check of the generation would cost a query for each DEL.
+fn delete(nft: &mut Socket, collect: impl Fn(&mut Socket, &mut Transaction) -> Result<()>) -> Result<usize> {
+    Retry { at_generation: false, is_race: podwire_netlink::Error::is_gone }.commit(nft, |nft, change| {
+        collect(nft, change)?;
+        Ok(change.len())
+    })
 }
 
-/// The rules of a chain. Asking for one chain that is not there is cheaper than listing it.
+/// The rules of a chain. Looking up a missing chain is cheaper than listing its rules.
 fn rules(nft: &mut Socket, table: &Table, chain: &str) -> Result<Vec<RuleInfo>> {
     match nft::get_chain(nft, table, chain)? {
         Some(_) => Ok(nft::list_rules(nft, table, chain)?),
@@ -205,14 +194,14 @@ fn any_chain(nft: &mut Socket, chain: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// A chain with its rules, and the rules that jump to it.
-fn drop_chain(nft: &mut Socket, change: &mut Transaction, table: &Table, chain: &str) -> Result<()> {
+/// Deletes a chain with its rules, and the rules that jump to it.
+fn delete_chain(nft: &mut Socket, change: &mut Transaction, table: &Table, chain: &str) -> Result<()> {
     if nft::get_chain(nft, table, chain)?.is_none() {
         return Ok(());
     }
-    for entrance in ENTRANCES {
-        for rule in nft::list_rules(nft, table, entrance)?.iter().filter(|rule| rule.jumps_to(chain)) {
-            change.delete_rule(table, entrance, rule.handle);
+    for caller in CALLERS {
+        for rule in nft::list_rules(nft, table, caller)?.iter().filter(|rule| rule.jumps_to(chain)) {
+            change.delete_rule(table, caller, rule.handle);
         }
     }
     change.flush_chain(table, chain);
@@ -220,21 +209,21 @@ fn drop_chain(nft: &mut Socket, change: &mut Transaction, table: &Table, chain: 
     Ok(())
 }
 
-fn drop_passes(nft: &mut Socket, change: &mut Transaction, table: &Table, addrs: &[IpAddr]) -> Result<()> {
-    for rule in passes(nft, table, addrs)? {
-        change.delete_rule(table, PASSES, rule.handle);
+fn delete_accepts(nft: &mut Socket, change: &mut Transaction, table: &Table, addrs: &[IpAddr]) -> Result<()> {
+    for rule in accepts(nft, table, addrs)? {
+        change.delete_rule(table, ACCEPTS, rule.handle);
     }
     Ok(())
 }
 
-/// The rules that let the pod's packets pass: they accept, and compare something with its address.
-fn passes(nft: &mut Socket, table: &Table, addrs: &[IpAddr]) -> Result<Vec<RuleInfo>> {
+/// The rules that accept the pod's packets: they have an accept verdict and compare a field with its address.
+fn accepts(nft: &mut Socket, table: &Table, addrs: &[IpAddr]) -> Result<Vec<RuleInfo>> {
     let wanted = |addr: &&IpAddr| addr.is_ipv4() == (table.family == Family::Ip);
     let addrs: Vec<&IpAddr> = addrs.iter().filter(wanted).collect();
     if addrs.is_empty() {
         return Ok(Vec::new());
     }
-    let mut all = rules(nft, table, PASSES)?;
+    let mut all = rules(nft, table, ACCEPTS)?;
     all.retain(|rule| {
         let concerns = |addr: &&IpAddr| match addr {
             IpAddr::V4(v4) => rule.compares_with(&v4.octets()),
@@ -245,32 +234,35 @@ fn passes(nft: &mut Socket, table: &Table, addrs: &[IpAddr]) -> Result<Vec<RuleI
     Ok(all)
 }
 
-fn drop_rules(
+fn delete_rules(
     nft: &mut Socket,
     change: &mut Transaction,
-    (table, chain): (&Table, &str),
-    doomed: impl Fn(&str) -> bool,
+    table: &Table,
+    chain: &str,
+    matches: impl Fn(&str) -> bool,
 ) -> Result<()> {
     for rule in rules(nft, table, chain)? {
-        if rule.comment.as_deref().is_some_and(&doomed) {
+        if rule.comment.as_deref().is_some_and(&matches) {
             change.delete_rule(table, chain, rule.handle);
         }
     }
     Ok(())
 }
 
-/// The containers' chains of iptables whose entrance names the network and a container not to keep.
-fn drop_strays(
+/// Deletes the iptables chains of containers whose calling rule names the network and a container that is not in
+/// `keep`.
+fn delete_orphans(
     nft: &mut Socket,
     change: &mut Transaction,
-    entrances: &[&str],
-    (network, keep): (&str, &[Owner]),
+    callers: &[&str],
+    network: &str,
+    keep: &[Owner],
 ) -> Result<()> {
     let containers: HashSet<&str> = keep.iter().map(|owner| owner.container.as_str()).collect();
     for table in &NATS {
         let mut chains = HashSet::new();
-        for entrance in entrances {
-            for rule in rules(nft, table, entrance)? {
+        for caller in callers {
+            for rule in rules(nft, table, caller)? {
                 let named = rule.comment.as_deref().and_then(named);
                 if named.is_some_and(|(of, container)| of == network && !containers.contains(container)) {
                     let jumps = rule.verdicts().filter_map(|verdict| verdict.chain().map(str::to_owned));
@@ -278,12 +270,12 @@ fn drop_strays(
                 }
             }
         }
-        chains.iter().try_for_each(|chain| drop_chain(nft, change, table, chain))?;
+        chains.iter().try_for_each(|chain| delete_chain(nft, change, table, chain))?;
     }
     Ok(())
 }
 
-/// Network and container in a comment such as `dnat name: "net" id: "0a1b"`. One that was cut names nobody.
+/// The network and container in a comment such as `dnat name: "net" id: "0a1b"`; `None` for a truncated comment.
 fn named(comment: &str) -> Option<(&str, &str)> {
     let (_, rest) = comment.split_once("name: \"")?;
     let (network, rest) = rest.split_once("\" id: \"")?;
@@ -295,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_have_the_names_that_iptables_allows() {
+    fn chain_names_are_those_of_the_go_plugins() {
         let owner = Owner::new("test", "1234", "eth0");
         assert_eq!(masquerade_chain(&owner), "CNI-2bbe0c48b91a7d1b8a6753a8");
         assert_eq!(port_chain(&owner, "DN-"), "CNI-DN-2bbe0c48b91a7d1b8a675");

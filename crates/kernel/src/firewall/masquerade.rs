@@ -1,7 +1,5 @@
-//! Masquerading: a pod reaches the world outside its network with the node's address.
-//!
-//! Pod addresses mean nothing beyond the cluster, so what a pod sends there leaves with the address of the
-//! device it leaves by. Inside its own network, and to groups, a pod shows its own address.
+//! Masquerading: packets of a pod to addresses outside its network leave with the node's address, because pod addresses
+//! are not routable outside the cluster. Inside its network, and to multicast groups, a pod keeps its own address.
 
 use std::net::IpAddr;
 
@@ -11,84 +9,82 @@ use podwire_netlink::nft::{
 };
 use podwire_netlink::Socket;
 
-use super::elements::{self, is_of, Entry, Plan};
-use super::{family, is_alone, named_for};
+use super::elements::{self, is_owned_by, Entry, Insertion};
+use super::naming::{is_single_address, nft_family, set_name};
+use crate::error::Result;
 use crate::owner::Owner;
-use crate::Result;
 
 pub(super) const TABLE: Table = Table::named(Family::Inet, "podwire_masq");
 const POSTROUTING: Base = Base::new(ChainKind::Nat, Hook::Postrouting, 100); // srcnat
 
-/// Lets what these addresses send outside their networks leave with the node's address. An address that is
-/// there already was left by a pod that has gone, for no two pods have the same: it changes hands.
+/// Masquerades packets from these addresses to destinations outside their networks. An element that exists already
+/// belongs to a deleted pod, because no two pods have the same address; it is replaced.
 pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpNet]) -> Result<()> {
     let entry = |net: &IpNet| {
-        Entry::own(named_for("net", net), Element::key(Value::ip(net.addr())).comment(owner.comment()))
+        Entry::own(set_name("net", net), Element::key(Value::ip(net.addr())).comment(owner.comment()))
     };
-    let plan = Plan {
+    let insertion = Insertion {
         table: &TABLE,
         entries: addrs.iter().map(entry).collect(),
         skeletons: &[&|change| skeleton(change, addrs)],
-        rival: &elements::replace,
+        on_conflict: &elements::replace,
     };
-    plan.carry_out(nft)
+    insertion.commit(nft)
 }
 
-/// Takes back what [`add`] did for these addresses, if it is this owner's; says whether there was anything.
+/// Reverts [`add`] for these addresses, if they belong to the owner; returns whether there was anything.
 pub fn remove(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr]) -> Result<bool> {
     let keys = keys(nft, addrs)?;
-    elements::remove(nft, &TABLE, &keys, &|element| is_of(element, owner))
+    elements::remove(nft, &TABLE, &keys, &|element| is_owned_by(element, owner))
 }
 
-/// Takes back all that [`add`] did for this owner, whatever its addresses were.
+/// Reverts all calls of [`add`] for this owner, for any address.
 pub fn remove_all(nft: &mut Socket, owner: &Owner) -> Result<bool> {
     let sets = nft::list_sets(nft, &TABLE)?;
-    Ok(elements::sweep(nft, &TABLE, &sets, &|comment| owner.matches(comment))? > 0)
+    Ok(elements::remove_matching(nft, &TABLE, &sets, &|comment| owner.matches(comment))? > 0)
 }
 
-/// Takes back what was done for owners in this network that are not among those to `keep`; says how many
-/// addresses that were.
+/// Deletes the addresses of owners in this network that are not in `keep`; returns their number.
 pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize> {
     let sets = nft::list_sets(nft, &TABLE)?;
-    elements::sweep(nft, &TABLE, &sets, &elements::strays(network, keep))
+    elements::remove_matching(nft, &TABLE, &sets, &elements::orphans(network, keep))
 }
 
 /// Whether this owner's address is masqueraded.
 pub fn is_present(nft: &mut Socket, owner: &Owner, addr: IpAddr) -> Result<bool> {
     for (set, key) in keys(nft, &[addr])? {
-        if nft::get_element(nft, &TABLE, &set, &key)?.is_some_and(|element| is_of(&element, owner)) {
+        if nft::get_element(nft, &TABLE, &set, &key)?.is_some_and(|element| is_owned_by(&element, owner)) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// What is missing of the rules that [`add`] relies on, in words.
+/// The missing parts of the rules that [`add`] needs, as texts.
 pub fn absent(nft: &mut Socket, addrs: &[IpNet]) -> Result<Vec<String>> {
     elements::absent(nft, &|change| skeleton(change, addrs))
 }
 
-/// Makes those rules again.
+/// Creates these rules again.
 pub fn prepare(nft: &mut Socket, addrs: &[IpNet]) -> Result<()> {
     elements::prepare(nft, &|change| skeleton(change, addrs))
 }
 
-/// Where the addresses can be. An address does not tell its network, but a node has few of them.
+/// The possible keys of these addresses. The network of an address is unknown, but a node has few networks.
 fn keys(nft: &mut Socket, addrs: &[IpAddr]) -> Result<Vec<(String, Value)>> {
     let sets = nft::list_sets(nft, &TABLE)?;
-    let of = |addr: &IpAddr| if addr.is_ipv4() { "net4_" } else { "net6_" };
-    let places = |addr: &IpAddr| {
-        let (kind, key) = (of(addr), Value::ip(*addr));
-        sets.iter().filter(move |set| set.starts_with(kind)).map(move |set| (set.clone(), key.clone()))
+    let keys = |addr: &IpAddr| {
+        let (prefix, key) = (if addr.is_ipv4() { "net4_" } else { "net6_" }, Value::ip(*addr));
+        sets.iter().filter(move |set| set.starts_with(prefix)).map(move |set| (set.clone(), key.clone()))
     };
-    Ok(addrs.iter().flat_map(places).collect())
+    Ok(addrs.iter().flat_map(keys).collect())
 }
 
-/// A set and a chain for each of the pods' networks: the same whether or not parts of it are there.
+/// A set and a chain for each pod network. The result is the same whether or not parts exist.
 fn skeleton(change: &mut Transaction, addrs: &[IpNet]) {
     change.add_table(&TABLE);
     let mut nets: Vec<(String, IpNet)> =
-        addrs.iter().map(|addr| (named_for("net", addr), addr.trunc())).collect();
+        addrs.iter().map(|addr| (set_name("net", addr), addr.trunc())).collect();
     nets.sort();
     nets.dedup_by(|(one, _), (other, _)| one == other);
     for (name, net) in &nets {
@@ -100,11 +96,11 @@ fn skeleton(change: &mut Transaction, addrs: &[IpNet]) {
         change.add_base_chain(&TABLE, name, &POSTROUTING);
         change.flush_chain(&TABLE, name);
         let to = Field::destination(&net.addr());
-        let mut leaves = Rule::new().family(family(net)).in_set(&[Field::source(&net.addr())], name);
-        if !is_alone(net) {
-            leaves = leaves.prefix(to, net.addr(), net.prefix_len(), false);
+        let mut outgoing = Rule::new().family(nft_family(net)).in_set(&[Field::source(&net.addr())], name);
+        if !is_single_address(net) {
+            outgoing = outgoing.prefix(to, net.addr(), net.prefix_len(), false);
         }
-        let leaves = leaves.prefix(to, groups.addr(), groups.prefix_len(), false);
-        change.add_rule(&TABLE, name, &leaves.masquerade());
+        let outgoing = outgoing.prefix(to, groups.addr(), groups.prefix_len(), false);
+        change.add_rule(&TABLE, name, &outgoing.masquerade());
     }
 }

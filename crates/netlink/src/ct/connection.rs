@@ -1,9 +1,9 @@
-//! Connections one by one, for those who judge them.
+//! Single connections, for callers that decide about each.
 
 use std::net::SocketAddr;
 
-use super::{
-    carry_out, message, part, source, Entry, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_MASTER,
+use super::entry::{
+    message, part, send_deletions, source, Entry, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_MASTER,
     CTA_TUPLE_PROTO, HEADER, IPCTNL_MSG_CT_GET,
 };
 use crate::attr;
@@ -12,17 +12,16 @@ use crate::message::{Batch, Frame};
 use crate::nft::Family;
 use crate::socket::Socket;
 
-/// A connection that the kernel knows, as a router in between sees it: who began it, and who answers behind whatever
-/// address the first one asked for.
+/// A tracked connection, with the client and the actual server behind address translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// `IPPROTO_TCP` or the like.
     pub protocol: u8,
-    /// Who began it. What has no ports has port 0.
+    /// The client. Port 0 for protocols without ports.
     pub from: SocketAddr,
-    /// Who answers.
+    /// The server that replies.
     pub to: SocketAddr,
-    /// Whether another connection announced it, such as that of a file transfer.
+    /// Whether another connection announced it (`related`), such as an FTP data connection.
     pub is_announced: bool,
     family: Family,
     entry: Entry,
@@ -38,7 +37,7 @@ impl Connection {
                 source(&entry.original)?,
                 port(&entry.original, CTA_PROTO_SRC_PORT).unwrap_or(0),
             ),
-            // Its destination may be translated; the one who answers is who the packets go to.
+            // The destination may be translated; the source of the reply is the actual server.
             to: SocketAddr::new(source(&entry.reply)?, port(&entry.reply, CTA_PROTO_SRC_PORT).unwrap_or(0)),
             is_announced: attr::find(frame.body.get(HEADER..)?, CTA_TUPLE_MASTER).is_some(),
             family,
@@ -53,28 +52,29 @@ pub fn list(
     family: Family,
     mut wanted: impl FnMut(&Connection) -> bool,
 ) -> Result<Vec<Connection>> {
-    let asked = message(IPCTNL_MSG_CT_GET, family, 0, format!("list the connections of {family:?}"));
-    socket.list(asked, |frame| Connection::decode(&frame, family).filter(|connection| wanted(connection)))
+    let request = message(IPCTNL_MSG_CT_GET, family, 0, format!("list the connections of {family:?}"));
+    socket.list(request, |frame| Connection::decode(&frame, family).filter(|connection| wanted(connection)))
 }
 
-/// Forgets these: their next packet begins a connection, as far as the kernel knows. Those that are gone already are no failure.
+/// Deletes the entries of these connections: the kernel treats the next packet as a new connection. Entries that are
+/// already gone are no failure.
 pub fn forget(socket: &mut Socket, connections: &[Connection]) -> Result<()> {
     let mut batch = Batch::new();
     batch.extend(connections.iter().map(|connection| {
         let Connection { from, to, protocol, .. } = connection;
-        let doing = format!("forget the connection of protocol {protocol} from {from} to {to}");
+        let doing = format!("delete the conntrack entry of protocol {protocol} from {from} to {to}");
         connection.entry.deletion(connection.family, doing)
     }));
-    carry_out(socket, batch)
+    send_deletions(socket, batch)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{ports, with_flows};
+    use super::super::flows::{ports, with_flows};
     use super::*;
 
     #[test]
-    fn a_connection_goes_to_who_answers_and_only_the_named_ones_are_forgotten() {
+    fn connections_name_the_actual_server_and_only_listed_ones_are_deleted() {
         with_flows(|socket| {
             let all = list(socket, Family::Ip, |_| true).unwrap();
             assert_eq!(all.len(), 3, "{all:?}");
@@ -84,7 +84,7 @@ mod tests {
             assert_eq!((one[0].protocol, one[0].is_announced), (17, false));
             forget(socket, &one).unwrap();
             assert_eq!(ports(), [1001, 1001]);
-            // Again: it is gone, as it should be.
+            // Again: it is already gone.
             forget(socket, &one).unwrap();
             assert!(list(socket, Family::Ip6, |_| true).unwrap().is_empty());
             forget(socket, &all).unwrap();

@@ -1,20 +1,20 @@
-//! Chains: base chains hang on a hook of the packet's way, the others are jumped to.
+//! Chains. Base chains are attached to a hook of the packet path; rules jump to the others.
 
 use super::abi::*;
-use super::{message, Family, Table, HEADER};
+use super::table::{message, Family, Table, HEADER};
 use crate::attr;
 use crate::error::{found, Result};
 use crate::message::{Frame, Message};
 use crate::socket::Socket;
 
-/// What a base chain is for.
+/// The type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainKind {
-    /// Lets packets pass or drops them.
+    /// Accepts or drops packets.
     Filter,
-    /// Decides, on a connection's first packet, which addresses all of it gets.
+    /// Decides about address translation on the first packet of a connection.
     Nat,
-    /// Packets whose mark or header changes here are routed again.
+    /// Reroutes packets whose mark or header changes.
     Route,
 }
 
@@ -32,18 +32,18 @@ impl ChainKind {
     }
 }
 
-/// The places on a packet's way, in the order in which it passes them.
+/// The hooks, in the order of the packet path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// It came in; where it goes is not decided.
+    /// Incoming, before routing.
     Prerouting,
-    /// It is for this host.
+    /// Addressed to this host.
     Input,
-    /// It passes through.
+    /// Forwarded.
     Forward,
-    /// It was made here.
+    /// Sent by this host.
     Output,
-    /// It is about to leave.
+    /// Outgoing, after routing.
     Postrouting,
 }
 
@@ -64,36 +64,36 @@ impl Hook {
     }
 }
 
-/// What happens to a packet that no rule of a base chain decided about.
+/// The verdict for packets that no rule of a base chain decides about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// It goes on.
+    /// Accept.
     #[default]
     Accept,
-    /// It is dropped.
+    /// Drop.
     Drop,
 }
 
-/// Where and how a base chain hangs. The lower its priority, the earlier it sees a packet.
+/// The attachment of a base chain. Chains with a lower priority see a packet earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// What it is for.
+    /// The type.
     pub kind: ChainKind,
-    /// On which hook.
+    /// The hook.
     pub hook: Hook,
-    /// Its place among the chains of that hook.
+    /// The priority among the chains of the hook.
     pub priority: i32,
-    /// For packets that no rule decided about.
+    /// The policy.
     pub policy: Policy,
 }
 
 impl Base {
-    /// A base chain that accepts what its rules do not drop.
+    /// A base chain with policy accept.
     pub const fn new(kind: ChainKind, hook: Hook, priority: i32) -> Base {
         Base { kind, hook, priority, policy: Policy::Accept }
     }
 
-    /// Reads it from a chain's attributes.
+    /// Reads the attachment from a chain's attributes.
     pub(super) fn decode(body: &[u8]) -> Option<Base> {
         let hook = attr::find(body, NFTA_CHAIN_HOOK)?;
         let number = |kind| attr::find(hook.value, kind)?.be32();
@@ -116,16 +116,16 @@ impl Base {
     }
 }
 
-/// A chain, as the kernel has it.
+/// A chain as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainInfo {
-    /// Where it is.
+    /// The table.
     pub table: Table,
     /// Its name.
     pub name: String,
-    /// Its number in the table.
+    /// Its handle.
     pub handle: u64,
-    /// How it hangs, if it is a base chain of a kind and hook that this crate knows.
+    /// The attachment, if it is a base chain with a known type and hook.
     pub base: Option<Base>,
 }
 
@@ -146,15 +146,15 @@ impl ChainInfo {
 /// The chain of this name, if the table and the chain exist.
 pub fn get_chain(socket: &mut Socket, table: &Table, name: &str) -> Result<Option<ChainInfo>> {
     let doing = format!("look for chain {name} of table {table}");
-    let asked = message(NFT_MSG_GETCHAIN, 0, table.family.number(), doing)
+    let request = message(NFT_MSG_GETCHAIN, 0, table.family.number(), doing)
         .string(NFTA_CHAIN_TABLE, &table.name)
         .string(NFTA_CHAIN_NAME, name);
-    found(socket.query(asked, |frame| ChainInfo::decode(&frame)))
+    found(socket.query(request, |frame| ChainInfo::decode(&frame)))
 }
 
 /// All chains, of one family or of all.
 pub fn list_chains(socket: &mut Socket, family: Option<Family>) -> Result<Vec<ChainInfo>> {
     let number = family.map_or(0, Family::number);
-    let asked = message(NFT_MSG_GETCHAIN, 0, number, "list the chains of nf_tables");
-    socket.list(asked, |frame| ChainInfo::decode(&frame))
+    let request = message(NFT_MSG_GETCHAIN, 0, number, "list the chains of nf_tables");
+    socket.list(request, |frame| ChainInfo::decode(&frame))
 }

@@ -1,19 +1,20 @@
-//! Elements of sets and maps: added, read one by one or all together.
+//! Elements of sets and maps.
 
 use std::net::IpAddr;
 
 use super::abi::*;
+use super::table::{message, Table, HEADER};
+use super::userdata;
 use super::value::{Value, Verdict};
-use super::{message, userdata, Table, HEADER};
 use crate::attr::{self, Attr};
 use crate::error::{found, Result};
 use crate::message::{Frame, Message};
 use crate::socket::Socket;
 
-/// What an element leads to.
+/// The data of an element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Data {
-    /// Nothing: a key of a set.
+    /// None: an element of a set.
     #[default]
     None,
     /// A value, in a map.
@@ -25,15 +26,15 @@ pub enum Data {
 /// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// What it is found by.
+    /// The key.
     pub key: Value,
-    /// In a set of ranges of several fields: the last key of the range that `key` is the first of.
+    /// In a set of ranges with several fields: the last key of the range that starts at `key`.
     pub last: Option<Value>,
-    /// What it leads to.
+    /// The data.
     pub data: Data,
-    /// What it says about itself; here, whose it is.
+    /// The comment; in this project it names the owner.
     pub comment: Option<String>,
-    /// In a set of ranges: it is the first key behind one, and not the first key of one.
+    /// In a set of ranges: whether the key is the first after a range, and not the first of one.
     pub ends_range: bool,
 }
 
@@ -43,41 +44,41 @@ impl Element {
         Element { key, last: None, data: Data::None, comment: None, ends_range: false }
     }
 
-    /// The elements that make a set of ranges hold the addresses from `first` to `last`: where the range begins, and
-    /// where what is behind it does, if anything is.
+    /// The elements for the addresses from `first` to `last` in a set of ranges: the first address, and the first
+    /// address after the range, if there is one.
     pub fn range(first: IpAddr, last: IpAddr) -> Vec<Element> {
-        let behind = match last {
+        let next = match last {
             IpAddr::V4(last) => u32::from(last).checked_add(1).map(|next| IpAddr::V4(next.into())),
             IpAddr::V6(last) => u128::from(last).checked_add(1).map(|next| IpAddr::V6(next.into())),
         };
-        let end = behind.map(|ip| Element { ends_range: true, ..Element::key(Value::ip(ip)) });
+        let end = next.map(|ip| Element { ends_range: true, ..Element::key(Value::ip(ip)) });
         std::iter::once(Element::key(Value::ip(first))).chain(end).collect()
     }
 
-    /// In a set of ranges, the key before which one ends.
+    /// In a set of ranges: the first key after a range.
     pub fn end_of_range(key: Value) -> Element {
         Element { ends_range: true, ..Element::key(key) }
     }
 
-    /// In a set of ranges of several fields, all keys from its own to this one, field by field.
+    /// In a set of ranges with several fields: all keys from its own to this one, field by field.
     pub fn up_to(self, last: Value) -> Element {
         Element { last: Some(last), ..self }
     }
 
-    /// Leading to a value.
+    /// With a value as data.
     pub fn to(self, data: Value) -> Element {
         Element { data: Data::Value(data), ..self }
     }
 
-    /// Leading to a verdict.
+    /// With a verdict as data.
     pub fn verdict(self, verdict: Verdict) -> Element {
         Element { data: Data::Verdict(verdict), ..self }
     }
 
-    /// With a comment, cut to [`MAX_COMMENT`](super::MAX_COMMENT) bytes: what is read back is equal.
+    /// With a comment, truncated to [`MAX_COMMENT`](super::MAX_COMMENT) bytes, so that it equals what is read back.
     pub fn comment(self, comment: impl Into<String>) -> Element {
         let mut comment = comment.into();
-        comment.truncate(userdata::cut(&comment).len());
+        comment.truncate(userdata::truncate(&comment).len());
         Element { comment: Some(comment), ..self }
     }
 
@@ -119,7 +120,7 @@ impl Element {
     }
 }
 
-/// Appends the set's place and the elements.
+/// Appends the table, the set and the elements.
 pub(super) fn encode(message: Message, table: &Table, set: &str, elements: &[Element]) -> Message {
     message
         .string(NFTA_SET_ELEM_LIST_TABLE, &table.name)
@@ -132,30 +133,30 @@ fn decode(frame: &Frame<'_>) -> Option<Vec<Element>> {
     Some(list.nested().filter_map(|a| Element::decode(&a)).collect())
 }
 
-/// The element with this key, found by the kernel without reading the others. `None` also when there is no
-/// such set or table.
+/// The element with this key; the kernel finds it without reading the others. `None` also if the set or table is
+/// missing.
 pub fn get_element(socket: &mut Socket, table: &Table, set: &str, key: &Value) -> Result<Option<Element>> {
-    let asked = message(
+    let request = message(
         NFT_MSG_GETSETELEM,
         0,
         table.family.number(),
         format!("look for {key} in set {set} of table {table}"),
     );
-    let asked = encode(asked, table, set, &[Element::key(key.clone())]);
-    found(socket.query(asked, |frame| decode(&frame)?.into_iter().next()))
+    let request = encode(request, table, set, &[Element::key(key.clone())]);
+    found(socket.query(request, |frame| decode(&frame)?.into_iter().next()))
 }
 
-/// How often an element was found.
+/// The counter of an element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// By how many packets.
+    /// Packets that matched.
     pub packets: u64,
-    /// How many bytes they had.
+    /// Their bytes.
     pub bytes: u64,
 }
 
 impl Count {
-    /// Of an element; none if its set does not count.
+    /// The counter of an element; `None` if its set has no counters.
     fn decode(attr: &Attr<'_>) -> Option<Count> {
         let counter = attr::find(attr.value, NFTA_SET_ELEM_EXPR)?;
         let data = attr::find(counter.value, NFTA_EXPR_DATA)?.value;
@@ -164,24 +165,24 @@ impl Count {
     }
 }
 
-/// The elements of a [counting](super::Set::counting) set with their counts; none if there is no such set or table.
+/// The elements of a [counting](super::Set::counting) set with their counters; empty if the set or table is missing.
 pub fn list_counts(socket: &mut Socket, table: &Table, set: &str) -> Result<Vec<(Element, Count)>> {
     let one = |attr: Attr<'_>| Some((Element::decode(&attr)?, Count::decode(&attr)?));
-    let parts = found(socket.list(asked_for_all(table, set), |frame| {
+    let parts = found(socket.list(list_request(table, set), |frame| {
         let list = frame.attrs(HEADER).find(|a| a.kind == NFTA_SET_ELEM_LIST_ELEMENTS)?;
         Some(list.nested().filter_map(one).collect::<Vec<_>>())
     }))?;
     Ok(parts.unwrap_or_default().into_iter().flatten().collect())
 }
 
-fn asked_for_all(table: &Table, set: &str) -> Message {
+fn list_request(table: &Table, set: &str) -> Message {
     message(NFT_MSG_GETSETELEM, 0, table.family.number(), format!("read set {set} of table {table}"))
         .string(NFTA_SET_ELEM_LIST_TABLE, &table.name)
         .string(NFTA_SET_ELEM_LIST_SET, set)
 }
 
-/// All elements of a set; none if there is no such set or table.
+/// All elements of a set; empty if the set or table is missing.
 pub fn list_elements(socket: &mut Socket, table: &Table, set: &str) -> Result<Vec<Element>> {
-    let parts = found(socket.list(asked_for_all(table, set), |frame| decode(&frame)))?;
+    let parts = found(socket.list(list_request(table, set), |frame| decode(&frame)))?;
     Ok(parts.unwrap_or_default().into_iter().flatten().collect())
 }

@@ -1,16 +1,15 @@
-//! Expressions: the instructions of which a rule is made. They read parts of the packet into registers,
-//! compare registers or look them up, and end in a verdict or an action. `nft --debug=netlink` prints rules
-//! in the same terms.
+//! Expressions: the instructions of a rule. They load parts of the packet into registers, compare registers or look
+//! them up, and end in a verdict or an action. `nft --debug=netlink` prints rules in the same terms.
 
 use super::abi::*;
+use super::table::Family;
 use super::value::Verdict;
-use super::Family;
 use crate::message::Message;
 
-/// One of sixteen registers of four bytes. A longer value lies in this and the following ones.
+/// One of sixteen registers of four bytes. A longer value occupies this and the following registers.
 pub type Register = u8;
 
-/// Where in a packet an offset counts from.
+/// The header that an offset is relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// The Ethernet header.
@@ -21,14 +20,14 @@ pub enum Header {
     Transport,
 }
 
-/// What is known about a packet besides its bytes.
+/// Metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meta {
     /// Its mark.
     Mark,
-    /// The name of the device through which it came.
+    /// The name of the incoming device.
     InterfaceIn,
-    /// The name of the device through which it will leave.
+    /// The name of the outgoing device.
     InterfaceOut,
     /// IPv4 or IPv6 (`NFPROTO_…`).
     Family,
@@ -38,16 +37,16 @@ pub enum Meta {
     EtherType,
 }
 
-/// What connection tracking knows about a packet.
+/// Connection tracking data of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ct {
     /// New, established, related …: bits of [`super::Rule::ESTABLISHED`] and its like.
     State,
-    /// Whether the connection's addresses are rewritten, and more: `IPS_…` bits.
+    /// Address translation and more: `IPS_…` bits.
     Status,
 }
 
-/// Which address the routing table is asked about.
+/// The address to look up in the routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fib {
     /// The packet's source.
@@ -56,31 +55,31 @@ pub enum Fib {
     Destination,
 }
 
-/// An instruction.
+/// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
-    /// Reads bytes of the packet; ends the rule if they are not there.
+    /// Loads bytes of the packet; ends the rule if they are missing.
     Payload {
-        /// From which header.
+        /// The header.
         header: Header,
         /// The first byte.
         offset: u32,
-        /// How many.
+        /// The number of bytes.
         length: u32,
-        /// Into which register.
+        /// The target register.
         to: Register,
     },
-    /// Reads what is known about the packet.
+    /// Loads metadata of the packet.
     Meta(Meta, Register),
-    /// Gives the packet the mark in a register.
+    /// Sets the mark of the packet from a register.
     SetMark(Register),
-    /// Reads what is known about the packet's connection.
+    /// Loads connection tracking data.
     Ct(Ct, Register),
-    /// Asks what the routing table holds an address for (`RTN_LOCAL`, `RTN_UNICAST` …).
+    /// Loads the type of an address in the routing table (`RTN_LOCAL`, `RTN_UNICAST` …).
     FibType(Fib, Register),
     /// Ends the rule unless the register equals (or, inverted, differs from) the value.
     Cmp {
-        /// Which register.
+        /// The register.
         from: Register,
         /// Whether it must differ.
         inverted: bool,
@@ -89,7 +88,7 @@ pub enum Expr {
     },
     /// Ends the rule unless the register is between two values, both included.
     Range {
-        /// Which register.
+        /// The register.
         from: Register,
         /// The smallest value.
         first: Vec<u8>,
@@ -98,36 +97,36 @@ pub enum Expr {
     },
     /// `register = register & mask ^ xor`
     Bitwise {
-        /// Which register.
+        /// The register.
         register: Register,
-        /// The bits that stay.
+        /// The bits to keep.
         mask: Vec<u8>,
-        /// The bits that are turned over.
+        /// The bits to invert.
         xor: Vec<u8>,
     },
-    /// Ends the rule unless the set holds the key (or, inverted, if it does).
+    /// Ends the rule unless the set contains the key (or, inverted, if it does).
     Lookup {
         /// The set.
         set: String,
-        /// Where the key is.
+        /// The register of the key.
         from: Register,
         /// Whether the key must be missing.
         inverted: bool,
     },
-    /// Ends the rule unless the map holds the key; otherwise loads what it leads to.
+    /// Ends the rule unless the map contains the key; otherwise loads its data.
     Map {
         /// The map.
         map: String,
-        /// Where the key is.
+        /// The register of the key.
         from: Register,
-        /// Where the data goes.
+        /// The register for the data.
         to: Register,
     },
-    /// As `Map`, for a map of verdicts: the verdict is the rule's.
+    /// As `Map`, for a verdict map: its verdict is that of the rule.
     VerdictMap {
         /// The map.
         map: String,
-        /// Where the key is.
+        /// The register of the key.
         from: Register,
     },
     /// The rule's verdict.
@@ -136,35 +135,35 @@ pub enum Expr {
     Dnat {
         /// IPv4 or IPv6.
         family: Family,
-        /// Where the new address is.
+        /// The register of the new address.
         addr: Register,
-        /// Where the new port is.
+        /// The register of the new port.
         port: Register,
     },
-    /// Rewrites the connection's source to the address of the device through which it leaves. Flags are of
-    /// `linux/netfilter/nf_nat.h` (`NF_NAT_RANGE_…`); 0 keeps the port where it can.
+    /// Rewrites the connection's source to the address of the outgoing device. The flags are from
+    /// `linux/netfilter/nf_nat.h` (`NF_NAT_RANGE_…`); 0 keeps the port if possible.
     Masquerade(u32),
     /// Counts packets and bytes.
     Counter,
-    /// Puts a value into a register.
+    /// Loads a constant into a register.
     Load {
         /// The value.
         value: Vec<u8>,
-        /// Into which register.
+        /// The target register.
         to: Register,
     },
-    /// Ends the rule for what is more than so many packets a second.
+    /// Ends the rule for packets above a rate.
     Limit {
-        /// How many a second.
+        /// Packets per second.
         rate: u64,
-        /// How many at once, after a while without any.
+        /// The burst.
         burst: u32,
     },
-    /// Shows the packet to whoever [listens](crate::nflog) to the group.
+    /// Logs the packet to an [nflog](crate::nflog) group.
     Log {
         /// The group.
         group: u16,
-        /// What the listener is told with it.
+        /// The prefix of the log entry.
         prefix: String,
     },
 }
@@ -197,7 +196,7 @@ impl Expr {
         message.nest(NFTA_LIST_ELEM, |m| self.encode_bare(m))
     }
 
-    /// Without the brackets of a list.
+    /// Encodes it without the enclosing list element.
     pub(super) fn encode_bare(&self, message: Message) -> Message {
         message.string(NFTA_EXPR_NAME, self.name()).nest(NFTA_EXPR_DATA, |m| self.encode_data(m))
     }

@@ -1,17 +1,18 @@
-//! Rules: sentences about a packet that end in what becomes of it.
+//! Rules: conditions about a packet, followed by an action or a verdict.
 
 use std::net::IpAddr;
 
 use super::abi::*;
 use super::expr::{Ct, Expr, Fib, Header, Meta};
+use super::table::{message, Family, Table, HEADER};
+use super::userdata;
 use super::value::{ifname_bytes, Verdict};
-use super::{message, userdata, Family, Table, HEADER};
 use crate::attr::{self, Attr};
 use crate::error::{found, Result};
 use crate::message::{Frame, Message};
 use crate::socket::Socket;
 
-/// A part of a packet, or something that is known about it.
+/// A field of a packet, or its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Field {
@@ -20,25 +21,25 @@ pub enum Field {
     InterfaceOut,
     Family,
     Protocol,
-    /// The IPv4 source; say [`Rule::family`] first in a table that sees IPv6 too.
+    /// The IPv4 source. In a table that sees IPv6 too, check [`Rule::family`] first.
     Ip4Source,
     Ip4Destination,
     Ip6Source,
     Ip6Destination,
     PortSource,
     PortDestination,
-    /// The flags of a TCP header, of which [`Rule::ACK`] is one; say the protocol first.
+    /// The flags of a TCP header, of which [`Rule::ACK`] is one. Check the protocol first.
     TcpFlags,
-    /// The type of an ICMP or ICMPv6 message; say the protocol first.
+    /// The type of an ICMP or ICMPv6 message. Check the protocol first.
     IcmpType,
     MacSource,
-    /// What a frame carries; for the tables of bridges.
+    /// The EtherType of a frame, for tables of bridges.
     EtherType,
-    /// Who an ARP message says it is from; say the frame's type first.
+    /// The sender address of an ARP message. Check the EtherType first.
     ArpSource,
     CtState,
     CtStatus,
-    /// Whether the routing table holds the source for a local, a unicast … address.
+    /// The type of the source in the routing table: local, unicast …
     TypeOfSource,
     TypeOfDestination,
 }
@@ -90,7 +91,7 @@ impl Field {
             Field::IcmpType => payload(Header::Transport, 0),
             Field::MacSource => payload(Header::Link, 6),
             Field::EtherType => Expr::Meta(Meta::EtherType, to),
-            // Behind the types and lengths, the operation and the sender's hardware address.
+            // After types, lengths, operation and the sender's hardware address.
             Field::ArpSource => payload(Header::Network, 14),
             Field::CtState => Expr::Ct(Ct::State, to),
             Field::CtStatus => Expr::Ct(Ct::Status, to),
@@ -100,7 +101,7 @@ impl Field {
     }
 }
 
-/// A rule to be made. Conditions hold from left to right; the last word says what happens.
+/// A rule to add. Conditions are evaluated in order; the last expression is the action or verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     exprs: Vec<Expr>,
@@ -108,7 +109,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// `tcp flags` bit that every packet of a connection has but the one that opens it.
+    /// `tcp flags` bit of every packet of a connection except the first.
     pub const ACK: u32 = 1 << 4;
     /// `ct state` bit of an established connection.
     pub const ESTABLISHED: u32 = 1 << 1;
@@ -128,7 +129,7 @@ impl Rule {
         self
     }
 
-    /// A remark that `nft list` prints.
+    /// With a comment, which `nft list` prints.
     pub fn comment(self, text: impl Into<String>) -> Rule {
         Rule { comment: Some(text.into()), ..self }
     }
@@ -138,24 +139,24 @@ impl Rule {
         self.is(Field::Family, &[family.number()])
     }
 
-    /// Whose field has this value.
+    /// If the field has this value.
     pub fn is(self, field: Field, value: &[u8]) -> Rule {
         self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: false, value: value.to_vec() })
     }
 
-    /// Whose field is between two values, both included.
+    /// If the field is between two values, both included.
     pub fn between(self, field: Field, first: &[u8], last: &[u8]) -> Rule {
         let (first, last) = (first.to_vec(), last.to_vec());
         self.expr(field.load(0)).expr(Expr::Range { from: 0, first, last })
     }
 
-    /// Whose device (a field of names) is this one, or any other.
+    /// If the device is this one (`is`), or another one.
     pub fn interface(self, field: Field, name: &str, is: bool) -> Rule {
         let value = ifname_bytes(name).to_vec();
         self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: !is, value })
     }
 
-    /// Whose address lies inside the prefix, or outside.
+    /// If the address is inside or outside the prefix.
     pub fn prefix(self, field: Field, addr: IpAddr, length: u8, inside: bool) -> Rule {
         let octets = match addr {
             IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -170,17 +171,17 @@ impl Rule {
         masked.expr(Expr::Cmp { from: 0, inverted: !inside, value })
     }
 
-    /// Whose field has one of these bits.
+    /// If the field has any of these bits.
     pub fn any_bit(self, field: Field, bits: u32) -> Rule {
         self.bits(field, bits, true, 0)
     }
 
-    /// Whose field has all of these bits.
+    /// If the field has all of these bits.
     pub fn all_bits(self, field: Field, bits: u32) -> Rule {
         self.bits(field, bits, false, bits)
     }
 
-    /// Whose field has none of these bits.
+    /// If the field has none of these bits.
     pub fn no_bit(self, field: Field, bits: u32) -> Rule {
         self.bits(field, bits, false, 0)
     }
@@ -195,27 +196,27 @@ impl Rule {
         masked.expr(Expr::Cmp { from: 0, inverted, value })
     }
 
-    /// Whose destination is an address of this host (`fib daddr type local`).
+    /// If the destination is an address of this host (`fib daddr type local`).
     pub fn to_this_host(self) -> Rule {
         self.is(Field::TypeOfDestination, &u32::from(libc::RTN_LOCAL).to_ne_bytes())
     }
 
-    /// Whose fields, together, are in the set.
+    /// If the concatenated fields are in the set.
     pub fn in_set(self, fields: &[Field], set: &str) -> Rule {
         self.load(fields).expr(Expr::Lookup { set: set.into(), from: 0, inverted: false })
     }
 
-    /// Whose fields, together, are not in the set.
+    /// If the concatenated fields are not in the set.
     pub fn not_in_set(self, fields: &[Field], set: &str) -> Rule {
         self.load(fields).expr(Expr::Lookup { set: set.into(), from: 0, inverted: true })
     }
 
-    /// The map says what happens.
+    /// Takes the verdict from the map.
     pub fn verdict_map(self, fields: &[Field], map: &str) -> Rule {
         self.load(fields).expr(Expr::VerdictMap { map: map.into(), from: 0 })
     }
 
-    /// The map says to which address and port the connection goes, if it knows.
+    /// Rewrites the destination to the address and port in the map, if it contains the key.
     pub fn dnat_map(self, family: Family, fields: &[Field], map: &str) -> Rule {
         let port = if family == Family::Ip { 1 } else { 4 };
         self.load(fields).expr(Expr::Map { map: map.into(), from: 0, to: 0 }).expr(Expr::Dnat {
@@ -225,7 +226,7 @@ impl Rule {
         })
     }
 
-    /// Reads the fields into registers, one behind the other.
+    /// Loads the fields into consecutive registers.
     fn load(mut self, fields: &[Field]) -> Rule {
         let mut register = 0;
         for field in fields {
@@ -256,53 +257,53 @@ impl Rule {
         self.expr(Expr::Load { value, to: 0 }).expr(Expr::SetMark(0))
     }
 
-    /// Not more of them than so many a second, and so many at once.
+    /// Limits the matching packets per second, with a burst.
     pub fn limit(self, rate: u64, burst: u32) -> Rule {
         self.expr(Expr::Limit { rate, burst })
     }
 
-    /// Shows the packet to whoever [listens](crate::nflog) to the group.
+    /// Logs the packet to an [nflog](crate::nflog) group.
     pub fn log(self, group: u16, prefix: impl Into<String>) -> Rule {
         self.expr(Expr::Log { group, prefix: prefix.into() })
     }
 
-    /// Counts.
+    /// Counts packets and bytes.
     pub fn counter(self) -> Rule {
         self.expr(Expr::Counter)
     }
 
-    /// The source becomes this host's address on the device through which the connection leaves.
+    /// Rewrites the source to the address of the outgoing device.
     pub fn masquerade(self) -> Rule {
         self.expr(Expr::Masquerade(0))
     }
 
-    /// The same, with a port that nobody can guess (`NF_NAT_RANGE_PROTO_RANDOM_FULLY`): connections that begin at the
-    /// same time do not race for the same one.
+    /// As [`masquerade`](Self::masquerade), with fully random ports (`NF_NAT_RANGE_PROTO_RANDOM_FULLY`): concurrent
+    /// connections do not race for the same port.
     pub fn masquerade_randomly(self) -> Rule {
         self.expr(Expr::Masquerade(1 << 4))
     }
 
-    /// Passes.
+    /// Accepts.
     pub fn accept(self) -> Rule {
         self.expr(Expr::Verdict(Verdict::Accept))
     }
 
-    /// Is dropped.
+    /// Drops.
     pub fn drop(self) -> Rule {
         self.expr(Expr::Verdict(Verdict::Drop))
     }
 
-    /// Goes back to the chain it came from; in a base chain, to its policy.
+    /// Returns to the calling chain; in a base chain, to its policy.
     pub fn leave(self) -> Rule {
         self.expr(Expr::Verdict(Verdict::Return))
     }
 
-    /// Goes through that chain, and comes back if it has no verdict.
+    /// Continues in that chain, and returns if it has no verdict.
     pub fn jump(self, chain: impl Into<String>) -> Rule {
         self.expr(Expr::Verdict(Verdict::Jump(chain.into())))
     }
 
-    /// Goes on in that chain, and comes back to where this chain was called from.
+    /// Continues in that chain, and returns to the caller of this chain.
     pub fn goto(self, chain: impl Into<String>) -> Rule {
         self.expr(Expr::Verdict(Verdict::Goto(chain.into())))
     }
@@ -314,23 +315,23 @@ impl Rule {
     }
 }
 
-/// The first `length` bits of `octets` bytes.
+/// A mask of `octets` bytes with the first `length` bits set.
 fn mask(length: u8, octets: usize) -> Vec<u8> {
     (0..octets).map(|n| !(0xffu16 >> usize::from(length).saturating_sub(n * 8).min(8)) as u8).collect()
 }
 
-/// A rule, as the kernel has it.
+/// A rule as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleInfo {
-    /// Its number in the table: what it is deleted by.
+    /// Its handle, by which it is deleted.
     pub handle: u64,
-    /// Its remark, made by nft or by iptables.
+    /// Its comment, from nft or iptables.
     pub comment: Option<String>,
-    /// The instructions: name and content, as the kernel writes them.
+    /// The expressions: name and encoded content.
     pub exprs: Vec<(String, Vec<u8>)>,
 }
 
-/// The instructions among a rule's attributes: name and content.
+/// The expressions in a rule's attributes: name and encoded content.
 pub(super) fn instructions(body: &[u8]) -> Vec<(String, Vec<u8>)> {
     let one = |attr: Attr<'_>| {
         let name = attr::find(attr.value, NFTA_EXPR_NAME)?.string();
@@ -353,10 +354,10 @@ impl RuleInfo {
         })
     }
 
-    /// What tells it from other rules: its instructions, what they compare with, the sets they look into, and
-    /// where it ends. The kernel writes the rest in other ways than it was given.
-    pub(super) fn gist(&self) -> (Vec<(&str, Vec<u8>)>, Vec<Verdict>) {
-        let telling = |name: &str, data: &[u8]| match name {
+    /// The parts that distinguish it from other rules: its expressions, compared values, sets and verdicts. The kernel
+    /// encodes the rest differently from the request.
+    pub(super) fn essence(&self) -> (Vec<(&str, Vec<u8>)>, Vec<Verdict>) {
+        let content = |name: &str, data: &[u8]| match name {
             "cmp" => attr::find(data, NFTA_CMP_DATA)
                 .and_then(|data| attr::find(data.value, NFTA_DATA_VALUE))
                 .map_or(Vec::new(), |value| value.value.to_vec()),
@@ -390,11 +391,11 @@ impl RuleInfo {
             }
             _ => Vec::new(),
         };
-        let told = self.exprs.iter().map(|(name, data)| (name.as_str(), telling(name, data)));
-        (told.collect(), self.verdicts().collect())
+        let exprs = self.exprs.iter().map(|(name, data)| (name.as_str(), content(name, data)));
+        (exprs.collect(), self.verdicts().collect())
     }
 
-    /// The verdicts that the rule can end in by itself.
+    /// The verdicts of the rule, without those of maps.
     pub fn verdicts(&self) -> impl Iterator<Item = Verdict> + '_ {
         self.exprs.iter().filter(|(name, _)| name == "immediate").filter_map(|(_, data)| {
             let data = attr::find(data, NFTA_IMMEDIATE_DATA)?;
@@ -402,12 +403,12 @@ impl RuleInfo {
         })
     }
 
-    /// Whether it leads to this chain.
+    /// Whether it jumps to this chain.
     pub fn jumps_to(&self, chain: &str) -> bool {
         self.verdicts().any(|verdict| verdict.chain() == Some(chain))
     }
 
-    /// Whether it compares something with exactly this value.
+    /// Whether it compares a field with exactly this value.
     pub fn compares_with(&self, value: &[u8]) -> bool {
         self.exprs.iter().filter(|(name, _)| name == "cmp").any(|(_, data)| {
             let data = attr::find(data, NFTA_CMP_DATA).and_then(|d| attr::find(d.value, NFTA_DATA_VALUE));
@@ -416,19 +417,19 @@ impl RuleInfo {
     }
 }
 
-/// The remark of a rule that iptables made: a match of its own, which matches always.
+/// The comment of an iptables rule: a match extension that always matches.
 fn xt_comment((name, data): &(String, Vec<u8>)) -> Option<String> {
     let is_comment = name == "match" && attr::find(data, NFTA_MATCH_NAME)?.string() == "comment";
     is_comment.then(|| attr::find(data, NFTA_MATCH_INFO).map(|a| a.string()))?
 }
 
-/// The rules of a chain, in their order; none if there is no such chain or table.
+/// The rules of a chain in order; empty if the chain or table is missing.
 pub fn list_rules(socket: &mut Socket, table: &Table, chain: &str) -> Result<Vec<RuleInfo>> {
     let doing = format!("list the rules of chain {chain} of table {table}");
-    let asked = message(NFT_MSG_GETRULE, 0, table.family.number(), doing)
+    let request = message(NFT_MSG_GETRULE, 0, table.family.number(), doing)
         .string(NFTA_RULE_TABLE, &table.name)
         .string(NFTA_RULE_CHAIN, chain);
-    Ok(found(socket.list(asked, |frame| RuleInfo::decode(&frame)))?.unwrap_or_default())
+    Ok(found(socket.list(request, |frame| RuleInfo::decode(&frame)))?.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -436,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_have_as_many_bits_as_the_prefix_is_long() {
+    fn masks_have_the_length_of_the_prefix() {
         assert_eq!(mask(0, 4), [0; 4]);
         assert_eq!(mask(8, 4), [255, 0, 0, 0]);
         assert_eq!(mask(20, 4), [255, 255, 240, 0]);

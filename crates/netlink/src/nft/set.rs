@@ -1,15 +1,16 @@
-//! Sets and maps: what rules look keys up in.
+//! Sets and maps, in which rules look up keys.
 
 use std::time::Duration;
 
 use super::abi::*;
 use super::expr::Expr;
-use super::{message, userdata, Table, HEADER};
+use super::table::{message, Table, HEADER};
+use super::userdata;
 use crate::error::{found, Result};
 use crate::message::Message;
 use crate::socket::Socket;
 
-/// What a field of a key or of a map's data is. The kernel knows lengths only; nft prints by these.
+/// The type of a field of a key or of a map's data. The kernel uses only its length; nft prints values by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// `ipv4_addr`
@@ -52,7 +53,7 @@ impl Type {
     }
 }
 
-/// Number and length of a field, or of a concatenation of several.
+/// The type number and length of a field, or of a concatenation.
 fn described(types: &[Type]) -> (u32, u32) {
     match types {
         [one] => (one.number(), one.length()),
@@ -69,7 +70,7 @@ enum Holds<'a> {
     Values(&'a [Type]),
 }
 
-/// A set, a map or a verdict map, to be made. It grows with its elements.
+/// A set, map or verdict map to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set<'a> {
     pub(super) name: &'a str,
@@ -86,8 +87,8 @@ impl<'a> Set<'a> {
         Set { name, key, holds: Holds::Keys, intervals: false, counting: false, lifetime: None }
     }
 
-    /// A set of ranges of keys, such as networks: see [`Element::range`](super::Element::range). With keys of several fields each of
-    /// these has a range of its own: see [`Element::up_to`](super::Element::up_to).
+    /// A set of ranges of keys, such as networks: see [`Element::range`](super::Element::range). In keys with several
+    /// fields each field has its own range: see [`Element::up_to`](super::Element::up_to).
     pub const fn ranges(name: &'a str, key: &'a [Type]) -> Set<'a> {
         Set { name, key, holds: Holds::Keys, intervals: true, counting: false, lifetime: None }
     }
@@ -102,27 +103,27 @@ impl<'a> Set<'a> {
         Set { name, key, holds: Holds::Verdicts, intervals: false, counting: false, lifetime: None }
     }
 
-    /// Not of keys, but of ranges of them.
+    /// With ranges of keys instead of single keys.
     pub const fn of_ranges(self) -> Set<'a> {
         Set { intervals: true, ..self }
     }
 
-    /// Each element counts how often it is found ([`list_counts`](super::list_counts)).
+    /// With a counter for each element ([`list_counts`](super::list_counts)).
     pub const fn counting(self) -> Set<'a> {
         Set { counting: true, ..self }
     }
 
-    /// An element is there for so long, and then goes by itself.
+    /// Elements expire after this time.
     pub const fn forgetting(self, lifetime: Duration) -> Set<'a> {
         Set { lifetime: Some(lifetime), ..self }
     }
 
-    /// `id` tells the sets of one transaction apart.
+    /// `id` identifies the set within its transaction.
     pub(super) fn encode(&self, message: Message, id: u32) -> Message {
         let (key_type, key_length) = described(self.key);
         let map = if self.holds == Holds::Keys { 0 } else { NFT_SET_MAP };
         let intervals = if self.intervals { NFT_SET_INTERVAL } else { 0 };
-        // Ranges in several fields are another kind of set, which must know where each field ends.
+        // Ranges with several fields need another kind of set, which must know the length of each field.
         let concatenated = self.intervals && self.key.len() > 1;
         let intervals = intervals | if concatenated { NFT_SET_CONCAT } else { 0 };
         let flags = map | intervals | self.lifetime.map_or(0, |_| NFT_SET_TIMEOUT);
@@ -159,18 +160,19 @@ fn field(message: Message, field: &Type) -> Message {
 /// Whether the table has the set or map.
 pub fn has_set(socket: &mut Socket, table: &Table, name: &str) -> Result<bool> {
     let doing = format!("look for set {name} of table {table}");
-    let asked = message(NFT_MSG_GETSET, 0, table.family.number(), doing)
+    let request = message(NFT_MSG_GETSET, 0, table.family.number(), doing)
         .string(NFTA_SET_TABLE, &table.name)
         .string(NFTA_SET_NAME, name);
-    Ok(found(socket.query(asked, |_| Some(())))?.is_some())
+    Ok(found(socket.query(request, |_| Some(())))?.is_some())
 }
 
-/// The names of the table's sets and maps; none if there is no such table.
+/// The names of the table's sets and maps; empty if the table is missing.
 pub fn list_sets(socket: &mut Socket, table: &Table) -> Result<Vec<String>> {
-    let asked = message(NFT_MSG_GETSET, 0, table.family.number(), format!("list the sets of table {table}"))
-        .string(NFTA_SET_TABLE, &table.name);
-    let listed =
-        socket.list(asked, |frame| frame.attrs(HEADER).find(|a| a.kind == NFTA_SET_NAME).map(|a| a.string()));
+    let request =
+        message(NFT_MSG_GETSET, 0, table.family.number(), format!("list the sets of table {table}"))
+            .string(NFTA_SET_TABLE, &table.name);
+    let listed = socket
+        .list(request, |frame| frame.attrs(HEADER).find(|a| a.kind == NFTA_SET_NAME).map(|a| a.string()));
     match listed {
         Err(error) if error.is_gone() => Ok(Vec::new()),
         other => other,

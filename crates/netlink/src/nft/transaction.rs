@@ -1,14 +1,14 @@
-//! Transactions: changes that happen together or not at all.
+//! Transactions: changes that the kernel applies together or not at all.
 //!
-//! `add_…` keeps what is there, `create_…` fails with "file exists", `delete_…` fails with "no such file or
-//! directory"; a failure of one undoes all.
+//! `add_…` keeps an existing object, `create_…` fails with "file exists", `delete_…` fails with "no such file or
+//! directory". If one change fails, the kernel applies none.
 
 use super::abi::*;
 use super::chain::Base;
 use super::element::{self, Data, Element};
 use super::rule::Rule;
 use super::set::Set;
-use super::{message, Table};
+use super::table::{message, Table};
 use crate::error::Result;
 use crate::message::Message;
 use crate::socket::Socket;
@@ -17,7 +17,7 @@ const ADD: u16 = libc::NLM_F_CREATE as u16;
 const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
 const APPEND: u16 = (libc::NLM_F_CREATE | libc::NLM_F_APPEND) as u16;
 
-/// Changes to nf_tables that are committed as one.
+/// Changes to nf_tables that are committed together.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
     generation: Option<u32>,
@@ -26,44 +26,43 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// No changes yet.
+    /// An empty transaction.
     pub fn new() -> Transaction {
         Transaction::default()
     }
 
-    /// No changes yet, and none at all if the rules are no longer those of this
-    /// [generation](super::generation): the commit fails then, see
-    /// [`changed_meanwhile`](super::changed_meanwhile).
+    /// An empty transaction whose commit fails if the rules are no longer those of this
+    /// [generation](super::generation); see [`changed_meanwhile`](super::changed_meanwhile).
     pub fn at_generation(generation: u32) -> Transaction {
         Transaction::new().only_at(generation)
     }
 
-    /// The same changes, as those [at this generation](Transaction::at_generation).
+    /// The same changes, bound to a [generation](Transaction::at_generation).
     pub fn only_at(self, generation: u32) -> Transaction {
         Transaction { generation: Some(generation), ..self }
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// How many changes there are.
+    /// The number of changes.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Makes a table, unless it is there.
+    /// Creates a table unless it exists.
     pub fn add_table(&mut self, table: &Table) {
         self.table(NFT_MSG_NEWTABLE, ADD, table, "add");
     }
 
-    /// Makes a table; fails if it is there.
+    /// Creates a table; fails if it exists.
     pub fn create_table(&mut self, table: &Table) {
         self.table(NFT_MSG_NEWTABLE, CREATE, table, "create");
     }
 
-    /// Deletes a table with all that is in it.
+    /// Deletes a table with its content.
     pub fn delete_table(&mut self, table: &Table) {
         self.table(NFT_MSG_DELTABLE, 0, table, "delete");
     }
@@ -74,78 +73,66 @@ impl Transaction {
             .push(message(kind, flags, table.family.number(), doing).string(NFTA_TABLE_NAME, &table.name));
     }
 
-    /// Makes a chain that is jumped to, unless it is there.
+    /// Creates a regular chain unless it exists.
     pub fn add_chain(&mut self, table: &Table, name: &str) {
-        let message = self.chain(NFT_MSG_NEWCHAIN, ADD, (table, name), "add");
+        let message = chain_message(NFT_MSG_NEWCHAIN, ADD, table, name, "add");
         self.messages.push(message);
     }
 
-    /// Makes a chain that is jumped to; fails if it is there.
+    /// Creates a regular chain; fails if it exists.
     pub fn create_chain(&mut self, table: &Table, name: &str) {
-        let message = self.chain(NFT_MSG_NEWCHAIN, CREATE, (table, name), "create");
+        let message = chain_message(NFT_MSG_NEWCHAIN, CREATE, table, name, "create");
         self.messages.push(message);
     }
 
-    /// Makes a base chain, unless it is there.
+    /// Creates a base chain unless it exists.
     pub fn add_base_chain(&mut self, table: &Table, name: &str, base: &Base) {
-        let message = self.chain(NFT_MSG_NEWCHAIN, ADD, (table, name), "add");
+        let message = chain_message(NFT_MSG_NEWCHAIN, ADD, table, name, "add");
         self.messages.push(base.encode(message));
     }
 
-    /// Makes a base chain; fails if it is there.
+    /// Creates a base chain; fails if it exists.
     pub fn create_base_chain(&mut self, table: &Table, name: &str, base: &Base) {
-        let message = self.chain(NFT_MSG_NEWCHAIN, CREATE, (table, name), "create");
+        let message = chain_message(NFT_MSG_NEWCHAIN, CREATE, table, name, "create");
         self.messages.push(base.encode(message));
     }
 
-    /// Deletes a chain, to which no rule may jump any more.
+    /// Deletes a chain. No rule may jump to it.
     pub fn delete_chain(&mut self, table: &Table, name: &str) {
-        let message = self.chain(NFT_MSG_DELCHAIN, 0, (table, name), "delete");
+        let message = chain_message(NFT_MSG_DELCHAIN, 0, table, name, "delete");
         self.messages.push(message);
-    }
-
-    fn chain(&mut self, kind: u16, flags: u16, (table, name): (&Table, &str), verb: &str) -> Message {
-        message(kind, flags, table.family.number(), format!("{verb} chain {name} of table {table}"))
-            .string(NFTA_CHAIN_TABLE, &table.name)
-            .string(NFTA_CHAIN_NAME, name)
     }
 
     /// Deletes all rules of a chain.
     pub fn flush_chain(&mut self, table: &Table, chain: &str) {
-        let message = self.rule(NFT_MSG_DELRULE, 0, (table, chain), "delete all rules");
+        let message = rule_message(NFT_MSG_DELRULE, 0, table, chain, "delete all rules");
         self.messages.push(message);
     }
 
-    /// Puts a rule at the end of a chain.
+    /// Appends a rule to a chain.
     pub fn add_rule(&mut self, table: &Table, chain: &str, rule: &Rule) {
-        let message = self.rule(NFT_MSG_NEWRULE, APPEND, (table, chain), "add a rule");
+        let message = rule_message(NFT_MSG_NEWRULE, APPEND, table, chain, "add a rule");
         self.messages.push(rule.encode(message));
     }
 
-    /// Puts a rule at the beginning of a chain.
+    /// Inserts a rule at the beginning of a chain.
     pub fn insert_rule(&mut self, table: &Table, chain: &str, rule: &Rule) {
-        let message = self.rule(NFT_MSG_NEWRULE, ADD, (table, chain), "insert a rule");
+        let message = rule_message(NFT_MSG_NEWRULE, ADD, table, chain, "insert a rule");
         self.messages.push(rule.encode(message));
     }
 
-    /// Deletes a rule by its number.
+    /// Deletes a rule by its handle.
     pub fn delete_rule(&mut self, table: &Table, chain: &str, handle: u64) {
-        let message = self.rule(NFT_MSG_DELRULE, 0, (table, chain), &format!("delete rule {handle}"));
+        let message = rule_message(NFT_MSG_DELRULE, 0, table, chain, &format!("delete rule {handle}"));
         self.messages.push(message.be64(NFTA_RULE_HANDLE, handle));
     }
 
-    fn rule(&mut self, kind: u16, flags: u16, (table, chain): (&Table, &str), verb: &str) -> Message {
-        message(kind, flags, table.family.number(), format!("{verb} in chain {chain} of table {table}"))
-            .string(NFTA_RULE_TABLE, &table.name)
-            .string(NFTA_RULE_CHAIN, chain)
-    }
-
-    /// Makes a set or map, unless it is there.
+    /// Creates a set or map unless it exists.
     pub fn add_set(&mut self, table: &Table, set: &Set<'_>) {
         self.set(ADD, table, set, "add");
     }
 
-    /// Makes a set or map; fails if it is there.
+    /// Creates a set or map; fails if it exists.
     pub fn create_set(&mut self, table: &Table, set: &Set<'_>) {
         self.set(CREATE, table, set, "create");
     }
@@ -157,61 +144,43 @@ impl Transaction {
         self.messages.push(set.encode(message.string(NFTA_SET_TABLE, &table.name), self.sets));
     }
 
-    /// Deletes a set, which no rule may use any more.
+    /// Deletes a set. No rule may use it.
     pub fn delete_set(&mut self, table: &Table, name: &str) {
         let doing = format!("delete set {name} of table {table}");
         let message = message(NFT_MSG_DELSET, 0, table.family.number(), doing);
         self.messages.push(message.string(NFTA_SET_TABLE, &table.name).string(NFTA_SET_NAME, name));
     }
 
-    /// Adds an element. One with the same key and the same data stays as it is, with its own comment; one
-    /// with other data is an error.
+    /// Adds an element. An existing element with the same key and data keeps its comment; one with other data is an
+    /// error.
     pub fn add_element(&mut self, table: &Table, set: &str, element: &Element) {
-        self.elements(NFT_MSG_NEWSETELEM, ADD, (table, set), element);
+        self.messages.push(element_message(NFT_MSG_NEWSETELEM, ADD, table, set, element));
     }
 
-    /// Adds an element; fails if the key is there.
+    /// Adds an element; fails if the key exists.
     pub fn create_element(&mut self, table: &Table, set: &str, element: &Element) {
-        self.elements(NFT_MSG_NEWSETELEM, CREATE, (table, set), element);
+        self.messages.push(element_message(NFT_MSG_NEWSETELEM, CREATE, table, set, element));
     }
 
-    /// Deletes the element with this element's key.
+    /// Deletes the element with the key of this element.
     pub fn delete_element(&mut self, table: &Table, set: &str, element: &Element) {
         let key = Element { data: Data::None, comment: None, ..element.clone() };
-        self.elements(NFT_MSG_DELSETELEM, 0, (table, set), &key);
+        self.messages.push(element_message(NFT_MSG_DELSETELEM, 0, table, set, &key));
     }
 
-    fn elements(&mut self, kind: u16, flags: u16, (table, set): (&Table, &str), element: &Element) {
-        let (verb, word) = if kind == NFT_MSG_DELSETELEM { ("delete", "from") } else { ("add", "to") };
-        let doing = format!("{verb} {} {word} set {set} of table {table}", element.key);
-        let message = message(kind, flags, table.family.number(), doing);
-        self.messages.push(element::encode(message, table, set, std::slice::from_ref(element)));
-    }
-
-    /// Adds many elements, with few messages. Those that are there with the same data stay.
+    /// Adds many elements with few messages. Existing elements with the same data stay.
     pub fn add_elements(&mut self, table: &Table, set: &str, elements: &[Element]) {
-        self.many(NFT_MSG_NEWSETELEM, ADD, (table, set), elements);
+        self.messages.extend(element_messages(NFT_MSG_NEWSETELEM, ADD, table, set, elements));
     }
 
-    /// Deletes the elements with these elements' keys.
+    /// Deletes the elements with the keys of these elements.
     pub fn delete_elements(&mut self, table: &Table, set: &str, elements: &[Element]) {
         let keys = |element: &Element| Element { data: Data::None, comment: None, ..element.clone() };
         let keys: Vec<Element> = elements.iter().map(keys).collect();
-        self.many(NFT_MSG_DELSETELEM, 0, (table, set), &keys);
+        self.messages.extend(element_messages(NFT_MSG_DELSETELEM, 0, table, set, &keys));
     }
 
-    /// A list of elements is an attribute, whose length is a number of 16 bits.
-    fn many(&mut self, kind: u16, flags: u16, (table, set): (&Table, &str), elements: &[Element]) {
-        const AT_ONCE: usize = 128;
-        let (verb, word) = if kind == NFT_MSG_DELSETELEM { ("delete", "from") } else { ("add", "to") };
-        for some in elements.chunks(AT_ONCE) {
-            let doing = format!("{verb} {} elements {word} set {set} of table {table}", some.len());
-            let message = message(kind, flags, table.family.number(), doing);
-            self.messages.push(element::encode(message, table, set, some));
-        }
-    }
-
-    /// Carries the changes out. An empty transaction does nothing.
+    /// Commits the changes. An empty transaction does nothing.
     pub fn commit(self, socket: &mut Socket) -> Result<()> {
         if self.messages.is_empty() {
             return Ok(());
@@ -225,4 +194,40 @@ impl Transaction {
         messages.push(bracket(NFNL_MSG_BATCH_END, "commit a transaction of nf_tables"));
         socket.transaction(messages)
     }
+}
+
+fn chain_message(kind: u16, flags: u16, table: &Table, name: &str, verb: &str) -> Message {
+    message(kind, flags, table.family.number(), format!("{verb} chain {name} of table {table}"))
+        .string(NFTA_CHAIN_TABLE, &table.name)
+        .string(NFTA_CHAIN_NAME, name)
+}
+
+fn rule_message(kind: u16, flags: u16, table: &Table, chain: &str, verb: &str) -> Message {
+    message(kind, flags, table.family.number(), format!("{verb} in chain {chain} of table {table}"))
+        .string(NFTA_RULE_TABLE, &table.name)
+        .string(NFTA_RULE_CHAIN, chain)
+}
+
+fn element_message(kind: u16, flags: u16, table: &Table, set: &str, element: &Element) -> Message {
+    let (verb, word) = if kind == NFT_MSG_DELSETELEM { ("delete", "from") } else { ("add", "to") };
+    let doing = format!("{verb} {} {word} set {set} of table {table}", element.key);
+    let message = message(kind, flags, table.family.number(), doing);
+    element::encode(message, table, set, std::slice::from_ref(element))
+}
+
+/// Several messages, because the length of the attribute with the elements is a 16-bit number.
+fn element_messages<'a>(
+    kind: u16,
+    flags: u16,
+    table: &'a Table,
+    set: &'a str,
+    elements: &'a [Element],
+) -> impl Iterator<Item = Message> + 'a {
+    const BATCH: usize = 128;
+    let (verb, word) = if kind == NFT_MSG_DELSETELEM { ("delete", "from") } else { ("add", "to") };
+    elements.chunks(BATCH).map(move |some| {
+        let doing = format!("{verb} {} elements {word} set {set} of table {table}", some.len());
+        let message = message(kind, flags, table.family.number(), doing);
+        element::encode(message, table, set, some)
+    })
 }

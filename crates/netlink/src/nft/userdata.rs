@@ -1,13 +1,13 @@
-//! Comments. The kernel keeps some bytes with a rule or an element and does not look into them; nft writes
-//! and prints a comment there as type, length and text with a final NUL (libnftnl's `udata`).
+//! Comments. The kernel stores opaque user data with a rule or an element; nft writes and prints comments there, as
+//! type, length and NUL-terminated text (libnftnl's `udata`).
 
 const COMMENT: u8 = 0; // NFTNL_UDATA_RULE_COMMENT and NFTNL_UDATA_SET_ELEM_COMMENT
 
-/// The longest comment that fits. An element counts its userdata, and one byte of its own, in a byte; type,
-/// length and the final NUL are three more.
+/// The longest comment. The length of an element's user data plus one must fit into a byte; type, length and the final
+/// NUL take three more bytes.
 pub const MAX_COMMENT: usize = 251;
 
-/// What a set says of a key in the machine's byte order (names, marks): nft prints it backwards otherwise.
+/// The user data of a set whose key is in host byte order (names, marks): nft prints it reversed otherwise.
 pub fn host_order() -> Vec<u8> {
     const NFTNL_UDATA_SET_KEYBYTEORDER: u8 = 0;
     const BYTEORDER_HOST_ENDIAN: u32 = 1;
@@ -16,8 +16,8 @@ pub fn host_order() -> Vec<u8> {
     bytes
 }
 
-/// As much of a comment as fits.
-pub fn cut(comment: &str) -> &str {
+/// The part of a comment that fits.
+pub fn truncate(comment: &str) -> &str {
     let mut end = comment.len().min(MAX_COMMENT);
     while !comment.is_char_boundary(end) {
         end -= 1;
@@ -25,9 +25,9 @@ pub fn cut(comment: &str) -> &str {
     &comment[..end]
 }
 
-/// The bytes for a comment, which is cut if it is too long.
+/// The user data for a comment, which is truncated if it is too long.
 pub fn encode(comment: &str) -> Vec<u8> {
-    let comment = cut(comment);
+    let comment = truncate(comment);
     let mut bytes = Vec::with_capacity(comment.len() + 3);
     bytes.push(COMMENT);
     bytes.push(comment.len() as u8 + 1);
@@ -60,14 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_comment_is_cut_between_characters() {
+    fn a_long_comment_is_truncated_between_characters() {
         let bytes = encode(&"é".repeat(200));
         assert_eq!(bytes.len(), 2 + 250 + 1);
         assert_eq!(decode(&bytes).unwrap(), "é".repeat(125));
     }
 
     #[test]
-    fn lying_lengths_and_other_kinds_are_no_comment() {
+    fn invalid_lengths_and_other_types_are_no_comment() {
         assert_eq!(decode(&[]), None);
         assert_eq!(decode(&[0, 9, b'a']), None);
         assert_eq!(decode(&[1, 1, 7, 0, 2, b'x', 0]).as_deref(), Some("x"));

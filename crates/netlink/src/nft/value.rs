@@ -1,7 +1,7 @@
-//! Values as registers and sets hold them, and verdicts.
+//! Values of registers and sets, and verdicts.
 //!
-//! A value of several fields (a concatenation, `tcp . 80`) has each of them padded to four bytes, since that
-//! is what a register holds; a value of one field is not padded.
+//! In a value with several fields (a concatenation, `tcp . 80`) each field is padded to four bytes, the size of a
+//! register; a single field is not padded.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -10,11 +10,11 @@ use super::abi::*;
 use crate::attr::{self, Attr};
 use crate::message::Message;
 
-/// A key of a set, or the data of a map's element. Two are equal if their bytes are.
+/// A key of a set, or the data of a map's element. Values are equal if their bytes are.
 #[derive(Clone, Debug, Default)]
 pub struct Value {
     bytes: Vec<u8>,
-    /// The fields in a reader's words, for messages.
+    /// The fields as text, for messages.
     words: String,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// A device's name as the kernel compares it: 16 bytes, filled up with NUL.
+/// A device name as the kernel compares it: 16 bytes, padded with NUL.
 pub fn ifname_bytes(name: &str) -> [u8; libc::IFNAMSIZ] {
     let mut bytes = [0; libc::IFNAMSIZ];
     let length = name.len().min(libc::IFNAMSIZ - 1);
@@ -126,20 +126,20 @@ pub fn ifname_bytes(name: &str) -> [u8; libc::IFNAMSIZ] {
     bytes
 }
 
-/// Where a packet goes next.
+/// The verdict about a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// On, past the other chains of this hook with the same or a later priority: those still see it.
+    /// Accept: ends this base chain; later base chains of the hook still see the packet.
     Accept,
-    /// Nowhere.
+    /// Drop.
     Drop,
-    /// Back to the chain that jumped here.
+    /// Return to the calling chain.
     Return,
-    /// Into this chain, and back if that has no verdict.
+    /// Continue in this chain, and return if it has no verdict.
     Jump(String),
-    /// Into this chain, without coming back.
+    /// Continue in this chain without returning.
     Goto(String),
-    /// Something else that the kernel knows and this crate does not write.
+    /// Another verdict of the kernel.
     Other(i32),
 }
 
@@ -155,7 +155,7 @@ impl Verdict {
         }
     }
 
-    /// The chain that it leads to.
+    /// The target chain.
     pub fn chain(&self) -> Option<&str> {
         match self {
             Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain),

@@ -7,7 +7,7 @@ use podwire_ip::IpFamily;
 use super::address_family;
 use crate::error::Result;
 use crate::message::{Frame, Message};
-use crate::Socket;
+use crate::socket::Socket;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -29,7 +29,7 @@ pub struct Address {
     pub ip: IpAddr,
     /// The length of its prefix.
     pub prefix: u8,
-    /// The address to which packets for everybody go, if it has one.
+    /// The broadcast address, if it has one.
     pub broadcast: Option<IpAddr>,
     /// `RT_SCOPE_…`.
     pub scope: u8,
@@ -43,13 +43,13 @@ impl Address {
         self.flags & IFA_F_TENTATIVE != 0
     }
 
-    /// Whether duplicate address detection found it elsewhere.
+    /// Whether duplicate address detection found a duplicate.
     pub fn is_duplicate(&self) -> bool {
         self.flags & IFA_F_DADFAILED != 0
     }
 
-    /// A message that gives the address, as it was, to `link`, without asking whether somebody has it.
-    pub fn give_to(&self, link: u32) -> Message {
+    /// A message that adds the unchanged address to `link`, without duplicate address detection.
+    pub fn add_to(&self, link: u32) -> Message {
         let Address { ip, prefix, .. } = *self;
         let mut head = header(&ip, prefix, link);
         head[3] = self.scope;
@@ -78,21 +78,21 @@ impl Address {
                 _ => {}
             }
         }
-        // On a point-to-point link IFA_ADDRESS is the other side's; IFA_LOCAL is always ours.
+        // On a point-to-point link IFA_ADDRESS is the peer's address; IFA_LOCAL is always the own one.
         Some(Address { link, ip: local.or(address)?, prefix: head[1], broadcast, scope: head[3], flags })
     }
 }
 
 fn header(ip: &IpAddr, prefix: u8, link: u32) -> [u8; 8] {
-    // What is the host's own means nothing to others.
+    // Loopback addresses are valid only on this host.
     let scope = if ip.is_loopback() { libc::RT_SCOPE_HOST } else { libc::RT_SCOPE_UNIVERSE };
     let mut head = [address_family(IpFamily::of(*ip)), prefix, 0, scope, 0, 0, 0, 0];
     head[4..].copy_from_slice(&link.to_ne_bytes());
     head
 }
 
-/// A message that gives a link an address. With `dad` the kernel first asks the network whether somebody
-/// has it, which takes a second or two; on a link with one peer of our own making nobody can.
+/// A message that adds an address to a link. With `dad` the kernel first performs duplicate address detection, which
+/// takes a second or two and is useless on a link with only one known peer.
 pub fn add(link: u32, ip: IpAddr, prefix: u8, dad: bool) -> Message {
     let message = Message::new(libc::RTM_NEWADDR, super::CREATE, format!("add address {ip}/{prefix}"))
         .raw(&header(&ip, prefix, link))
@@ -108,14 +108,14 @@ pub fn add(link: u32, ip: IpAddr, prefix: u8, dad: bool) -> Message {
     }
 }
 
-/// A message that takes an address from a link.
+/// A message that deletes an address of a link.
 pub fn delete(link: u32, ip: IpAddr, prefix: u8) -> Message {
     Message::new(libc::RTM_DELADDR, 0, format!("remove address {ip}/{prefix}"))
         .raw(&header(&ip, prefix, link))
         .ip(IFA_LOCAL, ip)
 }
 
-/// The addresses of a link (of all links with index 0), of both families.
+/// The addresses of a link, or of all links with index 0, of both families.
 pub fn list(route: &mut Socket, link: u32) -> Result<Vec<Address>> {
     let mut head = [0; 8];
     head[4..].copy_from_slice(&link.to_ne_bytes());

@@ -1,13 +1,13 @@
-//! Links: what `ip link` shows and changes (`linux/if_link.h`).
+//! Links, as in `ip link` (`linux/if_link.h`).
 
 use crate::attr::Attr;
 use crate::error::{found, Result};
 use crate::message::{Frame, Message};
-use crate::Socket;
+use crate::socket::Socket;
 
 #[allow(missing_docs)]
 pub mod attribute {
-    //! `IFLA_…` and their nested kin, from `linux/if_link.h`.
+    //! `IFLA_…` and nested attributes, from `linux/if_link.h`.
     pub const ADDRESS: u16 = 1;
     pub const IFNAME: u16 = 3;
     pub const MTU: u16 = 4;
@@ -68,27 +68,27 @@ use attribute as a;
 pub const UP: u32 = libc::IFF_UP as u32;
 /// The device is a loopback.
 pub const LOOPBACK: u32 = libc::IFF_LOOPBACK as u32;
-/// The device takes every frame.
+/// The device is in promiscuous mode.
 pub const PROMISC: u32 = libc::IFF_PROMISC as u32;
-/// The device takes every multicast frame.
+/// The device receives all multicast frames.
 pub const ALLMULTI: u32 = libc::IFF_ALLMULTI as u32;
 /// The device has a carrier (`IFF_LOWER_UP` of linux/if.h).
 pub const CARRIER: u32 = 1 << 16;
 /// `IF_OPER_UP` of RFC 2863: packets pass.
 pub const OPER_UP: u8 = 6;
 
-/// Where `IPV4_DEVCONF_ROUTE_LOCALNET` (linux/ip.h, counted from 1) and `DEVCONF_ACCEPT_RA` (linux/ipv6.h, counted from 0) stand
-/// among a link's settings.
+/// The positions of `IPV4_DEVCONF_ROUTE_LOCALNET` (linux/ip.h, counted from 1) and `DEVCONF_ACCEPT_RA` (linux/ipv6.h,
+/// counted from 0) in a link's settings.
 const ROUTE_LOCALNET: usize = 25;
 const ACCEPT_RA: usize = 3;
 
-/// Leave statistics out of a link's description (`RTEXT_FILTER_SKIP_STATS`).
+/// Omit statistics (`RTEXT_FILTER_SKIP_STATS`).
 const SKIP_STATS: u32 = 1 << 3;
 
-/// A link as the kernel describes it.
+/// A link as the kernel reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number in its namespace.
+    /// Its index in its namespace.
     pub index: u32,
     /// Its name.
     pub name: String,
@@ -104,29 +104,29 @@ pub struct Link {
     pub operstate: u8,
     /// The bridge (or other master) that it is a port of.
     pub master: Option<u32>,
-    /// The index of the other end or of the parent, perhaps in another namespace.
+    /// The index of the other end or of the parent, which may be in another namespace.
     pub link: Option<u32>,
     /// The driver: `veth`, `bridge`, `ifb`…
     pub kind: String,
-    /// The hardware address that was burnt into it, if there is such a one (since Linux 5.6).
+    /// The permanent hardware address, if it has one (since Linux 5.6).
     pub permanent_mac: Vec<u8>,
-    /// The name of the device on its bus, such as a PCI address, for those that are on one (since Linux 5.14).
+    /// The name of the device on its bus, such as a PCI address, if it has one (since Linux 5.14).
     pub parent: String,
-    /// A note that someone wrote on it.
+    /// Its alias.
     pub alias: String,
-    /// How many asked for promiscuous mode.
+    /// The number of requests for promiscuous mode.
     pub promiscuity: u32,
-    /// What its driver says of it: the attributes of `IFLA_INFO_DATA`; see [`setting`](Link::setting).
+    /// The driver's settings: the attributes of `IFLA_INFO_DATA`; see [`setting`](Link::setting).
     pub driver: Vec<u8>,
     /// For a bridge: whether it filters VLANs.
     pub vlan_filtering: bool,
-    /// For a bridge port: whether a frame may leave where it came from.
+    /// For a bridge port: whether frames may leave by the port they came from.
     pub hairpin: bool,
-    /// For a bridge port: whether it is kept apart from other isolated ports.
+    /// For a bridge port: whether it is isolated from other isolated ports.
     pub isolated: bool,
-    /// Whether addresses of the loopback may pass it (the sysctl `route_localnet`); `None` if it does not speak IPv4.
+    /// The sysctl `route_localnet`: whether it accepts loopback addresses; `None` without IPv4.
     pub route_localnet: Option<bool>,
-    /// Whether routers may tell it who they are (the sysctl `accept_ra`); `None` if it does not speak IPv6.
+    /// The sysctl `accept_ra`: whether it accepts router advertisements; `None` without IPv6.
     pub accept_ra: Option<u32>,
 }
 
@@ -141,17 +141,17 @@ impl Link {
         self.flags & CARRIER != 0
     }
 
-    /// Whether it speaks IPv6: a kernel may be built or booted without, and a link's MTU may be too small.
+    /// Whether it has IPv6: the kernel may lack it, or the link's MTU may be too small.
     pub fn has_ipv6(&self) -> bool {
         self.accept_ra.is_some()
     }
 
-    /// What its driver says of one of its own settings.
+    /// A setting of the driver.
     pub fn setting(&self, attribute: u16) -> Option<Attr<'_>> {
         crate::attr::find(&self.driver, attribute)
     }
 
-    /// Its hardware address as people write it, empty if it has none.
+    /// Its hardware address as text; empty if it has none.
     pub fn mac_text(&self) -> String {
         mac_text(&self.mac)
     }
@@ -178,7 +178,7 @@ impl Link {
                 a::PARENT_DEV_NAME => link.parent = attr.string(),
                 a::PROMISCUITY => link.promiscuity = attr.u32().unwrap_or(0),
                 a::LINKINFO => link.read_info(attr),
-                // A bridge's own messages have something else there.
+                // In messages of a bridge (AF_BRIDGE) this attribute has another format.
                 a::AF_SPEC if head[0] == libc::AF_UNSPEC as u8 => link.read_families(attr),
                 _ => {}
             }
@@ -222,12 +222,12 @@ impl Link {
     }
 }
 
-/// A hardware address as people write it.
+/// A hardware address as text.
 pub fn mac_text(mac: &[u8]) -> String {
     mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// `struct ifinfomsg` for the link with this index (0 where a name attribute says which).
+/// `struct ifinfomsg` for the link with this index; 0 if a name attribute selects the link.
 pub fn header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut head = [0; 16];
     head[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -245,9 +245,9 @@ pub fn by_name(route: &mut Socket, name: &str) -> Result<Link> {
     route.query(message, Link::read)
 }
 
-/// A glance at the link named `name`: its number and its Ethernet address, and nothing else of it. The kernel answers
-/// without the lock for which [`by_name`] queues behind every change to any link of the machine.
-pub fn glance(route: &Socket, name: &str) -> Result<Link> {
+/// The index and the hardware address of the link named `name`; the other fields are empty. The kernel answers without
+/// the RTNL lock, for which [`by_name`] waits while any link of the host is changed.
+pub fn peek(route: &Socket, name: &str) -> Result<Link> {
     let (index, mac) = route.interface(name)?;
     Ok(Link { index, name: name.to_owned(), mac: mac.to_vec(), ..Link::default() })
 }
@@ -260,7 +260,7 @@ pub fn by_index(route: &mut Socket, index: u32) -> Result<Link> {
     route.query(message, Link::read)
 }
 
-/// The link named `name`, if there is one. There is none with a name that no link can have.
+/// The link named `name`, if there is one; `None` also for an invalid name.
 pub fn find(route: &mut Socket, name: &str) -> Result<Option<Link>> {
     match name.len() < libc::IFNAMSIZ {
         true => found(by_name(route, name)),
@@ -285,7 +285,7 @@ pub fn change(index: u32, doing: impl Into<String>) -> Message {
     Message::new(libc::RTM_SETLINK, 0, doing).raw(&header(index, 0, 0))
 }
 
-/// A message that switches flags (`mask`) of a link to `flags`.
+/// A message that sets the flags in `mask` to `flags`.
 pub fn set_flags(index: u32, flags: u32, mask: u32, doing: impl Into<String>) -> Message {
     Message::new(libc::RTM_SETLINK, 0, doing).raw(&header(index, flags, mask))
 }

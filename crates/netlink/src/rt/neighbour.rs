@@ -1,6 +1,5 @@
-//! Neighbours (`linux/neighbour.h`): which hardware address an IP address has on a link (the ARP and NDP tables), and, for
-//! a VXLAN link, behind which machine a hardware address is (its forwarding database, the FDB). The kernel keeps both
-//! behind the same messages.
+//! Neighbours (`linux/neighbour.h`): the hardware addresses of IP addresses on a link (ARP and NDP tables), and the
+//! forwarding database (FDB) of a VXLAN link: the node behind each hardware address. Both use the same messages.
 
 use std::net::IpAddr;
 
@@ -10,13 +9,13 @@ use super::address_family;
 use super::link::mac_text;
 use crate::error::{found, Result};
 use crate::message::{Frame, Message};
-use crate::Socket;
+use crate::socket::Socket;
 
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NDA_IFINDEX: u16 = 8;
 const NTF_SELF: u8 = 1 << 1;
-/// The entry stays until somebody deletes it (`NUD_PERMANENT`).
+/// The entry does not expire (`NUD_PERMANENT`).
 const PERMANENT: u16 = 0x80;
 /// `struct ndmsg`: family, padding, link, state, flags, type.
 const HEADER: usize = 12;
@@ -26,22 +25,22 @@ const HEADER: usize = 12;
 pub struct Neighbour {
     /// The link's index.
     pub link: u32,
-    /// The neighbour's address; in a forwarding database, the machine behind which the hardware address is.
+    /// The neighbour's address; in a forwarding database, the node behind the hardware address.
     pub ip: IpAddr,
-    /// The hardware address, absent while the kernel still asks for it.
+    /// The hardware address; `None` while the kernel resolves it.
     pub mac: Option<[u8; 6]>,
-    /// Whether it was made to stay, and not learned.
+    /// Whether it is permanent and not learned.
     pub permanent: bool,
 }
 
 impl Neighbour {
-    /// An entry that stays.
+    /// A permanent entry.
     pub fn permanent(link: u32, ip: IpAddr, mac: [u8; 6]) -> Neighbour {
         Neighbour { link, ip, mac: Some(mac), permanent: true }
     }
 
     fn encode(&self, kind: u16, flags: u16, table: Table) -> Message {
-        let mac = self.mac.map_or("nobody".into(), |mac| mac_text(&mac));
+        let mac = self.mac.map_or("(unresolved)".into(), |mac| mac_text(&mac));
         let verb = if kind == libc::RTM_DELNEIGH { "delete" } else { "add" };
         let doing = match table {
             Table::Addresses => format!("{verb} neighbour {} at {mac}", self.ip),
@@ -56,17 +55,17 @@ impl Neighbour {
         message.maybe(self.mac, |m, mac| m.bytes(NDA_LLADDR, &mac))
     }
 
-    /// A message that enters it into the table, in the place of what is there under the same key.
+    /// A message that adds the entry or replaces the one with the same key.
     pub fn replace(&self, table: Table) -> Message {
         self.encode(libc::RTM_NEWNEIGH, super::REPLACE, table)
     }
 
-    /// A message that strikes it out.
+    /// A message that deletes the entry.
     pub fn delete(&self, table: Table) -> Message {
         self.encode(libc::RTM_DELNEIGH, 0, table)
     }
 
-    /// Reads an entry from `RTM_NEWNEIGH` (or `RTM_DELNEIGH`). One without an address (a bridge's) is none.
+    /// Reads an entry from `RTM_NEWNEIGH` (or `RTM_DELNEIGH`); `None` for one without an IP address (of a bridge).
     pub fn read(frame: Frame<'_>) -> Option<Neighbour> {
         let link = link_of(frame)?;
         let state = u16::from_ne_bytes([*frame.body.get(8)?, *frame.body.get(9)?]);
@@ -82,7 +81,7 @@ impl Neighbour {
     }
 }
 
-/// The link that a notice about a neighbour is of; `None` for a notice about something else.
+/// The link of a notice about a neighbour; `None` for other notices.
 pub fn link_of(frame: Frame<'_>) -> Option<u32> {
     if frame.kind != libc::RTM_NEWNEIGH && frame.kind != libc::RTM_DELNEIGH {
         return None;
@@ -90,12 +89,12 @@ pub fn link_of(frame: Frame<'_>) -> Option<u32> {
     Some(u32::from_ne_bytes(frame.body.get(4..8)?.try_into().ok()?))
 }
 
-/// Which of a link's tables.
+/// A table of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// From IP address to hardware address.
     Addresses,
-    /// From hardware address to the machine behind which it is.
+    /// From hardware address to the node behind it.
     Forwarding,
 }
 
@@ -113,7 +112,7 @@ pub fn list(route: &mut Socket, link: u32, family: IpFamily) -> Result<Vec<Neigh
     dump(route, link, address_family(family), "list neighbours of")
 }
 
-/// Who has an address on a link, as far as the kernel remembers.
+/// The entry of an address on a link, if the kernel has one.
 pub fn find(route: &mut Socket, link: u32, ip: IpAddr) -> Result<Option<Neighbour>> {
     let mut head = [0; HEADER];
     head[0] = address_family(IpFamily::of(ip));
@@ -134,7 +133,7 @@ fn dump(route: &mut Socket, link: u32, family: u8, verb: &str) -> Result<Vec<Nei
     let message = Message::new(libc::RTM_GETNEIGH, 0, format!("{verb} link number {link}"))
         .raw(&head)
         .u32(NDA_IFINDEX, link);
-    // A kernel before 4.20 does not filter.
+    // Kernels before 4.20 do not filter.
     let mut all = route.list(message, Neighbour::read)?;
     all.retain(|one| one.link == link);
     Ok(all)

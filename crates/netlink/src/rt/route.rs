@@ -8,7 +8,7 @@ use super::address_family;
 use crate::attr::Attr;
 use crate::error::Result;
 use crate::message::{Frame, Message};
-use crate::Socket;
+use crate::socket::Socket;
 
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;

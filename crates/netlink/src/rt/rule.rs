@@ -1,4 +1,4 @@
-//! Rules that choose a routing table (`linux/fib_rules.h`).
+//! Policy routing rules, which select a routing table (`linux/fib_rules.h`).
 
 use std::net::IpAddr;
 
@@ -7,21 +7,21 @@ use podwire_ip::IpFamily;
 use super::address_family;
 use crate::error::Result;
 use crate::message::{Frame, Message};
-use crate::Socket;
+use crate::socket::Socket;
 
 const FRA_SRC: u16 = 2;
 const FRA_PRIORITY: u16 = 6;
 const FRA_TABLE: u16 = 15;
 const FR_ACT_TO_TBL: u8 = 1;
 
-/// "Packets from this source look into that table."
+/// A rule that selects a table by the source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Source address and the length of its prefix.
     pub source: (IpAddr, u8),
     /// Table number.
     pub table: u32,
-    /// Place in the order, chosen by the kernel when absent.
+    /// The priority; `None` lets the kernel choose.
     pub priority: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ impl Rule {
         self.encode(libc::RTM_DELRULE, 0, "delete")
     }
 
-    /// Reads a rule with a source from `RTM_NEWRULE`; others are not ours to care for.
+    /// Reads a rule with a source from `RTM_NEWRULE`; `None` for other rules.
     fn read(frame: Frame<'_>) -> Option<Rule> {
         if frame.kind != libc::RTM_NEWRULE {
             return None;
@@ -71,7 +71,7 @@ pub fn list(route: &mut Socket) -> Result<Vec<Rule>> {
     dump(route, Rule::read)
 }
 
-/// The tables that any rule leads to, of both families.
+/// The tables that rules select, of both families.
 pub fn tables(route: &mut Socket) -> Result<Vec<u32>> {
     dump(route, |frame| {
         let small = u32::from(*frame.body.get(4)?);
@@ -79,7 +79,7 @@ pub fn tables(route: &mut Socket) -> Result<Vec<u32>> {
     })
 }
 
-/// Whether the kernel has rules at all (policy routing). Every namespace is born with some.
+/// Whether the kernel supports policy routing. Every namespace starts with some rules.
 pub fn is_supported(route: &mut Socket) -> Result<bool> {
     Ok(!tables(route)?.is_empty())
 }

@@ -1,9 +1,9 @@
-//! Traffic control (`linux/pkt_sched.h`, `linux/pkt_cls.h`): a token bucket on a device, and the redirect
-//! of what comes in from one device to another, which is how ingress gets a bucket too.
+//! Traffic control (`linux/pkt_sched.h`, `linux/pkt_cls.h`): a token bucket filter on a device, and the redirect of
+//! incoming packets to another device, which applies a bucket to ingress.
 
 use crate::error::Result;
 use crate::message::{Frame, Message};
-use crate::Socket;
+use crate::socket::Socket;
 
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -15,7 +15,7 @@ const U32_ACT: u16 = 7;
 const ACT_KIND: u16 = 1;
 const ACT_OPTIONS: u16 = 2;
 const MIRRED_PARMS: u16 = 2;
-/// The parent of what all that leaves a device goes through.
+/// The parent of the root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
 const INGRESS: u32 = 0xffff_fff1;
 const INGRESS_HANDLE: u32 = 0xffff_0000;
@@ -29,15 +29,15 @@ const TICK_NS: u64 = 64;
 /// A token bucket filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: u64,
-    /// Bytes that may go at once.
+    /// The largest burst in bytes.
     pub burst: u32,
-    /// Bytes that may wait.
+    /// The length of the queue in bytes.
     pub limit: u32,
 }
 
-/// A queueing discipline as the kernel describes it.
+/// A queueing discipline as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discipline {
     /// The device's index.
@@ -46,7 +46,7 @@ pub struct Discipline {
     pub kind: String,
     /// Its parent; the root has `0xffffffff`.
     pub parent: u32,
-    /// Its numbers, if it is a token bucket.
+    /// Its settings, if it is a token bucket filter.
     pub bucket: Option<TokenBucket>,
 }
 
@@ -71,7 +71,7 @@ impl TokenBucket {
         bytes
     }
 
-    /// A message that makes it the root discipline of a device, in the place of the one that is there.
+    /// A message that makes it the root discipline of a device, replacing the existing one.
     pub fn set_on(&self, link: u32, name: &str) -> Message {
         let doing = format!("limit {name} to {} bytes a second", self.rate);
         Message::new(libc::RTM_NEWQDISC, super::REPLACE, doing)
@@ -86,15 +86,15 @@ impl TokenBucket {
             })
     }
 
-    /// How long the burst takes at the full rate, in the scheduler's steps. The kernel keeps this and not the
-    /// bytes, and tells it in 32 bits: a burst of 275 s and more is told as what is left after wrapping around.
-    fn told_ticks(&self) -> u32 {
+    /// The time of the burst at the full rate, in scheduler ticks. The kernel stores this instead of the bytes and
+    /// reports it in 32 bits: a burst of 275 s or more wraps around.
+    fn reported_ticks(&self) -> u32 {
         (u128::from(self.burst) * 1_000_000_000 / u128::from(self.rate.max(1)) / u128::from(TICK_NS)) as u32
     }
 
-    /// The same bucket as the kernel will describe it.
-    pub fn as_told(&self) -> TokenBucket {
-        TokenBucket { burst: burst(self.rate, self.told_ticks()), ..*self }
+    /// The same bucket as the kernel reports it.
+    pub fn as_reported(&self) -> TokenBucket {
+        TokenBucket { burst: burst(self.rate, self.reported_ticks()), ..*self }
     }
 
     fn read(options: crate::attr::Attr<'_>) -> Option<TokenBucket> {
@@ -107,32 +107,32 @@ impl TokenBucket {
     }
 }
 
-/// The bytes that go in this time at this rate.
+/// The bytes that are sent in this time at this rate.
 fn burst(rate: u64, ticks: u32) -> u32 {
     (u128::from(rate) * u128::from(ticks) * u128::from(TICK_NS) / 1_000_000_000) as u32
 }
 
-/// A message that lets a device's incoming packets be classified.
+/// A message that adds the ingress discipline to a device.
 pub fn add_ingress(link: u32, name: &str) -> Message {
     Message::new(libc::RTM_NEWQDISC, super::CREATE, format!("add an ingress queue to {name}"))
         .raw(&header(link, INGRESS_HANDLE, INGRESS, 0))
         .string(TCA_KIND, "ingress")
 }
 
-/// A message that takes the ingress queue and its filters from a device.
+/// A message that deletes the ingress discipline of a device with its filters.
 pub fn delete_ingress(link: u32, name: &str) -> Message {
     Message::new(libc::RTM_DELQDISC, 0, format!("remove the ingress queue from {name}"))
         .raw(&header(link, INGRESS_HANDLE, INGRESS, 0))
         .string(TCA_KIND, "ingress")
 }
 
-/// A message that takes the root discipline from a device; the kernel puts its default there.
+/// A message that deletes the root discipline of a device; the kernel restores its default.
 pub fn delete_root(link: u32, name: &str) -> Message {
     Message::new(libc::RTM_DELQDISC, 0, format!("remove the limit from {name}"))
         .raw(&header(link, 0, ROOT, 0))
 }
 
-/// A message that sends every packet that comes in at `from` out through `to`.
+/// A message that redirects all incoming packets of `from` to `to`.
 pub fn redirect_ingress(from: u32, to: u32, name: &str) -> Message {
     // struct tc_u32_sel with one key that matches anything: terminal flag, one key.
     let mut selector = [0u8; 32];
@@ -155,8 +155,7 @@ pub fn redirect_ingress(from: u32, to: u32, name: &str) -> Message {
         })
 }
 
-/// The devices into which incoming packets of a device are redirected; 0 is one that is gone since, and
-/// swallows them.
+/// The devices to which incoming packets of a device are redirected; 0 is a deleted device, which drops them.
 pub fn redirects(route: &mut Socket, link: u32) -> Result<Vec<u32>> {
     let doing = format!("list ingress filters of link number {link}");
     let message = Message::new(libc::RTM_GETTFILTER, 0, doing).raw(&header(link, 0, INGRESS_HANDLE, 0));

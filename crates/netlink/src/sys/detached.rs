@@ -18,8 +18,8 @@ pub struct Detached<'a> {
     pub hold: [Option<BorrowedFd<'a>>; 2],
 }
 
-/// Runs `work` in a child process that outlives the caller: for a program that exits soon, so that init reaps the child.
-/// The child has its own session, no standard streams and no other descriptors.
+/// Runs `work` in a child process that outlives the caller: for a program that exits soon, so that init reaps the
+/// child. The child has its own session, no standard streams and no other descriptors.
 pub fn detach_process(work: &Detached<'_>) -> io::Result<()> {
     let raw = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
     let (socket, bytes) = work.request.map_or((-1, &[][..]), |(fd, bytes)| (fd.as_raw_fd(), bytes));
@@ -34,8 +34,8 @@ pub fn detach_process(work: &Detached<'_>) -> io::Result<()> {
     }
 }
 
-/// Runs `work` in a thread: for a long-running program, which would have to reap a child. The thread has duplicates of the
-/// descriptors, so the caller may close its own.
+/// Runs `work` in a thread: for a long-running program, which would have to reap a child. The thread has duplicates of
+/// the descriptors, so the caller may close its own.
 pub fn detach_thread(work: &Detached<'_>) -> io::Result<()> {
     let own = |fd: Option<BorrowedFd<'_>>| fd.map(|fd| fd.try_clone_to_owned()).transpose();
     let (socket, bytes) =

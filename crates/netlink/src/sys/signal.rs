@@ -10,8 +10,8 @@ use super::call::check;
 /// Waits for SIGTERM or SIGINT. The first process of a pod calls it: it keeps the pod's namespaces alive and closes all
 /// descriptors. The kernel reaps the orphans that it inherits.
 pub fn wait_for_termination() -> io::Result<()> {
-    // SAFETY: plain system calls on numbers and constants; `set` is storage that sigemptyset fills, and the pointers are
-    // to values that live through the calls. This process no longer uses the descriptors 0 to 2.
+    // SAFETY: plain system calls on numbers and constants; `set` is storage that sigemptyset fills, and the pointers
+    // are to values that live through the calls. This process no longer uses the descriptors 0 to 2.
     unsafe {
         let null = check(libc::open(c"/dev/null".as_ptr(), libc::O_RDWR).into())? as i32;
         for stream in 0..3 {

@@ -158,7 +158,8 @@ pub fn connect_unix(to: &SocketAddr, timeout: Duration) -> io::Result<UnixStream
     stream.set_write_timeout(Some(timeout))?;
     // The length of the address is also the end of an abstract name, which has no NUL.
     let size = (std::mem::offset_of!(libc::sockaddr_un, sun_path) + name.len()) as libc::socklen_t;
-    // SAFETY: the pointer is to `address`, which lives through the call; `SocketAddr` holds only names that fit into it.
+    // SAFETY: the pointer is to `address`, which lives through the call; `SocketAddr` holds only names that fit into
+    // it.
     uninterrupted(|| unsafe { libc::connect(stream.as_raw_fd(), (&raw const address).cast(), size).into() })?;
     Ok(stream)
 }

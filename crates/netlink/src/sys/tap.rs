@@ -80,8 +80,8 @@ struct TapSteps {
 impl TapSteps {
     /// Runs the steps. Returns the index of the last step and its errno or 0. Neither allocates nor locks.
     fn run(&self) -> (usize, i32) {
-        // SAFETY: plain system calls on NUL-terminated strings, numbers and `request`, which live through the calls; each
-        // descriptor was just opened here and is closed once.
+        // SAFETY: plain system calls on NUL-terminated strings, numbers and `request`, which live through the calls;
+        // each descriptor was just opened here and is closed once.
         unsafe {
             let errno = || *libc::__errno_location();
             if let Some(label) = &self.label {

@@ -22,8 +22,8 @@ pub(super) struct Difference {
     pub obsolete: Vec<Message>,
 }
 
-/// The messages that make the entries of a device as desired. All permanent entries on an owned device are owned; entries
-/// that the kernel learned expire.
+/// The messages that make the entries of a device as desired. All permanent entries on an owned device are owned;
+/// entries that the kernel learned expire.
 pub(super) fn difference(
     host: &mut Host,
     device: &Device,

@@ -34,8 +34,9 @@ pub(super) fn apply(host: &Host, device: &Device, link: &Link, report: &mut Repo
     Ok(Some(wireguard.read(link.index)?.public_key))
 }
 
-/// Compares two peers without regard to the order of the allowed addresses. The endpoint counts: WireGuard follows a peer to
-/// the source of its packets, but the published address takes precedence, because a node may have moved and be silent.
+/// Compares two peers without regard to the order of the allowed addresses. The endpoint counts: WireGuard follows a
+/// peer to the source of its packets, but the published address takes precedence, because a node may have moved and be
+/// silent.
 fn differs(desired: &Peer, found: &Peer) -> bool {
     let sorted = |peer: &Peer| {
         let mut allowed = peer.allowed.clone();

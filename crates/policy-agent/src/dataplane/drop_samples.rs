@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use podwire_netlink::attr;
-use podwire_netlink::nflog::{self, Shown};
+use podwire_netlink::nflog::{self, LoggedPacket};
 use podwire_netlink::Socket;
 use podwire_policy::{Direction, Protocol};
 
@@ -91,7 +91,7 @@ struct Headers {
 }
 
 impl Headers {
-    fn read(shown: &Shown) -> Headers {
+    fn read(shown: &LoggedPacket) -> Headers {
         let bytes = shown.bytes.as_slice();
         let address = |at: usize, length: usize| bytes.get(at..at + length).and_then(attr::ip);
         if shown.protocol == ARP {

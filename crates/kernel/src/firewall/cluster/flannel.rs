@@ -1,12 +1,12 @@
-//! What flanneld left in the firewall: its chains in iptables (the kind that is built on nf_tables), or its tables. A node
-//! that changes from flannel to us has the same rules from both until these go; with other flags, two kinds of rules.
+//! Removal of flanneld's firewall rules: its chains in iptables-nft, or its tables. Until then a node that changes from
+//! flannel has the rules of both programs.
 
-use podwire_netlink::nft::{self, Family, Table, Transaction};
+use podwire_netlink::nft::{self, Family, Retry, Table, Transaction};
 use podwire_netlink::Socket;
 
-use crate::Result;
+use crate::error::Result;
 
-/// Table, the chain that jumps, the chain that is jumped to.
+/// The table, the chain with the jump, and the target chain.
 const CHAINS: [(Table, &str, &str); 4] = [
     (Table::named(Family::Ip, "nat"), "POSTROUTING", "FLANNEL-POSTRTG"),
     (Table::named(Family::Ip6, "nat"), "POSTROUTING", "FLANNEL-POSTRTG"),
@@ -15,33 +15,21 @@ const CHAINS: [(Table, &str, &str); 4] = [
 ];
 const TABLES: [Table; 2] =
     [Table::named(Family::Ip, "flannel-ipv4"), Table::named(Family::Ip6, "flannel-ipv6")];
-/// How often it is tried again because somebody changed the rules at the same time.
-const ATTEMPTS: usize = 100;
 
-/// Removes flanneld's rules, all at once; says how many chains and tables that were. For a node on which flanneld does not
-/// run any more: it would put them back.
+/// Removes flanneld's rules in one transaction; returns the number of chains and tables. flanneld must no longer run on
+/// the node: it would add them again.
 pub fn retire(nft: &mut Socket) -> Result<usize> {
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        let mut change = Transaction::at_generation(nft::generation(nft)?);
-        let found = gather(nft, &mut change)?;
-        match change.commit(nft) {
-            Ok(()) => return Ok(found),
-            Err(error) if nft::changed_meanwhile(&error) || error.is_gone() => last = Some(error),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    last.map_or(Ok(0), |error| Err(error.into()))
+    Retry { at_generation: true, is_race: podwire_netlink::Error::is_gone }.commit(nft, delete_rules)
 }
 
-fn gather(nft: &mut Socket, change: &mut Transaction) -> Result<usize> {
+fn delete_rules(nft: &mut Socket, change: &mut Transaction) -> Result<usize> {
     let mut found = 0;
-    for (table, entrance, chain) in &CHAINS {
+    for (table, from, chain) in &CHAINS {
         if nft::get_chain(nft, table, chain)?.is_none() {
             continue;
         }
-        for rule in nft::list_rules(nft, table, entrance)?.iter().filter(|rule| rule.jumps_to(chain)) {
-            change.delete_rule(table, entrance, rule.handle);
+        for rule in nft::list_rules(nft, table, from)?.iter().filter(|rule| rule.jumps_to(chain)) {
+            change.delete_rule(table, from, rule.handle);
         }
         change.flush_chain(table, chain);
         change.delete_chain(table, chain);

@@ -1,22 +1,31 @@
-//! The chains and rules of forwarding, which no pod changes, and the administrator's chain.
+//! The chains and rules of forwarding, which do not change with pods, and the administrator's chain.
 
-use podwire_netlink::nft::{self, Base, ChainKind, Family, Field, Hook, Rule, Set, Transaction, Type};
+use podwire_netlink::nft::{
+    self, Base, ChainKind, Family, Field, Hook, Retry, Rule, Set, Table, Transaction, Type,
+};
 use podwire_netlink::Socket;
 
-use super::super::elements::{busy, ATTEMPTS};
-use super::{BRIDGES, MAY_PASS, PODS, SAME, TABLE};
-use crate::Result;
+use crate::error::Result;
 
-/// Holds a jump to each administrator's chain.
+pub(in super::super) const TABLE: Table = Table::named(Family::Inet, "podwire_firewall");
+/// Addresses of pods, for IPv4 and IPv6.
+pub(super) const PODS: [&str; 2] = ["pods4", "pods6"];
+/// Bridges that are isolated from each other.
+pub(super) const BRIDGES: &str = "bridges";
+/// Pairs of isolated bridges between which packets still pass: a bridge and itself.
+pub(super) const SAME: &str = "same";
+/// The mark bit of packets that may pass. It is set only between our two chains.
+pub const MAY_PASS: u32 = 0x0100_0000;
+/// The chain with a jump to each administrator's chain.
 const ADMINS: &str = "admins";
-/// For packets that go there without a mark.
+/// The chain for packets that arrive without the mark.
 const UNMARKED: &str = "unmarked";
 /// Before iptables' FORWARD, which is at 0.
 const FORWARD: Base = Base::new(ChainKind::Filter, Hook::Forward, -1);
-/// After it.
+/// After iptables' FORWARD.
 const FORWARDED: Base = Base::new(ChainKind::Filter, Hook::Forward, 1);
 
-/// All of the table: the same whether or not parts of it are there.
+/// The whole table. The result is the same whether or not parts exist.
 pub(super) fn whole(change: &mut Transaction) {
     change.add_table(&TABLE);
     change.add_set(&TABLE, &Set::of(PODS[0], &[Type::Ipv4]));
@@ -28,18 +37,19 @@ pub(super) fn whole(change: &mut Transaction) {
     change.flush_chain(&TABLE, UNMARKED);
     change.add_base_chain(&TABLE, "forward", &FORWARD);
     change.flush_chain(&TABLE, "forward");
-    ask_administrators(change);
-    change.add_rule(&TABLE, "forward", &apart());
-    passes(change);
+    jump_to_administrators(change);
+    change.add_rule(&TABLE, "forward", &isolation());
+    accept_pods(change);
     change.add_base_chain(&TABLE, "forwarded", &FORWARDED);
     change.flush_chain(&TABLE, "forwarded");
     let marked = Rule::new().all_bits(Field::Mark, MAY_PASS);
     change.add_rule(&TABLE, "forwarded", &marked.clear_mark_bits(MAY_PASS));
 }
 
-/// What the administrator accepts does not come back here, and passes iptables by the mark that it goes to him with. A packet that does come
-/// back is marked only if it was before: the rules of the roads between nodes use the same mark, and may have been asked first.
-fn ask_administrators(change: &mut Transaction) {
+/// A packet that the administrator's chain accepts does not return here; it passes iptables because it entered that
+/// chain with the mark. A packet that returns keeps the mark only if it had it before: the overlay's table uses the
+/// same mark and may have been evaluated first.
+fn jump_to_administrators(change: &mut Transaction) {
     let (marked, unmarked) =
         (Rule::new().all_bits(Field::Mark, MAY_PASS), Rule::new().no_bit(Field::Mark, MAY_PASS));
     change.add_rule(&TABLE, "forward", &marked.jump(ADMINS));
@@ -48,9 +58,9 @@ fn ask_administrators(change: &mut Transaction) {
     change.add_rule(&TABLE, UNMARKED, &Rule::new().clear_mark_bits(MAY_PASS));
 }
 
-/// From one bridge to another, or within one that is not its own friend, nothing new passes; but a port that
-/// a pod published is meant for everybody, so what was mapped to it does.
-fn apart() -> Rule {
+/// Drops new connections between isolated bridges, and within a bridge that is not paired with itself. Connections to a
+/// published host port (DNAT) pass.
+fn isolation() -> Rule {
     Rule::new()
         .in_set(&[Field::InterfaceIn], BRIDGES)
         .in_set(&[Field::InterfaceOut], BRIDGES)
@@ -60,49 +70,45 @@ fn apart() -> Rule {
         .drop()
 }
 
-/// What pods send passes, and what answers them.
-fn passes(change: &mut Transaction) {
-    let halves = [
+/// Accepts packets from pods, and the replies to them.
+fn accept_pods(change: &mut Transaction) {
+    let families = [
         (Family::Ip, Field::Ip4Source, Field::Ip4Destination, PODS[0]),
         (Family::Ip6, Field::Ip6Source, Field::Ip6Destination, PODS[1]),
     ];
-    for (family, source, destination, pods) in halves {
+    for (family, source, destination, pods) in families {
         let sent = Rule::new().family(family).in_set(&[source], pods);
         change.add_rule(&TABLE, "forward", &sent.set_mark_bits(MAY_PASS).accept());
-        let answers = Rule::new()
+        let replies = Rule::new()
             .any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED)
             .family(family)
             .in_set(&[destination], pods);
-        change.add_rule(&TABLE, "forward", &answers.set_mark_bits(MAY_PASS).accept());
+        change.add_rule(&TABLE, "forward", &replies.set_mark_bits(MAY_PASS).accept());
     }
 }
 
-/// Whether forwarded packets go through the administrator's chain.
-pub(super) fn leads_to(nft: &mut Socket, name: &str) -> Result<bool> {
+/// Whether forwarded packets pass the administrator's chain.
+pub(super) fn jumps_to(nft: &mut Socket, name: &str) -> Result<bool> {
     Ok(nft::list_rules(nft, &TABLE, ADMINS)?.iter().any(|rule| rule.jumps_to(name)))
 }
 
-/// Makes the administrator's chain and the jump to it, both at once and only once.
+/// Creates the administrator's chain and the jump to it, in one transaction and only once.
 pub(super) fn ensure_admin_chain(nft: &mut Socket, name: &str) -> Result<()> {
-    for _ in 0..ATTEMPTS {
-        let mut change = Transaction::at_generation(nft::generation(nft)?);
-        if leads_to(nft, name)? {
+    let retry = Retry { at_generation: true, is_race: podwire_netlink::Error::is_exists };
+    retry.commit(nft, |nft, change| {
+        if jumps_to(nft, name)? {
             return Ok(());
         }
-        // The administrator may have made it before.
+        // The administrator may have created it before.
         if nft::get_chain(nft, &TABLE, name)?.is_none() {
             change.create_chain(&TABLE, name);
         }
         change.add_rule(&TABLE, ADMINS, &Rule::new().jump(name));
-        match change.commit(nft) {
-            Err(error) if nft::changed_meanwhile(&error) || error.is_exists() => {}
-            other => return Ok(other?),
-        }
-    }
-    Err(busy())
+        Ok(())
+    })
 }
 
-/// Whether the administrator has written nothing.
+/// Whether the administrator's chains have no rules.
 pub(super) fn admin_chains_are_empty(nft: &mut Socket) -> Result<bool> {
     for rule in nft::list_rules(nft, &TABLE, ADMINS)? {
         for verdict in rule.verdicts() {

@@ -1,10 +1,10 @@
-//! What is learnt in a cheaper way is what /proc says. It needs root.
+//! Cheap queries give the same results as /proc. Needs root.
 
 use podwire_kernel::{bridge::Bridge, sysctl, Host, Netns};
 use podwire_netlink::sys;
 
 #[test]
-fn a_socket_tells_the_namespace_of_its_thread_and_a_link_what_its_sysctls_say() {
+fn socket_and_link_queries_agree_with_proc() {
     assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
     let node = Netns::current().expect("this namespace").identity().unwrap();
     let work = move || {
@@ -12,11 +12,15 @@ fn a_socket_tells_the_namespace_of_its_thread_and_a_link_what_its_sysctls_say() 
         let own = Netns::current().expect("this namespace").identity().unwrap();
         let by_file = Netns::open("/proc/thread-self/ns/net").expect("this namespace").identity().unwrap();
         assert_eq!(own, by_file);
-        assert_ne!(own, node, "a namespace is a thread's, not the process's");
+        assert_ne!(own, node, "namespaces belong to threads");
 
         let mut host = Host::here().expect("this namespace");
         let bridge = Bridge { name: "br0", mtu: 0, promiscuous: false, vlan_filtering: false };
-        assert_eq!(bridge.ensure(&mut host).expect("a bridge").accept_ra, Some(0), "a router's leg");
+        assert_eq!(
+            bridge.ensure(&mut host).expect("a bridge").accept_ra,
+            Some(0),
+            "no router advertisements"
+        );
         for value in [1, 0, 2] {
             sysctl::write("net/ipv6/conf/br0/accept_ra", &value.to_string()).unwrap();
             sysctl::write("net/ipv4/conf/br0/route_localnet", &(value % 2).to_string()).unwrap();
