@@ -44,7 +44,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("install", &["cni-spec"]),
     ("sandbox", &["netlink", "kernel", "cni-spec", "cni-plugin", "cni-runtime"]),
     ("kubernetes", &[]),
-    ("subnets", &["cni-spec", "kubernetes"]),
+    ("subnets", &["fs", "ip", "cni-spec", "kubernetes"]),
     (
         "store-kubernetes",
         &["netlink", "cni-spec", "ip", "ipam", "block-ipam", "agent-ipc", "subnets", "kubernetes"],
@@ -54,6 +54,8 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "warden",
         &[
+            "fs",
+            "ip",
             "netlink",
             "kernel",
             "cni-spec",
@@ -68,6 +70,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
+            "fs",
             "netlink",
             "kernel",
             "cni-spec",
@@ -89,6 +92,8 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "lab",
         &[
+            "fs",
+            "ip",
             "netlink",
             "kernel",
             "cni-spec",
@@ -109,6 +114,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "fs",
             "netlink",
             "kernel",
             "cni-spec",
