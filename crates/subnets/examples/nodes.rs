@@ -1,4 +1,4 @@
-//! Shows a cluster's nodes, and every change of them, until it is interrupted.
+//! Prints the nodes of a cluster at every change.
 //!
 //! ```text
 //! cargo run -p podwire-subnets --example nodes -- etcd http://127.0.0.1:2379
@@ -6,7 +6,7 @@
 //! cargo run -p podwire-subnets --example nodes -- list nodes.json
 //! ```
 //!
-//! With an IPv4 address behind it, it first takes a range for a node of that address, and keeps it.
+//! With an additional IPv4 address, it first acquires a subnet for a node with that address, and keeps its lease.
 
 use std::error::Error;
 
@@ -17,7 +17,7 @@ use podwire_subnets::{
 fn show(snapshot: &Snapshot) {
     println!("snapshot {}: {}", snapshot.number, snapshot.health);
     for node in snapshot.nodes.iter().flat_map(|nodes| nodes.iter()) {
-        let pod_cidrs: Vec<String> = node.pod_cidrs.iter().map(|range| range.to_string()).collect();
+        let pod_cidrs: Vec<String> = node.pod_cidrs.iter().map(|cidr| cidr.to_string()).collect();
         println!(
             "  {:24} {:40} {:?} {}",
             node.name,
@@ -27,7 +27,7 @@ fn show(snapshot: &Snapshot) {
         );
     }
     for node in snapshot.skipped.iter() {
-        println!("  left out: {}: {}", node.name, node.reason);
+        println!("  skipped: {}: {}", node.name, node.reason);
     }
 }
 

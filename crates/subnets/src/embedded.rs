@@ -1,14 +1,13 @@
 //! The embedded store: an SQLite file on one machine.
 //!
-//! Several processes share it: the agents of a lab's nodes, or one agent and the tools beside it. A range is given out in
-//! one transaction that holds the write lock from its first read, so no two processes choose from the same free pod_cidrs;
-//! a process that dies in the middle leaves what was before, since SQLite's log has no commit of it. Two unique columns
-//! would refuse a second owner even then.
+//! Several processes share it: the agents of a lab's nodes, or one agent and the CLI. A subnet is assigned in one transaction
+//! that holds the write lock from its first read, so no two processes choose from the same free subnets. A process that dies
+//! in a transaction changes nothing. Two unique columns refuse a second owner even then.
 //!
-//! Commits go to the disk before they count (`synchronous = FULL`): a range that was given out is still known after a power cut.
+//! Commits are flushed to disk (`synchronous = FULL`): an assigned subnet is still known after a power failure.
 
-mod changes;
 mod row;
+mod watch;
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -18,15 +17,18 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
-use crate::choice;
-use crate::snapshot::{SnapshotSender, Watch};
-use crate::{Error, LeaseTerm, NetConf, Node, PodCidrs, Registration, Result};
+use podwire_fs::FileError;
 
-/// How long a process waits for another's transaction. Each takes a few milliseconds, and ends with its process.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::error::{Error, Result};
+use crate::netconf::NetConf;
+use crate::node::{LeaseTerm, Node, PodCidrs, Registration};
+use crate::subnet_choice;
 
-/// The layout that this program writes and reads.
-const LAYOUT: i64 = 1;
+/// How long a process waits for the transaction of another. Each takes a few milliseconds, and ends with its process.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The schema version that this program reads and writes.
+const SCHEMA_VERSION: i64 = 1;
 
 const TABLES: &str = "
     CREATE TABLE network (one INTEGER PRIMARY KEY CHECK (one = 1), config TEXT NOT NULL) STRICT;
@@ -49,7 +51,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens the file, and makes it if it is not there.
+    /// Opens the file, and creates it if it does not exist.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Embedded> {
         let store = Embedded { path: path.into() };
         let path = store.path.clone();
@@ -65,7 +67,7 @@ impl Embedded {
         &self.path
     }
 
-    /// Sets the network's config, net-conf.json's text. The same again changes nothing and wakes nobody.
+    /// Sets the network config, the text of net-conf.json. An unchanged config is not written.
     pub async fn set_network(&self, text: &str) -> Result<()> {
         NetConf::parse(&self.origin(), text)?.pools()?;
         let text = text.to_owned();
@@ -80,7 +82,7 @@ impl Embedded {
         .await
     }
 
-    /// The network's config.
+    /// The network config.
     pub async fn network(&self) -> Result<NetConf> {
         let text: Option<String> = self
             .with("read the config", |connection| {
@@ -90,13 +92,13 @@ impl Embedded {
         self.config(text)
     }
 
-    /// What the file says of this node from before.
+    /// The record of this node from before a restart.
     pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         let (nodes, _) = self.with("read nodes", row::all).await?;
         Ok(nodes.into_iter().find(|node| node.name == registration.name))
     }
 
-    /// Gives the node a range that no other has: its own if it has one, else what it had before, else a free one.
+    /// Assigns a node subnets that no other node has: those that it has, its previous ones, or free ones.
     pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
         let (store, registration) = (self.clone(), registration.clone());
         blocking(move || {
@@ -120,8 +122,10 @@ impl Embedded {
                 .collect();
             let pod_cidrs = match own.filter(|own| pools.fit(*own)) {
                 Some(own) => own,
-                None if choice::may_keep(&pools, registration.previous, &others) => registration.previous,
-                None => choice::choose(&pools, &others)?,
+                None if subnet_choice::may_keep(&pools, registration.previous, &others) => {
+                    registration.previous
+                }
+                None => subnet_choice::choose(&pools, &others)?,
             };
             let Registration { name, underlay, backend, .. } = registration;
             let node = Node { name, pod_cidrs, underlay, backend, lease_term: LeaseTerm::Permanent };
@@ -134,7 +138,7 @@ impl Embedded {
         .await
     }
 
-    /// Gives a node's range back. A node that is not there is as good as gone.
+    /// Removes a node. That it does not exist is fine.
     pub async fn release(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
         self.with("remove a node", move |connection| {
@@ -143,19 +147,13 @@ impl Embedded {
         .await
     }
 
-    /// All nodes, and all changes of them.
-    pub fn watch(&self) -> Watch {
-        let store = self.clone();
-        SnapshotSender::start(|sender| changes::follow(store, sender))
-    }
-
     async fn with<T: Send + 'static>(
         &self,
         doing: &'static str,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        action: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let store = self.clone();
-        blocking(move || work(&connect(&store.path)?).map_err(store.failed(doing))).await
+        blocking(move || action(&connect(&store.path)?).map_err(store.failed(doing))).await
     }
 
     fn config(&self, text: Option<String>) -> Result<NetConf> {
@@ -174,57 +172,59 @@ impl Embedded {
     }
 }
 
-/// Makes the file, unless it is there. It is made under another name and then linked: whoever sees it sees all tables
-/// in it, and of two who make it at once, one wins and the other takes that one's.
+/// Creates the file, unless it exists. It is created under a temporary name and then linked (link(2) fails if the name
+/// exists): every process sees all tables, and of two processes that create it at once, one wins and both use its file.
 fn create(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(dir).map_err(FileError::at("create", dir))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = folder.join(format!(".{name}.{}.{:08x}", std::process::id(), podwire_kubernetes::random_u32()));
-    // Nobody else is to read it. What SQLite makes beside the file has the file's mode.
+    let new = dir.join(format!(".{name}.{}.{:08x}", std::process::id(), podwire_kubernetes::random_u32()));
+    // Only the owner may read it. SQLite gives the files beside it the same mode.
     let file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new);
-    file.map_err(Error::file("create", &new))?;
-    let make = || {
+    file.map_err(FileError::at("create", &new))?;
+    let create = || {
         let connection = Connection::open(&new)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.execute_batch(TABLES)?;
-        // Closing writes the log back into the file, and removes it.
+        // Closing writes the log back into the file and removes it.
         connection.close().map_err(|(_, error)| error)
     };
-    let made = make().map_err(|source| Error::Database { path: path.into(), doing: "create", source });
-    let linked = made.and_then(|()| match fs::hard_link(&new, path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::file("create", path)(error)),
+    let created = create().map_err(|source| Error::Database { path: path.into(), doing: "create", source });
+    let linked = created.and_then(|()| match fs::hard_link(&new, path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(FileError::at("create", path)(error).into())
+        }
         _ => Ok(()),
     });
     let _ = fs::remove_file(&new);
     linked
 }
 
-/// A connection of one's own.
+/// Opens a connection.
 fn connect(path: &Path) -> Result<Connection> {
     let failed = |source| Error::Database { path: path.into(), doing: "open", source };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    connection.busy_timeout(PATIENCE).map_err(failed)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-    let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
-    match layout {
-        LAYOUT => Ok(connection),
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
+    match version {
+        SCHEMA_VERSION => Ok(connection),
         other => {
-            let why = format!("has layout {other}, and this program knows {LAYOUT}: a newer podwire wrote it, or it is not podwire's");
+            let why = format!("it has schema version {other}, and this program knows {SCHEMA_VERSION}: a newer podwire wrote it, or it is not podwire's");
             Err(Error::Unreadable { object: path.display().to_string(), why })
         }
     }
 }
 
-/// SQLite's calls block; the agent's loop must not.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
+/// Runs an SQLite operation, which blocks, on another thread.
+async fn blocking<T: Send + 'static>(action: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(action).await {
         Ok(result) => result,
-        // It ends in this way only with the runtime, or when the work panicked.
+        // Only a panic of the action, or the end of the runtime.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -1,72 +1,71 @@
-//! What can go wrong with a source.
+//! Errors of sources.
 
-use std::io;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use crate::choice::OutOfSubnets;
+use crate::subnet_choice::OutOfSubnets;
 
-/// The result of asking a source.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Something that a source could not do. Each says which object it is about, in whose words, and what to do next.
+/// Why a source failed. Each text names the object, the cause and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The network's config makes no sense.
+    /// The network config is invalid.
     #[error("{origin}: {why}")]
     Config {
-        /// Where it was read.
+        /// Its file or key.
         origin: String,
-        /// What is wrong, in flannel's words where it has some.
+        /// What is wrong, in flannel's words where flannel has the same check.
         why: String,
     },
-    /// There is no config.
+    /// There is no network config.
     #[error("flannel config not found in {place}: {hint}")]
     NoConfig {
-        /// The key, table or file that was looked at.
+        /// The key, table or file.
         place: String,
-        /// How to write one.
+        /// How to create one.
         hint: String,
     },
-    /// The pool is used up.
+    /// No subnet is free.
     #[error("{0}")]
     OutOfSubnets(#[from] OutOfSubnets),
-    /// Somebody else was faster, again and again.
-    #[error("max retries reached trying to acquire a subnet in {place}: {tries} tries, each time another node took a range meanwhile; try again")]
+    /// Other nodes were faster in every attempt.
+    #[error("max retries reached trying to acquire a subnet in {place}: in each of {tries} attempts another node was faster; try again")]
     Raced {
         /// The prefix.
         place: String,
-        /// How often it was tried.
+        /// The number of attempts.
         tries: u32,
     },
-    /// The node is unknown to a source that others fill.
+    /// A source that other programs write does not have the node.
     #[error("node {name:?} is not in {place}: {hint}")]
     UnknownNode {
         /// The node.
         name: String,
-        /// Where it was looked for.
+        /// The source.
         place: String,
         /// What to do.
         hint: String,
     },
-    /// Kubernetes has not given the node a range yet.
+    /// The node has no `spec.podCIDRs` yet.
     #[error("node {name:?} pod cidr not assigned: kube-controller-manager needs --allocate-node-cidrs and --cluster-cidr, or podwire controller must run (docs/controller.md)")]
     PodCidrNotAssigned {
         /// The node.
         name: String,
     },
-    /// The range that the node was given is not of the configured network.
-    #[error("subnet {network} specified in the flannel net config doesn't contain {range} PodCIDR of the {name:?} node: make Network and the cluster's CIDR the same")]
+    /// The node's pod CIDR is not in the configured network.
+    #[error("subnet {network} specified in the flannel net config doesn't contain {pod_cidr} PodCIDR of the {name:?} node: make Network and the cluster's CIDR the same")]
     OutsideOfNetwork {
         /// The node.
         name: String,
-        /// Its range.
-        range: IpNet,
-        /// The network, or that there is none of the family.
+        /// Its pod CIDR.
+        pod_cidr: IpNet,
+        /// The network, or `(none)`.
         network: String,
     },
-    /// A node's facts cannot be read.
+    /// A node's record is invalid.
     #[error("{object}: {why}")]
     Unreadable {
         /// The key or node.
@@ -74,45 +73,30 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
-    /// etcd's answer.
+    /// A request to etcd failed.
     #[error("etcd {endpoints}: {doing}: {why}")]
     Etcd {
-        /// Whom we asked.
+        /// The endpoints.
         endpoints: String,
-        /// What for.
+        /// The request.
         doing: String,
-        /// The server's or the kernel's words.
+        /// The server's or the kernel's error.
         why: String,
     },
     /// A request to the API server failed.
     #[error(transparent)]
     Kubernetes(#[from] podwire_kubernetes::Error),
-    /// SQLite's answer.
+    /// An SQLite operation failed.
     #[error("{path:?}: {doing}: {source}")]
     Database {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// SQLite's words.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// A file.
-    #[error("{doing} {path:?}: {source}")]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-}
-
-impl Error {
-    /// For `map_err`: what was being done with a file.
-    pub(crate) fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
-        let path = path.into();
-        move |source| Error::File { doing, path, source }
-    }
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] podwire_fs::FileError),
 }

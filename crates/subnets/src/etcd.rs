@@ -1,21 +1,21 @@
-//! flannel's etcd: its keys and values, byte for byte (API version 3), so that nodes with flannel and nodes with podwire
-//! share one cluster, and a node changes from one to the other and keeps its range.
+//! flannel's keys and values in etcd (API version 3), byte for byte, so that nodes with flannel and nodes with podwire can
+//! share one cluster, and a node can change from one to the other and keep its subnet.
 //!
 //! | key | value |
 //! |---|---|
 //! | `<prefix>/config` | net-conf.json |
-//! | `<prefix>/subnets/10.5.34.0-24` | the node that has this range; kept alive by a lease of 24 hours, or a reservation without one |
-//! | `<prefix>/subnets/10.5.34.0-24&fd00:0:0:7::-64` | the same with pod_cidrs of both families |
+//! | `<prefix>/subnets/10.5.34.0-24` | the node with this subnet; under a lease of 24 hours, or a reservation without one |
+//! | `<prefix>/subnets/10.5.34.0-24&fd00:0:0:7::-64` | the same with pod CIDRs of both families |
 //!
-//! A node is its public address: who finds a range under its own address has found its own. There are no names.
+//! The public address identifies a node. There are no names.
 //!
-//! Endpoints are tried one after the other until one answers. (The client library can spread requests over all of them, but
-//! then a dead one fails its share of the requests; and of flannel's two default endpoints, one is always dead.)
+//! Endpoints are tried one after the other until one answers. (The client library can balance requests over all of them, but
+//! then a dead one fails its share of the requests, and one of flannel's two default endpoints is always dead.)
 
 mod acquire;
 mod keep;
 mod keys;
-mod lease;
+mod record;
 mod session;
 mod value;
 mod watch;
@@ -24,28 +24,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::snapshot::{SnapshotSender, Watch};
-use crate::{Error, NetConf, Node, Registration, Result};
-
 pub use keep::LeaseLost;
 use keys::Keys;
+
+use crate::error::{Error, Result};
+use crate::netconf::NetConf;
+use crate::node::{Node, Registration};
 
 /// How to reach etcd, and flannel's settings for it. The defaults are flannel's.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
     /// `http://host:port` or `https://host:port`, tried in this order.
     pub endpoints: Vec<String>,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
-    /// Whom we trust. Needed for https unless the server's certificate is signed by somebody the system trusts.
+    /// The certificate authority. Needed for https unless the system trusts the signer of the server's certificate.
     pub ca_file: Option<PathBuf>,
-    /// Who we are.
+    /// The client certificate.
     pub cert_file: Option<PathBuf>,
-    /// The key to the certificate.
+    /// The key of the client certificate.
     pub key_file: Option<PathBuf>,
-    /// A user's name and password.
+    /// User name and password.
     pub user: Option<(String, String)>,
-    /// How long a range stays ours without renewal.
+    /// The duration of a lease.
     pub ttl: Duration,
     /// How long before its end a lease is renewed.
     pub renew_margin: Duration,
@@ -66,7 +67,7 @@ impl Default for EtcdOptions {
     }
 }
 
-/// The nodes in etcd.
+/// The node records in etcd.
 #[derive(Clone, Debug)]
 pub struct Etcd {
     options: Arc<EtcdOptions>,
@@ -74,62 +75,33 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Checks the settings. Nothing is connected yet.
+    /// Checks the options. It does not connect yet.
     pub fn new(options: EtcdOptions) -> Result<Etcd> {
         let wrong = |why: &str| Err(Error::Config { origin: "etcd options".into(), why: why.into() });
         if options.endpoints.iter().all(String::is_empty) {
-            return wrong("no endpoint is given; write one like http://127.0.0.1:2379");
+            return wrong("no endpoint is given; write one such as http://127.0.0.1:2379");
         }
         if options.renew_margin.is_zero() || options.renew_margin >= options.ttl {
-            return wrong("subnet-lease-renew-margin is out of acceptable range: it must be more than nothing and less than the lease (24 h)");
+            return wrong("subnet-lease-renew-margin is out of acceptable range: it must be more than 0 and less than the lease (24 h)");
         }
         if options.cert_file.is_some() != options.key_file.is_some() {
-            return wrong("a certificate needs its key, and a key its certificate: give both files or none");
+            return wrong("a certificate needs its key and vice versa: give both files or none");
         }
         let keys = Keys::new(&options.prefix);
         Ok(Etcd { options: Arc::new(options), keys })
     }
 
-    /// The network's config.
+    /// The network config.
     pub async fn network(&self) -> Result<NetConf> {
         let mut session = self.connect().await?;
         Ok(session.config().await?.0)
     }
 
-    /// What stands under this node's address from before. (flannel does not look: after a restart without its device, its
-    /// VXLAN hardware address is a new one, which all others have to learn.)
+    /// The record of this node's address from before a restart. (flannel does not read it: if its VXLAN device is gone after a
+    /// restart, the MAC address is a new one, which all peers must learn.)
     pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         let Some(address) = registration.underlay.v4 else { return Ok(None) };
         let (records, _) = self.connect().await?.list().await?;
         Ok(records.into_iter().find(|record| record.is_of(address)).and_then(|record| record.node.ok()))
-    }
-
-    /// Gives the node a range that no other has: the one that is under its address already, else what it had before, else
-    /// a free one at random.
-    pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
-        acquire::acquire(self, registration).await
-    }
-
-    /// Renews the node's lease in time, for as long as the range is its own; returns when it is not any more. While etcd does
-    /// not answer, it goes on trying.
-    pub async fn keep(&self, node: &Node) -> LeaseLost {
-        keep::keep(self, node).await
-    }
-
-    /// Gives the range back, if it is this node's still.
-    pub async fn release(&self, node: &Node) -> Result<()> {
-        let mut session = self.connect().await?;
-        let Some(found) = session.get(&self.keys.subnet(node.pod_cidrs)?).await? else { return Ok(()) };
-        let record = lease::Record::read(&self.keys, &found);
-        match node.underlay.v4.is_some_and(|address| record.is_of(address)) {
-            true => session.delete(&record).await,
-            false => Ok(()),
-        }
-    }
-
-    /// All nodes, and all changes of them.
-    pub fn watch(&self) -> Watch {
-        let etcd = self.clone();
-        SnapshotSender::start(|sender| watch::follow(etcd, sender))
     }
 }

@@ -1,16 +1,15 @@
 //! JSON as Go writes it.
 //!
-//! Go's encoder escapes what could end an HTML script (`<`, `>`, `&`) and two separators that JavaScript takes for line
-//! ends. Values that both flannel and this program write are compared as bytes, by people and by `etcdctl`, so ours
-//! are the same bytes.
+//! Go's encoder escapes `<`, `>`, `&` and two line separators of JavaScript, so that JSON can be embedded in HTML. People and
+//! `etcdctl` compare the values of flannel and podwire as bytes, so podwire writes the same bytes.
 
 use serde::Serialize;
 
-/// A value in Go's compact form.
+/// Encodes a value in Go's compact form.
 pub(crate) fn compact(value: &impl Serialize) -> String {
-    // What is encoded here has string keys and no numbers that JSON lacks: it cannot fail.
+    // All values here have string keys and finite numbers, so encoding cannot fail.
     let text = serde_json::to_string(value).unwrap_or_default();
-    // Outside of strings none of these is JSON, so they need not be told apart.
+    // These characters occur only inside of strings.
     let escaped = |c: char| match c {
         '<' => "\\u003c".to_string(),
         '>' => "\\u003e".to_string(),
@@ -27,7 +26,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn go_fears_html() {
+    fn html_characters_are_escaped_as_in_go() {
         let value = json!({"b": "a<b>&c\u{2028}", "a": "+/="});
         assert_eq!(super::compact(&value), r#"{"b":"a\u003cb\u003e\u0026c\u2028","a":"+/="}"#);
     }

@@ -1,8 +1,7 @@
-//! flannel's net-conf.json: what the network of all pods is.
+//! flannel's net-conf.json: the network of all pods.
 //!
-//! Two readers use it differently. Where the store gives out ranges (etcd, embedded) everything about subnets matters, and
-//! [`NetConf::pools`] checks it as flannel does. With Kubernetes the ranges come from the controller, and the subnet keys
-//! are not looked at.
+//! Where the store assigns subnets (etcd, embedded), the subnet keys matter, and [`NetConf::pools`] checks them as flannel
+//! does. With Kubernetes a controller assigns pod CIDRs, and the subnet keys are ignored.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,43 +10,44 @@ use podwire_cni_spec::json;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::pool::{self, Pool, Pools};
-use crate::{Error, PodCidrs, Result};
+use crate::error::{Error, Result};
+use crate::node::PodCidrs;
+use crate::pool::{self, Pool, PoolSpec, Pools};
 
-/// The network's config, as it was written.
+/// The network config.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetConf {
-    /// All pods' IPv4 addresses.
+    /// The IPv4 network of all pods.
     pub network: Option<Ipv4Net>,
-    /// All pods' IPv6 addresses.
+    /// The IPv6 network of all pods.
     pub ipv6_network: Option<Ipv6Net>,
-    /// Whether pods have IPv4 addresses. They do unless this says no.
+    /// Whether pods have IPv4 addresses. The default is true.
     pub enable_ipv4: bool,
     /// Whether pods have IPv6 addresses.
     pub enable_ipv6: bool,
-    /// Whether flannel was told to use nftables. Ours always does; the key is kept for who reads it.
+    /// Whether flannel uses nftables. Podwire always does.
     pub enable_nftables: bool,
-    /// The size of a node's IPv4 range. Zero: flannel's choice.
+    /// The prefix length of a node's IPv4 subnet. 0: flannel's default.
     pub subnet_len: u8,
-    /// The first IPv4 range that is given out.
+    /// The first IPv4 subnet that is assigned.
     pub subnet_min: Option<Ipv4Addr>,
     /// The last.
     pub subnet_max: Option<Ipv4Addr>,
-    /// The size of a node's IPv6 range. Zero: flannel's choice.
+    /// The prefix length of a node's IPv6 subnet. 0: flannel's default.
     pub ipv6_subnet_len: u8,
-    /// The first IPv6 range that is given out.
+    /// The first IPv6 subnet that is assigned.
     pub ipv6_subnet_min: Option<Ipv6Addr>,
     /// The last.
     pub ipv6_subnet_max: Option<Ipv6Addr>,
-    /// The kind of road between nodes. `udp` if no backend is named, whatever flannel's documents say.
+    /// The backend between nodes. `udp` if no backend is named, whatever flannel's documentation says.
     pub backend_type: String,
-    /// The backend's own options, [`backend_type`](NetConf::backend_type) included.
+    /// The backend's options, [`backend_type`](NetConf::backend_type) included.
     pub backend: Map<String, Value>,
-    /// The file's or key's text, for errors and to be kept.
+    /// The file or key, for errors.
     origin: String,
 }
 
-/// The document. Go's words for a number (`uint`) and for networks and addresses (strings, read by hand below).
+/// The JSON document. Networks and addresses are strings, parsed below.
 #[derive(Deserialize)]
 #[serde(default)]
 struct Document {
@@ -97,16 +97,15 @@ impl Default for Document {
 }
 
 impl NetConf {
-    /// Reads a config. `origin` is the file or key, for errors.
+    /// Parses a config. `origin` is the file or key, for errors.
     pub fn parse(origin: &str, text: &str) -> Result<NetConf> {
         let wrong = |why: String| Error::Config { origin: origin.into(), why };
         let value = json::parse(text.as_bytes()).map_err(|error| wrong(error.msg))?;
         let read: Document = json::decode(&value).map_err(|error| wrong(error.msg))?;
         let (backend_type, backend) = backend(read.backend).map_err(wrong)?;
         let too_long = |key: &str, len: u32| format!("{key} is {len}: no address has that many bits");
-        let length = |key: &str, len: u32, bits: u32| match len <= bits {
-            true => Ok(u8::try_from(len).unwrap_or(u8::MAX)),
-            false => Err(wrong(too_long(key, len))),
+        let length = |key: &str, len: u32, bits: u32| {
+            u8::try_from(len).ok().filter(|_| len <= bits).ok_or_else(|| wrong(too_long(key, len)))
         };
         Ok(NetConf {
             network: given("Network", read.network).map_err(wrong)?.map(|net: Ipv4Net| net.trunc()),
@@ -128,26 +127,26 @@ impl NetConf {
         })
     }
 
-    /// What can be given out, checked as flannel checks it for etcd.
+    /// The pools of subnets, checked as flannel checks them for etcd.
     pub fn pools(&self) -> Result<Pools> {
         let wrong = |why: String| Error::Config { origin: self.origin.clone(), why };
         let v4 = || -> Result<Pool> {
-            let asked = pool::Asked {
+            let spec = PoolSpec {
                 network: self.network.filter(|net| net.prefix_len() > 0).map(IpNet::V4),
                 len: self.subnet_len,
                 min: self.subnet_min.filter(|ip| !ip.is_unspecified()).map(Into::into),
                 max: self.subnet_max.filter(|ip| !ip.is_unspecified()).map(Into::into),
             };
-            Pool::check(&pool::V4, asked).map_err(wrong)
+            Pool::new(&pool::V4, spec).map_err(wrong)
         };
         let v6 = || -> Result<Pool> {
-            let asked = pool::Asked {
+            let spec = PoolSpec {
                 network: self.ipv6_network.filter(|net| net.prefix_len() > 0).map(IpNet::V6),
                 len: self.ipv6_subnet_len,
                 min: self.ipv6_subnet_min.filter(|ip| !ip.is_unspecified()).map(Into::into),
                 max: self.ipv6_subnet_max.filter(|ip| !ip.is_unspecified()).map(Into::into),
             };
-            Pool::check(&pool::V6, asked).map_err(wrong)
+            Pool::new(&pool::V6, spec).map_err(wrong)
         };
         if !self.enable_ipv4 && !self.enable_ipv6 {
             return Err(wrong("EnableIPv4 and EnableIPv6 are both false: pods would have no address".into()));
@@ -155,22 +154,22 @@ impl NetConf {
         Ok(Pools { v4: self.enable_ipv4.then(v4).transpose()?, v6: self.enable_ipv6.then(v6).transpose()? })
     }
 
-    /// Checks a range that somebody else gave to a node: it must be of the network, or no other node would send
-    /// its packets here.
-    pub fn check_pod_cidrs(&self, name: &str, ranges: PodCidrs) -> Result<()> {
-        let outside = |range: IpNet, network: Option<IpNet>| Error::OutsideOfNetwork {
+    /// Checks the pod CIDRs that another component assigned to a node. They must be in the network: otherwise no other node
+    /// sends packets for them here.
+    pub fn check_pod_cidrs(&self, name: &str, pod_cidrs: PodCidrs) -> Result<()> {
+        let outside = |pod_cidr: IpNet, network: Option<IpNet>| Error::OutsideOfNetwork {
             name: name.into(),
-            range,
+            pod_cidr,
             network: network.map_or("(none)".into(), |network| network.to_string()),
         };
         let networks = [
-            (ranges.v4.map(IpNet::V4), self.network.map(IpNet::V4)),
-            (ranges.v6.map(IpNet::V6), self.ipv6_network.map(IpNet::V6)),
+            (pod_cidrs.v4.map(IpNet::V4), self.network.map(IpNet::V4)),
+            (pod_cidrs.v6.map(IpNet::V6), self.ipv6_network.map(IpNet::V6)),
         ];
-        for (range, network) in networks {
-            match (range, network) {
-                (Some(range), Some(network)) if network.contains(&range) => {}
-                (Some(range), network) => return Err(outside(range, network)),
+        for (pod_cidr, network) in networks {
+            match (pod_cidr, network) {
+                (Some(pod_cidr), Some(network)) if network.contains(&pod_cidr) => {}
+                (Some(pod_cidr), network) => return Err(outside(pod_cidr, network)),
                 (None, _) => {}
             }
         }
@@ -178,7 +177,7 @@ impl NetConf {
     }
 }
 
-/// A value of the document, if it is there. Go reads an empty string as no network, which is as good as none.
+/// Parses a value of the document, if it is present.
 fn given<T: std::str::FromStr>(key: &str, text: Option<String>) -> std::result::Result<Option<T>, String>
 where
     T::Err: std::fmt::Display,
@@ -197,7 +196,7 @@ fn backend(backend: Option<Value>) -> std::result::Result<(String, Map<String, V
     };
     match backend {
         Value::Object(options) => Ok((kind, options)),
-        other => Err(format!("error decoding Backend property of config: {other} is no object")),
+        other => Err(format!("error decoding Backend property of config: {other} is not an object")),
     }
 }
 

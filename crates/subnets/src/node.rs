@@ -1,4 +1,4 @@
-//! What a node tells the others about itself.
+//! The record of a node.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::SystemTime;
@@ -7,27 +7,27 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A node, as everybody in the cluster knows it.
+/// A node's record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What the source calls it: the Node object's name, the key in etcd (which has no names), the row's name.
+    /// Its name in the source: the Node object's name, the last part of the key in etcd (which has no names), the row's name.
     pub name: String,
-    /// The addresses of its pods.
+    /// Its pod CIDRs.
     pub pod_cidrs: PodCidrs,
-    /// Where it is reached.
+    /// The addresses by which other nodes reach it.
     pub underlay: Underlay,
-    /// What its end of the tunnel needs.
+    /// The parameters of its tunnel endpoint.
     pub backend: Backend,
-    /// How long all of this is true.
+    /// How long the record is valid.
     pub lease_term: LeaseTerm,
 }
 
-/// A range of pods' addresses, of one family or both.
+/// The pod CIDRs of a node, of one family or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodCidrs {
-    /// The IPv4 range.
+    /// The IPv4 CIDR.
     pub v4: Option<Ipv4Net>,
-    /// The IPv6 range.
+    /// The IPv6 CIDR.
     pub v6: Option<Ipv6Net>,
 }
 
@@ -37,7 +37,7 @@ impl PodCidrs {
         self.v4.is_none() && self.v6.is_none()
     }
 
-    /// Both, IPv4 first.
+    /// All CIDRs, IPv4 first.
     pub fn iter(&self) -> impl Iterator<Item = IpNet> {
         self.v4.map(IpNet::V4).into_iter().chain(self.v6.map(IpNet::V6))
     }
@@ -48,7 +48,7 @@ impl PodCidrs {
     }
 }
 
-/// Whether two networks share an address: one then contains the other.
+/// Whether two networks have an address in common: one contains the other.
 pub(crate) fn overlap(a: IpNet, b: IpNet) -> bool {
     a.contains(&b) || b.contains(&a)
 }
@@ -62,11 +62,11 @@ pub struct Underlay {
     pub v6: Option<Ipv6Addr>,
 }
 
-/// The kind of road to a node, and what its end of it needs. The data are kept as they were written: a kind that this
-/// program does not know passes through unharmed.
+/// A node's backend and the parameters of its tunnel endpoint. The data are kept as they were read, so that a backend that
+/// this program does not know is passed on unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Backend {
-    /// flannel's names: `vxlan`, `host-gw`, `wireguard`, `ipip`, `alloc`…
+    /// flannel's backend type: `vxlan`, `host-gw`, `wireguard`, `ipip`, `alloc`…
     pub kind: String,
     /// For the IPv4 underlay.
     pub data: Option<Value>,
@@ -74,36 +74,36 @@ pub struct Backend {
     pub data_v6: Option<Value>,
 }
 
-/// One end of a VXLAN.
+/// A VXLAN tunnel endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vtep {
-    /// The network's number.
+    /// The VXLAN network identifier.
     #[serde(rename = "VNI")]
     pub vni: u32,
-    /// The device's hardware address, which peers write into their forwarding tables.
+    /// The device's MAC address, which peers write into their forwarding tables.
     #[serde(rename = "VtepMAC")]
     pub mac: String,
 }
 
-/// One end of a WireGuard tunnel.
+/// A WireGuard peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireguardPeer {
     /// The public key, in base64.
     #[serde(rename = "PublicKey")]
     pub public_key: String,
-    /// Where it listens. Old flannels do not say: 51820.
-    #[serde(rename = "Port", default = "WireguardPeer::usual_port")]
+    /// The UDP port. Old versions of flannel do not write it; their port is 51820.
+    #[serde(rename = "Port", default = "WireguardPeer::default_port")]
     pub port: u16,
 }
 
 impl WireguardPeer {
-    const fn usual_port() -> u16 {
+    const fn default_port() -> u16 {
         51820
     }
 }
 
 impl Backend {
-    /// A kind that needs no data.
+    /// A backend without data.
     pub fn named(kind: &str) -> Backend {
         Backend { kind: kind.into(), data: None, data_v6: None }
     }
@@ -120,13 +120,13 @@ impl Backend {
         Backend { kind: "wireguard".into(), data: data(v4), data_v6: data(v6) }
     }
 
-    /// The VXLAN device for the IPv4 underlay. After a restart this is the address that the device must get again:
-    /// all others have it in their tables.
+    /// The VXLAN endpoint for the IPv4 underlay. After a restart, the device must get the same MAC address: all peers have it in
+    /// their tables.
     pub fn vtep(&self) -> Option<Vtep> {
         read(self.data.as_ref()).filter(|_| self.kind == "vxlan")
     }
 
-    /// The VXLAN device for the IPv6 underlay.
+    /// The VXLAN endpoint for the IPv6 underlay.
     pub fn vtep_v6(&self) -> Option<Vtep> {
         read(self.data_v6.as_ref()).filter(|_| self.kind == "vxlan")
     }
@@ -146,44 +146,42 @@ fn read<T: serde::de::DeserializeOwned>(data: Option<&Value>) -> Option<T> {
     podwire_cni_spec::json::decode(data?).ok()
 }
 
-/// How long a node's range is its own.
+/// How long a node has its pod CIDRs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseTerm {
-    /// Until somebody takes it away: a reservation, a row, a Node object.
+    /// Until the record is deleted: an etcd reservation, a row, a Node object.
     Permanent,
-    /// Until it is not renewed; the store ends it then. When that is was not asked, for it would cost a question a node.
+    /// Until the lease is not renewed. The end is not known: etcd would need one request for each node.
     Leased,
-    /// Until then, unless renewed.
+    /// Until this time, unless it is renewed.
     Until(SystemTime),
 }
 
-/// What a node says when it asks for a range.
+/// The registration of this node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Registration {
-    /// Its name. etcd does not keep it: there a node is its public address.
+    /// Its name. etcd does not store it: there the public address identifies a node.
     pub name: String,
-    /// Where it is reached.
+    /// The addresses by which other nodes reach it.
     pub underlay: Underlay,
-    /// What its end of the tunnel needs.
+    /// The parameters of its tunnel endpoint.
     pub backend: Backend,
-    /// What it had before, from [`SubnetEnv`](crate::SubnetEnv): running pods have addresses of it.
+    /// Its previous pod CIDRs, from [`SubnetEnv`](crate::SubnetEnv): running pods have addresses of them.
     pub previous: PodCidrs,
 }
 
-/// The pairs of nodes whose pod_cidrs share addresses, by name. No allocator makes such pairs, but people do, and so do two
-/// controllers; packets for those addresses go to one of the two at random, which somebody should be told.
+/// The pairs of nodes whose pod CIDRs overlap, by name. No single allocator creates such pairs, but people and competing
+/// controllers do. Packets for the common addresses go to one of the two nodes.
 pub fn find_overlaps(nodes: &[Node]) -> Vec<(String, String)> {
-    // Networks either contain one another or are apart, so sorted by address, a network's rivals follow it directly.
-    let mut pod_cidrs: Vec<(IpNet, &str)> = nodes
-        .iter()
-        .flat_map(|node| node.pod_cidrs.iter().map(|range| (range, node.name.as_str())))
-        .collect();
-    pod_cidrs.sort_by_key(|(range, name)| (range.network(), range.prefix_len(), *name));
+    // Two networks are nested or disjoint, so in the order of addresses all networks inside of one follow it directly.
+    let mut cidrs: Vec<(IpNet, &str)> =
+        nodes.iter().flat_map(|node| node.pod_cidrs.iter().map(|cidr| (cidr, node.name.as_str()))).collect();
+    cidrs.sort_by_key(|(cidr, name)| (cidr.network(), cidr.prefix_len(), *name));
     let mut pairs = Vec::new();
-    for (at, (range, name)) in pod_cidrs.iter().enumerate() {
-        let rivals = pod_cidrs[at + 1..].iter().take_while(|(other, _)| range.contains(&other.network()));
-        for (_, rival) in rivals.filter(|(_, rival)| rival != name) {
-            let (a, b) = if name < rival { (name, rival) } else { (rival, name) };
+    for (at, (cidr, name)) in cidrs.iter().enumerate() {
+        let nested = cidrs[at + 1..].iter().take_while(|(other, _)| cidr.contains(&other.network()));
+        for (_, other) in nested.filter(|(_, other)| other != name) {
+            let (a, b) = if name < other { (name, other) } else { (other, name) };
             pairs.push((a.to_string(), b.to_string()));
         }
     }
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn data_are_flannels() {
+    fn backend_data_are_flannels() {
         let vtep = Vtep { vni: 1, mac: "12:c6:65:89:b4:e3".into() };
         let backend = Backend::vxlan(Some(vtep.clone()), None);
         assert_eq!(backend.data.as_ref().unwrap().to_string(), r#"{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}"#);
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_share_addresses_are_found() {
+    fn overlapping_pod_cidrs_are_found() {
         let nodes = [
             node("a", "10.1.0.0/16", "fd00:1::/64"),
             node("b", "10.2.0.0/16", "fd00:2::/64"),

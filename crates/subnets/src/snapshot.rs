@@ -1,7 +1,7 @@
-//! What a source says: the whole state, again and again.
+//! Snapshots: the output of every source.
 //!
-//! A [`Snapshot`] is everything that is known, and whether it is known to be current. The consumer compares it with
-//! the kernel and makes the difference go away; it needs no history, so nothing queues up: whoever asks gets the latest.
+//! A [`Snapshot`] is everything that a source knows, and whether it is current. The consumer compares it with the kernel and
+//! applies the difference. It needs no history, so snapshots do not queue up: a reader gets the latest.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,43 +11,43 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::Node;
+use crate::node::Node;
 
 /// Everything that a source knows.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Counts changes. A consumer may have missed some; it has not missed anything that still matters.
+    /// Counts changes. A consumer that skips some misses nothing that still matters.
     pub number: u64,
-    /// All nodes, by name; `None` until the source has answered once. Nothing known is not the same as no nodes: an
-    /// agent that took it for that would close every road while its server starts.
+    /// All nodes, sorted by name; `None` until the source has answered once. Unknown is not the same as empty: an agent that
+    /// mistook it for empty would remove every route while its server starts.
     pub nodes: Option<Arc<Vec<Node>>>,
-    /// Nodes that are there but cannot be understood.
+    /// Nodes with invalid records.
     pub skipped: Arc<Vec<SkippedNode>>,
-    /// Whether this is current.
+    /// Whether the snapshot is current.
     pub health: Health,
 }
 
-/// A node that is left out, and why.
+/// A node with an invalid record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SkippedNode {
     /// The node or key.
     pub name: String,
-    /// What is wrong with it.
+    /// What is wrong with the record.
     pub reason: String,
 }
 
-/// Whether what is known is current.
+/// Whether a snapshot is current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
     /// The source has not answered yet.
     Waiting,
-    /// The source would tell us of changes.
+    /// The source is connected and reports changes.
     Current,
-    /// The source does not answer. What is known stays known.
+    /// The source does not answer. The snapshot keeps the last known nodes.
     Stale {
-        /// Which source, and its words.
+        /// The source and its error.
         why: String,
-        /// When it began.
+        /// Since when.
         since: SystemTime,
     },
 }
@@ -65,7 +65,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// A source being watched, until this is dropped.
+/// A watch of a source. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watch {
     receiver: watch::Receiver<Snapshot>,
@@ -73,21 +73,21 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What is known now.
+    /// The latest snapshot.
     pub fn latest(&mut self) -> Snapshot {
         self.receiver.borrow_and_update().clone()
     }
 
-    /// Waits until more is known than was last returned, by this or by [`latest`](Watch::latest). May be cancelled.
+    /// Waits for a snapshot newer than the last that this function or [`latest`](Watch::latest) returned. Cancel-safe.
     pub async fn changed(&mut self) -> Snapshot {
         if self.receiver.changed().await.is_err() {
-            // The watching task never ends by itself; it ends with the runtime, and then nobody waits.
+            // The watching task ends only with the runtime.
             std::future::pending::<()>().await;
         }
         self.latest()
     }
 
-    /// Waits for a snapshot with nodes in it, the first snapshot or any later one.
+    /// Waits for a snapshot whose nodes are known.
     pub async fn known(&mut self) -> (Arc<Vec<Node>>, Snapshot) {
         let mut snapshot = self.latest();
         loop {
@@ -105,33 +105,33 @@ impl Drop for Watch {
     }
 }
 
-/// The source's side of a [`Watch`].
+/// The source's end of a [`Watch`].
 #[derive(Debug)]
 pub(crate) struct SnapshotSender(watch::Sender<Snapshot>);
 
 impl SnapshotSender {
-    /// Starts a task that feeds a watch.
+    /// Starts a task that publishes snapshots.
     pub(crate) fn start<F, T>(task: F) -> Watch
     where
         F: FnOnce(SnapshotSender) -> T,
         T: std::future::Future<Output = ()> + Send + 'static,
     {
-        let nothing = Snapshot { number: 0, nodes: None, skipped: Arc::default(), health: Health::Waiting };
-        let (sender, receiver) = watch::channel(nothing);
+        let initial = Snapshot { number: 0, nodes: None, skipped: Arc::default(), health: Health::Waiting };
+        let (sender, receiver) = watch::channel(initial);
         Watch { receiver, task: tokio::spawn(task(SnapshotSender(sender))) }
     }
 
-    /// All nodes as they are now. Nobody is woken if nothing has changed.
-    pub(crate) fn publish(&self, mut nodes: Vec<Node>, mut refused: Vec<SkippedNode>) {
+    /// Publishes all nodes. If nothing has changed, no consumer is woken.
+    pub(crate) fn publish(&self, mut nodes: Vec<Node>, mut skipped: Vec<SkippedNode>) {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        refused.sort();
+        skipped.sort();
         self.0.send_if_modified(|known| {
             let same = known.nodes.as_deref() == Some(&nodes)
-                && *known.skipped == refused
+                && *known.skipped == skipped
                 && known.health == Health::Current;
             if !same {
                 known.nodes = Some(Arc::new(nodes));
-                known.skipped = Arc::new(refused);
+                known.skipped = Arc::new(skipped);
                 known.health = Health::Current;
                 known.number += 1;
             }
@@ -139,28 +139,28 @@ impl SnapshotSender {
         });
     }
 
-    /// The source answers, and nothing has changed.
+    /// Marks the snapshot as current: the source answers and nothing has changed.
     pub(crate) fn mark_current(&self) {
         self.0.send_if_modified(|known| {
-            let better = known.health != Health::Current && known.nodes.is_some();
-            if better {
+            let changed = known.health != Health::Current && known.nodes.is_some();
+            if changed {
                 known.health = Health::Current;
                 known.number += 1;
             }
-            better
+            changed
         });
     }
 
-    /// The source does not answer. That it goes on not answering is no news, unless it says something else.
-    pub(crate) fn mark_stale(&self, words: impl fmt::Display) {
-        let words = words.to_string();
+    /// Marks the snapshot as stale. The same error again wakes no consumer.
+    pub(crate) fn mark_stale(&self, error: impl fmt::Display) {
+        let error = error.to_string();
         self.0.send_if_modified(|known| {
             let since = match &known.health {
-                Health::Stale { why, .. } if *why == words => return false,
+                Health::Stale { why, .. } if *why == error => return false,
                 Health::Stale { since, .. } => *since,
                 _ => SystemTime::now(),
             };
-            known.health = Health::Stale { why: words, since };
+            known.health = Health::Stale { why: error, since };
             known.number += 1;
             true
         });
@@ -170,7 +170,7 @@ impl SnapshotSender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backend, LeaseTerm, PodCidrs, Underlay};
+    use crate::node::{Backend, LeaseTerm, PodCidrs, Underlay};
 
     fn node(name: &str) -> Node {
         let (pod_cidrs, underlay, backend) = (PodCidrs::default(), Underlay::default(), Backend::default());
@@ -178,19 +178,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_late_gets_the_latest_and_trouble_forgets_nothing() {
-        let (go, told) = tokio::sync::oneshot::channel::<()>();
+    async fn a_reader_gets_the_latest_snapshot_and_an_error_keeps_the_nodes() {
+        let (go, started) = tokio::sync::oneshot::channel::<()>();
         let mut watch = SnapshotSender::start(|sender| async move {
             sender.mark_stale("etcd: connection refused");
             sender.publish(vec![node("b"), node("a")], Vec::new());
             sender.publish(vec![node("a"), node("b")], Vec::new());
-            let _ = told.await;
+            let _ = started.await;
             sender.mark_stale("etcd: connection refused");
             sender.mark_stale("etcd: connection refused");
             std::future::pending().await
         });
         let first = watch.changed().await;
-        assert_eq!(first.number, 2, "the same again is not a snapshot");
+        assert_eq!(first.number, 2, "an unchanged snapshot is not published");
         let names: Vec<_> = first.nodes.unwrap().iter().map(|node| node.name.clone()).collect();
         assert_eq!((names, first.health), (vec!["a".to_string(), "b".to_string()], Health::Current));
         go.send(()).unwrap();

@@ -1,14 +1,19 @@
-//! Whichever place the nodes are in.
+//! The source of node records, whichever kind it is.
 
-use crate::etcd::LeaseLost;
+use crate::embedded::Embedded;
+use crate::error::Result;
+use crate::etcd::{Etcd, LeaseLost};
+use crate::kubernetes::Kubernetes;
+use crate::netconf::NetConf;
+use crate::node::{Node, Registration};
 use crate::snapshot::Watch;
-use crate::{Embedded, Etcd, Kubernetes, NetConf, Node, Registration, Result, StaticList};
+use crate::static_list::StaticList;
 
-/// Where the nodes are known, and where this one makes itself known.
+/// Where node records are read and where this node is registered.
 ///
-/// An agent's life with a source: [`network`](Source::network), [`find_previous`](Source::find_previous) (a VXLAN device gets its old
-/// hardware address), [`acquire`](Source::acquire), then [`watch`](Source::watch) for ever, with [`keep`](Source::keep)
-/// beside it. If the watch shows another range under the own name, or `keep` returns, it acquires again.
+/// An agent calls [`network`](Source::network), [`find_previous`](Source::find_previous) (so that a VXLAN device gets its
+/// previous MAC address) and [`acquire`](Source::acquire). Then it runs [`watch`](Source::watch) and
+/// [`keep`](Source::keep). If the watch shows other pod CIDRs for this node, or `keep` returns, it acquires again.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// An SQLite file on this machine.
@@ -22,7 +27,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What all pods' network is.
+    /// The network config.
     pub async fn network(&self) -> Result<NetConf> {
         match self {
             Source::Embedded(source) => source.network().await,
@@ -32,7 +37,7 @@ impl Source {
         }
     }
 
-    /// What the source still knows of this node from before it was restarted.
+    /// The record of this node from before a restart.
     pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         match self {
             Source::Embedded(source) => source.find_previous(registration).await,
@@ -42,8 +47,8 @@ impl Source {
         }
     }
 
-    /// Gives this node a range, or finds the one that it was given, and tells the others about it. Repeating it changes
-    /// nothing but what the registration says anew.
+    /// Assigns pod CIDRs to this node, or finds those that it has, and publishes its record. Repeating it updates only what the
+    /// registration has changed.
     pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
         match self {
             Source::Embedded(source) => source.acquire(registration).await,
@@ -53,8 +58,8 @@ impl Source {
         }
     }
 
-    /// Does what is needed for the range to stay this node's, and returns when it is not any more. Only etcd needs
-    /// anything; with the others this never returns.
+    /// Renews the lease of this node's pod CIDRs. Returns when it is lost. Only etcd has leases; for the others this never
+    /// returns.
     pub async fn keep(&self, node: &Node) -> LeaseLost {
         match self {
             Source::Etcd(source) => source.keep(node).await,
@@ -62,7 +67,7 @@ impl Source {
         }
     }
 
-    /// Gives the range back, where it was taken here: a static list and Kubernetes' controller decide for themselves.
+    /// Releases this node's pod CIDRs. A static list and Kubernetes' controller manage them themselves.
     pub async fn release(&self, node: &Node) -> Result<()> {
         match self {
             Source::Embedded(source) => source.release(&node.name).await,
@@ -71,7 +76,7 @@ impl Source {
         }
     }
 
-    /// All nodes, now and whenever they change. Must be called within a Tokio runtime.
+    /// Watches all nodes. Must be called within a Tokio runtime.
     pub fn watch(&self) -> Watch {
         match self {
             Source::Embedded(source) => source.watch(),

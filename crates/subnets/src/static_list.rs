@@ -1,4 +1,4 @@
-//! All nodes in one JSON file, written by whoever rolls out machines.
+//! All nodes in one JSON file, for example written by configuration management.
 //!
 //! ```json
 //! {
@@ -10,9 +10,9 @@
 //! }
 //! ```
 //!
-//! `network` is net-conf.json's content. A node may have a `backend` (`type`, `data`, `dataV6`); without, it has the network's
-//! type and no data. The file is read again when it changes. A file with a mistake changes nothing: the mistake is told,
-//! and what the last good one said stays.
+//! `network` is the content of net-conf.json. `ranges` are the node's pod CIDRs. A node may have a `backend` (`type`, `data`,
+//! `dataV6`); the default is the network's type without data. The file is read again when it changes. An invalid file is
+//! reported, and the last valid one stays in effect.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,15 @@ use podwire_cni_spec::json;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::folder::Folder;
-use crate::node::find_overlaps;
-use crate::snapshot::{SnapshotSender, Watch};
-use crate::{go_json, Backend, Error, LeaseTerm, NetConf, Node, PodCidrs, Registration, Result, Underlay};
+use podwire_fs::FileError;
 use podwire_kubernetes::Backoff;
+
+use crate::dir_watch::DirWatch;
+use crate::error::{Error, Result};
+use crate::go_json;
+use crate::netconf::NetConf;
+use crate::node::{find_overlaps, Backend, LeaseTerm, Node, PodCidrs, Registration, Underlay};
+use crate::snapshot::{SnapshotSender, Watch};
 
 /// A file that lists all nodes.
 #[derive(Clone, Debug)]
@@ -58,24 +62,24 @@ struct BackendEntry {
 }
 
 impl StaticList {
-    /// Names the file, which is read when it is needed.
+    /// A source that reads this file when needed.
     pub fn new(path: impl Into<PathBuf>) -> StaticList {
         StaticList { path: path.into() }
     }
 
-    /// The network's config.
+    /// The network config.
     pub async fn network(&self) -> Result<NetConf> {
         Ok(self.read().await?.0)
     }
 
-    /// The node's own entry, if there is one.
+    /// This node's entry, if there is one.
     pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         let (_, nodes) = self.read().await?;
         Ok(nodes.into_iter().find(|node| node.name == registration.name))
     }
 
-    /// The node's own entry. Nothing is given out and nothing written: what the file says is so, also of this node's own
-    /// tunnel.
+    /// This node's entry. Nothing is assigned and nothing is written: the file is authoritative, also about this node's tunnel
+    /// endpoint.
     pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
         self.find_previous(registration).await?.ok_or_else(|| Error::UnknownNode {
             name: registration.name.clone(),
@@ -84,13 +88,13 @@ impl StaticList {
         })
     }
 
-    /// All nodes, and again when the file changes.
+    /// Watches the file.
     pub fn watch(&self) -> Watch {
         let list = self.clone();
         SnapshotSender::start(|sender| async move {
             let mut backoff = Backoff::new();
             loop {
-                if let Err(error) = list.listen(&sender, &mut backoff).await {
+                if let Err(error) = list.publish_changes(&sender, &mut backoff).await {
                     sender.mark_stale(error);
                 }
                 backoff.wait().await;
@@ -98,26 +102,26 @@ impl StaticList {
         })
     }
 
-    /// Feeds a watch, until the folder is gone.
-    async fn listen(&self, sender: &SnapshotSender, backoff: &mut Backoff) -> Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        // A ConfigMap in a pod changes by a link beside the file being renamed, so anything in the folder counts.
+    /// Publishes the nodes at every change, until the directory is gone.
+    async fn publish_changes(&self, sender: &SnapshotSender, backoff: &mut Backoff) -> Result<()> {
+        let dir = self.path.parent().unwrap_or(Path::new("/"));
+        // A ConfigMap volume changes by renaming a symlink beside the file, so every change in the directory counts.
         let kinds = WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO | WatchMask::CREATE | WatchMask::DELETE;
-        let mut changes = Folder::watch(folder, kinds | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
+        let mut changes = DirWatch::start(dir, kinds | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
         loop {
             match self.read().await {
                 Ok((_, nodes)) => sender.publish(nodes, Vec::new()),
                 Err(error) => sender.mark_stale(error),
             }
             backoff.reset();
-            if !changes.change(|_| true).await {
+            if !changes.changed(|_| true).await {
                 return Ok(());
             }
         }
     }
 
     async fn read(&self) -> Result<(NetConf, Vec<Node>)> {
-        let bytes = tokio::fs::read(&self.path).await.map_err(Error::file("read", &self.path))?;
+        let bytes = tokio::fs::read(&self.path).await.map_err(FileError::at("read", &self.path))?;
         parse(&self.path.display().to_string(), &bytes)
     }
 }
@@ -138,14 +142,14 @@ fn parse(origin: &str, bytes: &[u8]) -> Result<(NetConf, Vec<Node>)> {
         nodes.push(node);
     }
     if let Some((a, b)) = find_overlaps(&nodes).first() {
-        return Err(wrong(format!("the ranges of nodes {a:?} and {b:?} share addresses")));
+        return Err(wrong(format!("the ranges of nodes {a:?} and {b:?} overlap")));
     }
     Ok((conf, nodes))
 }
 
 fn node(entry: Entry, kind: String) -> std::result::Result<Node, String> {
     let Entry { name, ranges, underlay, backend } = entry;
-    let (mut own, mut reached) = (PodCidrs::default(), Underlay::default());
+    let (mut pod_cidrs, mut addresses) = (PodCidrs::default(), Underlay::default());
     if name.is_empty() {
         return Err("it has no name".into());
     }
@@ -153,32 +157,34 @@ fn node(entry: Entry, kind: String) -> std::result::Result<Node, String> {
         let range: IpNet = text.parse().map_err(|error| format!("{error}: {text:?}"))?;
         let twice = match range {
             range if range != range.trunc() => {
-                return Err(format!("{range} is an address in {}, not a range", range.trunc()))
+                return Err(format!("{range} has host bits set: write {}", range.trunc()))
             }
-            IpNet::V4(range) => own.v4.replace(range).is_some(),
-            IpNet::V6(range) => own.v6.replace(range).is_some(),
+            IpNet::V4(range) => pod_cidrs.v4.replace(range).is_some(),
+            IpNet::V6(range) => pod_cidrs.v6.replace(range).is_some(),
         };
         if twice {
-            return Err(format!("{range} is its second range of that family, and one is possible"));
+            return Err(format!("{range} is a second range of the same family: only one is possible"));
         }
     }
     for ip in underlay {
         let twice = match ip {
-            IpAddr::V4(ip) => reached.v4.replace(ip).is_some(),
-            IpAddr::V6(ip) => reached.v6.replace(ip).is_some(),
+            IpAddr::V4(ip) => addresses.v4.replace(ip).is_some(),
+            IpAddr::V6(ip) => addresses.v6.replace(ip).is_some(),
         };
         if twice {
-            return Err(format!("{ip} is its second underlay address of that family, and one is possible"));
+            return Err(format!(
+                "{ip} is a second underlay address of the same family: only one is possible"
+            ));
         }
     }
-    if own.is_empty() || reached == Underlay::default() {
+    if pod_cidrs.is_empty() || addresses == Underlay::default() {
         return Err("it needs at least one range and one underlay address".into());
     }
     let backend = match backend {
         Some(BackendEntry { r#type, data, data_v6 }) => Backend { kind: r#type, data, data_v6 },
         None => Backend::named(&kind),
     };
-    Ok(Node { name, pod_cidrs: own, underlay: reached, backend, lease_term: LeaseTerm::Permanent })
+    Ok(Node { name, pod_cidrs, underlay: addresses, backend, lease_term: LeaseTerm::Permanent })
 }
 
 #[cfg(test)]
@@ -187,14 +193,14 @@ mod tests {
 
     const NETWORK: &str = r#""network": {"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}"#;
 
-    fn refused(nodes: &str) -> String {
+    fn parse_error(nodes: &str) -> String {
         parse("nodes.json", format!("{{{NETWORK}, \"nodes\": [{nodes}]}}").as_bytes())
             .unwrap_err()
             .to_string()
     }
 
     #[test]
-    fn nodes_are_read() {
+    fn nodes_are_parsed() {
         let text = format!(
             r#"{{{NETWORK}, "nodes": [
                 {{"name": "a", "ranges": ["10.244.1.0/24"], "underlay": ["192.0.2.1", "2001:db8::1"],
@@ -209,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
-        for (nodes, words) in [
+    fn invalid_files_are_rejected_with_a_reason() {
+        for (nodes, text) in [
             (
                 r#"{"name": "a", "ranges": ["10.244.1.1/24"], "underlay": ["192.0.2.1"]}"#,
-                "10.244.1.1/24 is an address in 10.244.1.0/24",
+                "10.244.1.1/24 has host bits set: write 10.244.1.0/24",
             ),
             (
                 r#"{"name": "a", "ranges": ["10.1.1.0/24"], "underlay": ["192.0.2.1"]}"#,
@@ -240,11 +246,11 @@ mod tests {
             (
                 r#"{"name": "a", "ranges": ["10.244.0.0/17"], "underlay": ["192.0.2.1"]},
                    {"name": "b", "ranges": ["10.244.2.0/24"], "underlay": ["192.0.2.2"]}"#,
-                "the ranges of nodes \"a\" and \"b\" share addresses",
+                "the ranges of nodes \"a\" and \"b\" overlap",
             ),
         ] {
-            let error = refused(nodes);
-            assert!(error.contains(words), "{nodes}: {error}");
+            let error = parse_error(nodes);
+            assert!(error.contains(text), "{nodes}: {error}");
         }
     }
 }

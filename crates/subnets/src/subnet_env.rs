@@ -1,7 +1,7 @@
-//! /run/flannel/subnet.env: what this node's part of the network is, for the flannel CNI plugin and for docker's options.
+//! /run/flannel/subnet.env: this node's part of the network, for the flannel CNI plugin and for docker's options.
 //!
-//! It is written last, when the roads are open: the plugin refuses pods until it is there. And it is the memory over a
-//! restart: a node that asks again asks for the range that it had, because its pods have addresses of it.
+//! The agent writes it after all routes are installed: the plugin refuses pods until it exists. After a restart, the agent
+//! reads its previous pod CIDRs from it, because running pods have addresses of them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,30 +11,34 @@ use std::path::Path;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use crate::{Error, NetConf, PodCidrs, Result};
+use podwire_fs::FileError;
+
+use crate::error::Result;
+use crate::netconf::NetConf;
+use crate::node::PodCidrs;
 
 /// The file's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubnetEnv {
-    /// All pods' IPv4 addresses, and this node's.
+    /// The IPv4 network of all pods, and this node's subnet.
     pub v4: Option<(Ipv4Net, Ipv4Net)>,
-    /// All pods' IPv6 addresses, and this node's.
+    /// The IPv6 network of all pods, and this node's subnet.
     pub v6: Option<(Ipv6Net, Ipv6Net)>,
-    /// What a pod's packet may have.
+    /// The MTU of pods.
     pub mtu: u32,
-    /// Whether the agent masquerades what leaves the network; if not, the plugin does.
+    /// Whether the agent masquerades traffic that leaves the network. If not, the plugin does.
     pub masquerades: bool,
 }
 
 impl SubnetEnv {
-    /// What a node with these pod_cidrs writes.
+    /// The content for a node with these pod CIDRs.
     pub fn new(conf: &NetConf, pod_cidrs: PodCidrs, mtu: u32, masquerades: bool) -> SubnetEnv {
         let v4 = conf.network.zip(pod_cidrs.v4).filter(|_| conf.enable_ipv4);
         let v6 = conf.ipv6_network.zip(pod_cidrs.v6).filter(|_| conf.enable_ipv6);
         SubnetEnv { v4, v6, mtu, masquerades }
     }
 
-    /// The text, byte for byte flannel's. A subnet is written with its first usable address, which the bridge gets.
+    /// The text, byte for byte as flannel writes it. A subnet is written with its first usable address, which the bridge gets.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Some((network, subnet)) = self.v4 {
@@ -51,18 +55,19 @@ impl SubnetEnv {
         text
     }
 
-    /// Writes the file in one step: who reads it sees the old one or the new one, whole. Readable by everybody, whatever the
-    /// umask. Nothing is written if it is there already: its time tells when the range was last another.
+    /// Replaces the file atomically. A file with the same content is not written, so that its time shows the last change.
+    ///
+    /// Unlike `podwire_fs::replace`, this sets mode 0644 whatever the umask is, and flushes the file to disk.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = self.text();
         if fs::read_to_string(path).is_ok_and(|there| there == text) {
             return Ok(());
         }
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(dir).map_err(FileError::at("create", dir))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let new = folder.join(format!(".{name}.{}", std::process::id()));
-        let made = (|| {
+        let new = dir.join(format!(".{name}.{}", std::process::id()));
+        let written = (|| {
             let mut file =
                 fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&new)?;
             file.set_permissions(fs::Permissions::from_mode(0o644))?;
@@ -70,23 +75,22 @@ impl SubnetEnv {
             file.sync_all()?;
             fs::rename(&new, path)
         })();
-        made.map_err(|source| {
+        written.map_err(|error| {
             let _ = fs::remove_file(&new);
-            Error::File { doing: "write", path: path.into(), source }
+            FileError::at("write", path)(error).into()
         })
     }
 
-    /// Reads the file; `None` if it is not there. What makes no sense in it is left out, as flannel does: it is a memory, and
-    /// a bad one is none.
+    /// Reads the file; `None` if it does not exist. Invalid values are ignored, as in flannel.
     pub fn read(path: &Path) -> Result<Option<SubnetEnv>> {
         match fs::read(path) {
             Ok(bytes) => Ok(Some(SubnetEnv::parse(&String::from_utf8_lossy(&bytes)))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::file("read", path)(error)),
+            Err(error) => Err(FileError::at("read", path)(error).into()),
         }
     }
 
-    /// The pod_cidrs that this node had, if the file remembers any.
+    /// The previous pod CIDRs of this node.
     pub fn pod_cidrs(&self) -> PodCidrs {
         PodCidrs { v4: self.v4.map(|(_, subnet)| subnet), v6: self.v6.map(|(_, subnet)| subnet) }
     }
@@ -100,7 +104,7 @@ impl SubnetEnv {
             let mut values = lines.filter(|(name, _)| name.trim() == key);
             values.next_back().map(|(_, value)| value.trim().trim_matches(['"', '\'']))
         };
-        // Where several networks are listed, none is *the* one that this node's subnet was of: flannel forgets it, too.
+        // A list of several networks is ignored, as in flannel: the network of this node's subnet is unknown then.
         let v4 = |key: &str| value(key).and_then(|text| text.parse::<Ipv4Net>().ok()).map(|net| net.trunc());
         let v6 = |key: &str| value(key).and_then(|text| text.parse::<Ipv6Net>().ok()).map(|net| net.trunc());
         SubnetEnv {
@@ -145,7 +149,7 @@ mod tests {
         assert_eq!(SubnetEnv::read(&path).unwrap(), Some(both()));
         assert_eq!(fs::read_to_string(&path).unwrap(), BOTH);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file stays");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file is left");
         let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
         let before = inode(&path);
         both().write(&path).unwrap();
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_edited_by_hand_is_understood_and_nonsense_forgotten() {
+    fn a_file_edited_by_hand_is_parsed_and_invalid_values_are_ignored() {
         let text = "# mine\nexport FLANNEL_NETWORK=\"10.42.0.0/16\"\r\n FLANNEL_SUBNET = '10.42.7.1/24'\nFLANNEL_IPV6_SUBNET=x\n";
         assert_eq!(SubnetEnv::parse(text).pod_cidrs().v4.unwrap().to_string(), "10.42.7.0/24");
         assert_eq!(SubnetEnv::parse(text).pod_cidrs().v6, None);

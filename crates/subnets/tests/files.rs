@@ -1,4 +1,4 @@
-//! The two sources that are files: SQLite and a list. Changes are heard of, not looked for.
+//! The two sources that are files: SQLite and a list. Changes are noticed without polling.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -49,13 +49,16 @@ fn registration(name: &str) -> Registration {
 const SMALL: &str = r#"{"Network": "10.8.0.0/28"}"#;
 
 #[tokio::test]
-async fn a_range_is_given_once_kept_over_a_restart_and_given_back() {
+async fn a_subnet_is_assigned_once_kept_over_a_restart_and_released() {
     let scratch = Scratch::new("once");
     let path = scratch.0.join("deep/down/cluster.db");
     let store = Embedded::open(&path).await.unwrap();
     let error = store.network().await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("flannel config not found in {}", path.display())), "{error}");
-    assert!(store.set_network(r#"{"Network": "10.8.0.0/29"}"#).await.is_err(), "nonsense is not written");
+    assert!(
+        store.set_network(r#"{"Network": "10.8.0.0/29"}"#).await.is_err(),
+        "an invalid config is not written"
+    );
     store.set_network(SMALL).await.unwrap();
     let source = Source::Embedded(store);
     assert_eq!(source.find_previous(&registration("a")).await.unwrap(), None);
@@ -78,11 +81,11 @@ async fn a_range_is_given_once_kept_over_a_restart_and_given_back() {
     let as_before = Registration { previous: c.pod_cidrs, ..registration("e") };
     assert_eq!(again.acquire(&as_before).await.unwrap().pod_cidrs, c.pod_cidrs);
     let held = tokio::time::timeout(Duration::from_millis(50), again.keep(&a)).await;
-    assert!(held.is_err(), "nothing ends it");
+    assert!(held.is_err(), "it never ends");
 }
 
 #[tokio::test]
-async fn a_watch_hears_of_what_others_write() {
+async fn a_watch_reports_the_commits_of_other_processes() {
     let scratch = Scratch::new("hears");
     let path = scratch.0.join("cluster.db");
     let store = Embedded::open(&path).await.unwrap();
@@ -90,7 +93,7 @@ async fn a_watch_hears_of_what_others_write() {
     let mut watch = store.watch();
     let first = until(&mut watch, |snapshot| snapshot.nodes.is_some()).await;
     assert_eq!((count(&first), first.health), (0, Health::Current));
-    // Each commit is heard of by itself: none hides behind the next.
+    // Each commit is reported without the next one.
     for number in 1..=50 {
         store.acquire(&registration(&format!("n{number}"))).await.unwrap();
         until(&mut watch, |snapshot| count(snapshot) == number).await;
@@ -106,7 +109,7 @@ async fn a_watch_hears_of_what_others_write() {
 }
 
 #[tokio::test]
-async fn a_watch_at_rest_touches_nothing() {
+async fn an_idle_watch_does_no_io() {
     let scratch = Scratch::new("rest");
     let store = Embedded::open(scratch.0.join("cluster.db")).await.unwrap();
     store.set_network(SMALL).await.unwrap();
@@ -117,7 +120,7 @@ async fn a_watch_at_rest_touches_nothing() {
     let mut inotify = inotify::Inotify::init().unwrap();
     inotify.watches().add(&scratch.0, inotify::WatchMask::ALL_EVENTS).unwrap();
     let mut buffer = [0; 4096];
-    // What it still had to do is done when two seconds were quiet. So is the next half then.
+    // Wait until the watch has been idle for two seconds.
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(2)).await;
         if inotify.read_events(&mut buffer).is_err() {
@@ -126,11 +129,11 @@ async fn a_watch_at_rest_touches_nothing() {
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     let events = inotify.read_events(&mut buffer);
-    assert_eq!(events.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nobody read or wrote anything");
+    assert_eq!(events.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "no file was read or written");
 }
 
 #[tokio::test]
-async fn a_row_that_makes_no_sense_is_left_out_and_a_lost_file_said() {
+async fn an_invalid_row_is_skipped_and_a_missing_file_is_reported() {
     let scratch = Scratch::new("nonsense");
     let path = scratch.0.join("cluster.db");
     let store = Embedded::open(&path).await.unwrap();
@@ -150,7 +153,7 @@ async fn a_row_that_makes_no_sense_is_left_out_and_a_lost_file_said() {
     let lost = until(&mut watch, |snapshot| matches!(snapshot.health, Health::Stale { .. })).await;
     assert_eq!(count(&lost), 1, "what is known stays known");
     assert!(lost.health.to_string().contains("cluster.db"), "{}", lost.health);
-    // Another file under the name is the file.
+    // A new file with the same name is used.
     let store = Embedded::open(&path).await.unwrap();
     until(&mut watch, |snapshot| snapshot.health == Health::Current && count(snapshot) == 0).await;
     store.set_network(SMALL).await.unwrap();
@@ -159,7 +162,7 @@ async fn a_row_that_makes_no_sense_is_left_out_and_a_lost_file_said() {
 }
 
 #[tokio::test]
-async fn the_range_of_a_row_that_makes_no_sense_is_taken_nevertheless() {
+async fn the_subnet_of_an_invalid_row_is_taken() {
     let scratch = Scratch::new("taken");
     let path = scratch.0.join("cluster.db");
     let store = Embedded::open(&path).await.unwrap();
@@ -175,21 +178,20 @@ async fn the_range_of_a_row_that_makes_no_sense_is_taken_nevertheless() {
 }
 
 #[tokio::test]
-async fn a_file_of_somebody_else_is_refused() {
+async fn a_foreign_file_is_rejected() {
     let scratch = Scratch::new("foreign");
     let path = scratch.0.join("other.db");
     rusqlite::Connection::open(&path).unwrap().execute("CREATE TABLE t (a)", []).unwrap();
     let error = Embedded::open(&path).await.unwrap_err().to_string();
-    assert!(error.contains("has layout 0, and this program knows 1"), "{error}");
+    assert!(error.contains("has schema version 0, and this program knows 1"), "{error}");
     std::fs::write(scratch.0.join("text"), "no database at all, but long enough to be read as one").unwrap();
     let error = Embedded::open(scratch.0.join("text")).await.unwrap_err().to_string();
     assert!(error.contains("not a database"), "{error}");
 }
 
 fn list(nodes: &[u8]) -> String {
-    let entry = |n: &u8| {
-        format!(r#"{{"name": "n{n}", "pod_cidrs": ["10.244.{n}.0/24"], "underlay": ["192.0.2.{n}"]}}"#)
-    };
+    let entry =
+        |n: &u8| format!(r#"{{"name": "n{n}", "ranges": ["10.244.{n}.0/24"], "underlay": ["192.0.2.{n}"]}}"#);
     let nodes: Vec<String> = nodes.iter().map(entry).collect();
     format!(
         r#"{{"network": {{"Network": "10.244.0.0/16", "Backend": {{"Type": "host-gw"}}}}, "nodes": [{}]}}"#,
@@ -198,7 +200,7 @@ fn list(nodes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_list_is_read_again_when_it_changes_and_mistakes_change_nothing() {
+async fn a_list_is_read_again_when_it_changes_and_an_invalid_one_changes_nothing() {
     let scratch = Scratch::new("list");
     let path = scratch.0.join("nodes.json");
     let source = Source::Static(StaticList::new(&path));
@@ -219,7 +221,7 @@ async fn a_list_is_read_again_when_it_changes_and_mistakes_change_nothing() {
         "{error}"
     );
 
-    // As an editor does it, and as a ConfigMap in a pod: by renaming. A half-written file is another mistake.
+    // Editors and ConfigMap volumes replace files by renaming.
     let replace = |nodes: &[u8]| {
         std::fs::write(scratch.0.join("new"), list(nodes)).unwrap();
         std::fs::rename(scratch.0.join("new"), &path).unwrap();

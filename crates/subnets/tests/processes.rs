@@ -1,7 +1,7 @@
-//! Several processes share one SQLite file, and are killed in the middle of what they do: no two nodes ever have the same
-//! range, and what a process was told that it has, it has.
+//! Several processes share one SQLite file and are killed at random points. No two nodes ever have the same subnet, and a
+//! subnet that a process was assigned stays assigned.
 //!
-//! This file is both the test and the processes that it starts, so it has a `main` of its own instead of the harness's.
+//! This program is both the test and the processes that it starts, so it has its own `main` instead of the test harness.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use podwire_subnets::{find_overlaps, Backend, Embedded, Error, Registration, Und
 
 const NETWORK: &str =
     r#"{"Network": "10.7.0.0/16", "SubnetLen": 26, "EnableIPv6": true, "IPv6Network": "fd00:7::/48"}"#;
-const CROWD: usize = 6;
+const PROCESSES: usize = 6;
 const KILLS: u32 = 60;
 
 fn registration(name: String) -> Registration {
@@ -26,9 +26,9 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A process of the crowd: takes pod_cidrs, gives every third back, and says on stdout what it knows to be done. The line before a
-/// release says that it is about to happen: a process killed in between may or may not have done it.
-fn member(path: &Path, member: &str) {
+/// One process: acquires subnets, releases every third, and prints what is done. It prints a release before it begins: a
+/// process that is killed in between may or may not have done it.
+fn run_member(path: &Path, member: &str) {
     runtime().block_on(async {
         let store = Embedded::open(path).await.unwrap();
         let mut stdout = std::io::stdout();
@@ -39,7 +39,7 @@ fn member(path: &Path, member: &str) {
                     let range = node.pod_cidrs.v4.unwrap();
                     writeln!(stdout, "has {name} {range}").unwrap();
                     if number % 3 == 2 {
-                        writeln!(stdout, "gives {name} {range}").unwrap();
+                        writeln!(stdout, "releases {name} {range}").unwrap();
                         store.release(&name).await.unwrap();
                     }
                 }
@@ -53,16 +53,16 @@ fn member(path: &Path, member: &str) {
     });
 }
 
-/// What the crowd says, line by line, with the file that it works on.
-struct Crowd {
+/// The processes, and the lines that they print.
+struct Members {
     path: PathBuf,
     lines: mpsc::Receiver<String>,
     sender: mpsc::Sender<String>,
-    members: Vec<Child>,
+    children: Vec<Child>,
     next: usize,
 }
 
-impl Crowd {
+impl Members {
     fn start_one(&mut self) -> Child {
         let name = format!("m{}", self.next);
         self.next += 1;
@@ -80,50 +80,49 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for Members {
     fn drop(&mut self) {
-        for child in &mut self.members {
+        for child in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-fn no_two_processes_get_the_same_range_though_they_are_killed(folder: &Path) {
+fn killed_processes_never_share_a_subnet(folder: &Path) {
     let path = folder.join("cluster.db");
     runtime().block_on(async { Embedded::open(&path).await.unwrap().set_network(NETWORK).await.unwrap() });
     let (sender, lines) = mpsc::channel();
-    let mut crowd = Crowd { path: path.clone(), lines, sender, members: Vec::new(), next: 0 };
-    for _ in 0..CROWD {
-        let child = crowd.start_one();
-        crowd.members.push(child);
+    let mut members = Members { path: path.clone(), lines, sender, children: Vec::new(), next: 0 };
+    for _ in 0..PROCESSES {
+        let child = members.start_one();
+        members.children.push(child);
     }
-    // What every line says, kept in order: who has what, and what is in doubt.
-    let (mut has, mut doubtful, mut said) = (BTreeMap::new(), BTreeMap::new(), 0);
+    // The subnets that are assigned, and those that may or may not be released.
+    let (mut has, mut doubtful, mut lines_read) = (BTreeMap::new(), BTreeMap::new(), 0);
     for kill in 0..KILLS {
         for _ in 0..5 {
-            let line =
-                crowd.lines.recv_timeout(Duration::from_secs(60)).expect("somebody gets something done");
-            take(&line, &mut has, &mut doubtful);
-            said += 1;
+            let line = members.lines.recv_timeout(Duration::from_secs(60)).expect("a process makes progress");
+            process_line(&line, &mut has, &mut doubtful);
+            lines_read += 1;
         }
-        // Somewhere in what it does next, each time somewhere else.
+        // Kills at a different point each time.
         std::thread::sleep(Duration::from_micros(u64::from(kill) * 7_919 % 20_011));
-        let mut victim = crowd.members.remove(0);
+        let mut victim = members.children.remove(0);
         victim.kill().unwrap();
         victim.wait().unwrap();
-        let child = crowd.start_one();
-        crowd.members.push(child);
+        let child = members.start_one();
+        members.children.push(child);
     }
-    for mut child in std::mem::take(&mut crowd.members) {
+    for mut child in std::mem::take(&mut members.children) {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    // Those who listen to them end with them; then nobody is left who could send.
-    crowd.sender = mpsc::channel().0;
-    for line in crowd.lines.iter() {
-        take(&line, &mut has, &mut doubtful);
-        said += 1;
+    // The reader threads end with the processes. Without this sender, the channel ends too.
+    members.sender = mpsc::channel().0;
+    for line in members.lines.iter() {
+        process_line(&line, &mut has, &mut doubtful);
+        lines_read += 1;
     }
 
     let (nodes, _) = runtime().block_on(async { Embedded::open(&path).await.unwrap().watch().known().await });
@@ -131,31 +130,31 @@ fn no_two_processes_get_the_same_range_though_they_are_killed(folder: &Path) {
     let there: BTreeMap<String, String> =
         nodes.iter().map(|node| (node.name.clone(), node.pod_cidrs.v4.unwrap().to_string())).collect();
     for (name, range) in &has {
-        assert_eq!(there.get(name), Some(range), "{name} was told {range}");
+        assert_eq!(there.get(name), Some(range), "{name} was assigned {range}");
     }
-    // What nobody was told of was committed by a process that died before it could speak, or given back likewise.
-    let unspoken =
+    // The others were committed by processes that were killed before they could print it.
+    let unreported =
         there.keys().filter(|name| !has.contains_key(*name) && !doubtful.contains_key(*name)).count();
-    assert!(unspoken <= KILLS as usize + CROWD, "{unspoken} pod_cidrs of nobody after {KILLS} kills");
+    assert!(unreported <= KILLS as usize + PROCESSES, "{unreported} unreported subnets after {KILLS} kills");
     let check: String = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
         .unwrap();
     assert_eq!(check, "ok");
-    println!("{said} lines, {KILLS} kills, {} pod_cidrs, {unspoken} of them unspoken", there.len());
+    println!("{lines_read} lines, {KILLS} kills, {} subnets, {unreported} of them unreported", there.len());
 }
 
-fn take(line: &str, has: &mut BTreeMap<String, String>, doubtful: &mut BTreeMap<String, String>) {
+fn process_line(line: &str, has: &mut BTreeMap<String, String>, doubtful: &mut BTreeMap<String, String>) {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["has", name, range] => {
             has.insert(name.into(), range.into());
         }
-        ["gives", name, range] => {
+        ["releases", name, range] => {
             has.remove(name);
             doubtful.insert(name.into(), range.into());
         }
-        // A line that was cut off by a kill, or that the pool is full.
+        // A line that a kill cut off, or a full pool.
         _ => {}
     }
 }
@@ -164,16 +163,15 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, verb, path, name] = &arguments[..] {
         if verb == "member" {
-            return member(Path::new(path), name);
+            return run_member(Path::new(path), name);
         }
     }
     let folder = std::env::temp_dir().join(format!("podwire-processes-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let test =
-        std::panic::catch_unwind(|| no_two_processes_get_the_same_range_though_they_are_killed(&folder));
+    let test = std::panic::catch_unwind(|| killed_processes_never_share_a_subnet(&folder));
     let _ = std::fs::remove_dir_all(&folder);
     if test.is_err() {
         std::process::exit(101);
     }
-    println!("test no_two_processes_get_the_same_range_though_they_are_killed ... ok");
+    println!("test killed_processes_never_share_a_subnet ... ok");
 }

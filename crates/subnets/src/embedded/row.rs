@@ -1,29 +1,30 @@
-//! A node as a row: texts that a person reads with `sqlite3`.
+//! Node records as rows. All columns are text, readable with `sqlite3`.
 
 use rusqlite::{params, Connection, Row};
 use serde_json::Value;
 
+use crate::go_json;
+use crate::node::{Backend, LeaseTerm, Node, PodCidrs, Underlay};
 use crate::snapshot::SkippedNode;
-use crate::{go_json, Backend, LeaseTerm, Node, PodCidrs, Underlay};
 
-/// Every node, and the rows that are none.
+/// All nodes, and the invalid rows.
 pub(super) fn all(connection: &Connection) -> rusqlite::Result<(Vec<Node>, Vec<SkippedNode>)> {
     let columns =
         "SELECT name, v4, v6, underlay_v4, underlay_v6, backend, data, data_v6 FROM node ORDER BY name";
     let mut statement = connection.prepare(columns)?;
-    let (mut nodes, mut refused) = (Vec::new(), Vec::new());
+    let (mut nodes, mut skipped) = (Vec::new(), Vec::new());
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
         match node(name.clone(), row)? {
             Ok(node) => nodes.push(node),
-            Err(why) => refused.push(SkippedNode { name, reason: why }),
+            Err(why) => skipped.push(SkippedNode { name, reason: why }),
         }
     }
-    Ok((nodes, refused))
+    Ok((nodes, skipped))
 }
 
-/// What is taken, by whom: also by rows that otherwise make no sense.
+/// The pod CIDRs of all nodes, also of rows that are otherwise invalid.
 pub(super) fn pod_cidrs(connection: &Connection) -> rusqlite::Result<Vec<(String, PodCidrs)>> {
     let mut statement = connection.prepare("SELECT name, v4, v6 FROM node")?;
     let read = |row: &Row<'_>| {
@@ -62,7 +63,7 @@ where
     text.as_ref().map(read).transpose()
 }
 
-/// Writes a node over whatever was there under its name. A range that another node has is refused by the table.
+/// Writes a node, replacing its row. The table refuses a pod CIDR that another node has.
 pub(super) fn put(connection: &Connection, node: &Node) -> rusqlite::Result<()> {
     let json = |value: &Option<Value>| value.as_ref().map(go_json::compact);
     connection.execute("DELETE FROM node WHERE name = ?1", [&node.name])?;

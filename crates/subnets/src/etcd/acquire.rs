@@ -1,50 +1,69 @@
-//! Getting a range.
+//! Acquires and releases a subnet.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp};
 
-use super::lease::Record;
-use super::session::Session;
-use super::{value, Etcd};
-use crate::{choice, Error, LeaseTerm, Node, PodCidrs, Pools, Registration, Result};
 use podwire_kubernetes::random_u32;
 
-/// How often another node may be faster. Each time at least one node got its range, so this is also about how many
-/// nodes may compete for the last few.
-const TRIES: u32 = 64;
+use super::record::Record;
+use super::session::{Put, Session};
+use super::{value, Etcd};
+use crate::error::{Error, Result};
+use crate::node::{LeaseTerm, Node, PodCidrs, Registration};
+use crate::pool::Pools;
+use crate::subnet_choice;
 
-pub(super) async fn acquire(etcd: &Etcd, registration: &Registration) -> Result<Node> {
-    let Some(address) = registration.underlay.v4 else {
-        let why = "it has no public IPv4 address, by which flannel's etcd knows a node".into();
-        return Err(Error::Unreadable { object: format!("node {:?}", registration.name), why });
-    };
-    let mut session = etcd.connect().await?;
-    for _ in 0..TRIES {
-        let (conf, config_changed) = session.config().await?;
-        let mut attempt = Attempt { etcd, registration, address, pools: conf.pools()?, config_changed };
-        if let Some(node) = attempt.run(&mut session).await? {
-            return Ok(node);
+/// The number of attempts. In each failed attempt at least one other node got its subnet, so this is also about how many
+/// nodes may compete for the last few.
+const ATTEMPTS: u32 = 64;
+
+impl Etcd {
+    /// Assigns the node a subnet that no other node has: the one under its address, its previous one, or a random free one.
+    pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
+        let Some(address) = registration.underlay.v4 else {
+            let why = "it has no public IPv4 address, which identifies a node in flannel's etcd".into();
+            return Err(Error::Unreadable { object: format!("node {:?}", registration.name), why });
+        };
+        let mut session = self.connect().await?;
+        for _ in 0..ATTEMPTS {
+            let (conf, config_revision) = session.config().await?;
+            let attempt =
+                Attempt { etcd: self, registration, address, pools: conf.pools()?, config_revision };
+            if let Some(node) = attempt.run(&mut session).await? {
+                return Ok(node);
+            }
+            // Nodes that collided must not collide again.
+            tokio::time::sleep(Duration::from_millis(u64::from(random_u32() % 20))).await;
         }
-        // Those who met here should not meet again.
-        tokio::time::sleep(Duration::from_millis(u64::from(random_u32() % 20))).await;
+        Err(Error::Raced { place: self.keys.prefix().into(), tries: ATTEMPTS })
     }
-    Err(Error::Raced { place: etcd.keys.prefix().into(), tries: TRIES })
+
+    /// Releases the subnet, if it is still this node's.
+    pub async fn release(&self, node: &Node) -> Result<()> {
+        let mut session = self.connect().await?;
+        let Some(found) = session.get(&self.keys.subnet(node.pod_cidrs)?).await? else { return Ok(()) };
+        let record = Record::parse(&self.keys, &found);
+        if node.underlay.v4.is_some_and(|address| record.is_of(address)) {
+            session.delete(&record).await?;
+        }
+        Ok(())
+    }
 }
 
-/// One look at what is taken, and one try.
+/// One attempt to acquire a subnet.
 struct Attempt<'a> {
     etcd: &'a Etcd,
     registration: &'a Registration,
     address: Ipv4Addr,
     pools: Pools,
-    config_changed: i64,
+    config_revision: i64,
 }
 
 impl Attempt<'_> {
-    /// `None` if somebody else was faster.
-    async fn run(&mut self, session: &mut Session) -> Result<Option<Node>> {
+    /// `None` if another node was faster.
+    async fn run(&self, session: &mut Session) -> Result<Option<Node>> {
         let (records, revision) = session.list().await?;
         let (own, others): (Vec<Record>, Vec<Record>) =
             records.into_iter().partition(|record| record.is_of(self.address));
@@ -54,28 +73,32 @@ impl Attempt<'_> {
             }
         }
         for record in &own {
-            // Of another config than today's: of no use to anybody, and in somebody's way.
+            // It belongs to an earlier network config, and blocks addresses.
             session.delete(record).await?;
         }
         let taken: Vec<PodCidrs> = others.iter().filter_map(|record| record.pod_cidrs).collect();
         let previous = self.registration.previous;
-        let pod_cidrs = match choice::may_keep(&self.pools, previous, &taken) {
-            true => previous,
-            false => choice::choose(&self.pools, &taken)?,
+        let pod_cidrs = if subnet_choice::may_keep(&self.pools, previous, &taken) {
+            previous
+        } else {
+            subnet_choice::choose(&self.pools, &taken)?
         };
         self.create(session, pod_cidrs, revision).await
     }
 
-    /// Our own, from before: what we say of ourselves is renewed, and the lease with it. A reservation stays one.
+    /// Updates this node's record and renews its lease. A reservation stays without a lease.
     async fn reuse(&self, session: &mut Session, record: &Record) -> Result<Option<Node>> {
-        let unchanged = Compare::mod_revision(record.key.as_str(), CompareOp::Equal, record.changed);
-        let put = session.put((&record.key, &self.value()), record.lease != 0, vec![unchanged]).await?;
+        let unchanged = Compare::mod_revision(record.key.as_str(), CompareOp::Equal, record.revision);
+        let put = Put { key: &record.key, value: &self.value(), is_leased: record.lease != 0 };
+        let put = session.put(put, vec![unchanged]).await?;
         Ok(put.map(|end| self.node(record.pod_cidrs.unwrap_or_default(), end)))
     }
 
-    /// A range that nobody has. The key must not be there; the config must be what we chose by, since pod_cidrs of two sizes
-    /// have different keys and may share addresses; and with two families nobody may have come in between at all, since
-    /// the same IPv4 range beside another IPv6 range is another key.
+    /// Creates the record of a free subnet. Conditions of the transaction:
+    ///
+    /// 1. The key does not exist.
+    /// 2. The network config has not changed: subnets of two sizes have different keys and may overlap.
+    /// 3. With two families, no key was created since the list: the same IPv4 subnet with another IPv6 subnet is another key.
     async fn create(
         &self,
         session: &mut Session,
@@ -86,13 +109,14 @@ impl Attempt<'_> {
         let key = keys.subnet(pod_cidrs)?;
         let mut only_if = vec![
             Compare::version(key.as_str(), CompareOp::Equal, 0),
-            Compare::mod_revision(keys.config(), CompareOp::Equal, self.config_changed),
+            Compare::mod_revision(keys.config(), CompareOp::Equal, self.config_revision),
         ];
         if pod_cidrs.v6.is_some() {
             let none_since = Compare::create_revision(keys.subnets(), CompareOp::Less, revision + 1);
             only_if.push(none_since.with_prefix());
         }
-        let put = session.put((&key, &self.value()), true, only_if).await?;
+        let put = Put { key: &key, value: &self.value(), is_leased: true };
+        let put = session.put(put, only_if).await?;
         Ok(put.map(|end| self.node(pod_cidrs, end)))
     }
 

@@ -1,8 +1,9 @@
-//! The names of keys.
+//! flannel's keys.
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use crate::{Error, PodCidrs, Result};
+use crate::error::{Error, Result};
+use crate::node::PodCidrs;
 
 /// The keys under a prefix.
 #[derive(Clone, Debug)]
@@ -11,42 +12,42 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// flannel joins paths as file names: doubled and trailing slashes vanish.
+    /// flannel joins paths like file names: duplicate and trailing slashes are removed.
     pub(super) fn new(prefix: &str) -> Keys {
         let parts: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
         let root = if prefix.starts_with('/') { "/" } else { "" };
         Keys { prefix: format!("{root}{}", parts.join("/")) }
     }
 
-    /// The prefix itself.
+    /// The prefix.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Where the network's config is.
+    /// The key of the network config.
     pub(super) fn config(&self) -> String {
         format!("{}/config", self.prefix)
     }
 
-    /// What all nodes' keys begin with.
+    /// The prefix of all nodes' keys.
     pub(super) fn subnets(&self) -> String {
         format!("{}/subnets/", self.prefix)
     }
 
-    /// The key of a range. flannel's begin with the IPv4 range: there is none for IPv6 alone.
+    /// The key of a subnet. flannel's keys begin with the IPv4 subnet, so there is none for IPv6 alone.
     pub(super) fn subnet(&self, pod_cidrs: PodCidrs) -> Result<String> {
         let PodCidrs { v4: Some(v4), v6 } = pod_cidrs else {
-            let why = "a range in etcd needs IPv4: flannel has no key for IPv6 alone; set EnableIPv4, or keep the nodes in Kubernetes";
+            let why = "a subnet in etcd needs IPv4: flannel has no key for IPv6 alone; set EnableIPv4, or use the Kubernetes store";
             return Err(Error::Unreadable { object: self.subnets(), why: why.into() });
         };
-        let (folder, ip, len) = (self.subnets(), v4.addr(), v4.prefix_len());
+        let (prefix, ip, len) = (self.subnets(), v4.addr(), v4.prefix_len());
         Ok(match v6 {
-            None => format!("{folder}{ip}-{len}"),
-            Some(v6) => format!("{folder}{ip}-{len}&{}-{}", v6.addr(), v6.prefix_len()),
+            None => format!("{prefix}{ip}-{len}"),
+            Some(v6) => format!("{prefix}{ip}-{len}&{}-{}", v6.addr(), v6.prefix_len()),
         })
     }
 
-    /// The range of a key, and the key's last part, by which the node is called.
+    /// The subnet of a key, and the key's last part, which is the node's name.
     pub(super) fn parse<'k>(&self, key: &'k [u8]) -> Option<(PodCidrs, &'k str)> {
         let name = std::str::from_utf8(key).ok()?.strip_prefix(&self.subnets())?;
         let (v4, v6) = match name.split_once('&') {
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_are_no_nodes() {
+    fn other_keys_are_not_nodes() {
         let keys = Keys::new("/net");
         for key in [
             "/net/subnets/",

@@ -1,4 +1,4 @@
-//! A connection to one of the endpoints, and the few questions that are asked over it.
+//! A connection to one of the endpoints, and the requests over it.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,17 +7,27 @@ use etcd_client::{
     TlsOptions, Txn, TxnOp,
 };
 
-use super::lease::Record;
-use super::Etcd;
-use crate::{Error, NetConf, Result};
+use podwire_fs::FileError;
 use podwire_kubernetes::error_chain;
 
-/// How long an endpoint may take to answer before the next is tried.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a silent connection is asked whether it is still there. etcd takes more than one in five seconds for an attack.
-const PULSE: Duration = Duration::from_secs(10);
+use super::record::Record;
+use super::Etcd;
+use crate::error::{Error, Result};
+use crate::netconf::NetConf;
 
-/// A connection that has answered once.
+/// The time limit of a request, and of a connection attempt before the next endpoint is tried.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The interval of keep-alive pings. etcd closes connections with more than one ping in five seconds.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// A write of a key. Without a lease it is a reservation.
+pub(super) struct Put<'a> {
+    pub(super) key: &'a str,
+    pub(super) value: &'a str,
+    pub(super) is_leased: bool,
+}
+
+/// A connection to an endpoint that has answered once.
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) endpoint: String,
@@ -25,9 +35,9 @@ pub(super) struct Session {
 }
 
 impl Etcd {
-    /// The first endpoint that answers.
+    /// Connects to the first endpoint that answers.
     pub(super) async fn connect(&self) -> Result<Session> {
-        let mut refusals = Vec::new();
+        let mut failures = Vec::new();
         let endpoints = self
             .options
             .endpoints
@@ -35,17 +45,19 @@ impl Etcd {
             .map(|endpoint| endpoint.trim())
             .filter(|endpoint| !endpoint.is_empty());
         for endpoint in endpoints.clone() {
-            let tried = tokio::time::timeout(PATIENCE, self.try_endpoint(endpoint)).await;
+            let tried = tokio::time::timeout(REQUEST_TIMEOUT, self.try_endpoint(endpoint)).await;
             match tried {
                 Ok(Ok(client)) => {
                     return Ok(Session { client, endpoint: endpoint.into(), etcd: self.clone() });
                 }
-                Ok(Err(Error::Etcd { why, .. })) => refusals.push((endpoint, why)),
+                Ok(Err(Error::Etcd { why, .. })) => failures.push((endpoint, why)),
                 Ok(Err(other)) => return Err(other),
-                Err(_) => refusals.push((endpoint, format!("no answer in {} s", PATIENCE.as_secs()))),
+                Err(_) => {
+                    failures.push((endpoint, format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))
+                }
             }
         }
-        let why = match &refusals[..] {
+        let why = match &failures[..] {
             [(_, only)] => only.clone(),
             all => {
                 all.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>().join("; ")
@@ -54,7 +66,7 @@ impl Etcd {
         Err(Error::Etcd { endpoints: endpoints.collect::<Vec<_>>().join(","), doing: "connect".into(), why })
     }
 
-    /// Connects, and asks for the config's key: an endpoint without a leader, or one that does not know the user, fails here.
+    /// Connects and reads the key of the config, so that an endpoint without a leader or without this user fails here.
     async fn try_endpoint(&self, endpoint: &str) -> Result<Client> {
         let options = self.connect_options(endpoint).await?;
         let failed = failed(endpoint, "connect");
@@ -64,11 +76,11 @@ impl Etcd {
         Ok(client)
     }
 
-    /// Files are read at each connection: certificates are renewed while agents run.
+    /// Reads the TLS files for each connection: certificates are renewed while agents run.
     async fn connect_options(&self, endpoint: &str) -> Result<ConnectOptions> {
         let mut options = ConnectOptions::new()
-            .with_connect_timeout(PATIENCE)
-            .with_keep_alive(PULSE, PATIENCE)
+            .with_connect_timeout(REQUEST_TIMEOUT)
+            .with_keep_alive(KEEP_ALIVE, REQUEST_TIMEOUT)
             .with_require_leader(true)
             .with_auto_token_refresh(true);
         if let Some((name, password)) = &self.options.user {
@@ -77,8 +89,9 @@ impl Etcd {
         if endpoint.starts_with("http://") {
             return Ok(options);
         }
-        let read =
-            async |path: &std::path::PathBuf| tokio::fs::read(path).await.map_err(Error::file("read", path));
+        let read = async |path: &std::path::PathBuf| {
+            tokio::fs::read(path).await.map_err(FileError::at("read", path))
+        };
         let mut tls = TlsOptions::new();
         if let Some(path) = &self.options.ca_file {
             tls = tls.ca_certificate(Certificate::from_pem(read(path).await?));
@@ -86,16 +99,16 @@ impl Etcd {
         if let Some((cert, key)) = self.options.cert_file.as_ref().zip(self.options.key_file.as_ref()) {
             tls = tls.identity(Identity::from_pem(read(cert).await?, read(key).await?));
         }
-        // An address without a scheme is https if we have been told anything about TLS.
-        let wanted = endpoint.starts_with("https://")
+        // An endpoint without a scheme uses TLS if TLS files are configured.
+        let uses_tls = endpoint.starts_with("https://")
             || self.options.ca_file.is_some()
             || self.options.cert_file.is_some();
-        Ok(if wanted { options.with_tls(tls) } else { options })
+        Ok(if uses_tls { options.with_tls(tls) } else { options })
     }
 }
 
 impl Session {
-    /// The network's config, and the revision at which it was last changed.
+    /// The network config, and the revision of its last change.
     pub(super) async fn config(&mut self) -> Result<(NetConf, i64)> {
         let key = self.etcd.keys.config();
         let found = self.get(&key).await?.ok_or_else(|| Error::NoConfig {
@@ -107,59 +120,57 @@ impl Session {
     }
 
     pub(super) async fn get(&mut self, key: &str) -> Result<Option<KeyValue>> {
-        let asked = patiently(self.client.get(key, None)).await;
-        let mut answer = asked.map_err(self.failed(format!("get {key}")))?;
-        Ok(answer.take_kvs().pop())
+        let response = with_timeout(self.client.get(key, None)).await;
+        let mut response = response.map_err(self.failed(format!("get {key}")))?;
+        Ok(response.take_kvs().pop())
     }
 
-    /// All nodes' keys, and the revision at which they were so.
+    /// The records of all nodes, and the revision of the list.
     pub(super) async fn list(&mut self) -> Result<(Vec<Record>, i64)> {
         let key = self.etcd.keys.subnets();
-        let asked = patiently(self.client.get(key.clone(), Some(GetOptions::new().with_prefix()))).await;
-        let answer = asked.map_err(self.failed(format!("list {key}")))?;
-        let revision = answer.header().map_or(0, |header| header.revision());
-        Ok((answer.kvs().iter().map(|kv| Record::read(&self.etcd.keys, kv)).collect(), revision))
+        let response =
+            with_timeout(self.client.get(key.clone(), Some(GetOptions::new().with_prefix()))).await;
+        let response = response.map_err(self.failed(format!("list {key}")))?;
+        let revision = response.header().map_or(0, |header| header.revision());
+        Ok((response.kvs().iter().map(|kv| Record::parse(&self.etcd.keys, kv)).collect(), revision))
     }
 
-    /// Deletes a key, unless somebody has changed it since it was read.
+    /// Deletes a key, unless it has changed since it was read.
     pub(super) async fn delete(&mut self, record: &Record) -> Result<()> {
-        let unchanged = Compare::mod_revision(record.key.as_str(), CompareOp::Equal, record.changed);
+        let unchanged = Compare::mod_revision(record.key.as_str(), CompareOp::Equal, record.revision);
         let delete = TxnOp::delete(record.key.as_str(), None);
-        let done = patiently(self.client.txn(Txn::new().when([unchanged]).and_then([delete]))).await;
+        let done = with_timeout(self.client.txn(Txn::new().when([unchanged]).and_then([delete]))).await;
         done.map(|_| ()).map_err(self.failed(format!("delete {}", record.key)))
     }
 
-    /// When a lease ends, if it still lives.
-    pub(super) async fn left(&mut self, lease: i64) -> Result<Option<Duration>> {
-        let asked = patiently(self.client.lease_time_to_live(lease, None)).await;
-        let left = asked.map_err(self.failed("ask how long a lease lives".into()))?.ttl();
+    /// The remaining time of a lease, if it still exists.
+    pub(super) async fn time_to_live(&mut self, lease: i64) -> Result<Option<Duration>> {
+        let response = with_timeout(self.client.lease_time_to_live(lease, None)).await;
+        let left = response.map_err(self.failed("get the time to live of a lease".into()))?.ttl();
         Ok(u64::try_from(left).ok().map(Duration::from_secs))
     }
 
-    /// Writes a value under a new lease (or, for a reservation, under none) if everything in `only_if` is so. Returns when
-    /// the lease ends; `None` if something was not so.
+    /// Writes a value if all conditions in `only_if` hold. Returns the end of the lease, if there is one; `None` if a condition
+    /// does not hold.
     pub(super) async fn put(
         &mut self,
-        (key, value): (&str, &str),
-        leased: bool,
+        Put { key, value, is_leased }: Put<'_>,
         only_if: Vec<Compare>,
     ) -> Result<Option<Option<SystemTime>>> {
         let ttl = i64::try_from(self.etcd.options.ttl.as_secs()).unwrap_or(i64::MAX);
-        let lease = match leased {
-            true => {
-                let granted = patiently(self.client.lease_grant(ttl, None)).await;
-                Some(granted.map_err(self.failed("grant a lease".into()))?)
-            }
-            false => None,
+        let lease = if is_leased {
+            let granted = with_timeout(self.client.lease_grant(ttl, None)).await;
+            Some(granted.map_err(self.failed("grant a lease".into()))?)
+        } else {
+            None
         };
         let options = lease.as_ref().map(|lease| PutOptions::new().with_lease(lease.id()));
         let put = TxnOp::put(key, value, options);
-        let done = patiently(self.client.txn(Txn::new().when(only_if).and_then([put]))).await;
-        // Without an answer nobody knows whether it was done. If it was, the key hangs on the lease, which must live; if not,
-        // the lease ends by itself.
+        let done = with_timeout(self.client.txn(Txn::new().when(only_if).and_then([put]))).await;
+        // Without a response, the write may have been done. Then the key needs its lease; if not, the lease ends by itself.
         let succeeded = done.map_err(self.failed(format!("put {key}")))?.succeeded();
         if let Some(lease) = lease.as_ref().filter(|_| !succeeded) {
-            let _ = patiently(self.client.lease_revoke(lease.id())).await;
+            let _ = with_timeout(self.client.lease_revoke(lease.id())).await;
         }
         let end = |seconds: i64| SystemTime::now() + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         Ok(succeeded.then(|| lease.map(|lease| end(lease.ttl()))))
@@ -170,23 +181,25 @@ impl Session {
     }
 }
 
-/// A question that is answered soon, or has failed.
-pub(super) async fn patiently<T>(
-    question: impl std::future::Future<Output = std::result::Result<T, etcd_client::Error>>,
+/// Limits the time of a request.
+pub(super) async fn with_timeout<T>(
+    request: impl std::future::Future<Output = std::result::Result<T, etcd_client::Error>>,
 ) -> std::result::Result<T, etcd_client::Error> {
-    match tokio::time::timeout(PATIENCE, question).await {
-        Ok(answer) => answer,
-        Err(_) => Err(etcd_client::Error::Internal(format!("no answer in {} s", PATIENCE.as_secs()))),
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(response) => response,
+        Err(_) => {
+            Err(etcd_client::Error::Internal(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))
+        }
     }
 }
 
 fn failed(endpoint: &str, doing: impl ToString) -> impl Fn(etcd_client::Error) -> Error {
     let (endpoints, doing) = (endpoint.to_string(), doing.to_string());
-    move |error| Error::Etcd { endpoints: endpoints.clone(), doing: doing.clone(), why: told(&error) }
+    move |error| Error::Etcd { endpoints: endpoints.clone(), doing: doing.clone(), why: describe(&error) }
 }
 
-/// The server's or the kernel's words, without the library's wrapping.
-fn told(error: &etcd_client::Error) -> String {
+/// The server's or the kernel's error, without the library's wrapping.
+fn describe(error: &etcd_client::Error) -> String {
     use etcd_client::Error as E;
     match error {
         E::GRpcStatus(status) => match std::error::Error::source(status) {

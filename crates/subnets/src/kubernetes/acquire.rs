@@ -1,52 +1,58 @@
-//! What this node writes on its own Node object.
+//! Writes this node's record to its Node object.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
+use podwire_kubernetes::request;
 use serde_json::{json, Value};
 
-use podwire_kubernetes::request;
-
 use super::Kubernetes;
-use crate::{Error, LeaseTerm, Node, Registration, Result};
+use crate::error::{Error, Result};
+use crate::node::{LeaseTerm, Node, Registration};
 
-pub(super) async fn acquire(kubernetes: &Kubernetes, registration: &Registration) -> Result<Node> {
-    let (conf, own) = (kubernetes.network().await?, kubernetes.own().await?);
-    if own.pod_cidr_texts().is_empty() {
-        return Err(Error::PodCidrNotAssigned { name: kubernetes.name.clone() });
+impl Kubernetes {
+    /// Publishes this node's record. [`Error::PodCidrNotAssigned`] if the controller has not assigned pod CIDRs yet:
+    /// [`wait_for_pod_cidr`](Kubernetes::wait_for_pod_cidr) waits for that.
+    pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
+        let (conf, own) = (self.network().await?, self.own().await?);
+        if own.pod_cidr_texts().is_empty() {
+            return Err(Error::PodCidrNotAssigned { name: self.name.clone() });
+        }
+        let unreadable = |why: String| Error::Unreadable { object: format!("node {:?}", self.name), why };
+        let pod_cidrs = own.pod_cidrs(&conf).map_err(unreadable)?;
+        conf.check_pod_cidrs(&self.name, pod_cidrs)?;
+        let current = own.annotations();
+        let wanted = self.annotations.write(registration, current);
+        if wanted.iter().any(|(name, text)| current.get(name) != Some(text)) {
+            self.patch_status(json!({"metadata": {"annotations": wanted}})).await?;
+        }
+        let Registration { underlay, backend, .. } = registration.clone();
+        let name = self.name.clone();
+        Ok(Node { name, pod_cidrs, underlay, backend, lease_term: LeaseTerm::Permanent })
     }
-    let unreadable = |why: String| Error::Unreadable { object: format!("node {:?}", kubernetes.name), why };
-    let pod_cidrs = own.pod_cidrs(&conf).map_err(unreadable)?;
-    conf.check_pod_cidrs(&kubernetes.name, pod_cidrs)?;
-    let wanted = kubernetes.annotations.write(registration, own.annotations());
-    let there = own.annotations();
-    if wanted.iter().any(|(name, text)| there.get(name) != Some(text)) {
-        patch(kubernetes, json!({"metadata": {"annotations": wanted}})).await?;
-    }
-    let Registration { underlay, backend, .. } = registration.clone();
-    Ok(Node { name: kubernetes.name.clone(), pod_cidrs, underlay, backend, lease_term: LeaseTerm::Permanent })
-}
 
-/// The condition is written when it is not so yet: one that was true all the time keeps its time.
-pub(super) async fn set_network_available(kubernetes: &Kubernetes) -> Result<()> {
-    if kubernetes.own().await?.is_available() {
-        return Ok(());
+    /// Clears the node's condition `NetworkUnavailable`, which keeps pods off the node. A condition that is already clear
+    /// keeps its time.
+    pub async fn set_network_available(&self) -> Result<()> {
+        if self.own().await?.is_available() {
+            return Ok(());
+        }
+        let now = format!("{:.0}", Timestamp::now());
+        let condition = json!({
+            "type": "NetworkUnavailable",
+            "status": "False",
+            "reason": "PodwireIsUp",
+            "message": "podwire is running on this node",
+            "lastTransitionTime": now,
+            "lastHeartbeatTime": now,
+        });
+        self.patch_status(json!({"status": {"conditions": [condition]}})).await
     }
-    let now = format!("{:.0}", Timestamp::now());
-    let condition = json!({
-        "type": "NetworkUnavailable",
-        "status": "False",
-        "reason": "PodwireIsUp",
-        "message": "podwire is running on this node",
-        "lastTransitionTime": now,
-        "lastHeartbeatTime": now,
-    });
-    patch(kubernetes, json!({"status": {"conditions": [condition]}})).await
-}
 
-/// Through `nodes/status`, as flannel: its role may patch that and nothing else. Annotations may be written there, too.
-async fn patch(kubernetes: &Kubernetes, change: Value) -> Result<()> {
-    let (nodes, params, change) = (kubernetes.nodes(), PatchParams::default(), Patch::Strategic(change));
-    let patched = nodes.patch_status(&kubernetes.name, &params, &change);
-    request(format!("patch status of node {}", kubernetes.name), patched).await?;
-    Ok(())
+    /// Patches `nodes/status`, as flannel does: its role may patch only that. Annotations may be patched there too.
+    async fn patch_status(&self, change: Value) -> Result<()> {
+        let (nodes, params, change) = (self.nodes(), PatchParams::default(), Patch::Strategic(change));
+        let patched = nodes.patch_status(&self.name, &params, &change);
+        request(format!("patch status of node {}", self.name), patched).await?;
+        Ok(())
+    }
 }

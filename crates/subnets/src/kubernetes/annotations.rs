@@ -5,9 +5,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
-use crate::{go_json, Backend, LeaseTerm, NetConf, Node, PodCidrs, Registration, Underlay};
+use crate::go_json;
+use crate::netconf::NetConf;
+use crate::node::{Backend, LeaseTerm, Node, PodCidrs, Registration, Underlay};
 
-/// The annotations' names, under a prefix.
+/// The names of the annotations, with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotations {
     prefix: String,
@@ -16,7 +18,7 @@ pub struct Annotations {
 type Map = BTreeMap<String, String>;
 
 impl Annotations {
-    /// Checks a prefix as flannel does: `fqdn`, `fqdn/` or `fqdn/name`, which gets a hyphen behind it.
+    /// Checks a prefix as flannel does: `fqdn`, `fqdn/` or `fqdn/name`, which gets a trailing hyphen.
     pub fn new(prefix: &str) -> Result<Annotations, String> {
         let (domain, name) = match prefix.split_once('/') {
             Some((_, rest)) if rest.contains('/') => {
@@ -29,15 +31,15 @@ impl Annotations {
             !text.is_empty() && text.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_' | '-'))
         };
         let labels: Vec<&str> = domain.split('.').collect();
-        let good = labels.len() >= 2 && labels.into_iter().all(plain) && (name.is_empty() || plain(name));
+        let is_valid = labels.len() >= 2 && labels.into_iter().all(plain) && (name.is_empty() || plain(name));
         let hyphen = if name.is_empty() || name.ends_with('-') { "" } else { "-" };
-        match good {
-            true => Ok(Annotations { prefix: format!("{domain}/{name}{hyphen}") }),
-            false => Err(format!("prefix must be in a format: fqdn/[0-9a-z-_]*, and is {prefix:?}")),
+        if !is_valid {
+            return Err(format!("prefix must be in a format: fqdn/[0-9a-z-_]*, and is {prefix:?}"));
         }
+        Ok(Annotations { prefix: format!("{domain}/{name}{hyphen}") })
     }
 
-    /// An annotation's whole name.
+    /// The full name of an annotation.
     pub fn name(&self, of: &str) -> String {
         format!("{}{of}", self.prefix)
     }
@@ -46,17 +48,17 @@ impl Annotations {
         map.get(&self.name(of)).map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// Whether the node has a network of this kind at all.
+    /// Whether flannel or podwire manages the node.
     pub(super) fn is_managed(&self, map: &Map) -> bool {
         self.get(map, "kube-subnet-manager") == Some("true")
     }
 
-    /// Only our own, out of a node's annotations: nothing else is kept in memory.
+    /// The annotations with this prefix. Others are not kept in memory.
     pub(super) fn own(&self, map: Map) -> Map {
         map.into_iter().filter(|(name, _)| name.starts_with(&self.prefix)).collect()
     }
 
-    /// The node that the annotations tell of.
+    /// Parses a node's record.
     pub(super) fn read(
         &self,
         name: &str,
@@ -95,16 +97,16 @@ impl Annotations {
         text.parse().map_err(|error| format!("annotation {name}: {error}: {text:?}"))
     }
 
-    /// The addresses that the administrator wrote on the node: what makes no sense is no wish.
-    pub(super) fn wished(&self, map: &Map) -> Underlay {
+    /// The addresses that the administrator has set on the node. Invalid ones are ignored.
+    pub(super) fn requested_underlay(&self, map: &Map) -> Underlay {
         Underlay {
             v4: self.get(map, "node-public-ip").and_then(|text| text.parse().ok()),
             v6: self.get(map, "node-public-ipv6").and_then(|text| text.parse().ok()),
         }
     }
 
-    /// What a node writes about itself, as flannel writes it, given what is there. A kind without data says `null`.
-    pub(super) fn write(&self, registration: &Registration, there: &Map) -> Map {
+    /// The annotations of this node as flannel writes them, given the current ones. A backend without data has `null`.
+    pub(super) fn write(&self, registration: &Registration, current: &Map) -> Map {
         let Registration { underlay, backend, .. } = registration;
         let json = |data: &Option<Value>| data.as_ref().map_or("null".into(), go_json::compact);
         let (data, data_v6) = (json(&backend.data), json(&backend.data_v6));
@@ -114,7 +116,7 @@ impl Annotations {
         set("backend-type", kind.into());
         if let Some(ip) = underlay.v4.filter(|_| kind != "vxlan" || data != "null") {
             set("backend-data", data);
-            set("public-ip", self.get(there, "public-ip-overwrite").map_or(ip.to_string(), String::from));
+            set("public-ip", self.get(current, "public-ip-overwrite").map_or(ip.to_string(), String::from));
         }
         let has_v6 = match kind {
             "vxlan" | "wireguard" => data_v6 != "null",
@@ -123,7 +125,10 @@ impl Annotations {
         };
         if let Some(ip) = underlay.v6.filter(|_| has_v6) {
             set("backend-v6-data", data_v6);
-            set("public-ipv6", self.get(there, "public-ipv6-overwrite").map_or(ip.to_string(), String::from));
+            set(
+                "public-ipv6",
+                self.get(current, "public-ipv6-overwrite").map_or(ip.to_string(), String::from),
+            );
         }
         set("kube-subnet-manager", "true".into());
         map
@@ -133,7 +138,7 @@ impl Annotations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Vtep, WireguardPeer};
+    use crate::node::{Vtep, WireguardPeer};
 
     fn flannels() -> Annotations {
         Annotations::new("flannel.alpha.coreos.com").unwrap()
@@ -148,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_checked_as_flannel_does() {
+    fn prefixes_are_checked_as_in_flannel() {
         let name = |prefix: &str| Annotations::new(prefix).map(|annotations| annotations.name("public-ip"));
         assert_eq!(name("flannel.alpha.coreos.com").unwrap(), "flannel.alpha.coreos.com/public-ip");
         assert_eq!(name("example.com/").unwrap(), "example.com/public-ip");
@@ -173,15 +178,15 @@ mod tests {
             ("public-ip", "192.0.2.1"),
         ];
         assert_eq!(flannels().write(&registration, &Map::new()), map(&expected));
-        let there = map(&[("public-ip-overwrite", "203.0.113.9")]);
+        let current = map(&[("public-ip-overwrite", "203.0.113.9")]);
         assert_eq!(
-            flannels().write(&registration, &there)["flannel.alpha.coreos.com/public-ip"],
+            flannels().write(&registration, &current)["flannel.alpha.coreos.com/public-ip"],
             "203.0.113.9"
         );
     }
 
     #[test]
-    fn both_families_and_kinds_without_data() {
+    fn both_families_and_backends_without_data_are_written() {
         let underlay = Underlay { v4: "192.0.2.1".parse().ok(), v6: "2001:db8::1".parse().ok() };
         let write = |backend: Backend| {
             let registration = Registration { underlay, backend, ..Registration::default() };
@@ -197,7 +202,7 @@ mod tests {
         ];
         assert_eq!(write(Backend::named("host-gw")), map(&expected));
         let ipip = write(Backend::named("ipip"));
-        assert!(!ipip.contains_key("flannel.alpha.coreos.com/public-ipv6"), "ipip has one family");
+        assert!(!ipip.contains_key("flannel.alpha.coreos.com/public-ipv6"), "ipip has only IPv4");
         let peer = WireguardPeer { public_key: "k+/a=".into(), port: 51821 };
         let wireguard = write(Backend::wireguard(None, Some(peer)));
         assert_eq!(
@@ -208,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_annotations_are_parsed() {
         let vtep = |last: u8| Some(Vtep { vni: 1, mac: format!("c6:00:00:00:00:{last:02x}") });
         let underlay = Underlay { v4: "192.0.2.1".parse().ok(), v6: "2001:db8::1".parse().ok() };
         let backend = Backend::vxlan(vtep(1), vtep(2));
@@ -219,15 +224,11 @@ mod tests {
         assert_eq!((node.underlay, node.backend), (underlay, backend));
         let v4 = conf(r#"{"Network": "10.244.0.0/16"}"#);
         let node = flannels().read("a", &written, PodCidrs::default(), &v4).unwrap();
-        assert_eq!(
-            (node.underlay.v6, node.backend.data_v6),
-            (None, None),
-            "a family that the network lacks is not read"
-        );
+        assert_eq!((node.underlay.v6, node.backend.data_v6), (None, None), "a disabled family is ignored");
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn invalid_annotations_are_reported() {
         let v4 = conf(r#"{"Network": "10.244.0.0/16"}"#);
         let why = |entries: &[(&str, &str)]| {
             flannels().read("a", &map(entries), PodCidrs::default(), &v4).unwrap_err()

@@ -1,4 +1,4 @@
-//! A Node object, of which only what matters here is read.
+//! The Node object, reduced to the fields that this crate uses.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,9 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::ClusterResourceScope;
 use serde::Deserialize;
 
-use crate::{NetConf, PodCidrs};
+use crate::netconf::NetConf;
+use crate::node::PodCidrs;
 
-/// A Node object. A real one has ten to fifty kilobytes of images, conditions and capacities; they are skipped while reading.
+/// A Node object without the ten to fifty kilobytes of images, conditions and capacities that a real one has.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LeanNode {
     metadata: ObjectMeta,
@@ -60,7 +61,7 @@ impl LeanNode {
         self.metadata.annotations.as_ref().unwrap_or(&NONE)
     }
 
-    /// Whether the node says of itself that its network works.
+    /// Whether the condition `NetworkUnavailable` is false.
     pub(super) fn is_available(&self) -> bool {
         let conditions = self.status.conditions.iter().flatten();
         conditions
@@ -68,7 +69,7 @@ impl LeanNode {
             .any(|condition| condition.r#type == "NetworkUnavailable" && condition.status == "False")
     }
 
-    /// The addresses by which the cluster knows the node, the first of a family before others.
+    /// The InternalIPs, in their order.
     pub(super) fn internal_ips(&self) -> Vec<IpAddr> {
         let all = self.status.addresses.iter().flatten().filter(|one| one.r#type == "InternalIP");
         all.filter_map(|one| one.address.parse().ok()).collect()
@@ -142,7 +143,7 @@ impl kube::Resource for LeanNode {
     }
 }
 
-/// What an event is about. kubelet's own events have the node's name as its uid, and `kubectl describe` looks for that.
+/// The reference of an event to its node. kubelet's events have the node's name as uid, and `kubectl describe` looks for that.
 pub(super) fn reference(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),

@@ -1,4 +1,4 @@
-//! Following all nodes by their metadata.
+//! Watches the metadata of all nodes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
@@ -10,70 +10,103 @@ use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 
-use super::object::LeanNode;
-use super::{object, Kubernetes};
-use crate::snapshot::{SkippedNode, SnapshotSender};
-use crate::{Error, NetConf, Node, Result};
 use podwire_kubernetes::{request, Backoff, REQUEST_TIMEOUT};
 
-/// A watch is asked for anew after so many seconds: a connection that died without a word is noticed then.
+use super::object::LeanNode;
+use super::{object, Kubernetes};
+use crate::error::{Error, Result};
+use crate::netconf::NetConf;
+use crate::node::Node;
+use crate::snapshot::{SkippedNode, SnapshotSender, Watch};
+
+/// A watch is renewed after this time, so that a connection that died silently is noticed.
 const WATCH_SECONDS: u32 = 120;
 
-/// Up to so many nodes are read one by one; more, all at once.
-const FEW: usize = 8;
+/// Up to this number, nodes are read one by one; more are listed.
+const MAX_SINGLE_READS: usize = 8;
 
-/// How many nodes the server tells at a time.
+/// The page size of metadata lists.
 const PAGE: u32 = 500;
-/// The same if they are told whole.
+/// The page size of lists of whole objects.
 const WHOLE_PAGE: u32 = 100;
 
-/// HTTP's word for history that is not kept any more.
+/// The HTTP status code for a revision that is not available any more.
 const GONE: u16 = 410;
 
-/// What is kept of a node: a few hundred bytes.
+/// The stored part of a node's metadata: a few hundred bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
+struct Metadata {
     uid: String,
     annotations: BTreeMap<String, String>,
 }
 
 #[derive(Default)]
 struct Known {
-    /// As of when. `None`: a list is needed.
+    /// The resource version. `None`: a list is needed.
     revision: Option<String>,
-    /// Whether the pod_cidrs of some nodes may still have to be read.
-    is_unread: bool,
+    /// Whether pod CIDRs of some nodes may be missing.
+    needs_pod_cidrs: bool,
     /// By name.
-    nodes: BTreeMap<String, Kept>,
-    /// By uid: what `spec.podCIDRs` was, once it was anything.
+    nodes: BTreeMap<String, Metadata>,
+    /// `spec.podCIDRs` by uid, once they are set.
     pod_cidrs: HashMap<String, Vec<String>>,
 }
 
 type Meta = PartialObjectMeta<NodeObject>;
 
-/// Feeds a watch, for ever.
-pub(super) async fn follow(kubernetes: Kubernetes, sender: SnapshotSender) {
+impl Kubernetes {
+    /// Watches all nodes that flannel or podwire manages.
+    pub fn watch(&self) -> Watch {
+        let kubernetes = self.clone();
+        SnapshotSender::start(|sender| watch(kubernetes, sender))
+    }
+
+    /// Waits until the controller has assigned this node its pod CIDRs. The node's metadata change then, and the node is read.
+    pub async fn wait_for_pod_cidr(&self) -> Result<()> {
+        let api: Api<Meta> = Api::all(self.client.clone());
+        let own = format!("metadata.name={}", self.name);
+        let config = watcher::Config::default().timeout(WATCH_SECONDS).fields(&own);
+        let mut events = pin!(watcher::watcher(api, config));
+        let mut backoff = Backoff::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Err(_) => backoff.wait().await,
+                Ok(Event::Apply(_) | Event::InitDone) => match self.own().await {
+                    Ok(node) if !node.pod_cidr_texts().is_empty() => return Ok(()),
+                    // Not registered yet: the watch reports it when kubelet registers it.
+                    Ok(_) | Err(Error::UnknownNode { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Publishes snapshots forever.
+async fn watch(kubernetes: Kubernetes, sender: SnapshotSender) {
     let mut backoff = Backoff::new();
     let mut known = Known::default();
     loop {
         let begun = Instant::now();
-        let ended = listen(&kubernetes, &sender, &mut known, &mut backoff).await;
+        let ended = publish_changes(&kubernetes, &sender, &mut known, &mut backoff).await;
         let was_short = begun.elapsed() < Duration::from_secs(1);
         if let Err(error) = &ended {
             sender.mark_stale(error);
         }
-        // One that ends at once is not asked for again at once.
+        // A watch that ends at once is not restarted at once.
         if ended.is_err() || was_short {
             backoff.wait().await;
         }
     }
 }
 
-/// Feeds a watch until it breaks. `Ok` if it is to be asked for anew, at once.
+/// Publishes a snapshot at every change until the watch breaks. `Ok` if it can be restarted at once.
 ///
-/// The library has a loop like this one, but it does not tell when a broken watch is whole again: what is known would
-/// count as stale until the next change, which may be minutes away.
-async fn listen(
+/// The library has a similar loop, but does not report when a broken watch works again: the snapshot would stay stale until
+/// the next change, which may be minutes away.
+async fn publish_changes(
     kubernetes: &Kubernetes,
     sender: &SnapshotSender,
     known: &mut Known,
@@ -84,25 +117,25 @@ async fn listen(
     if known.revision.is_none() {
         known.list(kubernetes, &api).await?;
     }
-    // After trouble, too: what could not be read then is read now.
-    if known.is_unread {
-        known.read_ranges(kubernetes).await?;
-        known.tell(kubernetes, &conf, sender);
+    // Also after an error: what could not be read then is read now.
+    if known.needs_pod_cidrs {
+        known.read_pod_cidrs(kubernetes).await?;
+        known.publish(kubernetes, &conf, sender);
     }
     let revision = known.revision.clone().unwrap_or_default();
     let params = WatchParams::default().timeout(WATCH_SECONDS);
     let begun =
-        tokio::time::timeout(REQUEST_TIMEOUT, api.watch(&params, &revision)).await.map_err(|_| mute())?;
+        tokio::time::timeout(REQUEST_TIMEOUT, api.watch(&params, &revision)).await.map_err(|_| silent())?;
     let mut events = match begun {
         Ok(events) => events.boxed(),
-        Err(kube::Error::Api(status)) if status.code == GONE => return known.forget(),
+        Err(kube::Error::Api(status)) if status.code == GONE => return known.discard_revision(),
         Err(error) => return Err(watch_failed(error)),
     };
     sender.mark_current();
-    let silence = Duration::from_secs(u64::from(WATCH_SECONDS) + 10);
-    while let Some(event) = tokio::time::timeout(silence, events.next()).await.map_err(|_| mute())? {
+    let max_silence = Duration::from_secs(u64::from(WATCH_SECONDS) + 10);
+    while let Some(event) = tokio::time::timeout(max_silence, events.next()).await.map_err(|_| silent())? {
         let changed = match event.map_err(watch_failed)? {
-            WatchEvent::Error(status) if status.code == GONE => return known.forget(),
+            WatchEvent::Error(status) if status.code == GONE => return known.discard_revision(),
             WatchEvent::Error(status) => return Err(watch_failed(kube::Error::Api(status.boxed()))),
             WatchEvent::Bookmark(mark) => {
                 known.revision = Some(mark.metadata.resource_version);
@@ -110,10 +143,10 @@ async fn listen(
             }
             WatchEvent::Added(node) | WatchEvent::Modified(node) => {
                 known.revision = node.resource_version();
-                // Most changes are heartbeats, which change nothing that is kept. But while a range is missing, any may set it.
-                let (name, node) = (node.name_any(), kept(kubernetes, node));
-                let missing = !known.pod_cidrs.contains_key(&node.uid);
-                known.nodes.insert(name, node.clone()) != Some(node) || missing
+                // Most changes are heartbeats, which change nothing that is stored. But any of them may set missing pod CIDRs.
+                let (name, node) = (node.name_any(), metadata(kubernetes, node));
+                let is_missing = !known.pod_cidrs.contains_key(&node.uid);
+                known.nodes.insert(name, node.clone()) != Some(node) || is_missing
             }
             WatchEvent::Deleted(node) => {
                 known.revision = node.resource_version();
@@ -122,41 +155,41 @@ async fn listen(
         };
         backoff.reset();
         if changed {
-            known.is_unread = true;
-            known.read_ranges(kubernetes).await?;
-            known.tell(kubernetes, &conf, sender);
+            known.needs_pod_cidrs = true;
+            known.read_pod_cidrs(kubernetes).await?;
+            known.publish(kubernetes, &conf, sender);
         }
     }
-    // The server ends a watch after its time.
+    // The server ends a watch after the requested time.
     Ok(())
 }
 
-fn mute() -> Error {
-    podwire_kubernetes::Error { doing: "watch nodes".into(), why: "the connection is mute".into() }.into()
+fn silent() -> Error {
+    podwire_kubernetes::Error { doing: "watch nodes".into(), why: "the connection is silent".into() }.into()
 }
 
-fn kept(kubernetes: &Kubernetes, node: Meta) -> Kept {
+fn metadata(kubernetes: &Kubernetes, node: Meta) -> Metadata {
     let uid = node.uid().unwrap_or_default();
-    Kept { uid, annotations: kubernetes.annotations.own(node.metadata.annotations.unwrap_or_default()) }
+    Metadata { uid, annotations: kubernetes.annotations.own(node.metadata.annotations.unwrap_or_default()) }
 }
 
 impl Known {
-    /// The history since our revision is gone: all is listed anew. PodCidrs stay, since they never change.
-    fn forget(&mut self) -> Result<()> {
+    /// The revision is not available any more, so a new list is needed. Pod CIDRs stay: they never change.
+    fn discard_revision(&mut self) -> Result<()> {
         self.revision = None;
         Ok(())
     }
 
-    /// All nodes' metadata, page by page.
+    /// Lists the metadata of all nodes, page by page.
     async fn list(&mut self, kubernetes: &Kubernetes, api: &Api<Meta>) -> Result<()> {
         let (mut nodes, mut page) = (BTreeMap::new(), ListParams::default().limit(PAGE));
         loop {
             let list = request("list nodes", api.list(&page)).await?;
-            nodes.extend(list.items.into_iter().map(|node| (node.name_any(), kept(kubernetes, node))));
+            nodes.extend(list.items.into_iter().map(|node| (node.name_any(), metadata(kubernetes, node))));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => {
-                    (self.nodes, self.revision, self.is_unread) =
+                    (self.nodes, self.revision, self.needs_pod_cidrs) =
                         (nodes, list.metadata.resource_version, true);
                     return Ok(());
                 }
@@ -164,8 +197,8 @@ impl Known {
         }
     }
 
-    /// Reads the pod_cidrs of nodes that have a network and whose range is not known.
-    async fn read_ranges(&mut self, kubernetes: &Kubernetes) -> Result<()> {
+    /// Reads the missing pod CIDRs of managed nodes.
+    async fn read_pod_cidrs(&mut self, kubernetes: &Kubernetes) -> Result<()> {
         let uids: HashSet<&str> = self.nodes.values().map(|node| node.uid.as_str()).collect();
         self.pod_cidrs.retain(|uid, _| uids.contains(uid.as_str()));
         let wanted = self.nodes.iter().filter(|(_, node)| {
@@ -174,39 +207,39 @@ impl Known {
         let wanted: Vec<String> = wanted.map(|(name, _)| name.clone()).collect();
         let found = match wanted.len() {
             0 => Vec::new(),
-            few if few <= FEW => {
+            count if count <= MAX_SINGLE_READS => {
                 let mut found = Vec::new();
                 for name in &wanted {
-                    // One that is not there any more has an event coming that says so.
+                    // If the node does not exist any more, an event follows.
                     let nodes = kubernetes.nodes();
                     found.extend(request(format!("get node {name}"), nodes.get_opt(name)).await?);
                 }
                 found
             }
-            _ => return self.read_all_ranges(kubernetes).await,
+            _ => return self.read_all_pod_cidrs(kubernetes).await,
         };
-        self.keep_ranges(found);
-        self.is_unread = false;
+        self.store_pod_cidrs(found);
+        self.needs_pod_cidrs = false;
         Ok(())
     }
 
-    /// The same of all nodes, page by page: of five thousand whole ones a page would be a hundred megabytes.
-    async fn read_all_ranges(&mut self, kubernetes: &Kubernetes) -> Result<()> {
+    /// Reads the pod CIDRs of all nodes, page by page: five thousand whole objects are a hundred megabytes.
+    async fn read_all_pod_cidrs(&mut self, kubernetes: &Kubernetes) -> Result<()> {
         let mut page = ListParams::default().limit(WHOLE_PAGE);
         loop {
             let list = request("list nodes", kubernetes.nodes().list(&page)).await?;
-            self.keep_ranges(list.items);
+            self.store_pod_cidrs(list.items);
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => {
-                    self.is_unread = false;
+                    self.needs_pod_cidrs = false;
                     return Ok(());
                 }
             }
         }
     }
 
-    fn keep_ranges(&mut self, found: Vec<LeanNode>) {
+    fn store_pod_cidrs(&mut self, found: Vec<LeanNode>) {
         for node in found {
             let pod_cidrs = node.pod_cidr_texts();
             if !pod_cidrs.is_empty() {
@@ -215,46 +248,30 @@ impl Known {
         }
     }
 
-    fn tell(&self, kubernetes: &Kubernetes, conf: &NetConf, sender: &SnapshotSender) {
-        let (mut nodes, mut refused) = (Vec::new(), Vec::new());
+    fn publish(&self, kubernetes: &Kubernetes, conf: &NetConf, sender: &SnapshotSender) {
+        let (mut nodes, mut skipped) = (Vec::new(), Vec::new());
         for (name, node) in
             self.nodes.iter().filter(|(_, node)| kubernetes.annotations.is_managed(&node.annotations))
         {
             match self.node(kubernetes, conf, name, node) {
                 Ok(node) => nodes.push(node),
-                Err(why) => refused.push(SkippedNode { name: name.clone(), reason: why }),
+                Err(why) => skipped.push(SkippedNode { name: name.clone(), reason: why }),
             }
         }
-        sender.publish(nodes, refused);
+        sender.publish(nodes, skipped);
     }
 
-    fn node(&self, kubernetes: &Kubernetes, conf: &NetConf, name: &str, node: &Kept) -> Result<Node, String> {
+    fn node(
+        &self,
+        kubernetes: &Kubernetes,
+        conf: &NetConf,
+        name: &str,
+        node: &Metadata,
+    ) -> Result<Node, String> {
         let pod_cidrs = self.pod_cidrs.get(&node.uid).ok_or("pod cidr not assigned")?;
         let pod_cidrs = object::parse_pod_cidrs(pod_cidrs, conf)?;
         kubernetes.annotations.read(name, &node.annotations, pod_cidrs, conf)
     }
-}
-
-/// Waits until this node's object has a range. Its metadata change when it gets one, and then it is read.
-pub(super) async fn wait_for_pod_cidr(kubernetes: &Kubernetes) -> Result<()> {
-    let api: Api<Meta> = Api::all(kubernetes.client.clone());
-    let own = format!("metadata.name={}", kubernetes.name);
-    let config = watcher::Config::default().timeout(WATCH_SECONDS).fields(&own);
-    let mut events = pin!(watcher::watcher(api, config));
-    let mut backoff = Backoff::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Err(_) => backoff.wait().await,
-            Ok(Event::Apply(_) | Event::InitDone) => match kubernetes.own().await {
-                Ok(node) if !node.pod_cidr_texts().is_empty() => return Ok(()),
-                // Not registered yet: kubelet will, and the watch tells.
-                Ok(_) | Err(Error::UnknownNode { .. }) => {}
-                Err(error) => return Err(error),
-            },
-            Ok(_) => {}
-        }
-    }
-    Ok(())
 }
 
 fn watch_failed(error: kube::Error) -> Error {

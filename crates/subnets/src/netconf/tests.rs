@@ -15,7 +15,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn the_manifests_own_config_is_read() {
+fn the_config_of_flannels_manifest_is_parsed() {
     let conf = parse(
         r#"{"Network": "10.244.0.0/16", "EnableNFTables": false, "Backend": {"Type": "vxlan", "VNI": 1}}"#,
     );
@@ -42,7 +42,7 @@ fn no_backend_is_udp() {
 }
 
 #[test]
-fn what_is_not_said_is_flannels_choice() {
+fn defaults_are_flannels() {
     let v4 = |text: &str| pools(text).v4.unwrap().to_string();
     assert_eq!(v4(r#"{"Network": "10.3.0.0/16"}"#), "10.3.1.0 to 10.3.255.0 of /24");
     assert_eq!(v4(r#"{"Network": "10.3.0.0/23"}"#), "10.3.0.128 to 10.3.1.128 of /25");
@@ -57,14 +57,14 @@ fn what_is_not_said_is_flannels_choice() {
 }
 
 #[test]
-fn bounds_are_kept() {
+fn bounds_are_respected() {
     let text =
         r#"{"Network": "10.3.0.0/16", "SubnetMin": "10.3.5.0", "SubnetMax": "10.3.8.0", "SubnetLen": 28}"#;
     assert_eq!(pools(text).v4.unwrap().to_string(), "10.3.5.0 to 10.3.8.0 of /28");
 }
 
 #[test]
-fn refusals_have_flannels_meaning() {
+fn invalid_configs_are_rejected_with_flannels_messages() {
     for (text, words) in [
         (r#"{}"#, "please define a correct Network parameter in the flannel config"),
         (r#"{"Network": "10.0.0.0/16", "SubnetLen": 31}"#, "SubnetLen must be less than /31"),
@@ -91,7 +91,7 @@ fn refusals_have_flannels_meaning() {
         ),
         (
             r#"{"Network": "10.0.0.0/16", "SubnetMin": "10.0.9.0", "SubnetMax": "10.0.8.0"}"#,
-            "SubnetMin 10.0.9.0 is behind SubnetMax 10.0.8.0",
+            "SubnetMin 10.0.9.0 is after SubnetMax 10.0.8.0",
         ),
         (r#"{"EnableIPv4": false}"#, "both false"),
         (
@@ -132,14 +132,14 @@ fn refusals_have_flannels_meaning() {
 }
 
 #[test]
-fn a_range_of_another_network_is_refused() {
+fn a_pod_cidr_of_another_network_is_rejected() {
     let conf = parse(r#"{"Network": "10.244.0.0/16"}"#);
-    let range = |text: &str| PodCidrs { v4: text.parse().ok(), v6: None };
-    assert!(conf.check_pod_cidrs("a", range("10.244.3.0/24")).is_ok());
-    let error = conf.check_pod_cidrs("a", range("10.245.3.0/24")).unwrap_err().to_string();
+    let cidrs = |text: &str| PodCidrs { v4: text.parse().ok(), v6: None };
+    assert!(conf.check_pod_cidrs("a", cidrs("10.244.3.0/24")).is_ok());
+    let error = conf.check_pod_cidrs("a", cidrs("10.245.3.0/24")).unwrap_err().to_string();
     let words = "subnet 10.244.0.0/16 specified in the flannel net config doesn't contain 10.245.3.0/24 PodCIDR of the \"a\" node";
     assert!(error.starts_with(words), "{error}");
-    assert!(conf.check_pod_cidrs("a", range("10.0.0.0/8")).is_err());
+    assert!(conf.check_pod_cidrs("a", cidrs("10.0.0.0/8")).is_err());
     let v6 = PodCidrs { v4: None, v6: "fd00::/64".parse().ok() };
     assert!(conf.check_pod_cidrs("a", v6).unwrap_err().to_string().starts_with("subnet (none) specified"));
 }
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pool_that_is_accepted_offers_ranges_of_its_network(
+    fn an_accepted_pool_offers_subnets_of_its_network(
         net in any::<u32>(), prefix in 0u8..33, len in 0u32..34, min in proptest::option::of(any::<u32>()), max in proptest::option::of(any::<u32>()),
     ) {
         let ip = |number: Option<u32>| number.map_or("null".to_string(), |n| format!("\"{}\"", Ipv4Addr::from(n)));
@@ -160,8 +160,8 @@ proptest! {
         if let Ok(pools) = NetConf::parse("x", &text).and_then(|conf| conf.pools()) {
             let pool = pools.v4.unwrap();
             let network: IpNet = format!("{net}/{prefix}").parse::<IpNet>().unwrap().trunc();
-            for range in pool.free(&[]).take(50) {
-                prop_assert!(network.contains(&range) && range.trunc() == range && pool.fits(range));
+            for subnet in pool.free(&[]).take(50) {
+                prop_assert!(network.contains(&subnet) && subnet.trunc() == subnet && pool.fits(subnet));
             }
         }
     }

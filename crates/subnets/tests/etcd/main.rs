@@ -1,4 +1,4 @@
-//! The etcd source against a real etcd: flannel's bytes, races, watches that break, leases that end, TLS and passwords.
+//! The etcd source against a real etcd: flannel's bytes, races, broken watches, expired leases, TLS and passwords.
 
 mod secured;
 mod watching;
@@ -37,12 +37,12 @@ async fn configure(server: &EtcdServer, config: &str) {
     server.put("/coreos.com/network/config", config).await;
 }
 
-fn range(text: &str) -> PodCidrs {
+fn cidrs(text: &str) -> PodCidrs {
     PodCidrs { v4: text.parse().ok(), v6: None }
 }
 
 fn previously(number: u8, text: &str) -> Registration {
-    Registration { previous: range(text), ..registration(number) }
+    Registration { previous: cidrs(text), ..registration(number) }
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_node_writes_the_key_and_the_bytes_that_flannel_writes() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
     let node = source(&server).acquire(&previously(3, "10.5.34.0/24")).await.unwrap();
-    assert_eq!((node.pod_cidrs, node.name.as_str()), (range("10.5.34.0/24"), "10.5.34.0-24"));
+    assert_eq!((node.pod_cidrs, node.name.as_str()), (cidrs("10.5.34.0/24"), "10.5.34.0-24"));
     let day = std::time::Duration::from_secs(24 * 60 * 60);
     let LeaseTerm::Until(end) = node.lease_term else { panic!("{:?}", node.lease_term) };
     let left = end.duration_since(std::time::SystemTime::now()).unwrap();
@@ -61,7 +61,7 @@ async fn a_node_writes_the_key_and_the_bytes_that_flannel_writes() {
 }
 
 #[tokio::test]
-async fn what_is_missing_or_wrong_in_the_config_is_said() {
+async fn a_missing_or_invalid_config_is_reported() {
     let server = EtcdServer::start();
     let source = source(&server);
     let error = source.network().await.unwrap_err().to_string();
@@ -74,13 +74,13 @@ async fn what_is_missing_or_wrong_in_the_config_is_said() {
     assert!(error.starts_with("etcd key /coreos.com/network/config: network is too small."), "{error}");
     configure(&server, r#"{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00::/48"}"#).await;
     let error = source.acquire(&registration(1)).await.unwrap_err().to_string();
-    assert!(error.contains("a range in etcd needs IPv4"), "{error}");
+    assert!(error.contains("a subnet in etcd needs IPv4"), "{error}");
     let none = Etcd::new(EtcdOptions { endpoints: vec![String::new()], ..EtcdOptions::default() });
     assert!(none.unwrap_err().to_string().contains("no endpoint is given"));
 }
 
 #[tokio::test]
-async fn a_node_that_comes_back_keeps_its_range_and_is_remembered() {
+async fn a_restarted_node_finds_its_record_and_keeps_its_subnet() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
     let source = source(&server);
@@ -89,10 +89,7 @@ async fn a_node_that_comes_back_keeps_its_range_and_is_remembered() {
     assert_eq!(previous.backend.vtep().unwrap().mac, "c6:00:00:00:00:01");
     let changed = Registration { backend: Backend::named("host-gw"), ..previously(1, "10.5.99.0/24") };
     let again = source.acquire(&changed).await.unwrap();
-    assert_eq!(
-        again.pod_cidrs, first.pod_cidrs,
-        "what is under the own address is before what the file remembers"
-    );
+    assert_eq!(again.pod_cidrs, first.pod_cidrs, "the record in etcd has precedence over subnet.env");
     let dump = server.dump(SUBNETS).await;
     assert_eq!(dump.len(), 1);
     assert!(dump[0].1.contains(r#""BackendType":"host-gw"}"#), "{dump:?}");
@@ -102,18 +99,18 @@ async fn a_node_that_comes_back_keeps_its_range_and_is_remembered() {
 }
 
 #[tokio::test]
-async fn the_range_before_is_taken_again_unless_somebody_has_it() {
+async fn the_previous_subnet_is_acquired_again_unless_another_node_has_it() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
     let source = source(&server);
-    assert_eq!(source.acquire(&previously(1, "10.5.7.0/24")).await.unwrap().pod_cidrs, range("10.5.7.0/24"));
-    assert_ne!(source.acquire(&previously(2, "10.5.7.0/24")).await.unwrap().pod_cidrs, range("10.5.7.0/24"));
-    assert_ne!(source.acquire(&previously(3, "10.6.7.0/24")).await.unwrap().pod_cidrs, range("10.6.7.0/24"));
-    assert_ne!(source.acquire(&previously(4, "10.5.8.0/25")).await.unwrap().pod_cidrs, range("10.5.8.0/25"));
+    assert_eq!(source.acquire(&previously(1, "10.5.7.0/24")).await.unwrap().pod_cidrs, cidrs("10.5.7.0/24"));
+    assert_ne!(source.acquire(&previously(2, "10.5.7.0/24")).await.unwrap().pod_cidrs, cidrs("10.5.7.0/24"));
+    assert_ne!(source.acquire(&previously(3, "10.6.7.0/24")).await.unwrap().pod_cidrs, cidrs("10.6.7.0/24"));
+    assert_ne!(source.acquire(&previously(4, "10.5.8.0/25")).await.unwrap().pod_cidrs, cidrs("10.5.8.0/25"));
 }
 
 #[tokio::test]
-async fn a_range_of_another_config_is_given_up() {
+async fn a_subnet_of_an_earlier_config_is_released() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
     let source = source(&server);
@@ -130,13 +127,13 @@ async fn a_reservation_stays_without_a_lease() {
     configure(&server, NETWORK).await;
     server.put(&format!("{SUBNETS}10.5.200.0-24"), r#"{"PublicIP":"192.168.64.1"}"#).await;
     let node = source(&server).acquire(&registration(1)).await.unwrap();
-    assert_eq!((node.pod_cidrs, node.lease_term), (range("10.5.200.0/24"), LeaseTerm::Permanent));
+    assert_eq!((node.pod_cidrs, node.lease_term), (cidrs("10.5.200.0/24"), LeaseTerm::Permanent));
     let dump = server.dump(SUBNETS).await;
     assert!(dump[0].1.contains("VtepMAC") && !dump[0].2, "{dump:?}");
 }
 
-/// All at once, more nodes than pod_cidrs: as many win as there are pod_cidrs, and no two share an address.
-async fn race(config: &str, nodes: u8, pod_cidrs: usize) {
+/// More nodes than subnets acquire at once. As many succeed as there are subnets, and no two overlap.
+async fn race(config: &str, nodes: u8, subnets: usize) {
     let server = EtcdServer::start();
     configure(&server, config).await;
     let racers: Vec<_> = (1..=nodes)
@@ -152,7 +149,7 @@ async fn race(config: &str, nodes: u8, pod_cidrs: usize) {
             Err(error) => lost.push(error),
         }
     }
-    assert_eq!((won.len(), find_overlaps(&won)), (pod_cidrs, Vec::new()));
+    assert_eq!((won.len(), find_overlaps(&won)), (subnets, Vec::new()));
     for error in lost {
         assert!(matches!(error, Error::OutOfSubnets(_)), "{error}");
         assert!(error.to_string().starts_with("out of subnets: all of "), "{error}");
@@ -162,18 +159,18 @@ async fn race(config: &str, nodes: u8, pod_cidrs: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_race_for_the_last_ranges_never_share_one() {
+async fn racing_nodes_never_share_a_subnet() {
     race(r#"{"Network": "10.5.0.0/26", "SubnetLen": 30}"#, 20, 15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_race_for_ranges_of_both_families_never_share_one_of_either() {
+async fn racing_nodes_never_share_a_subnet_of_either_family() {
     let config = r#"{"Network": "10.5.0.0/27", "SubnetLen": 30, "EnableIPv6": true, "IPv6Network": "fd00::/120", "IPv6SubnetLen": 124}"#;
     race(config, 10, 7).await;
 }
 
 #[tokio::test]
-async fn a_dead_endpoint_is_passed_over() {
+async fn a_dead_endpoint_is_skipped() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
     let endpoints = vec!["http://127.0.0.1:1".into(), server.url()];

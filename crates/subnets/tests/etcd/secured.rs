@@ -1,4 +1,4 @@
-//! TLS with certificates of both sides, and passwords.
+//! TLS with server and client certificates, and passwords.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::watching::{names, until};
 use crate::{options, registration, NETWORK};
 
 #[tokio::test]
-async fn tls_of_both_sides_and_a_password() {
+async fn mutual_tls_and_a_password() {
     let files = Certificates::create();
     let path = |name: &str| files.path(name);
     let server = EtcdServer::start_with_tls(&files);
@@ -47,17 +47,17 @@ async fn tls_of_both_sides_and_a_password() {
     source.release(&node).await.unwrap();
     until(&mut watch, |snapshot| names(snapshot).is_empty()).await;
 
-    let refusal =
+    let failure =
         |options: EtcdOptions| async { Etcd::new(options).unwrap().network().await.unwrap_err().to_string() };
-    let error = refusal(EtcdOptions { user: Some(("flannel".into(), "wrong".into())), ..good.clone() }).await;
+    let error = failure(EtcdOptions { user: Some(("flannel".into(), "wrong".into())), ..good.clone() }).await;
     assert!(error.contains("authentication failed, invalid user ID or password"), "{error}");
-    let error = refusal(EtcdOptions { prefix: "/elsewhere".into(), ..good.clone() }).await;
+    let error = failure(EtcdOptions { prefix: "/elsewhere".into(), ..good.clone() }).await;
     assert!(error.contains("permission denied"), "{error}");
-    let error = refusal(EtcdOptions { ca_file: Some(path("stranger.pem")), ..good.clone() }).await;
+    let error = failure(EtcdOptions { ca_file: Some(path("stranger.pem")), ..good.clone() }).await;
     assert!(error.contains("invalid peer certificate"), "{error}");
-    let error = refusal(EtcdOptions { ca_file: Some(path("missing.pem")), ..good.clone() }).await;
+    let error = failure(EtcdOptions { ca_file: Some(path("missing.pem")), ..good.clone() }).await;
     assert!(error.contains("missing.pem") && error.contains("No such file"), "{error}");
-    let error = refusal(EtcdOptions { cert_file: None, key_file: None, ..good.clone() }).await;
+    let error = failure(EtcdOptions { cert_file: None, key_file: None, ..good.clone() }).await;
     assert!(error.starts_with(&format!("etcd {}: connect: ", server.url())), "{error}");
     let half = Etcd::new(EtcdOptions { key_file: None, ..good });
     assert!(half.unwrap_err().to_string().contains("a certificate needs its key"));

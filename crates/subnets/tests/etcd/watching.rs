@@ -1,4 +1,4 @@
-//! Watches: what they show, and what breaks them.
+//! Watches, and what breaks them.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn key(range: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_watch_shows_all_then_every_change() {
+async fn a_watch_lists_all_nodes_and_then_reports_changes() {
     let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
     server.put(&key("10.5.2.0-24&fd00:0:0:2::-64"), r#"{"PublicIP":"192.168.64.2","PublicIPv6":"fd00::2","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"c6:00:00:00:00:02"},"BackendV6Data":{"VNI":1,"VtepMAC":"c6:00:00:00:01:02"}}"#).await;
@@ -42,14 +42,14 @@ async fn a_watch_shows_all_then_every_change() {
     server.put(&key("10.5.3.0-24"), "nonsense").await;
     let mut watch = source(&server).watch();
     assert_eq!(watch.latest().health, Health::Waiting);
-    assert!(watch.latest().nodes.is_none(), "nothing known is not no nodes");
+    assert!(watch.latest().nodes.is_none(), "unknown is not empty");
     let (nodes, first) = watch.known().await;
     assert_eq!(names(&first), ["10.5.1.0-24", "10.5.2.0-24&fd00:0:0:2::-64"]);
     assert_eq!(nodes[1].backend.vtep_v6().unwrap().mac, "c6:00:00:00:01:02");
     assert_eq!(nodes[1].pod_cidrs.v6.unwrap().to_string(), "fd00:0:0:2::/64");
     assert_eq!(nodes[1].lease_term, LeaseTerm::Permanent, "no lease: a reservation");
-    let refused: Vec<&str> = first.skipped.iter().map(|refusal| refusal.name.as_str()).collect();
-    assert_eq!(refused, [key("10.5.3.0-24"), key("nonsense")]);
+    let skipped: Vec<&str> = first.skipped.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(skipped, [key("10.5.3.0-24"), key("nonsense")]);
     server.put(&key("10.5.3.0-24"), &peer(3)).await;
     let second = until(&mut watch, |snapshot| names(snapshot).len() == 3).await;
     assert_eq!(second.skipped.len(), 1);
@@ -64,7 +64,7 @@ async fn a_watch_shows_all_then_every_change() {
 }
 
 #[tokio::test]
-async fn what_was_compacted_away_while_the_wire_was_cut_is_seen_by_listing_anew() {
+async fn after_a_compaction_during_an_outage_the_nodes_are_listed_again() {
     let server = EtcdServer::start();
     for last in 1..=3 {
         server.put(&key(&format!("10.5.{last}.0-24")), &peer(last)).await;
@@ -84,15 +84,16 @@ async fn what_was_compacted_away_while_the_wire_was_cut_is_seen_by_listing_anew(
     client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
     proxy.restore();
     let back = until(&mut watch, |snapshot| snapshot.health == Health::Current).await;
-    let back = match names(&back).contains(&"10.5.9.0-24") {
-        true => back,
-        false => until(&mut watch, |snapshot| names(snapshot).contains(&"10.5.9.0-24")).await,
+    let back = if names(&back).contains(&"10.5.9.0-24") {
+        back
+    } else {
+        until(&mut watch, |snapshot| names(snapshot).contains(&"10.5.9.0-24")).await
     };
     assert_eq!(names(&back), ["10.5.1.0-24", "10.5.3.0-24", "10.5.9.0-24"]);
 }
 
 #[tokio::test]
-async fn what_happened_while_the_wire_was_cut_is_seen_from_the_last_revision_on() {
+async fn after_an_outage_the_watch_continues_at_the_last_revision() {
     let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
     let proxy = TcpProxy::start(&server.url());
@@ -111,7 +112,7 @@ async fn what_happened_while_the_wire_was_cut_is_seen_from_the_last_revision_on(
 }
 
 #[tokio::test]
-async fn a_server_that_dies_is_said_and_what_is_known_kept_until_it_is_back() {
+async fn a_dead_server_is_reported_and_the_known_nodes_are_kept() {
     let mut server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
     let mut watch = source(&server).watch();
@@ -130,7 +131,7 @@ async fn a_server_that_dies_is_said_and_what_is_known_kept_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_restored_from_an_older_state_is_listed_anew() {
+async fn a_server_restored_from_an_older_state_is_listed_again() {
     let mut server = EtcdServer::start();
     for last in 1..=9 {
         server.put(&key(&format!("10.5.{last}.0-24")), &peer(last)).await;
@@ -145,7 +146,7 @@ async fn a_server_that_was_restored_from_an_older_state_is_listed_anew() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
+async fn a_kept_lease_is_renewed_and_another_expires() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
     // Renewed every three seconds; twelve more may pass before it is too late.
@@ -166,16 +167,16 @@ async fn a_lease_that_is_kept_lives_and_one_that_is_not_ends() {
     assert!(!keeping.is_finished());
     let mut client = server.client().await;
     let found = client.get(key(&kept.name), None).await.unwrap().kvs()[0].clone();
-    assert!(found.version() > 2, "written anew {} times", found.version());
+    assert!(found.version() > 2, "written {} times", found.version());
     client.delete(key(&kept.name), None).await.unwrap();
     let lost = keeping.await.unwrap();
     assert!(lost.reason.starts_with("the key is gone"), "{lost}");
     let again = Registration { previous: kept.pod_cidrs, ..registration(1) };
-    assert_eq!(source.acquire(&again).await.unwrap().pod_cidrs, kept.pod_cidrs, "and is had again");
+    assert_eq!(source.acquire(&again).await.unwrap().pod_cidrs, kept.pod_cidrs, "and is acquired again");
 }
 
 #[tokio::test]
-async fn a_range_that_another_node_took_over_is_lost() {
+async fn a_subnet_that_another_node_has_taken_is_lost() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
     let source = source(&server);
@@ -188,11 +189,11 @@ async fn a_range_that_another_node_took_over_is_lost() {
     let lost = keeping.await.unwrap();
     assert!(lost.reason.contains("another node's now") && lost.reason.contains("192.168.64.9"), "{lost}");
     source.release(&node).await.unwrap();
-    assert_eq!(server.dump(SUBNETS).await.len(), 1, "and is not given back by who lost it");
+    assert_eq!(server.dump(SUBNETS).await.len(), 1, "the node that lost it does not release it");
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_noticed() {
+async fn a_silent_server_is_noticed() {
     let server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
     let mut watch = source(&server).watch();

@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 
 const PREFIX: &str = "flannel.alpha.coreos.com";
 
-/// A net-conf.json in a folder of its own, and a source that is node `own`.
+/// A source for node `own`, with its own net-conf.json.
 struct Agent {
     folder: PathBuf,
     options: KubernetesOptions,
@@ -78,7 +78,7 @@ fn registration() -> Registration {
 }
 
 #[tokio::test]
-async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
+async fn only_nodes_with_flannels_annotations_are_listed() {
     let server = StandInApiServer::start().await;
     add(&server, 1);
     server.put("plain", json!({}), &["10.244.9.0/24"]);
@@ -100,7 +100,7 @@ async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
     until(&mut watch, |snapshot| names(snapshot) == ["n1", "n2", "plain"]).await;
     server.delete("n1");
     until(&mut watch, |snapshot| names(snapshot) == ["n2", "plain"]).await;
-    // The same name, another machine, another range.
+    // The same name, another machine, another pod CIDR.
     server.delete("n2");
     server.put("n2", flannels(3), &["10.244.3.0/24"]);
     let again = |snapshot: &Snapshot| {
@@ -113,7 +113,7 @@ async fn nodes_with_flannels_annotations_are_seen_and_others_not() {
 }
 
 #[tokio::test]
-async fn only_metadata_are_followed_and_each_node_is_read_whole_once() {
+async fn only_metadata_are_watched_and_each_node_is_read_whole_once() {
     let server = StandInApiServer::start().await;
     for number in 1..=3 {
         add(&server, number);
@@ -137,7 +137,7 @@ async fn only_metadata_are_followed_and_each_node_is_read_whole_once() {
 }
 
 #[tokio::test]
-async fn many_nodes_are_read_whole_by_one_list() {
+async fn many_nodes_are_read_whole_with_one_list() {
     let server = StandInApiServer::start().await;
     for number in 1..=30 {
         add(&server, number);
@@ -150,7 +150,7 @@ async fn many_nodes_are_read_whole_by_one_list() {
 }
 
 #[tokio::test]
-async fn a_node_whose_range_comes_after_its_annotations_is_seen_then() {
+async fn a_node_is_listed_when_its_pod_cidr_is_assigned_after_its_annotations() {
     let server = StandInApiServer::start().await;
     server.put("late", flannels(5), &[]);
     let agent = Agent::of(&server, "late", V4).await;
@@ -163,7 +163,7 @@ async fn a_node_whose_range_comes_after_its_annotations_is_seen_then() {
 }
 
 #[tokio::test]
-async fn a_watch_from_too_long_ago_is_answered_410_and_all_is_listed_anew() {
+async fn after_410_gone_all_nodes_are_listed_again() {
     let server = StandInApiServer::start().await;
     for number in 1..=3 {
         add(&server, number);
@@ -192,14 +192,14 @@ async fn a_watch_from_too_long_ago_is_answered_410_and_all_is_listed_anew() {
 }
 
 #[tokio::test]
-async fn a_bookmark_spares_the_list() {
+async fn a_bookmark_avoids_a_list() {
     let server = StandInApiServer::start().await;
     add(&server, 1);
     let agent = Agent::of(&server, "bookmark", V4).await;
     let mut watch = agent.source.watch();
     until(&mut watch, |snapshot| names(snapshot).len() == 1).await;
     server.bookmark();
-    // What comes behind the bookmark shows that it has come, too.
+    // An event after the bookmark shows that the bookmark was processed.
     add(&server, 2);
     until(&mut watch, |snapshot| names(snapshot).len() == 2).await;
     server.cut();
@@ -214,7 +214,7 @@ async fn a_bookmark_spares_the_list() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_in_the_servers_error_chain() {
+async fn a_refusal_is_reported_with_the_servers_message() {
     let server = StandInApiServer::start().await;
     server.state().refuse = Some(403);
     let agent = Agent::of(&server, "refusal", V4).await;
@@ -233,7 +233,7 @@ async fn a_refusal_is_told_in_the_servers_error_chain() {
 }
 
 #[tokio::test]
-async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
+async fn a_node_waits_for_its_pod_cidr_and_writes_flannels_annotations() {
     let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "acquire", V4).await;
     server.put("own", json!({"kept": "yes"}), &[]);
@@ -284,7 +284,7 @@ async fn a_node_waits_for_its_range_and_then_writes_what_flannel_writes() {
 }
 
 #[tokio::test]
-async fn both_families_are_asked_for_when_both_are_enabled() {
+async fn both_families_are_required_if_both_are_enabled() {
     let server = StandInApiServer::start().await;
     let agent = Agent::of(&server, "both", BOTH).await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
@@ -346,7 +346,7 @@ async fn a_pod_finds_its_node() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_tells_the_server_and_who_we_are() {
+async fn a_kubeconfig_has_the_server_and_the_credentials() {
     let server = StandInApiServer::start().await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
     let agent = Agent::of(&server, "kubeconfig", V4).await;

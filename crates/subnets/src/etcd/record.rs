@@ -1,4 +1,4 @@
-//! A node's key as it was read.
+//! A node's key and value as they were read.
 
 use std::net::Ipv4Addr;
 
@@ -6,31 +6,31 @@ use etcd_client::KeyValue;
 
 use super::keys::Keys;
 use super::value;
+use crate::node::{LeaseTerm, Node, PodCidrs};
 use crate::snapshot::SkippedNode;
-use crate::{LeaseTerm, Node, PodCidrs};
 
-/// A key under `subnets/`, and what it says.
+/// A key under `subnets/` and its parsed value.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) key: String,
     /// The revision of its last change.
-    pub(super) changed: i64,
-    /// The lease that keeps it alive; zero for a reservation.
+    pub(super) revision: i64,
+    /// Its lease; 0 for a reservation.
     pub(super) lease: i64,
-    /// The range, if the key names one: taken, whatever the value says.
+    /// The subnet, if the key is valid. It is taken even if the value is invalid.
     pub(super) pod_cidrs: Option<PodCidrs>,
     pub(super) node: Result<Node, SkippedNode>,
 }
 
 impl Record {
-    pub(super) fn read(keys: &Keys, kv: &KeyValue) -> Record {
+    pub(super) fn parse(keys: &Keys, kv: &KeyValue) -> Record {
         let key = String::from_utf8_lossy(kv.key()).into_owned();
-        let refused = |why: String| SkippedNode { name: key.clone(), reason: why };
+        let skipped = |why: String| SkippedNode { name: key.clone(), reason: why };
         let (pod_cidrs, node) = match keys.parse(kv.key()) {
-            None => (None, Err(refused("the key is no range".into()))),
+            None => (None, Err(skipped("the key is not a subnet".into()))),
             Some((pod_cidrs, name)) => {
                 let lease_term = if kv.lease() == 0 { LeaseTerm::Permanent } else { LeaseTerm::Leased };
-                let node = value::read(kv.value()).map_err(refused).map(|(underlay, backend)| Node {
+                let node = value::read(kv.value()).map_err(skipped).map(|(underlay, backend)| Node {
                     name: name.into(),
                     pod_cidrs,
                     underlay,
@@ -40,10 +40,10 @@ impl Record {
                 (Some(pod_cidrs), node)
             }
         };
-        Record { changed: kv.mod_revision(), lease: kv.lease(), pod_cidrs, node, key }
+        Record { revision: kv.mod_revision(), lease: kv.lease(), pod_cidrs, node, key }
     }
 
-    /// Whether the range is that of the node at this address.
+    /// Whether it is the record of the node with this address.
     pub(super) fn is_of(&self, address: Ipv4Addr) -> bool {
         self.node.as_ref().is_ok_and(|node| node.underlay.v4 == Some(address))
     }

@@ -1,17 +1,19 @@
-//! Which range a node gets.
+//! The choice of a subnet for a node.
 
 use std::fmt;
 
 use ipnet::IpNet;
-
-use crate::{PodCidrs, Pool, Pools};
+use podwire_ip::IpFamily;
 use podwire_kubernetes::random_u32;
 
-/// flannel looks at so many free pod_cidrs and takes one of them at random: two nodes that choose at the same time seldom
-/// choose the same.
-const CHOICE: usize = 100;
+use crate::node::PodCidrs;
+use crate::pool::{Pool, Pools};
 
-/// No range is free.
+/// Like flannel, a node takes one of the first hundred free subnets at random, so that two nodes that choose at the same
+/// time rarely choose the same.
+const CANDIDATES: usize = 100;
+
+/// No subnet is free.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct OutOfSubnets {
     pool: Pool,
@@ -25,25 +27,25 @@ impl fmt::Display for OutOfSubnets {
     }
 }
 
-/// A range of each family, none of which shares an address with one of `taken`.
+/// Chooses a free subnet of each family.
 pub(crate) fn choose(pools: &Pools, taken: &[PodCidrs]) -> Result<PodCidrs, OutOfSubnets> {
     let taken: Vec<IpNet> = taken.iter().flat_map(PodCidrs::iter).collect();
     let pick = |pool: Pool| {
-        let free: Vec<IpNet> = pool.free(&taken).take(CHOICE).collect();
-        let of_pool = taken.iter().filter(|range| range.network().is_ipv4() == pool.is_ipv4()).count();
+        let free: Vec<IpNet> = pool.free(&taken).take(CANDIDATES).collect();
+        let of_family = taken.iter().filter(|cidr| IpFamily::of_net(**cidr) == pool.family()).count();
         match free.len() {
-            0 => Err(OutOfSubnets { pool, taken: of_pool }),
-            some => Ok(free[random_u32() as usize % some]),
+            0 => Err(OutOfSubnets { pool, taken: of_family }),
+            count => Ok(free[random_u32() as usize % count]),
         }
     };
     let (v4, v6) = (pools.v4.map(pick).transpose()?, pools.v6.map(pick).transpose()?);
     Ok(PodCidrs {
-        v4: v4.and_then(|range| if let IpNet::V4(range) = range { Some(range) } else { None }),
-        v6: v6.and_then(|range| if let IpNet::V6(range) = range { Some(range) } else { None }),
+        v4: v4.and_then(|cidr| if let IpNet::V4(cidr) = cidr { Some(cidr) } else { None }),
+        v6: v6.and_then(|cidr| if let IpNet::V6(cidr) = cidr { Some(cidr) } else { None }),
     })
 }
 
-/// Whether a node may have again what it had before: it fits the config, and nobody has any of it.
+/// Whether a node may keep its previous subnets: they fit the network config, and no other node has any of their addresses.
 pub(crate) fn may_keep(pools: &Pools, previous: PodCidrs, taken: &[PodCidrs]) -> bool {
     !previous.is_empty() && pools.fit(previous) && !taken.iter().any(|other| other.overlap(&previous))
 }
@@ -53,14 +55,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{find_overlaps, Backend, LeaseTerm, NetConf, Node, Underlay};
+    use crate::netconf::NetConf;
+    use crate::node::{find_overlaps, Backend, LeaseTerm, Node, Underlay};
 
     fn pools(text: &str) -> Pools {
         NetConf::parse("x", text).unwrap().pools().unwrap()
     }
 
     #[test]
-    fn a_pool_is_used_up_and_then_says_so() {
+    fn a_full_pool_is_an_error() {
         let pools = pools(r#"{"Network": "10.0.0.0/28"}"#);
         let mut taken = Vec::new();
         for _ in 0..3 {
@@ -74,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_the_first_hundred_is_taken() {
+    fn one_of_the_first_hundred_is_chosen() {
         let pools = pools(r#"{"Network": "10.0.0.0/8"}"#);
         let last: PodCidrs = PodCidrs { v4: "10.0.100.0/24".parse().ok(), v6: None };
         for _ in 0..300 {
@@ -83,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_had_before_is_kept_if_it_fits_and_is_free() {
+    fn the_previous_subnet_is_kept_if_it_fits_and_is_free() {
         let pools = pools(r#"{"Network": "10.0.0.0/16"}"#);
         let range = |text: &str| PodCidrs { v4: text.parse().ok(), v6: None };
         assert!(may_keep(&pools, range("10.0.7.0/24"), &[range("10.0.8.0/24")]));
         assert!(!may_keep(&pools, range("10.0.7.0/24"), &[range("10.0.7.128/25")]));
         assert!(!may_keep(&pools, range("10.0.7.0/25"), &[]));
-        assert!(!may_keep(&pools, range("10.0.0.0/24"), &[]), "the first is not given out");
+        assert!(!may_keep(&pools, range("10.0.0.0/24"), &[]), "the first subnet is not assigned");
         assert!(!may_keep(&pools, PodCidrs::default(), &[]));
     }
 
