@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let registry = podwire_plugins::registry();
     match registry.find(&name) {
         // Exits without Rust's cleanup, which costs two system calls: all output is written.
-        Some(plugin) => podwire_netlink::sys::end(podwire_cni_plugin::run(plugin, &registry)),
+        Some(plugin) => podwire_netlink::sys::exit_immediately(podwire_cni_plugin::run(plugin, &registry)),
         None => {
             eprintln!("podwire-cni: all CNI plugins in one program; run it under the name of one of them:");
             PLUGINS.iter().for_each(|plugin| eprintln!("  {}", plugin.about()));

@@ -141,7 +141,7 @@ fn addresses<'p>(node: &Node<'_>, known: &Inventory) -> Vec<Fault<'p>> {
                 format!("{}/{}/{}", taken.network, taken.container, taken.ifname.as_deref().unwrap_or("*"));
             let what = format!("address {} is reserved for an unknown container", taken.ip);
             faults.push(
-                Fault::new(Location::Pool, owner, what).repaired_by(move || host_local::give_back(&taken)),
+                Fault::new(Location::Pool, owner, what).repaired_by(move || host_local::release(&taken)),
             );
         }
     }

@@ -109,7 +109,7 @@ fn a_tap_device_is_repaired() {
         pod.run("ip tuntap add mode tap name eth0");
         let found = findings(pod, &Tap, &config);
         let not_repairable =
-            found.iter().filter(|one| !one.can_be_mended()).map(ToString::to_string).collect::<Vec<_>>();
+            found.iter().filter(|one| !one.is_repairable()).map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             not_repairable,
             ["TAP device eth0: its owner is nobody, not 1234", "TAP device eth0: it has one queue"]

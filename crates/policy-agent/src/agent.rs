@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{Answer, Interface};
+use podwire_agent_ipc::policy::{Interface, Response};
+use podwire_agent_ipc::Owner;
 use podwire_fs::FileError;
 use podwire_reconcile::Handle;
 
@@ -54,15 +55,15 @@ impl PolicyAgent {
     }
 
     /// Adds an attached interface. The response arrives when its policies are enforced.
-    pub(crate) fn attach(&self, interface: Interface) -> Result<Receiver<Answer>> {
+    pub(crate) fn attach(&self, interface: Interface) -> Result<Receiver<Response>> {
         let (sender, response) = mpsc::channel();
         self.send(Message::Attach(interface, sender))?;
         Ok(response)
     }
 
     /// Removes a detached interface.
-    pub(crate) fn detach(&self, interface: Interface) -> Result<()> {
-        self.send(Message::Detach(interface))
+    pub(crate) fn detach(&self, owner: Owner) -> Result<()> {
+        self.send(Message::Detach(owner))
     }
 
     /// The status after the last reconcile.

@@ -93,9 +93,9 @@ impl ClusterState {
         let previous_owners: Vec<_> =
             self.interfaces.iter().filter(|(_, other)| taken(other)).map(|(key, _)| key.clone()).collect();
         previous_owners.iter().for_each(|key| self.detach(key));
-        self.detach(&interface.key());
+        self.detach(&interface.owner);
         self.mark_pods_of(&interface);
-        self.interfaces.insert(interface.key(), interface);
+        self.interfaces.insert(interface.owner.clone(), interface);
     }
 
     pub fn detach(&mut self, key: &Owner) {
@@ -110,21 +110,21 @@ impl ClusterState {
         let others: Vec<String> =
             self.pods.iter().filter(|(_, pod)| has_one(pod)).map(|(name, _)| name.clone()).collect();
         others.iter().for_each(|name| self.pods.mark_changed(name));
-        self.pods.mark_changed(&interface.full_name());
+        self.pods.mark_changed(&interface.pod_name());
     }
 
     /// The ports of this node's pods, and the warnings about their source claims.
     pub fn ports(&self) -> (Vec<PodPort>, Vec<Warning>) {
         let mut claims = SourceClaims::default();
         let port = |interface: &Interface| {
-            let port = interface.port.as_ref()?;
-            let mac = port.mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
+            let port = interface.host_interface.as_ref()?;
+            let mac = port.pod_mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
             let (device, pod, addresses) =
-                (port.name.clone(), interface.full_name(), interface.addresses.clone());
+                (port.name.clone(), interface.pod_name(), interface.addresses.clone());
             let prefixes = self.pods.get(&pod).map_or_else(Vec::new, |known| {
                 claims.grant(known, interface, |network| self.has_address_of_another(network, &pod))
             });
-            Some(PodPort { device, pod, bridged: port.bridged, addresses, prefixes, mac })
+            Some(PodPort { device, pod, bridged: port.is_bridge_port, addresses, prefixes, mac })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)
@@ -136,13 +136,13 @@ impl ClusterState {
         self.pods
             .iter()
             .any(|(name, other)| name != pod && other.has_pod_network() && other.has_address(inside))
-            || self.interfaces.values().any(|one| one.full_name() != pod && one.addresses.iter().any(inside))
+            || self.interfaces.values().any(|one| one.pod_name() != pod && one.addresses.iter().any(inside))
     }
 
     /// The pod whose veth pair has this device as its end on the node.
     pub fn pod_on_device(&self, device: &str) -> Option<String> {
-        let has_device = |one: &&Interface| one.port.as_ref().is_some_and(|port| port.name == device);
-        self.interfaces.values().find(has_device).map(Interface::full_name)
+        let has_device = |one: &&Interface| one.host_interface.as_ref().is_some_and(|port| port.name == device);
+        self.interfaces.values().find(has_device).map(Interface::pod_name)
     }
 
     /// The pod with this address: an attached pod, or one that the source lists.
@@ -191,7 +191,7 @@ impl ClusterState {
         let mut attached = Attached { interfaces: BTreeMap::new(), addresses: BTreeSet::new() };
         for interface in self.interfaces.values() {
             attached.addresses.extend(&interface.addresses);
-            attached.interfaces.entry(interface.full_name()).or_default().push(interface);
+            attached.interfaces.entry(interface.pod_name()).or_default().push(interface);
         }
         attached
     }

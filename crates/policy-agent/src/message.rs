@@ -5,7 +5,8 @@ use std::sync::mpsc::Sender;
 use std::time::SystemTime;
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{Answer, Interface};
+use podwire_agent_ipc::policy::{Interface, Response};
+use podwire_agent_ipc::Owner;
 
 use crate::update::Update;
 
@@ -23,7 +24,7 @@ pub(crate) enum Message {
         node: Vec<IpAddr>,
     },
     /// A plugin attached an interface and waits for the response.
-    Attach(Interface, Sender<Answer>),
+    Attach(Interface, Sender<Response>),
     /// A plugin detached an interface.
-    Detach(Interface),
+    Detach(Owner),
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
-use podwire_cni_plugin::policy::{Answer, Interface};
+use podwire_agent_ipc::policy::{Interface, Response};
 use podwire_netlink::{nft, Socket};
 use podwire_policy::{Compiler, Program, Warning};
 use podwire_reconcile::Reconciler;
@@ -45,7 +45,7 @@ pub(crate) struct PolicyReconciler {
     lists_pods: bool,
     pod_networks: Vec<IpNet>,
     /// Plugins that wait for a response.
-    waiting: Vec<(Interface, Sender<Answer>)>,
+    waiting: Vec<(Interface, Sender<Response>)>,
     /// The time of the first change that is not in the kernel yet.
     changed_at: Option<Instant>,
     /// The source's updates include all changes up to this time.
@@ -126,11 +126,11 @@ impl PolicyReconciler {
     fn respond(&mut self) {
         let (cluster, lists_pods) = (&self.cluster, self.lists_pods);
         self.waiting.retain(|(interface, sender)| {
-            if lists_pods && !cluster.knows(&interface.full_name()) {
+            if lists_pods && !cluster.knows(&interface.pod_name()) {
                 return true;
             }
             // A plugin whose deadline has passed no longer receives.
-            let _ = sender.send(Answer { enforced: true, why: String::new() });
+            let _ = sender.send(Response { enforced: true, reason: String::new() });
             false
         });
     }
@@ -206,7 +206,7 @@ impl Reconciler for PolicyReconciler {
                 self.cluster.attach(interface.clone());
                 self.waiting.push((interface, sender));
             }
-            Message::Detach(interface) => self.cluster.detach(&interface.key()),
+            Message::Detach(owner) => self.cluster.detach(&owner),
         }
         self.changed_at.get_or_insert_with(Instant::now);
     }

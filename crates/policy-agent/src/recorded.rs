@@ -16,15 +16,7 @@ fn interface(entry: &Entry) -> Option<Interface> {
     let result = entry.result.as_ref().filter(|_| kind == Some("k8s"))?;
     let version = podwire_cni_spec::Version::parse(result.get("cniVersion")?.as_str()?)?;
     let attachment = podwire_cni_spec::Attachment::from_json(result, version).ok()?;
-    let (namespace, pod) = pod_of(&podwire_cni_spec::Args::parse(&entry.args).ok()?, &entry.container);
-    Some(Interface {
-        network: entry.network.clone(),
-        container: entry.container.clone(),
-        ifname: entry.ifname.clone(),
-        namespace,
-        pod,
-        claimable: claimable(&entry.config).unwrap_or_default(),
-        addresses: attachment.ips.iter().map(|ip| ip.address.addr()).collect(),
-        port: Port::of(&attachment, &entry.ifname),
-    })
+    let args = podwire_cni_spec::Args::parse(&entry.args).ok()?;
+    let (network, container, ifname) = (entry.network.clone(), entry.container.clone(), entry.ifname.clone());
+    Some(Interface::new(Owner { network, container, ifname }, &args, &entry.config, &attachment))
 }

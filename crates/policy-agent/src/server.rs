@@ -3,33 +3,33 @@
 use std::path::Path;
 use std::time::Duration;
 
-use podwire_cni_plugin::policy::{Answer, Knock};
+use podwire_agent_ipc::policy::{Request, Response};
 use podwire_fs::FileError;
 
 use crate::{PolicyAgent, Result};
 
 /// Serves the plugins' requests at `path` for as long as the process runs.
 pub fn serve(path: &Path, agent: PolicyAgent) -> Result<()> {
-    let respond = move |request: std::io::Result<Knock>| match request {
+    let respond = move |request: std::io::Result<Request>| match request {
         Ok(request) => handle(request, &agent),
         Err(error) => not_enforced(error),
     };
-    Ok(podwire_agent_ipc::door::open(path, respond).map_err(FileError::at("serve", path))?)
+    Ok(podwire_agent_ipc::server::serve(path, respond).map_err(FileError::at("serve", path))?)
 }
 
-fn handle(request: Knock, agent: &PolicyAgent) -> Answer {
+fn handle(request: Request, agent: &PolicyAgent) -> Response {
     match request {
-        Knock::Detach { interface } => match agent.detach(interface) {
-            Ok(()) => Answer { enforced: true, why: String::new() },
+        Request::Detach { owner } => match agent.detach(owner) {
+            Ok(()) => Response { enforced: true, reason: String::new() },
             Err(error) => not_enforced(error),
         },
-        Knock::Attach { interface, patience } => {
-            let pod = interface.full_name();
+        Request::Attach { interface, timeout_ms } => {
+            let pod = interface.pod_name();
             let response = match agent.attach(interface) {
                 Ok(response) => response,
                 Err(error) => return not_enforced(error),
             };
-            let timeout = Duration::from_millis(patience);
+            let timeout = Duration::from_millis(timeout_ms);
             response.recv_timeout(timeout).unwrap_or_else(|_| not_enforced(reason(&pod, agent)))
         }
     }
@@ -47,6 +47,6 @@ fn reason(pod: &str, agent: &PolicyAgent) -> String {
     }
 }
 
-fn not_enforced(reason: impl ToString) -> Answer {
-    Answer { enforced: false, why: reason.to_string() }
+fn not_enforced(reason: impl ToString) -> Response {
+    Response { enforced: false, reason: reason.to_string() }
 }

@@ -23,7 +23,7 @@ impl SourceClaims {
     /// The prefixes granted to the pod on this interface. `taken`: whether another pod has an address in the prefix.
     pub fn grant(&mut self, pod: &Pod, interface: &Interface, taken: impl Fn(&IpNet) -> bool) -> Vec<IpNet> {
         let Some(text) = &pod.metadata.annotations.allowed_source_prefixes else { return Vec::new() };
-        let name = interface.full_name();
+        let name = interface.pod_name();
         let Ok(entries) = serde_json::from_str::<Vec<String>>(text) else {
             self.warn(&name, format!("{text:?} is not a JSON list of networks: no prefix is granted"));
             return Vec::new();

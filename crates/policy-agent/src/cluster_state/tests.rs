@@ -15,7 +15,7 @@ fn interface(pod: &str, container: &str, ip: &str) -> Interface {
     Interface {
         pod: pod.into(),
         namespace: "default".into(),
-        container: container.into(),
+        owner: Owner { container: container.into(), ..Owner::default() },
         addresses: vec![ip.parse().unwrap()],
         ..Interface::default()
     }
@@ -34,7 +34,7 @@ fn attached_addresses_replace_those_of_the_source() {
     cluster.update(Update::Listed(Kind::Pod, pod("web", "10.0.0.9")));
     cluster.attach(interface("web", "c1", "10.0.0.2"));
     assert_eq!(addresses(&cluster, "web", false).unwrap(), ["10.0.0.2"]);
-    cluster.detach(&interface("web", "c1", "10.0.0.2").key());
+    cluster.detach(&interface("web", "c1", "10.0.0.2").owner);
     assert_eq!(addresses(&cluster, "web", false).unwrap(), ["10.0.0.9"]);
 }
 
@@ -130,7 +130,7 @@ proptest! {
             match event {
                 Event::Update(update) => cluster.update(update),
                 Event::Attach(interface) => cluster.attach(interface),
-                Event::Detach(interface) => cluster.detach(&interface.key()),
+                Event::Detach(interface) => cluster.detach(&interface.owner),
             }
             if compile_now {
                 let compiler = cluster.compiler(known.take(), &node, include_unlisted);
