@@ -201,8 +201,9 @@ fn rounds(runners: &mut [Runner], scenario: &Scenario, ops: u32) -> Result<()> {
     Ok(())
 }
 
-/// Gives the kernel time, and keeps every processor awake meanwhile: a virtual machine that sleeps loses its place on its
-/// host's processors, and whoever comes next pays for that, an operation of one millisecond far more than one of fifty.
+/// Gives the kernel time, and keeps every processor awake meanwhile: a virtual machine that sleeps loses its place on
+/// its host's processors, and whoever comes next pays for that, an operation of one millisecond far more than one of
+/// fifty.
 fn rest(time: Duration) {
     let end = Instant::now() + time;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -243,7 +244,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The first pod makes the bridge, the tables, the folders: nobody measures that.
+    /// The first pod creates the bridge, the tables and the directories: that is not measured.
     fn warm_up(&mut self) -> Result<()> {
         for pod in self.next..self.next + WARM_UP {
             for verb in [Verb::Add, Verb::Del] {

@@ -39,7 +39,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node whose files are kept in a new folder in `disk`; `steward` is the program that owns its blocks, if any does.
+    /// Starts a node with its files in a new directory in `disk`; `steward` is the program that allocates from its
+    /// blocks, if any.
     pub fn start(
         way: Way,
         network: Value,
@@ -110,8 +111,9 @@ impl Node {
     }
 }
 
-/// Lets ext4 put each of the folders in `home` elsewhere on the disk. It is slow to make a file for minutes after ten thousand
-/// others were deleted nearby, and what one scenario deletes is not to be the next one's cost. Other file systems have no such flag.
+/// Lets ext4 put each of the folders in `home` elsewhere on the disk. It is slow to make a file for minutes after ten
+/// thousand others were deleted nearby, and what one scenario deletes is not to be the next one's cost. Other file
+/// systems have no such flag.
 fn spread(home: &Path) {
     let _ = Command::new("chattr").arg("+T").arg(home).stderr(Stdio::null()).status();
 }

@@ -22,7 +22,7 @@ pub enum Way {
         /// The folder with the plugins.
         folder: PathBuf,
     },
-    /// One program stands for the chain's only plugin.
+    /// One program replaces the chain's only plugin.
     Program {
         /// The program.
         file: PathBuf,

@@ -32,7 +32,7 @@ pub enum Network {
     Portmap,
     /// The same, but only the time of portmap itself counts: a bridge's own cost grows with its ports.
     PortmapAlone,
-    /// A cable to the host, no bridge.
+    /// A veth pair to the host, no bridge.
     Ptp,
 }
 

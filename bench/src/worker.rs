@@ -80,7 +80,7 @@ fn prepare() -> Result<()> {
     Ok(())
 }
 
-/// Somebody who owns the node's blocks of addresses, and has some in stock. It ends with this process.
+/// The block allocator of the node, with a warm pool. It ends with this process.
 fn serve(podwire: &Path) -> Result<Child> {
     std::fs::create_dir_all(OWN)?;
     let store = format!("{OWN}/ipam.db");
@@ -192,7 +192,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Removes namespaces. A pod that is still attached takes its cable along, some time later.
+/// Removes namespaces. The kernel deletes the veth pair of an attached pod some time later.
 fn remove(pods: Pods) -> Result<()> {
     for pod in pods {
         Netns::remove(&namespace(pod))?;

@@ -1,8 +1,8 @@
 //! How much of a sweep one run covers, and tables that report every failing row.
 //!
-//! `make test-all` sets `PODWIRE_TEST_ALL`: sweeps are whole, and peers that must be built from Go modules take part. `make
-//! test`, the gate, covers every n-th point of a sweep, other points in each run. `PODWIRE_TEST_SEED` chooses them;
-//! `scripts/test` prints it.
+//! `make test-all` sets `PODWIRE_TEST_ALL`: sweeps are whole, and peers that must be built from Go modules take part.
+//! `make test`, the gate, covers every n-th point of a sweep, other points in each run. `PODWIRE_TEST_SEED` chooses
+//! them; `scripts/test` prints it.
 
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,8 +24,8 @@ pub fn seed() -> u64 {
     })
 }
 
-/// Every `n`-th point of a sweep, or all of them in a whole run. `sweep` names the sweep, so that sweeps of one run start at
-/// different points.
+/// Every `n`-th point of a sweep, or all of them in a whole run. `sweep` names the sweep, so that sweeps of one run
+/// start at different points.
 pub fn sample<T>(sweep: &str, points: Vec<T>, n: usize) -> Vec<T> {
     if is_whole() {
         return points;

@@ -1,5 +1,5 @@
-//! The drivers of the running kernel. A test of a device without a driver is skipped with a message. In the emulated machine
-//! (`scripts/vm`), whose kernel has all drivers, a missing driver is a failure.
+//! The drivers of the running kernel. A test of a device without a driver is skipped with a message. In the emulated
+//! machine (`scripts/vm`), whose kernel has all drivers, a missing driver is a failure.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -50,14 +50,14 @@ pub fn can_serve(kind: &str) -> bool {
     driver_of(kind).is_none_or(needs)
 }
 
-/// Whether a table of all plugin types should test this one. Where every driver must exist, only the types that need a driver
-/// which other kernels may lack: the others are tested faster elsewhere.
+/// Whether a table of all plugin types should test this one. Where every driver must exist, only the types that need a
+/// driver which other kernels may lack: the others are tested faster elsewhere.
 pub fn should_try(kind: &str) -> bool {
     can_serve(kind) && (driver_of(kind).is_some() || std::env::var_os(REQUIRED).is_none())
 }
 
-/// Whether the kernel has the driver, even if it was tested elsewhere. It tries to create a device: most drivers then report
-/// a missing argument (a master, an id), which a missing driver cannot.
+/// Whether the kernel has the driver, even if it was tested elsewhere. It tries to create a device: most drivers then
+/// report a missing argument (a master, an id), which a missing driver cannot.
 pub fn has(driver: &str) -> bool {
     let attempt = match driver {
         "tun" => "ip tuntap add mode tap name probe".to_string(),

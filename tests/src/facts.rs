@@ -1,9 +1,9 @@
 //! The state of a node and its pods, as a set of lines that can be compared.
 //!
-//! The lines contain what iproute2 prints about links, addresses, routes, rules, bridge ports and queues, every sysctl of an
-//! interface, and every file under `/var/lib/cni` and `/run/cni`. Random names and numbers are replaced by their owner: the
-//! node's end of a pod's veth pair is `end(pod)`, a MAC address is `mac(owner)`, and a link-local address that is derived
-//! from it is `fe80::(owner)`.
+//! The lines contain what iproute2 prints about links, addresses, routes, rules, bridge ports and queues, every sysctl
+//! of an interface, and every file under `/var/lib/cni` and `/run/cni`. Random names and numbers are replaced by their
+//! owner: the node's end of a pod's veth pair is `end(pod)`, a MAC address is `mac(owner)`, and a link-local address
+//! that is derived from it is `fe80::(owner)`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
@@ -24,8 +24,8 @@ pub struct Roles {
     chosen: String,
 }
 
-/// Keys whose value depends on time or on the kernel's counting, or repeats another value: the index of a link, a running
-/// timer, a bridge's id (its MAC address).
+/// Keys whose value depends on time or on the kernel's counting, or repeats another value: the index of a link, a
+/// running timer, a bridge's id (its MAC address).
 const IGNORED_KEYS: [&str; 8] =
     ["ifindex", "link_index", "link", "link_netnsid", "peer_ifindex", "bridge_id", "root_id", "addr_info"];
 
@@ -273,8 +273,8 @@ impl Node {
         lines.iter().map(|line| roles.normalize(line)).collect()
     }
 
-    /// Waits until no address is tentative and every link's state agrees with its carrier. It polls, because no tool reports
-    /// when it has subscribed to these events.
+    /// Waits until no address is tentative and every link's state agrees with its carrier. It polls, because no tool
+    /// reports when it has subscribed to these events.
     pub fn settle(&self, pods: &[Pod]) {
         let places: Vec<_> = pods.iter().map(|pod| format!("-n {}", pod.name)).chain(["".into()]).collect();
         for _ in 0..1000 {

@@ -5,8 +5,9 @@ use serde_json::Value;
 use crate::facts::SEPARATOR;
 use crate::{Node, Pod};
 
-/// Reads everything with few programs, because tests run this script thousands of times. `ip` and `tc` print lists, `nft`
-/// prints an object, and the rest are lines. Rules of iptables are in nf_tables, or the kernel lists a legacy table.
+/// Reads everything with few programs, because tests run this script thousands of times. `ip` and `tc` print lists,
+/// `nft` prints an object, and the rest are lines. Rules of iptables are in nf_tables, or the kernel lists a legacy
+/// table.
 const NODE: &str = r#"printf "link\nrule\nroute show table all\n" | ip -4 -j -d -force -batch -
 printf "rule\nroute show table all\n" | ip -6 -j -d -force -batch -
 tc -j qdisc; echo
@@ -41,8 +42,9 @@ pub fn assert_same(before: &str, after: &str, context: &str) {
 
 impl Node {
     /// The objects that a plugin could leave behind on the node, as lines: links, queueing disciplines, rules, routes,
-    /// elements of firewall sets and maps, files. It leaves out Podwire's firewall tables without elements, and a network's
-    /// `lock`, `last_reserved_ip`, history and index files, which stay by design. Files of the tests are in `/run/test`.
+    /// elements of firewall sets and maps, files. It leaves out Podwire's firewall tables without elements, and a
+    /// network's `lock`, `last_reserved_ip`, history and index files, which stay by design. Files of the tests are in
+    /// `/run/test`.
     pub fn leftovers(&self) -> String {
         describe_node(&self.sh(NODE))
     }
@@ -54,8 +56,8 @@ impl Node {
         describe_node(node) + &describe_pod(pod)
     }
 
-    /// The state of a pod, as lines: links and whether they are up, addresses (without the loopback's), rules, routes, and
-    /// one sysctl that tests tune.
+    /// The state of a pod, as lines: links and whether they are up, addresses (without the loopback's), rules, routes,
+    /// and one sysctl that tests tune.
     pub fn inside(&self, pod: &Pod) -> String {
         describe_pod(&self.sh(&into(pod)))
     }

@@ -1,8 +1,8 @@
 //! The harness of the black-box suites.
 //!
-//! A [`Node`] looks like a separate machine to a plugin: a network namespace, and a mount namespace with an empty `/run` and
-//! `/var/lib`. A holder process keeps it; its standard input is a pipe of the test. When the test ends or dies, the holder
-//! ends, and the node and its pods disappear.
+//! A [`Node`] looks like a separate machine to a plugin: a network namespace, and a mount namespace with an empty
+//! `/run` and `/var/lib`. A holder process keeps it; its standard input is a pipe of the test. When the test ends or
+//! dies, the holder ends, and the node and its pods disappear.
 //!
 //! The programs under test are those that `make build` put into `dist/`.
 

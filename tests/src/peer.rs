@@ -1,5 +1,5 @@
-//! Go peers without a Debian package: built once from the Go module proxy into a cache directory. Scripts build flanneld and
-//! Calico's plugins, which have many modules.
+//! Go peers without a Debian package: built once from the Go module proxy into a cache directory. Scripts build
+//! flanneld and Calico's plugins, which have many modules.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ const NOOP: Peer = Peer {
     package: "plugins/test/noop",
 };
 
-/// Whether this run builds programs from Go modules. That takes minutes, and these peers sometimes fail for other reasons, so
-/// only `make test-all` does it.
+/// Whether this run builds programs from Go modules. That takes minutes, and these peers sometimes fail for other
+/// reasons, so only `make test-all` does it.
 fn may_build(what: &str) -> bool {
     let may = crate::is_whole();
     if !may {
@@ -59,8 +59,8 @@ pub fn flanneld() -> Option<&'static str> {
     BUILT.get_or_init(build).as_deref()
 }
 
-/// The folder with Calico's `calico` and `calico-ipam`, and the definitions of its custom resources in `definitions`. None,
-/// and said so, where they cannot be built.
+/// The folder with Calico's `calico` and `calico-ipam`, and the definitions of its custom resources in `definitions`.
+/// None, and said so, where they cannot be built.
 pub fn calicos() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     BUILT.get_or_init(|| by_script("calico-binaries", "Calico's plugins")).as_deref()
@@ -86,8 +86,8 @@ fn by_script(name: &str, what: &str) -> Option<String> {
     run(&["--can-run"]).and_then(|_| run(&[])).map_err(say).ok()
 }
 
-/// The folder with kube-apiserver and the etcd that it wants. `None`, with a message, where they are not built: that takes many
-/// minutes, and the Kubernetes tests do it.
+/// The folder with kube-apiserver and the etcd that it wants. `None`, with a message, where they are not built: that
+/// takes many minutes, and the Kubernetes tests do it.
 pub fn kubernetes_programs() -> Option<&'static str> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let find = || {

@@ -25,7 +25,8 @@ while (1) {
   }
 }"#;
 
-/// Sends a request and prints the answer; fails without one. A datagram is sent again each second, because it can be lost.
+/// Sends a request and prints the answer; fails without one. A datagram is sent again each second, because it can be
+/// lost.
 const ASK: &str = r#"
 use IO::Socket::IP; use IO::Select;
 my ($protocol, $host, $port, $timeout) = @ARGV;
@@ -102,8 +103,8 @@ impl Node {
         output.status.success().then_some(answer)
     }
 
-    /// Sends a request to `port` (such as `tcp/80`) of `host`. Returns the answering listener and the caller's address as it
-    /// sees it, or `nobody` after a long timeout: use [`Node::is_silent`] where no answer is expected.
+    /// Sends a request to `port` (such as `tcp/80`) of `host`. Returns the answering listener and the caller's address
+    /// as it sees it, or `nobody` after a long timeout: use [`Node::is_silent`] where no answer is expected.
     pub fn ask(&self, from: Option<&Pod>, host: &str, port: &str) -> String {
         self.call(from, host, port, TIMEOUT).unwrap_or_else(|| "nobody".into())
     }
@@ -132,8 +133,8 @@ impl Node {
         self.sh("ip link add uplink type veth peer name far && ip link set uplink up && ip link set far up");
     }
 
-    /// A machine next to the node, on a separate link. It has the addresses `net`.2 and `net6`::2, the node has .1 and ::1 on
-    /// `link-<name>`. It has no other routes.
+    /// A machine next to the node, on a separate link. It has the addresses `net`.2 and `net6`::2, the node has .1 and
+    /// ::1 on `link-<name>`. It has no other routes.
     pub fn neighbour(&self, name: &str, net: &str, net6: &str) -> Pod {
         let machine = self.pod(name);
         self.sh(&format!(

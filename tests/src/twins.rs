@@ -122,7 +122,8 @@ impl Case {
     }
 }
 
-/// Runs all cases, several at a time because they mostly wait for the kernel, and panics with all unexpected differences.
+/// Runs all cases, several at a time because they mostly wait for the kernel, and panics with all unexpected
+/// differences.
 pub fn compare(cases: &[Case], known: &[Difference]) {
     let next = AtomicUsize::new(0);
     let complaints = Mutex::new(String::new());

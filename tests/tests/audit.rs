@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 struct Row {
     plant: &'static str,
     says: &'static [&'static str],
-    /// Whether `--fix` can mend it.
+    /// Whether `--fix` can repair it.
     mends: bool,
 }
 
@@ -44,7 +44,7 @@ const ROWS: &[Row] = &[
     row(": > $ledger/ghost:eth0:bridge", &["is empty: an ADD was killed"]),
     row("echo '{\"kind' > /var/lib/cni/results/pods-ghost-eth0; long_ago /var/lib/cni/results/pods-ghost-eth0",
         &["pods-ghost-eth0"]),
-    // Nobody's.
+    // Orphans.
     row("cd /var/lib/cni/networks/pods; printf 'ghost\\r\\neth0' > 10.7.0.200; long_ago 10.7.0.200",
         &["address 10.7.0.200 is reserved for an unknown container"]),
     row("cd /var/lib/cni/networks/pods; printf ghost > 10.7.0.201; long_ago 10.7.0.201",
@@ -113,7 +113,7 @@ fn must(node: &Node, words: &[&str]) -> String {
     output.stdout
 }
 
-/// A node with two pods that talk to each other all the time, one on a cable of its own, and a victim.
+/// A node with two pods that send packets to each other all the time, one on ptp, and a victim.
 fn node() -> Node {
     let node = Node::new();
     let pool =
@@ -164,7 +164,7 @@ fn every_planted_fault_is_found_and_repaired_and_running_pods_are_unaffected() {
     assert!(lost.is_empty(), "{lost:?}");
 }
 
-/// Plants the damage, looks, mends, looks again.
+/// Plants the fault, audits, repairs, audits again.
 fn audit(node: &Node, row: &Row) -> Result<(), String> {
     let planted = node.try_sh(&format!("{TOOLS}{}", row.plant));
     if !planted.status.success() {
@@ -188,7 +188,7 @@ fn audit(node: &Node, row: &Row) -> Result<(), String> {
     }
 }
 
-/// Whatever the first one made goes with the pod; the pod itself stands.
+/// DEL removes everything of the first attachment; the pod itself stays.
 #[test]
 fn a_pod_whose_first_add_was_cut_short_and_whose_second_was_not_is_left_alone() {
     let node = node();
@@ -244,7 +244,7 @@ fn a_pod_that_comes_while_it_is_asked_who_is_known_is_left_alone() {
     let node = node();
     node.pod("new");
     let place = format!("--conf-dir /run/test/net.d --plugin-dir {}", ours());
-    // Whoever reads this record waits for the words of a writer.
+    // A reader of this record (a FIFO) waits for a writer.
     node.sh(&format!(
         "mkfifo /var/lib/cni/results/pods-slow-eth0
          {0} cni audit --fix {place} > /run/test/audit 2>&1 & audit=$!

@@ -44,7 +44,7 @@ fn mtu(node: &Node, pod: &Pod) -> Value {
     node.json(&format!("ip -n {} -j link show dev eth0", pod.name))[0]["mtu"].clone()
 }
 
-/// The pod's routes that somebody made: destination, way, metric.
+/// The pod's routes, without the kernel's: destination, gateway, metric.
 fn routes(node: &Node, pod: &Pod) -> Vec<String> {
     let all = node.json(&format!("ip -n {} -j route", pod.name));
     let made = all.as_array().unwrap().iter().filter(|route| route["protocol"] != "kernel");
@@ -252,7 +252,7 @@ fn a_plugin_that_was_killed_leaves_no_lease() {
 #[test]
 fn a_lease_that_is_given_back_while_the_daemon_is_away_is_given_back_when_it_comes() {
     let (node, mut server, daemon, chain) = with_server(RANGE);
-    // The node is on the network too: when the pod's cable is gone, it can still tell the server.
+    // The node is on the network too: without the pod's interface, the daemon can still release the lease from there.
     node.sh("ip address add 10.66.0.2/24 dev lan0");
     let (blue, red) = (node.pod("blue"), node.pod("red"));
     let results = [chain.add(&node, &blue), chain.add(&node, &red)];
@@ -287,7 +287,7 @@ fn gc_gives_the_leases_of_others_back() {
     chain.add(&node, &blue);
     let kept = chain.add(&node, &red);
     Chain { name: "wan".into(), ..chain.clone() }.add(&node, &other);
-    // The cables too are collected, before the leases: the daemon is asked directly here.
+    // GC removes the veth pairs before the leases, so the test calls the daemon directly.
     let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "dhcp", "ipam": {"type": "dhcp"},
         "cni.dev/valid-attachments": [{"containerID": "red", "ifname": "eth0"}]});
     let nobody = Pod { name: String::new(), netns: String::new() };

@@ -181,7 +181,7 @@ fn configs_in_the_documents_are_accepted() {
     assert_eq!(accepted.into_iter().collect::<Vec<_>>(), types(), "types that an example shows");
 }
 
-/// Rust in the guides is compiled as it stands, with the library's own examples. README shows parts of the same.
+/// Rust code in the guides is compiled with the library's examples. README shows parts of the same code.
 #[test]
 fn rust_in_the_readme_is_of_examples_that_are_compiled() {
     let bare = |line: &str| line.trim_start_matches("//!").trim().to_owned();
@@ -228,7 +228,7 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Sources tell readers where a decision is explained.
+/// Sources refer readers to the decision that explains them.
 #[test]
 fn documents_that_sources_refer_to_are_there() {
     let mut referring = files(".rs");
@@ -400,7 +400,7 @@ fn camel(field: &str) -> String {
     parts.fold(first, |name, part| name + &part[..1].to_uppercase() + &part[1..])
 }
 
-/// Whether a source has the key, as a word or as a field. What every plugin reads is read by what they share.
+/// Whether a source has the key, as a string or as a field. Shared code reads the keys of all plugins.
 fn is_read(key: &str, source: &str) -> bool {
     const SHARED: &[&str] = &["ipam", "dns", "mac", "ips", "master", "mtu", "linkInContainer"];
     let field = key.chars().fold(String::new(), |field, c| match c.is_uppercase() {

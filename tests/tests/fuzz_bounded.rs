@@ -27,7 +27,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("a seed")).collect()
 }
 
-/// Runs a target, and leaves the input that it cannot stand where `cargo fuzz run` finds it.
+/// Runs a target, and writes an input that makes it fail to where `cargo fuzz run` finds it.
 fn survives(target: &str, number: u64, input: &[u8]) {
     let (_, body) = TARGETS.iter().find(|(name, _)| *name == target).expect("a target");
     if catch_unwind(AssertUnwindSafe(|| body(input))).is_err() {

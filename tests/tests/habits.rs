@@ -146,8 +146,8 @@ fn status_leaves_nothing_behind() {
     }
 }
 
-/// containerd: DEL at StopPodSandbox, and again at RemovePodSandbox with an empty namespace and no result; always with the
-/// config that is in the folder now.
+/// containerd: DEL at StopPodSandbox, and again at RemovePodSandbox with an empty namespace and no result; always with
+/// the config that is in the folder now.
 #[test]
 fn del_comes_twice_without_a_namespace_and_with_another_config() {
     let node = Node::new();

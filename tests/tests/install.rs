@@ -287,7 +287,7 @@ fn links_in_an_image_do_not_lead_out_of_it() {
     assert!(image.has("/plugins/of/the/image/bridge") && !Path::new("/plugins").exists());
 }
 
-/// A plugin that runs goes on with its own program, and a runtime that is told of renames only hears of the network.
+/// A running plugin keeps its program file, and a runtime that watches only renames sees the network.
 #[test]
 fn a_running_plugin_is_not_disturbed() {
     let node = Node::new();
@@ -355,8 +355,8 @@ fn killed_at_any_system_call_it_can_be_repaired() {
     }
 }
 
-/// containerd looks again when a name in the folder is written, renamed or removed, and not when one is created there. A
-/// name that ends like a config must never be made in any other way than by renaming another name of the same folder.
+/// containerd looks again when a name in the folder is written, renamed or removed, and not when one is created there.
+/// A name that ends like a config must never be made in any other way than by renaming another name of the same folder.
 #[test]
 fn a_watcher_that_ignores_created_files_sees_the_network() {
     let node = Node::new();

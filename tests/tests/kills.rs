@@ -144,9 +144,9 @@ impl Scene {
 /// The gate kills a plugin at every n-th operation only.
 const EVERY: usize = 12;
 
-/// The operations of the shortest of three runs; in the gate every n-th of them. A write to an IPv6 sysctl that finds the
-/// kernel's lock taken is restarted until the lock is free, up to a thousand times on a busy machine, and strace lists each
-/// attempt.
+/// The operations of the shortest of three runs; in the gate every n-th of them. A write to an IPv6 sysctl that finds
+/// the kernel's lock taken is restarted until the lock is free, up to a thousand times on a busy machine, and strace
+/// lists each attempt.
 fn shortest(sweep: &str, trace: impl Fn() -> Vec<Operation>) -> Vec<Operation> {
     let all = (0..3).map(|_| trace()).min_by_key(Vec::len).unwrap_or_default();
     sample(sweep, all, EVERY)
@@ -195,8 +195,8 @@ fn kill_adds(plugins: &[Value], after: After) {
     }
 }
 
-/// Later runs make nearly the same operations as the traced one, so nearly every kill must hit. A sample of a few operations
-/// may miss more.
+/// Later runs make nearly the same operations as the traced one, so nearly every kill must hit. A sample of a few
+/// operations may miss more.
 fn assert_few(survived: usize, all: usize, who: &Value) {
     println!("{who} was killed at {} of {all} operations", all - survived);
     let tolerated = if is_whole() { all / 5 } else { all.div_ceil(2) };
@@ -340,7 +340,7 @@ fn a_pod_of_five_plugins_whose_del_was_killed_is_gone_after_the_next() {
     kill_dels(&five());
 }
 
-/// A link is deleted by a child that is waited for by nobody. It may be killed too.
+/// A detached child deletes a link. It may be killed too.
 #[test]
 fn a_pod_whose_deleting_child_was_killed_is_gone_after_the_next_del() {
     let scene = Scene::of(&[bridge()]);
@@ -411,7 +411,8 @@ fn fail_adds(plugins: &[Value]) {
             let before = scene.node.state(&pod);
             let output = strace::failed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
             let context = format!("after the failure of {operation}: {}{}", output.stdout, output.stderr);
-            // A run with one write less than the one before: then it is the result, or its end, that has failed on its way out.
+            // A run with one write less than the one before: then it is the result, or its end, that has failed on its
+            // way out.
             let is_result = output.stderr.starts_with("write the result");
             if output.status != 0 && !is_result {
                 let (_, text) = output.error();

@@ -9,7 +9,7 @@ use std::sync::{Barrier, Mutex};
 use podwire_tests::{assert_same, ours, podwire, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
 
-/// A folder with one plugin of ours or Go's in it, which stands before another folder in `CNI_PATH`.
+/// A directory with one plugin, Podwire's or Go's, which comes before another directory in `CNI_PATH`.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -179,7 +179,7 @@ fn both_kinds_of_host_local_share_a_pool_without_giving_an_address_twice() {
     assert_eq!(given.iter().collect::<HashSet<_>>().len(), MANY, "each has its own: {given:?}");
     let files: BTreeSet<String> = given.iter().map(Ipv4Addr::to_string).collect();
     assert_eq!(entries(&node), files, "and each has its file");
-    // A hundred addresses, and nobody was in the way: these are the first of them.
+    // The pool has a hundred addresses and all were free: these are the first.
     assert_eq!(given.iter().max(), Some(&Ipv4Addr::new(10, 1, 0, 10 + MANY as u8 - 1)));
     // Each is checked and given back by the other kind.
     at_once(|n| assert_eq!(lease(&node, &kind(n + 1), "CHECK", &format!("c{n}")).status, 0));
@@ -202,7 +202,7 @@ fn addresses_come_and_go_by_both_kinds_at_the_same_time() {
         }
     });
     assert_eq!(entries(&node), BTreeSet::new(), "none is lost");
-    // The round goes on where it was, whoever is asked next.
+    // The allocation continues after the last address, with either plugin.
     let last: Ipv4Addr = node.sh("cat /var/lib/cni/networks/pods/last_reserved_ip.0").parse().unwrap();
     let mut expected = last;
     for n in 0..6 {
@@ -286,7 +286,8 @@ fn our_runtime_runs_gos_plugins_and_changes_to_ours_while_pods_run() {
     }
 }
 
-/// An IPAM plugin that is somebody else's, as a script on the node. It notes its DELs, and that of `dead` takes as long as a test wants.
+/// A foreign IPAM plugin, as a script on the node. It records its DELs; the DEL of `dead` takes as long as the test
+/// wants.
 const FOREIGN: &str = r#"#!/bin/sh
 cat >/dev/null
 case $CNI_COMMAND in
@@ -331,7 +332,8 @@ fn an_address_that_cannot_be_read_is_given_back() {
     assert_eq!(node.sh("cat /run/test/deleted").trim(), "pod.none");
 }
 
-/// An IPAM plugin that gives a container the same address again would give it to others, if the second ADD took it back.
+/// An IPAM plugin that gives a container the same address again would give it to others, if the second ADD took it
+/// back.
 #[test]
 fn a_second_add_of_a_running_pod_does_not_give_its_address_away() {
     let node = Node::new();
@@ -350,7 +352,7 @@ fn a_second_add_of_a_running_pod_does_not_give_its_address_away() {
     }
 }
 
-/// After a reboot a record tells of what is gone; a namespace may have its name again.
+/// After a reboot a record describes objects that are gone; a new namespace can have the old name.
 #[test]
 fn an_add_that_fails_leaves_nothing_though_a_record_says_that_the_pod_is_attached() {
     let node = Node::new();

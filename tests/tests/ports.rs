@@ -66,7 +66,7 @@ fn a_port_that_two_interfaces_of_a_container_want_leads_to_the_first_and_then_to
     must(&node, TWO);
     leads_to(&node, "one");
 
-    // Another container is a rival on either network.
+    // Another container conflicts on either network.
     for network in ["one", "two"] {
         let refused = run(&node, &format!("add {network} rival --container rival --publish 8080:80"));
         assert!(refused.stderr.contains("host port 8080/tcp is taken by one/web/eth0"), "{}", refused.stderr);
@@ -166,7 +166,8 @@ fn a_del_without_the_ports_or_the_addresses_of_the_add_frees_them_all_the_same()
     assert!(!node.sh(PORT).contains("808"), "{}", node.sh(PORT));
 }
 
-/// A routed pod is alone in its network. A set and a chain for each such network would never go, and cost every connection.
+/// A routed pod is alone in its network. A set and a chain for each such network would never go, and cost every
+/// connection.
 #[test]
 fn pods_that_are_alone_in_their_networks_have_their_rules_in_common() {
     let node = Node::new();

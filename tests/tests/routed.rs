@@ -27,7 +27,7 @@ fn network() -> Chain {
     Chain::new(&ours(), "k8s-pod-network", &[plugin])
 }
 
-/// Somebody who owns the node's blocks, and has some in stock.
+/// The block allocator of the node, with a warm pool.
 fn serve(node: &Node) -> Process {
     let mut command = node.command(&podwire());
     command.args(["ipam", "serve", "--store", STORE, "--node", "node1", "--warm-addresses", "8"]);
@@ -54,7 +54,7 @@ fn holder(node: &Node, ip: &str) -> Option<String> {
     said["handle"].as_str().map(str::to_owned)
 }
 
-/// How many addresses are given, or in stock.
+/// The number of addresses that are assigned or in the warm pool.
 fn in_use(node: &Node) -> u64 {
     let said = node.json(&format!("{} --json ipam show --store {STORE}", podwire()));
     let number = |pool: &Value| pool["inUse"].as_str().and_then(|text| text.parse::<u64>().ok());

@@ -91,7 +91,7 @@ fn assert_served(node: &Node, outside: &Pod, pod: &Pod, port: u16) {
     assert_eq!(node.ask(Some(outside), "2001:db8:a::1", &port), format!("{} 2001:db8:a::2", pod.name));
 }
 
-/// Nobody knows a random name of Go's cable any more: the kernel takes it when it gets to the dead namespace.
+/// The random name of Go's veth is in no record: the kernel deletes it with the namespace, later.
 #[track_caller]
 fn assert_soon(before: &str, now: impl Fn() -> String, what: &str) {
     for _ in 0..200 {
@@ -143,7 +143,7 @@ fn ours_removes_pods_of_go_whose_namespace_is_gone() {
 fn ours_removes_a_pod_of_go_whose_record_was_lost() {
     let (node, _) = used_node();
     let before = node.leftovers();
-    // Rules of Go's firewall name no pod, only its addresses: without a record nobody can find them.
+    // Rules of Go's firewall name no pod, only its addresses: without a record they cannot be found.
     let without_firewall = |path: &str| {
         let mut chain = everything(path, 8081);
         chain.plugins.retain(|plugin| plugin["type"] != "firewall");
@@ -239,7 +239,7 @@ fn go_detaches_our_pods_and_our_gc_removes_what_go_leaves() {
     assert_same(&before, &node.leftovers(), "after GC of everything");
 }
 
-/// Ours does not hear of a DEL by Go's plugins, and has the attachment in its books still when a GC comes.
+/// Podwire's ledger still has the attachment when GC runs after a DEL by Go's plugins.
 #[test]
 fn our_gc_of_a_pod_that_go_detached_keeps_newer_attachments_of_go() {
     let with_sbr = |path: &str, port: u16| {

@@ -55,8 +55,8 @@ fn the_model_holds_on_a_bridge_and_on_routed_pods() {
         for words in ["the model holds", "3 pods and the node", "no address translated"] {
             assert!(said.stdout.contains(words), "{kind}: {words}: {}", said.stdout);
         }
-        // three pods and the node ask each other at an address of each family, by four kinds of packets; ptp's node has a
-        // gateway for each pod.
+        // three pods and the node ask each other at an address of each family, by four kinds of packets; ptp's node has
+        // a gateway for each pod.
         assert!(!said.stdout.contains("failed"), "{}", said.stdout);
     }
 }
@@ -67,7 +67,7 @@ fn echoes_of_others_do_not_keep_a_probe_waiting() {
     node.sh("ip netns exec two nft add table inet silence
              ip netns exec two nft add chain inet silence in '{ type filter hook input priority 0; }'
              ip netns exec two nft add rule inet silence in meta l4proto { icmp, ipv6-icmp } drop");
-    // Somebody in each pod hears echoes all the time: those of a ping that goes on until the node goes.
+    // A ping in each pod gets echo replies all the time, until the node ends.
     for pod in ["one", "three"] {
         node.sh(&format!("ip -n {pod} link set lo up"));
         let mut ping = node.command("ip");
@@ -96,7 +96,7 @@ fn a_translated_address_is_reported() {
 #[test]
 fn a_path_mtu_below_the_interface_mtu_is_reported_with_both() {
     let node = node("ptp");
-    // The node's end of one cable: packets towards that pod are those of 1500 bytes no more.
+    // A smaller MTU at the node's end of one veth pair: packets of 1500 bytes do not reach that pod.
     node.sh("index=$(ip -n two -o link show eth0 | sed 's/.*@if\\([0-9]*\\):.*/\\1/')
              end=$(ip -o link | sed -n \"s/^$index: \\([^@:]*\\).*/\\1/p\"); ip link set $end mtu 1400");
     let found = failures(&node, TIMEOUT);

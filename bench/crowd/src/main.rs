@@ -1,9 +1,10 @@
 //! podwire-bench-crowd: how fast does a cluster fill with pods?
 //!
-//! A lab of ten nodes on one link, each with `podwire agent calico`, an etcd and no pods. All nodes attach a hundred pods at
-//! the same time, each node one after the other, by executing plugins as a runtime does. The two contenders take turns, each
-//! time in a new lab: calico + calico-ipam, whose addresses come from blocks that the cluster shares, and Debian's Go plugins
-//! bridge + host-local, which send no request to another node. The clock runs from the first ADD to the end of the last one.
+//! A lab of ten nodes on one link, each with `podwire agent calico`, an etcd and no pods. All nodes attach a hundred
+//! pods at the same time, each node one after the other, by executing plugins as a runtime does. The two contenders
+//! take turns, each time in a new lab: calico + calico-ipam, whose addresses come from blocks that the cluster shares,
+//! and Debian's Go plugins bridge + host-local, which send no request to another node. The clock runs from the first
+//! ADD to the end of the last one.
 
 #[path = "../../src/exec.rs"]
 mod exec;
@@ -28,8 +29,9 @@ use crate::worker::{has, Job};
 /// The argument that makes this program a worker on a node.
 pub const WORKER: &str = "worker";
 
-/// The promises: the median of an ADD and pods in a second, as multiples of the peer's, and requests to etcd for each pod. Go's plugins
-/// use only files of their node; ours wait for etcd when a node's warm pool is used up, and how long depends on what else the machine does.
+/// The promises: the median of an ADD and pods in a second, as multiples of the peer's, and requests to etcd for each
+/// pod. Go's plugins use only files of their node; ours wait for etcd when a node's warm pool is used up, and how long
+/// depends on what else the machine does.
 const MEDIAN: f64 = 0.3;
 const RATE: f64 = 1.2;
 const REQUESTS: f64 = 10.0;

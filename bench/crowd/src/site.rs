@@ -92,7 +92,8 @@ impl Site {
         Ok(())
     }
 
-    /// Checks that each pod has another address, and that the first pod reaches the last one; on another node if there are routes.
+    /// Checks that each pod has another address, and that the first pod reaches the last one; on another node if there
+    /// are routes.
     pub fn check(&self, done: &[Done], has_routes: bool) -> Result<()> {
         let all: Vec<&String> = done.iter().flat_map(|node| &node.addresses).collect();
         let different: BTreeSet<&String> = all.iter().copied().collect();

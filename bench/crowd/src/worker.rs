@@ -1,4 +1,5 @@
-//! The inside of a node: this program again, which attaches the node's pods as a container runtime does, one after the other.
+//! The inside of a node: this program again, which attaches the node's pods as a container runtime does, one after the
+//! other.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -37,7 +38,8 @@ pub fn namespace(pod: usize) -> String {
     format!("/run/netns/pod{pod}")
 }
 
-/// Reads a job; when all networks of its pods are there, waits for another line; attaches them, and tells what it took.
+/// Reads a job, creates the namespaces of its pods and waits for another line. Then attaches the pods and prints the
+/// times.
 pub fn main() -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let mut line = || lines.next().context("the harness is gone")?.context("read an order");
@@ -89,7 +91,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts it on a node of a lab; returns when it only waits for a word.
+    /// Starts it on a node of a lab; returns when it waits for the start line.
     pub fn start(lab: &str, job: &Job) -> Result<Worker> {
         let own = std::env::current_exe()?;
         let mut command = Command::new(podwire());

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Runs a benchmark. Exit status 0: all well; 1: a promise was not kept, and promises are enforced; 2: it could not run.
+/// Runs a benchmark. Exit status 0: all well; 1: a promise was not kept, and promises are enforced; 2: it could not
+/// run.
 pub fn run(name: &str, enforce: bool, bench: impl FnOnce() -> Result<Promises>) -> ExitCode {
     match bench() {
         Ok(promises) => ExitCode::from(u8::from(enforce && promises.broken > 0)),
@@ -17,7 +18,7 @@ pub fn run(name: &str, enforce: bool, bench: impl FnOnce() -> Result<Promises>) 
     }
 }
 
-/// Promises, each told as it is judged.
+/// Targets; each result is printed when it is judged.
 #[derive(Debug, Default)]
 pub struct Promises {
     broken: usize,

@@ -22,7 +22,7 @@ pub struct Pod {
     pub address: String,
 }
 
-/// Somebody who runs pods, on a stage of its own.
+/// A program that runs pods, on a separate stage.
 pub trait Contender {
     /// Its name in the table.
     fn name(&self) -> &'static str;

@@ -100,8 +100,8 @@ impl Crowd for Etcd {
     }
 }
 
-/// The stand-in of the API server. It is NOT the real one: what it costs the agent is what the agent reads, not how fast a real
-/// server answers.
+/// The stand-in of the API server. It is NOT the real one: what it costs the agent is what the agent reads, not how
+/// fast a real server answers.
 pub struct Api(Arc<StandInApiServer>);
 
 impl Api {

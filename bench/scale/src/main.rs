@@ -17,8 +17,8 @@ use outcome::{Promises, Samples};
 use crate::crowd::{Api, Crowd, Etcd, Simulated};
 use crate::site::Site;
 
-/// The promises: memory in MB, the share of a core when idle in percent, and how much more a node may cost at the full size than
-/// at a tenth of it.
+/// The promises: memory in MB, the share of a core when idle in percent, and how much more a node may cost at the full
+/// size than at a tenth of it.
 const MEMORY: f64 = 40.0;
 const IDLE: f64 = 0.2;
 const FLAT: f64 = 1.5;
@@ -49,9 +49,9 @@ fn main() -> ExitCode {
 struct Seen {
     source: &'static str,
     nodes: usize,
-    /// From the agent's start to the last road.
+    /// From the agent's start to the last route.
     start: Duration,
-    /// From a node's joining to its road, the median, in milliseconds.
+    /// From a node's registration to its route, the median, in milliseconds.
     one: f64,
     memory: (f64, f64),
     idle: f64,

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A machine with a wire to nobody: what is measured is what the agent does to its own kernel.
+/// A machine whose link has no peer: the bench measures what the agent does to its kernel.
 pub struct Site {
     pub node: Node,
     netns: Netns,
@@ -36,12 +36,12 @@ impl Site {
         Ok(Site { node, netns, host, agent: None })
     }
 
-    /// Starts the agent; returns when it has roads to so many nodes, and how long that took.
+    /// Starts the agent; returns when it has routes to this number of nodes, with the time that it took.
     pub fn start_agent(&mut self, crowd: &dyn Crowd, peers: usize) -> Result<Duration> {
         let mut command = self.node.command(&podwire());
         command.args(["agent", "flannel", "--node-name", "own", "--ip-masq", "--healthz-port", "8081"]);
         command.args(["--cni-network", "bridge", "--cni-conflist", "/run/cni-conf/10-podwire.conflist"]);
-        // One line for each road would measure the reader of the log.
+        // A log line for each route would measure the reader of the log.
         command.args(crowd.flags()).env("RUST_LOG", "warn");
         let start = Instant::now();
         self.agent = Some(Process::start(command));
@@ -51,7 +51,7 @@ impl Site {
         Ok(start.elapsed())
     }
 
-    /// Waits until packets to this address take a road of ours.
+    /// Waits until packets to this address use a route of the agent.
     pub fn until_road(&mut self, to: IpAddr) -> Result<()> {
         let device = self.host.find_link("flannel.1")?.context("flannel.1 is not there")?.index;
         self.until(&format!("the road to {to}"), |site| {

@@ -79,7 +79,7 @@ fn del() -> Result<()> {
         .raw(&link::header(0, 0, 0))
         .string(a::IFNAME, &host_end(&std::env::var("CNI_CONTAINERID")?));
     Socket::route()?.request(message)?;
-    // The address stands in the result of ADD, which DEL is given.
+    // DEL gets the address in the result of ADD.
     let given = config.split(r#""address":""#).nth(1).and_then(|rest| rest.split('/').next());
     let _lock = locked()?;
     Ok(fs::remove_file(Path::new(LEASES).join(given.ok_or("no address to release")?))?)
@@ -98,7 +98,8 @@ fn lease(container: &str, ifname: &str) -> Result<Ipv4Addr> {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
             other => other?.write_all(format!("{container}\r\n{ifname}").as_bytes())?,
         }
-        // Written over, not anew: a file that is emptied first has its old blocks freed and its new ones allocated at once.
+        // Written over, not anew: a file that is emptied first has its old blocks freed and its new ones allocated at
+        // once.
         let file = File::options().write(true).create(true).truncate(false).open(newest)?;
         let text = ip.to_string();
         if file.metadata()?.len() > text.len() as u64 {

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 /// How long a server may be away, or too busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What service accounts are asked about: what they need, and what nobody should have.
+/// The resources whose rights are checked: those that are needed, and those that no account should have.
 const KINDS: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "nodes/status"),
@@ -70,7 +70,8 @@ impl Kube {
         self.netns.run(|| self.runtime.block_on(question)).expect("the namespace")
     }
 
-    /// A server that has just come back, or has no time, is asked again; what it says of the question itself is its answer.
+    /// A server that has just come back, or has no time, is asked again; what it says of the question itself is its
+    /// answer.
     fn ask<T, A: Future<Output = kube::Result<T>>>(&self, question: impl Fn() -> A) -> kube::Result<T> {
         let end = Instant::now() + TIMEOUT;
         loop {

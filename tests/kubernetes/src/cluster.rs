@@ -23,7 +23,8 @@ pub enum Ranges {
 }
 
 impl Ranges {
-    /// What `PODWIRE_TEST_RANGES` names: `podwire`, or `kube-controller-manager`. Without it ours, if this build has it.
+    /// What `PODWIRE_TEST_RANGES` names: `podwire`, or `kube-controller-manager`. Without it ours, if this build has
+    /// it.
     pub fn chosen() -> Ranges {
         match std::env::var("PODWIRE_TEST_RANGES").as_deref() {
             Ok("podwire") => Ranges::Podwire,
@@ -130,7 +131,7 @@ impl Drop for Machine {
     }
 }
 
-/// The ends of the logs on a stage, for whoever wants to know why.
+/// The last lines of the logs on a stage, to explain a failure.
 fn last_lines(stage: &podwire_runtime_tests::Stage) -> String {
     let script = "cd /var/log && for log in *.log pods/*/*/*.log; do [ -e $log ] && echo \"== $log\" && tail -n 25 $log; done";
     String::from_utf8_lossy(&stage.try_sh(script).stdout).into_owned()

@@ -5,14 +5,14 @@ use serde_json::{json, Value};
 
 use crate::{helm, programs, Ranges};
 
-/// Where the control plane is, on the wire.
+/// The address of the control plane.
 pub const ADDRESS: &str = "192.168.99.1";
 /// All pods' addresses, and all Services': those of the chart's defaults.
 pub const PODS: &str = "10.244.0.0/16";
 const SERVICES: &str = "10.96.0.0/12";
 const FOLDER: &str = "/etc/kubernetes";
 
-/// A certificate for the API server, from an authority that nobody else knows, and the key of service accounts' tokens.
+/// A certificate for the API server, from a new CA, and the key of service account tokens.
 const CERTIFICATES: &str = r#"set -e
 mkdir -p /etc/kubernetes && cd /etc/kubernetes
 openssl ecparam -name prime256v1 -genkey -noout -out ca.key
@@ -27,7 +27,7 @@ openssl genrsa -out accounts.key 2048
 openssl rsa -in accounts.key -pubout -out accounts.pub
 base64 -w0 ca.crt >ca.base64"#;
 
-/// The control plane, and the wire to its nodes.
+/// The control plane, and the link to its nodes.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub stage: Stage,
@@ -37,7 +37,7 @@ pub struct ControlPlane {
     ca: String,
 }
 
-/// Who may ask, as the API server reads it: token, name, number, group. A user's token is its name: nobody else is here.
+/// The users, as the API server reads them: token, name, id, group. A user's token is its name.
 fn users() -> String {
     let user = |name: &str| format!("{name},{name},{name}");
     let mut users = vec![format!("{},system:masters", user("admin"))];
@@ -87,7 +87,7 @@ impl ControlPlane {
         self.server.take().expect("the API server").kill(&self.stage);
     }
 
-    /// Starts those that work for the API server. Without somebody else who does, they give out nodes' ranges.
+    /// Starts the controllers. They assign pod CIDRs unless Podwire's controller does.
     pub fn go_on(&mut self, ranges: Ranges) {
         let allocate = ranges == Ranges::KubeControllerManager;
         let manager = format!(

@@ -23,7 +23,7 @@ const KERNEL: &[(&str, &str)] = &[
 pub struct Machine {
     /// What Kubernetes calls it.
     pub name: String,
-    /// Its address on the wire.
+    /// Its address.
     pub address: String,
     containerd: Containerd,
     /// None only while it is unplugged.
@@ -169,7 +169,7 @@ impl Machine {
     }
 }
 
-/// A wire from the machine to the control plane's bridge, which is also its way to everywhere else.
+/// A link from the machine to the control plane's bridge, which is also its default route.
 fn connect(control: &ControlPlane, stage: &Stage, name: &str, number: u8) {
     let (hub, node) = (control.stage.pid().to_string(), stage.pid().to_string());
     control.stage.sh(&format!("ip link delete {name} 2>/dev/null || true"));

@@ -7,7 +7,7 @@ use serde_json::{json, Value};
 
 use crate::{Cluster, Machine};
 
-/// What a pod serves: the address at which it sees whoever asks.
+/// What a pod serves: the address of the client.
 const SERVE: &str = "mkdir -p /www/cgi-bin && cd /www/cgi-bin && echo '#!/bin/sh
 echo; echo $REMOTE_ADDR' > who && chmod +x who && exec httpd -f -p 0.0.0.0:8080 -h /www";
 
@@ -78,7 +78,7 @@ pub fn nodes_of(pods: &[Served]) -> BTreeSet<&str> {
     pods.iter().map(|pod| pod.node.as_str()).collect()
 }
 
-/// Every pod asks every pod, which tells the address that it sees: it must be the asker's own.
+/// Every pod sends a request to every pod, which returns the client's address: it must be the sender's own.
 pub fn all_reach_all(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
     for asker in pods {
         let machine = machines.iter().find(|machine| machine.name == asker.node).expect("its node");
@@ -95,7 +95,8 @@ pub fn all_reach_all(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
     }
 }
 
-/// A policy closes all pods to each other, on one node and between nodes, and probes still reach them; without it all is open again.
+/// A policy closes all pods to each other, on one node and between nodes, and probes still reach them; without it all
+/// is open again.
 pub fn kept_apart(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
     let closed = json!({
         "apiVersion": "networking.k8s.io/v1",

@@ -1,5 +1,5 @@
-//! A cluster with `podwire agent calico`, installed by helm with `calico.enabled`: pods of all nodes reach each other, the agents
-//! and the controller have exactly the rights that they need, and the addresses of a lost node are released.
+//! A cluster with `podwire agent calico`, installed by helm with `calico.enabled`: pods of all nodes reach each other,
+//! the agents and the controller have exactly the rights that they need, and the addresses of a lost node are released.
 
 use std::collections::BTreeSet;
 
@@ -110,7 +110,8 @@ fn no_problems_are_reported(cluster: &Cluster, machines: &[Machine]) {
     }
 }
 
-/// A node disappears without cleanup: the controller releases the addresses of its pods, its own addresses and its blocks.
+/// A node disappears without cleanup: the controller releases the addresses of its pods, its own addresses and its
+/// blocks.
 fn lose_node(cluster: &Cluster, machine: Machine) {
     let name = machine.name.clone();
     let claims = |cluster: &Cluster| -> Vec<Value> {

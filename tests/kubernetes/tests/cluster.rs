@@ -156,8 +156,8 @@ fn upgrade(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
     });
 }
 
-/// The API server is away for a minute: agents say so, and no packet between nodes is lost. Once it is back they follow it
-/// again, nodes and policies.
+/// The API server is away for a minute: agents say so, and no packet between nodes is lost. Once it is back they follow
+/// it again, nodes and policies.
 fn lose_the_api(cluster: &mut Cluster, machines: &[Machine]) {
     let pods = cluster.wait("all pods", || served(cluster, 6));
     let (from, to) = (&pods[0], pods.last().expect("a pod"));
@@ -189,7 +189,7 @@ fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
     let pods = cluster.wait("6 pods elsewhere", || {
         served(cluster, 6).filter(|pods| !nodes_of(pods).contains(machine.name.as_str()))
     });
-    // A plugin removes the cable first, and gives the address back then.
+    // A plugin removes the veth pair first, and then releases the address.
     let networks = "find /var/lib/cni/networks -type f -name '*.*.*.*'";
     cluster.wait("neither a cable nor an address is left on the drained node", || {
         (machine.veths() == 0 && machine.stage().sh(networks).is_empty()).then_some(())

@@ -30,7 +30,7 @@ pub struct Unlike<'a> {
     pub pause: Option<&'a str>,
     /// The folder with containerd's programs.
     pub programs: Option<&'a str>,
-    /// No network: whoever is tested writes it.
+    /// No network: the installer under test writes it.
     pub no_network: bool,
 }
 
@@ -77,7 +77,7 @@ impl Containerd {
         self.daemon.take().expect("containerd runs").kill(&self.stage);
     }
 
-    /// Ends it as a crash does, while a program that it called stands at a gate.
+    /// Kills it while a program that it called waits at a gate.
     pub fn kill_at(&mut self, gate: Gate, then: Then) {
         let daemon = self.daemon.take().expect("containerd runs");
         gate.pass(&self.stage, then, || daemon.kill(&self.stage));

@@ -22,7 +22,7 @@ pub struct Cri {
     runtime: Runtime,
 }
 
-/// A pod that is wished for.
+/// The configuration of a pod.
 #[derive(Clone, Debug)]
 pub struct PodSpec {
     config: PodSandboxConfig,

@@ -4,7 +4,7 @@ use podwire_tests::Process;
 
 use crate::Stage;
 
-/// A running program. Dropped, it goes on: it ends with its stage, or when it is told to.
+/// A running program. It keeps running when this is dropped, until its stage ends or it is stopped.
 #[derive(Debug)]
 pub struct Daemon {
     process: Process,
@@ -12,7 +12,7 @@ pub struct Daemon {
     pid: u32,
 }
 
-/// Tells the number under which the program will run, and becomes it.
+/// Prints the PID, and executes the program.
 const TELL: &str = "echo \"pid $$\" >&2; exec \"$@\"";
 
 impl Daemon {

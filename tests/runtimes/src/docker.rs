@@ -49,7 +49,8 @@ impl Docker {
     /// Starts it again after it was killed or stopped, and waits until it serves.
     pub fn restart(&mut self) {
         assert!(self.daemon.is_none(), "dockerd runs");
-        // The containerd of a dockerd that was killed dies a moment later. One that still meets it takes it for its own, and waits for it in vain.
+        // The containerd of a dockerd that was killed dies a moment later. One that still meets it takes it for its
+        // own, and waits for it in vain.
         self.stage.sh(LET_DIE);
         let path = format!("PATH={GATES}:/usr/sbin:/usr/bin:/sbin:/bin");
         let mut daemon = self.stage.daemon(&["env", &path, "dockerd"]);
@@ -67,7 +68,7 @@ impl Docker {
         self.daemon.take().expect("dockerd runs").stop(&self.stage);
     }
 
-    /// Runs `docker` into a gate, and kills dockerd while something stands there.
+    /// Runs `docker` and kills dockerd while a program waits at the gate.
     pub fn kill_at(&mut self, gate: Gate, then: Then, words: &[String]) {
         gate.put_up(&self.stage);
         let client = self.stage.daemon(&words.iter().map(String::as_str).collect::<Vec<_>>());

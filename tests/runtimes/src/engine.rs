@@ -15,7 +15,7 @@ use crate::Stage;
 /// What a container does: it serves a page with its own name.
 pub const SERVE: &str = "mkdir -p /www && echo $NAME > /www/index.html && exec httpd -f -p 80 -h /www";
 
-/// A container that is wished for.
+/// The configuration of a container.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerSpec {
     /// Its name.
@@ -82,7 +82,8 @@ pub trait Engine: Sync {
         self.try_exec(name, script).unwrap_or_else(|error| panic!("{script} in {name}: {error}"))
     }
 
-    /// Two containers, `web` with the node's port 8080, talk to each other, are reached from outside and reach it, over both families.
+    /// Two containers, `web` with the node's port 8080, talk to each other, are reached from outside and reach it, over
+    /// both families.
     #[track_caller]
     fn packets_pass(&self, outside: &Pod, web: &ContainerInfo, (name, other): (&str, &ContainerInfo)) {
         let stage = self.stage();
@@ -108,8 +109,8 @@ pub trait Engine: Sync {
         }
     }
 
-    /// Fifty containers, eight being started at a time (the machines that run this have two cores), each with a host port: no two have the same
-    /// address, all answer, and all go again, eight at a time.
+    /// Fifty containers, eight being started at a time (the machines that run this have two cores), each with a host
+    /// port: no two have the same address, all answer, and all go again, eight at a time.
     fn crowd(&self, outside: &Pod) {
         let names: Vec<String> = (0..50).map(|n| format!("box-{n}")).collect();
         let containers =
@@ -150,7 +151,7 @@ fn at_once<T: Send>(width: usize, all: &[String], work: impl Fn(u16, &str) -> T 
 }
 
 impl Stage {
-    /// The page at this address, as somebody in a network namespace sees it.
+    /// The page at this address, requested from a network namespace.
     #[track_caller]
     pub fn page(&self, at: &Pod, address: &str) -> String {
         let fetch = format!("nsenter --net={} timeout 10 busybox wget -qO- http://{address}/", at.netns);
@@ -158,7 +159,8 @@ impl Stage {
         self.sh(&format!("for try in $(seq 150); do {fetch} && exit; sleep 0.2; done; exit 1")).trim().into()
     }
 
-    /// The addresses of an interface in a namespace, IPv4 first, without those that it made itself. None if there is no interface.
+    /// The addresses of an interface in a namespace, IPv4 first, without those that it made itself. None if there is no
+    /// interface.
     pub fn addresses(&self, netns: &str, ifname: &str) -> Vec<String> {
         let found =
             self.json(&format!("nsenter --net={netns} ip -j address show dev {ifname} 2>/dev/null || true"));
@@ -167,15 +169,15 @@ impl Stage {
         wide.filter_map(|one| one["local"].as_str()).map(String::from).collect()
     }
 
-    /// Panics if anything is on the stage that was not there `before`, or the other way round. Of links that are being deleted nobody
-    /// waits for the end, so that end is waited for here.
+    /// Panics if anything is on the stage that was not there `before`, or the other way round. Of links that are being
+    /// deleted nobody waits for the end, so that end is waited for here.
     #[track_caller]
     pub fn assert_nothing_left(&self, before: &str) {
         self.assert_no_change(before, |_| true);
     }
 
-    /// Panics if anything is on the stage that was not there `before`. What is gone does not count: ours take away more than was theirs to
-    /// of what Go leaves, and the index of host-local has other files after a crash.
+    /// Panics if anything is on the stage that was not there `before`. What is gone does not count: ours take away more
+    /// than was theirs to of what Go leaves, and the index of host-local has other files after a crash.
     #[track_caller]
     pub fn assert_nothing_new(&self, before: &str) {
         self.assert_no_change(before, |line| line.starts_with('+'));

@@ -12,9 +12,9 @@ use podwire_tests::Pod;
 
 use crate::Stage;
 
-/// Takes one connection; lets a bucket's burst pass, and then some; then counts for a while. Prints bytes, seconds, and the
-/// seconds before. A bucket is dry when its burst has passed and what came in meanwhile: of that, programs see about 95.5 %, the
-/// rest is headers (66 bytes of 1514).
+/// Takes one connection; lets a bucket's burst pass, and then some; then counts for a while. Prints bytes, seconds, and
+/// the seconds before. A bucket is dry when its burst has passed and what came in meanwhile: of that, programs see
+/// about 95.5 %, the rest is headers (66 bytes of 1514).
 const RECEIVE: &str = r#"
 use IO::Socket::IP; use Time::HiRes qw(time); $| = 1; $SIG{ALRM} = sub { exit 1 };
 my ($port, $burst, $rate, $rest, $duration, $patience) = @ARGV;
@@ -45,7 +45,7 @@ $caller->blocking(0);
 while (my $got = sysread $caller, my $late, 65536) { $bytes += $got; $now = time }
 printf "%d %.6f %.6f\n", $bytes, $now - $start, $start - $begin;"#;
 
-/// Sends until nobody listens any more.
+/// Sends until the receiver closes.
 const SEND: &str = r#"
 use IO::Socket::IP; $SIG{PIPE} = "IGNORE"; $SIG{ALRM} = sub { exit 1 };
 my ($host, $port, $patience) = @ARGV;
@@ -87,12 +87,13 @@ impl Flow {
     }
 }
 
-/// How often a flow is measured before it is believed that a limit is wrong: the machine may have had no time for who sends, or who receives.
+/// How often a flow is measured before it is believed that a limit is wrong: the machine may have had no time for who
+/// sends, or who receives.
 const MEASUREMENTS: usize = 5;
 
 impl Stage {
-    /// Which share of a limit of `rate` bits a second gets through, with a small burst or none. Fails unless it is about all of it: a part is
-    /// headers.
+    /// Which share of a limit of `rate` bits a second gets through, with a small burst or none. Fails unless it is
+    /// about all of it: a part is headers.
     #[track_caller]
     pub fn assert_limited(&self, rate: u64, from: &Pod, to: &Pod, address: &str) {
         let measured = |_| self.flow(from, to, address).share_of(rate);
@@ -104,7 +105,8 @@ impl Stage {
         assert!(is_kept, "from {} to {address}: {shares:?} of {rate} bits a second", from.name);
     }
 
-    /// Sends over TCP from one namespace to another, at `address`, as fast as it goes. For a limit with a small burst, or none.
+    /// Sends over TCP from one namespace to another, at `address`, as fast as it goes. For a limit with a small burst,
+    /// or none.
     pub fn flow(&self, from: &Pod, to: &Pod, address: &str) -> Flow {
         self.measure(["0", "0", "200000"], from, to, address)
     }

@@ -3,7 +3,7 @@
 
 use crate::Stage;
 
-/// Where a program stands still.
+/// The moment at which a program stops.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
     program: &'static str,
@@ -11,7 +11,7 @@ pub struct Gate {
     verb: &'static str,
 }
 
-/// What becomes of the program that stands at the gate.
+/// What happens to the program at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// It does the rest of its work, alone.
@@ -20,10 +20,10 @@ pub enum Then {
     Dies,
 }
 
-/// Where runtimes should look for `runc` and `conmon`, before any other folder, so that a gate can stand in for them.
+/// The first directory in which runtimes look for `runc` and `conmon`, so that a gate can replace them.
 pub const GATES: &str = "/opt/gate";
 
-/// Stands in for a program: reads what it is given, tells that it has come, and waits at the gate.
+/// Replaces a program: reads its input, signals that it started, and waits at the gate.
 const STAND_IN: &str = r#"#!/bin/sh
 wait_at_the_gate() { echo $$ >/run/test/reached; read -r word </run/test/gate; }
 case "${CNI_COMMAND:-$*}" in VERB) ;; *) exec REAL "$@" ;; esac
@@ -59,7 +59,7 @@ impl Gate {
         Gate { program, after: false, verb }
     }
 
-    /// The file in which the program is looked for, and the real one while another stands in.
+    /// The path of the program, and of the real program while it is replaced.
     fn files(self, stage: &Stage) -> [String; 2] {
         match self.program {
             "runc" | "conmon" => {
@@ -108,7 +108,7 @@ impl Gate {
              lives || exit 0; {go} || ! lives || exit 1
              for try in $(seq 600); do lives || exit 0; sleep 0.05; done; exit 1"
         ));
-        // Whoever called it takes back what it had made until then.
+        // Its caller undoes what it did until then.
         stage.sh("works() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q '^/opt/\\(cni/bin\\|real\\)/'; }
              for try in $(seq 200); do works || exit 0; sleep 0.05; done");
     }

@@ -39,8 +39,8 @@ impl Stage {
         stage
     }
 
-    /// A machine without plugins, whose disk is this folder: what it writes under `/var`, `/etc` and `/opt` is there when another
-    /// one is made of the same folder, as after a reboot.
+    /// A machine without plugins, whose disk is this folder: what it writes under `/var`, `/etc` and `/opt` is there
+    /// when another one is made of the same folder, as after a reboot.
     pub fn with_disk(folder: &Path) -> Stage {
         Stage::held(&folder.display().to_string())
     }

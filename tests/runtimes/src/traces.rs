@@ -3,9 +3,10 @@
 use crate::Stage;
 
 impl Stage {
-    /// Everything that could be left of a container, as lines of text: what [`Node::leftovers`](podwire_tests::Node::leftovers)
-    /// tells (links, queues, rules, routes, elements and rules of firewalls, files of plugins), addresses of the node, and names of
-    /// network namespaces. A runtime's own files are its own business.
+    /// Everything that could be left of a container, as lines of text: what
+    /// [`Node::leftovers`](podwire_tests::Node::leftovers) tells (links, queues, rules, routes, elements and rules of
+    /// firewalls, files of plugins), addresses of the node, and names of network namespaces. A runtime's own files are
+    /// its own business.
     ///
     /// What waits for the next pod by design (a bridge and its address, the skeleton of Go's iptables chains) is there
     /// after the first pod: take the first traces then.

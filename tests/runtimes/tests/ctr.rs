@@ -1,5 +1,5 @@
-//! `ctr run --cni`: containers without Kubernetes. The id of a container is `default-NAME` for the plugins, and its namespace
-//! is `/proc/PID/ns/net`.
+//! `ctr run --cni`: containers without Kubernetes. The id of a container is `default-NAME` for the plugins, and its
+//! namespace is `/proc/PID/ns/net`.
 
 use std::sync::Mutex;
 
@@ -16,8 +16,8 @@ fn exec(containerd: &Containerd, name: &str, words: &str) {
     containerd.sh(&format!("ctr task exec --exec-id look-$$ {name} {words}"));
 }
 
-/// The addresses of a container, IPv4 and IPv6, read in its namespace: of one in some two thousand commands that `ctr task exec` runs,
-/// it loses what they printed (seen with 1.6.20, while the namespace was as it should be).
+/// The addresses of a container, IPv4 and IPv6, read in its namespace: of one in some two thousand commands that `ctr
+/// task exec` runs, it loses what they printed (seen with 1.6.20, while the namespace was as it should be).
 fn addresses(containerd: &Containerd, name: &str) -> Vec<String> {
     let links = containerd.json(&format!(
         "pid=$(ctr task list | sed -n 's/^{name}  *\\([0-9]*\\).*/\\1/p')
@@ -93,7 +93,7 @@ fn pod(containerd: &Containerd, name: &str) -> Pod {
     containerd.adopt(name, &format!("/proc/{}/ns/net", pid.trim()))
 }
 
-/// Ends containers, of which ctr tells the plugins nothing, and sweeps up.
+/// Ends containers, for which ctr sends no DEL, and cleans up.
 fn end(containerd: &Containerd, names: &[&str]) {
     for name in names {
         containerd.sh(&format!(
@@ -103,7 +103,7 @@ fn end(containerd: &Containerd, names: &[&str]) {
     containerd.sh(&format!("{} cni gc pods", podwire()));
 }
 
-/// ctr can ask the plugins for nothing: ports and limits stand in the network itself.
+/// ctr passes no arguments to plugins: ports and limits are in the network config.
 fn network_with_port_and_limits() -> String {
     let mut list: Value = serde_json::from_str(&network()).expect("the guide's network");
     for plugin in list["plugins"].as_array_mut().expect("plugins") {

@@ -11,7 +11,7 @@ use podwire_runtime_tests::{Containerd, Plugins, PodSpec, Stage};
 const VICTIM: &str = "PODWIRE_TEST_TO_BE_KILLED";
 const NAME: &str = "a_test_that_is_killed_leaves_neither_processes_nor_cgroups";
 
-/// Runs a pod, tells the number of the stage's first process, and waits for its end.
+/// Runs a pod, prints the PID of the stage's first process, and waits.
 fn victim() {
     let containerd = Containerd::start(Stage::new(Plugins::Ours));
     containerd.cri().run(&PodSpec::named("pod"));

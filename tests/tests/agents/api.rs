@@ -32,7 +32,7 @@ impl Api {
         Api { server: reported.recv().expect("the server"), end: Some(end), thread: Some(thread) }
     }
 
-    /// Whether an event with this reason tells of these words.
+    /// Whether there is an event with this reason and these words.
     pub fn has_event(&self, node: &str, reason: &str, words: &str) -> bool {
         let is_it = |event: &serde_json::Value| {
             event["reason"] == reason

@@ -32,7 +32,7 @@ fn policy(network: &str, more: Value) -> Value {
            "spec": {"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [{"from": from}]}})
 }
 
-/// Tells the API server of the namespace, its pods and its policy.
+/// Creates the namespace, its pods and its policy in the API server.
 fn describe(stage: &Stage, kubernetes: &Kubernetes) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
     kubernetes.ask(stage, "POST", "/api/v1/namespaces", &namespace);
@@ -80,7 +80,7 @@ fn while_the_api_server_is_away_policies_stay_and_it_is_followed_when_it_is_back
     PODS.iter().for_each(|(name, _)| drop(stage.node(1).pod(name)));
     ["web", "db", "other", "leaving"].iter().for_each(|name| cni(&stage, "add", name));
 
-    // Those that come later speak already, and are heard only if they may be.
+    // Later pods send already; their packets arrive only if a policy allows them.
     let vigil = Vigil::begin(&stage, &[("other", "db"), ("web", "db"), ("late", "db"), ("lateweb", "db")]);
     kubernetes.kill_server();
     let agent = stage.nodes[0].agent.as_mut().expect("the agent");

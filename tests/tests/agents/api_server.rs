@@ -64,7 +64,7 @@ impl Kubernetes {
         server.args(["--cert-dir", "/run/kube/certificates", "--token-auth-file", "/run/kube/users.csv"]);
         server.args(["--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.96.0.0/16"]);
         server.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
-        // Nobody is here who would make accounts for pods.
+        // No controller creates service accounts for pods here.
         server.args(["--disable-admission-plugins", "ServiceAccount"]);
         for flag in ["--service-account-key-file", "--service-account-signing-key-file"] {
             server.args([flag, "/run/kube/accounts.key"]);
@@ -87,7 +87,7 @@ impl Kubernetes {
     }
 }
 
-/// What stands on a Node in annotations.
+/// The annotations of a Node.
 pub fn annotations(stage: &Stage, number: u8) -> Value {
     let said = try_ask(stage, "GET", &format!("/api/v1/nodes/n{number}"), "").expect("the Node");
     let mut node: Value = serde_json::from_str(&said).expect("JSON");

@@ -141,7 +141,7 @@ fn across_subnets_only_the_tunnel_is_used() {
     let over =
         |device: &str| routes.as_array().into_iter().flatten().filter(|route| route["dev"] == device).count();
     assert_eq!((over("eth0"), over("vxlan.calico")), (1, 1), "{routes:#}");
-    // The router stands for the outside: it has no route to pods, and answers because it sees the node's address.
+    // The router is the outside: it has no route to pods, and answers because it sees the node's address.
     stage.router.sh("ip address add 203.0.113.7/32 dev lo");
     stage.node(1).sh("ip netns exec pod1 ping -c 1 -W 5 203.0.113.7");
 }

@@ -43,7 +43,7 @@ fn assert_neighbours_reach_each_other(cluster: &Cluster, all: &[Connected]) {
     }
 }
 
-/// On the first node Calico's come first, on the second ours, on the third somebody owns the blocks and has a stock.
+/// On the first node Calico's pods come first, on the second ours; the third has a block allocator with a warm pool.
 fn live_side_by_side(mut cluster: Cluster) {
     use Whose::{Calicos, Ours};
     cluster.start(3, &["ipam", "serve"], &[]);
@@ -58,7 +58,7 @@ fn live_side_by_side(mut cluster: Cluster) {
     assert_no_address_twice(&all);
     assert_neighbours_reach_each_other(&cluster, &all);
 
-    // All of them are known in the same way, and a node has one block of each family, whoever claimed it.
+    // All have the same records, and a node has one block of each family, of either plugin.
     cluster.stage.wait_until("all are told", |_| {
         let records = cluster.records();
         records.endpoints.len() == all.len() && records.pods().len() == all.len()
@@ -100,7 +100,7 @@ fn live_side_by_side(mut cluster: Cluster) {
     );
     assert_fits_together(&cluster);
 
-    // The owner of blocks goes, as the guide says, and comes again: nobody comes back with it.
+    // The block allocator stops, as the guide says, and starts again without restoring old records.
     cluster.stage.kill_agent(3);
     cluster.ipam("release --handle podwire-stock-n3");
     cluster.start(3, &["ipam", "serve"], &[]);
@@ -125,7 +125,7 @@ fn calicos_plugins_and_ours_share_blocks_in_kubernetes() {
     live_side_by_side(cluster);
 }
 
-/// Pods of both on nodes with our daemon: its roads lead to Calico's, too.
+/// Pods of both on nodes with Podwire's agent: its routes lead to Calico's pods, too.
 fn reach_each_other(mut cluster: Cluster) {
     for number in 1..=3 {
         cluster.start(number, &["agent", "calico"], &["--healthz-port", "8081"]);

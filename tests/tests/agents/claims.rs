@@ -8,7 +8,7 @@ const LISTS: &str = "/run/cni-own";
 /// Of both families: one that is claimed and allowed, and others.
 const ADDRESSES: [&str; 5] = ["10.8.1.7", "10.8.2.7", "10.9.1.7", "fd08:1::7", "fd08:2::7"];
 
-/// The web is a way into 10.8.1.0/24, with which the database talks; the other one wishes for more than it may have.
+/// The web routes to 10.8.1.0/24, which the database uses; the other pod claims more than it is allowed.
 fn policies(more: &str) -> String {
     let claim = |prefixes: &str| {
         format!("annotations: {{cni.projectcalico.org/allowedSourcePrefixes: '[{prefixes}]'}}, ")

@@ -17,8 +17,8 @@ const AT_ONCE: usize = 12;
 /// How often each agent is killed.
 const KILLS: usize = 4;
 
-/// Pods come and go on a node. What a pod has is held by a folder in `held` for as long as it has it, and there can be one of a name only. An ADD that is
-/// told to try again is tried again, as a runtime does.
+/// Pods come and go on a node. What a pod has is held by a folder in `held` for as long as it has it, and there can be
+/// one of a name only. An ADD that is told to try again is tried again, as a runtime does.
 fn script(stage: &Stage, number: u8) -> String {
     let (podwire, plugins, held) = (podwire(), ours(), stage.folder.join("held").display().to_string());
     format!(

@@ -76,7 +76,7 @@ impl Stream {
     }
 }
 
-/// Connections from the web to the database that stand while the policy is changed to allow only one of them.
+/// Connections from the web to the database that are open while the policy is changed to allow only one of them.
 struct Scene {
     stage: Stage,
     /// One in which the web speaks, one in which the database does, and one without connections.

@@ -36,7 +36,7 @@ fn serve(node: &Node, pod: Option<&str>, port: u16) -> Process {
     Process::start(command)
 }
 
-/// Whether somebody answers there, at once or on a busy machine a while later.
+/// Whether there is an answer, possibly with a delay on a busy machine.
 fn connects(node: &Node, inside: &str, address: &str, port: u16) -> bool {
     connects_within(20, node, inside, address, port)
 }
@@ -46,7 +46,7 @@ fn connects_within(seconds: u32, node: &Node, inside: &str, address: &str, port:
     node.can(&format!("{inside} python3 -c \"{script}\" 2>/dev/null"))
 }
 
-/// What must always be so: probes, whoever administers the node, and the node's way to its API server.
+/// What must always work: probes, the node's administration, and the node's connection to its API server.
 #[track_caller]
 fn assert_node_is_free(stage: &Stage) {
     let db = stage.address(1, "db");
@@ -72,7 +72,7 @@ fn with_everything_denied_the_node_reaches_pods_and_the_outside() {
                 && connects(&stage.router, "", NODE, 9001)
                 && connects(stage.node(1), "", OUTSIDE, 9002)
         });
-        // A probe that stands, beside those that come.
+        // An open connection, beside new ones.
         let db = stage.address(1, "db");
         stage.node(1).write("/run/test/stream.py", STREAM);
         let end = |inside: &str, role: &str| {
@@ -102,7 +102,7 @@ fn with_everything_denied_the_node_reaches_pods_and_the_outside() {
         stage.wait_until("the standing probe goes on", |stage| count(stage) > before + 20);
         assert_eq!(metric(&stage, "failures_total", &[]), Some(0), "{chain}");
 
-        // Also while nobody is there who could mend anything.
+        // Also while no agent repairs anything.
         stage.kill_agent(1);
         assert_node_is_free(&stage);
     }

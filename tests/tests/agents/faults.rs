@@ -1,4 +1,5 @@
-//! Faults of the kernel's state, the agent and its source: the agent repairs them, and packets on intact paths are not lost.
+//! Faults of the kernel's state, the agent and its source: the agent repairs them, and packets on intact paths are not
+//! lost.
 
 use serde_json::json;
 

@@ -23,7 +23,7 @@ fn a_node_uses_its_internal_ip_and_reports_events() {
         reported(stage, "n1", "RangeMissing", "pod cidr not assigned")
     });
 
-    // The controller sets it, and the agent hears of that.
+    // The controller sets it, and the agent gets the event.
     api(&stage, &|api| api.put("n1", json!({}), &["10.244.1.0/24"]));
     stage.wait_ready(1);
     let public = |stage: &Stage, node: &str| {
@@ -43,7 +43,7 @@ fn a_node_uses_its_internal_ip_and_reports_events() {
     assert_eq!(public(&stage, "n2").as_deref(), Some("192.168.10.12"));
     stage.wait_until("the doubt is told", |stage| reported(stage, "n2", "InterfaceAmbiguous", "203.0.113.9"));
 
-    // One with roads of another kind.
+    // A node with another backend.
     let name = |of: &str| format!("flannel.alpha.coreos.com/{of}");
     let strange = json!({name("kube-subnet-manager"): "true", name("backend-type"): "host-gw",
                          name("backend-data"): "null", name("public-ip"): "192.168.10.99"});

@@ -33,7 +33,7 @@ struct Migration {
 #[derive(Debug, PartialEq)]
 struct Facts {
     subnet_env: String,
-    /// What the node has told of itself: its lease in etcd, or its annotations.
+    /// The node's registration: its lease in etcd, or its annotations.
     reported: String,
     /// The VXLAN device's number and hardware address.
     device: String,
@@ -78,7 +78,7 @@ impl Migration {
         Some(all)
     }
 
-    /// flanneld says that it is ready before it has heard of the others.
+    /// flanneld reports ready before it knows the other nodes.
     fn wait_for_routes(&self) {
         for number in 1..=3 {
             self.stage.wait_until(&format!("n{number} has both roads"), |stage| {
@@ -92,7 +92,8 @@ impl Migration {
         let mut command = machine.node.command(self.flanneld);
         command.args(&self.flags).env("NODE_NAME", format!("n{number}"));
         machine.agent = Some(Process::start(command));
-        // Two threads put the rules, to masquerade and to forward; each says when it has, whatever else is said meanwhile.
+        // Two threads put the rules, to masquerade and to forward; each says when it has, whatever else is said
+        // meanwhile.
         self.stage.wait_until(&format!("flanneld on n{number} is ready"), |stage| {
             let said =
                 |words: &str| stage.machine(number).agent.as_ref().map_or(0, |one| one.count(&[words]));
@@ -154,7 +155,7 @@ impl Migration {
         }
     }
 
-    /// What stands under the key of the range in `subnet.env`.
+    /// The value under the key of the subnet in `subnet.env`.
     fn lease(&self, env: &str) -> String {
         let own = env.lines().find_map(|line| line.strip_prefix("FLANNEL_SUBNET=")).expect("a range");
         let key = format!("/coreos.com/network/subnets/{}", own.replace(".1/", ".0-"));
@@ -260,7 +261,7 @@ fn in_a_mixed_cluster_a_restart_of_either_changes_nothing_and_a_node_that_leaves
         metrics.lines().find(|line| line.contains("kernel_changes_total ")).expect("a number").to_string()
     };
     let (before, env) = (changes(&cluster), cluster.facts(2));
-    // Not to the world: a flanneld that starts empties its chains for a moment, and then masquerades nobody.
+    // Not to the outside: a flanneld that starts flushes its chains for a moment, and then masquerades nothing.
     let pings = cluster.pings(&[]);
     cluster.stop(2);
     cluster.start_flanneld(2);

@@ -36,7 +36,7 @@ pub fn stage_with(chain: &str) -> Stage {
     stage
 }
 
-/// Nobody enforces the policies yet.
+/// Without an agent, so that policies are not enforced yet.
 pub fn stage_without_agents() -> Stage {
     stage_of(&net_conf(json!({"Type": "vxlan"})))
 }
@@ -130,7 +130,7 @@ fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
     assert_kept_apart(&stage);
 }
 
-/// Everybody on a bridge has an address that no policy knows.
+/// Pods on a bridge have link-local addresses, which no policy names.
 #[test]
 fn link_local_addresses_do_not_bypass_policies() {
     let stage = stage();
@@ -288,15 +288,15 @@ fn a_deleted_pod_is_removed_and_its_address_is_blocked() {
     let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
     assert_eq!(stage.node(1).output(&words, &[]).status, 0);
     stage.wait_until("it is forgotten", |stage| stage.status(1)["policies"]["interfaces"] == 2);
-    // Whoever takes the address without a word to anybody is not heard.
+    // Packets of a pod that adds this address without ADD are dropped.
     stage.node(1).sh(&format!("ip netns exec web ip address add {address}/24 dev eth0"));
     let target = stage.address(1, "db");
     let borrowed = format!("ip netns exec web ping -c 1 -W 1 -I {address} {target} > /dev/null");
     assert!(!stage.node(1).can(&borrowed), "an address of this node that is no pod's");
 }
 
-/// Whether datagrams that `from` sends with the address `claimed` arrive at the database. One alone may be lost, as on every network: for three
-/// seconds one after the other is sent.
+/// Whether datagrams that `from` sends with the address `claimed` arrive at the database. One alone may be lost, as on
+/// every network: for three seconds one after the other is sent.
 #[track_caller]
 pub fn arrives(stage: &Stage, from: &str, claimed: &str) -> bool {
     let node = stage.node(1);
@@ -340,7 +340,7 @@ for _ in range(30):
     said.status == 0
 }
 
-/// What is to arrive is waited for: a cable that is new carries nothing before the kernel has had the time to activate it.
+/// Expected packets are waited for: a new veth pair carries nothing until the kernel has activated it.
 #[track_caller]
 pub fn must_arrive(stage: &Stage, from: &str, claimed: &str) {
     stage.wait_until(&format!("{claimed} of {from} is heard"), |stage| arrives(stage, from, claimed));

@@ -23,7 +23,7 @@ fn with_not_ready_status_the_plugins_status_fails_with_the_agents_reason() {
     let (ready, said) = status(&stage);
     assert!(ready, "{said}");
 
-    // Somebody puts a device of another kind in the place of ours.
+    // A device of another kind replaces the agent's.
     stage.kill_agent(1);
     stage.node(1).sh("ip link del flannel.1 && ip link add flannel.1 type bridge");
     assert!(status(&stage).0, "nobody has looked yet");

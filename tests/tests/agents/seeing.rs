@@ -7,7 +7,7 @@ use crate::policies::{
 };
 use crate::stage::Stage;
 
-/// What the log says of every packet that it tells of.
+/// The log message of a dropped packet.
 const DROPPED: &str = "packet dropped";
 const ISOLATED: &str = "isolated by NetworkPolicy shop/db";
 const NOT_ITS_OWN: &str = "sent with an address that is not the pod's own";
@@ -76,7 +76,7 @@ fn a_denied_connection_is_counted_and_logged_with_both_pods_and_the_policy() {
         "what passes is not told"
     );
 
-    // What nobody knows has its address, and what an administrator denies has the rule.
+    // An unknown peer is logged with its address, and an administrator's denial with the rule.
     let deny = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: closed}\n\
                 spec:\n  tier: Admin\n  priority: 1\n  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}}\n  \
                 egress: [{name: world, action: Deny, to: [{networks: [192.0.2.0/24]}]}]\n";
@@ -194,7 +194,7 @@ fn selectors_without_a_match_are_reported_until_they_match() {
     };
     add_all(&stage);
     assert_eq!(unmatched(&stage), (Some(0), "[]".into()));
-    // One with typing errors: whom it is about, and, where somebody is meant, who may.
+    // Policies with typing errors: in the pod selector, and in a peer's selector.
     let policy = |name: &str, app: &str, from: &str| {
         format!(
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n  \

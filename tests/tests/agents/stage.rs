@@ -1,4 +1,4 @@
-//! A cluster on one machine: two nodes on one wire, a third behind a router, each with its agent and its pods.
+//! A cluster on one machine: two nodes on one link, a third behind a router, each with its agent and its pods.
 //!
 //! ```text
 //!  n1 192.168.10.11 ─┐
@@ -39,7 +39,7 @@ pub struct Stage {
 /// A node and its agent.
 pub struct Machine {
     pub number: u8,
-    /// Which wire it is on.
+    /// The link that it is on.
     lan: u8,
     pub node: Node,
     pub agent: Option<Process>,
@@ -51,7 +51,7 @@ const NO_DAD: &str =
 /// A heal takes two seconds on an idle machine; this one may be busy.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The last subnets are given to nobody: tests put their own there.
+/// The last subnets are not assigned: tests use them.
 pub fn net_conf(backend: Value) -> Value {
     json!({
         "Network": "10.244.0.0/16", "SubnetMax": "10.244.249.0",
@@ -66,7 +66,7 @@ impl Stage {
         Stage::on_links(store, conf, [10, 10, 20])
     }
 
-    /// The same with each node on this wire.
+    /// The same with the link of each node.
     pub fn on_links(store: Store, conf: &Value, links: [u8; 3]) -> Stage {
         let router = Node::new();
         router.sh(NO_DAD);
@@ -98,7 +98,7 @@ impl Stage {
         (1..=3).for_each(|number| stage.start_agent(number, &[]));
         (1..=3).for_each(|number| stage.wait_ready(number));
         (1..=3).for_each(|number| stage.add_pod(number, &format!("pod{number}")));
-        // Also those are peers to which this kind of roads cannot lead.
+        // Nodes that this backend cannot reach are peers, too.
         stage.wait_until("all know of each other", |stage| {
             (1..=3).all(|number| stage.status(number)["peers"] == 2)
         });
@@ -277,7 +277,7 @@ impl Stage {
             let why = one.result.as_ref().err().map_or("", |why| why);
             // Outside of the pods' network a pod has its node's address: it is masqueraded.
             let outside = is_node(one.to) && why.contains("translated");
-            // A peer on the wire is met by the node's own interface, which is wider than pods' are.
+            // A peer on the link is reached through the node's interface, whose MTU is larger than the pods'.
             let wider = is_node(one.from) && why.contains("has MTU 1500");
             !outside && !wider
         };

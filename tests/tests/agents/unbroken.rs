@@ -11,7 +11,7 @@ use crate::vigil::{Seen, Vigil};
 
 /// Changes are atomic: nothing is lost.
 const NEVER: Duration = Duration::ZERO;
-/// What others broke is mended within this, on an idle machine. Another one may be busy: then one try of these must make it.
+/// The limit of a repair on an idle machine. On a busy machine one of these attempts must meet it.
 const MENDED: Duration = Duration::from_secs(2);
 const TRIES: usize = 6;
 
@@ -37,7 +37,8 @@ fn rules(stage: &Stage) -> String {
     stage.node(1).sh("for family in inet bridge; do nft -s list table $family podwire_policy | sort; done")
 }
 
-/// Until those who may talk have found each other: a question for a neighbour that is lost on a busy machine is asked again after a second.
+/// Until those who may talk have found each other: a question for a neighbour that is lost on a busy machine is asked
+/// again after a second.
 fn meet(stage: &Stage) {
     for address in [stage.address(1, "db"), stage.address6(1, "db")] {
         stage.wait_until("web reaches db", |stage| {
@@ -57,7 +58,7 @@ fn assert_kept_apart(all: &[Seen], allowed_lost: Duration) {
     }
 }
 
-/// Breaks something until it was mended in time; `break_it` returns how long it took.
+/// Repeats a damage until it was repaired in time; `break_it` returns how long it took.
 #[track_caller]
 fn assert_repaired(what: &str, break_it: impl Fn() -> Duration) {
     let mut took: Vec<Duration> = Vec::new();
@@ -124,7 +125,7 @@ fn damaged_rules_are_repaired_within_two_seconds() {
             vigil.end().into_iter().map(took).max().expect("flows")
         });
     }
-    // Without the agent nobody mends: that is what a vigil sees then.
+    // Without the agent nothing is repaired, and the probe sees that.
     stage.kill_agent(1);
     let vigil = Vigil::begin(&stage, &PAIRS);
     stage.node(1).sh("nft flush ruleset");
@@ -236,8 +237,9 @@ fn traces(stage: &Stage) -> String {
 
 #[test]
 fn a_thousand_pods_come_and_go_and_none_sends_a_packet() {
-    // Few addresses, which come again: with a thousand of them the neighbours of those who stay would fill the kernel's one table of neighbours, and
-    // IPv6 would fail now and then in every namespace of this machine, other tests' among them.
+    // Few addresses, which come again: with a thousand of them the neighbours of those who stay would fill the kernel's
+    // one table of neighbours, and IPv6 would fail now and then in every namespace of this machine, other tests' among
+    // them.
     let small = json!({
         "Network": "10.244.0.0/16", "SubnetLen": 28, "EnableIPv6": true, "IPv6Network": "fd00:244::/112", "IPv6SubnetLen": 124,
         "Backend": {"Type": "vxlan"},

@@ -15,15 +15,15 @@ const PAUSE: Duration = Duration::from_millis(4);
 const AFTERWARDS: Duration = Duration::from_millis(300);
 /// Less than this says nothing.
 const ENOUGH: usize = 50;
-/// So often each tries once more at the end: on a busy machine there may have been no time for enough until then, and a question for a
-/// neighbour that was lost is asked again after a second.
+/// So often each tries once more at the end: on a busy machine there may have been no time for enough until then, and a
+/// question for a neighbour that was lost is asked again after a second.
 const AT_THE_END: usize = 8 * ENOUGH;
 /// Bytes that a socket keeps until they are read.
 const ROOM: usize = 2 << 20;
 /// Each flow has a port of its own, from here on.
 const FIRST_PORT: u16 = 7100;
 
-/// Who sends to whom, until somebody asks what was seen.
+/// The senders and receivers, until the result is requested.
 pub struct Vigil {
     over: Arc<AtomicBool>,
     all_is_sent: Arc<AtomicBool>,
@@ -149,7 +149,7 @@ fn addresses(stage: &Stage, pod: &str) -> [IpAddr; 2] {
     [&stage.address(1, pod), six.trim()].map(|ip| ip.parse().unwrap_or_else(|_| panic!("{pod} has {ip:?}")))
 }
 
-/// A socket in a pod, of the family of an address. It stays there, whoever uses it.
+/// A socket in a pod, of the family of an address. It stays in the pod's namespace.
 fn socket(stage: &Stage, pod: &str, like: IpAddr, port: u16) -> UdpSocket {
     let path = format!("/proc/{}/root/run/netns/{pod}", stage.node(1).pid());
     let any = if like.is_ipv6() { "::" } else { "0.0.0.0" };
@@ -162,7 +162,7 @@ fn socket(stage: &Stage, pod: &str, like: IpAddr, port: u16) -> UdpSocket {
     Netns::open(path).expect("the pod").run(open).expect("the pod")
 }
 
-/// Numbers, one after the other. A pod without a cable cannot send; it tries again.
+/// Sends consecutive numbers. A pod without an interface cannot send and retries.
 fn send(socket: &UdpSocket, to: SocketAddr, over: &AtomicBool) -> Vec<Instant> {
     let mut sent = Vec::new();
     let mut left = AT_THE_END;
@@ -172,7 +172,7 @@ fn send(socket: &UdpSocket, to: SocketAddr, over: &AtomicBool) -> Vec<Instant> {
         }
         let number = sent.len() as u32;
         if socket.send_to(&number.to_be_bytes(), to).is_ok() {
-            // Afterwards: whoever is interrupted in between has not sent earlier than he says.
+            // Taken after the send, so that an interruption in between cannot make the time too early.
             sent.push(Instant::now());
         }
         sleep(PAUSE);

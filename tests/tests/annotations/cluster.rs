@@ -79,7 +79,7 @@ impl Cluster {
         server.args(["--cert-dir", "/run/kube/certificates", "--token-auth-file", "/run/kube/users.csv"]);
         server.args(["--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.96.0.0/16"]);
         server.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
-        // Nobody is here who would make accounts for pods.
+        // No controller creates service accounts for pods here.
         server.args(["--disable-admission-plugins", "ServiceAccount", "--endpoint-reconciler-type", "none"]);
         for flag in ["--service-account-key-file", "--service-account-signing-key-file"] {
             server.args([flag, "/run/kube/accounts.key"]);
@@ -105,13 +105,13 @@ impl Cluster {
         signal("CONT");
     }
 
-    /// Somebody owns the node's blocks, has some in stock, and follows the node's pods.
+    /// The block allocator of the node, with a warm pool, following the node's pods.
     pub fn serve(&mut self) {
         self.serve_from(ETCD);
         self.eventually("a stock", |cluster| cluster.in_use() >= 8);
     }
 
-    /// Somebody owns the node's blocks of this store.
+    /// The block allocator of the node, with this store.
     pub fn serve_from(&mut self, store: &str) {
         let mut command = self.node.command(&podwire());
         command.args(["ipam", "serve", "--store", store, "--kubeconfig", KUBECONFIG]);
@@ -154,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// How many addresses are given, or in stock.
+    /// The number of addresses that are assigned or in the warm pool.
     pub fn in_use(&self) -> u64 {
         let said = self.node.json(&format!("{} --json ipam show --store {ETCD}", podwire()));
         let number = |pool: &Value| pool["inUse"].as_str().and_then(|text| text.parse::<u64>().ok());

@@ -42,7 +42,7 @@ fn pods_get_what_their_annotations_request() {
         "qos.projectcalico.org/egressBandwidth": "20M",
     });
     let own = cluster.pod("own", everything);
-    // What one pod has asked for comes into the stock, too, a moment later.
+    // The pool that one pod requested is added to the warm pool shortly after.
     cluster.eventually("nobody gives anything any more", |cluster| {
         let before = cluster.in_use();
         std::thread::sleep(std::time::Duration::from_secs(3));
@@ -84,7 +84,7 @@ fn pods_get_what_their_annotations_request() {
     // Its namespace asks for all of its pods.
     let shared = json!({"metadata": {"annotations": {"cni.projectcalico.org/ipFamilies": "[\"IPv6\"]"}}});
     cluster.ask("PATCH", "/api/v1/namespaces/default", &shared);
-    // It is heard of a moment later.
+    // The store gets it a moment later.
     let mut few = 0..40;
     let given = few.find_map(|number| {
         let pod = cluster.pod(&format!("shared{number}"), nothing());

@@ -211,7 +211,7 @@ fn verbs_that_came_later_are_refused_in_old_versions() {
 #[test]
 fn a_gc_without_valid_attachments_fails() {
     let scene = Scene::new();
-    // noop says what it is told to say.
+    // noop answers as its file says.
     for kind in types().iter().filter(|kind| *kind != "noop") {
         let request = || scene.request(kind).env("CNI_COMMAND", "GC").set("cniVersion", json!("1.1.0"));
         let key = "cni.dev/valid-attachments";

@@ -28,7 +28,7 @@ struct Scene {
     blue: Pod,
     green: Pod,
     attached: Value,
-    /// What nobody may change.
+    /// What must not change.
     state: OnceCell<String>,
 }
 
@@ -37,7 +37,7 @@ impl Scene {
         let node = Node::new();
         node.create_uplink();
         node.write("/run/flannel/subnet.env", SUBNET);
-        // A device that may be lent.
+        // A device for host-device.
         node.sh("ip link add lent0 type veth peer name lent1");
         let (blue, green) = (node.pod("blue"), node.pod("green"));
         let attached = Chain::new(&ours(), "net", &[good("bridge")]).add(&node, &blue);

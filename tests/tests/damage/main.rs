@@ -118,7 +118,7 @@ fn survives(scene: &Scene, (damage, says): Row<'_>) {
     assert_same(&before, &state(&node, &pod), "after DEL");
 }
 
-/// Runs all rows and tells of every one that failed.
+/// Runs all rows and reports every failed one.
 fn all_survive(scene: &Scene, rows: &[Row<'_>]) {
     let next = AtomicUsize::new(0);
     let complaints = Mutex::new(String::new());
@@ -209,7 +209,7 @@ fn a_repair_lists_repaired_and_remaining_differences_in_json() {
     node.sh("nft delete element inet podwire_ports ports4 '{ tcp . 8080 }'");
     let what = "host port 8080/tcp is not mapped to 10.7.0.3 any more";
     assert_eq!(repaired(&node)["repaired"], json!([{"plugin": "portmap", "what": what}]));
-    // Somebody else was faster.
+    // Another container takes the port first.
     node.sh("nft delete element inet podwire_ports ports4 '{ tcp . 8080 }'
              nft add element inet podwire_ports ports4 '{ tcp . 8080 comment \"net/red/eth0\" : 10.7.0.9 . 80 }'");
     let answer = repaired(&node);

@@ -51,7 +51,7 @@ fn a_bridge_that_listens_and_a_port_that_is_alone() {
 
 #[test]
 fn a_routed_pod_of_calicos() {
-    // The address is nobody else's: the world knows a way to it.
+    // Only this pod has the address: the outside has a route to it.
     let scene = Scene {
         plugins: vec![json!({"type": "calico", "mtu": 1400, "ipam": pool()})],
         proof: REACHES_THE_WORLD,

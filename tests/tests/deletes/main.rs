@@ -225,7 +225,7 @@ fn a_chained_add_that_fails_takes_its_own_back_before_any_del() {
     });
 }
 
-/// Two networks with everything that could be mistaken for the other's: cable, rules by source, limits, backup.
+/// Two networks with all objects that could be confused: veth pair, source rules, limits, backup.
 #[test]
 fn a_del_after_an_add_in_vain_spares_the_attachment_that_was_in_its_way() {
     let node = Node::new();
@@ -249,7 +249,7 @@ fn a_del_after_an_add_in_vain_spares_the_attachment_that_was_in_its_way() {
     first.check(&node, &pod, &result).unwrap_or_else(|failed| panic!("{}", failed.stdout));
 }
 
-/// A cable's end that somebody lent to the pod has its old name as its alias, as host-device notes it.
+/// The end of a veth pair that host-device moved into the pod has its old name as its alias.
 #[test]
 fn del_after_a_failed_add_keeps_a_device_that_another_attachment_holds() {
     for row in rows().iter().filter(|row| ["bridge", "ptp"].contains(&row.kind)) {

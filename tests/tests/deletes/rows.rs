@@ -47,7 +47,7 @@ pub fn behind_bridge(kind: &str, mut config: Value) -> Vec<Value> {
     vec![bridge(), config]
 }
 
-/// An interface that hangs on the wire (or on nothing).
+/// An interface with the master `uplink`, or without a master.
 fn hanging(kind: &'static str, mut config: Value) -> Row {
     config["type"] = json!(kind);
     config["ipam"] = json!({"type": "host-local", "ranges": [[{"subnet": "10.5.0.0/24"}]]});
@@ -346,7 +346,7 @@ fn serve_dhcp(node: &Node, timeout: &str) {
     node.accompany(node.dhcp_daemon(&format!("--timeout {timeout} --pid-file /run/test/daemon")));
 }
 
-/// A machine with what a row needs: a device to lend, which is an end of a cable.
+/// A machine for a row: a device for host-device, which is the end of a veth pair.
 pub fn node_for(row: &Row) -> Node {
     let node = node();
     node.create_uplink();
@@ -361,7 +361,8 @@ pub fn node_for(row: &Row) -> Node {
     node
 }
 
-/// What is left on a node on which a pod's namespace is gone. A cable that was lent ends with it, unlike a card.
+/// What is left on a node after a pod's namespace is gone. A moved veth device ends with the namespace, unlike a
+/// physical one.
 pub fn remains(row: &Row, node: &Node) -> String {
     let all = node.leftovers();
     let lent = |line: &&str| row.kind == "host-device" && line.starts_with("link lent");

@@ -5,11 +5,11 @@ use serde_json::{json, Value};
 
 use crate::{addresses, link, network, refusal, status, without_netns, Families};
 
-/// The device that is lent. It is an end of a cable; a card would do the same, and this machine has none to spare.
+/// The device for host-device. It is the end of a veth pair; a physical device behaves the same.
 pub const LENT: &str = "lent0";
 const MAC: &str = "02:00:00:00:05:10";
 
-/// Makes the device on the node, up, and somebody at the other end: .1 and ::1.
+/// Creates the device on the node, up, with a peer at the other end: .1 and ::1.
 pub fn lend(node: &Node) -> Pod {
     let neighbour = node.pod("neighbour");
     node.sh(&format!(
@@ -324,7 +324,7 @@ fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
             chain(returner).del(&node, &pod, Some(&result));
             assert_same(&before, &state(), &what);
             assert!(!at_home(&node, LENT).1, "{what}: it is down");
-            // And may be lent again.
+            // And can be moved again.
             let again = chain(lender).add(&node, &pod);
             chain(returner).del(&node, &pod, Some(&again));
             let mut plain = result.clone();
@@ -337,7 +337,7 @@ fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
     }
 }
 
-/// Go's plugin leaks the lease of a pod whose namespace is not told, and fails if it is gone.
+/// Go's plugin leaks the lease of a DEL without a namespace, and fails if the namespace is gone.
 #[test]
 fn ours_moves_back_a_device_that_go_cannot() {
     let node = Node::new();

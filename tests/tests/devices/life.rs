@@ -87,7 +87,7 @@ fn talk_to_neighbour(node: &Node, pod: &Pod, result: &Value, families: Families)
     }
 }
 
-/// Another pod of the network, behind the other end of a wire that a program carries.
+/// Another pod of the network, behind the other end of a link that a program relays.
 fn talk_through_taps(node: &Node, pod: &Pod, result: &Value, families: Families) {
     let chain = chain(&ROWS[1], families);
     let other = node.pod("other");

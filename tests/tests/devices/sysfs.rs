@@ -15,7 +15,7 @@ const UNBOUND: &str = "0000:00:1c.0";
 const FUNCTION: &str = "mlx5_core.sf.4";
 const PATH: &str = "/sys/devices/pci0000:00/0000:00:19.0";
 
-/// A node with a device to lend and a tree that knows it under several ids.
+/// A node with a device for host-device, and a sysfs tree that has it under several ids.
 fn node() -> Node {
     let node = Node::new();
     lend(&node);

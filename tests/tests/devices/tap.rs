@@ -66,7 +66,7 @@ fn only_its_owner_can_open_it() {
     let node = Node::new();
     let pod = node.pod("blue");
     network("net", &tap(json!({"owner": 1234}))).add(&node, &pod);
-    // Everybody may knock at this machine's door, if it is a copy.
+    // Every user can open this copy of /dev/net/tun.
     node.sh("mkdir /run/test/dev; mknod -m 666 /run/test/dev/tun c 10 200; mount --bind /run/test/dev/tun /dev/net/tun");
     let open = |user: u32| {
         let script = r#"open(T, "+<", "/dev/net/tun") or die; my $eth0 = pack("a16 S x22", "eth0", 0x1002);

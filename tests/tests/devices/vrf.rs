@@ -200,7 +200,7 @@ fn go_and_ours_take_over_each_others_vrfs() {
             Chain { path: path.clone(), version: "1.0.0".into(), ..chain }
         };
         let result = chain(&maker).add(&node, &pod);
-        // Go's bridge looks for its routes in the main table only, whoever put them elsewhere.
+        // Go's bridge looks for its routes in the main table only.
         let call = Invocation::new(&node, &other, "CHECK", &pod, &chain(&other).config(1)).prev(&result);
         assert_eq!(call.run().status, 0, "{other}: {}", call.run().stdout);
         assert_eq!(table(&node, &pod, "red"), 50);

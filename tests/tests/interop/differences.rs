@@ -30,7 +30,7 @@ pub const DEL: &str = "DEL does what it can";
 pub const CODE: &str = "Errors say of which kind they are";
 pub const FAILED_ADD: &str = "An ADD that fails takes everything back";
 
-/// What shows at every cable.
+/// The differences of every veth pair.
 pub const CABLE: &[&str] = &[ALIAS, QUEUE];
 
 pub const DIFFERENCES: &[Difference] = &[
@@ -164,7 +164,7 @@ pub const DIFFERENCES: &[Difference] = &[
             "- after *: node route6 type local dst fe80::* dev br0 *",
             "+ after *: node route6 type local dst fe80::(br0) dev br0 *",
             "- after *: node link br0 address = mac(end *",
-            // A bridge without ports has nobody to take it from.
+            // A bridge without ports has no port to copy it from.
             "- after *: node link br0 address = 00:00:00:00:00:00",
             "+ after *: node link br0 address = mac(br0)",
         ],

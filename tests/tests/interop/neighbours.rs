@@ -13,7 +13,7 @@ fn network(path: &str, host: u8, keys: Value) -> Chain {
     Chain::new(path, "pods", &[config])
 }
 
-/// Whether the first packet arrives: who trusts what it remembers sends it to somebody who is gone.
+/// Whether the first packet arrives: a sender with a stale neighbour entry sends it to the deleted pod.
 fn pings_at_once(node: &Node, from: &Pod, host: &str) -> bool {
     node.pings(Some(from), host)
 }
@@ -35,7 +35,8 @@ fn a_pod_with_the_address_of_one_before_it_is_reached_at_once() {
         let result = chain.add(&node, &former);
         assert!(node.pings(Some(&peer), "10.1.0.9") && node.pings(None, "10.1.0.9"), "{path} {keys}");
         chain.del(&node, &former, Some(&result));
-        // A kernel that was at rest takes a port without carrier off the bridge at once, and is in no hurry to put it back.
+        // A kernel that was at rest takes a port without carrier off the bridge at once, and is in no hurry to put it
+        // back.
         std::thread::sleep(std::time::Duration::from_secs(2));
         let result = network(&ours(), 9, json!({})).add(&node, &pod);
         assert!(pings_at_once(&node, &peer, "10.1.0.9"), "{path} {keys}");
@@ -67,7 +68,8 @@ fn neighbours_get_an_announcement_of_new_addresses() {
     assert!(is_announced(&node, &pod));
 }
 
-/// A bridge that is not ours has the hardware address of one of its ports, and zeros without any: no gateway could have that. (Go's fails.)
+/// A bridge that is not ours has the hardware address of one of its ports, and zeros without any: no gateway could have
+/// that. (Go's fails.)
 #[test]
 fn a_bridge_that_has_lost_all_its_ports_is_a_gateway_again_and_stays_the_same() {
     let node = Node::new();

@@ -48,7 +48,7 @@ pub fn ptp() -> Vec<Case> {
     ]
 }
 
-/// A wire to hang on, whose ends are both on the node.
+/// A veth pair as master; both ends are on the node.
 const WIRE: &str =
     "ip link add uplink address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02
     ip link set uplink up; ip link set far up";

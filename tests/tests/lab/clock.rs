@@ -1,5 +1,5 @@
-//! Clock jumps: no lease and no packet is lost. The clock belongs to the whole machine, so this test runs only in the emulated
-//! machine (`scripts/vm`).
+//! Clock jumps: no lease and no packet is lost. The clock belongs to the whole machine, so this test runs only in the
+//! emulated machine (`scripts/vm`).
 
 use std::io::Write;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Every fault is repaired within two seconds after its cause is removed, and pings whose path is intact lose no packet.
+//! Every fault is repaired within two seconds after its cause is removed, and pings whose path is intact lose no
+//! packet.
 
 use std::sync::RwLock;
 

@@ -1,5 +1,5 @@
-//! `podwire lab`: labs with every store, backend and address family, each tested with packets; and their creation and removal,
-//! also after a crash.
+//! `podwire lab`: labs with every store, backend and address family, each tested with packets; and their creation and
+//! removal, also after a crash.
 
 mod calico;
 mod clock;

@@ -62,8 +62,8 @@ fn policy(label: &str) -> String {
     )
 }
 
-/// No process listens, so a refusal (ECONNREFUSED) comes from the other pod and proves that the packet arrived. Each call opens a
-/// new connection, also from an address that another pod had before.
+/// No process listens, so a refusal (ECONNREFUSED) comes from the other pod and proves that the packet arrived. Each
+/// call opens a new connection, also from an address that another pod had before.
 fn reaches(lab: &Laboratory, from: &str, to: &str) -> bool {
     connects(lab, from, to, "10")
 }
@@ -162,7 +162,8 @@ fn invalid_policies_are_refused_before_anything_is_created() {
 const MODES: [(&str, &str); 5] =
     [("vxlan", "bridge"), ("vxlan", "ptp"), ("host-gw", "bridge"), ("host-gw", "ptp"), ("vxlan", "calico")];
 
-/// All tables about TCP or UDP between pods, over IPv4 and IPv6, in every mode. The kernel tests of the policy agent cover SCTP.
+/// All tables about TCP or UDP between pods, over IPv4 and IPv6, in every mode. The kernel tests of the policy agent
+/// cover SCTP.
 #[test]
 fn the_verdicts_of_all_tables_hold_in_every_mode() {
     let _exclusive = QUIET.write();
@@ -268,8 +269,8 @@ fn as_file(objects: &[Value]) -> String {
     lines.collect::<Vec<_>>().join("\n---\n")
 }
 
-/// Replaces the addresses of the tables by those of the lab, in one pass: an address may be a pod's in the tables and another
-/// pod's in the lab.
+/// Replaces the addresses of the tables by those of the lab, in one pass: an address may be a pod's in the tables and
+/// another pod's in the lab.
 fn translate(text: &str, addresses: &[(String, String)]) -> String {
     let next = |rest: &str| {
         let found = addresses.iter().filter_map(|(from, to)| Some((rest.find(from)?, from.len(), to)));

@@ -1,5 +1,5 @@
-//! Sends many packets between pods of a lab at once, and checks which of them arrive. The test holds the sockets of both ends, so
-//! it sees a packet where it arrives. A denied sender must get no answer, not even a refusal.
+//! Sends many packets between pods of a lab at once, and checks which of them arrive. The test holds the sockets of
+//! both ends, so it sees a packet where it arrives. A denied sender must get no answer, not even a refusal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};

@@ -7,7 +7,7 @@ use serde_json::{json, Value};
 
 use super::*;
 
-/// A damage: what is done to pod `blue`, what CHECK says of it, whether it can be mended.
+/// A damage: the script for pod `blue`, the text of CHECK, whether it can be repaired.
 type Damage = (&'static str, &'static str, bool);
 
 const COMMON: &[Damage] = &[
@@ -97,7 +97,7 @@ fn repair(node: &Node, pod: &Pod, chain: &Chain, result: &Value) {
         .expect("on the node");
 }
 
-/// One pod takes all the damage that can be mended, one after the other, and each other damage a pod of its own.
+/// One pod gets all repairable damage, one after the other; each other damage gets a separate pod.
 #[test]
 fn check_names_each_damage_and_repair_restores_it() {
     for kind in kinds() {
@@ -140,7 +140,7 @@ fn check_names_each_damage_and_repair_restores_it() {
     }
 }
 
-/// Does the damage, and sees to it that CHECK tells. Returns its whole answer.
+/// Does the damage, and asserts that CHECK reports it. Returns its whole output.
 fn complain(node: &Node, pod: &Pod, chain: &Chain, (result, damage, said): (&Value, &str, &str)) -> String {
     node.sh(&format!("set -e\n{damage}"));
     let output = chain.check(node, pod, result).expect_err(damage);

@@ -12,7 +12,7 @@ mod verbs;
 use podwire_tests::{needs, ours, Chain, Node, Pod};
 use serde_json::{json, Value};
 
-/// The plugins, each with a way to make it a network on the wire.
+/// The plugins, each with its config on the uplink.
 const KINDS: [&str; 4] = ["macvlan", "ipvlan", "vlan", "dummy"];
 
 /// Those of them whose driver this kernel has.
@@ -31,7 +31,7 @@ const V6: &str = "fd05::/64";
 /// The families that a pod may have.
 const FAMILIES: [&[&str]; 3] = [&[V4], &[V6], &[V4, V6]];
 
-/// A pool that leaves the first addresses of its subnets to the wire.
+/// A pool without the first addresses of its subnets, which the other machine has.
 fn pool(subnets: &[&str]) -> Value {
     let range = |subnet: &&str| {
         let (net, _) = subnet.split_once("0/").unwrap_or_else(|| subnet.split_once('/').expect("a subnet"));
@@ -40,7 +40,7 @@ fn pool(subnets: &[&str]) -> Value {
     json!({"type": "host-local", "ranges": subnets.iter().map(range).collect::<Vec<_>>()})
 }
 
-/// A config of the plugin on the wire, without IPAM.
+/// A config of the plugin on the uplink, without IPAM.
 fn bare(kind: &str) -> Value {
     match kind {
         "vlan" => json!({"type": kind, "master": "uplink", "vlanId": 5}),
@@ -49,7 +49,7 @@ fn bare(kind: &str) -> Value {
     }
 }
 
-/// A config of the plugin on the wire, with addresses of these subnets and a route.
+/// A config of the plugin on the uplink, with addresses of these subnets and a route.
 fn config(kind: &str, subnets: &[&str]) -> Value {
     let mut config = bare(kind);
     config["ipam"] = pool(subnets);
@@ -63,7 +63,7 @@ fn config(kind: &str, subnets: &[&str]) -> Value {
     config
 }
 
-/// The plugin on the wire with one fixed address.
+/// The plugin on the uplink with one fixed address.
 fn fixed(kind: &str, address: &str) -> Value {
     with(bare(kind), json!({"ipam": {"type": "static", "addresses": [{"address": address}]}}))
 }
@@ -81,7 +81,7 @@ fn network(name: &str, config: &Value) -> Chain {
     Chain { version: "1.1.0".into(), ..Chain::new(&ours(), name, std::slice::from_ref(config)) }
 }
 
-/// A node with a wire to another machine: the node's end is `wire`, without address; the other's has 10.5.0.1 and
+/// A node with a link to another machine: the node's end is `uplink`, without address; the other's has 10.5.0.1 and
 /// fd05::1, and in VLAN 5, if VLANs are to be had, 10.5.0.2 and fd05::2.
 fn node() -> (Node, Pod) {
     let node = Node::new();
@@ -95,7 +95,7 @@ fn node() -> (Node, Pod) {
     (node, outside)
 }
 
-/// As [`node`], where the wire is what the plugin's pods see of it.
+/// As [`node`], with the other machine on the link that the plugin's pods see.
 fn node_for(kind: &str) -> (Node, Pod) {
     let (node, outside) = node();
     if kind == "vlan" {
@@ -114,7 +114,7 @@ fn address(result: &Value, n: usize) -> &str {
     net.split('/').next().unwrap_or(net)
 }
 
-/// The pod's interface as `ip` tells it.
+/// The pod's interface as `ip` prints it.
 fn link(node: &Node, pod: &Pod, name: &str) -> Value {
     node.json(&format!("ip -n {} -j -d link show {name}", pod.name))[0].clone()
 }

@@ -44,13 +44,13 @@ fn a_vlan_is_reached_and_no_other() {
     network("blue", &other).add(&node, &b);
     assert!(!node.can("ip netns exec b ping -q -c 1 -W 1 10.5.0.1"), "another VLAN");
 
-    // A VLAN can be had once: the second pod is told, and nothing of it stays.
+    // A VLAN id can be used once: the second ADD fails and leaves nothing.
     let before = node.state(&c);
     let (code, msg) = network("red", &config("vlan", &[V4])).try_add(&node, &c).expect_err("taken").error();
     assert!(code == 100 && msg.starts_with("failed to create vlan"), "{code} {msg}");
     podwire_tests::assert_same(&before, &node.state(&c), "the second pod of a VLAN");
 
-    // From pod to pod, over a wire both ends of which are on the node.
+    // From pod to pod, over a veth pair with both ends on the node.
     node.sh("ip link add left type veth peer name right; ip link set left up; ip link set right up");
     let on =
         |master: &str, address: &str| with(fixed("vlan", address), json!({"master": master, "vlanId": 7}));
@@ -103,7 +103,7 @@ fn an_address_in_use_on_the_link_fails() {
         let (_, msg) = chain.try_add(&node, &pod).expect_err("a duplicate").error();
         assert!(msg.contains("fd05::1 is used by another host"), "{kind}: {msg}");
         podwire_tests::assert_same(&before, &node.state(&pod), kind);
-        // Unplugged, there is nobody to ask.
+        // Without a carrier there is no duplicate to detect.
         node.sh("ip -n outside link set far down");
         let result = chain.add(&node, &pod);
         chain.del(&node, &pod, Some(&result));
@@ -131,7 +131,7 @@ fn a_pod_without_addresses_has_the_link() {
 fn a_master_may_be_in_the_pod() {
     for kind in children() {
         let (node, outside) = node_for(kind);
-        // The wire itself is in the pod, as if host-device had brought it.
+        // The uplink itself is in the pod, as if host-device had moved it.
         let pod = node.pod("blue");
         node.sh("ip link set uplink netns blue && ip -n blue link set uplink up");
         node.settle(std::slice::from_ref(&pod));

@@ -5,7 +5,8 @@ use serde_json::{json, Value};
 
 use super::*;
 
-/// Runs a test for every plugin and every family, several at a time since they mostly wait for the wire's answer.
+/// Runs a test for every plugin and every family, several at a time because they mostly wait for duplicate address
+/// detection.
 fn everywhere(test: impl Fn(&str, &Node, &Chain) + Sync) {
     for kind in kinds() {
         std::thread::scope(|scope| {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::world::{World, CONF};
 
-/// Longer than any word takes, on a busy machine, too.
+/// Longer than any output takes, on a busy machine, too.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Sooner than by looking every five seconds. A busy machine may be late: then one try of these must make it.
 const NOTICED: Duration = Duration::from_millis(4500);

@@ -140,7 +140,7 @@ fn the_pods_process_is_small_alone_and_holds_nothing_of_the_callers() {
         .unwrap();
     assert!(own <= 200, "{own} kB of its own");
     assert_eq!(world.ok("exec web -- sh -c 'echo $$; ls /sys/class/net'"), "2\neth0\nlo\n");
-    // Its children that nobody waits for are reaped; a command's end is told; what runs in the pod ends with it.
+    // Its orphans are reaped; the exit status of a command is returned; processes in the pod end with it.
     world.ok("exec web -- sh -c '(sleep 0.123 &) ; true'");
     let (runs, is_dead) = ("ps axo args= | grep -q \"sleep 0[.]123\"", "ps axo stat= | grep -q Z");
     world.ok(&format!("exec web -- timeout 20 sh -c 'while {runs} || {is_dead}; do sleep 0.05; done'"));

@@ -90,7 +90,7 @@ fn operations_on_one_pod_wait_for_each_other_and_on_others_do_not() {
     let world = World::new();
     let slow = r#"{"cniVersion": "1.0.0", "name": "slow", "plugins": [{"type": "slow"}]}"#;
     world.node.write(&format!("{CONF}/20-slow.conflist"), slow);
-    // Whoever removes a pod that is being run waits until it runs.
+    // A removal of a pod that is being started waits until it runs.
     world.node.sh("touch /run/test/gate");
     std::thread::scope(|scope| {
         let run = scope.spawn(|| world.ok("run one --network slow=eth0"));

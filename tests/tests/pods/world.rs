@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use podwire_tests::{assert_same, ours, podwire, Node, Output, Pod};
 use serde_json::Value;
 
-/// Its first process reaps those that nobody waits for, and takes all others with it.
+/// Its first process reaps orphans, and all other processes end with it.
 const SETUP: &str = "set -e
 read number rest < /proc/self/stat
 mount -t proc none /proc
@@ -85,7 +85,7 @@ impl World {
         Output::from(self.node.try_sh(&format!("{} {words}", self.prefix())))
     }
 
-    /// What stands before the words.
+    /// The program and its first arguments.
     pub fn prefix(&self) -> String {
         format!("NO_COLOR=1 CNI_PATH={} NETCONFPATH={CONF} {}", self.plugins, podwire())
     }
@@ -124,7 +124,7 @@ impl World {
         Pod { name: name.into(), netns }
     }
 
-    /// A pod's first address of a family, as the kernel tells it.
+    /// A pod's first address of a family, from the kernel.
     #[track_caller]
     pub fn ip(&self, pod: &str, v6: bool) -> String {
         let status = self.json(&format!("status {pod}"));
@@ -132,7 +132,7 @@ impl World {
         all.iter().find(|ip| ip.contains(':') == v6).unwrap_or_else(|| panic!("{status}")).to_string()
     }
 
-    /// All that a pod could leave, when those whom nobody waits for have ended.
+    /// All that a pod could leave, after detached children have ended.
     pub fn settled(&self) -> String {
         let end = Instant::now() + Duration::from_secs(20);
         // A pod's process whose maker died is about to end; it is called `exe` before it has its name.

@@ -14,7 +14,7 @@ pub struct Network {
     pub plugins: fn(usize) -> Vec<Value>,
     /// It makes an interface in the pod, so it fails where the name is taken.
     pub makes_link: bool,
-    /// That interface has no other end on the node: a DEL that is not told the namespace cannot reach it.
+    /// That interface has no other end on the node: a DEL without the namespace cannot reach it.
     pub within_pod: bool,
     /// It brings the pod's default route, of which there can be one.
     pub default_route: bool,

@@ -21,8 +21,8 @@ const JOURNAL: &str = "/run/test/journal";
 /// One soak at a time: each keeps every core busy.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs `operations` with the plugins of `folders` (ours first) on a node of their own. `test` is the test that does so:
-/// it is executed once more on the node, so that a call of a plugin is a call of a plugin and nothing else.
+/// Runs `operations` with the plugins of `folders` (ours first) on a node of their own. `test` is the test that does
+/// so: it is executed once more on the node, so that a call of a plugin is a call of a plugin and nothing else.
 pub fn soak(test: &str, operations: usize, folders: &[&str]) {
     let networks = possible(folders);
     if let Ok(seed) = std::env::var(INSIDE) {
@@ -70,8 +70,8 @@ fn execute(node: &Node, test: &str, seed: u64, operations: u64) {
     say(&format!("{test}: {} s{}", start.elapsed().as_secs(), summary(&printed)));
 }
 
-/// Whether something is of nobody in particular, so that it goes with a GC: it is of all pods of a network, or the lock of a
-/// plugin that was killed in a pod which is gone.
+/// Whether something is of nobody in particular, so that it goes with a GC: it is of all pods of a network, or the lock
+/// of a plugin that was killed in a pod which is gone.
 fn is_for_gc(networks: &[&Network], line: &str) -> bool {
     let is_of = |name: &str| {
         line.ends_with(&format!("/ledger/{name}")) || line.contains(&format!("\"comment\":\"{name}\""))
@@ -79,7 +79,7 @@ fn is_for_gc(networks: &[&Network], line: &str) -> bool {
     line.starts_with("+ /run/podwire/sbr/") || networks.iter().any(|network| is_of(network.name))
 }
 
-/// Whether the line of the journal says that nobody sent DEL for a container.
+/// Whether the line of the journal says that no DEL was sent for a container.
 fn is_forgotten(line: &str, container: &str) -> bool {
     line.strip_suffix(container).is_some_and(|rest| rest.ends_with(" forgets "))
 }
@@ -104,7 +104,7 @@ fn counted(journal: &[String]) -> String {
     counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What the workers told of themselves.
+/// The reports of the workers.
 fn summary(printed: &str) -> String {
     printed.lines().filter_map(|line| line.strip_prefix("soak: ")).map(|line| format!(", {line}")).collect()
 }
@@ -180,8 +180,8 @@ fn reported(node: &Node, journal: &[String], left: &str) -> String {
     all
 }
 
-/// The containers that something is of which was left behind. A link says so by its alias, a file by its name or content,
-/// other things by what an ADD told.
+/// The containers that something is of which was left behind. A link says so by its alias, a file by its name or
+/// content, other things by what an ADD told.
 fn owners(node: &Node, journal: &[String], line: &str) -> BTreeSet<String> {
     let direct = containers(line);
     if !direct.is_empty() {

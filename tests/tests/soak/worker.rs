@@ -61,7 +61,7 @@ const ACTS: &[(usize, Act)] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Peace,
-    /// The plugin at this place is killed, and nobody goes on.
+    /// The plugin at this position is killed, and the chain ends there.
     Kill(usize),
     /// While the plugin at this place works, the pod's namespace is deleted.
     Vanish(usize),

@@ -12,7 +12,7 @@ use crate::random::Random;
 
 /// More would only bury the first.
 const COMPLAINTS: usize = 8;
-/// How much is told of an attachment's past.
+/// The number of journal lines that are shown for an attachment.
 const PAST: usize = 24;
 
 /// (container, ifname)

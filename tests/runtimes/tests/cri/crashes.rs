@@ -11,8 +11,9 @@ use podwire_tests::{differences, podwire};
 use crate::network::{packets_pass, serve};
 use crate::{assert_nothing_left, remove_all, scene, EGRESS, INGRESS};
 
-/// From the first plugin to the last, and beyond: when runc is called, the network is complete and recorded. With each, whether
-/// the pod has its cable even if the one at the gate dies there: killed may be bridge itself, or who called bridge's IPAM plugin.
+/// From the first plugin to the last, and beyond: when runc is called, the network is complete and recorded. With each,
+/// whether the pod has its cable even if the one at the gate dies there: killed may be bridge itself, or who called
+/// bridge's IPAM plugin.
 const MOMENTS: &[(Gate, bool)] = &[
     (Gate::before("bridge"), false),
     (Gate::after("host-local"), false),
@@ -32,9 +33,9 @@ enum Sweeper {
     Audit,
 }
 
-/// Removes the network of pods that do not run: their namespaces, since by these it is told who lives, and what the audit finds.
-/// Returns what that was. What is younger than a minute it leaves to whoever may be about to write down whose it is: so a minute
-/// goes by.
+/// Removes the network of pods that do not run: their namespaces, since by these it is told who lives, and what the
+/// audit finds. Returns what that was. What is younger than a minute it leaves to whoever may be about to write down
+/// whose it is: so a minute goes by.
 fn audit(containerd: &Containerd) -> String {
     containerd.sh("find /var/lib/cni -type f -exec touch -d '2 minutes ago' {} +");
     containerd.sh("for one in $(ls /run/netns | grep ^cni-); do ip netns delete $one; done");
@@ -42,7 +43,7 @@ fn audit(containerd: &Containerd) -> String {
     audit.stdout + &audit.stderr
 }
 
-/// Kills containerd while it starts a pod and a program stands at the gate. Returns what is left.
+/// Kills containerd while it starts a pod and a program waits at the gate. Returns what is left.
 fn crash(containerd: &mut Containerd, gate: Gate, then: Then) -> String {
     gate.put_up(containerd);
     let mut cri = containerd.cri();

@@ -28,8 +28,8 @@ fn scene(plugins: Plugins) -> (Containerd, Pod) {
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 
-/// Panics if anything but `before` is on the stage. Of links that are being deleted nobody waits for the end, so that end is
-/// waited for here.
+/// Panics if anything but `before` is on the stage. Of links that are being deleted nobody waits for the end, so that
+/// end is waited for here.
 #[track_caller]
 fn assert_nothing_left(containerd: &Containerd, before: &str) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);

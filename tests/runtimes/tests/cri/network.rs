@@ -5,7 +5,7 @@ use podwire_tests::Pod;
 
 use crate::{assert_nothing_left, by_netns, scene, EGRESS, INGRESS};
 
-/// A container that serves a page with its pod's name, and whatever else it is told to do.
+/// A container that serves a page with its pod's name, and runs an additional script.
 const SERVE: &str = "hostname > /www/index.html && exec httpd -f -p 80 -h /www";
 
 /// The burst that containerd asks for, whatever the limit is: u32::MAX bits. Only what comes after it is held up.
@@ -26,7 +26,7 @@ pub fn serve(cri: &mut Cri, spec: &PodSpec) -> Server {
     Server { pod, container }
 }
 
-/// The page at this address, as somebody in a network namespace sees it.
+/// The page at this address, requested from a network namespace.
 pub fn page(containerd: &Containerd, at: &Pod, address: &str) -> String {
     let fetch = format!("nsenter --net={} timeout 10 busybox wget -qO- http://{address}/", at.netns);
     // The server may be about to open its port.

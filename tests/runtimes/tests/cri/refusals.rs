@@ -6,7 +6,7 @@ use podwire_runtime_tests::{network, Containerd, Plugins, PodSpec, Stage, Unlike
 
 use crate::{assert_nothing_left, remove_all, scene};
 
-/// A registry where nobody listens: the machine outside.
+/// A registry without a listener: the machine outside.
 const NOWHERE: &str = "192.0.2.2:5000/nothing:1";
 
 #[test]

@@ -43,7 +43,7 @@ fn leftovers_of_a_container_that_ended_without_del_are_removed() {
     for end in [&["docker", "rm", "-f", "gone"][..], &["docker", "kill", "gone"]] {
         let gone = docker.run(&ContainerSpec::named("gone").port(8080, 80));
         docker.must(end);
-        // The one who killed it hears of its end a moment before the namespace is taken away.
+        // kill returns shortly before the namespace is removed.
         let is_there = format!("stat -f -c %T {} 2>/dev/null | grep -q nsfs", gone.pod.netns);
         docker.sh(&format!("for try in $(seq 600); do {is_there} || exit 0; sleep 0.05; done; exit 1"));
         docker.sh(&format!("rm -f /run/netns/{}", gone.pod.name));

@@ -4,7 +4,7 @@ use podwire_runtime_tests::{ContainerSpec, Docker, Engine, Plugins};
 
 use crate::scene;
 
-/// A registry where nobody listens: the machine outside.
+/// A registry without a listener: the machine outside.
 const NOWHERE: &str = "192.0.2.2:5000/nothing:1";
 
 /// What is done to the stage, what is asked, and what must be said.

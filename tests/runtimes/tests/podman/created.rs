@@ -8,8 +8,8 @@ use crate::scene;
 /// A network, and what must be so of two containers on it.
 struct Row {
     options: &'static str,
-    /// A script on the stage; `in_one` and `in_two` run a program in the network namespaces of the containers, $two is an address of the
-    /// second one, and $parent the name of an interface of the stage.
+    /// A script on the stage; `in_one` and `in_two` run a program in the network namespaces of the containers, $two is
+    /// an address of the second one, and $parent the name of an interface of the stage.
     holds: &'static str,
 }
 
@@ -21,7 +21,8 @@ const ROWS: &[Row] = &[
         options: "--internal --subnet 10.91.0.0/24",
         holds: "in_one ping -qc1 -W10 $two && ! in_one ip route | grep default && ! in_one ping -qc1 -W1 192.0.2.2",
     },
-    // A container of another such network does not get in; one of the same network does; so do answers to what was asked.
+    // A container of another such network does not get in; one of the same network does; so do answers to what was
+    // asked.
     Row {
         options: "-o isolate=true --subnet 10.92.0.0/24",
         holds: "in_one ping -qc1 -W10 $two && ! in_stranger ping -qc1 -W1 $two && in_one ping -qc1 -W10 192.0.2.2",

@@ -210,7 +210,7 @@ impl Cluster {
         self.connect(by, number, self.pod(number, name))
     }
 
-    /// DEL, by whomever.
+    /// DEL, by either plugin.
     #[track_caller]
     pub fn del(&self, by: Whose, one: &Connected) {
         self.del_with(by, one, by);

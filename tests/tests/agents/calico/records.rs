@@ -80,7 +80,7 @@ impl Records {
         all
     }
 
-    /// Who has addresses of blocks, and how many, the stock left aside.
+    /// The owners of addresses with their number, without the warm pool.
     pub fn holders(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for block in self.blocks.values() {
@@ -101,13 +101,13 @@ impl Records {
         self.handles.keys().map(String::as_str).filter(|name| !is_the_nodes(name)).collect()
     }
 
-    /// Nobody is there.
+    /// There are no records.
     pub fn are_empty(&self) -> bool {
         self.holders().is_empty() && self.pods().is_empty() && self.endpoints.is_empty()
     }
 }
 
-/// The stock, and the end of the tunnel.
+/// The warm pool, and the tunnel address.
 fn is_the_nodes(handle: &str) -> bool {
     handle.starts_with("podwire-stock-") || handle.contains("-tunnel-addr-")
 }

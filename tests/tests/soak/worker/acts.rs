@@ -35,7 +35,7 @@ impl Worker<'_> {
         if self.random.chance(70) {
             self.delete((pod, self.pods[pod].attachments.len() - 1));
         }
-        // Whoever had the name has it still.
+        // The previous owner of the name still has it.
         for (pod, at) in self.places(|_, other| other.living && other.ifname == rival) {
             self.check((pod, at));
         }
@@ -148,7 +148,7 @@ impl Worker<'_> {
         let is_same = |other: &Attachment| {
             (other.network, &other.container, other.ifname) == (one.network, &one.container, one.ifname)
         };
-        // An interface that Go made tells nobody whose it is, and chains that Go made do not tell the interface.
+        // An interface of Go's plugins does not name its owner, and iptables chains of Go do not name the interface.
         let is_gos = |other: &Attachment| {
             let near = other.ifname == one.ifname || other.network == one.network;
             other.gos && other.container == one.container && near

@@ -153,8 +153,8 @@ impl Worker<'_> {
         self.note("CHECK", &one, "", "done");
     }
 
-    /// GC of a network, with what is valid now. The spec wants it to be alone there; ours does no harm beside ADDs and DELs
-    /// of attachments that were known before it began.
+    /// GC of a network, with what is valid now. The spec wants it to be alone there; ours does no harm beside ADDs and
+    /// DELs of attachments that were known before it began.
     pub(super) fn gc(&mut self) {
         let (world, network) = (self.world, self.random.below(self.world.networks.len()));
         let _nobody_new = world.doors[network].write().expect("door");
