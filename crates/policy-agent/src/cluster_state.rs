@@ -141,7 +141,8 @@ impl ClusterState {
 
     /// The pod whose veth pair has this device as its end on the node.
     pub fn pod_on_device(&self, device: &str) -> Option<String> {
-        let has_device = |one: &&Interface| one.host_interface.as_ref().is_some_and(|port| port.name == device);
+        let has_device =
+            |one: &&Interface| one.host_interface.as_ref().is_some_and(|port| port.name == device);
         self.interfaces.values().find(has_device).map(Interface::pod_name)
     }
 
