@@ -188,7 +188,7 @@ fn stays(path: &str) -> bool {
     let of_bench = ["/run/netns/", "/run/test/", "/run/xtables.lock"].iter().any(|own| path.starts_with(own));
     let of_index = path.starts_with("/run/podwire/host-local/") && matches!(name, "token" | "snapshot");
     // Locked while a deletion is in progress, and always empty.
-    let of_dust = path == "/run/podwire/dust";
+    let is_cleanup_lock = path == "/run/podwire/cleanup.lock";
     let of_pool = !path.starts_with("/run/")
         && (matches!(name, "lock" | "podwire.boot" | "podwire.history")
             || name.starts_with("last_reserved_ip."));

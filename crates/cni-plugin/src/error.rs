@@ -82,7 +82,7 @@ fn kernel_code_and_hint(error: &podwire_kernel::Error) -> (u32, String) {
                 .into(),
         ),
         Tap { .. } => (KERNEL, "check that /dev/net/tun exists and that this process may open it".into()),
-        Other(_) => (code::INTERNAL, String::new()),
+        NoNfTables | Other(_) => (code::INTERNAL, String::new()),
     }
 }
 
