@@ -67,7 +67,7 @@ impl Plugin for Bridge {
             port::add_spoof_check(req, &mut node, &pair, &mut undo)?;
         }
         policy::await_enforcement(policy, req, &result, &mut undo)?;
-        let pod_end = pod.glance_at_link(&req.ifname)?;
+        let pod_end = pod.peek_link(&req.ifname)?;
         if conf.has_ipam() {
             let options = Options { detect_duplicates: conf.enabledad, mac: identity.mac, announce: false };
             pod_interface::configure(&mut pod, &pod_end, &result, options)?;

@@ -163,7 +163,7 @@ fn free_name(req: &Request<'_>, node: &mut Host) -> Result<String> {
     let is_from_pod = names.len() == 1;
     for name in &names {
         // This lookup does not wait for the rtnl lock.
-        if node.glance_at_link(name).is_err_and(|error| error.is_gone()) {
+        if node.peek_link(name).is_err_and(|error| error.is_gone()) {
             return Ok(name.clone());
         }
         let Some(present) = node.find_link(name)? else { return Ok(name.clone()) };
@@ -199,7 +199,7 @@ fn limit_bandwidth<'a>(
 /// Adds the addresses, the routes through the gateways, and permanent neighbour entries for the gateways, so that the
 /// pod's first packet needs no ARP.
 fn configure_pod(req: &Request<'_>, conf: &Conf, pod: &mut Host, result: &Attachment) -> Result<()> {
-    let pod_end = pod.glance_at_link(&req.ifname)?;
+    let pod_end = pod.peek_link(&req.ifname)?;
     let without_routes = Attachment { routes: Vec::new(), ..result.clone() };
     pod_interface::configure(pod, &pod_end, &without_routes, pod_interface::Options::default())?;
     let mut batch = Batch::new();
@@ -221,7 +221,7 @@ fn configure_pod(req: &Request<'_>, conf: &Conf, pod: &mut Host, result: &Attach
 
 /// Adds the IPv6 gateway's address to the node's end, and the node's route to each address of the pod.
 fn configure_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<()> {
-    let end = node.glance_at_link(&pair.host)?;
+    let end = node.peek_link(&pair.host)?;
     if families(result).contains(&IpFamily::V6) {
         // The kernel adds it too, when the pod's end comes up, but the pod may need it earlier.
         match node.route.request(address::add(end.index, GATEWAY_V6, 64, true)) {

@@ -132,7 +132,7 @@ fn connect(req: &Request<'_>, conf: &Conf, hosts: Namespaces<'_>) -> Result<Pair
 
 /// Adds the addresses, and replaces the kernel's routes by routes through the gateway.
 fn configure_pod(req: &Request<'_>, pod: &mut Host, result: &Attachment) -> Result<()> {
-    let pod_end = pod.glance_at_link(&req.ifname)?;
+    let pod_end = pod.peek_link(&req.ifname)?;
     let options = pod_interface::Options::default();
     // Routes of the lease may lead through the gateway, so they are added after the routes to it.
     pod_interface::configure(pod, &pod_end, &Attachment { routes: Vec::new(), ..result.clone() }, options)?;

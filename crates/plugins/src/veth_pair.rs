@@ -47,7 +47,7 @@ pub fn create(veth: &Veth<'_>, req: &Request<'_>, hosts: Namespaces<'_>, target:
 
 /// Fails an ADD if the pod already has an interface of that name.
 pub fn require_free_name(pod: &Host, ifname: &str) -> Result<()> {
-    pod.glance_at_link(ifname).map_or(Ok(()), |_| Err(name_taken(ifname)))
+    pod.peek_link(ifname).map_or(Ok(()), |_| Err(name_taken(ifname)))
 }
 
 fn name_taken(ifname: &str) -> Error {

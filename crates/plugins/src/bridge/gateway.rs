@@ -51,7 +51,7 @@ pub(super) fn add_default_routes(result: &mut Attachment) {
 /// never set takes the smallest hardware address of its ports, which changes with every pod. Neighbours of a gateway
 /// would then have stale ARP entries.
 pub(super) fn keep_hardware_address(conf: &Conf, node: &mut Host, before: Link) -> Result<Link> {
-    let now = Link { mac: node.glance_at_link(&before.name)?.mac, ..before.clone() };
+    let now = Link { mac: node.peek_link(&before.name)?.mac, ..before.clone() };
     if !conf.is_gateway {
         return Ok(now);
     }

@@ -15,7 +15,7 @@ use crate::veth_pair;
 /// container has no such interface, or has it from this network.
 pub(super) fn join(req: &Request<'_>, node: &mut Host, pod: &mut Host) -> Result<Option<Attachment>> {
     // This lookup does not wait for the rtnl lock, and most containers have no such interface.
-    let may_be_secondary = is_container(req) && pod.glance_at_link(&req.ifname).is_ok();
+    let may_be_secondary = is_container(req) && pod.peek_link(&req.ifname).is_ok();
     if !may_be_secondary || !is_secondary(req, node, pod)? {
         return Ok(None);
     }

@@ -93,7 +93,7 @@ fn mode<'p>(req: &Request<'p>, wanted: Driver, link: &Link) -> Option<Finding<'p
         return None;
     }
     let finding = Finding::new(format!("interface {} is {found}, not {wanted}", link.name));
-    if !wanted.can_follow(found) {
+    if !wanted.can_change_from(found) {
         return Some(finding);
     }
     Some(finding.repaired_by(inspection::change(req, wanted.change(link))))

@@ -94,7 +94,7 @@ impl Subinterface {
     pub(super) fn status(&self, req: &Request<'_>) -> Result<()> {
         let mut node = Host::here()?;
         let kind = self.driver.kind();
-        if !child::is_known(&mut node, kind)? {
+        if !child::is_available(&mut node, kind)? {
             let text = format!("the running kernel has no driver {kind}");
             let error = podwire_cni_spec::Error::new(podwire_cni_spec::code::NOT_AVAILABLE, text);
             return Err(error.with_details("load the module, or use a kernel that has it").into());
@@ -116,7 +116,7 @@ pub(super) fn remove(req: &Request<'_>, kind: &str) -> Result<()> {
     let owner = req.owner();
     // An interface without an alias may be a Go plugin's, which GC by the ledger keeps. One with the name that is
     // derived from the owner is Podwire's.
-    let names = [(req.ifname.clone(), !req.signed_only), (child::birth_name(&owner), true)];
+    let names = [(req.ifname.clone(), !req.signed_only), (child::temporary_name(&owner), true)];
     for (name, may_lack_alias) in names {
         let is_own = |link: &Link| {
             let is_owned = if link.alias.is_empty() { may_lack_alias } else { owner.matches(&link.alias) };

@@ -54,7 +54,7 @@ impl DropSamples {
         let mut samples = Vec::new();
         // Lost samples need no handling.
         self.socket
-            .drain(|frame| samples.extend(Shown::decode(frame).map(|shown| DropSample::of(&shown))))?;
+            .drain(|frame| samples.extend(LoggedPacket::decode(frame).map(|shown| DropSample::of(&shown))))?;
         Ok(samples)
     }
 }
@@ -66,7 +66,7 @@ impl AsFd for DropSamples {
 }
 
 impl DropSample {
-    fn of(shown: &Shown) -> DropSample {
+    fn of(shown: &LoggedPacket) -> DropSample {
         let headers = Headers::read(shown);
         let is_ingress = shown.prefix == Direction::Ingress.to_string();
         DropSample {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn decode(prefix: &str, protocol: u16, bytes: Vec<u8>) -> (DropSample, String) {
-        let shown = Shown { prefix: prefix.into(), mark: 7, device: Some(3), protocol, bytes };
+        let shown = LoggedPacket { prefix: prefix.into(), mark: 7, device: Some(3), protocol, bytes };
         let sample = DropSample::of(&shown);
         let ip = |ip: Option<IpAddr>| ip.map_or("?".to_owned(), |ip| ip.to_string());
         let text =

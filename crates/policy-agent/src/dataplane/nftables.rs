@@ -58,7 +58,7 @@ impl Nftables {
     /// For the network namespace of the calling thread.
     pub fn open() -> Result<Nftables> {
         let mut socket = Socket::netfilter()?;
-        socket.widen(MAX_TRANSACTION)?;
+        socket.set_send_buffer(MAX_TRANSACTION)?;
         Ok(Nftables { socket, last: None, previous: None, reasons: Reasons::default() })
     }
 
