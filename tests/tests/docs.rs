@@ -154,7 +154,7 @@ fn configs_in_the_documents_are_accepted() {
     node.write("/run/flannel/subnet.env", subnet);
     let _daemon = node.dhcp_daemon("");
     node.sh(&format!("{} ipam pool pods 10.244.0.0/16", podwire_tests::podwire()));
-    let nobody = Pod { name: String::new(), netns: String::new() };
+    let no_pod = Pod { name: String::new(), netns: String::new() };
     let mut accepted = BTreeSet::new();
     for document in documents() {
         for (_, line, text) in document.blocks().into_iter().filter(|(language, ..)| language == "json") {
@@ -170,7 +170,7 @@ fn configs_in_the_documents_are_accepted() {
                 if let Some(master) = config["master"].as_str() {
                     node.sh(&format!("ip link show {master} || {{ ip link add {master} type veth && ip link set {master} up; }}"));
                 }
-                let output = Invocation::new(&node, &ours(), "STATUS", &nobody, &config).run();
+                let output = Invocation::new(&node, &ours(), "STATUS", &no_pod, &config).run();
                 // A config may be good on another node: with a device that this one does not have.
                 let elsewhere =
                     config["type"] == "host-device" && output.status == 1 && output.error().0 == 50;

@@ -110,8 +110,8 @@ impl Guarded {
     fn status(&self, chain: &Chain) -> Output {
         let mut config = chain.config(1);
         config["cniVersion"] = json!("1.1.0");
-        let nobody = Pod { name: String::new(), netns: String::new() };
-        Invocation::new(&self.node, &ours(), "STATUS", &nobody, &config).run()
+        let no_pod = Pod { name: String::new(), netns: String::new() };
+        Invocation::new(&self.node, &ours(), "STATUS", &no_pod, &config).run()
     }
 }
 

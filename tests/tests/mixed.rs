@@ -342,7 +342,7 @@ fn a_second_add_of_a_running_pod_does_not_give_its_address_away() {
     assert_ne!(with_gateway, FOREIGN);
     node.write("/run/test/bin/foreign", &with_gateway);
     let ptp = json!({"type": "ptp", "ipam": {"type": "foreign"}});
-    for chain in [Chain { plugins: vec![ptp], name: "cables".into(), ..bridge.clone() }, bridge] {
+    for chain in [Chain { plugins: vec![ptp], name: "ptp".into(), ..bridge.clone() }, bridge] {
         let result = chain.add(&node, &pod);
         let said = chain.try_add(&node, &pod).expect_err("it is attached");
         assert!(said.stdout.contains("already exists"), "{}", said.stdout);

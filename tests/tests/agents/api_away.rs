@@ -104,7 +104,7 @@ fn while_the_api_server_is_away_policies_stay_and_it_is_followed_when_it_is_back
     }
     let opened = policy("198.51.7.0/24", json!({"podSelector": {"matchLabels": {"app": "other"}}}));
     kubernetes.ask(&stage, "PUT", &format!("{POLICY}/db"), &opened);
-    stage.wait_until("whoever is allowed now is heard", |stage| {
+    stage.wait_until("packets that are allowed now arrive", |stage| {
         reaches(stage, "other", "db") && reaches(stage, "late", "db")
     });
 }

@@ -348,5 +348,5 @@ fn ours_moves_back_a_device_that_go_cannot() {
     let result = Chain::new(GO, "net", std::slice::from_ref(&config)).add(&node, &pod);
     let ours = Chain::new(&ours(), "net", &[config]);
     ours.del(&node, &without_netns(&pod), Some(&result));
-    assert_same(&before, &node.state(&pod), "the record tells where the pod is");
+    assert_same(&before, &node.state(&pod), "the record has the namespace of the pod");
 }

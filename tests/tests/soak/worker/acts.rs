@@ -30,13 +30,13 @@ impl Worker<'_> {
             _ => self.world.complain(&one.container, &format!("an ADD crashed: {}", answer.said())),
         }
         one.living = false;
-        let rival = one.ifname;
+        let taken = one.ifname;
         self.pods[pod].attachments.push(one);
         if self.random.chance(70) {
             self.delete((pod, self.pods[pod].attachments.len() - 1));
         }
         // The previous owner of the name still has it.
-        for (pod, at) in self.places(|_, other| other.living && other.ifname == rival) {
+        for (pod, at) in self.places(|_, other| other.living && other.ifname == taken) {
             self.check((pod, at));
         }
     }
@@ -46,13 +46,13 @@ impl Worker<'_> {
         let named = self.places(|_, one| living(one) && self.network(one).makes_link);
         let mapped = self.places(|_, one| living(one) && Spoil::TakenPort(0).suits(self.network(one)));
         if let (true, Some((pod, at))) = (self.random.chance(40), self.random.pick(&named)) {
-            let rival = self.pods[pod].attachments[at].clone();
+            let taken = self.pods[pod].attachments[at].clone();
             let others: Vec<usize> = (0..self.world.networks.len())
                 .filter(|one| Spoil::TakenName.suits(self.world.networks[*one]))
                 .filter(|one| self.pods[pod].attachments.iter().all(|there| there.network != *one))
                 .collect();
             let network = self.random.pick(&others)?;
-            let one = self.attachment(pod, network, rival.ifname);
+            let one = self.attachment(pod, network, taken.ifname);
             return Some((pod, Attachment { spoil: Some(Spoil::TakenName), ..one }));
         }
         let pod = self.new_pod();
