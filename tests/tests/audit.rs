@@ -71,7 +71,7 @@ const ROWS: &[Row] = &[
         &["delegate config of flannel for an unknown container"]),
     beyond_repair("ip link add vethghost type veth peer name other; ip link set vethghost alias pods/ghost/eth0",
         &["veth vethghost has no known owner"]),
-    // What the living lack.
+    // Missing objects of attached pods.
     row("nft delete element inet podwire_masq net4_10.7.0.0_24 \"{ $ip }\"", &["is not masqueraded any more"]),
     row("nft flush map inet podwire_ports ports4", &["host port"]),
     row("nft delete element inet podwire_firewall pods4 \"{ $ip }\"", &["are not let through any more"]),
@@ -182,9 +182,10 @@ fn audit(node: &Node, row: &Row) -> Result<(), String> {
         return Err(format!("--fix ends with {}: {}{}", fixed.status, fixed.stdout, fixed.stderr));
     }
     let after = run(node, &["audit"]);
-    match row.repairs != (after.status == 0) {
-        true => Err(format!("after --fix: {}{}", after.stdout, after.stderr)),
-        false => Ok(()),
+    if row.repairs != (after.status == 0) {
+        Err(format!("after --fix: {}{}", after.stdout, after.stderr))
+    } else {
+        Ok(())
     }
 }
 

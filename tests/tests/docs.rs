@@ -52,10 +52,10 @@ impl Document {
         let mut prose = String::new();
         let mut inside = false;
         for line in self.text.lines() {
-            match line.trim_start().starts_with("```") {
-                true => inside = !inside,
-                false if inside => {}
-                false => prose += &format!("{line}\n"),
+            if line.trim_start().starts_with("```") {
+                inside = !inside;
+            } else if !inside {
+                prose += &format!("{line}\n");
             }
         }
         prose.split("\n\n").map(String::from).collect()
@@ -403,9 +403,12 @@ fn camel(field: &str) -> String {
 /// Whether a source has the key, as a string or as a field. Shared code reads the keys of all plugins.
 fn is_read(key: &str, source: &str) -> bool {
     const SHARED: &[&str] = &["ipam", "dns", "mac", "ips", "master", "mtu", "linkInContainer"];
-    let field = key.chars().fold(String::new(), |field, c| match c.is_uppercase() {
-        true => format!("{field}_{}", c.to_ascii_lowercase()),
-        false => format!("{field}{c}"),
+    let field = key.chars().fold(String::new(), |field, c| {
+        if c.is_uppercase() {
+            format!("{field}_{}", c.to_ascii_lowercase())
+        } else {
+            format!("{field}{c}")
+        }
     });
     source.contains(key) || source.contains(&field) || SHARED.contains(&key)
 }

@@ -142,7 +142,7 @@ fn a_container_may_have_several_interfaces_of_flannels() {
         let pod = node.pod("blue");
         let before = node.state(&pod);
         let other = Chain { name: "second".into(), ..network("second") };
-        // Another network has a pool of its own, or its addresses would be the first one's.
+        // Another network needs a separate pool, or it would get the first one's addresses.
         node.write(
             "/run/flannel/second.env",
             &format!("FLANNEL_NETWORK=10.9.0.0/16\nFLANNEL_SUBNET=10.9.1.1/24\n{REST}"),

@@ -123,7 +123,7 @@ fn chained_plugins_follow_a_main_plugin_of_the_other_kind() {
     }
 }
 
-/// host-local of one kind, called as a plugin of its own.
+/// host-local, Podwire's or Go's, called directly.
 fn lease(node: &Node, path: &str, verb: &str, container: &str) -> podwire_tests::Output {
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.109"});
     let config = json!({"cniVersion": "1.0.0", "name": "pods", "type": "host-local", "ipam": ipam});

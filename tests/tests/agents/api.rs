@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use podwire_test_servers::StandInApiServer;
 use tokio::sync::oneshot;
 
-/// The server, in a thread of its own in the machine's network.
+/// The server, in a separate thread in the machine's network namespace.
 pub struct Api {
     server: Arc<StandInApiServer>,
     end: Option<oneshot::Sender<()>>,

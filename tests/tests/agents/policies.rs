@@ -300,9 +300,10 @@ fn a_deleted_pod_is_removed_and_its_address_is_blocked() {
 #[track_caller]
 pub fn arrives(stage: &Stage, from: &str, claimed: &str) -> bool {
     let node = stage.node(1);
-    let (target, any) = match claimed.contains(':') {
-        true => (stage.address6(1, "db"), "::"),
-        false => (stage.address(1, "db"), "0.0.0.0"),
+    let (target, any) = if claimed.contains(':') {
+        (stage.address6(1, "db"), "::")
+    } else {
+        (stage.address(1, "db"), "0.0.0.0")
     };
     let listen = "import os, select, socket, sys
 any, family = sys.argv[1], socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET

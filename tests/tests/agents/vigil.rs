@@ -20,7 +20,7 @@ const ENOUGH: usize = 50;
 const AT_THE_END: usize = 8 * ENOUGH;
 /// Bytes that a socket keeps until they are read.
 const ROOM: usize = 2 << 20;
-/// Each flow has a port of its own, from here on.
+/// The first port; each flow has a separate one.
 const FIRST_PORT: u16 = 7100;
 
 /// The senders and receivers, until the result is requested.

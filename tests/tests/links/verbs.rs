@@ -174,9 +174,10 @@ fn status_reports_a_missing_driver() {
     for kind in KINDS {
         let there = drivers::has(kind);
         let said = status(&node, &network("net", &config(kind, &[V4])));
-        match there {
-            true => assert_eq!(said.status, 0, "{kind}: {}", said.stdout),
-            false => assert!(said.error().0 == 50 && said.error().1.contains(kind), "{}", said.stdout),
+        if there {
+            assert_eq!(said.status, 0, "{kind}: {}", said.stdout)
+        } else {
+            assert!(said.error().0 == 50 && said.error().1.contains(kind), "{}", said.stdout)
         }
     }
 }

@@ -124,9 +124,10 @@ impl Worker<'_> {
             }
         }
         let answer = self.run_del(&mut one, Kind::Ours, Fate::Peace);
-        match answer.is_ok() {
-            true => self.bury(one),
-            false => self.world.complain(&one.container, &format!("a DEL failed: {}", answer.said())),
+        if answer.is_ok() {
+            self.bury(one)
+        } else {
+            self.world.complain(&one.container, &format!("a DEL failed: {}", answer.said()))
         }
     }
 
@@ -175,9 +176,10 @@ impl Worker<'_> {
         if !answer.is_ok() && !answer.was_killed() {
             self.world.complain(&one.container, &format!("a DEL failed: {}", answer.said()));
         }
-        match answer.is_ok() {
-            true => self.bury(one),
-            false => self.pods[pod].attachments.push(one),
+        if answer.is_ok() {
+            self.bury(one)
+        } else {
+            self.pods[pod].attachments.push(one)
         }
         if matches!(fate(place), Fate::Vanish(_)) {
             self.namespace_ended(pod);
@@ -188,9 +190,10 @@ impl Worker<'_> {
     pub(super) fn vanish(&mut self) {
         let there: Vec<usize> = (0..self.pods.len()).filter(|pod| self.pods[*pod].there).collect();
         let Some(pod) = self.random.pick(&there) else { return self.add() };
-        match self.may_be_forgotten(pod) && self.random.chance(50) {
-            true => self.forget(pod),
-            false => self.end_namespace(pod),
+        if self.may_be_forgotten(pod) && self.random.chance(50) {
+            self.forget(pod)
+        } else {
+            self.end_namespace(pod)
         }
     }
 
