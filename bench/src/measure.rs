@@ -107,8 +107,8 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome> {
         }
         let way = options.way(variant.actor, scenario.work);
         let network = variant.actor.network(scenario.work);
-        let steward = (variant.actor == Actor::Routed).then(|| options.tool.clone());
-        let node = Node::start(way, network, steward, &options.disk, options.realtime)?;
+        let allocator = (variant.actor == Actor::Routed).then(|| options.tool.clone());
+        let node = Node::start(way, network, allocator, &options.disk, options.realtime)?;
         let (before, samples) = (Tally::default(), Vec::new());
         let mut runner = Runner {
             name: variant.name,

@@ -39,12 +39,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node with its files in a new directory in `disk`; `steward` is the program that allocates from its
+    /// Starts a node with its files in a new directory in `disk`; `allocator` is the program that allocates from its
     /// blocks, if any.
     pub fn start(
         way: Way,
         network: Value,
-        steward: Option<PathBuf>,
+        allocator: Option<PathBuf>,
         disk: &Path,
         realtime: bool,
     ) -> Result<Node> {
@@ -85,8 +85,8 @@ impl Node {
         });
         let orders = worker.stdin.take();
         let mut node = Node { worker, orders, answers };
-        let plan = Plan { way, network, state: state.clone(), steward };
-        let asked = node.tell(&plan).and_then(|()| node.ask(Order::Count));
+        let plan = Plan { way, network, state: state.clone(), allocator };
+        let asked = node.send(&plan).and_then(|()| node.ask(Order::Count));
         // A worker that never came to life cannot have cleaned up.
         asked.inspect_err(|_| drop(forget(&state))).context("make a node")?;
         Ok(node)
@@ -94,7 +94,7 @@ impl Node {
 
     /// Gives an order and waits for the answer. An order that failed as a whole is an error.
     pub fn ask(&mut self, order: Order) -> Result<Answer> {
-        self.tell(&order)?;
+        self.send(&order)?;
         let Ok(line) = self.answers.recv_timeout(TIMEOUT) else { bail!("no answer from the node's worker") };
         let answer: Answer = serde_json::from_str(&line)?;
         match answer.faults.first() {
@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    fn tell(&mut self, what: &impl serde::Serialize) -> Result<()> {
+    fn send(&mut self, what: &impl serde::Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
         let orders = self.orders.as_mut().context("the node has ended")?;

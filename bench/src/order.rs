@@ -51,7 +51,7 @@ pub struct Plan {
     /// Where the node's files lie on the disk; removed by the worker when it ends.
     pub state: PathBuf,
     /// The `podwire` program, if it is to own the node's blocks of addresses.
-    pub steward: Option<PathBuf>,
+    pub allocator: Option<PathBuf>,
 }
 
 /// A CNI verb.

@@ -26,7 +26,7 @@ const LEASES: &str = "/var/lib/cni/networks";
 /// The harness' own files on the node.
 const OWN: &str = "/run/podwire-bench";
 /// Where the owner of the node's blocks is asked.
-const STEWARD: &str = "/run/podwire/addresses.sock";
+const ALLOCATOR_SOCKET: &str = "/run/podwire/addresses.sock";
 
 /// Obeys orders from standard input until it is closed, then removes the node's files.
 pub fn main() -> Result<()> {
@@ -36,7 +36,7 @@ pub fn main() -> Result<()> {
     let orders = orders(plan.state.clone());
     let worker = Worker { chain: Chain::new(&plan)?, results: Mutex::default() };
     prepare()?;
-    let _steward = plan.steward.as_deref().map(serve).transpose()?;
+    let _allocator = plan.allocator.as_deref().map(serve).transpose()?;
     for order in orders {
         let answer = worker
             .obey(order)
@@ -87,7 +87,7 @@ fn serve(podwire: &Path) -> Result<Child> {
     let pool = ["ipam", "pool", "bench", scenario::SUBNET, "--store", &store];
     let made = Command::new(podwire).args(pool).stdout(Stdio::null()).status()?;
     ensure!(made.success(), "podwire ipam pool: {made}");
-    let steward = Command::new("setpriv")
+    let allocator = Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(podwire)
         .args(["ipam", "serve", "--node", "bench", "--store", &store, "--state"])
@@ -96,11 +96,11 @@ fn serve(podwire: &Path) -> Result<Child> {
         .spawn()
         .context("start setpriv")?;
     let until = Instant::now() + TIMEOUT;
-    while UnixStream::connect(STEWARD).is_err() {
-        ensure!(Instant::now() < until, "nobody answers at {STEWARD}");
+    while UnixStream::connect(ALLOCATOR_SOCKET).is_err() {
+        ensure!(Instant::now() < until, "no answer at {ALLOCATOR_SOCKET}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(steward)
+    Ok(allocator)
 }
 
 struct Worker {

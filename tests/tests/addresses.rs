@@ -13,9 +13,9 @@ fn pool() -> Value {
 
 fn call(node: &Node, path: &str, verb: &str, (pod, container): (&str, &str)) -> Output {
     let config = json!({"cniVersion": "1.0.0", "name": "pods", "type": "host-local", "ipam": pool()});
-    let nobody = Pod { name: container.into(), netns: "/run/netns/none".into() };
+    let no_pod = Pod { name: container.into(), netns: "/run/netns/none".into() };
     let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}");
-    Invocation::new(node, path, verb, &nobody, &config).env("CNI_ARGS", &args).run()
+    Invocation::new(node, path, verb, &no_pod, &config).env("CNI_ARGS", &args).run()
 }
 
 fn given(output: &Output) -> Vec<String> {

@@ -10,15 +10,15 @@ struct Row {
     plant: &'static str,
     says: &'static [&'static str],
     /// Whether `--fix` can repair it.
-    mends: bool,
+    repairs: bool,
 }
 
 const fn row(plant: &'static str, says: &'static [&'static str]) -> Row {
-    Row { plant, says, mends: true }
+    Row { plant, says, repairs: true }
 }
 
 const fn beyond_repair(plant: &'static str, says: &'static [&'static str]) -> Row {
-    Row { plant, says, mends: false }
+    Row { plant, says, repairs: false }
 }
 
 const TOOLS: &str = r#"set -e
@@ -71,7 +71,7 @@ const ROWS: &[Row] = &[
         &["delegate config of flannel for an unknown container"]),
     beyond_repair("ip link add vethghost type veth peer name other; ip link set vethghost alias pods/ghost/eth0",
         &["veth vethghost has no known owner"]),
-    // What the living lack.
+    // Missing objects of attached pods.
     row("nft delete element inet podwire_masq net4_10.7.0.0_24 \"{ $ip }\"", &["is not masqueraded any more"]),
     row("nft flush map inet podwire_ports ports4", &["host port"]),
     row("nft delete element inet podwire_firewall pods4 \"{ $ip }\"", &["are not let through any more"]),
@@ -88,7 +88,7 @@ const ROWS: &[Row] = &[
     row("in_pod sysctl -qw net.ipv4.conf.eth0.arp_filter=0", &["arp_filter"]),
     row("rm /var/lib/cni/networks/pods/$ip", &["Failed to find address", "is missing"]),
     row("ip address delete 10.7.0.1/24 dev br0", &["gateway's address 10.7.0.1"]),
-    row("ip -n cable route delete default", &["cable/eth0", "route to 0.0.0.0/0 is missing"]),
+    row("ip -n routed route delete default", &["routed/eth0", "route to 0.0.0.0/0 is missing"]),
     row("ip route delete 10.8.0.2", &["the node has no route to 10.8.0.2"]),
     beyond_repair("ip -n victim link delete eth0", &["the pod has no interface eth0"]),
 ];
@@ -126,10 +126,10 @@ fn node() -> Node {
         {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}]);
     node.write("/run/test/net.d/10-pods.conflist", &network("pods", rest));
     let veth = json!([{"type": "ptp", "ipMasq": true, "ipam": pool("10.8.0.0/24")}]);
-    node.write("/run/test/net.d/20-cables.conflist", &network("cables", veth));
-    for name in ["ping", "pong", "cable"] {
+    node.write("/run/test/net.d/20-ptp.conflist", &network("ptp", veth));
+    for name in ["ping", "pong", "routed"] {
         node.pod(name);
-        must(&node, &["add", if name == "cable" { "cables" } else { "pods" }, name, "--container", name]);
+        must(&node, &["add", if name == "routed" { "ptp" } else { "pods" }, name, "--container", name]);
     }
     attach_victim(&node);
     node
@@ -178,13 +178,14 @@ fn audit(node: &Node, row: &Row) -> Result<(), String> {
         return Err(format!("does not say {missing:?}: {}", found.stdout));
     }
     let fixed = run(node, &["audit", "--fix"]);
-    if row.mends != (fixed.status == 0) {
+    if row.repairs != (fixed.status == 0) {
         return Err(format!("--fix ends with {}: {}{}", fixed.status, fixed.stdout, fixed.stderr));
     }
     let after = run(node, &["audit"]);
-    match row.mends != (after.status == 0) {
-        true => Err(format!("after --fix: {}{}", after.stdout, after.stderr)),
-        false => Ok(()),
+    if row.repairs != (after.status == 0) {
+        Err(format!("after --fix: {}{}", after.stdout, after.stderr))
+    } else {
+        Ok(())
     }
 }
 

@@ -70,8 +70,8 @@ fn addresses(result: &Value) -> Vec<String> {
 
 /// STATUS of the first plugin of a network.
 fn status(node: &Node, chain: &Chain) -> Output {
-    let nobody = Pod { name: String::new(), netns: String::new() };
-    Invocation::new(node, &chain.path, "STATUS", &nobody, &chain.config(chain.plugins.len() - 1)).run()
+    let no_pod = Pod { name: String::new(), netns: String::new() };
+    Invocation::new(node, &chain.path, "STATUS", &no_pod, &chain.config(chain.plugins.len() - 1)).run()
 }
 
 /// What a pod's link is like.

@@ -290,8 +290,8 @@ fn gc_gives_the_leases_of_others_back() {
     // GC removes the veth pairs before the leases, so the test calls the daemon directly.
     let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "dhcp", "ipam": {"type": "dhcp"},
         "cni.dev/valid-attachments": [{"containerID": "red", "ifname": "eth0"}]});
-    let nobody = Pod { name: String::new(), netns: String::new() };
-    Invocation::new(&node, &ours(), "GC", &nobody, &config).run().result();
+    let no_pod = Pod { name: String::new(), netns: String::new() };
+    Invocation::new(&node, &ours(), "GC", &no_pod, &config).run().result();
     daemon.expect(&["event=released", "owner=lan/blue/eth0"]);
     server.expect(&["DHCPRELEASE"]);
     node.expect_leases(2);
@@ -375,10 +375,10 @@ fn the_lease_of_a_deleted_pod_is_released() {
 #[test]
 fn status_reports_whether_the_daemon_runs() {
     let node = Node::new();
-    let nobody = Pod { name: String::new(), netns: String::new() };
+    let no_pod = Pod { name: String::new(), netns: String::new() };
     let status = |ipam: Value| {
         let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "dhcp", "ipam": ipam});
-        Invocation::new(&node, &ours(), "STATUS", &nobody, &config).run()
+        Invocation::new(&node, &ours(), "STATUS", &no_pod, &config).run()
     };
     let (code, text) = status(json!({"type": "dhcp"})).error();
     assert!(code == 50 && text.starts_with("error dialing DHCP daemon: /run/cni/dhcp.sock"), "{code} {text}");
@@ -412,8 +412,8 @@ fn a_socket_that_was_passed_on_is_used() {
     daemon.expect(&["event=ready"]);
     let ipam = json!({"type": "dhcp", "daemonSocketPath": "/run/test/activated.sock"});
     let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "dhcp", "ipam": ipam});
-    let nobody = Pod { name: String::new(), netns: String::new() };
-    Invocation::new(&node, &ours(), "STATUS", &nobody, &config).run().result();
+    let no_pod = Pod { name: String::new(), netns: String::new() };
+    Invocation::new(&node, &ours(), "STATUS", &no_pod, &config).run().result();
     daemon.stop();
     node.sh("test -S /run/test/activated.sock && ! test -e /run/cni/dhcp.sock");
 }

@@ -52,10 +52,10 @@ impl Document {
         let mut prose = String::new();
         let mut inside = false;
         for line in self.text.lines() {
-            match line.trim_start().starts_with("```") {
-                true => inside = !inside,
-                false if inside => {}
-                false => prose += &format!("{line}\n"),
+            if line.trim_start().starts_with("```") {
+                inside = !inside;
+            } else if !inside {
+                prose += &format!("{line}\n");
             }
         }
         prose.split("\n\n").map(String::from).collect()
@@ -154,7 +154,7 @@ fn configs_in_the_documents_are_accepted() {
     node.write("/run/flannel/subnet.env", subnet);
     let _daemon = node.dhcp_daemon("");
     node.sh(&format!("{} ipam pool pods 10.244.0.0/16", podwire_tests::podwire()));
-    let nobody = Pod { name: String::new(), netns: String::new() };
+    let no_pod = Pod { name: String::new(), netns: String::new() };
     let mut accepted = BTreeSet::new();
     for document in documents() {
         for (_, line, text) in document.blocks().into_iter().filter(|(language, ..)| language == "json") {
@@ -170,7 +170,7 @@ fn configs_in_the_documents_are_accepted() {
                 if let Some(master) = config["master"].as_str() {
                     node.sh(&format!("ip link show {master} || {{ ip link add {master} type veth && ip link set {master} up; }}"));
                 }
-                let output = Invocation::new(&node, &ours(), "STATUS", &nobody, &config).run();
+                let output = Invocation::new(&node, &ours(), "STATUS", &no_pod, &config).run();
                 // A config may be good on another node: with a device that this one does not have.
                 let elsewhere =
                     config["type"] == "host-device" && output.status == 1 && output.error().0 == 50;
@@ -403,9 +403,12 @@ fn camel(field: &str) -> String {
 /// Whether a source has the key, as a string or as a field. Shared code reads the keys of all plugins.
 fn is_read(key: &str, source: &str) -> bool {
     const SHARED: &[&str] = &["ipam", "dns", "mac", "ips", "master", "mtu", "linkInContainer"];
-    let field = key.chars().fold(String::new(), |field, c| match c.is_uppercase() {
-        true => format!("{field}_{}", c.to_ascii_lowercase()),
-        false => format!("{field}{c}"),
+    let field = key.chars().fold(String::new(), |field, c| {
+        if c.is_uppercase() {
+            format!("{field}_{}", c.to_ascii_lowercase())
+        } else {
+            format!("{field}{c}")
+        }
     });
     source.contains(key) || source.contains(&field) || SHARED.contains(&key)
 }

@@ -12,7 +12,7 @@ const PRIVATE: &str = "for place in /etc/firewalld /var/log /usr/share/dbus-1/sy
   mount -t tmpfs none $place; done; mkdir -p /run/dbus";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A program that runs on a node, and ends with the test by whatever end, or when it is dropped.
+/// A program that runs on a node, and ends with the test, or when it is dropped.
 struct Daemon {
     keeper: Child,
     /// Closed when it shall end.
@@ -110,8 +110,8 @@ impl Guarded {
     fn status(&self, chain: &Chain) -> Output {
         let mut config = chain.config(1);
         config["cniVersion"] = json!("1.1.0");
-        let nobody = Pod { name: String::new(), netns: String::new() };
-        Invocation::new(&self.node, &ours(), "STATUS", &nobody, &config).run()
+        let no_pod = Pod { name: String::new(), netns: String::new() };
+        Invocation::new(&self.node, &ours(), "STATUS", &no_pod, &config).run()
     }
 }
 

@@ -48,7 +48,7 @@ fn call<'n>(node: &'n Node, chain: &Chain, verb: &str, pod: &Pod) -> Invocation<
     Invocation::new(node, &chain.path, verb, pod, &config)
 }
 
-fn nobody() -> Pod {
+fn no_pod() -> Pod {
     Pod { name: String::new(), netns: String::new() }
 }
 
@@ -124,15 +124,15 @@ fn another_delegate_another_folder_and_addresses_of_the_runtime() {
         "delegate": {"type": "ptp", "mtu": 1400}, "ipam": {"dataDir": "/var/lib/pools"},
         "capabilities": {"ips": true}, "runtimeConfig": {"ips": ["10.244.1.77"]}});
     node.sh(&format!("mv {ENV} /run/flannel/other.env"));
-    let chain = Chain::new(&ours(), "cables", &[config]);
+    let chain = Chain::new(&ours(), "ptp", &[config]);
     let pod = node.pod("blue");
     let result = chain.add(&node, &pod);
     assert_eq!(addresses(&result), ["10.244.1.77"]);
     assert_eq!(node.json("ip -n blue -j link show eth0")[0]["mtu"], 1400);
-    node.sh("test -f /var/lib/elsewhere/blue && test -f /var/lib/pools/cables/10.244.1.77");
+    node.sh("test -f /var/lib/elsewhere/blue && test -f /var/lib/pools/ptp/10.244.1.77");
     chain.del(&node, &pod, None);
     assert_eq!(node.sh("ls -A /var/lib/elsewhere"), "");
-    assert!(!node.can("test -e /var/lib/pools/cables/10.244.1.77"));
+    assert!(!node.can("test -e /var/lib/pools/ptp/10.244.1.77"));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_container_may_have_several_interfaces_of_flannels() {
         let pod = node.pod("blue");
         let before = node.state(&pod);
         let other = Chain { name: "second".into(), ..network("second") };
-        // Another network has a pool of its own, or its addresses would be the first one's.
+        // Another network needs a separate pool, or it would get the first one's addresses.
         node.write(
             "/run/flannel/second.env",
             &format!("FLANNEL_NETWORK=10.9.0.0/16\nFLANNEL_SUBNET=10.9.1.1/24\n{REST}"),
@@ -306,7 +306,7 @@ fn gc_removes_only_invalid_attachments() {
 #[test]
 fn status_asks_for_flanneld_and_then_the_delegate() {
     let (node, chain) = prepared();
-    let status = || call(&node, &chain, "STATUS", &nobody()).run();
+    let status = || call(&node, &chain, "STATUS", &no_pod()).run();
     status().result();
     node.sh(&format!("mv {ENV} /run/test/"));
     let output = status();

@@ -114,7 +114,7 @@ fn status_leaves_nothing_behind() {
     let node = Node::new();
     // Link-local addresses come and settle by themselves.
     node.sh("for when in all default; do echo 1 > /proc/sys/net/ipv6/conf/$when/disable_ipv6; done");
-    let nobody = Pod { name: String::new(), netns: String::new() };
+    let no_pod = Pod { name: String::new(), netns: String::new() };
     let configs = interfaces(&node);
     node.settle(&[]);
     let chained =
@@ -131,7 +131,7 @@ fn status_leaves_nothing_behind() {
             config["cniVersion"] = json!("1.1.0");
             config["name"] = json!(format!("net-{}", config["type"].as_str().unwrap()));
             let before = state(&node);
-            let output = Invocation::new(&node, &ours(), "STATUS", &nobody, &config)
+            let output = Invocation::new(&node, &ours(), "STATUS", &no_pod, &config)
                 .without("CNI_CONTAINERID")
                 .without("CNI_NETNS")
                 .without("CNI_IFNAME")

@@ -123,7 +123,7 @@ fn chained_plugins_follow_a_main_plugin_of_the_other_kind() {
     }
 }
 
-/// host-local of one kind, called as a plugin of its own.
+/// host-local, Podwire's or Go's, called directly.
 fn lease(node: &Node, path: &str, verb: &str, container: &str) -> podwire_tests::Output {
     let ipam = json!({"type": "host-local", "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.109"});
     let config = json!({"cniVersion": "1.0.0", "name": "pods", "type": "host-local", "ipam": ipam});
@@ -342,7 +342,7 @@ fn a_second_add_of_a_running_pod_does_not_give_its_address_away() {
     assert_ne!(with_gateway, FOREIGN);
     node.write("/run/test/bin/foreign", &with_gateway);
     let ptp = json!({"type": "ptp", "ipam": {"type": "foreign"}});
-    for chain in [Chain { plugins: vec![ptp], name: "cables".into(), ..bridge.clone() }, bridge] {
+    for chain in [Chain { plugins: vec![ptp], name: "ptp".into(), ..bridge.clone() }, bridge] {
         let result = chain.add(&node, &pod);
         let said = chain.try_add(&node, &pod).expect_err("it is attached");
         assert!(said.stdout.contains("already exists"), "{}", said.stdout);

@@ -5,7 +5,7 @@
 use podwire_tests::{assert_same, ours, podwire, Chain, Node, Output};
 use serde_json::{json, Value};
 
-/// A node with a neighbour, the networks `one` and `two`, and the pods `web` and `rival`.
+/// A node with a neighbour, the networks `one` and `two`, and the pods `web` and `other`.
 fn node() -> Node {
     let node = Node::new();
     node.neighbour("outside", "192.0.2", "2001:db8:a");
@@ -16,7 +16,7 @@ fn node() -> Node {
         let network = json!({"cniVersion": "0.4.0", "name": name, "plugins": plugins});
         node.write(&format!("/run/test/net.d/{name}.conflist"), &network.to_string());
     }
-    for name in ["web", "rival"] {
+    for name in ["web", "other"] {
         node.pod(name);
     }
     node
@@ -68,21 +68,21 @@ fn a_port_that_two_interfaces_of_a_container_want_leads_to_the_first_and_then_to
 
     // Another container conflicts on either network.
     for network in ["one", "two"] {
-        let refused = run(&node, &format!("add {network} rival --container rival --publish 8080:80"));
+        let refused = run(&node, &format!("add {network} other --container other --publish 8080:80"));
         assert!(refused.stderr.contains("host port 8080/tcp is taken by one/web/eth0"), "{}", refused.stderr);
     }
 
     must(&node, "del one web --container web");
     assert!(
         node.sh("nft list map inet podwire_ports ports4").contains("\"two/web/eth1\""),
-        "nobody took over"
+        "the mapping is unchanged"
     );
     must(&node, ONE);
     leads_to(&node, "two");
     must(&node, "del two web --container web --ifname eth1");
     assert!(
         node.sh("nft list map inet podwire_ports ports4").contains("\"one/web/eth0\""),
-        "nobody took over"
+        "the mapping is unchanged"
     );
     must(&node, TWO);
     leads_to(&node, "one");

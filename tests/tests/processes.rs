@@ -67,7 +67,7 @@ fn the_plugins_program_is_as_small_as_promised() {
     let size = std::fs::metadata(project("dist/podwire-cni")).expect("dist/podwire-cni").len();
     assert!(size <= promised, "podwire-cni has {size} bytes");
     let specification = std::fs::read_to_string(project("SPECIFICATION.md")).expect("SPECIFICATION.md");
-    assert!(specification.contains("3 MiB"), "the promise stands in SPECIFICATION.md");
+    assert!(specification.contains("3 MiB"), "SPECIFICATION.md has the promise");
 }
 
 /// What `readelf` says of a program: its header, its segments and its dynamic section.

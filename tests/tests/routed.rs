@@ -32,7 +32,7 @@ fn serve(node: &Node) -> Process {
     let mut command = node.command(&podwire());
     command.args(["ipam", "serve", "--store", STORE, "--node", "node1", "--warm-addresses", "8"]);
     let process = Process::start(command);
-    eventually(node, "a stock", |node| in_use(node) >= 12);
+    eventually(node, "a warm pool", |node| in_use(node) >= 12);
     process
 }
 
@@ -126,14 +126,14 @@ fn a_del_without_agent_and_store_succeeds_and_is_completed_later() {
     let node = node();
     let chain = network();
     let pod = node.pod("one");
-    let steward = serve(&node);
+    let allocator = serve(&node);
     let result = chain.add(&node, &pod);
     let ip = address(&result, false);
     let has_it = |node: &Node| holder(node, &ip).as_deref() == Some("k8s-pod-network.one");
     eventually(&node, "the store knows", has_it);
     // Killed, so that its socket stays: an agent that is being restarted.
-    node.sh(&format!("kill -9 {}", steward.id()));
-    steward.wait();
+    node.sh(&format!("kill -9 {}", allocator.id()));
+    allocator.wait();
     let (code, text) = chain.try_add(&node, &node.pod("late")).unwrap_err().error();
     assert_eq!(code, 11, "{text}");
     chain.del(&node, &pod, Some(&result));
@@ -176,7 +176,7 @@ fn join_and_leave(node: &Node, is_served: bool) {
     let made = first.add(node, &one);
     let joined = second.add(node, &one);
     assert_eq!((&joined["ips"], &joined["interfaces"]), (&made["ips"], &made["interfaces"]));
-    second.check(node, &one, &joined).expect("it is as it was told");
+    second.check(node, &one, &joined).expect("it is as its result says");
     assert!(!is_served || has_profile(node, "second"));
     second.del(node, &one, Some(&joined));
     assert!(!has_profile(node, "second"));

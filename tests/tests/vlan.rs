@@ -114,12 +114,12 @@ fn pods_reach_their_vlan_and_its_gateway_and_nothing_else() {
 
     // Neighbours by their addresses, but in another VLAN, and in the bridge's own.
     for (n, more) in [json!({"vlan": 20}), json!({})].iter().enumerate() {
-        let stranger = node.pod(&format!("stranger{n}"));
+        let other = node.pod(&format!("stranger{n}"));
         let host = format!("10.10.0.20{n}");
-        network("strangers", &fixed(&format!("{host}/24"), more)).add(&node, &stranger);
+        network("strangers", &fixed(&format!("{host}/24"), more)).add(&node, &other);
         assert!(is_cut_off(&node, &a, &host), "{more}");
-        assert!(is_cut_off(&node, &stranger, address(&in_a, 0)), "{more}");
-        assert!(is_cut_off(&node, &stranger, "10.10.0.1"), "{more}");
+        assert!(is_cut_off(&node, &other, address(&in_a, 0)), "{more}");
+        assert!(is_cut_off(&node, &other, "10.10.0.1"), "{more}");
     }
 }
 

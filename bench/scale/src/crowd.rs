@@ -108,19 +108,19 @@ impl Api {
     /// Starts it in a thread on the machine; it ends with this program.
     pub fn start(node: &Node) -> Result<Api> {
         let netns = podwire_kernel::Netns::open(format!("/proc/{}/ns/net", node.pid()))?;
-        let (tell, reported) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let serve = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
                 return;
             };
             runtime.block_on(async {
                 let server = Arc::new(StandInApiServer::start_at(API).await);
-                let _ = tell.send(server);
+                let _ = sender.send(server);
                 std::future::pending::<()>().await;
             });
         };
         std::thread::spawn(move || netns.run(serve));
-        let server: Arc<StandInApiServer> = reported.recv().context("the API server does not start")?;
+        let server: Arc<StandInApiServer> = receiver.recv().context("the API server does not start")?;
         server.put("own", json!({}), &["10.200.0.0/24"]);
         server.set_internal_ip("own", "172.16.0.1");
         node.write("/run/net-conf.json", NETWORK);

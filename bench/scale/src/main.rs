@@ -66,9 +66,10 @@ impl Seen {
 
 fn bench(arguments: &Arguments) -> Result<Promises> {
     println!("\nscale: an agent and its simulated peers");
-    let (nodes, rest) = match arguments.quick {
-        true => (300, Duration::from_secs(1)),
-        false => (arguments.nodes, Duration::from_secs(60)),
+    let (nodes, rest) = if arguments.quick {
+        (300, Duration::from_secs(1))
+    } else {
+        (arguments.nodes, Duration::from_secs(60))
     };
     println!(
         "  {:22}{:>7}{:>12}{:>11}{:>11}{:>10}{:>10}{:>9}",

@@ -54,7 +54,7 @@ impl Site {
     /// Waits until packets to this address use a route of the agent.
     pub fn until_road(&mut self, to: IpAddr) -> Result<()> {
         let device = self.host.find_link("flannel.1")?.context("flannel.1 is not there")?.index;
-        self.until(&format!("the road to {to}"), |site| {
+        self.until(&format!("the route to {to}"), |site| {
             route::get(&mut site.host.route, to).is_ok_and(|way| way.link == Some(device))
         })
     }

@@ -19,8 +19,8 @@
 //! let node = cluster.reboot(node);                     // the disk stays, all else is new
 //! ```
 //!
-//! Nodes are [stages](podwire_runtime_tests::Stage): they end with the test, by whatever end, and leave nothing. What kubelet would
-//! write into the kernel that all share is kept from it ([`Machine`]).
+//! Nodes are [stages](podwire_runtime_tests::Stage): they end with the test and leave nothing. kubelet cannot write to the
+//! kernel that all nodes share ([`Machine`]).
 
 mod api;
 pub mod chart;

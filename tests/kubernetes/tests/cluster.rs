@@ -86,7 +86,7 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
 /// Nodes are there and say why they are not ready, and stay so.
 fn no_network_no_readiness(cluster: &Cluster, machines: &[Machine]) {
     for machine in machines {
-        let why = cluster.wait(&format!("{} tells why it is not ready", machine.name), || {
+        let why = cluster.wait(&format!("{} reports why it is not ready", machine.name), || {
             cluster.api.condition(&machine.name, "Ready").filter(|[_, _, why]| why.contains("network"))
         });
         assert_eq!(why[0], "False", "{why:?}");
@@ -191,7 +191,7 @@ fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
     });
     // A plugin removes the veth pair first, and then releases the address.
     let networks = "find /var/lib/cni/networks -type f -name '*.*.*.*'";
-    cluster.wait("neither a cable nor an address is left on the drained node", || {
+    cluster.wait("neither a veth pair nor an address is left on the drained node", || {
         (machine.veths() == 0 && machine.stage().sh(networks).is_empty()).then_some(())
     });
     all_reach_all(cluster, machines, &pods);

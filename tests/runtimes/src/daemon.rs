@@ -13,12 +13,12 @@ pub struct Daemon {
 }
 
 /// Prints the PID, and executes the program.
-const TELL: &str = "echo \"pid $$\" >&2; exec \"$@\"";
+const PRINT_PID: &str = "echo \"pid $$\" >&2; exec \"$@\"";
 
 impl Daemon {
     pub(crate) fn start(stage: &Stage, words: &[&str]) -> Daemon {
         let mut command = stage.command("sh");
-        command.args(["-c", TELL, "sh"]).args(words);
+        command.args(["-c", PRINT_PID, "sh"]).args(words);
         let mut process = Process::start(command);
         let said = process.expect(&["pid "]);
         let pid = said.trim_start_matches("pid ").parse().unwrap_or_else(|_| panic!("a number: {said}"));

@@ -32,7 +32,7 @@ impl ContainerSpec {
         ContainerSpec { name: name.into(), ..ContainerSpec::default() }
     }
 
-    /// With a port of the node that leads to one of its own.
+    /// With a host port that leads to a port of the container.
     pub fn port(mut self, host: u16, container: u16) -> ContainerSpec {
         self.ports.push((host, container));
         self

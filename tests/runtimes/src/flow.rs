@@ -17,8 +17,8 @@ use crate::Stage;
 /// about 95.5 %, the rest is headers (66 bytes of 1514).
 const RECEIVE: &str = r#"
 use IO::Socket::IP; use Time::HiRes qw(time); $| = 1; $SIG{ALRM} = sub { exit 1 };
-my ($port, $burst, $rate, $rest, $duration, $patience) = @ARGV;
-alarm $patience;
+my ($port, $burst, $rate, $rest, $duration, $timeout) = @ARGV;
+alarm $timeout;
 my $socket = IO::Socket::IP->new(LocalHost => "::", LocalPort => $port, Listen => 1, ReuseAddr => 1, V6Only => 0)
   or die "listen: $@";
 print "ready\n";
@@ -48,8 +48,8 @@ printf "%d %.6f %.6f\n", $bytes, $now - $start, $start - $begin;"#;
 /// Sends until the receiver closes.
 const SEND: &str = r#"
 use IO::Socket::IP; $SIG{PIPE} = "IGNORE"; $SIG{ALRM} = sub { exit 1 };
-my ($host, $port, $patience) = @ARGV;
-alarm $patience;
+my ($host, $port, $timeout) = @ARGV;
+alarm $timeout;
 my $socket = IO::Socket::IP->new(PeerHost => $host, PeerPort => $port, Timeout => 10) or exit 1;
 my $data = "x" x 65536;
 1 while defined syswrite $socket, $data;"#;
@@ -128,7 +128,7 @@ impl Stage {
         let mut receiver = receiver.spawn().expect("perl");
         let mut said = BufReader::new(receiver.stdout.take().expect("stdout"));
         let mut line = String::new();
-        said.read_line(&mut line).expect("the receiver's word");
+        said.read_line(&mut line).expect("the receiver's first line");
         assert_eq!(line, "ready\n", "listen to {PORT} in {}", to.name);
         let mut sender = perl(from, SEND).args([address, PORT, TIMEOUT]).spawn().expect("perl");
         let sent = sender.wait().expect("the sender's end");

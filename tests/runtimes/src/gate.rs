@@ -117,9 +117,10 @@ impl Gate {
     pub fn take_away(self, stage: &Stage) {
         let [file, real] = self.files(stage);
         // The real one stays where it is: a container may remember by which file its runtime was called.
-        stage.sh(&match file.starts_with("/opt/cni") {
-            true => format!("cp -a {real} {file}.new && mv {file}.new {file}"),
-            false => format!("ln -sf {real} {file}"),
+        stage.sh(&if file.starts_with("/opt/cni") {
+            format!("cp -a {real} {file}.new && mv {file}.new {file}")
+        } else {
+            format!("ln -sf {real} {file}")
         });
     }
 }

@@ -1,9 +1,9 @@
-//! The test bench for real container runtimes: containerd, and whoever else runs containers.
+//! The harness for real container runtimes: containerd, podman and docker.
 //!
-//! A [`Stage`] is a whole machine as far as a container runtime can tell: its own network, mounts, processes and
+//! A [`Stage`] looks like a whole machine to a container runtime: its own network, mounts, processes and
 //! cgroups; its own `/run`, `/var/lib`, `/var/log`, `/etc` and `/opt`; and plugins, Debian's or ours, in `/opt/cni/bin`.
 //! It is a [`Node`](podwire_tests::Node) too, so everything that the other suites do on nodes can be done on it:
-//! run scripts, write files, listen in pods, ask ports, look for leftovers.
+//! run scripts, write files, listen in pods, connect to ports, look for leftovers.
 //!
 //! ```no_run
 //! use podwire_runtime_tests::{Plugins, Stage};
@@ -24,15 +24,15 @@
 //! assert_eq!(podwire_tests::differences(&before, &stage.traces()), "");
 //! ```
 //!
-//! A stage ends with the test, by whatever end. Its first process reads a pipe of the test's; when that closes, the
+//! A stage ends with the test, however it ends. Its first process reads a pipe of the test; when that closes, the
 //! process ends, the kernel kills everything in its process namespace (daemons, shims, containers), and with the
 //! last process go the network, the mounts and all files, which are in memory. A shell outside then removes the
 //! stage's cgroups. Nothing is ended by name, so stages run beside each other and beside the machine's own runtimes.
 //!
-//! Numbers of processes are the stage's own: what `kill` and `/proc` on the stage mean, not what the machine calls
-//! them. So a daemon is ended by [`Daemon`], never by the number of the `nsenter` that started it.
+//! PIDs are those of the stage's PID namespace, as `kill` and `/proc` on the stage use them, not those of the machine.
+//! So [`Daemon`] ends a daemon, never the PID of the `nsenter` that started it.
 //!
-//! There is no registry: images are made here, of Debian's static busybox ([`image`]), as one file that `ctr`,
+//! There is no registry: images are built here, from Debian's static busybox ([`image`]), as one file that `ctr`,
 //! `podman` and `docker` all load.
 
 mod containerd;

@@ -9,8 +9,8 @@ const NET: &str = "192.0.2";
 const NET6: &str = "2001:db8:2";
 
 impl Stage {
-    /// A machine outside, on a wire of its own: 192.0.2.2 and 2001:db8:2::2. It and the stage are each other's way to
-    /// everywhere else, so pods can be reached from it where nothing forbids that, and it from pods.
+    /// A machine outside, on a separate link: 192.0.2.2 and 2001:db8:2::2. It and the stage are each other's default
+    /// gateway, so it and pods can reach each other unless a rule forbids that.
     pub fn outside(&self) -> Pod {
         let outside = self.neighbour("outside", NET, NET6);
         self.sh(&format!(

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use podwire_test_servers::StandInApiServer;
 use tokio::sync::oneshot;
 
-/// The server, in a thread of its own in the machine's network.
+/// The server, in a separate thread in the machine's network namespace.
 pub struct Api {
     server: Arc<StandInApiServer>,
     end: Option<oneshot::Sender<()>>,
@@ -18,18 +18,18 @@ pub struct Api {
 impl Api {
     /// At this address of the machine that this process is on.
     pub fn start(pid: u32, address: &'static str) -> Api {
-        let (tell, reported) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (end, ended) = oneshot::channel();
         let serve = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
-                tell.send(Arc::new(StandInApiServer::start_at(address).await)).expect("the stage");
+                sender.send(Arc::new(StandInApiServer::start_at(address).await)).expect("the stage");
                 let _ = ended.await;
             });
         };
         let netns = podwire_kernel::Netns::open(format!("/proc/{pid}/ns/net")).expect("the machine");
         let thread = std::thread::spawn(move || netns.run(serve).expect("the machine's network"));
-        Api { server: reported.recv().expect("the server"), end: Some(end), thread: Some(thread) }
+        Api { server: receiver.recv().expect("the server"), end: Some(end), thread: Some(thread) }
     }
 
     /// Whether there is an event with this reason and these words.

@@ -59,7 +59,7 @@ fn live_side_by_side(mut cluster: Cluster) {
     assert_neighbours_reach_each_other(&cluster, &all);
 
     // All have the same records, and a node has one block of each family, of either plugin.
-    cluster.stage.wait_until("all are told", |_| {
+    cluster.stage.wait_until("all are synced", |_| {
         let records = cluster.records();
         records.endpoints.len() == all.len() && records.pods().len() == all.len()
     });
@@ -105,7 +105,7 @@ fn live_side_by_side(mut cluster: Cluster) {
     cluster.ipam("release --handle podwire-stock-n3");
     cluster.start(3, &["ipam", "serve"], &[]);
     cluster.add(Ours, 3, "again");
-    cluster.stage.wait_until("it is told", |_| {
+    cluster.stage.wait_until("it is synced", |_| {
         let records = cluster.records();
         !records.endpoints.is_empty() && !records.holders().is_empty()
     });
@@ -169,7 +169,7 @@ fn come_and_go_at_once(cluster: &Cluster) {
         let has_both = |handle: &usize| *handle == 2;
         records.endpoints.len() == all.len() && holders.len() == all.len() && holders.values().all(has_both)
     };
-    cluster.stage.wait_until("all are told", |_| reported(&cluster.records()));
+    cluster.stage.wait_until("all are synced", |_| reported(&cluster.records()));
     assert_fits_together(cluster);
     at_once(all.iter().collect(), |one| cluster.del(one.by.other(), one));
     cluster.stage.wait_until("nothing is left", |_| cluster.records().are_empty());

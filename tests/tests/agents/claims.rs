@@ -52,7 +52,7 @@ fn a_pod_can_send_with_claimed_and_allowed_prefixes_only() {
         must_arrive(&stage, "web", ADDRESSES[0]);
         must_arrive(&stage, "web", ADDRESSES[3]);
         assert_eq!(arrived(&stage, "web"), [true, false, false, true, false], "{chain}: what it claims");
-        assert_eq!(arrived(&stage, "other"), [false; 5], "{chain}: another's, and what nobody allows");
+        assert_eq!(arrived(&stage, "other"), [false; 5], "{chain}: another's, and what is not allowed");
         let agent = stage.nodes[0].agent.as_mut().expect("the agent");
         agent.expect(&[
             "Pod shop/other",

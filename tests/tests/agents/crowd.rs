@@ -32,7 +32,7 @@ come() {{
     sleep 0.2
   done
   for ip in $(grep -o '"address": "[^"]*' /run/test/$1 | sed 's/.*"//; s,/.*,,' | tr : _); do
-    mkdir {held}/$ip || {{ echo "$1 on n{number} has $ip of somebody" >&2; return 1; }}
+    mkdir {held}/$ip || {{ echo "$1 on n{number} has $ip of another pod" >&2; return 1; }}
   done
 }}
 go() {{

@@ -19,7 +19,7 @@ fn a_node_uses_its_internal_ip_and_reports_events() {
     let reported = |stage: &Stage, node: &str, reason: &str, words: &str| {
         stage.api.as_ref().is_some_and(|api| api.has_event(node, reason, words))
     };
-    stage.wait_until("the missing range is told", |stage| {
+    stage.wait_until("the missing pod CIDR is reported", |stage| {
         reported(stage, "n1", "RangeMissing", "pod cidr not assigned")
     });
 
@@ -31,7 +31,9 @@ fn a_node_uses_its_internal_ip_and_reports_events() {
     };
     assert_eq!(public(&stage, "n1").as_deref(), Some("192.168.10.111"));
     assert_eq!(stage.status(1)["uplinks"][0], "eth0 192.168.10.111");
-    stage.wait_until("it is told", |stage| reported(stage, "n1", "PodNetworkReady", "the node accepts pods"));
+    stage.wait_until("it is reported", |stage| {
+        reported(stage, "n1", "PodNetworkReady", "the node accepts pods")
+    });
 
     // Another that the cluster knows by an address that it does not have.
     api(&stage, &|api| {
@@ -41,15 +43,19 @@ fn a_node_uses_its_internal_ip_and_reports_events() {
     stage.start_agent(2, &[]);
     stage.wait_ready(2);
     assert_eq!(public(&stage, "n2").as_deref(), Some("192.168.10.12"));
-    stage.wait_until("the doubt is told", |stage| reported(stage, "n2", "InterfaceAmbiguous", "203.0.113.9"));
+    stage.wait_until("the ambiguity is reported", |stage| {
+        reported(stage, "n2", "InterfaceAmbiguous", "203.0.113.9")
+    });
 
     // A node with another backend.
     let name = |of: &str| format!("flannel.alpha.coreos.com/{of}");
     let strange = json!({name("kube-subnet-manager"): "true", name("backend-type"): "host-gw",
                          name("backend-data"): "null", name("public-ip"): "192.168.10.99"});
     api(&stage, &|api| api.put("old", strange.clone(), &["10.244.9.0/24"]));
-    stage.wait_until("the stranger is told", |stage| reported(stage, "n1", "BackendMismatch", "old"));
-    stage.wait_until("n2's road is open", |stage| {
+    stage.wait_until("the backend mismatch is reported", |stage| {
+        reported(stage, "n1", "BackendMismatch", "old")
+    });
+    stage.wait_until("there is a route to n2", |stage| {
         stage.node(1).can("ip route show proto 112 | grep -q 10.244.2.0/24")
     });
 }
@@ -67,7 +73,7 @@ fn two_default_routes_are_not_guessed_between() {
         api.set_internal_ip("n1", "203.0.113.9");
     }
     stage.start_agent(1, &[]);
-    stage.wait_until("both are told", |stage| {
+    stage.wait_until("both are reported", |stage| {
         stage.api.as_ref().is_some_and(|api| {
             api.has_event("n1", "InterfaceAmbiguous", "eth0")
                 && api.has_event("n1", "InterfaceAmbiguous", "eth1")

@@ -81,7 +81,7 @@ impl Migration {
     /// flanneld reports ready before it knows the other nodes.
     fn wait_for_routes(&self) {
         for number in 1..=3 {
-            self.stage.wait_until(&format!("n{number} has both roads"), |stage| {
+            self.stage.wait_until(&format!("n{number} has both routes"), |stage| {
                 stage.node(number).sh("ip route | grep -c '^10.244.*via' || true").trim() == "2"
             });
         }

@@ -144,10 +144,10 @@ fn link_local_addresses_do_not_bypass_policies() {
     let ping = |from: &str, words: &str| {
         stage.node(1).can(&format!("ip netns exec {from} ping -6 -c 1 {words} > /dev/null"))
     };
-    let (wire, global) = (of("db", "link"), of("db", "global"));
-    assert!(wire.starts_with("fe80:"), "{wire}");
+    let (link_local, global) = (of("db", "link"), of("db", "global"));
+    assert!(link_local.starts_with("fe80:"), "{link_local}");
     assert!(ping("web", &format!("-W 5 {global}")), "neighbours are found");
-    assert!(!ping("other", &format!("-W 1 {wire}%eth0")), "the database is for the web only");
+    assert!(!ping("other", &format!("-W 1 {link_local}%eth0")), "the database is for the web only");
     let link = of("other", "link");
     assert!(!ping("other", &format!("-W 1 -I {link}%eth0 {global}")), "with whatever address");
 }
@@ -256,12 +256,12 @@ fn while_the_agent_is_away_rules_stay_and_no_pod_comes_unguarded() {
     ];
     let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
     let said = stage.node(1).output(&words, &[]);
-    assert_ne!(said.status, 0, "nobody enforces: the network is not ready");
+    assert_ne!(said.status, 0, "no agent enforces policies: the network is not ready");
     // Pods of before are known again, from the plugins' ledger; nothing changes, not even for a moment.
     let mut ear = stage.node(1).command("sh");
     ear.args(["-c", "exec stdbuf -oL nft monitor >&2"]);
     let mut ear = Process::start(ear);
-    stage.wait_until("changes are heard", |stage| {
+    stage.wait_until("changes are seen", |stage| {
         stage.node(1).sh("nft 'add table ip before; delete table ip before'");
         ear.count(&["before"]) > 0
     });
@@ -300,9 +300,10 @@ fn a_deleted_pod_is_removed_and_its_address_is_blocked() {
 #[track_caller]
 pub fn arrives(stage: &Stage, from: &str, claimed: &str) -> bool {
     let node = stage.node(1);
-    let (target, any) = match claimed.contains(':') {
-        true => (stage.address6(1, "db"), "::"),
-        false => (stage.address(1, "db"), "0.0.0.0"),
+    let (target, any) = if claimed.contains(':') {
+        (stage.address6(1, "db"), "::")
+    } else {
+        (stage.address(1, "db"), "0.0.0.0")
     };
     let listen = "import os, select, socket, sys
 any, family = sys.argv[1], socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
@@ -330,8 +331,8 @@ for _ in range(30):
                 "rm -f /run/test/ready /run/test/over; ip netns exec db python3 /run/test/listen.py {any} & listener=$!; \
                  until [ -e /run/test/ready ]; do sleep 0.05; done; \
                  {{ ip netns exec {from} python3 /run/test/send.py {claimed} {target} || touch /run/test/mute; touch /run/test/over; }} & \
-                 wait $listener; heard=$?; touch /run/test/over; wait; \
-                 [ ! -e /run/test/mute ] || {{ rm /run/test/mute; exit 9; }}; exit $heard"
+                 wait $listener; received=$?; touch /run/test/over; wait; \
+                 [ ! -e /run/test/mute ] || {{ rm /run/test/mute; exit 9; }}; exit $received"
             ),
         ],
         &[],
@@ -343,7 +344,7 @@ for _ in range(30):
 /// Expected packets are waited for: a new veth pair carries nothing until the kernel has activated it.
 #[track_caller]
 pub fn must_arrive(stage: &Stage, from: &str, claimed: &str) {
-    stage.wait_until(&format!("{claimed} of {from} is heard"), |stage| arrives(stage, from, claimed));
+    stage.wait_until(&format!("{claimed} of {from} arrives"), |stage| arrives(stage, from, claimed));
 }
 
 #[test]

@@ -26,9 +26,9 @@ fn with_not_ready_status_the_plugins_status_fails_with_the_agents_reason() {
     // A device of another kind replaces the agent's.
     stage.kill_agent(1);
     stage.node(1).sh("ip link del flannel.1 && ip link add flannel.1 type bridge");
-    assert!(status(&stage).0, "nobody has looked yet");
+    assert!(status(&stage).0, "no agent has checked yet");
     stage.start_agent(1, &flags);
-    stage.wait_until("STATUS tells why", |stage| {
+    stage.wait_until("STATUS fails with the reason", |stage| {
         let (ready, said) = status(stage);
         !ready && said.contains("50") && said.contains("flannel.1") && said.contains("exists as a bridge")
     });

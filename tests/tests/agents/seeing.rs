@@ -73,7 +73,7 @@ fn a_denied_connection_is_counted_and_logged_with_both_pods_and_the_policy() {
     assert_eq!(
         reported(&stage, &["from=shop/web"]) + reported(&stage, &["from=shop/db"]),
         0,
-        "what passes is not told"
+        "packets that pass are not logged"
     );
 
     // An unknown peer is logged with its address, and an administrator's denial with the rule.
@@ -105,10 +105,10 @@ for n in range(20000): s.sendto(b'!', ('{address}', {ports}))\""
         ));
     };
     send("53");
-    stage.wait_until("it is told", |stage| reported(stage, &["port=53 "]) == 1);
+    stage.wait_until("it is logged", |stage| reported(stage, &["port=53 "]) == 1);
     let began = Instant::now();
     send("1000 + n");
-    stage.wait_until("some are told", |stage| reported(stage, &["protocol=UDP"]) > 1);
+    stage.wait_until("some are logged", |stage| reported(stage, &["protocol=UDP"]) > 1);
     let lines = reported(&stage, &[]);
     // Twenty at once and ten in a second, and the same only once.
     let most = 20 + 10 * (began.elapsed().as_secs() as usize + 1);
@@ -121,7 +121,7 @@ for n in range(20000): s.sendto(b'!', ('{address}', {ports}))\""
 
 #[test]
 fn a_pod_that_spoofs_an_address_is_logged_by_name() {
-    for (chain, device) in [("bridge", "bridge"), ("ptp", "cable")] {
+    for (chain, device) in [("bridge", "bridge"), ("ptp", "veth")] {
         let mut stage = stage_with(chain);
         add_all(&stage);
         let (web, db) = (stage.address(1, "web"), stage.address(1, "db"));
@@ -204,11 +204,11 @@ fn selectors_without_a_match_are_reported_until_they_match() {
     };
     let both = policy("one", "bd", "web") + &policy("two", "db", "wbe");
     stage.node(1).write(&format!("{FOLDER}/typos.yaml"), &both);
-    stage.wait_until("both are told", |stage| unmatched(stage).0 == Some(2));
+    stage.wait_until("both are reported", |stage| unmatched(stage).0 == Some(2));
     let said = unmatched(&stage).1;
     assert!(said.contains("NetworkPolicy shop/one: spec: the policy selects no pod"), "{said}");
     assert!(said.contains("NetworkPolicy shop/two: spec.ingress[0]:") && said.contains("wbe"), "{said}");
     assert_eq!(metric(&stage, "unmatched_selectors", &[]), Some(2));
     stage.node(1).write(&format!("{FOLDER}/typos.yaml"), &policy("one", "db", "web"));
-    stage.wait_until("nothing is told any more", |stage| unmatched(stage).0 == Some(0));
+    stage.wait_until("nothing is reported any more", |stage| unmatched(stage).0 == Some(0));
 }

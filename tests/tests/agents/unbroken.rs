@@ -12,7 +12,7 @@ use crate::vigil::{Seen, Vigil};
 /// Changes are atomic: nothing is lost.
 const NEVER: Duration = Duration::ZERO;
 /// The limit of a repair on an idle machine. On a busy machine one of these attempts must meet it.
-const MENDED: Duration = Duration::from_secs(2);
+const REPAIR_LIMIT: Duration = Duration::from_secs(2);
 const TRIES: usize = 6;
 
 /// Who is forbidden and who is allowed to talk to the database.
@@ -62,10 +62,10 @@ fn assert_kept_apart(all: &[Seen], allowed_lost: Duration) {
 #[track_caller]
 fn assert_repaired(what: &str, break_it: impl Fn() -> Duration) {
     let mut took: Vec<Duration> = Vec::new();
-    while took.len() < TRIES && !took.iter().any(|one| *one <= MENDED) {
+    while took.len() < TRIES && !took.iter().any(|one| *one <= REPAIR_LIMIT) {
         took.push(break_it());
     }
-    assert!(took.iter().any(|one| *one <= MENDED), "{what}: mended only after {took:?}");
+    assert!(took.iter().any(|one| *one <= REPAIR_LIMIT), "{what}: repaired only after {took:?}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn damaged_rules_are_repaired_within_two_seconds() {
     stage.kill_agent(1);
     let vigil = Vigil::begin(&stage, &PAIRS);
     stage.node(1).sh("nft flush ruleset");
-    std::thread::sleep(MENDED);
+    std::thread::sleep(REPAIR_LIMIT);
     assert!(vigil.end().iter().all(|seen| seen.arrivals().count() > 50));
 }
 

@@ -20,7 +20,7 @@ const ENOUGH: usize = 50;
 const AT_THE_END: usize = 8 * ENOUGH;
 /// Bytes that a socket keeps until they are read.
 const ROOM: usize = 2 << 20;
-/// Each flow has a port of its own, from here on.
+/// The first port; each flow has a separate one.
 const FIRST_PORT: u16 = 7100;
 
 /// The senders and receivers, until the result is requested.
@@ -183,12 +183,12 @@ fn send(socket: &UdpSocket, to: SocketAddr, over: &AtomicBool) -> Vec<Instant> {
 /// The numbers that come.
 fn receive(socket: &UdpSocket, all_is_sent: &AtomicBool) -> Vec<u32> {
     socket.set_read_timeout(Some(AFTERWARDS)).expect("a timeout");
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut number = [0; 4];
     loop {
         match socket.recv(&mut number) {
-            Ok(_) => heard.push(u32::from_be_bytes(number)),
-            Err(_) if all_is_sent.load(Ordering::Relaxed) => return heard,
+            Ok(_) => received.push(u32::from_be_bytes(number)),
+            Err(_) if all_is_sent.load(Ordering::Relaxed) => return received,
             Err(_) => {}
         }
     }

@@ -24,18 +24,18 @@ found = json.load(u.urlopen('http://127.0.0.1:2379/v3/kv/range', data=json.dumps
 print(''.join(base64.b64decode(one['value']).decode() for one in found.get('kvs', [])))";
 
 /// A question to the owner of the node's blocks.
-const KNOCK: &str = "import socket, sys
-door = socket.socket(socket.AF_UNIX)
-door.connect('/run/podwire/addresses.sock')
-door.sendall(sys.argv[1].encode() + b'\\n')
-print(door.makefile().readline())";
+const SEND_REQUEST: &str = "import socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect('/run/podwire/addresses.sock')
+server.sendall(sys.argv[1].encode() + b'\\n')
+print(server.makefile().readline())";
 
 pub struct Cluster {
     pub node: Node,
     programs: &'static str,
     etcd: Option<Process>,
     server: Option<Process>,
-    steward: Option<Process>,
+    allocator: Option<Process>,
 }
 
 impl Cluster {
@@ -47,9 +47,9 @@ impl Cluster {
         node.write("/run/kube/users.csv", USER);
         node.write("/run/kube/ask.py", ASK);
         node.write("/run/kube/look.py", LOOK);
-        node.write("/run/kube/knock.py", KNOCK);
+        node.write("/run/kube/send_request.py", SEND_REQUEST);
         node.write(KUBECONFIG, &credentials().to_string());
-        let mut cluster = Cluster { node, programs, etcd: None, server: None, steward: None };
+        let mut cluster = Cluster { node, programs, etcd: None, server: None, allocator: None };
         cluster.start_servers();
         let range = json!(["10.9.0.0/24", "fd09::/64"]);
         let own = json!({"metadata": {"name": "node1"}, "spec": {"podCIDR": range[0], "podCIDRs": range}});
@@ -108,7 +108,7 @@ impl Cluster {
     /// The block allocator of the node, with a warm pool, following the node's pods.
     pub fn serve(&mut self) {
         self.serve_from(ETCD);
-        self.eventually("a stock", |cluster| cluster.in_use() >= 8);
+        self.eventually("a warm pool", |cluster| cluster.in_use() >= 8);
     }
 
     /// The block allocator of the node, with this store.
@@ -116,8 +116,8 @@ impl Cluster {
         let mut command = self.node.command(&podwire());
         command.args(["ipam", "serve", "--store", store, "--kubeconfig", KUBECONFIG]);
         command.args(["--node", "node1", "--warm-addresses", "4"]);
-        self.steward = Some(Process::start(command));
-        self.eventually("a door", |cluster| cluster.node.can("test -S /run/podwire/addresses.sock"));
+        self.allocator = Some(Process::start(command));
+        self.eventually("the socket", |cluster| cluster.node.can("test -S /run/podwire/addresses.sock"));
     }
 
     /// Calico's custom resources, as far as blocks need them, and without what they demand of objects.
@@ -250,8 +250,9 @@ impl<'a> Member<'a> {
     /// Whether the owner of the node's blocks knows of the pod, and need not ask the API server.
     pub fn is_known(&self) -> bool {
         let before = self.cluster.reads_of_pods();
-        let question = json!({"request": "pod", "namespace": "default", "name": self.name, "uid": self.uid});
-        let said = self.cluster.node.output(&["python3", "/run/kube/knock.py", &question.to_string()], &[]);
+        let request = json!({"request": "pod", "namespace": "default", "name": self.name, "uid": self.uid});
+        let said =
+            self.cluster.node.output(&["python3", "/run/kube/send_request.py", &request.to_string()], &[]);
         assert!(said.stdout.contains(&self.uid), "{}{}", said.stdout, said.stderr);
         self.cluster.reads_of_pods() == before
     }

@@ -43,7 +43,7 @@ fn pods_get_what_their_annotations_request() {
     });
     let own = cluster.pod("own", everything);
     // The pool that one pod requested is added to the warm pool shortly after.
-    cluster.eventually("nobody gives anything any more", |cluster| {
+    cluster.eventually("the warm pool is filled", |cluster| {
         let before = cluster.in_use();
         std::thread::sleep(std::time::Duration::from_secs(3));
         cluster.in_use() == before
@@ -76,7 +76,7 @@ fn pods_get_what_their_annotations_request() {
     });
     assert_eq!(endpoint["spec"], spec);
     assert_eq!(endpoint["metadata"]["labels"]["app"], "own");
-    assert_eq!(cluster.in_use(), used, "nobody gave it an address");
+    assert_eq!(cluster.in_use(), used, "it got no address");
     own.del(&allowed, &result);
     cluster.eventually("it is withdrawn", |cluster| cluster.endpoint("own").is_none());
     assert!(!cluster.node.can("ip link show type ifb | grep -q ."), "the detour is gone");
@@ -160,7 +160,7 @@ fn without_an_agent_the_plugin_reads_and_writes_the_store() {
     let pod = cluster.pod("alone", json!({"cni.projectcalico.org/ipAddrs": "[\"10.244.0.200\"]"}));
     let result = pod.add(&nothing());
     assert_eq!(addresses(&result), ["10.244.0.200/32"]);
-    let endpoint = cluster.endpoint("alone").expect("told when the pod is answered");
+    let endpoint = cluster.endpoint("alone").expect("written when the ADD returns");
     assert_eq!(endpoint["spec"]["ipNetworks"], json!(["10.244.0.200/32"]));
     // Its sandbox is made anew before the old one is deleted: it has its address again.
     let later = pod.in_sandbox(cluster.node.pod("alone2")).add(&nothing());
@@ -206,20 +206,20 @@ fn with_the_kubernetes_store_a_pods_annotations_have_its_addresses() {
     let config =
         json!({"datastore_type": "kubernetes", "etcd_endpoints": "", "ipam": {"type": "calico-ipam"}});
     let pod =
-        cluster.pod("told", json!({"cni.projectcalico.org/ipAddrs": "[\"10.88.0.7\"]", "theirs": "stays"}));
+        cluster.pod("named", json!({"cni.projectcalico.org/ipAddrs": "[\"10.88.0.7\"]", "theirs": "stays"}));
     let result = pod.add(&config);
     assert_eq!(addresses(&result), ["10.88.0.7/32"]);
     let said = |cluster: &Cluster| {
-        let pod = cluster.ask("GET", "/api/v1/namespaces/default/pods/told", &Value::Null);
+        let pod = cluster.ask("GET", "/api/v1/namespaces/default/pods/named", &Value::Null);
         let annotations = pod["metadata"]["annotations"].clone();
         assert_eq!(annotations["theirs"], "stays");
         ["podIP", "podIPs", "containerID"].map(|name| {
             annotations[format!("cni.projectcalico.org/{name}")].as_str().unwrap_or("-").to_owned()
         })
     };
-    cluster.eventually("its addresses", |cluster| said(cluster) == ["10.88.0.7/32", "10.88.0.7/32", "told"]);
+    cluster.eventually("its addresses", |cluster| said(cluster) == ["10.88.0.7/32", "10.88.0.7/32", "named"]);
     pod.del(&config, &result);
-    cluster.eventually("it has none", |cluster| said(cluster) == ["", "", "told"]);
+    cluster.eventually("it has none", |cluster| said(cluster) == ["", "", "named"]);
     let other = cluster.pod("plain", nothing()).add(&config);
     assert!(addresses(&other)[0].starts_with("10.88.0."), "of its namespace's pool: {other:#}");
 }

@@ -91,7 +91,7 @@ fn invalid_dhcp_options_fail() {
         ("dhcp", "a family that is a number", (|r| r.set("ipam.family", json!(4)), CONFIG, &["ipam.family"])),
         ("dhcp", "a negative priority", (|r| r.set("ipam.priority", json!(-1)), CONFIG, &["ipam.priority", "-1"])),
         ("dhcp", "a socket that is a number", (|r| r.set("ipam.daemonSocketPath", json!(5)), CONFIG, &["ipam.daemonSocketPath"])),
-        ("dhcp", "an option that nobody knows", (|r| r.set("ipam.request", json!([{"option": "hostname"}])), CONFIG, &["ipam.request[0].option", "hostname"])),
+        ("dhcp", "an unknown option", (|r| r.set("ipam.request", json!([{"option": "hostname"}])), CONFIG, &["ipam.request[0].option", "hostname"])),
         ("dhcp", "an option that is a number", (|r| r.set("ipam.request", json!([{"option": 42}])), CONFIG, &["ipam.request[0].option"])),
         ("dhcp", "option 256", (|r| r.set("ipam.provide", json!([{"option": "12", "value": "a"}, {"option": "256", "value": "b"}])), CONFIG, &["ipam.provide[1].option", "256"])),
         ("dhcp", "the daemon's own option", (|r| r.set("ipam.provide", json!([{"option": "53", "value": "1"}])), CONFIG, &["ipam.provide[0].option", "53"])),

@@ -227,7 +227,7 @@ fn a_gc_without_valid_attachments_fails() {
 #[test]
 fn a_check_without_a_result_is_refused() {
     let scene = Scene::new();
-    // host-local has a record of its own, and the others need none.
+    // host-local has its own record, and the others need none.
     let content = ["debug", "host-local", "loopback", "noop"];
     for kind in types().iter().filter(|kind| !content.contains(&kind.as_str())) {
         let request = scene.request(kind).without("prevResult").env("CNI_COMMAND", "CHECK");

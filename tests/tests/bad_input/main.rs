@@ -179,7 +179,7 @@ fn wrong_error(error: &Value, code: u64, words: &[&str]) -> Vec<String> {
     let text = error["msg"].as_str().unwrap_or_default();
     all.extend(words.iter().filter(|word| !text.contains(*word)).map(|word| format!("{word:?} is not said")));
     if text.is_empty() || text.len() > 1000 {
-        all.push(format!("nobody reads {} characters", text.len()));
+        all.push(format!("{} characters are too long to read", text.len()));
     }
     all
 }

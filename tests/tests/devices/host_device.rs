@@ -116,9 +116,10 @@ fn a_device_that_fell_back_by_itself_gets_its_name_back() {
              ip -n blue link set {fallen} netns $$"
         ));
         node.remove(&pod);
-        match by_gc {
-            true => chain.gc(&node, &[]),
-            false => chain.del(&node, &pod, Some(&result)),
+        if by_gc {
+            chain.gc(&node, &[])
+        } else {
+            chain.del(&node, &pod, Some(&result))
         }
         assert_eq!(at_home(&node, LENT), (String::new(), false), "{fallen} {by_gc}");
     }
@@ -348,5 +349,5 @@ fn ours_moves_back_a_device_that_go_cannot() {
     let result = Chain::new(GO, "net", std::slice::from_ref(&config)).add(&node, &pod);
     let ours = Chain::new(&ours(), "net", &[config]);
     ours.del(&node, &without_netns(&pod), Some(&result));
-    assert_same(&before, &node.state(&pod), "the record tells where the pod is");
+    assert_same(&before, &node.state(&pod), "the record has the namespace of the pod");
 }

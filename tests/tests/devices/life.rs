@@ -201,7 +201,7 @@ fn leaves_nothing(kind: &str) {
         chain.add(node, &blue);
         chain.gc(node, &[]);
         let leases = node.sh("cd /var/lib/cni/networks && find . -name '[1f][0d]*'");
-        assert_eq!(leases, "", "{what}: GC gives back what nobody valid has");
+        assert_eq!(leases, "", "{what}: GC releases leases of invalid attachments");
         chain.del(node, &blue, None);
         assert_same(&before, &node.leftovers(), &format!("{what} after GC"));
         node.remove(&blue);

@@ -52,7 +52,7 @@ impl Relay {
             .expect("perl");
         let stdin = program.stdin.take();
         let mut line = String::new();
-        BufReader::new(program.stdout.take().expect("stdout")).read_line(&mut line).expect("its word");
+        BufReader::new(program.stdout.take().expect("stdout")).read_line(&mut line).expect("its first line");
         let relay = Relay { program, stdin };
         (line == "ready\n").then_some(relay)
     }

@@ -52,7 +52,7 @@ fn the_device_is_as_the_config_has_it() {
         chain.check(&node, &pod, &result).unwrap_or_else(|failed| panic!("{more}: {}", failed.stdout));
         let open = |flags| Relay::open(&node, flags, &[&pod]).is_some();
         assert_eq!((open(PLAIN), open(QUEUE)), (!multi_queue, multi_queue), "{more}");
-        chain.check(&node, &pod, &result).expect("CHECK after somebody had it open");
+        chain.check(&node, &pod, &result).expect("CHECK after a program had it open");
         chain.del(&node, &pod, Some(&result));
         assert!(!node.can(&format!("ip -n {} link show eth0", pod.name)));
     }
@@ -191,6 +191,6 @@ fn status_fails_without_dev_net_tun() {
     node.sh("mount -t tmpfs none /dev/net");
     let (code, text) = status(&node, &chain).error();
     assert!(code == 50 && text.contains("/dev/net/tun"), "{code} {text}");
-    let (_, text) = chain.try_add(&node, &node.pod("blue")).expect_err("no door").error();
+    let (_, text) = chain.try_add(&node, &node.pod("blue")).expect_err("no /dev/net/tun").error();
     assert!(text.contains("create TAP device eth0: open /dev/net/tun"), "{text}");
 }

@@ -5,7 +5,7 @@ use serde_json::{json, Value};
 
 use crate::{addresses, network, status};
 
-/// A network behind a bridge of its own, 10.N.0.0/24 and fd0N::/64, its interface in the VRF.
+/// A network behind a separate bridge, 10.N.0.0/24 and fd0N::/64, its interface in the VRF.
 fn in_vrf(n: u8, more: Value) -> Chain {
     let mut vrf = json!({"type": "vrf", "vrfname": "red"});
     for (key, value) in more.as_object().expect("an object") {
@@ -215,9 +215,10 @@ fn a_kernel_without_vrfs_takes_no_pods_and_lets_them_go() {
     let node = Node::new();
     let chain = network("net", &json!({"type": "vrf", "vrfname": "red"}));
     let said = status(&node, &chain);
-    match node.can("ip link add probe type vrf table 10") {
-        true => assert_eq!(said.status, 0, "{}", said.stdout),
-        false => assert_eq!(said.error().0, 50, "{}", said.stdout),
+    if node.can("ip link add probe type vrf table 10") {
+        assert_eq!(said.status, 0, "{}", said.stdout)
+    } else {
+        assert_eq!(said.error().0, 50, "{}", said.stdout)
     }
     let pod = node.pod("blue");
     chain.del(&node, &pod, None);

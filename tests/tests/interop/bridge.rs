@@ -24,7 +24,7 @@ pub fn bridge(keys: Value, subnets: &[&str]) -> Value {
 }
 
 fn case(name: &'static str, keys: Value, subnets: &[&str]) -> Case {
-    Case::new(name, &[bridge(keys, subnets)]).differs(CABLE).differs(&[PORT, LEASE, NO_EMPTY_DNS, HARDWARE])
+    Case::new(name, &[bridge(keys, subnets)]).differs(VETH).differs(&[PORT, LEASE, NO_EMPTY_DNS, HARDWARE])
 }
 
 /// A case of IPv4 alone.
@@ -73,14 +73,14 @@ pub fn cases() -> Vec<Case> {
             .after("ip link add br0 type bridge")
             .agrees(&[HARDWARE])
             .differs(&[FOREIGN]),
-        Case::new("no IPAM", &[bridge(json!({"ipam": {}}), &[])]).pods(1).differs(CABLE).differs(&[
+        Case::new("no IPAM", &[bridge(json!({"ipam": {}}), &[])]).pods(1).differs(VETH).differs(&[
             PORT,
             NO_EMPTY_DNS,
             BRIDGE_MAC,
             CHECK,
         ]),
         Case::new("name servers", &[bridge(json!({"isGateway": true, "dns": servers}), &[V4])])
-            .differs(CABLE)
+            .differs(VETH)
             .differs(&[PORT, LEASE, QUIET, HARDWARE]),
         v4("MAC in CNI_ARGS", json!({"isGateway": true}))
             .pods(1)
@@ -100,11 +100,7 @@ pub fn cases() -> Vec<Case> {
 pub fn versions() -> Vec<Case> {
     let case = |version, subnets| {
         let config = bridge(json!({"isDefaultGateway": true}), subnets);
-        Case::new(version, &[config])
-            .version(version)
-            .pods(1)
-            .differs(CABLE)
-            .differs(&[PORT, LEASE, HARDWARE])
+        Case::new(version, &[config]).version(version).pods(1).differs(VETH).differs(&[PORT, LEASE, HARDWARE])
     };
     let both = |version| case(version, &[V4, V6]).differs(&[DAD, KEEP]);
     vec![
@@ -146,7 +142,7 @@ pub fn refusals() -> Vec<Case> {
             .differs(&[CODE, FAILED_ADD, BRIDGE_MAC]),
         Case::new("a pool that is empty", &[bridge(json!({"isGateway": true}), &["10.1.0.0/30"])])
             .fails("no IP addresses available in range set")
-            .differs(CABLE)
+            .differs(VETH)
             .differs(&[PORT, LEASE, NO_EMPTY_DNS, QUIET, CODE, FAILED_ADD, HARDWARE]),
         case("a VLAN that cannot be", json!({"vlan": 5000}))
             .fails("invalid VLAN ID 5000")

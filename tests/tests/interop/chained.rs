@@ -17,7 +17,7 @@ fn with(mut config: Value, keys: Value) -> Value {
 /// bridge with these subnets, then `second`.
 fn after_bridge(name: &'static str, second: Value, subnets: &[&str]) -> Case {
     let first = bridge(json!({"isDefaultGateway": true}), subnets);
-    Case::new(name, &[first, second]).differs(CABLE).differs(&[PORT, LEASE, HARDWARE])
+    Case::new(name, &[first, second]).differs(VETH).differs(&[PORT, LEASE, HARDWARE])
 }
 
 /// … of IPv4 alone, spec 1.0.0.
@@ -31,7 +31,7 @@ fn old(version: &'static str, second: Value) -> Case {
 }
 
 /// portmap and firewall.
-pub fn doors() -> Vec<Case> {
+pub fn port_maps() -> Vec<Case> {
     let ports = json!([
         {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
         {"hostPort": 5353, "containerPort": 53, "protocol": "udp", "hostIP": "192.0.2.1"},
@@ -142,7 +142,7 @@ pub fn sbr() -> Vec<Case> {
     let sbr = || json!({"type": "sbr"});
     let own = |name, keys| {
         let first = bridge(with(json!({"isGateway": true}), keys), &[]);
-        Case::new(name, &[first, sbr()]).differs(CABLE).differs(&[
+        Case::new(name, &[first, sbr()]).differs(VETH).differs(&[
             PORT,
             QUIET,
             NO_EMPTY_DNS,

@@ -31,7 +31,7 @@ pub const CODE: &str = "Errors say of which kind they are";
 pub const FAILED_ADD: &str = "An ADD that fails takes everything back";
 
 /// The differences of every veth pair.
-pub const CABLE: &[&str] = &[ALIAS, QUEUE];
+pub const VETH: &[&str] = &[ALIAS, QUEUE];
 
 pub const DIFFERENCES: &[Difference] = &[
     Difference { name: NO_EMPTY_DNS, lines: &["- ADD * dns = {}"] },

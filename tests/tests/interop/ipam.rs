@@ -79,7 +79,7 @@ pub fn host_local_refusals() -> Vec<Case> {
     let invalid = |name, ipam| case(name, ipam).differs(&[CODE, DEL]);
     let small = json!({"ranges": [[{"subnet": V4}], [{"subnet": "10.2.0.0/30"}]]});
     let backwards = json!({"subnet": V4, "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.5"});
-    let nobody = json!({"args": {"cni": {"ips": ["ten"]}}});
+    let bad_address = json!({"args": {"cni": {"ips": ["ten"]}}});
     vec![
         case("an empty pool", json!({"subnet": "10.1.0.0/30"}))
             .pods(2)
@@ -131,7 +131,9 @@ pub fn host_local_refusals() -> Vec<Case> {
         case("no file of name servers", json!({"subnet": V4, "resolvConf": "/run/nowhere"}))
             .fails("/run/nowhere")
             .differs(&[CODE, UNTOUCHED]),
-        asked("an address that is none", json!({"subnet": V4}), nobody).fails("ten").differs(&[CODE, DEL]),
+        asked("an address that is none", json!({"subnet": V4}), bad_address)
+            .fails("ten")
+            .differs(&[CODE, DEL]),
         asked("no ipam", json!({"subnet": V4}), json!({"ipam": null}))
             .fails("IPAM config missing 'ipam' key")
             .differs(&[CODE, DEL]),

@@ -15,7 +15,7 @@ fn ptp_config(keys: Value, subnets: &[&str]) -> Value {
 }
 
 fn case(name: &'static str, keys: Value, subnets: &[&str]) -> Case {
-    Case::new(name, &[ptp_config(keys, subnets)]).differs(CABLE).differs(&[LEASE])
+    Case::new(name, &[ptp_config(keys, subnets)]).differs(VETH).differs(&[LEASE])
 }
 
 pub fn ptp() -> Vec<Case> {
@@ -49,7 +49,7 @@ pub fn ptp() -> Vec<Case> {
 }
 
 /// A veth pair as master; both ends are on the node.
-const WIRE: &str =
+const UPLINK: &str =
     "ip link add uplink address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02
     ip link set uplink up; ip link set far up";
 
@@ -62,11 +62,11 @@ pub fn macvlan() -> Vec<Case> {
         config
     };
     let case = |name, keys, subnets: &[&str]| {
-        Case::new(name, &[config(keys, subnets)]).after(WIRE).differs(&[QUEUE, LEASE, HUNG])
+        Case::new(name, &[config(keys, subnets)]).after(UPLINK).differs(&[QUEUE, LEASE, HUNG])
     };
-    let unleased = |name, keys| Case::new(name, &[config(keys, &[V4])]).after(WIRE).differs(&[QUEUE, HUNG]);
+    let unleased = |name, keys| Case::new(name, &[config(keys, &[V4])]).after(UPLINK).differs(&[QUEUE, HUNG]);
     let v4 = |name, keys| case(name, keys, &[V4]);
-    let refused = |name, keys| Case::new(name, &[config(keys, &[V4])]).pods(1).after(WIRE);
+    let refused = |name, keys| Case::new(name, &[config(keys, &[V4])]).pods(1).after(UPLINK);
     let servers = json!({"nameservers": ["10.1.0.1"]});
     let leased =
         json!({"ipam": {"type": "static", "addresses": [{"address": "10.1.0.5/24"}], "dns": servers}});

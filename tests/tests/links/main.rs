@@ -55,9 +55,10 @@ fn config(kind: &str, subnets: &[&str]) -> Value {
     config["ipam"] = pool(subnets);
     config["ipam"]["routes"] = json!(subnets
         .iter()
-        .map(|subnet| match subnet.contains(':') {
-            true => json!({"dst": "2001:db8:1::/48"}),
-            false => json!({"dst": "198.51.100.0/24"}),
+        .map(|subnet| if subnet.contains(':') {
+            json!({"dst": "2001:db8:1::/48"})
+        } else {
+            json!({"dst": "198.51.100.0/24"})
         })
         .collect::<Vec<_>>());
     config

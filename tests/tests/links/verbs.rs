@@ -22,8 +22,8 @@ fn everywhere(test: impl Fn(&str, &Node, &Chain) + Sync) {
 }
 
 fn status(node: &Node, chain: &Chain) -> podwire_tests::Output {
-    let nobody = Pod { name: String::new(), netns: String::new() };
-    Invocation::new(node, &chain.path, "STATUS", &nobody, &chain.config(0)).run()
+    let no_pod = Pod { name: String::new(), netns: String::new() };
+    Invocation::new(node, &chain.path, "STATUS", &no_pod, &chain.config(0)).run()
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_pod_is_attached_checked_and_detached_and_nothing_is_left() {
 fn a_pod_whose_namespace_is_gone_is_detached() {
     everywhere(|what, node, chain| {
         let before = node.leftovers();
-        let (reported, vanished) = (node.pod("told"), node.pod("vanished"));
+        let (reported, vanished) = (node.pod("present"), node.pod("vanished"));
         for pod in [&reported, &vanished] {
             let result = chain.add(node, pod);
             node.remove(pod);
@@ -174,9 +174,10 @@ fn status_reports_a_missing_driver() {
     for kind in KINDS {
         let there = drivers::has(kind);
         let said = status(&node, &network("net", &config(kind, &[V4])));
-        match there {
-            true => assert_eq!(said.status, 0, "{kind}: {}", said.stdout),
-            false => assert!(said.error().0 == 50 && said.error().1.contains(kind), "{}", said.stdout),
+        if there {
+            assert_eq!(said.status, 0, "{kind}: {}", said.stdout)
+        } else {
+            assert!(said.error().0 == 50 && said.error().1.contains(kind), "{}", said.stdout)
         }
     }
 }

@@ -57,12 +57,12 @@ impl<'w> Watcher<'w> {
     /// Waits until it says so.
     #[track_caller]
     fn expect(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
-        let mut heard = Vec::new();
+        let mut lines = Vec::new();
         loop {
             match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) if fits(&line) => return line,
-                Ok(line) => heard.push(line),
-                Err(_) => panic!("{what} was not said: {heard:#?}"),
+                Ok(line) => lines.push(line),
+                Err(_) => panic!("{what} was not said: {lines:#?}"),
             }
         }
     }
@@ -143,7 +143,7 @@ fn a_plugin_in_its_vendors_folder_is_found() {
     world.ok("run one");
     assert_eq!(world.json("status one")["networks"], serde_json::json!(["acme"]));
     world.ok("rm one");
-    assert!(world.node.sh("cat /run/test/log").contains("del "), "its plugin was told");
+    assert!(world.node.sh("cat /run/test/log").contains("del "), "its plugin got the DEL");
     drop(watcher);
     world.node.sh(&format!("rm {CONF}/05-acme.conflist"));
     world.assert_clean("after a vendor's plugin");

@@ -146,7 +146,7 @@ fn the_pods_process_is_small_alone_and_holds_nothing_of_the_callers() {
     world.ok(&format!("exec web -- timeout 20 sh -c 'while {runs} || {is_dead}; do sleep 0.05; done'"));
     assert_eq!(world.pod("exec web -- sh -c 'exit 7'").status, 7);
     assert_eq!(world.pod("exec web -- sh -c 'kill -KILL $$'").status, 137);
-    assert_eq!(world.pod("exec web -- sh -c 'kill -TERM $$; exit 9'").status, 143, "it hears signals");
+    assert_eq!(world.pod("exec web -- sh -c 'kill -TERM $$; exit 9'").status, 143, "it gets signals");
     world.ok("exec web -- sh -c 'setsid sleep 1234 > /dev/null 2>&1 &'");
     world.node.sh("timeout 20 sh -c 'until pgrep -f \"^sleep 1234\"; do sleep 0.01; done'");
     world.ok("rm web");

@@ -56,7 +56,7 @@ const NETWORKS: &[Network] = &[
         ..PLAIN
     },
     Network {
-        name: "cable",
+        name: "ptp",
         plugins: |_| vec![json!({"type": "ptp", "ipMasq": true, "ipam": pool(32)})],
         ..PLAIN
     },

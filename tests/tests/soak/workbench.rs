@@ -21,8 +21,8 @@ const JOURNAL: &str = "/run/test/journal";
 /// One soak at a time: each keeps every core busy.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs `operations` with the plugins of `folders` (ours first) on a node of their own. `test` is the test that does
-/// so: it is executed once more on the node, so that a call of a plugin is a call of a plugin and nothing else.
+/// Runs `operations` with the plugins of `folders` (ours first) on a separate node. `test` is the calling test: it is
+/// executed once more on the node, so that a plugin call needs no other program.
 pub fn soak(test: &str, operations: usize, folders: &[&str]) {
     let networks = possible(folders);
     if let Ok(seed) = std::env::var(INSIDE) {

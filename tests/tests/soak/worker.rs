@@ -173,9 +173,10 @@ impl<'w> Worker<'w> {
     }
 
     fn either(&mut self) -> Kind {
-        match self.mixed() && self.random.chance(50) {
-            true => Kind::Go,
-            false => Kind::Ours,
+        if self.mixed() && self.random.chance(50) {
+            Kind::Go
+        } else {
+            Kind::Ours
         }
     }
 

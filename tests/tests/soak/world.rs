@@ -28,7 +28,7 @@ pub struct World {
     /// Held by those who work on a network.
     pub turns: Vec<RwLock<()>>,
     /// Held by those who come to a network: a GC knows everybody who is there.
-    pub doors: Vec<RwLock<()>>,
+    pub gc_locks: Vec<RwLock<()>>,
     valid: Mutex<BTreeMap<usize, BTreeSet<Name>>>,
     addresses: Mutex<BTreeMap<(usize, String), Name>>,
     journal: Mutex<Vec<String>>,
@@ -42,7 +42,7 @@ impl World {
     pub fn new(networks: Vec<&'static Network>, folders: Vec<String>) -> World {
         World {
             turns: networks.iter().map(|_| RwLock::new(())).collect(),
-            doors: networks.iter().map(|_| RwLock::new(())).collect(),
+            gc_locks: networks.iter().map(|_| RwLock::new(())).collect(),
             networks,
             folders,
             valid: Mutex::default(),

@@ -16,7 +16,7 @@ fn an_image_that_cannot_be_fetched_is_one_clear_error_and_leaves_nothing() {
     let mut cri = containerd.cri();
     let spec = PodSpec::named("web").port(8080, 80);
     let pod = cri.run(&spec);
-    let refused = cri.try_pull(NOWHERE).expect_err("nobody listens there");
+    let refused = cri.try_pull(NOWHERE).expect_err("there is no listener");
     assert!(refused.contains(NOWHERE) && refused.contains("connection refused"), "{refused}");
     let refused = cri.try_container(&pod, &spec, NOWHERE, &["sh"]).expect_err("no image");
     assert!(refused.contains("not found"), "{refused}");

@@ -78,9 +78,10 @@ fn try_row(podman: &Podman, row: &Row) -> Result<(), String> {
     let held = podman.try_sh(&script);
     podman.must(&["rm", "-f", "-t", "0", "one", "two"]);
     podman.must(&["network", "rm", "tried"]);
-    match held.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&held.stderr).into_owned()),
+    if held.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&held.stderr).into_owned())
     }
 }
 

@@ -131,8 +131,8 @@ impl Cluster {
         let flags: Vec<&str> =
             place.iter().map(String::as_str).chain(more).chain(flags.iter().copied()).collect();
         self.stage.start(number, words, &flags);
-        let stock = format!("podwire-stock-{name}");
-        self.stage.wait_until("a stock", |_| self.records().handles.contains_key(&stock));
+        let warm_pool = format!("podwire-stock-{name}");
+        self.stage.wait_until("a warm pool", |_| self.records().handles.contains_key(&warm_pool));
     }
 
     /// The config of the network, as both understand it.

@@ -30,13 +30,13 @@ impl Worker<'_> {
             _ => self.world.complain(&one.container, &format!("an ADD crashed: {}", answer.said())),
         }
         one.living = false;
-        let rival = one.ifname;
+        let taken = one.ifname;
         self.pods[pod].attachments.push(one);
         if self.random.chance(70) {
             self.delete((pod, self.pods[pod].attachments.len() - 1));
         }
         // The previous owner of the name still has it.
-        for (pod, at) in self.places(|_, other| other.living && other.ifname == rival) {
+        for (pod, at) in self.places(|_, other| other.living && other.ifname == taken) {
             self.check((pod, at));
         }
     }
@@ -46,13 +46,13 @@ impl Worker<'_> {
         let named = self.places(|_, one| living(one) && self.network(one).makes_link);
         let mapped = self.places(|_, one| living(one) && Spoil::TakenPort(0).suits(self.network(one)));
         if let (true, Some((pod, at))) = (self.random.chance(40), self.random.pick(&named)) {
-            let rival = self.pods[pod].attachments[at].clone();
+            let taken = self.pods[pod].attachments[at].clone();
             let others: Vec<usize> = (0..self.world.networks.len())
                 .filter(|one| Spoil::TakenName.suits(self.world.networks[*one]))
                 .filter(|one| self.pods[pod].attachments.iter().all(|there| there.network != *one))
                 .collect();
             let network = self.random.pick(&others)?;
-            let one = self.attachment(pod, network, rival.ifname);
+            let one = self.attachment(pod, network, taken.ifname);
             return Some((pod, Attachment { spoil: Some(Spoil::TakenName), ..one }));
         }
         let pod = self.new_pod();
@@ -124,9 +124,10 @@ impl Worker<'_> {
             }
         }
         let answer = self.run_del(&mut one, Kind::Ours, Fate::Peace);
-        match answer.is_ok() {
-            true => self.bury(one),
-            false => self.world.complain(&one.container, &format!("a DEL failed: {}", answer.said())),
+        if answer.is_ok() {
+            self.bury(one)
+        } else {
+            self.world.complain(&one.container, &format!("a DEL failed: {}", answer.said()))
         }
     }
 
@@ -175,9 +176,10 @@ impl Worker<'_> {
         if !answer.is_ok() && !answer.was_killed() {
             self.world.complain(&one.container, &format!("a DEL failed: {}", answer.said()));
         }
-        match answer.is_ok() {
-            true => self.bury(one),
-            false => self.pods[pod].attachments.push(one),
+        if answer.is_ok() {
+            self.bury(one)
+        } else {
+            self.pods[pod].attachments.push(one)
         }
         if matches!(fate(place), Fate::Vanish(_)) {
             self.namespace_ended(pod);
@@ -188,9 +190,10 @@ impl Worker<'_> {
     pub(super) fn vanish(&mut self) {
         let there: Vec<usize> = (0..self.pods.len()).filter(|pod| self.pods[*pod].there).collect();
         let Some(pod) = self.random.pick(&there) else { return self.add() };
-        match self.may_be_forgotten(pod) && self.random.chance(50) {
-            true => self.forget(pod),
-            false => self.end_namespace(pod),
+        if self.may_be_forgotten(pod) && self.random.chance(50) {
+            self.forget(pod)
+        } else {
+            self.end_namespace(pod)
         }
     }
 

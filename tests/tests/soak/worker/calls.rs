@@ -41,7 +41,7 @@ impl Worker<'_> {
     pub(super) fn run_add(&mut self, one: &mut Attachment, kind: Kind, fate: Fate) -> Answer {
         let world = self.world;
         {
-            let _door = world.doors[one.network].read().expect("door");
+            let _lock = world.gc_locks[one.network].read().expect("lock");
             world.admit(one.network, &one.container, one.ifname);
         }
         let _turn = world.turns[one.network].read().expect("turn");
@@ -77,7 +77,7 @@ impl Worker<'_> {
         if let (true, Some(result)) = (one.living, &one.result) {
             world.claim(one.network, (&one.container, one.ifname), result);
         }
-        self.note("ADD", one, &format!("by {kind:?} {fate:?} {:?}", one.spoil), &tell(&one.result));
+        self.note("ADD", one, &format!("by {kind:?} {fate:?} {:?}", one.spoil), &describe(&one.result));
         last
     }
 
@@ -157,7 +157,7 @@ impl Worker<'_> {
     /// DELs of attachments that were known before it began.
     pub(super) fn gc(&mut self) {
         let (world, network) = (self.world, self.random.below(self.world.networks.len()));
-        let _nobody_new = world.doors[network].write().expect("door");
+        let _no_new_adds = world.gc_locks[network].write().expect("lock");
         let alone = self.random.chance(50);
         let _turn = alone.then(|| world.turns[network].write().expect("turn"));
         let valid = world.valid(network);
@@ -182,7 +182,7 @@ impl Worker<'_> {
 }
 
 /// What is worth knowing of a result when something is found later: names and addresses.
-fn tell(result: &Option<Value>) -> String {
+fn describe(result: &Option<Value>) -> String {
     let Some(result) = result else { return "done".into() };
     let all = |key: &str, field: &str| -> Vec<String> {
         let all = result[key].as_array().into_iter().flatten();
