@@ -38,7 +38,7 @@ impl Lab {
         }
         let key = podwire_sandbox::PodName::parse(name, "default").map(|pod| pod.key());
         let has_pod = |node: &String| {
-            let dir = key.as_ref().map(|key| format!("{}/{key}", podwire_sandbox::FOLDER));
+            let dir = key.as_ref().map(|key| format!("{}/{key}", podwire_sandbox::DIR));
             dir.is_ok_and(|path| self.file(node, &path).is_ok_and(|dir| dir.is_dir()))
         };
         match self.nodes().into_iter().find(has_pod) {

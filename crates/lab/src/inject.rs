@@ -157,7 +157,7 @@ fn poison_neighbours(host: &mut Host) -> Result<()> {
     let mut batch = Batch::new();
     for device in tunnel_devices(host)? {
         for family in IpFamily::ALL {
-            let known = neighbour::list(&mut host.route, device.index, family.unspecified())?;
+            let known = neighbour::list(&mut host.route, device.index, family)?;
             for one in known.iter().filter(|one| one.permanent) {
                 batch.push(Neighbour { mac: Some(WRONG_MAC), ..*one }.replace(Table::Addresses));
             }

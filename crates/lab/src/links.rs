@@ -19,7 +19,7 @@ impl Lab {
     /// Creates the bridges with the router's addresses, and enables forwarding between them.
     pub(crate) fn create_bridges(&self) -> Result<()> {
         let mut router = self.host(ROUTER)?;
-        router.run(|| sysctl::forward(true, true))??;
+        router.run(|| sysctl::enable_forwarding(&IpFamily::ALL))??;
         for subnet in 1..=self.state.spec.subnets {
             let name = bridge_name(subnet);
             let bridge = Bridge { name: &name, mtu: 0, promiscuous: false, vlan_filtering: false };

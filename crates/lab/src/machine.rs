@@ -17,11 +17,11 @@ impl Lab {
     pub(crate) fn boot(&mut self, name: &str) -> Result<()> {
         let pod = PodName::new(&self.state.spec.namespace(), name);
         let pod = pod.map_err(|error| Error::input(error.msg, error.details))?;
-        let mut starting = Newborn::start(&pod, true).map_err(Error::machine(name))?;
-        starting.tell(&setup_steps(name, &self.directory.shared())).map_err(Error::machine(name))?;
+        let mut starting = PauseProcess::start(&pod, true).map_err(Error::machine(name))?;
+        starting.configure(&setup_steps(name, &self.directory.shared())).map_err(Error::machine(name))?;
         self.state.machines.insert(name.into(), starting.process);
         self.save()?;
-        starting.live().map_err(Error::machine(name))
+        starting.release().map_err(Error::machine(name))
     }
 
     /// Ends a machine and everything that runs on it.
@@ -68,21 +68,21 @@ impl Lab {
 fn setup_steps(name: &str, shared: &Path) -> Vec<String> {
     let path = Path::new;
     let steps = [
-        Order::ShowItself { own_network: true },
-        Order::Memory(path("/var/lib")),
-        Order::Folder(path("/var/lib/cni")),
-        Order::Folder(path(SHARED)),
-        Order::Cover { file: path(SHARED), with: shared },
-        Order::Mirror { folder: path("/etc"), but: "cni" },
-        Order::Folder(path("/etc/cni/net.d")),
-        Order::Memory(path("/run")),
-        Order::Folder(path("/run/netns")),
-        Order::HostName(name),
-        Order::Loopback,
+        SetupStep::MountProcAndSys { own_network: true },
+        SetupStep::Tmpfs(path("/var/lib")),
+        SetupStep::CreateDir(path("/var/lib/cni")),
+        SetupStep::CreateDir(path(SHARED)),
+        SetupStep::BindMount { target: path(SHARED), source: shared },
+        SetupStep::Mirror { dir: path("/etc"), except: "cni" },
+        SetupStep::CreateDir(path("/etc/cni/net.d")),
+        SetupStep::Tmpfs(path("/run")),
+        SetupStep::CreateDir(path("/run/netns")),
+        SetupStep::HostName(name),
+        SetupStep::Loopback,
         // No other host can have the lab's addresses. Without duplicate address detection, which takes a second, they are
         // usable at once.
-        Order::Knob { path: "net/ipv6/conf/all/accept_dad", value: "0" },
-        Order::Knob { path: "net/ipv6/conf/default/accept_dad", value: "0" },
+        SetupStep::Sysctl { path: "net/ipv6/conf/all/accept_dad", value: "0" },
+        SetupStep::Sysctl { path: "net/ipv6/conf/default/accept_dad", value: "0" },
     ];
-    steps.iter().map(Order::line).collect()
+    steps.iter().map(SetupStep::encode).collect()
 }

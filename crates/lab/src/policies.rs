@@ -10,7 +10,7 @@ use std::time::Duration;
 use podwire_fs::FileError;
 use podwire_policy::api::{Pod, PodIp};
 use podwire_policy::Snapshot;
-use podwire_policy_agent::PolicyFiles;
+use podwire_policy_agent::PolicyFiles as PolicySource;
 use serde_json::{json, Value};
 
 use crate::machine::SHARED;
@@ -88,7 +88,7 @@ impl Lab {
         let Some(dir) = &self.state.spec.policies else { return Ok(None) };
         let wrong = |error: &dyn std::fmt::Display| Error::input(error.to_string(), "");
         // Read as the agents read them: an invalid file fails here, and nothing changes.
-        let source = Files::new(dir);
+        let source = PolicySource::new(dir);
         let all = source.read().map_err(|error| wrong(&error))?;
         let mut files = PolicyFiles {
             pods: Vec::new(),
@@ -98,7 +98,7 @@ impl Lab {
         for object in source.documents().map_err(|error| wrong(&error))?.into_iter().flat_map(objects) {
             let mut alone = Snapshot::new();
             alone.add(object.clone()).map_err(|error| wrong(&error))?;
-            match alone.pods.pop().filter(Pod::is_wired) {
+            match alone.pods.pop().filter(Pod::has_pod_network) {
                 Some(pod) => files.pods.push(pod),
                 None => files.others.push(object),
             }
@@ -196,7 +196,7 @@ impl Lab {
         let temporary = self.directory.shared().join(".policies.json");
         let written = fs::write(&temporary, list.to_string()).and_then(|()| fs::rename(&temporary, &path));
         written.map_err(FileError::at("write", &path))?;
-        Ok(Files::new(&dir).changed().map(podwire_warden::stamp).unwrap_or_default())
+        Ok(PolicySource::new(&dir).last_modified().map(podwire_policy_agent::timestamp).unwrap_or_default())
     }
 }
 

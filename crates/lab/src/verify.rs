@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use podwire_verify::{Options, Place as Endpoint, Protocol, Report};
+use podwire_verify::{Options, Endpoint, Protocol, Report};
 
 use crate::{Lab, Result};
 
 impl Lab {
     /// Tests all pairs with all protocols.
     pub fn verify(&self, timeout: Duration) -> Result<Report> {
-        self.send_packets(Options { patience: timeout, nodes_too: false, ..Options::default() })
+        self.send_packets(Options { timeout, nodes_too: false, ..Options::default() })
     }
 
     /// Tests all pairs with ICMP only, which is faster.
     pub(crate) fn ping_all(&self, timeout: Duration) -> Result<Report> {
         let protocols = &[Protocol::Icmp];
-        self.send_packets(Options { patience: timeout, nodes_too: false, protocols, ..Options::default() })
+        self.send_packets(Options { timeout, nodes_too: false, protocols, ..Options::default() })
     }
 
     fn send_packets(&self, options: Options) -> Result<Report> {

@@ -72,7 +72,7 @@ const QUESTIONS: &[(&str, Question)] = &[
     ("tables of rules", |s| drop(rule::tables(s))),
     ("queues", |s| {
         for discipline in tc::list(s, 2).unwrap_or_default() {
-            discipline.bucket.inspect(|bucket| drop((bucket.as_told(), bucket.set_on(2, "eth0"))));
+            discipline.bucket.inspect(|bucket| drop((bucket.as_reported(), bucket.set_on(2, "eth0"))));
         }
     }),
     ("redirects", |s| drop(tc::redirects(s, 2))),
