@@ -1,7 +1,7 @@
 //! The processes that an attachment starts, traced by strace: the runtime executes only foreign plugins, and none if
 //! all plugins are Podwire's. And the cost of starting the plugins' program.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use podwire_tests::{ours, podwire, project, Node, GO};
 

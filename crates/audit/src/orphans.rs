@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use podwire_cni_plugin::{Context, Error, Result};
-use podwire_kernel::firewall::census::{self, Belonging};
+use podwire_kernel::firewall::inventory::{self, OwnedObject};
 use podwire_kernel::firewall::legacy;
 use podwire_kernel::rt::link::{self, Link};
 use podwire_kernel::{Host, Owner};
@@ -22,7 +22,7 @@ fn in_firewall<T: Default>(read: impl FnOnce(&mut Socket) -> podwire_kernel::Res
 /// The kernel objects that carry an owner.
 pub(crate) struct KernelState {
     links: Result<Vec<Link>>,
-    elements: Result<Vec<Belonging>>,
+    elements: Result<Vec<OwnedObject>>,
     /// Network and container of iptables chains that Go plugins made.
     chains: Result<HashSet<(String, String)>>,
 }
@@ -31,7 +31,7 @@ impl KernelState {
     pub(crate) fn read() -> KernelState {
         KernelState {
             links: Host::here().and_then(|mut node| Ok(link::list(&mut node.route)?)).map_err(Error::from),
-            elements: in_firewall(census::belongings),
+            elements: in_firewall(inventory::owned_objects),
             chains: in_firewall(legacy::containers),
         }
     }
@@ -93,13 +93,13 @@ fn links<'p>(found: Vec<Link>, known: &Inventory) -> Vec<Fault<'p>> {
         .collect()
 }
 
-fn elements<'p>(found: Vec<Belonging>, known: &Inventory) -> Vec<Fault<'p>> {
+fn elements<'p>(found: Vec<OwnedObject>, known: &Inventory) -> Vec<Fault<'p>> {
     let orphans = found.into_iter().filter(|one| !known.contains(&one.comment));
     orphans
         .map(|orphan| {
             let what = format!("{} without a known owner", orphan.feature);
             Fault::new(Location::Kernel, orphan.comment.clone(), what).repaired_by(move || {
-                Ok(census::remove_all_of(Host::here()?.nft()?, &orphan.comment).map(drop)?)
+                Ok(inventory::remove_all_of(Host::here()?.nft()?, &orphan.comment).map(drop)?)
             })
         })
         .collect()
