@@ -133,9 +133,9 @@ fn the_commands_work_on_a_file() {
 
 #[test]
 fn the_commands_work_on_etcd() {
-    let mut server = server::Server::start();
+    let mut server = EtcdServer::start();
     let name = server.url();
-    run_commands(&name, &|| Box::new(server.store()));
+    run_commands(&name, &|| Box::new(EtcdStore::connect(&[server.url()], None).unwrap()));
     server.stop();
     let gone = podwire(&name, "show");
     assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
@@ -145,22 +145,26 @@ fn the_commands_work_on_etcd() {
 
 #[test]
 fn the_commands_work_on_etcd_with_certificates() {
-    let certificates = server::Certificates::make();
-    let server = server::Server::start_with(&certificates);
+    let certificates = Certificates::create();
+    let server = EtcdServer::start_with_tls(&certificates);
     let [authority, certificate, key] =
         ["ca.pem", "client.pem", "client.key"].map(|name| certificates.path(name).display().to_string());
     let name = format!(
         "{} --etcd-ca-cert-file {authority} --etcd-cert-file {certificate} --etcd-key-file {key}",
         server.url()
     );
-    run_commands(&name, &|| Box::new(server.store()));
+    let files = TlsFiles {
+        authority: Some(certificates.path("ca.pem")),
+        identity: Some((certificates.path("client.pem"), certificates.path("client.key"))),
+    };
+    run_commands(&name, &|| Box::new(EtcdStore::connect(&[server.url()], Some(&files)).unwrap()));
     let refused = podwire(&format!("{} --etcd-ca-cert-file {authority}", server.url()), "show");
     assert_eq!(refused.code, 1, "{}", refused.stdout);
 }
 
 #[test]
 fn the_commands_work_on_kubernetes() {
-    let programs = match api_server::programs() {
+    let programs = match kubernetes_programs(&[]) {
         Ok(programs) => programs,
         Err(why) => return eprintln!("left out: podwire ipam on a real API server: {why}"),
     };
@@ -174,9 +178,9 @@ fn the_commands_work_on_kubernetes() {
         "{}",
         bare.stderr
     );
-    server.define(ApiGroup::V1);
+    server.define_calico_resources(ApiGroup::V1.name());
     run_commands(&name, &|| Box::new(KubernetesStore::connect(Some(&kubeconfig), None).unwrap()));
-    server.define(ApiGroup::V3);
+    server.define_calico_resources(ApiGroup::V3.name());
     let newer = format!("{name} --calico-api-group projectcalico.org/v3");
     let open = || Box::new(KubernetesStore::connect(Some(&kubeconfig), Some(ApiGroup::V3)).unwrap());
     run_commands(&newer, &|| open());

@@ -129,12 +129,12 @@ impl Controller {
             v4: given(self.node_cidr_mask_size_ipv4),
             v6: given(self.node_cidr_mask_size_ipv6),
         };
-        let health = (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port));
-        let addresses = self.addresses();
-        let networks = if addresses.is_some() && self.cluster_cidr.is_empty() {
+        let health_address = (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port));
+        let leak_collection = self.leak_collection();
+        let cluster_cidrs = if leak_collection.is_some() && self.cluster_cidr.is_empty() {
             None
         } else {
-            Some(Networks::new(&self.cluster_cidr, masks, &self.service_cluster_ip_range)?)
+            Some(ClusterCidrs::new(&self.cluster_cidr, masks, &self.service_cluster_ip_range)?)
         };
         Ok(Settings {
             cluster_cidrs,
@@ -144,10 +144,10 @@ impl Controller {
         })
     }
 
-    fn addresses(&self) -> Option<Addresses> {
+    fn leak_collection(&self) -> Option<LeakCollection> {
         let store = StoreFlags::at(self.ipam_store.clone()?, self.kubeconfig.clone());
         let open = move || store.open_for_daemon();
-        Some(Addresses { open: Arc::new(open), grace: self.leak_grace_period })
+        Some(LeakCollection { open: Arc::new(open), grace: self.leak_grace_period })
     }
 }
 

@@ -68,8 +68,7 @@ fn runtime() -> Result<Runtime<'static>> {
     let beside = std::env::current_exe()?.with_file_name("cni");
     let dirs: Vec<PathBuf> =
         if beside.is_dir() { vec![beside] } else { vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()] };
-    let registry = Registry::new(podwire_plugins::PLUGINS, podwire_plugins::FINGERPRINT);
-    Ok(Runtime::new(dirs).cache_folder("/run/podwire/demo").registry(registry))
+    Ok(Runtime::new(dirs).cache_folder("/run/podwire/demo").registry(podwire_plugins::registry()))
 }
 
 /// The network: a bridge, addresses of both families, host ports, bandwidth limits and a firewall.

@@ -4,7 +4,7 @@ mod flags;
 mod options;
 mod report;
 
-use podwire_install::{apply, Plan, Root, Survey, Turn};
+use podwire_install::{apply, InstallLock, InstallPlan, NodeState, Root};
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -41,8 +41,8 @@ impl Install {
         let lock = self.lock(root).map_err(Failure::to(what))?;
         let options = ResolvedOptions::new(self, root)?;
         let paths = options.targets.iter().map(|target| target.path.as_path());
-        let survey = Survey::new(root, paths).map_err(Failure::to(what))?;
-        let plan = Plan::install(&options.targets, self.replace, &survey);
+        let state = NodeState::read(root, paths).map_err(Failure::to(what))?;
+        let plan = InstallPlan::install(&options.targets, self.replace, &state);
         if let Some(lock) = lock {
             apply(root, &plan, &options.program, &lock).map_err(Failure::to(what))?;
         }
@@ -52,7 +52,7 @@ impl Install {
 
     fn remove(&self, root: &Root) -> podwire_install::Result<Output> {
         let lock = self.lock(root)?;
-        let plan = Plan::uninstall(&Survey::new(root, [])?);
+        let plan = InstallPlan::uninstall(&NodeState::read(root, [])?);
         if let Some(lock) = lock {
             apply(root, &plan, "".as_ref(), &lock)?;
         }
@@ -60,10 +60,10 @@ impl Install {
     }
 
     /// The lock against other installations. A dry run needs none and leaves no lock file.
-    fn lock(&self, root: &Root) -> podwire_install::Result<Option<Turn>> {
+    fn lock(&self, root: &Root) -> podwire_install::Result<Option<InstallLock>> {
         if self.dry_run {
             return Ok(None);
         }
-        Turn::take(root).map(Some)
+        InstallLock::acquire(root).map(Some)
     }
 }

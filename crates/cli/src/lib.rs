@@ -124,7 +124,7 @@ impl Command {
         match self {
             Command::Agent(mode) => mode.run().map(ended),
             Command::Cni(verb) => {
-                podwire_kernel::detached::this_program_ends_soon();
+                podwire_kernel::detached::set_short_lived();
                 verb.run(json).map(Done::Output)
             }
             Command::Controller(controller) => controller.run().map(ended),
@@ -136,7 +136,7 @@ impl Command {
             Command::Lab(lab::Verb::Exec(exec)) => exec.run().map(Done::Exit),
             Command::Lab(verb) => verb.run(json).map(Done::Output),
             Command::Pod(verb) => {
-                podwire_kernel::detached::this_program_ends_soon();
+                podwire_kernel::detached::set_short_lived();
                 match *verb {
                     pod::Verb::Exec(exec) => exec.run().map(Done::Exit),
                     verb => verb.run().map(Done::Output),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use podwire_cni_runtime::{Cache, Record};
 use podwire_kernel::Netns;
-use podwire_verify::{Elsewhere, Kind, Options, Outcome, Place as Endpoint, Report};
+use podwire_verify::{Endpoint, Kind, Options, Outcome, RemoteEndpoint, Report};
 
 use crate::duration;
 use crate::failure::Failure;
@@ -80,7 +80,7 @@ impl Verify {
         }
         let remote = self.remote_endpoints()?;
         let peers = self.peers.unwrap_or(usize::MAX);
-        let options = Options { patience: self.timeout, peers, ..Options::default() };
+        let options = Options { timeout: self.timeout, peers, ..Options::default() };
         let report = podwire_verify::verify_with(&endpoints, &remote, options).map_err(failed)?;
         let output = Output::new(text(&report, Paint::stdout()), report.to_json());
         Ok(Output { success: report.holds(), ..output })
@@ -103,7 +103,7 @@ impl Verify {
     }
 
     /// The endpoints that answer on other nodes.
-    fn remote_endpoints(&self) -> Result<Vec<Elsewhere>, Failure> {
+    fn remote_endpoints(&self) -> Result<Vec<RemoteEndpoint>, Failure> {
         let mut all = Vec::new();
         for path in &self.with {
             let unreadable = |why: String| {
@@ -115,7 +115,7 @@ impl Verify {
                 Failure::new("cannot send to other nodes", error)
             };
             let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-            let endpoints: Vec<Elsewhere> =
+            let endpoints: Vec<RemoteEndpoint> =
                 serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
             all.extend(endpoints);
         }
@@ -163,7 +163,7 @@ fn name(record: &Record) -> String {
 /// The matrix, the failures and the verdict.
 pub(crate) fn text(report: &Report, paint: Paint) -> String {
     let (sent, failed) = (report.outcomes.len(), report.failures().count());
-    let pods = report.places.iter().filter(|(_, kind)| *kind == Kind::Pod).count();
+    let pods = report.endpoints.iter().filter(|endpoint| endpoint.kind == Kind::Pod).count();
     let mut text = matrix(report, paint);
     let failures: Vec<&Outcome> = report.failures().collect();
     for outcome in failures.iter().take(MAX_FAILURES) {
@@ -183,7 +183,7 @@ pub(crate) fn text(report: &Report, paint: Paint) -> String {
         (_, 0) => format!("{}: no packet lost, no address translated", paint.good("the network model holds")),
         _ => format!("{}: {failed} packets failed", paint.bad("the network model does not hold")),
     };
-    let others = if report.places.len() - pods == 1 { "the node" } else { "the nodes" };
+    let others = if report.endpoints.len() - pods == 1 { "the node" } else { "the nodes" };
     text + &format!(
         "{verdict}\n{pods} pods and {others}, {sent} probes by TCP, UDP, ICMP and large packets\n"
     )
@@ -195,7 +195,7 @@ fn matrix(report: &Report, paint: Paint) -> String {
     let has_failure = |endpoint: &usize| {
         report.failures().any(|outcome| outcome.from == *endpoint || outcome.to == *endpoint)
     };
-    let mut shown: Vec<usize> = (0..report.places.len()).collect();
+    let mut shown: Vec<usize> = (0..report.endpoints.len()).collect();
     if shown.len() > MAX_MATRIX {
         shown.retain(has_failure);
         shown.truncate(MAX_MATRIX);
@@ -208,7 +208,7 @@ fn matrix(report: &Report, paint: Paint) -> String {
         Some((good, all)) if good == all => paint.good("ok"),
         Some((good, all)) => paint.bad(&format!("{good}/{all}")),
     };
-    let name = |endpoint: usize| report.places[endpoint].0.clone();
+    let name = |endpoint: usize| report.endpoints[endpoint].name.clone();
     let head: Vec<String> =
         std::iter::once("FROM \\ TO".to_owned()).chain(shown.iter().map(|to| name(*to))).collect();
     let row = |from: &usize| {

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use podwire_agent::routed::Settings;
+use podwire_agent::calico::Settings;
 use podwire_kubernetes::ClientOptions;
-use podwire_overlay::Preference;
-use podwire_router::Bird;
+use podwire_bgp::Bird;
+use podwire_overlay::UplinkPreference;
 
 use super::policy_flags::PolicyFlags;
 use crate::failure::Failure;
@@ -83,7 +83,7 @@ impl Calico {
         let settings = self.settings(what)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
-        runtime.block_on(podwire_agent::routed::run(settings, opener)).map_err(|error| failed(&error))
+        runtime.block_on(podwire_agent::calico::run(settings, opener)).map_err(|error| failed(&error))
     }
 
     fn settings(self, what: &str) -> Result<Settings, Failure> {
@@ -94,26 +94,24 @@ impl Calico {
             .source(kubernetes)
             .map_err(|error| Failure::new(what, podwire_cni_spec::Error::internal(error.to_string())))?;
         let pods = self.node.pods(&node, what)?;
-        let preference = Preference {
+        let preference = UplinkPreference {
             interfaces: self.iface,
             patterns: self.iface_regex,
             can_reach: self.iface_can_reach,
-            known_as: Vec::new(),
+            node_addresses: Vec::new(),
         };
-        let bird = Bird { program: self.bird, folder: self.bird_dir, passwords: self.bgp_passwords };
+        let bird = Bird { program: self.bird, dir: self.bird_dir, passwords: self.bgp_passwords };
         Ok(Settings {
-            roads: podwire_router::Settings {
-                node,
-                preference,
-                mtu: self.mtu,
-                mtu_file: Some(self.mtu_file),
-                bird: self.bgp.then_some(bird),
-                resync: self.resync,
-            },
-            stock: self.node.warm_addresses(),
-            state: self.node.state,
+            node,
+            preference,
+            mtu: self.mtu,
+            mtu_file: Some(self.mtu_file),
+            bird: self.bgp.then_some(bird),
+            resync: self.resync,
+            warm_addresses: self.node.warm_addresses(),
+            state_dir: self.node.state,
             socket: self.node.socket,
-            pods,
+            cluster: pods,
             health: (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port)),
             policy,
             policy_cut: self.policy.policy_cut,

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::Args;
 use ipnet::IpNet;
-use podwire_agent::Settings;
-use podwire_overlay::Firewall;
+use podwire_agent::flannel::Settings;
+use podwire_overlay::FirewallOptions;
 use podwire_subnets::{Embedded, Error, Etcd, Kubernetes, Source, StaticList};
 
 use self::conflist_flags::ConflistFlags;
@@ -130,7 +130,7 @@ impl Flannel {
             Failure::new("podwire agent flannel cannot run", error)
         };
         if self.retire {
-            return podwire_agent::retire().map_err(|error| failed(&error));
+            return podwire_agent::flannel::retire().map_err(|error| failed(&error));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
@@ -140,7 +140,7 @@ impl Flannel {
             let name = self.name().map_err(|error| failed(&error))?;
             let source = self.source(&name).await.map_err(|error| failed(&error))?;
             let settings = self.settings(name).map_err(|error| failed(&error))?;
-            podwire_agent::run(settings, source).await.map_err(|error| failed(&error))
+            podwire_agent::flannel::run(settings, source).await.map_err(|error| failed(&error))
         })
     }
 
@@ -185,15 +185,16 @@ impl Flannel {
         }
     }
 
-    fn settings(&self, name: String) -> podwire_warden::Result<Settings> {
+    fn settings(&self, name: String) -> podwire_policy_agent::Result<Settings> {
         let policy = self.policy.source(|| self.kubernetes.client_options())?;
         let prefixes = policy.is_some().then(|| self.policy_allowed_source_prefixes.clone());
         Ok(Settings {
             preference: self.interface.preference(),
-            public: (self.interface.public_ip, self.interface.public_ipv6),
-            firewall: Firewall {
+            public_ip: self.interface.public_ip,
+            public_ipv6: self.interface.public_ipv6,
+            firewall: FirewallOptions {
                 masquerade: self.ip_masq,
-                random: !self.ip_masq_fully_random_disable,
+                random_ports: !self.ip_masq_fully_random_disable,
                 forward: self.iptables_forward_rules,
                 blackhole: self.ip_blackhole_route,
             },
@@ -203,7 +204,7 @@ impl Flannel {
             resync: self.resync,
             wireguard_key: self.wireguard_key_file.clone(),
             derived_mac: self.derived_mac,
-            set_available: self.kubernetes.set_node_network_unavailable,
+            set_network_available: self.kubernetes.set_node_network_unavailable,
             policy,
             policy_cut: self.policy.policy_cut,
             ..Settings::new(name)

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use podwire_kubernetes::ClientOptions;
-use podwire_warden::Source;
+use podwire_policy_agent::Source;
 
 #[derive(Debug, Args)]
 pub(super) struct PolicyFlags {
@@ -19,7 +19,7 @@ impl PolicyFlags {
     pub(super) fn source(
         &self,
         kubernetes: impl FnOnce() -> ClientOptions,
-    ) -> podwire_warden::Result<Option<Source>> {
-        self.policy.as_deref().map(|text| Source::read(text, kubernetes)).transpose()
+    ) -> podwire_policy_agent::Result<Option<Source>> {
+        self.policy.as_deref().map(|text| Source::parse(text, kubernetes)).transpose()
     }
 }

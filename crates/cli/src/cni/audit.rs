@@ -62,9 +62,9 @@ impl Audit {
     }
 
     fn row(&self, fault: Fault<'_>) -> Row {
-        let (side, owner, what) = (fault.side.name(), fault.owner.clone(), fault.what());
-        let repairable = fault.can_be_mended();
-        let repaired = (self.fix && repairable).then(|| fault.mend().map_err(|error| error.to_cni()));
+        let (side, owner, what) = (fault.location.name(), fault.owner.clone(), fault.what());
+        let repairable = fault.is_repairable();
+        let repaired = (self.fix && repairable).then(|| fault.repair().map_err(|error| error.to_cni()));
         Row { side, owner, what, repairable, repaired }
     }
 }

@@ -46,7 +46,7 @@ impl Check {
     fn repair(&self, list: &NetworkList, identity: &Identity) -> Result<Output, Failure> {
         let what = format!("cannot repair {} in {}", self.target.name(), self.target.network);
         let repaired = self.flags.runtime().repair(list, identity).map_err(Failure::to(what))?;
-        let success = repaired.is_whole();
+        let success = repaired.is_complete();
         let interface = format!("{} of {}", self.target.ifname(), self.target.name());
         let mut text = describe(&repaired, &interface, Paint::stdout());
         text += &if success {
@@ -56,8 +56,8 @@ impl Check {
             format!("the attachment of {container} to {network} is damaged: detach and attach it again\n")
         };
         let mut json = self.json(identity, success);
-        json["repaired"] = repaired.put_back.iter().map(repaired_json).collect();
-        json["left"] = repaired.left.iter().map(left_json).collect();
+        json["repaired"] = repaired.repaired.iter().map(repaired_json).collect();
+        json["left"] = repaired.remaining.iter().map(left_json).collect();
         Ok(Output { text, json, success })
     }
 
@@ -77,24 +77,24 @@ impl Check {
 }
 
 /// One line for each difference.
-fn describe(repaired: &Repaired, interface: &str, paint: Paint) -> String {
+fn describe(report: &RepairReport, interface: &str, paint: Paint) -> String {
     let mut text = String::new();
-    for PutBack { what, .. } in &repaired.put_back {
+    for Difference { what, .. } in &report.repaired {
         text += &format!("{interface}: {} {what}\n", paint.good("repaired:"));
     }
-    for Remaining { what, reason: why, .. } in &repaired.remaining {
-        let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        text += &format!("{interface}: {} {what}{why}\n", paint.bad("not repaired:"));
+    for Remaining { what, reason, .. } in &report.remaining {
+        let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        text += &format!("{interface}: {} {what}{reason}\n", paint.bad("not repaired:"));
     }
     text
 }
 
-fn repaired_json(one: &PutBack) -> Value {
+fn repaired_json(one: &Difference) -> Value {
     json!({ "plugin": one.plugin, "what": one.what })
 }
 
-fn left_json(one: &Left) -> Value {
-    json!({ "plugin": one.plugin, "what": one.what, "why": one.why })
+fn left_json(one: &Remaining) -> Value {
+    json!({ "plugin": one.plugin, "what": one.what, "reason": one.reason })
 }
 
 #[cfg(test)]
@@ -103,11 +103,11 @@ mod tests {
 
     #[test]
     fn each_difference_is_one_line() {
-        let put_back = vec![PutBack { plugin: "bridge".into(), what: "interface eth0 is down".into() }];
-        let why = Some("it is gone".into());
-        let left = vec![Left { plugin: "sbr".into(), what: "a rule is missing".into(), why }];
+        let repaired = vec![Difference { plugin: "bridge".into(), what: "interface eth0 is down".into() }];
+        let reason = Some("it is gone".into());
+        let remaining = vec![Remaining { plugin: "sbr".into(), what: "a rule is missing".into(), reason }];
         let text = "eth0 of blue: repaired: interface eth0 is down\n\
                     eth0 of blue: not repaired: a rule is missing (it is gone)\n";
-        assert_eq!(describe(&Repaired { put_back, left }, "eth0 of blue", Paint::plain()), text);
+        assert_eq!(describe(&RepairReport { repaired, remaining }, "eth0 of blue", Paint::plain()), text);
     }
 }

@@ -27,7 +27,7 @@ impl Reload {
             for entry in account.entries.iter().filter(|entry| entry.result.is_some()) {
                 let Some(plugin) = registry.find(&entry.plugin) else { continue };
                 let request = entry.request(Command::Check, registry);
-                match request.and_then(|req| plugin.inspect_rules(&req)).and_then(Finding::mend_all) {
+                match request.and_then(|req| plugin.inspect_rules(&req)).and_then(Finding::repair_all) {
                     Ok(count) => restored += count,
                     Err(error) => {
                         let of = format!("{} of {}", entry.plugin, entry.owner().comment());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use podwire_install::network::Shape;
+use podwire_install::network::NetworkKind;
 use podwire_install::Runtime;
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub(super) struct DirectoryFlags {
 pub(super) struct NetworkFlags {
     /// Kind of the network [default: bridge, if the directory has no network].
     #[arg(long, value_name = "KIND", value_enum, conflicts_with_all = ["conflist", "no_conflist"])]
-    pub(super) network: Option<ShapeName>,
+    pub(super) network: Option<NetworkKindName>,
     /// Pod subnet; repeatable, once per address family [default: 10.66.0.0/16].
     #[arg(long, value_name = "CIDR", conflicts_with_all = ["conflist", "no_conflist"])]
     pub(super) subnet: Vec<IpNet>,
@@ -84,7 +84,7 @@ pub(super) enum RuntimeName {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum ShapeName {
+pub(super) enum NetworkKindName {
     /// Pods on a bridge, with masquerading.
     Bridge,
     /// A routed veth pair per pod, with masquerading.
@@ -108,13 +108,13 @@ impl From<RuntimeName> for Runtime {
     }
 }
 
-impl From<ShapeName> for Shape {
-    fn from(name: ShapeName) -> Shape {
+impl From<NetworkKindName> for NetworkKind {
+    fn from(name: NetworkKindName) -> NetworkKind {
         match name {
-            ShapeName::Bridge => Shape::Bridge,
-            ShapeName::Ptp => Shape::Ptp,
-            ShapeName::Macvlan => Shape::Macvlan,
-            ShapeName::Flannel => Shape::Flannel,
+            NetworkKindName::Bridge => NetworkKind::Bridge,
+            NetworkKindName::Ptp => NetworkKind::Ptp,
+            NetworkKindName::Macvlan => NetworkKind::Macvlan,
+            NetworkKindName::Flannel => NetworkKind::Flannel,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use podwire_cni_plugin::Registry;
 use podwire_cni_spec::{NetworkList, NetworkName, Version};
-use podwire_install::network::{Design, Shape, DEFAULT_SUBNET};
-use podwire_install::{neighbours, Identity, Layout, Record, Root, Runtime, Target};
+use podwire_install::network::{NetworkKind, NetworkSpec, DEFAULT_SUBNET};
+use podwire_install::{config_files, Identity, Layout, Record, Root, Runtime, Target};
 use podwire_plugins::{FINGERPRINT, PLUGINS};
 
 use super::flags::Install;
@@ -50,7 +50,7 @@ impl ResolvedOptions {
             let readers: Vec<&Layout> = layouts.iter().filter(same).collect();
             let Some(network) = network(install, root, &dir, &readers, &mut warnings)? else { continue };
             let path = dir.join(&network.file);
-            let others = neighbours(root, &dir);
+            let others = config_files(root, &dir);
             warnings.extend(
                 readers.iter().flat_map(|layout| layout.warnings(&network.file, &network.name, &others)),
             );
@@ -104,7 +104,7 @@ fn layouts(install: &Install, root: &Root) -> Result<(Vec<Layout>, Vec<String>),
         if !all_given {
             warnings.push("found no runtime that uses CNI: using the default directories".to_owned());
         }
-        layouts.push(Layout::usual(Runtime::Containerd));
+        layouts.push(Layout::default_of(Runtime::Containerd));
     }
     for layout in &mut layouts {
         layout.bin_dirs = flags.bin_dir.clone().map_or(std::mem::take(&mut layout.bin_dirs), |dir| vec![dir]);
@@ -145,7 +145,7 @@ fn network(
         return given_file(file, conf_name).map(Some);
     }
     // A second network could become the default network of all pods, so it is added only on request.
-    let others = neighbours(root, dir);
+    let others = config_files(root, dir);
     let asked = flags.network.is_some() || !flags.subnet.is_empty();
     if let (false, Some(first)) = (asked, others.first()) {
         warnings.push(format!(
@@ -156,9 +156,9 @@ fn network(
         return Ok(None);
     }
     NetworkName::parse(&flags.name).map_err(Failure::to(WHAT))?;
-    let shape = flags.network.map_or(Shape::Bridge, Shape::from);
+    let kind = flags.network.map_or(NetworkKind::Bridge, NetworkKind::from);
     let mut subnets = flags.subnet.clone();
-    if let (true, true, Ok(usual)) = (subnets.is_empty(), shape.has_subnets(), DEFAULT_SUBNET.parse()) {
+    if let (true, true, Ok(usual)) = (subnets.is_empty(), kind.has_subnets(), DEFAULT_SUBNET.parse()) {
         subnets.push(usual);
     }
     let lowest = readers.iter().map(|layout| layout.runtime.version()).min().unwrap_or("1.0.0");
@@ -170,9 +170,9 @@ fn network(
         // Runtimes that support `cniVersions` choose 1.1.0 and use STATUS and GC; older ones ignore the key.
         None => (lowest, (lowest == "1.0.0").then_some("1.1.0")),
     };
-    let design =
-        Design { shape, name: flags.name.clone(), subnets, master: flags.master.clone(), version, newer };
-    let text = design.to_list().map_err(Failure::to(WHAT))?;
+    let spec =
+        NetworkSpec { kind, name: flags.name.clone(), subnets, master: flags.master.clone(), version, newer };
+    let text = spec.to_list().map_err(Failure::to(WHAT))?;
     let file = conf_name.unwrap_or_else(|| "10-podwire.conflist".to_owned());
     Ok(Some(NetworkFile { file, name: flags.name.clone(), text }))
 }

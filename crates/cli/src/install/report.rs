@@ -32,7 +32,7 @@ impl Report<'_> {
             .iter()
             .filter_map(|step| Some((format!("{would}{}", describe(step)?), step.path())));
         let remarks =
-            self.plan.remarks.iter().map(|remark| (reason(remark.why).to_owned(), remark.path.clone()));
+            self.plan.remarks.iter().map(|remark| (reason(remark.reason).to_owned(), remark.path.clone()));
         for (what, path) in steps.chain(remarks) {
             let dir = path.parent().unwrap_or(Path::new("/")).to_owned();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -94,17 +94,17 @@ fn describe(step: &Step) -> Option<&'static str> {
         Step::Restore(_) => "restore the backup",
         Step::Remove(_) => "remove",
         Step::SetAside(_) => "keep the backup as",
-        Step::MakeFolder(_) | Step::RemoveFolder(_) | Step::DropBackup(_) | Step::Sweep(_) => return None,
+        Step::CreateDir(_) | Step::RemoveDir(_) | Step::DropBackup(_) | Step::RemoveDraft(_) => return None,
     })
 }
 
-fn reason(why: Why) -> &'static str {
-    match why {
-        Why::AlreadyThere => "already installed",
-        Why::Foreign => "not Podwire's, kept (--replace replaces them, --uninstall restores them)",
-        Why::Changed => "changed since its installation, kept",
-        Why::Folder => "is a directory, kept",
-        Why::Gone => "already removed",
-        Why::BackupLost => "the backup is lost",
+fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::AlreadyThere => "already installed",
+        Reason::Foreign => "not Podwire's, kept (--replace replaces them, --uninstall restores them)",
+        Reason::Changed => "changed since its installation, kept",
+        Reason::Directory => "is a directory, kept",
+        Reason::Gone => "already removed",
+        Reason::BackupLost => "the backup is lost",
     }
 }

@@ -36,7 +36,7 @@ impl Check {
         let lasting = report.problems.iter().filter(|problem| first.problems.contains(problem));
         let (mut repaired, mut left): (Vec<&Problem>, Vec<&Problem>) = (Vec::new(), Vec::new());
         for problem in lasting {
-            let done = self.repair && allocator.mend(problem).map_err(Failure::to(WHAT))?;
+            let done = self.repair && allocator.repair(problem).map_err(Failure::to(WHAT))?;
             if done { &mut repaired } else { &mut left }.push(problem);
         }
         let mut text = format!(

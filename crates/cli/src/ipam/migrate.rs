@@ -59,7 +59,7 @@ pub(super) struct Source {
 /// An address and the result of its import.
 pub(super) struct Import {
     pub(super) reservation: Reservation,
-    pub(super) result: Result<Adopted, Error>,
+    pub(super) result: Result<AdoptOutcome, Error>,
 }
 
 impl Migrate {
@@ -100,7 +100,7 @@ impl Source {
         for reservation in reservations {
             let request = request(&node, &reservation, &pods);
             let result = if dry_run {
-                allocator.would_adopt(&rules, &request, reservation.ip)
+                allocator.check_adopt(&rules, &request, reservation.ip)
             } else {
                 allocator.adopt(&rules, &request, reservation.ip)
             };
@@ -141,9 +141,9 @@ impl Import {
         let Reservation { ip, network, container, .. } = &self.reservation;
         let handle = Handle::id(network, container);
         match &self.result {
-            Ok(Adopted::Now) if dry_run => format!("would import {ip} of {handle}\n"),
-            Ok(Adopted::Now) => format!("imported {ip} of {handle}\n"),
-            Ok(Adopted::Before) => format!("{ip} of {handle} was already imported\n"),
+            Ok(AdoptOutcome::Recorded) if dry_run => format!("would import {ip} of {handle}\n"),
+            Ok(AdoptOutcome::Recorded) => format!("imported {ip} of {handle}\n"),
+            Ok(AdoptOutcome::AlreadyRecorded) => format!("{ip} of {handle} was already imported\n"),
             Err(error) => format!("problem: {ip} of {handle}: {error} ({})\n", error.hint()),
         }
     }
@@ -151,8 +151,8 @@ impl Import {
     fn json(&self) -> Value {
         let Reservation { ip, network, container, .. } = &self.reservation;
         let result = match &self.result {
-            Ok(Adopted::Now) => "imported",
-            Ok(Adopted::Before) => "alreadyImported",
+            Ok(AdoptOutcome::Recorded) => "imported",
+            Ok(AdoptOutcome::AlreadyRecorded) => "alreadyImported",
             Err(_) => "problem",
         };
         let error = self.result.as_ref().err().map(ToString::to_string);

@@ -26,10 +26,10 @@ pub(crate) struct NodeFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     warm_addresses: usize,
     /// Directory of the leases.
-    #[arg(long, value_name = "DIR", default_value = blocks::STATE)]
+    #[arg(long, value_name = "DIR", default_value = addresses::STATE_DIR)]
     pub(crate) state: PathBuf,
     /// Socket for requests of plugins.
-    #[arg(long, value_name = "SOCKET", default_value = blocks::DOOR)]
+    #[arg(long, value_name = "SOCKET", default_value = addresses::SOCKET)]
     pub(crate) socket: PathBuf,
 }
 

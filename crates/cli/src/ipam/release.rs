@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::Args;
-use podwire_block_ipam::{Collected, Release as ReleaseRequest};
+use podwire_block_ipam::{CollectReport, Release as ReleaseRequest};
 use serde_json::json;
 
 use super::store_flags::{allocator, rules, StoreFlags};
@@ -65,8 +65,8 @@ impl Release {
     }
 }
 
-fn of_node(collected: Collected, node: &str) -> Result<Output, Failure> {
-    let Collected { leaks, nodes, errors, .. } = collected;
+fn of_node(collected: CollectReport, node: &str) -> Result<Output, Failure> {
+    let CollectReport { leaks, nodes, errors, .. } = collected;
     let mut text: String =
         leaks.iter().map(|leak| format!("released {} of {}\n", leak.ip, leak.handle)).collect();
     errors.iter().for_each(|error| text += &format!("not released: {error}\n"));

@@ -45,7 +45,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(super) fn run(&self) -> Result<Output, Failure> {
         let what = "podwire ipam serve cannot run";
-        let failed = |error: podwire_steward::Error| {
+        let failed = |error: allocator::Error| {
             Failure::new(
                 what,
                 podwire_cni_spec::Error::new(error.code(), error.to_string()).with_details(error.hint()),
@@ -59,13 +59,13 @@ impl Serve {
         let flags = &self.node;
         let node = flags.name(what)?;
         let pods = flags.pods(&node, what)?;
-        let settings = Settings { node, stock: flags.warm_addresses() };
+        let settings = Settings { node, warm_addresses: flags.warm_addresses() };
         let opener = Box::new(flags.opener());
-        let mut steward = Steward::start(settings, &flags.state, opener).map_err(failed)?;
+        let mut block_allocator = BlockAllocator::start(settings, &flags.state, opener).map_err(failed)?;
         if let Some(pods) = pods {
             block_allocator = block_allocator.with_cluster(pods);
         }
-        podwire_steward::open_door(&flags.socket, steward).map_err(failed)?;
+        allocator::serve(&flags.socket, block_allocator).map_err(failed)?;
         while !sys::readable(&[signals.as_fd()], WAIT).is_ok_and(|ready| ready.iter().any(|is| *is)) {}
         let _ = std::fs::remove_file(&flags.socket);
         Ok(Output::new("", Value::Null))
@@ -82,7 +82,7 @@ pub(crate) struct AnswerRequest {}
 /// The input from the plugin.
 #[derive(Deserialize)]
 struct Input {
-    question: Question,
+    request: Request,
     config: Value,
 }
 
@@ -92,21 +92,21 @@ impl AnswerRequest {
         let bad = |why: String| Failure::new(what, podwire_cni_spec::Error::decode(why));
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
-        let Input { question, config } =
+        let Input { request, config } =
             serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-        let answered = answer(what, &question, &config);
+        let answered = answer(what, &request, &config);
         let json = serde_json::to_value(&answered).map_err(|error| bad(error.to_string()))?;
         Ok(Output::new(format!("{json}\n"), json))
     }
 }
 
-fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
+fn answer(what: &str, request: &Request, config: &Value) -> addresses::Response {
     let store = StoreFlags::of_config(config);
     let Some(node) = node_name(config) else {
         return unavailable("this node has no name: write it to /var/lib/calico/nodename".into());
     };
-    let is_about_pods = matches!(question, Question::Pod { .. } | Question::Ranges { .. });
-    let pods = match store.pods().filter(|_| is_about_pods || matches!(question, Question::Assign { .. })) {
+    let is_about_pods = matches!(request, Request::Pod { .. } | Request::PodCidrs { .. });
+    let pods = match store.pods().filter(|_| is_about_pods || matches!(request, Request::Assign { .. })) {
         Some(Err(why)) => return unavailable(why),
         Some(Ok(pods)) => Some(pods),
         None => None,
@@ -114,17 +114,17 @@ fn answer(what: &str, question: &Question, config: &Value) -> blocks::Answer {
     let cluster = pods.as_ref().map(|pods| pods as &dyn Cluster);
     // Requests about pods do not need the store of blocks.
     if is_about_pods {
-        return allocator::pods::respond(cluster, &node, question);
+        return allocator::pods::respond(cluster, &node, request);
     }
     match store.open(what, false) {
         Ok(store) => {
-            allocator::direct::respond(&*store, cluster, &node, Path::new(addresses::STATE_DIR), question)
+            allocator::direct::respond(&*store, cluster, &node, Path::new(addresses::STATE_DIR), request)
         }
         Err(failure) => unavailable(failure.error.msg),
     }
 }
 
-fn unavailable(msg: String) -> blocks::Answer {
+fn unavailable(msg: String) -> addresses::Response {
     let hint = "check that the network config names the datastore and that this node can reach it".into();
-    blocks::Answer::Failed { code: podwire_cni_spec::code::TRY_AGAIN, msg, hint }
+    addresses::Response::Failed { code: podwire_cni_spec::code::TRY_AGAIN, msg, hint }
 }

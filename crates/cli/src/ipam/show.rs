@@ -48,10 +48,10 @@ impl Show {
             return holder(&allocator, ip);
         }
         let use_of = allocator.utilization(&rules(&*store, WHAT)?).map_err(Failure::to(WHAT))?;
-        let all = || use_of.pools.iter().flat_map(|pool| &pool.blocks).chain(&use_of.homeless);
+        let all = || use_of.pools.iter().flat_map(|pool| &pool.blocks).chain(&use_of.outside_pools);
         let json = json!({
             "pools": use_of.pools.iter().map(pool_json).collect::<Vec<_>>(),
-            "withoutPool": use_of.homeless.iter().map(block_json).collect::<Vec<_>>(),
+            "withoutPool": use_of.outside_pools.iter().map(block_json).collect::<Vec<_>>(),
         });
         if self.borrowed {
             let rows: Vec<_> = all()

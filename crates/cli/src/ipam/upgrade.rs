@@ -40,7 +40,7 @@ impl Upgrade {
         let success = imports.iter().all(|import| import.result.is_ok());
         if success {
             for import in &imports {
-                let released = host_local::give_back(&import.reservation);
+                let released = host_local::release(&import.reservation);
                 released.map_err(|error| Failure::new(WHAT, error.to_cni()))?;
             }
             text += &if self.source.reservations().is_empty() && remove(&self.source.dir()) {

@@ -38,7 +38,7 @@ pub(crate) struct Run {
     count: Option<u32>,
     /// Secondary network, as interface net1, net2… or IFNAME; repeatable.
     #[arg(long, value_name = "NAME[=IFNAME]", value_parser = network)]
-    network: Vec<Wanted>,
+    network: Vec<NetworkRequest>,
     /// Use the network of the node: no namespace and no addresses for the pod.
     #[arg(long)]
     host_network: bool,
@@ -149,7 +149,7 @@ fn network(text: &str) -> Result<NetworkRequest, String> {
     if network.is_empty() || ifname.as_deref() == Some("") {
         return Err("expected NAME or NAME=IFNAME".to_owned());
     }
-    Ok(Wanted { network: network.to_owned(), ifname })
+    Ok(NetworkRequest { network: network.to_owned(), ifname })
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

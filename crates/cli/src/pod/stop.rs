@@ -83,7 +83,7 @@ impl Rm {
 fn output(outcome: &Outcome<Stopped>, done: &str) -> Output {
     let line = |(pod, stopped): &(PodName, Stopped)| match stopped {
         Stopped::Now => format!("{done} {pod}\n"),
-        Stopped::Before => format!("nothing to do for {pod}\n"),
+        Stopped::Already => format!("nothing to do for {pod}\n"),
     };
     let json = outcome.done.iter().map(|(pod, stopped)| {
         json!({ "namespace": pod.namespace(), "name": pod.name(), done: *stopped == Stopped::Now })

@@ -60,14 +60,16 @@ impl Explain {
         let (from, to) =
             (one(&self.from, &snapshot).map_err(wrong)?, one(&self.to, &snapshot).map_err(wrong)?);
         let packets = packets(&from, &to, &self.port, &snapshot).map_err(wrong)?;
-        let judged: Vec<_> =
+        let evaluated: Vec<_> =
             packets.iter().map(|packet| (packet, oracle::evaluate(&snapshot, packet))).collect();
-        let success = judged.iter().all(|(_, judgement)| judgement.verdict == Verdict::Allow);
+        let success = evaluated.iter().all(|(_, evaluation)| evaluation.verdict == Verdict::Allow);
         let paint = Paint::stdout();
-        let text =
-            judged.iter().map(|(packet, judgement)| text(&from, &to, packet, judgement, paint)).collect();
+        let text = evaluated
+            .iter()
+            .map(|(packet, evaluation)| text(&from, &to, packet, evaluation, paint))
+            .collect();
         let all: Vec<Value> =
-            judged.iter().map(|(packet, judgement)| to_json(&from, &to, packet, judgement)).collect();
+            evaluated.iter().map(|(packet, evaluation)| to_json(&from, &to, packet, evaluation)).collect();
         Ok(Output { text, json: all.into(), success })
     }
 }
@@ -86,22 +88,22 @@ pub(super) fn service(packet: &Packet) -> String {
 }
 
 /// The reasons of a verdict, one line each.
-pub(super) fn reasons(judgement: &Judgement) -> Vec<String> {
+pub(super) fn reasons(evaluation: &Evaluation) -> Vec<String> {
     let lines = |decision: &Decision| {
         let at = format!("{} of {}", decision.direction, decision.pod);
         let passed = decision.passed.iter().map(|origin| format!("{at}: {origin} says Pass"));
         let last = format!("{at}: {}: {}", decision.verdict, decision.reason);
         passed.chain([last]).collect::<Vec<_>>()
     };
-    let all: Vec<String> = judgement.decisions.iter().flat_map(lines).collect();
+    let all: Vec<String> = evaluation.decisions.iter().flat_map(lines).collect();
     if all.is_empty() {
         return vec!["neither end is a pod with its own network: no policy applies".to_owned()];
     }
     all
 }
 
-fn text(from: &Endpoint, to: &Endpoint, packet: &Packet, judgement: &Judgement, paint: Paint) -> String {
-    let verdict = match judgement.verdict {
+fn text(from: &Endpoint, to: &Endpoint, packet: &Packet, evaluation: &Evaluation, paint: Paint) -> String {
+    let verdict = match evaluation.verdict {
         Verdict::Allow => paint.good("allow"),
         Verdict::Deny => paint.bad("deny"),
     };
@@ -118,10 +120,10 @@ fn text(from: &Endpoint, to: &Endpoint, packet: &Packet, judgement: &Judgement, 
         end(to, packet.destination),
         service(packet)
     );
-    reasons(judgement).into_iter().fold(head, |text, line| format!("{text}  {line}\n"))
+    reasons(evaluation).into_iter().fold(head, |text, line| format!("{text}  {line}\n"))
 }
 
-fn to_json(from: &Endpoint, to: &Endpoint, packet: &Packet, judgement: &Judgement) -> Value {
+fn to_json(from: &Endpoint, to: &Endpoint, packet: &Packet, evaluation: &Evaluation) -> Value {
     let decision = |decision: &Decision| {
         json!({
             "pod": decision.pod,
@@ -138,7 +140,7 @@ fn to_json(from: &Endpoint, to: &Endpoint, packet: &Packet, judgement: &Judgemen
         "destination": packet.destination,
         "protocol": packet.service.map(|(protocol, _)| protocol.name()),
         "port": packet.service.map(|(_, port)| port),
-        "verdict": judgement.verdict.to_string(),
-        "decisions": judgement.decisions.iter().map(decision).collect::<Vec<_>>(),
+        "verdict": evaluation.verdict.to_string(),
+        "decisions": evaluation.decisions.iter().map(decision).collect::<Vec<_>>(),
     })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ipnet::IpNet;
-use podwire_policy::oracle::{self, Judgement};
+use podwire_policy::oracle::{self, Evaluation};
 use podwire_policy::{compile, Packet, Program, Snapshot, Verdict, Warning};
 use serde_json::{json, Value};
 
@@ -170,9 +170,9 @@ fn run_table(table: &Table, snapshot: &Snapshot) -> Result<Outcome, String> {
         for port in &ports {
             for packet in packets(from, to, port, snapshot)? {
                 outcome.connections += 1;
-                let judgement = judge(snapshot, &compiled.program, &packet)?;
-                if judgement.verdict != *verdict {
-                    outcome.failures.push(difference(from, to, &packet, &judgement, *verdict));
+                let evaluation = evaluate(snapshot, &compiled.program, &packet)?;
+                if evaluation.verdict != *verdict {
+                    outcome.failures.push(difference(from, to, &packet, &evaluation, *verdict));
                 }
             }
         }
@@ -181,14 +181,14 @@ fn run_table(table: &Table, snapshot: &Snapshot) -> Result<Outcome, String> {
 }
 
 /// The oracle's verdict on a packet. The compiled program must agree with the oracle.
-fn judge(snapshot: &Snapshot, program: &Program, packet: &Packet) -> Result<Judgement, String> {
-    let judgement = oracle::judge(snapshot, packet);
-    if program.judge(packet) != judgement.verdict {
+fn evaluate(snapshot: &Snapshot, program: &Program, packet: &Packet) -> Result<Evaluation, String> {
+    let evaluation = oracle::evaluate(snapshot, packet);
+    if program.evaluate(packet) != evaluation.verdict {
         return Err(format!(
             "podwire contradicts itself about {packet:?}: please report this with your files"
         ));
     }
-    Ok(judgement)
+    Ok(evaluation)
 }
 
 /// A verdict that is not the expected one, as text.
@@ -196,7 +196,7 @@ fn difference(
     from: &Endpoint,
     to: &Endpoint,
     packet: &Packet,
-    judgement: &Judgement,
+    evaluation: &Evaluation,
     expected: Verdict,
 ) -> String {
     let head = format!(
@@ -204,11 +204,11 @@ fn difference(
         from.name,
         to.name,
         service(packet),
-        judgement.verdict,
+        evaluation.verdict,
         packet.source,
         packet.destination
     );
-    reasons(judgement).into_iter().fold(head, |text, line| format!("{text}    {line}\n"))
+    reasons(evaluation).into_iter().fold(head, |text, line| format!("{text}    {line}\n"))
 }
 
 /// Warnings, one per line.
@@ -217,5 +217,5 @@ fn warning_lines(warnings: &[Warning], paint: Paint) -> String {
 }
 
 fn warning_json(warning: &Warning) -> Value {
-    json!({ "object": warning.object, "place": warning.place, "kind": format!("{:?}", warning.kind), "text": warning.text })
+    json!({ "object": warning.object, "place": warning.field, "kind": format!("{:?}", warning.kind), "text": warning.text })
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use podwire_agent::{Chain, Conflist, NotReady};
+use podwire_agent::flannel::{Chain, Conflist, NotReady};
 use podwire_cni_spec::Version;
 
 #[derive(Debug, Args)]

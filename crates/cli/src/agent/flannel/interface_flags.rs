@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clap::Args;
-use podwire_overlay::Preference;
+use podwire_overlay::UplinkPreference;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Interface")]
@@ -26,13 +26,13 @@ pub(super) struct InterfaceFlags {
 }
 
 impl InterfaceFlags {
-    pub(super) fn preference(&self) -> Preference {
+    pub(super) fn preference(&self) -> UplinkPreference {
         let public = [self.public_ip.map(IpAddr::V4), self.public_ipv6.map(IpAddr::V6)];
-        Preference {
+        UplinkPreference {
             interfaces: self.iface.clone(),
             patterns: self.iface_regex.clone(),
             can_reach: self.iface_can_reach.clone(),
-            known_as: public.into_iter().flatten().collect(),
+            node_addresses: public.into_iter().flatten().collect(),
         }
     }
 }
