@@ -82,7 +82,7 @@ fn of_host(error: &podwire_kernel::Error) -> (u32, String) {
                 .into(),
         ),
         Tap { .. } => (KERNEL, "is there a /dev/net/tun, and may this process use it?".into()),
-        Other(_) => (code::INTERNAL, String::new()),
+        NoNfTables | Other(_) => (code::INTERNAL, String::new()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use podwire_ip::IpFamily;
 use podwire_netlink::nft::{self, Family, Table, Transaction, Value};
 use podwire_netlink::rt::{address, link, neighbour, route, rule, tc};
 use podwire_netlink::{attr, ct, genl, wireguard, Batch, Frame, Frames, Message, Socket};
@@ -58,10 +59,10 @@ const QUESTIONS: &[(&str, Question)] = &[
     ("addresses", |s| drop(address::list(s, 1))),
     ("routes", |s| drop(route::list(s).map(|all| all.iter().for_each(|route| drop(route.replace()))))),
     ("a route", |s| drop(route::lookup(s, IpAddr::from([10, 7, 0, 1])))),
-    ("the way", |s| drop(route::towards(s, IpAddr::from([10, 7, 0, 1])))),
-    ("routes of a table", |s| drop(route::list_table(s, IpAddr::from([0; 16]), route::MAIN))),
+    ("the way", |s| drop(route::get(s, IpAddr::from([10, 7, 0, 1])))),
+    ("routes of a table", |s| drop(route::list_table(s, IpFamily::V6, route::MAIN))),
     ("neighbours", |s| {
-        for one in neighbour::list(s, 2, IpAddr::from([0; 4])).unwrap_or_default() {
+        for one in neighbour::list(s, 2, IpFamily::V4).unwrap_or_default() {
             drop(one.delete(neighbour::Table::Addresses));
         }
     }),
@@ -71,7 +72,7 @@ const QUESTIONS: &[(&str, Question)] = &[
     ("tables of rules", |s| drop(rule::tables(s))),
     ("queues", |s| {
         for discipline in tc::list(s, 2).unwrap_or_default() {
-            discipline.bucket.inspect(|bucket| drop((bucket.as_told(), bucket.set_on(2, "eth0"))));
+            discipline.bucket.inspect(|bucket| drop((bucket.as_reported(), bucket.set_on(2, "eth0"))));
         }
     }),
     ("redirects", |s| drop(tc::redirects(s, 2))),
