@@ -125,7 +125,7 @@ fn it_becomes_a_port_of_a_bridge_in_the_pod() {
     chain.check(&node, &pod, &result).expect("CHECK");
     node.sh("ip -n blue link set eth0 nomaster");
     let (_, text) = chain.check(&node, &pod, &result).expect_err("no port").error();
-    assert!(text.contains("no port of bridge br0"), "{text}");
+    assert!(text.contains("not a port of bridge br0"), "{text}");
     node.sh("ip -n blue link delete br0");
     let (_, text) = chain.check(&node, &pod, &result).expect_err("no bridge").error();
     assert!(text.contains("the pod has no bridge \"br0\""), "{text}");

@@ -51,7 +51,8 @@ fn addresses<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
             return Ok(Vec::new());
         }
     }
-    lease::inspect(&*pod_cidr::substitute(req)?)
+    let with_cidrs = pod_cidr::substitute(req)?;
+    lease::inspect(&with_cidrs)
 }
 
 /// The node's end: up, with Calico's hardware address and sysctls, and a route to each address of the pod.
