@@ -129,7 +129,8 @@ impl Controller {
             v4: given(self.node_cidr_mask_size_ipv4),
             v6: given(self.node_cidr_mask_size_ipv6),
         };
-        let health_address = (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port));
+        let health_address =
+            (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port));
         let leak_collection = self.leak_collection();
         let cluster_cidrs = if leak_collection.is_some() && self.cluster_cidr.is_empty() {
             None

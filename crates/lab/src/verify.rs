@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podwire_verify::{Options, Endpoint, Protocol, Report};
+use podwire_verify::{Endpoint, Options, Protocol, Report};
 
 use crate::{Lab, Result};
 

@@ -11,7 +11,6 @@ mod port;
 
 use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface};
-use podwire_ip::IpFamily;
 use podwire_kernel::rt::link;
 use podwire_kernel::veth::{self, Pair, Veth};
 use podwire_kernel::{detached, Host, Link, Undo};

@@ -1,6 +1,5 @@
 //! Configures a pod's interface: addresses, routes, sysctls and duplicate address detection.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use podwire_cni_plugin::{Context, Result};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use podwire_agent::calico::Settings;
-use podwire_kubernetes::ClientOptions;
 use podwire_bgp::Bird;
+use podwire_kubernetes::ClientOptions;
 use podwire_overlay::UplinkPreference;
 
 use super::policy_flags::PolicyFlags;
