@@ -1,4 +1,5 @@
-//! podwire-cni: all plugins in one program. The file name of the program selects the plugin.
+//! podwire-cni: all plugins in one program. The file name of the program selects the plugin. Called as `podwire pause` it is the
+//! pause process of a pod (see `podwire_sandbox::pause`).
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,6 +13,9 @@ fn main() -> ExitCode {
     podwire_kernel::detached::set_short_lived();
     let called = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
+    if name == "podwire" && std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
+        return podwire_sandbox::pause::main();
+    }
     let registry = podwire_plugins::registry();
     match registry.find(&name) {
         // Exits without Rust's cleanup, which costs two system calls: all output is written.

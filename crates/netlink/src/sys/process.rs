@@ -3,6 +3,8 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::call::{check, uninterrupted};
 use super::fd::duplicate;
@@ -21,9 +23,11 @@ pub fn open_pidfd(process: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// How [`spawn_in_new_namespaces`] starts this program, as the first process of a pod.
+/// How [`spawn_in_new_namespaces`] starts a program as the first process of a pod.
 #[derive(Debug)]
 pub struct IsolatedProcess<'a> {
+    /// The program to execute.
+    pub program: &'a Path,
     /// The arguments, starting with the program's name.
     pub args: &'a [&'a str],
     /// Whether it gets new network and UTS namespaces. It always gets new mount, PID and IPC namespaces.
@@ -36,22 +40,29 @@ pub struct IsolatedProcess<'a> {
 
 /// Everything that the child needs. The parent prepares it, because the child must not allocate.
 struct Prepared {
+    program: *const libc::c_char,
     args: *const *const libc::c_char,
     stdin: i32,
     stdout: i32,
     errno: i32,
 }
 
-/// Executes this program again in new namespaces and a new session, with these two streams, no other descriptor of the
+/// Executes a program in new namespaces and a new session, with these two streams, no other descriptor of the
 /// caller and an empty environment. Returns its PID in the caller's PID namespace.
 pub fn spawn_in_new_namespaces(spec: &IsolatedProcess<'_>) -> io::Result<u32> {
     let args: Vec<CString> =
         spec.args.iter().map(|arg| CString::new(*arg)).collect::<Result<_, _>>().map_err(io::Error::other)?;
+    let program = CString::new(spec.program.as_os_str().as_bytes()).map_err(io::Error::other)?;
     let pointers: Vec<_> = args.iter().map(|arg| arg.as_ptr()).chain([std::ptr::null()]).collect();
     // Copies with numbers above the standard streams: dup2 in the child must not overwrite one with the other.
     let (stdin, stdout) = (duplicate(spec.stdin.as_raw_fd())?, duplicate(spec.stdout.as_raw_fd())?);
-    let mut prepared =
-        Prepared { args: pointers.as_ptr(), stdin: stdin.as_raw_fd(), stdout: stdout.as_raw_fd(), errno: 0 };
+    let mut prepared = Prepared {
+        program: program.as_ptr(),
+        args: pointers.as_ptr(),
+        stdin: stdin.as_raw_fd(),
+        stdout: stdout.as_raw_fd(),
+        errno: 0,
+    };
     let always = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC;
     let network = if spec.new_network { libc::CLONE_NEWNET | libc::CLONE_NEWUTS } else { 0 };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | always | network;
@@ -96,7 +107,7 @@ extern "C" fn child_main(prepared: *mut libc::c_void) -> libc::c_int {
         libc::dup2(libc::open(c"/dev/null".as_ptr(), libc::O_RDWR), 2);
         libc::syscall(libc::SYS_close_range, 3, i32::MAX, 0);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        libc::execve(c"/proc/self/exe".as_ptr(), prepared.args, empty_environment.as_ptr());
+        libc::execve(prepared.program, prepared.args, empty_environment.as_ptr());
         prepared.errno = *libc::__errno_location();
         libc::_exit(127)
     }
