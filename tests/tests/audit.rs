@@ -4,7 +4,7 @@
 use podwire_tests::{assert_same, lost_packets, ours, podwire, Node, Output};
 use serde_json::{json, Value};
 
-/// What to plant, as a script on the node: `victim` is a living pod, $end the node's end of its cable, $ip its address,
+/// What to plant, as a script on the node: `victim` is a living pod, $end the node's end of its veth pair, $ip its address,
 /// $ledger the folder of its network's accounts; `long_ago FILE` makes a file old. Then what the audit must say.
 struct Row {
     plant: &'static str,

@@ -58,7 +58,7 @@ impl Plugin for HostDevice {
         // After the move: some IPAM plugins (dhcp) send through the device.
         let mut result = obtain(req, &mut undo)?;
         let inherited = if conf.use_interface_network {
-            inherited::from(hold.belongings())
+            inherited::from(hold.link_config())
         } else {
             LinkConfig::default()
         };

@@ -168,10 +168,10 @@ fn join(pod: &mut Host, interface: &Link, vrf: &Link) -> Result<()> {
         return Err(podwire_cni_spec::Error::internal(text).into());
     }
     let table = vrf::table(vrf).unwrap_or_default();
-    let belongings = LinkConfig::read(pod, interface.index)?.with_table(route::MAIN, table);
+    let link_config = LinkConfig::read(pod, interface.index)?.with_table(route::MAIN, table);
     let changed = vrf::assign(pod, interface, Some(vrf));
     changed.doing(|| format!("could not set vrf {} as master of {}", vrf.name, interface.name))?;
-    let restored = belongings.restore(pod, interface.index);
+    let restored = link_config.restore(pod, interface.index);
     restored.doing(|| format!("could not restore addresses and routes of {} @ {}", interface.name, vrf.name))
 }
 
@@ -187,14 +187,14 @@ fn leave(req: &Request<'_>, conf: &Conf, keep: bool) -> Result<()> {
     let own = members.iter().find(|link| link.name == req.ifname);
     let table = vrf::table(&vrf).unwrap_or_default();
     let keep = keep || (own.is_none() && conf.table != 0 && conf.table != table);
-    let belongings = own.map(|link| LinkConfig::read(&mut pod, link.index)).transpose()?;
+    let link_config = own.map(|link| LinkConfig::read(&mut pod, link.index)).transpose()?;
     match own {
         Some(own) if keep || members.len() > 1 => vrf::assign(&mut pod, own, None)?,
         // Deleting the VRF releases its last interface.
         _ if !keep && members.len() <= usize::from(own.is_some()) => delete(&mut pod, &vrf)?,
         _ => {}
     }
-    match (own, belongings) {
+    match (own, link_config) {
         (Some(own), Some(all)) => Ok(all.with_table(table, route::MAIN).restore(&mut pod, own.index)?),
         _ => Ok(()),
     }

@@ -17,7 +17,7 @@ use serde_json::{json, Value};
 /// How many rows run at the same time: they mostly wait for the kernel.
 const AT_A_TIME: usize = 3;
 
-/// What to damage, a script on the node ($end is the node's end of the pod's cable, `in_pod` runs something in the
+/// What to damage, a script on the node ($end is the node's end of the pod's veth pair, `in_pod` runs something in the
 /// pod), and what CHECK must say.
 type Row<'a> = (&'a str, &'a [&'a str]);
 

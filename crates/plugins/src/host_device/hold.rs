@@ -17,19 +17,19 @@ const TEMPORARY_NAME: &str = "dev%d";
 #[derive(Clone, Debug)]
 pub struct Hold {
     device: Link,
-    belongings: LinkConfig,
+    link_config: LinkConfig,
 }
 
 impl Hold {
     /// Reads the device's configuration on the node.
     pub fn of(node: &mut Host, device: &Link) -> Result<Hold> {
-        let belongings = LinkConfig::read(node, device.index)?;
-        Ok(Hold { device: device.clone(), belongings })
+        let link_config = LinkConfig::read(node, device.index)?;
+        Ok(Hold { device: device.clone(), link_config })
     }
 
     /// The addresses and routes that the device had on the node.
-    pub fn belongings(&self) -> &LinkConfig {
-        &self.belongings
+    pub fn link_config(&self) -> &LinkConfig {
+        &self.link_config
     }
 
     /// Moves the device into the pod and gives it the interface name of the request.
@@ -69,7 +69,7 @@ impl Hold {
                 batch.push(link::up(&home));
             }
             node.route.batch(batch)?;
-            Ok(self.belongings.restore(&mut node, home.index)?)
+            Ok(self.link_config.restore(&mut node, home.index)?)
         };
         // The user sees the error of the failed ADD.
         let _ = undo();

@@ -12,12 +12,12 @@ const UNIVERSE: u8 = 0; // RT_SCOPE_UNIVERSE, linux/rtnetlink.h
 const TEMPORARY: u32 = 0x01; // IFA_F_TEMPORARY, linux/if_addr.h; for IPv4 the bit marks a secondary address
 
 /// The permanent addresses of global scope, and the routes of the main table.
-pub fn from(belongings: &LinkConfig) -> LinkConfig {
+pub fn from(link_config: &LinkConfig) -> LinkConfig {
     let is_permanent =
         |one: &&Address| one.scope == UNIVERSE && (one.ip.is_ipv4() || one.flags & TEMPORARY == 0);
     LinkConfig {
-        addresses: belongings.addresses.iter().filter(is_permanent).cloned().collect(),
-        routes: belongings.routes.iter().filter(|one| one.table == route::MAIN).cloned().collect(),
+        addresses: link_config.addresses.iter().filter(is_permanent).cloned().collect(),
+        routes: link_config.routes.iter().filter(|one| one.table == route::MAIN).cloned().collect(),
     }
 }
 

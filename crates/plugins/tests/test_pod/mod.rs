@@ -86,8 +86,8 @@ impl Pod {
     /// Creates a veth pair into the pod, up at both ends, and the result of a plugin that created it.
     pub fn connect(&self, network: &str, ifname: &str) -> (Pair, Value) {
         let owner = Owner::new(network, &self.container, ifname);
-        let cable = Veth { name: ifname, owner: &owner, mtu: 1500, mac: None, port: None, end: None };
-        let pair = cable.create(&mut Host::here().unwrap(), &Netns::open(&self.netns).unwrap()).unwrap();
+        let veth = Veth { name: ifname, owner: &owner, mtu: 1500, mac: None, port: None, end: None };
+        let pair = veth.create(&mut Host::here().unwrap(), &Netns::open(&self.netns).unwrap()).unwrap();
         self.run(&format!("ip link set {ifname} up"));
         let result = json!({
             "cniVersion": "1.0.0",

@@ -12,7 +12,7 @@ use crate::network::{packets_pass, serve};
 use crate::{assert_nothing_left, remove_all, scene, EGRESS, INGRESS};
 
 /// From the first plugin to the last, and beyond: when runc is called, the network is complete and recorded. With each,
-/// whether the pod has its cable even if the one at the gate dies there: killed may be bridge itself, or who called
+/// whether the pod has its veth pair even if the one at the gate dies there: killed may be bridge itself, or who called
 /// bridge's IPAM plugin.
 const MOMENTS: &[(Gate, bool)] = &[
     (Gate::before("bridge"), false),
