@@ -236,7 +236,7 @@ fn traces(stage: &Stage) -> String {
 }
 
 #[test]
-fn a_thousand_pods_come_and_go_and_none_sends_a_packet() {
+fn many_pods_come_and_go_and_none_sends_a_packet() {
     // Few addresses, which come again: with a thousand of them the neighbours of those who stay would fill the kernel's
     // one table of neighbours, and IPv6 would fail now and then in every namespace of this machine, other tests' among
     // them.
@@ -262,9 +262,11 @@ fn a_thousand_pods_come_and_go_and_none_sends_a_packet() {
     // They speak all the time, also before their ADD is answered.
     let pairs: Vec<_> = passers.iter().flat_map(|name| [(*name, "db"), (*name, "other")]).collect();
     let vigil = Vigil::begin(&stage, &[&PAIRS, &pairs[..]].concat());
+    // A thousand pods in all; the gate attaches a tenth of them.
+    let rounds = if podwire_tests::is_whole() { 500 } else { 50 };
     let (shared, mut passed) = (&stage, Vec::new());
     std::thread::scope(|scope| {
-        let threads = passers.map(|name| scope.spawn(move || come_and_go(shared, name, 500)));
+        let threads = passers.map(|name| scope.spawn(move || come_and_go(shared, name, rounds)));
         passed.extend(threads.into_iter().map(|thread| thread.join().is_ok()));
     });
     let seen = vigil.end();
