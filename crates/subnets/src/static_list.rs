@@ -205,7 +205,7 @@ mod tests {
             r#"{{{NETWORK}, "nodes": [
                 {{"name": "a", "ranges": ["10.244.1.0/24"], "underlay": ["192.0.2.1", "2001:db8::1"],
                   "backend": {{"type": "vxlan", "data": {{"VNI": 1, "VtepMAC": "02:00:00:00:00:01"}}}}}},
-                {{"Name": "b", "PodCidrs": ["10.244.2.0/24"], "Underlay": ["192.0.2.2"]}}]}}"#
+                {{"Name": "b", "Ranges": ["10.244.2.0/24"], "Underlay": ["192.0.2.2"]}}]}}"#
         );
         let (conf, nodes) = parse("nodes.json", text.as_bytes()).unwrap();
         assert_eq!(conf.network.unwrap().to_string(), "10.244.0.0/16");

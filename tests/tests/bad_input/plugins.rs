@@ -193,7 +193,7 @@ fn limits_sysctls_and_rules_that_make_no_sense_are_refused() {
         ("firewall", "an unknown policy", (|r| r.set("ingressPolicy", json!("closed")), CONFIG, &["ingressPolicy", "closed"])),
         ("firewall", "a policy that is a switch", (|r| r.set("ingressPolicy", json!(true)), CONFIG, &["ingressPolicy"])),
         ("firewall", "a policy without an interface", (|r| r.set("ingressPolicy", json!("isolated")).set("prevResult", json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}]})), CONFIG, &["ingressPolicy", "no interface"])),
-        ("firewall", "a policy behind no bridge", (|r| r.set("ingressPolicy", json!("isolated")).set("prevResult", json!({"cniVersion": "1.0.0", "interfaces": [{"name": "cable0"}], "ips": [{"address": "10.1.0.5/24"}]})), CONFIG, &["ingressPolicy", "cable0", "no bridge"])),
+        ("firewall", "a policy behind no bridge", (|r| r.set("ingressPolicy", json!("isolated")).set("prevResult", json!({"cniVersion": "1.0.0", "interfaces": [{"name": "cable0"}], "ips": [{"address": "10.1.0.5/24"}]})), CONFIG, &["ingressPolicy", "cable0", "not a bridge"])),
         ("firewall", "a chain's name that is too long", (|r| r.set("iptablesAdminChainName", json!("A".repeat(300))), CONFIG, &["iptablesAdminChainName"])),
         ("firewall", "a chain's name with a NUL byte", (|r| r.set("iptablesAdminChainName", json!("A\0B")), CONFIG, &["iptablesAdminChainName"])),
         ("firewall", "an old version", (|r| r.set("cniVersion", json!("0.3.1")), VERSION, &["incompatible CNI versions"])),

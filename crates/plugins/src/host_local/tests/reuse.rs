@@ -46,7 +46,7 @@ fn invalid_lists_are_refused_with_their_key() {
     let (code, text) = refused(json!({"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["ten"]}]]}));
     assert_eq!(code, 7);
     assert!(
-        text.contains("ipam.ranges[0][0].exclude: \"ten\" cannot be kept back from 10.1.0.0/24"),
+        text.contains("ipam.ranges[0][0].exclude: \"ten\" is invalid for 10.1.0.0/24"),
         "{text}"
     );
     assert!(refused(json!({"subnet": "10.1.0.0/24", "reserve": "10.1.0.5"})).1.contains("ipam.reserve"));
